@@ -1,0 +1,508 @@
+"""The configuration, declared once: type, unit, default, bounds, one sentence and the paper's value for every key.
+
+`config/schema.json` and `config/README.md` are generated from these classes (`g2d config docs`), and a test
+regenerates and compares them. Unknown keys are refused. Cross-field rules are validators that say what to change.
+Nothing here imports torch: a mistake in the configuration is reported in a second.
+
+Defaults are the paper's values (G2D, arXiv 2605.21266) wherever it states one; `config/config.yaml` overrides them
+for the demonstration model.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+
+class ConfigError(ValueError):
+    """A mistake in the configuration, already worded for the person at the keyboard: file, key and fix."""
+
+
+class Section(BaseModel):
+    """A group of keys. Frozen, and closed: a key that nobody reads is a mistake, not an extension."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def key(default: Any = ..., doc: str = "", *, unit: str | None = None, paper: str | None = None, **bounds: Any) -> Any:
+    """A configuration key: its default, one sentence, its unit and what the paper used."""
+    extra = {name: value for name, value in (("unit", unit), ("paper", paper)) if value is not None}
+    if isinstance(default, (list, dict, BaseModel)):
+        kept = default
+        return Field(default_factory=lambda: kept, description=doc, json_schema_extra=extra, **bounds)
+    return Field(default, description=doc, json_schema_extra=extra, **bounds)
+
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Steps = Annotated[int, Field(ge=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+
+
+# ---------------------------------------------------------------------------------------------------------- problems
+
+
+class Fields(Section):
+    """Which column of a data set holds what."""
+
+    prompt: str = key("problem", "Column with the problem text.")
+    answer: str = key("answer", "Column with the reference answer, or with a solution that contains it.")
+    level: str | None = key(None, 'Column with the difficulty level: 3, "3" and "Level 3" are all level 3.')
+    subject: str | None = key(None, "Column with the subject.")
+    id: str | None = key(None, "Column with a unique identifier; the row number is used without one.")
+
+
+AnswerFormat = Literal["plain", "boxed", "gsm8k"]
+ANSWER_FORMAT_DOC = (
+    "How the reference answer is written: the column itself (plain), the last \\boxed{} in it (boxed), "
+    "or the number after #### without thousands separators (gsm8k)."
+)
+
+
+class SyntheticProblems(Section):
+    """Generated problems with answers known by construction; splits never share an expression."""
+
+    source: Literal["synthetic"] = key(..., "Generate the problems.")
+    family: Literal["arithmetic", "word_problems"] = key(
+        ..., "arithmetic: chained operations, five levels (plays MATH); word_problems: short stories (plays GSM8K)."
+    )
+    split: Literal["train", "development", "test"] = key(..., "Which part of the problem space to draw from.")
+    n: int = key(..., "Number of problems, spread evenly over the levels.", ge=1)
+    seed: Seed = key(0, "Seed of the draw.")
+
+
+class LocalProblems(Section):
+    """Problems in a JSONL file on this machine."""
+
+    source: Literal["local"] = key(..., "Read a JSONL file.")
+    path: str = key(..., "The file, relative to the working directory.")
+    fields: Fields = key(Fields(), "Which column holds what.")
+    answer_format: AnswerFormat = key("plain", ANSWER_FORMAT_DOC)
+
+
+class HubProblems(Section):
+    """A data set on the Hugging Face Hub, at a pinned revision."""
+
+    source: Literal["hub"] = key(..., "Load from the Hub through `datasets`.")
+    id: str = key(..., "Repository id of the data set, for example openai/gsm8k.")
+    revision: Revision = key(..., "Commit hash, so that the data cannot change under a finished grid.")
+    subset: str | None = key(None, "Name of the data set's configuration, where it has several.")
+    split: str = key("test", "Split to load.")
+    fields: Fields = key(Fields(), "Which column holds what.")
+    answer_format: AnswerFormat = key("plain", ANSWER_FORMAT_DOC)
+
+
+ProblemSource = Annotated[SyntheticProblems | LocalProblems | HubProblems, Field(discriminator="source")]
+
+
+# ------------------------------------------------------------------------------------------------------------ models
+
+
+class ScratchModel(Section):
+    """A tiny Llama trained from scratch on the synthetic families: the embedded demonstration model."""
+
+    source: Literal["scratch"] = key(..., "Train the demonstration model.")
+    steps: int = key(400, "Optimiser steps.", ge=1)
+    batch_size: int = key(64, "Documents per step.", ge=1)
+    hidden_size: int = key(128, "Width of the residual stream.", ge=8)
+    layers: int = key(2, "Transformer blocks.", ge=1)
+    heads: int = key(4, "Attention heads.", ge=1)
+    seed: Seed = key(0, "Seed of weights and corpus.")
+    settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
+
+
+class LocalModel(Section):
+    """A model in Hugging Face format in a folder on this machine."""
+
+    source: Literal["local"] = key(..., "Use a folder with config.json, safetensors and a tokenizer.")
+    path: str = key(..., "The folder, relative to the working directory.")
+    settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
+
+
+class HubModel(Section):
+    """A model on the Hugging Face Hub, at a pinned revision."""
+
+    source: Literal["hub"] = key(..., "Download from the Hub.")
+    id: str = key(..., "Repository id, for example Qwen/Qwen2.5-7B-Instruct.")
+    revision: Revision = key(..., "Commit hash, so that the weights cannot change under a finished grid.")
+    settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
+
+
+class RecordedModel(Section):
+    """Completions somebody already generated; they enter as calibration and as the harvest at K=0, nothing trains."""
+
+    source: Literal["recorded"] = key(..., "Replay recorded completions.")
+    path: str = key(..., "JSONL or Parquet with problem_id (or prompt), completion and optionally finish_reason.")
+    settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
+
+
+ModelSource = Annotated[ScratchModel | LocalModel | HubModel | RecordedModel, Field(discriminator="source")]
+
+
+# ------------------------------------------------------------------------------------------------------------ stages
+
+
+class Prompt(Section):
+    """What the policy is shown. The chat template itself comes from the model."""
+
+    system: str | None = key(
+        None,
+        "System message; null sends none (Qwen's template then inserts its own).",
+        paper="not printed in the paper",
+    )
+    template: str = key("{problem}", "User message; {problem} stands for the problem text.", paper="not printed")
+
+    @field_validator("template")
+    @classmethod
+    def _names_the_problem(cls, template: str) -> str:
+        if "{problem}" not in template:
+            raise ValueError("the template never mentions {problem}: add it where the problem text belongs")
+        return template
+
+
+class Lora(Section):
+    """PEFT LoRA, the same for GRPO and DPO (paper, section 4.1)."""
+
+    r: int = key(16, "Rank.", paper="16", ge=1)
+    alpha: int = key(32, "Scaling numerator.", paper="32", ge=1)
+    dropout: float = key(0.05, "Dropout on the adapter's input.", paper="0.05", ge=0, lt=1)
+    target_modules: str | list[str] = key("all-linear", "Modules that get an adapter.", paper="not stated")
+
+
+class Sampling(Section):
+    """How completions are drawn."""
+
+    samples_per_prompt: int = key(8, "Rollouts per prompt, G'.", paper="8", ge=1)
+    temperature: float = key(1.3, "Sampling temperature, tau.", paper="1.3", gt=0, le=5)
+    top_p: float = key(1.0, "Nucleus sampling threshold; 1 keeps everything.", gt=0, le=1)
+    max_completion_length: int = key(512, "Token budget of a completion.", unit="tokens", paper="512 / 896", ge=1)
+    batch_size: int = key(64, "Completions generated together; part of the result when sampling.", ge=1)
+
+
+class Calibration(Sampling):
+    """Difficulty calibration of M0 (paper, sections 5.3 and A.3, recipe step 1)."""
+
+    problems_per_level: int = key(200, "Problems sampled from the pool per level.", paper="421 to 632", ge=1)
+    levels: Literal["auto"] | list[int] = key(
+        "auto", "Levels to train on: chosen where pass@1 falls in the window, or pinned.", paper="[2, 3, 4]"
+    )
+    window: tuple[float, float] = key((0.3, 0.6), "pass@1 at which a level is chosen.", paper="30 to 60 %")
+    seed: Seed = key(0, "Seed of the draw and of the rollouts.")
+
+    @model_validator(mode="after")
+    def _window_is_a_window(self) -> Calibration:
+        low, high = self.window
+        if not 0 <= low < high <= 1:
+            raise ValueError(f"window [{low}, {high}] is empty: give two increasing shares between 0 and 1")
+        if self.levels != "auto" and not self.levels:
+            raise ValueError('levels is empty: list at least one level, or write "auto"')
+        return self
+
+
+class TrainingSet(Section):
+    """The prompts that warm-up and harvest share, drawn from the calibrated levels."""
+
+    n: int = key(1500, "Number of prompts.", paper="1500", ge=1)
+    seed: Seed = key(0, "Seed of the draw.")
+
+
+class Warmup(Section):
+    """Stage 1: K steps of GRPO with LoRA (paper, sections 2.1 and 4.1, appendix B)."""
+
+    steps: list[Steps] = key(
+        [0, 150, 300, 500, 700, 1000], "The grid of K; 0 is M0 itself.", paper="0, 150, 300, 500, 700, 1000"
+    )
+    group_sizes: list[int] = key([2], "Group sizes G whose policies are harvested.", paper="2")
+    schedule: Literal["chain", "per_k"] = key(
+        "chain",
+        "chain: one trajectory with a fixed horizon passes through every K; per_k: each K is a run with its own cosine.",
+        paper="not stated",
+    )
+    horizon: int | None = key(
+        None, "Steps over which the learning rate decays in a chain; the largest K if null.", unit="steps", ge=1
+    )
+    learning_rate: float = key(1e-5, "Peak learning rate.", paper="1e-5", gt=0)
+    lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="cosine")
+    temperature: float = key(0.8, "Sampling temperature while training.", paper="0.8", gt=0, le=5)
+    max_completion_length: int = key(384, "Token budget while training.", unit="tokens", paper="384", ge=1)
+    per_device_batch_size: int = key(4, "Completions per device and accumulation step.", paper="4", ge=1)
+    gradient_accumulation_steps: int = key(4, "Accumulation steps per gradient step.", paper="4", ge=1)
+    beta: float = key(0.0, "KL coefficient.", paper="not stated; TRL's default", ge=0)
+    loss: Literal["grpo", "dapo", "dr_grpo", "bnpo"] = key("grpo", "TRL loss_type.", paper="grpo, by its date")
+    mask_truncated: bool = key(False, "Leave truncated completions out of the loss.", paper="no (section 5.1)")
+
+    @field_validator("steps")
+    @classmethod
+    def _ascending(cls, steps: list[int]) -> list[int]:
+        if not steps:
+            raise ValueError("the grid of K is empty: list at least one K")
+        if len(set(steps)) != len(steps):
+            raise ValueError(f"K values repeat: {steps}")
+        return sorted(steps)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Warmup:
+        if self.schedule == "chain" and self.steps[-1] > self.total_steps:
+            raise ValueError(
+                f"K={self.steps[-1]} exceeds warmup.horizon={self.horizon}: raise the horizon or drop the K"
+            )
+        check_group_sizes(self, self.group_sizes, "warmup.group_sizes")
+        return self
+
+    @property
+    def total_steps(self) -> int:
+        """Length of the learning-rate schedule of a chain, in gradient steps."""
+        return self.horizon if self.horizon is not None else max(self.steps)
+
+    @property
+    def completions_per_step(self) -> int:
+        """Completions that one gradient step consumes on one device (prompts x G)."""
+        return self.per_device_batch_size * self.gradient_accumulation_steps
+
+
+def check_group_sizes(warmup: Warmup, group_sizes: list[int], where: str) -> None:
+    """Refuse group sizes that GRPO cannot form from a step's completions."""
+    for size in group_sizes:
+        if size < 2 or warmup.completions_per_step % size:
+            raise ValueError(
+                f"{where}: G={size} must be at least 2 and divide the {warmup.completions_per_step} completions of a "
+                "step (per_device_batch_size x gradient_accumulation_steps)"
+            )
+
+
+class Harvest(Sampling):
+    """Stage 2: rollouts of the frozen policy pi_K (paper, section 2.1)."""
+
+
+class Dpo(Section):
+    """Stage 3: DPO on the harvested pairs, from a fresh copy of M0 (paper, section 2.1, appendix B)."""
+
+    loss: Literal["sigmoid", "ipo"] = key("sigmoid", "TRL loss_type.", paper="sigmoid; ipo in Table 3")
+    beta: float = key(0.1, "Strength of the reference policy.", paper="0.1", gt=0)
+    epochs: int = key(3, "Passes over the pairs.", paper="3", ge=1)
+    learning_rate: float = key(5e-5, "Peak learning rate.", paper="5e-5", gt=0)
+    lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="not stated")
+    per_device_batch_size: int = key(4, "Pairs per device and accumulation step.", paper="not stated", ge=1)
+    gradient_accumulation_steps: int = key(4, "Accumulation steps per gradient step.", paper="not stated", ge=1)
+    start: Literal["base", "warmup"] = key("base", "Start from a fresh M0, or from pi_K.", paper="base")
+    match_pairs_to: int | None = key(
+        None, "Subsample the pairs to the number harvested at this K (N-matched control).", paper="680 of 708"
+    )
+
+
+class Ablation(Section):
+    """A DPO policy that differs from the main one in named keys (paper, Table 3)."""
+
+    steps: list[Steps] = key(..., "The values of K to train it at.", min_length=1)
+    dpo: dict[str, Any] = key(..., "Keys of the dpo section with their other values.", min_length=1)
+
+
+class Baselines(Section):
+    """Policies to compare with (paper, section 4.1)."""
+
+    grpo_group_sizes: list[int] = key([2, 4], "GRPO alone at the largest K, for these G.", paper="2 and 4")
+
+
+class SampledEvaluation(Section):
+    """Evaluation by sampling, beside the greedy one."""
+
+    n: int = key(8, "Completions per problem.", ge=1)
+    temperature: float = key(0.6, "Sampling temperature.", gt=0, le=5)
+    top_p: float = key(0.95, "Nucleus sampling threshold.", gt=0, le=1)
+    seed: Seed = key(0, "Seed of the samples.")
+
+
+class Evaluation(Section):
+    """Pass@1 under greedy decoding on every benchmark (paper, Table 1)."""
+
+    max_completion_length: int = key(1024, "Token budget of an answer.", unit="tokens", paper="not stated", ge=1)
+    batch_size: int = key(64, "Completions generated together.", ge=1)
+    sampled: SampledEvaluation | None = key(None, "Draw n samples per problem instead of decoding greedily.")
+
+
+class Config(Section):
+    """Everything that says WHAT runs. HOW it runs (cluster, cores) lives in `profiles/`."""
+
+    title: str = key("G2D", "Title of the report.")
+    demonstration: str | None = key(
+        None, "A sentence that marks every page and figure as a demonstration; null for real experiments."
+    )
+    seeds: list[Seed] = key([0, 1, 2, 3, 4], "Seeds of training, harvest and pairs.", paper="5 seeds", min_length=1)
+    models: dict[Name, ModelSource] = key(..., "Base models M0 by name.", min_length=1)
+    pool: ProblemSource = key(..., "Problems that calibration and training may draw from.", paper="MATH train")
+    benchmarks: dict[Name, ProblemSource] = key(..., "Held-out problems by name.", paper="MATH-500, GSM8K")
+    prompt: Prompt = key(Prompt(), "What the policy is shown.")
+    lora: Lora = key(Lora(), "The adapter.")
+    calibration: Calibration = key(Calibration(), "Difficulty calibration.")
+    training_set: TrainingSet = key(TrainingSet(), "The prompts to train on.")
+    warmup: Warmup = key(Warmup(), "GRPO warm-up.")
+    harvest: Harvest = key(Harvest(), "Rollouts of the frozen policy.")
+    dpo: Dpo = key(Dpo(), "Offline preference optimisation.")
+    ablations: dict[Name, Ablation] = key({}, "Further DPO policies by name.")
+    baselines: Baselines = key(Baselines(), "GRPO alone.")
+    evaluation: Evaluation = key(Evaluation(), "Benchmarks.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Config:
+        if "pool" in self.benchmarks:
+            raise ValueError('benchmarks: "pool" is the training pool\'s name: choose another')
+        if len(set(self.seeds)) != len(self.seeds):
+            raise ValueError(f"seeds repeat: {self.seeds}")
+        for name in self.ablations:
+            if name in RESERVED_REGIMES:
+                raise ValueError(f"ablations.{name}: the name is taken by a stage: choose another")
+        for model in self.models:
+            self.for_model(model)
+        return self
+
+    def for_model(self, name: str) -> Config:
+        """The configuration as one model sees it: its `settings` merged over the common sections.
+
+        Raises:
+            ValueError: a setting names a section that cannot differ by model, or fails validation.
+        """
+        own = self.models[name].settings
+        if unknown := sorted(set(own) - MODEL_SECTIONS):
+            raise ValueError(
+                f"models.{name}.settings.{unknown[0]}: not a section that can differ by model "
+                f"({', '.join(sorted(MODEL_SECTIONS))})"
+            )
+        merged = {}
+        for section, values in own.items():
+            common = getattr(self, section)
+            try:
+                merged[section] = type(common).model_validate(common.model_dump() | values)
+            except (ValidationError, TypeError) as error:
+                raise ValueError(f"models.{name}.settings.{section}.{first_message(error, type(common))}") from error
+        resolved = self.model_copy(update=merged)
+        resolved._check_grid(name)
+        return resolved
+
+    def _check_grid(self, model: str) -> None:
+        """Rules between sections, after a model's own settings are in."""
+        check_group_sizes(self.warmup, self.baselines.grpo_group_sizes, "baselines.grpo_group_sizes")
+        for name in self.ablations:
+            ablation, dpo = self.ablations[name], self.ablation_dpo(name)
+            for step in [*ablation.steps, *([] if dpo.match_pairs_to is None else [dpo.match_pairs_to])]:
+                if step not in self.warmup.steps:
+                    raise ValueError(
+                        f"ablations.{name}: K={step} is not in warmup.steps {self.warmup.steps} of {model}: "
+                        "add it there or choose another"
+                    )
+            if dpo.start == "warmup" and 0 in ablation.steps:
+                raise ValueError(f"ablations.{name}: at K=0 there is no warm-up to start from: drop 0 from steps")
+
+    def ablation_dpo(self, name: str) -> Dpo:
+        """The dpo section of one ablation."""
+        try:
+            return Dpo.model_validate(self.dpo.model_dump() | self.ablations[name].dpo)
+        except ValidationError as error:
+            raise ValueError(f"ablations.{name}.dpo.{first_message(error, Dpo)}") from error
+
+
+RESERVED_REGIMES = frozenset({"base", "grpo", "dpo", "harvest", "calibration"})
+MODEL_SECTIONS = frozenset({"prompt", "lora", "calibration", "training_set", "warmup", "harvest", "dpo", "evaluation"})
+
+
+# ----------------------------------------------------------------------------------------------------------- reading
+
+
+def load(values: Mapping[str, Any], file: str = "config") -> Config:
+    """Validate a configuration that Snakemake has read.
+
+    Args:
+        values: the parsed YAML.
+        file: name of the file, for the message.
+
+    Raises:
+        ConfigError: one line per mistake, each with file, key and fix.
+    """
+    try:
+        return Config.model_validate(dict(values))
+    except ValidationError as error:
+        lines = [f"{file}: {message}" for message in messages(error)]
+        raise ConfigError("\n".join(lines)) from None
+
+
+def read(path: str | Path) -> Config:
+    """Read and validate a YAML file."""
+    path = Path(path)
+    try:
+        values = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: cannot be read as YAML: {error}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: expected a mapping of keys at the top level")
+    return load(values, str(path))
+
+
+def missing_files(config: Config) -> list[str]:
+    """Messages for local files and folders that the configuration names but this machine lacks."""
+    named = [("pool", config.pool), *((f"benchmarks.{n}", s) for n, s in config.benchmarks.items())]
+    problems = [(f"{where}.path", s.path) for where, s in named if isinstance(s, LocalProblems)]
+    models = [
+        (f"models.{n}.path", s.path) for n, s in config.models.items() if isinstance(s, (LocalModel, RecordedModel))
+    ]
+    return [
+        f"{where}: {path} does not exist: correct the path or put the file there"
+        for where, path in problems + models
+        if not Path(path).exists()
+    ]
+
+
+def messages(error: ValidationError, root: type[Section] = Config) -> list[str]:
+    """pydantic's errors, raised by `root`, as sentences that name the key and the fix."""
+    found = []
+    for item in error.errors():
+        where = ".".join(str(part) for part in item["loc"] if not _is_union_tag(part))
+        if item["type"] == "extra_forbidden":
+            known = _known_keys(item["loc"][:-1], root)
+            close = difflib.get_close_matches(str(item["loc"][-1]), known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"known keys here: {', '.join(known)}"
+            found.append(f"{where}: unknown key; {hint}")
+        elif item["type"] == "missing":
+            found.append(f"{where}: missing; add this key")
+        elif item["type"] == "value_error":
+            message = re.sub(r"^Value error, ", "", item["msg"])
+            found.append(f"{where}: {message}" if where else message)
+        elif item["type"] == "union_tag_invalid":
+            found.append(f"{where}.source: {item['ctx']['tag']!r} is unknown; use {item['ctx']['expected_tags']}")
+        else:
+            found.append(f"{where}: {item['msg'][0].lower()}{item['msg'][1:]}, not {item['input']!r}")
+    return found
+
+
+def first_message(error: Exception, root: type[Section]) -> str:
+    """The first mistake of a nested validation."""
+    return messages(error, root)[0] if isinstance(error, ValidationError) else str(error)
+
+
+_UNION_TAGS = {"scratch", "local", "hub", "recorded", "synthetic"}
+
+
+def _is_union_tag(part: Any) -> bool:
+    return part in _UNION_TAGS
+
+
+def _known_keys(path: tuple[Any, ...], root: type[Section]) -> list[str]:
+    """Keys of the section at a path, following dictionaries and tagged unions."""
+    current: Any = root
+    tags = {"models": ModelSource, "benchmarks": ProblemSource, "pool": ProblemSource, "ablations": Ablation}
+    union: Any = None
+    for part in path:
+        if union is not None and part in _UNION_TAGS:
+            current = next(m for m in union.__args__[0].__args__ if part in m.model_fields["source"].annotation.__args__)
+            union = None
+        elif isinstance(current, type) and issubclass(current, BaseModel) and part in current.model_fields:
+            if part in tags:
+                union = tags[part] if part != "ablations" else None
+                current = Ablation if part == "ablations" else current
+            else:
+                current = current.model_fields[part].annotation
+    return sorted(current.model_fields) if isinstance(current, type) and issubclass(current, BaseModel) else []

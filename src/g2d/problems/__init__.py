@@ -1,0 +1,5 @@
+"""Problems: a `Problem` record, and where problems come from (synthetic families, local JSONL, Hub data sets)."""
+
+from g2d.problems.problem import Problem, read_problems, write_problems
+
+__all__ = ["Problem", "read_problems", "write_problems"]

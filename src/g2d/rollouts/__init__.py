@@ -1,0 +1,1 @@
+"""Rollouts: a `Rollout` record, and the engines that draw them (transformers, replay)."""

@@ -1,0 +1,67 @@
+"""A Rollout: one completion of one prompt with its verdict, and its Parquet file format (one row per completion).
+
+Everything statistical downstream (informativeness, pairs, accuracy) is computed from these rows alone, without the
+model that wrote them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+
+from g2d.verifier import Verdict
+
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One completion. `reward` is 1 only for the verdict `correct`."""
+
+    problem_id: str
+    level: int | None
+    sample: int  # 0 .. G'-1 within the prompt
+    prompt_text: str  # exactly the bytes the policy saw, chat template included
+    completion_text: str
+    token_count: int
+    finish_reason: FinishReason
+    verdict: Verdict
+    reward: float
+    extracted_answer: str | None
+    engine: str
+    temperature: float  # 0 means greedy
+    seed: int
+    policy_id: str
+
+
+COLUMNS = tuple(field.name for field in fields(Rollout))
+
+
+def to_frame(rollouts: Sequence[Rollout]) -> pd.DataFrame:
+    """Rows in the given order, columns as in `Rollout`, `level` a nullable integer."""
+    frame = pd.DataFrame([asdict(rollout) for rollout in rollouts], columns=list(COLUMNS))
+    return frame.astype({"level": "Int64"})
+
+
+def write_rollouts(path: str | Path, rollouts: Sequence[Rollout]) -> None:
+    """Write a Parquet file that pandas, polars and DuckDB read as it is."""
+    to_frame(rollouts).to_parquet(path, index=False)
+
+
+def read_rollouts(path: str | Path) -> pd.DataFrame:
+    """Read rollouts as a frame.
+
+    Raises:
+        ValueError: the file is not Parquet or lacks a column; the message names it.
+    """
+    try:
+        frame = pd.read_parquet(path)
+    except Exception as error:  # pyarrow raises several unrelated types for a truncated file
+        raise ValueError(f"{path}: not a readable Parquet file: {error}") from None
+    if missing := [column for column in COLUMNS if column not in frame.columns]:
+        raise ValueError(f"{path}: rollouts lack the column {missing[0]}")
+    return frame
