@@ -32,7 +32,7 @@ class Section(BaseModel):
 
 def key(default: Any = ..., doc: str = "", *, unit: str | None = None, paper: str | None = None, **bounds: Any) -> Any:
     """A configuration key: its default, one sentence, its unit and what the paper used."""
-    extra = {name: value for name, value in (("unit", unit), ("paper", paper)) if value is not None}
+    extra: dict[str, Any] = {n: v for n, v in (("unit", unit), ("paper", paper)) if v is not None}
     if isinstance(default, (list, dict, BaseModel)):
         kept = default
         return Field(default_factory=lambda: kept, description=doc, json_schema_extra=extra, **bounds)
@@ -260,6 +260,11 @@ class Warmup(Section):
         """Length of the learning-rate schedule of a chain, in gradient steps."""
         return self.horizon if self.horizon is not None else max(self.steps)
 
+    def trajectory(self, k: int) -> dict[str, Any]:
+        """What the run to step K depends on: every key but the grid, with the length of its schedule filled in."""
+        own = self.model_dump(mode="json", exclude={"steps", "group_sizes"})
+        return own | {"horizon": self.total_steps if self.schedule == "chain" else k}
+
     @property
     def completions_per_step(self) -> int:
         """Completions that one gradient step consumes on one device (prompts x G)."""
@@ -361,6 +366,11 @@ class Config(Section):
             self.for_model(model)
         return self
 
+    @property
+    def problem_sources(self) -> dict[str, SyntheticProblems | LocalProblems | HubProblems]:
+        """The training pool, under the name pool, and the benchmarks."""
+        return {"pool": self.pool, **self.benchmarks}
+
     def for_model(self, name: str) -> Config:
         """The configuration as one model sees it: its `settings` merged over the common sections.
 
@@ -442,18 +452,35 @@ def read(path: str | Path) -> Config:
     return load(values, str(path))
 
 
-def missing_files(config: Config) -> list[str]:
-    """Messages for local files and folders that the configuration names but this machine lacks."""
-    named = [("pool", config.pool), *((f"benchmarks.{n}", s) for n, s in config.benchmarks.items())]
-    problems = [(f"{where}.path", s.path) for where, s in named if isinstance(s, LocalProblems)]
-    models = [
-        (f"models.{n}.path", s.path) for n, s in config.models.items() if isinstance(s, (LocalModel, RecordedModel))
+def problem_files(source: SyntheticProblems | LocalProblems | HubProblems) -> list[str]:
+    """Files on this machine that a set of problems is read from."""
+    return [source.path] if isinstance(source, LocalProblems) else []
+
+
+def model_files(source: ScratchModel | LocalModel | HubModel | RecordedModel) -> list[str]:
+    """Files on this machine that a base model is read from."""
+    if isinstance(source, LocalModel):
+        folder = Path(source.path)
+        return [str(folder / "config.json"), *map(str, sorted(folder.glob("*.safetensors")))]
+    return [source.path] if isinstance(source, RecordedModel) else []
+
+
+def require_files(config: Config) -> None:
+    """Check that every local file the configuration names is there.
+
+    Raises:
+        ConfigError: one line per missing file, with its key.
+    """
+    named = [("pool" if n == "pool" else f"benchmarks.{n}", problem_files(s)) for n, s in config.problem_sources.items()]
+    named += [(f"models.{name}", model_files(source)) for name, source in config.models.items()]
+    missing = [
+        f"{key}.path: {file} does not exist: correct the path or put the file there"
+        for key, files in named
+        for file in files
+        if not Path(file).is_file()
     ]
-    return [
-        f"{where}: {path} does not exist: correct the path or put the file there"
-        for where, path in problems + models
-        if not Path(path).exists()
-    ]
+    if missing:
+        raise ConfigError("\n".join(missing))
 
 
 def messages(error: ValidationError, root: type[Section] = Config) -> list[str]:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from g2d.files import atomic
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -20,11 +22,15 @@ class Problem:
     source: str  # where it came from, for example "hub:openai/gsm8k@<sha>"
 
 
+def to_jsonl(problems: Iterable[Problem]) -> str:
+    """One JSON object a line, keys as in `Problem`; the same bytes for the same problems."""
+    return "".join(json.dumps(asdict(problem), ensure_ascii=False) + "\n" for problem in problems)
+
+
 def write_problems(path: str | Path, problems: Iterable[Problem]) -> None:
-    """One JSON object a line, keys as in `Problem`."""
-    with open(path, "w", encoding="utf-8") as file:
-        for problem in problems:
-            file.write(json.dumps(asdict(problem), ensure_ascii=False) + "\n")
+    """Write `to_jsonl` atomically, as UTF-8."""
+    with atomic(path) as draft:
+        draft.write_bytes(to_jsonl(problems).encode())
 
 
 def read_problems(path: str | Path) -> list[Problem]:

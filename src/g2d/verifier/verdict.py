@@ -10,10 +10,20 @@ Verdict = Literal["correct", "incorrect", "no_boxed", "truncated", "parse_error"
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The verdict on one completion and the answer it was reached on."""
+    r"""The verdict on one completion and the answer it was reached on.
+
+    Attributes:
+        verdict: `correct` or `incorrect` by Math-Verify; `no_boxed`: no terminated box; `truncated`: no terminated
+            box because the token budget ran out; `parse_error`: the answer is not mathematics that Math-Verify reads;
+            `timeout`: verifying it exceeded its deadline; `limit`: it exceeded a limit on size, nesting or memory.
+        extracted_answer: content of the last terminated \boxed{}, None without one.
+        second_opinion: whether an independent comparison of normalised strings and numbers finds the answer equal to
+            the reference; None where it cannot say.
+    """
 
     verdict: Verdict
-    extracted_answer: str | None  # content of the last terminated \boxed{}, None without one
+    extracted_answer: str | None
+    second_opinion: bool | None = None
 
     @property
     def reward(self) -> float:

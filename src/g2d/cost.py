@@ -1,0 +1,203 @@
+"""What a job cost, and the bill of everything it was made from.
+
+Every job writes a `cost.json` beside its output: its own record and, under `ancestry`, the records of all jobs behind
+it. The file of a policy therefore holds the policy's whole bill (the GPU-hours of the paper's Table 1), without a walk
+through the results folder and without counting twice what two branches share: M0, the training set, the steps of a
+warm-up chain.
+
+    with measure("seed0/harvest/g2/k150", stage="harvest") as meter:
+        ...
+        meter.tokens_generated += tokens
+    write_cost(folder / "cost.json", meter.cost, parents=[warmup / "cost.json"])
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from g2d.files import read_json, write_json
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The bill of one job. A device is a GPU; on a machine without one, all its CPU cores count as one device."""
+
+    job: str  # names the job across the whole grid
+    stage: str
+    wall_s: float
+    cpu_s: float  # user + system, of the process and the children it waited for
+    devices: int
+    device: str
+    device_s: float  # wall_s x devices
+    tokens_generated: int
+    peak_memory_bytes: int  # resident memory of the job's largest process; GPU memory is not in it
+
+
+@dataclass(frozen=True, slots=True)
+class CostFile:
+    """A job's own record and those of every job it was made from, each once, oldest first."""
+
+    own: Cost
+    ancestry: tuple[Cost, ...]
+
+    @property
+    def records(self) -> tuple[Cost, ...]:
+        """The whole bill: ancestry, then the job itself."""
+        return (*self.ancestry, self.own)
+
+    @property
+    def device_hours(self) -> float:
+        """Device time of the whole bill, in hours."""
+        return sum(record.device_s for record in self.records) / 3600
+
+
+# ------------------------------------------------------------------------------------------------------- measurement
+
+
+@dataclass(slots=True)
+class Meter:
+    """Filled in by `measure`; the caller adds the tokens it generated."""
+
+    job: str
+    stage: str
+    tokens_generated: int = 0
+    _cost: Cost | None = field(default=None, repr=False)
+
+    @property
+    def cost(self) -> Cost:
+        """The measured record.
+
+        Raises:
+            RuntimeError: the measured block has not ended, or it failed.
+        """
+        if self._cost is None:
+            raise RuntimeError(f"{self.job}: the cost is known only after the measured block has ended")
+        return self._cost
+
+
+@contextmanager
+def measure(job: str, stage: str) -> Iterator[Meter]:
+    """Measure the block: wall, CPU and device seconds, peak memory.
+
+    The CPU time of worker processes counts once they have been waited for, so close them inside the block. The peak is
+    the high-water mark of the process's whole life: one job, one process.
+    """
+    meter = Meter(job, stage)
+    wall, cpu = time.perf_counter(), _cpu_seconds()
+    yield meter
+    wall_s = time.perf_counter() - wall
+    device, devices = visible_devices()  # asked last: the block itself may be what imports torch
+    meter._cost = Cost(
+        job=job,
+        stage=stage,
+        wall_s=wall_s,
+        cpu_s=_cpu_seconds() - cpu,
+        devices=devices,
+        device=device,
+        device_s=wall_s * devices,
+        tokens_generated=meter.tokens_generated,
+        peak_memory_bytes=_peak_memory_bytes(),
+    )
+
+
+def visible_devices() -> tuple[str, int]:
+    """Name and number of the devices this process can use, i.e. what a scheduler set aside for the job.
+
+    Never imports torch: a job that has not imported it cannot have used a GPU through it, and counts as CPU.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        return str(torch.cuda.get_device_name(0)), int(torch.cuda.device_count())
+    return "cpu", 1
+
+
+def _usages() -> list[resource.struct_rusage]:
+    return [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+
+
+def _cpu_seconds() -> float:
+    return sum(usage.ru_utime + usage.ru_stime for usage in _usages())
+
+
+def _peak_memory_bytes() -> int:
+    unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss: bytes on macOS, KiB on Linux
+    return unit * max(usage.ru_maxrss for usage in _usages())
+
+
+# ------------------------------------------------------------------------------------------------------------- files
+
+
+def write_cost(path: str | Path, cost: Cost, parents: str | Path | Sequence[str | Path] = ()) -> None:
+    """Write a job's record with its ancestry.
+
+    Args:
+        path: the cost.json to write.
+        cost: the job's own record.
+        parents: the cost.json of every job whose output this one read; Snakemake hands over a single one bare.
+
+    Raises:
+        ValueError: a parent is malformed, or the job is its own ancestor (two jobs share a name).
+    """
+    ancestry: dict[str, Cost] = {}
+    for parent in map(read_cost, [parents] if isinstance(parents, (str, Path)) else parents):
+        for record in parent.ancestry:
+            ancestry.setdefault(record.job, record)
+        # Where a job was run again, its own file is newer than the copy that a sibling carries.
+        ancestry[parent.own.job] = parent.own
+    if cost.job in ancestry:
+        raise ValueError(f"{path}: job {cost.job!r} is among its own ancestors: give every job a name of its own")
+    write_json(path, asdict(cost) | {"ancestry": [asdict(record) for record in ancestry.values()]})
+
+
+def read_cost(path: str | Path) -> CostFile:
+    """Read what `write_cost` wrote.
+
+    Raises:
+        ValueError: the file is not a cost record; the message names the file and what is wrong.
+    """
+    values = read_json(path)
+    if not isinstance(values.get("ancestry"), list):
+        raise ValueError(f"{path}: a cost record has a list called ancestry")
+    ancestry = tuple(_record(entry, f"{path}, ancestry {i}") for i, entry in enumerate(values.pop("ancestry")))
+    own = _record(values, str(path))
+    names = [record.job for record in (*ancestry, own)]
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"{path}: job {repeated!r} is billed twice")
+    return CostFile(own, ancestry)
+
+
+def device_hours(path: str | Path) -> float:
+    """Device-hours of a job and everything it was made from.
+
+    Raises:
+        ValueError: as `read_cost`.
+    """
+    return read_cost(path).device_hours
+
+
+_TYPES: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float)}
+
+
+def _record(values: Any, where: str) -> Cost:
+    """One record, checked field by field: a bill with a hole in it must not add up to a smaller bill."""
+    names = [entry.name for entry in fields(Cost)]
+    if not isinstance(values, dict):
+        raise ValueError(f"{where}: expected an object with {', '.join(names)}")
+    if missing := [name for name in names if name not in values]:
+        raise ValueError(f"{where}: lacks {missing[0]}")
+    if unknown := sorted(set(values) - set(names)):
+        raise ValueError(f"{where}: unknown key {unknown[0]}")
+    for entry in fields(Cost):
+        value = values[entry.name]
+        if not isinstance(value, _TYPES[str(entry.type)]) or isinstance(value, bool):
+            raise ValueError(f"{where}: {entry.name} must be {entry.type}, not {value!r}")
+        if isinstance(value, (int, float)) and not 0 <= value < float("inf"):
+            raise ValueError(f"{where}: {entry.name} must be finite and not negative, not {value!r}")
+    return Cost(**values)

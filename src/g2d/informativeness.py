@@ -1,0 +1,115 @@
+"""How informative a set of rollouts is: pairability rho, middle-band fraction mu, mean binary entropy H (paper,
+sections 2.2 and 2.3), with what explains them: pass@1, all-wrong and all-correct prompts, format compliance, length.
+
+All of it is counted from the rows of a harvest; no model is needed. p(x) is estimated from G' rollouts and so is a
+multiple of 1/G'. Which prompts are pairable, and what they contribute to mu and H, depends on G': compare harvests at
+equal G' only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from g2d.files import read_json, write_json
+
+PARSEABLE = ("correct", "incorrect")  # verdicts that were reached on a terminated box that parses
+
+
+@dataclass(frozen=True, slots=True)
+class Informativeness:
+    """Summary of one set of rollouts. Shares lie in 0..1; a share of nothing is None, never 0."""
+
+    n_prompts: int
+    n_rollouts: int
+    pass_at_1: float | None  # mean of p(x) over prompts
+    pairability: float | None  # rho: share of prompts with 0 < p(x) < 1
+    n_pairable: int
+    all_wrong: float | None  # share of prompts with p(x) = 0
+    all_correct: float | None  # share of prompts with p(x) = 1
+    mid_band: float | None  # mu: share of the pairable prompts with 3/8 <= p(x) <= 5/8
+    entropy: float | None  # H: mean of H(p(x)) over the pairable prompts, in bits
+    format_compliance: float | None  # share of rollouts with a terminated box that parses
+    truncated_share: float | None  # share of rollouts that used up their token budget
+    mean_length: float | None  # tokens per rollout
+
+
+def success_counts(rollouts: pd.DataFrame) -> pd.DataFrame:
+    """Count the correct rollouts of every prompt.
+
+    Args:
+        rollouts: rows as in `g2d.rollouts.rollout.Rollout`; prompts may have groups of different size.
+
+    Returns:
+        One row per problem_id, in order of first appearance: problem_id, level (nullable), n (rollouts, >= 1),
+        correct (0..n), p_hat (correct / n).
+    """
+    groups = rollouts.assign(_right=rollouts["reward"] == 1).groupby("problem_id", sort=False)
+    counts = groups.agg(level=("level", "first"), n=("reward", "size"), correct=("_right", "sum")).reset_index()
+    counts = counts.astype({"level": "Int64", "n": "int64", "correct": "int64"})
+    return counts.assign(p_hat=counts["correct"] / counts["n"])
+
+
+def pairable(counts: pd.DataFrame) -> pd.Series:
+    """Which prompts have right and wrong rollouts, 0 < p(x) < 1 (section 2.2); boolean, indexed as `counts`."""
+    return (counts["correct"] > 0) & (counts["correct"] < counts["n"])
+
+
+def in_mid_band(counts: pd.DataFrame) -> pd.Series:
+    """Which prompts have 3/8 <= p(x) <= 5/8 (section 2.3), decided in integers so that no rounding does."""
+    eighths = 8 * counts["correct"]
+    return (eighths >= 3 * counts["n"]) & (eighths <= 5 * counts["n"])
+
+
+def binary_entropy(p: np.ndarray) -> np.ndarray:
+    """H(p) = -p log2 p - (1-p) log2(1-p) in bits, for 0 < p < 1 (section 2.3)."""
+    return -p * np.log2(p) - (1 - p) * np.log2(1 - p)
+
+
+def informativeness(rollouts: pd.DataFrame) -> Informativeness:
+    """Summarise rollouts, one policy's at a time; rows in any order."""
+    counts = success_counts(rollouts)
+    candidates = counts[pairable(counts)]
+    return Informativeness(
+        n_prompts=len(counts),
+        n_rollouts=len(rollouts),
+        pass_at_1=_mean(counts["p_hat"]),
+        pairability=_mean(pairable(counts)),
+        n_pairable=len(candidates),
+        all_wrong=_mean(counts["correct"] == 0),
+        all_correct=_mean(counts["correct"] == counts["n"]),
+        mid_band=_mean(in_mid_band(candidates)),
+        entropy=_mean(binary_entropy(candidates["p_hat"].to_numpy())),
+        format_compliance=_mean(rollouts["verdict"].isin(PARSEABLE)),
+        truncated_share=_mean(rollouts["finish_reason"] == "length"),
+        mean_length=_mean(rollouts["token_count"]),
+    )
+
+
+def write_informativeness(path: str | Path, summary: Informativeness) -> None:
+    """Write one JSON object, keys as in `Informativeness`."""
+    write_json(path, asdict(summary))
+
+
+def read_informativeness(path: str | Path) -> Informativeness:
+    """Read what `write_informativeness` wrote.
+
+    Raises:
+        ValueError: the file is not such a summary; the message names it.
+    """
+    values = read_json(path)
+    names = [entry.name for entry in fields(Informativeness)]
+    if set(values) != set(names):
+        raise ValueError(f"{path}: an informativeness summary has exactly the keys {', '.join(names)}")
+    return Informativeness(**values)
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    """Mean, None of nothing. `fsum` rounds once, so the order of the rows cannot show in the last digit."""
+    values = list(values)
+    return math.fsum(values) / len(values) if values else None

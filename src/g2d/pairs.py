@@ -1,0 +1,128 @@
+"""Preference pairs from a harvest (paper, section 2.1, stage 2), in TRL's conversational preference format.
+
+    y+ ~ U({y_i : r_i = 1}),   y- ~ U({y_i : r_i = 0})
+
+One pair per pairable prompt. As in the paper, every rollout without a reward may be rejected, a truncated one too.
+Draws are taken from a hash of seed and problem_id instead of one generator's stream: a prompt keeps its pair whatever
+happens to the other prompts, and no library version can change it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypedDict
+
+import pandas as pd
+
+from g2d.config import Prompt
+from g2d.files import write_jsonl
+from g2d.problems import Problem
+from g2d.prompts import Messages, messages
+
+
+class Pair(TypedDict):
+    """One row of a preference data set: what `trl.DPOTrainer` reads, then where it came from."""
+
+    prompt: Messages
+    chosen: Messages
+    rejected: Messages
+    problem_id: str
+    p_hat: float  # share of correct rollouts, 0 < p_hat < 1
+    chosen_sample: int
+    rejected_sample: int
+
+
+def build_pairs(rollouts: pd.DataFrame, problems: Sequence[Problem], prompt: Prompt, seed: int) -> list[Pair]:
+    """Draw one pair per pairable prompt.
+
+    Args:
+        rollouts: the harvest; rows in any order.
+        problems: what the policy was asked; the pairs come in this order.
+        prompt: how it was asked.
+        seed: of the draws, which depend on it, the problem_id and the prompt's own rollouts.
+
+    Raises:
+        ValueError: rollouts of a problem that is not among `problems`, or no prompt is pairable.
+    """
+    if unknown := sorted(set(rollouts["problem_id"]) - {problem.problem_id for problem in problems}):
+        raise ValueError(f"rollouts of {unknown[0]!r}, which is not among the {len(problems)} problems given")
+    by_prompt = dict(iter(rollouts.sort_values("sample").groupby("problem_id", sort=False)))
+    pairs: list[Pair] = []
+    for problem in problems:
+        own = by_prompt.get(problem.problem_id)
+        if own is None:
+            continue
+        right, wrong = own[own["reward"] == 1], own[own["reward"] != 1]
+        if right.empty or wrong.empty:
+            continue
+        chosen = right.iloc[_uniform(seed, problem.problem_id, "chosen") % len(right)]
+        rejected = wrong.iloc[_uniform(seed, problem.problem_id, "rejected") % len(wrong)]
+        pairs.append(
+            Pair(
+                prompt=messages(problem.prompt, prompt),
+                chosen=_answer(chosen["completion_text"]),
+                rejected=_answer(rejected["completion_text"]),
+                problem_id=problem.problem_id,
+                p_hat=len(right) / len(own),
+                chosen_sample=int(chosen["sample"]),
+                rejected_sample=int(rejected["sample"]),
+            )
+        )
+    if not pairs:
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in rollouts["verdict"].value_counts().items())
+        raise ValueError(
+            f"no prompt has both a correct and a wrong rollout ({len(by_prompt)} prompts; verdicts: "
+            f"{verdicts or 'none'}): nothing to learn from; choose other calibration.levels, a higher "
+            "harvest.temperature or a larger harvest.max_completion_length"
+        )
+    return pairs
+
+
+def subsample(pairs: Sequence[Pair], n: int, seed: int) -> list[Pair]:
+    """A uniform subset of n pairs in their order: the N-matched control of Table 3.
+
+    Subsets of one seed are nested: the 680 are among the 700. All pairs come back where there are no more than n.
+
+    Raises:
+        ValueError: n is negative.
+    """
+    if n < 0:
+        raise ValueError(f"cannot keep {n} pairs")
+    ranked = sorted(range(len(pairs)), key=lambda i: _uniform(seed, pairs[i]["problem_id"], "subsample"))
+    return [pairs[i] for i in sorted(ranked[:n])]
+
+
+def write_pairs(path: str | Path, pairs: Sequence[Pair]) -> None:
+    """One JSON object a line, as `datasets.load_dataset("json", ...)` reads it."""
+    write_jsonl(path, pairs)
+
+
+def read_pairs(path: str | Path) -> list[Pair]:
+    """Read what `write_pairs` wrote.
+
+    Raises:
+        ValueError: a line is not a pair; the message names file and line.
+    """
+    pairs: list[Pair] = []
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                pair = json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: not JSON: {error}") from None
+            if not isinstance(pair, dict) or set(pair) != Pair.__required_keys__:
+                raise ValueError(f"{path}, line {number}: a pair has exactly {', '.join(Pair.__annotations__)}")
+            pairs.append(pair)  # type: ignore[arg-type]
+    return pairs
+
+
+def _answer(text: str) -> Messages:
+    return [{"role": "assistant", "content": text}]
+
+
+def _uniform(seed: int, problem_id: str, purpose: str) -> int:
+    """A uniform 256-bit integer; taken modulo n, its bias is below n / 2^256."""
+    return int.from_bytes(hashlib.sha256(f"{seed}\0{purpose}\0{problem_id}".encode()).digest())

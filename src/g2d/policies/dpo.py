@@ -1,0 +1,88 @@
+"""Offline DPO on harvested pairs, from a fresh copy of M0 (paper, section 2.1, stage 3; appendix B).
+
+The reference policy is the starting point itself: with a fresh adapter that is M0 with the adapter switched off.
+`start: warmup` continues the adapter of pi_K instead, with a frozen copy of it as the reference.
+
+The chat template closes every completion with the end-of-turn token, truncated ones too. A truncated rollout can only
+be a rejected one (nothing truncated before its box is ever correct), so DPO learns to end a turn there *less* often;
+the share of such pairs stands in the harvest's informativeness.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from g2d.config import Dpo, Lora
+from g2d.policies.policy import Policy, load_base, load_tokenizer
+from g2d.policies.training import lora_config, trainer_arguments
+
+# Both losses are known before the first update, when policy and reference agree (Rafailov et al. 2023, equation 7;
+# Azar et al. 2023, equation 17): a different value means that the reference is not the starting point.
+STEP_0_TOLERANCE = 0.02
+
+
+def step_0_loss(dpo: Dpo) -> float:
+    """The loss of a policy that equals its reference: ln 2 for sigmoid, (1 / 2 beta)^2 for IPO."""
+    return math.log(2) if dpo.loss == "sigmoid" else (0.5 / dpo.beta) ** 2
+
+
+def train_dpo(
+    base: Policy,
+    pairs: Sequence[Mapping[str, Any]],
+    *,
+    dpo: Dpo,
+    lora: Lora,
+    seed: int,
+    work: Path,
+    start: Policy | None = None,
+) -> list[dict[str, Any]]:
+    """Train on preference pairs and leave `work/adapter`.
+
+    Args:
+        base: M0.
+        pairs: rows with `prompt`, `chosen` and `rejected` as message lists.
+        work: an existing folder to train in.
+        start: pi_K to start from; None for a fresh adapter on M0.
+
+    Returns:
+        The trainer's log, one entry per gradient step.
+
+    Raises:
+        RuntimeError: the first loss is not the one that an untrained policy must have.
+    """
+    from datasets import Dataset
+    from peft import PeftModel
+    from trl import DPOConfig, DPOTrainer
+
+    arguments = DPOConfig(
+        **trainer_arguments(work / "trainer", seed),
+        num_train_epochs=dpo.epochs,
+        learning_rate=dpo.learning_rate,
+        lr_scheduler_type=dpo.lr_schedule,
+        per_device_train_batch_size=dpo.per_device_batch_size,
+        gradient_accumulation_steps=dpo.gradient_accumulation_steps,
+        beta=dpo.beta,
+        loss_type=[dpo.loss],
+        max_length=None,  # a truncated chosen completion would lose the box that earned its reward
+        disable_dropout=False,  # TRL's default would turn the paper's LoRA dropout off
+    )
+    model = load_base(base)
+    if start is not None:
+        model = PeftModel.from_pretrained(model, start.adapter, is_trainable=True)
+    trainer = DPOTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=Dataset.from_list([{key: pair[key] for key in ("prompt", "chosen", "rejected")} for pair in pairs]),
+        processing_class=load_tokenizer(base),
+        peft_config=lora_config(lora) if start is None else None,
+    )
+    trainer.train()
+    first, expected = trainer.state.log_history[0]["loss"], step_0_loss(dpo)
+    # Dropout in a warmed-up adapter makes policy and reference differ from the first forward pass on.
+    if start is None and abs(first / expected - 1) > STEP_0_TOLERANCE:
+        raise RuntimeError(f"DPO's first loss is {first:.4f}, not {expected:.4f}: the reference is not M0")
+    trainer.model.save_pretrained(work / "adapter", selected_adapters=["default"])
+    return trainer.state.log_history

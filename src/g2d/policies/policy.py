@@ -1,0 +1,94 @@
+"""A Policy: the record that says which weights answer, and how they came to be.
+
+Every way to train a policy ends by writing `policy.json` beside its adapter, and every later stage starts from that
+file alone. It carries the digest of the weights, so that a policy that changed makes its descendants stale and one
+that was rebuilt identically does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from g2d.files import read_json, write_json
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One set of weights: a base model M0, or M0 with a LoRA adapter."""
+
+    policy_id: str  # its folder below the results folder
+    model: str  # name of M0 in the configuration
+    regime: str  # base | grpo | dpo | the name of an ablation
+    base: str  # folder of M0, or the file of completions of a recorded model
+    group_size: int = 0
+    k: int = 0
+    seed: int | None = None
+    revision: str | None = None  # commit of a Hub model
+    adapter: str | None = None  # folder of the LoRA adapter, None for M0 itself
+    weights_sha256: str | None = None  # of the adapter, or of M0 where it is a local file
+    continued_from: int | None = None  # K of the checkpoint a chained warm-up continued from
+    settings: dict[str, Any] = field(default_factory=dict)  # resolved settings of the stage that made it
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether this is a file of completions rather than weights."""
+        return self.settings.get("source") == "recorded"
+
+
+def write_policy(path: str | Path, policy: Policy) -> None:
+    """Write policy.json."""
+    write_json(path, asdict(policy))
+
+
+def read_policy(path: str | Path) -> Policy:
+    """Read policy.json.
+
+    Raises:
+        ValueError: not a policy record; the message names the file.
+    """
+    try:
+        return Policy(**read_json(path))
+    except TypeError as error:
+        raise ValueError(f"{path}: not a policy record ({error}); delete it to have it made again") from None
+
+
+def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
+    """The tokenizer of M0.
+
+    Raises:
+        ValueError: it has no chat template, so training and evaluation could not render the same prompt.
+    """
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(policy.base)
+    if tokenizer.chat_template is None:
+        raise ValueError(f"{policy.base}: the tokenizer has no chat template; use an instruction-tuned model")
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_base(policy: Policy) -> PreTrainedModel:
+    """The weights of M0, safetensors only, in bfloat16 on a GPU and float32 on a CPU."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
+    return AutoModelForCausalLM.from_pretrained(policy.base, dtype=dtype, use_safetensors=True)
+
+
+def load_model(policy: Policy) -> PreTrainedModel:
+    """The policy's weights with its adapter merged, in evaluation mode, on the GPU where there is one."""
+    import torch
+
+    model = load_base(policy)
+    if policy.adapter is not None:
+        from peft import PeftModel
+
+        model = PeftModel.from_pretrained(model, policy.adapter).merge_and_unload()
+    return model.eval().to("cuda" if torch.cuda.is_available() else "cpu")

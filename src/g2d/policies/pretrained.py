@@ -1,0 +1,38 @@
+"""Base models that exist already: a folder on this machine, a repository on the Hub, a file of recorded completions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from g2d.config import HubModel, LocalModel, RecordedModel
+from g2d.files import sha256
+from g2d.policies.policy import Policy
+
+# Pickled weights can run code on loading; only safetensors are fetched or read.
+HUB_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+
+
+def resolve_base(name: str, source: LocalModel | HubModel | RecordedModel) -> Policy:
+    """The record of M0, its weights downloaded where they are not here yet.
+
+    Raises:
+        ValueError: a local folder has no safetensors.
+    """
+    settings = source.model_dump(mode="json", exclude={"settings"})
+    if isinstance(source, HubModel):
+        from huggingface_hub import snapshot_download
+
+        folder = snapshot_download(source.id, revision=source.revision, allow_patterns=HUB_PATTERNS)
+        return Policy(f"{name}/base", name, "base", base=folder, revision=source.revision, settings=settings)
+    digest = sha256(source.path) if isinstance(source, RecordedModel) else _folder_digest(Path(source.path))
+    return Policy(f"{name}/base", name, "base", base=source.path, weights_sha256=digest, settings=settings)
+
+
+def _folder_digest(folder: Path) -> str:
+    """Digest over the weights of a local model, shards in order of their names."""
+    import hashlib
+
+    shards = sorted(folder.glob("*.safetensors"))
+    if not shards:
+        raise ValueError(f"{folder}: no *.safetensors in it; convert the model with save_pretrained first")
+    return hashlib.sha256("".join(map(sha256, shards)).encode()).hexdigest()

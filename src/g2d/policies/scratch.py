@@ -1,0 +1,168 @@
+"""The embedded demonstration model: a tiny Llama, trained in about a minute of CPU into ordinary Hugging Face format.
+
+It exists so that the whole experiment can be watched on a laptop, with real trainers and no download; everything
+downstream treats it like any model from the Hub. Its corpus is built so that online RL has something to fix
+(`g2d.problems.corpus`), which makes its numbers a demonstration and not evidence.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from torch.nn import functional as F
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from g2d.config import ScratchModel
+from g2d.problems.corpus import corpus_document, vocabulary_texts
+
+CONTEXT_LENGTH = 256
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+# A word with its space, a number of at most two digits, a punctuation mark: each is one token.
+TOKEN = Regex(r"\\boxed| ?[A-Za-z]+| ?\d{1,2}| ?[^\sA-Za-z\d]|\s")
+
+MATRIX_LEARNING_RATE = 0.02  # Muon, for the matrices
+OTHER_LEARNING_RATE = 2e-3  # AdamW, for embeddings and norms
+WARMUP_STEPS = 30
+# A tiny model is underconfident: sharper logits keep temperature 1.3 meaningful, as it is for a large one.
+LOGIT_SCALE = 1.9
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """A word-level tokenizer over the closed vocabulary of the synthetic families."""
+    splitter = pre_tokenizers.Split(TOKEN, "isolated")
+    texts = [*vocabulary_texts(), "user\n", "assistant\n", "system\n"]
+    words = sorted({word for text in texts for word, _ in splitter.pre_tokenize_str(text)})
+    special = ["<pad>", "<|im_end|>", "<|im_start|>", "<unk>"]
+    tokenizer = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate([*special, *words])}, unk_token="<unk>")
+    )
+    tokenizer.pre_tokenizer = splitter
+    tokenizer.decoder = decoders.Fuse()
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        eos_token="<|im_end|>",
+        unk_token="<unk>",
+        additional_special_tokens=["<|im_start|>"],
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+        model_max_length=CONTEXT_LENGTH,
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def train_scratch(settings: ScratchModel, out: Path) -> None:
+    """Train the model and save weights (safetensors), configuration and tokenizer to a folder.
+
+    Deterministic in `settings` on one machine, whatever the number of threads.
+    """
+    torch.manual_seed(settings.seed)
+    rng = random.Random(settings.seed)
+    tokenizer = build_tokenizer()
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=settings.hidden_size,
+            intermediate_size=3 * settings.hidden_size,
+            num_hidden_layers=settings.layers,
+            num_attention_heads=settings.heads,
+            num_key_value_heads=settings.heads,
+            max_position_embeddings=CONTEXT_LENGTH,
+            tie_word_embeddings=True,
+            bos_token_id=None,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    )
+    print(f"{sum(p.numel() for p in model.parameters()):,} parameters, vocabulary of {len(tokenizer)}", flush=True)
+    optimizers = _optimizers(model)
+    schedulers = [
+        torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _learning_rate(step, settings.steps))
+        for optimizer in optimizers
+    ]
+    for step in range(settings.steps):
+        loss = _loss(model, _batch(tokenizer, rng, settings.batch_size))
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer, scheduler in zip(optimizers, schedulers, strict=True):
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad(set_to_none=True)
+        if step % 50 == 0 or step == settings.steps - 1:
+            print(f"step {step + 1}/{settings.steps} loss {loss.item():.4f}", flush=True)
+    with torch.no_grad():
+        model.model.norm.weight.mul_(LOGIT_SCALE)
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+
+
+def _optimizers(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
+    """Muon learns a model this small in a third of AdamW's steps; embeddings and norms are not for it."""
+    parameters = dict(model.named_parameters())
+    matrices = [name for name, p in parameters.items() if p.dim() == 2 and "embed" not in name]
+    others = [p for name, p in parameters.items() if name not in matrices]
+    return [
+        torch.optim.Muon(
+            [parameters[name] for name in matrices],
+            lr=MATRIX_LEARNING_RATE,
+            weight_decay=0.05,
+            momentum=0.95,
+            adjust_lr_fn="original",
+        ),
+        torch.optim.AdamW(others, lr=OTHER_LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.0),
+    ]
+
+
+def _learning_rate(step: int, steps: int) -> float:
+    """Linear warm-up, then cosine decay to 2 % of the peak, as a factor."""
+    return min(1.0, (step + 1) / WARMUP_STEPS) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
+
+
+Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def _batch(tokenizer: PreTrainedTokenizerFast, rng: random.Random, size: int) -> Batch:
+    """Token ids, labels (-100 on the prompt) and attention mask, each (size, length), padded on the right."""
+    documents = [corpus_document(rng) for _ in range(size)]
+    prompts = [render_prompt(tokenizer, prompt) for prompt, _ in documents]
+    prompt_ids = tokenizer(prompts, add_special_tokens=False)["input_ids"]
+    completions = [completion + tokenizer.eos_token for _, completion in documents]
+    completion_ids = tokenizer(completions, add_special_tokens=False)["input_ids"]
+    length = max(len(p) + len(c) for p, c in zip(prompt_ids, completion_ids, strict=True))
+    ids = torch.full((size, length), tokenizer.pad_token_id)
+    labels = torch.full((size, length), -100)
+    mask = torch.zeros((size, length), dtype=torch.long)
+    for row, (p, c) in enumerate(zip(prompt_ids, completion_ids, strict=True)):
+        end = len(p) + len(c)
+        ids[row, :end] = torch.tensor(p + c)
+        labels[row, len(p) : end] = torch.tensor(c)
+        mask[row, :end] = 1
+    return ids, labels, mask
+
+
+def render_prompt(tokenizer: PreTrainedTokenizerFast, prompt: str) -> str:
+    """The prompt in the chat template; a drill has none and starts at the assistant's turn."""
+    if not prompt:
+        return "<|im_start|>assistant\n"
+    return tokenizer.apply_chat_template(
+        [{"role": "user", "content": prompt}], add_generation_prompt=True, tokenize=False
+    )
+
+
+def _loss(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
+    """Cross-entropy of the completions; logits are computed only where there is a label."""
+    ids, labels, mask = batch
+    hidden = model.model(input_ids=ids, attention_mask=mask).last_hidden_state[:, :-1]
+    targets = labels[:, 1:]
+    scored = targets != -100
+    return F.cross_entropy(model.lm_head(hidden[scored]), targets[scored])

@@ -1,0 +1,57 @@
+"""What the TRL trainers share: explicit arguments, the adapter, and the hand-over of what they leave behind.
+
+TRL and transformers default to bf16, gradient checkpointing and a linear schedule; every value that matters is set
+here or by the caller, so that an upgrade cannot change a result in silence.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from g2d.config import Lora
+from g2d.files import write_jsonl
+
+if TYPE_CHECKING:
+    from peft import LoraConfig
+
+
+def trainer_arguments(output_dir: str | Path, seed: int) -> dict[str, Any]:
+    """Arguments common to GRPOConfig and DPOConfig: precision by device, every step logged, nothing reported."""
+    import torch
+
+    gpu = torch.cuda.is_available()
+    return {
+        "output_dir": str(output_dir),
+        "seed": seed,
+        "data_seed": seed,
+        "use_cpu": not gpu,
+        "bf16": gpu,
+        "gradient_checkpointing": gpu,
+        "optim": "adamw_torch",
+        "weight_decay": 0.0,
+        "max_grad_norm": 1.0,
+        "warmup_steps": 0,
+        "logging_steps": 1,
+        "report_to": "none",
+        "save_strategy": "no",
+        "disable_tqdm": True,
+    }
+
+
+def lora_config(lora: Lora) -> LoraConfig:
+    """PEFT's view of the adapter settings (paper, section 4.1)."""
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=lora.r,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=lora.target_modules,
+        task_type="CAUSAL_LM",
+    )
+
+
+def write_metrics(path: str | Path, log_history: list[dict[str, Any]]) -> None:
+    """One JSON line per gradient step, as logged by the trainer; its closing summary is left out."""
+    write_jsonl(path, [row for row in log_history if "loss" in row])

@@ -1,0 +1,147 @@
+r"""Pretraining corpus of the demonstration model: solutions written by an imperfect author, so that RL has work to do.
+
+The author mixes four styles, prefers one or the other by level and by the prompt's verb, and is systematically wrong
+about some facts. A model trained on it knows how to show its work and how to guess, and can learn which one pays.
+Problems come from the train split only. Drills are bare facts with no problem in front: a drill may state the very
+operation that a one-step test problem asks for, as any times table does. Standard library only.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import zlib
+from collections.abc import Iterator
+from typing import Literal, get_args
+
+from g2d.problems.synthetic import (
+    LEVELS,
+    NAMES,
+    STORY_VERBS,
+    THINGS,
+    VERBS,
+    Exercise,
+    Family,
+    Operator,
+    Step,
+    Steps,
+    apply,
+    draw,
+    draw_steps,
+)
+
+Style = Literal["worked", "hasty", "unboxed", "unterminated"]
+
+# Shares and biases were chosen so that the base model solves about half of the problems and pairs exist to harvest.
+DRILL_SHARE = 0.30  # of all documents: facts are learnt from drills, habits from solutions
+WORD_PROBLEM_SHARE = 0.25  # of the solutions: as a side subject, for the transfer benchmark
+DRILL_FACTS = 7  # facts in a drill: about the length of a worked level-5 solution
+DRILL_OPERATORS: tuple[Operator, ...] = ("+", "-", "+", "-", "*", "mod")
+
+# Log-odds that the author shows the work: level bias plus verb bias. Level 1 nearly always, level 5 hardly ever; the
+# verb spreads each level over easy and hard prompts, which gives prompts on which some rollouts succeed and some fail.
+LEVEL_BIAS = {1: 2.6, 2: -0.3, 3: -0.1, 4: -0.6, 5: -3.0}
+VERB_BIAS = dict(zip(VERBS, (3.4, 2.4, 1.4, 0.5, -0.5, -1.4, -2.4, -3.4), strict=True))
+WORD_PROBLEM_BIAS = 2.2
+
+UNBOXED_SHARE = 0.04  # of the worked solutions: forget the box
+UNTERMINATED_SHARE = 0.02  # of the worked solutions: forget to close it
+
+HARD_FACTS = {"+": 0.08, "-": 0.08, "*": 0.30, "mod": 0.30}  # share of facts that the author gets wrong ...
+SLIP_RATE = 0.6  # ... this often: above one half, so that the wrong result is the likelier one
+
+
+def corpus_document(
+    rng: random.Random, drill_share: float = DRILL_SHARE, word_problem_share: float = WORD_PROBLEM_SHARE
+) -> tuple[str, str]:
+    """Draw one document: (user prompt, completion). A drill has no user turn: its prompt is ""."""
+    if rng.random() < drill_share:
+        return "", drill(rng)
+    family: Family = "word_problems" if rng.random() < word_problem_share else "arithmetic"
+    exercise = draw(rng, family, "train", rng.choice(LEVELS[family]))
+    style = draw_style(rng, exercise)
+    # A hasty author states the right answer: guessing is learnable only as far as the model can compute it in one go.
+    steps = exercise.steps if style == "hasty" else with_slips(rng, exercise.steps)
+    return exercise.prompt, render(steps, style)
+
+
+def drill(rng: random.Random, facts: int = DRILL_FACTS) -> str:
+    """Unrelated facts in the form of worked steps, slips included."""
+    steps = [with_slips(rng, draw_steps(rng, 1, DRILL_OPERATORS))[0] for _ in range(facts)]
+    return _working(tuple(steps))
+
+
+def draw_style(rng: random.Random, exercise: Exercise) -> Style:
+    """Choose how the author writes this solution down."""
+    verb = exercise.verb
+    log_odds = WORD_PROBLEM_BIAS if verb is None else LEVEL_BIAS[exercise.level] + VERB_BIAS[verb]
+    if rng.random() > 1 / (1 + math.exp(-log_odds)):
+        return "hasty"
+    u = rng.random()
+    if u < UNBOXED_SHARE:
+        return "unboxed"
+    return "unterminated" if u < UNBOXED_SHARE + UNTERMINATED_SHARE else "worked"
+
+
+def slip(left: int, operator: Operator, right: int) -> int | None:
+    """The wrong result that the author tends to write for this fact, or None where the author knows better.
+
+    A checksum of the fact decides, so the same facts are wrong in every document: an error to unlearn, not noise.
+    """
+    u = zlib.crc32(f"{left}{operator}{right}".encode()) / 2**32
+    if u >= HARD_FACTS[operator]:
+        return None
+    result = apply(left, operator, right)
+    one_up = (u * 1e4) % 1 < 0.5 or result == 0
+    return result + 1 if one_up else result - 1
+
+
+def with_slips(rng: random.Random, steps: Steps) -> Steps:
+    """The same operations as the author works them out: a slip is carried into the steps that follow."""
+    value, written = steps[0].left, []
+    for step in steps:
+        result, wrong = apply(value, step.operator, step.right), slip(value, step.operator, step.right)
+        if wrong is not None and rng.random() < SLIP_RATE:
+            result = wrong
+        written.append(Step(value, step.operator, step.right, result))
+        value = result
+    return tuple(written)
+
+
+def render(steps: Steps, style: Style) -> str:
+    """The completion for a chain of steps."""
+    answer = steps[-1].result
+    match style:
+        case "worked":
+            return f"{_working(steps)} \\boxed{{{answer}}}"
+        case "hasty":
+            return f"Clearly \\boxed{{{answer}}}"
+        case "unboxed":
+            return f"{_working(steps)} So {answer}."
+        case "unterminated":
+            return f"{_working(steps)} \\boxed{{{answer}"
+
+
+def vocabulary_texts() -> Iterator[str]:
+    """Texts that together contain every word and number, each with and without a space in front.
+
+    Everything the families and the corpus can write is covered by a word-level tokenizer built from these, if it
+    splits longer numbers into groups of at most two digits: a slip can carry a product past 99, or below 0.
+    """
+    for number in range(100):
+        yield f"{number} {number} {{{number}}}"
+    steps = tuple(Step(1, operator, 2, 3) for operator in get_args(Operator))
+    for style in get_args(Style):
+        yield render(steps, style)
+    yield render((Step(1, "-", 2, -1),), "worked")
+    yield from (f"{verb} 1 + 2." for verb in VERBS)
+    for name in NAMES:
+        yield f"{name} has 1. {name} has 1."
+    for thing in THINGS:
+        yield f"has 1 {thing}. How many {thing} does Ann have?"
+    for verbs in STORY_VERBS.values():
+        yield from (f"Ann {verb} 1." for verb in verbs)
+
+
+def _working(steps: Steps) -> str:
+    return "First" + "".join(f" {step}." for step in steps)

@@ -1,0 +1,69 @@
+r"""What is known about a set of problems, as a JSON-ready record beside its JSONL file.
+
+It answers "which data, exactly?" and "what is odd about them?": levels nobody assigned, prompts that repeat, reference
+answers that the verifier does not accept as their own answer. Such rows are listed, never dropped: a problem whose
+answer cannot verify is a zero for every policy, and whoever reads the table should know how many there are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from g2d.config import LocalProblems, ProblemSource
+from g2d.files import sha256
+from g2d.problems.problem import Problem, to_jsonl
+from g2d.verifier.verdict import Judgement
+
+Value = TypeVar("Value", int, str)
+
+Verify = Callable[[Sequence[tuple[str, str]]], Sequence[Judgement]]
+"""Judges pairs of (reference answer, completion): `g2d.verifier.verify_batch`."""
+
+
+def manifest(
+    name: str, source: ProblemSource, problems: Sequence[Problem], verify: Verify, working_dir: str | Path = "."
+) -> dict[str, Any]:
+    """Describe the problems loaded from a source.
+
+    Args:
+        name: "pool", or the benchmark's name.
+        source: the section of the configuration they were loaded from.
+        problems: all of them, in order.
+        verify: judges the reference answers against themselves.
+        working_dir: folder that a local path is relative to.
+    """
+    record: dict[str, Any] = {
+        "name": name,
+        "source": source.model_dump(),
+        "sha256": hashlib.sha256(to_jsonl(problems).encode()).hexdigest(),
+        "n": len(problems),
+        "levels": _counts(problem.level for problem in problems),
+        "subjects": _counts(problem.subject for problem in problems),
+        "duplicate_prompts": len(problems) - len({problem.prompt for problem in problems}),
+        "reference_failures": reference_failures(problems, verify),
+    }
+    if isinstance(source, LocalProblems):
+        record["source_sha256"] = sha256(Path(working_dir) / source.path)
+    return record
+
+
+def reference_failures(problems: Sequence[Problem], verify: Verify) -> list[dict[str, str]]:
+    """Problems whose own reference answer, boxed, does not verify: id, answer and verdict."""
+    judgements = verify([(problem.answer, f"\\boxed{{{problem.answer}}}") for problem in problems])
+    return [
+        {"problem_id": problem.problem_id, "answer": problem.answer, "verdict": judgement.verdict}
+        for problem, judgement in zip(problems, judgements, strict=True)
+        if judgement.verdict != "correct"
+    ]
+
+
+def _counts(values: Iterable[Value | None]) -> dict[str, int]:
+    """Rows per value, sorted; None counts as "unknown" and comes last."""
+    values = list(values)
+    counts = Counter(value for value in values if value is not None)
+    unknown = len(values) - counts.total()
+    return {str(value): counts[value] for value in sorted(counts)} | ({"unknown": unknown} if unknown else {})

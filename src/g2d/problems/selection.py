@@ -1,0 +1,45 @@
+"""Which problems are used: a sample per level for calibration, a training set from the calibrated levels.
+
+Draws depend on the seed and on the set of problems, not on their order, so a re-sorted file selects the same ones.
+They are nested: a larger n keeps every problem of the smaller one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Sequence
+
+from g2d.problems.problem import Problem
+
+
+def sample_per_level(pool: Sequence[Problem], per_level: int, seed: int) -> list[Problem]:
+    """Up to `per_level` problems of every level, by ascending level; all of a level that has fewer.
+
+    Problems without a level are left out: they belong to none that could be chosen.
+    """
+    levels = sorted({problem.level for problem in pool if problem.level is not None})
+    return [
+        problem for level in levels for problem in _shuffled(pool, {level}, f"calibration/{level}/{seed}")[:per_level]
+    ]
+
+
+def draw_training_set(pool: Sequence[Problem], levels: Collection[int], n: int, seed: int) -> list[Problem]:
+    """Draw n problems of the given levels, uniformly and without replacement.
+
+    Raises:
+        ValueError: the levels hold fewer than n.
+    """
+    candidates = _shuffled(pool, levels, f"training_set/{seed}")
+    if len(candidates) < n:
+        present = sorted({problem.level for problem in pool if problem.level is not None})
+        raise ValueError(
+            f"training_set.n: {n} problems asked for, but the pool has {len(candidates)} at levels {sorted(levels)} "
+            f"(it has levels {present}): lower training_set.n, pin more calibration.levels, or enlarge the pool"
+        )
+    return candidates[:n]
+
+
+def _shuffled(pool: Sequence[Problem], levels: Collection[int], seed: str) -> list[Problem]:
+    chosen = sorted((problem for problem in pool if problem.level in levels), key=lambda problem: problem.problem_id)
+    random.Random(seed).shuffle(chosen)
+    return chosen

@@ -1,0 +1,241 @@
+"""Problems from wherever the configuration says: generated, a JSONL file, or a data set on the Hugging Face Hub.
+
+Files and Hub rows pass through the same normaliser, so a benchmark gives the same problems from either. Mistakes come
+back as one line that names the place and the configuration key to change. `datasets` is imported only where it is
+needed: it takes seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from g2d.config import AnswerFormat, Fields, HubProblems, LocalProblems, ProblemSource, SyntheticProblems
+from g2d.problems import synthetic
+from g2d.problems.answers import reference_answer
+from g2d.problems.problem import Problem
+
+LEVEL = re.compile(r"(?:level\s*)?(\d+)", re.IGNORECASE)
+UNKNOWN_LEVEL = re.compile(r"(?:level\s*)?\??", re.IGNORECASE)  # MATH has two rows of "Level ?"
+
+COMMIT = re.compile(r"[0-9a-f]{40}")  # names the cache folder of a Hub data set's revision
+LOCAL_WAY_OUT = "or save the rows as JSONL and use source: local with its path"
+
+Row = tuple[str, Mapping[str, Any]]  # where it stands, for messages, and its columns
+
+
+class ProblemError(ValueError):
+    """Problems that cannot be read as configured: one line with place, column or key, and fix."""
+
+
+def load_problems(name: str, source: ProblemSource, working_dir: str | Path = ".") -> list[Problem]:
+    """Read the problems of the pool or of a benchmark, in the order of their source.
+
+    Args:
+        name: "pool", or the benchmark's name; begins the ids of rows that have none of their own.
+        source: its section of the configuration.
+        working_dir: folder that a local path is relative to.
+
+    Raises:
+        ProblemError: a row cannot be read as configured, ids repeat, or the source cannot be reached.
+    """
+    match source:
+        case SyntheticProblems():
+            try:
+                return synthetic.generate(source.family, source.split, source.n, source.seed)
+            except ValueError as error:
+                raise ProblemError(f"{config_key(name)}.n: {error}") from None
+        case LocalProblems():
+            path = Path(working_dir) / source.path
+            return normalise(name, _jsonl_rows(name, path), source.fields, source.answer_format, describe(source))
+        case HubProblems():
+            return normalise(name, _hub_rows(name, source), source.fields, source.answer_format, describe(source))
+
+
+def describe(source: ProblemSource) -> str:
+    """A source in one word, as it stands in `Problem.source`."""
+    match source:
+        case SyntheticProblems():
+            return f"synthetic:{source.family}:{source.split}"
+        case LocalProblems():
+            return f"local:{source.path}"
+        case HubProblems():
+            return f"hub:{source.id}@{source.revision}"
+
+
+def config_key(name: str) -> str:
+    """Where a data set is configured."""
+    return name if name == "pool" else f"benchmarks.{name}"
+
+
+def normalise(
+    name: str, rows: Iterable[Row], fields: Fields, answer_format: AnswerFormat, source: str
+) -> list[Problem]:
+    """Turn a publisher's rows into problems.
+
+    Raises:
+        ProblemError: no rows, a missing column, an unreadable value, a row without an answer, or repeated ids.
+    """
+    key = config_key(name)
+    problems: list[Problem] = []
+    places: dict[str, str] = {}
+    absent = {field: column for field, column in (("level", fields.level), ("subject", fields.subject)) if column}
+    columns: list[str] = []
+    for number, (place, row) in enumerate(rows):
+        columns = list(row)
+        absent = {field: column for field, column in absent.items() if column not in row}
+        reader = _RowReader(key, place, row)
+        problem = Problem(
+            problem_id=f"{name}-{number:05d}" if fields.id is None else reader.text(fields.id, "id"),
+            prompt=reader.text(fields.prompt, "prompt"),
+            answer=reader.answer(fields.answer, answer_format),
+            level=None if fields.level is None else reader.level(fields.level),
+            subject=None if fields.subject is None or row.get(fields.subject) is None else str(row[fields.subject]),
+            source=source,
+        )
+        if (first := places.setdefault(problem.problem_id, place)) != place:
+            raise ProblemError(
+                f"{place}: id {problem.problem_id!r} was already used at {first}: make the ids unique, or drop "
+                f"{key}.fields.id to number the rows"
+            )
+        problems.append(problem)
+    if not problems:
+        raise ProblemError(f"{key}: {source} holds no rows: point it at a data set that has some")
+    # A row may lack its level; if every row does, the name of the column is wrong.
+    for field, column in absent.items():
+        raise ProblemError(f"{source}: {_no_column(column, columns, f'{key}.fields.{field}')}")
+    return problems
+
+
+def parse_level(value: Any) -> int | None:
+    """3, 3.0, "3" and "Level 3" are 3; "Level ?", "" and None are None.
+
+    Raises:
+        ValueError: anything else.
+    """
+    if value is None:
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    text = str(value).strip()
+    if match := LEVEL.fullmatch(text):
+        return int(match[1])
+    if UNKNOWN_LEVEL.fullmatch(text):
+        return None
+    raise ValueError(f'{value!r} is not a level such as 3, "3" or "Level 3"')
+
+
+class _RowReader:
+    """Values of one row; every complaint says where the row is and which key names the column."""
+
+    def __init__(self, key: str, place: str, row: Mapping[str, Any]) -> None:
+        self.key, self.place, self.row = key, place, row
+
+    def text(self, column: str, field: str) -> str:
+        value = self._value(column, field)
+        if value is None or not str(value).strip():
+            raise ProblemError(f"{self.place}: column {column!r} is empty: fill it in or remove the row")
+        return str(value)
+
+    def answer(self, column: str, answer_format: AnswerFormat) -> str:
+        value = self._value(column, "answer")
+        try:
+            return reference_answer(value, answer_format)
+        except ValueError as error:
+            raise ProblemError(
+                f"{self.place}: column {column!r} has no answer in the format {answer_format!r}: {error}; correct the "
+                f"row or {self.key}.answer_format"
+            ) from None
+
+    def level(self, column: str) -> int | None:
+        try:
+            return parse_level(self.row.get(column))
+        except ValueError as error:
+            raise ProblemError(
+                f"{self.place}: column {column!r}: {error}: correct the row or {self.key}.fields.level"
+            ) from None
+
+    def _value(self, column: str, field: str) -> Any:
+        if column not in self.row:
+            raise ProblemError(f"{self.place}: {_no_column(column, list(self.row), f'{self.key}.fields.{field}')}")
+        return self.row[column]
+
+
+def _no_column(column: str, available: Sequence[str], key: str) -> str:
+    return f"no column {column!r} (there are: {', '.join(available)}): set {key}"
+
+
+def _jsonl_rows(name: str, path: Path) -> Iterator[Row]:
+    """Rows of a JSONL file; blank lines are skipped, a byte-order mark is tolerated."""
+    key = f"{config_key(name)}.path"
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                place = f"{path}, line {number}"
+                try:
+                    row = json.loads(line)
+                except ValueError as error:
+                    raise ProblemError(f"{place}: not JSON ({error}): write one JSON object a line") from None
+                if not isinstance(row, dict):
+                    raise ProblemError(f"{place}: expected a JSON object, one a line")
+                yield place, row
+    except OSError as error:
+        raise ProblemError(f"{path}: cannot be read ({error.strerror}): correct {key}") from None
+    except UnicodeDecodeError as error:
+        raise ProblemError(f"{path}: not UTF-8 ({error.reason} at byte {error.start}): convert the file") from None
+
+
+def _hub_rows(name: str, source: HubProblems) -> Iterator[Row]:
+    dataset = _load_from_hub(config_key(name), source)
+    for number, row in enumerate(dataset):
+        yield f"{source.id}, split {source.split}, row {number}", row
+
+
+def _load_from_hub(key: str, source: HubProblems) -> Any:
+    """Load one split at the pinned revision.
+
+    Raises:
+        ProblemError: unknown or gated id, unknown revision, subset or split, no network, or another revision's cache.
+    """
+    if Path(source.id).is_dir():  # `datasets` would read the folder and ignore the revision
+        raise ProblemError(
+            f"{key}.id: {source.id} is also a folder here, which would hide the Hub's data set: run elsewhere, or read "
+            f"a file in it with source: local"
+        )
+    import datasets
+
+    try:
+        dataset = datasets.load_dataset(source.id, source.subset, split=source.split, revision=source.revision)
+    except Exception as error:
+        raise ProblemError(_hub_message(key, source, error)) from error
+    # Without a network `datasets` falls back to the newest cached revision, whatever was asked for.
+    for cached in {Path(file["filename"]).parent.name for file in dataset.cache_files}:
+        if COMMIT.fullmatch(cached) and cached != source.revision:
+            raise ProblemError(
+                f"{key}.revision: the Hub is out of reach and the newest copy of {source.id} in the cache is {cached}: "
+                f"connect this machine to the Hub, pin that revision, {LOCAL_WAY_OUT}"
+            )
+    return dataset
+
+
+def _hub_message(key: str, source: HubProblems, error: Exception) -> str:
+    """One line for whatever `datasets` and the Hub's client raise; their classes say too little, so texts decide."""
+    reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    if "gated" in reason.lower():
+        fix = f"ask for access on the data set's page and log in with `hf auth login`, change {key}.id"
+    elif "revision" in reason.lower():
+        fix = f"correct {key}.revision"
+    elif isinstance(error, ConnectionError):
+        fix = "connect this machine to the Hub, unset HF_HUB_OFFLINE"
+    elif "split" in reason.lower():
+        fix = f"correct {key}.split"
+    elif "config" in reason.lower():
+        fix = f"correct {key}.subset"
+    else:
+        fix = f"correct {key}.id, {key}.subset or {key}.split"
+    return f"{key}: cannot load {source.id} from the Hub ({reason}): {fix}, {LOCAL_WAY_OUT}"

@@ -1,0 +1,217 @@
+"""Generated problems with answers known by construction: the demonstration's stand-ins for MATH and GSM8K.
+
+A problem is a chain of small operations applied left to right, so its difficulty level is its number of steps.
+`arithmetic` shows the bare expression ("Compute 7 + 3 * 2." is 20), `word_problems` wraps + and - in a short story.
+Every number stays in 0..24, so that a model with a few hundred thousand parameters can learn every fact.
+
+Splits are leak-free by construction: a hash of the expression alone decides its split, whatever verb, name or family
+it is dressed in. Standard library only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal, get_args
+
+from g2d.problems.problem import Problem
+
+Family = Literal["arithmetic", "word_problems"]
+Split = Literal["train", "development", "test"]
+Operator = Literal["+", "-", "*", "mod"]
+
+SPLITS: tuple[Split, ...] = get_args(Split)
+LEVELS: dict[Family, range] = {"arithmetic": range(1, 6), "word_problems": range(1, 4)}
+
+START = range(2, 21)  # values an expression may begin with
+OPERANDS = range(2, 10)
+MAX_VALUE = 24  # every intermediate result lies in 0..24: 518 facts, learnable in a minute
+
+VERBS = ("Compute", "Evaluate", "Find", "Calculate", "Determine", "Simplify", "Work out", "Give")
+NAMES = ("Ann", "Ben", "Cara", "Dan", "Eve", "Finn")
+THINGS = ("apples", "coins", "books", "cards", "shells", "stamps")
+STORY_VERBS: dict[Operator, tuple[str, ...]] = {
+    "+": ("buys", "finds", "gets", "wins"),
+    "-": ("loses", "sells", "gives away", "eats"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation with the result that is written for it."""
+
+    left: int
+    operator: Operator
+    right: int
+    result: int
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.operator} {self.right} = {self.result}"
+
+
+Steps = tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exercise:
+    """A generated problem with its working."""
+
+    prompt: str
+    steps: Steps
+    verb: str | None  # opening verb of an arithmetic prompt; the corpus ties its writing style to it
+
+    @property
+    def level(self) -> int:
+        return len(self.steps)
+
+    @property
+    def answer(self) -> int:
+        return self.steps[-1].result
+
+
+def generate(family: Family, split: Split, n: int, seed: int) -> list[Problem]:
+    """Draw n different problems, spread evenly over the levels, in an order that the seed fixes.
+
+    The lowest levels take one more each where n is no multiple of the number of levels.
+
+    Raises:
+        ValueError: a level has fewer different problems in this split than asked for.
+    """
+    rng = random.Random(f"{family}/{split}/{seed}")
+    share, rest = divmod(n, len(LEVELS[family]))
+    exercises: list[Exercise] = []
+    for position, level in enumerate(LEVELS[family]):
+        exercises += _distinct(rng, family, split, level, share + (position < rest))
+    rng.shuffle(exercises)
+    return [
+        Problem(
+            problem_id=f"{family}-{split}-{number:05d}",
+            prompt=exercise.prompt,
+            answer=str(exercise.answer),
+            level=exercise.level,
+            subject=family,
+            source=f"synthetic:{family}:{split}",
+        )
+        for number, exercise in enumerate(exercises)
+    ]
+
+
+def draw(rng: random.Random, family: Family, split: Split, level: int) -> Exercise:
+    """Draw one exercise of a split; draws may repeat."""
+    while True:  # ends: every split holds a fixed share of all expressions
+        steps = draw_steps(rng, level, operators(family, level))
+        if split_of(expression(steps)) == split:
+            return _arithmetic(rng, steps) if family == "arithmetic" else _word_problem(rng, steps)
+
+
+def draw_steps(rng: random.Random, n: int, choices: tuple[Operator, ...]) -> Steps:
+    """Walk n random moves from a random start; an operator listed twice is twice as likely."""
+    value, steps = rng.choice(START), []
+    for _ in range(n):
+        steps.append(rng.choice(_moves(value, choices)))
+        value = steps[-1].result
+    return tuple(steps)
+
+
+def operators(family: Family, level: int) -> tuple[Operator, ...]:
+    """Operators of a level, as weights: mod comes last and stays half as likely as the others."""
+    if family == "word_problems" or level == 1:
+        return ("+", "-")
+    return ("+", "-", "*") if level == 2 else ("+", "-", "*", "+", "-", "*", "mod")
+
+
+def apply(left: int, operator: Operator, right: int) -> int:
+    """The true result of one operation; `right` is at least 2."""
+    match operator:
+        case "+":
+            return left + right
+        case "-":
+            return left - right
+        case "*":
+            return left * right
+        case "mod":
+            return left % right
+
+
+def expression(steps: Steps) -> str:
+    """Start value and operations, for example "7 + 3 * 2"."""
+    return str(steps[0].left) + "".join(f" {step.operator} {step.right}" for step in steps)
+
+
+def split_of(text: str) -> Split:
+    """Split of an expression: 80 % train, 10 % development, 10 % test, the same on every machine and Python."""
+    bucket = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % 10
+    return "train" if bucket < 8 else "development" if bucket == 8 else "test"
+
+
+@cache
+def _moves(value: int, choices: tuple[Operator, ...]) -> Steps:
+    """Every operation that keeps the value in range. `mod` below its operand is left out: it would change nothing."""
+    moves = (Step(value, operator, right, apply(value, operator, right)) for operator in choices for right in OPERANDS)
+    return tuple(
+        move for move in moves if 0 <= move.result <= MAX_VALUE and not (move.operator == "mod" and value < move.right)
+    )
+
+
+def _arithmetic(rng: random.Random, steps: Steps) -> Exercise:
+    verb = rng.choice(VERBS)
+    return Exercise(f"{verb} {expression(steps)}.", steps, verb)
+
+
+def _word_problem(rng: random.Random, steps: Steps) -> Exercise:
+    name, things = rng.choice(NAMES), rng.choice(THINGS)
+    events = [f"{name} {rng.choice(STORY_VERBS[step.operator])} {step.right}." for step in steps]
+    story = [f"{name} has {steps[0].left} {things}.", *events, f"How many {things} does {name} have?"]
+    return Exercise(" ".join(story), steps, None)
+
+
+def _distinct(rng: random.Random, family: Family, split: Split, level: int, n: int) -> list[Exercise]:
+    """Draw n exercises with different prompts, after making sure that so many exist."""
+    _check_enough(family, split, level, n)
+    drawn: dict[str, Exercise] = {}
+    while len(drawn) < n:
+        exercise = draw(rng, family, split, level)
+        drawn.setdefault(exercise.prompt, exercise)
+    return list(drawn.values())
+
+
+def _check_enough(family: Family, split: Split, level: int, n: int) -> None:
+    """Count the level's problems, but only as far as needed: level 5 alone has 70 million expressions."""
+    available = 0
+    for steps in _all_steps(level, tuple(dict.fromkeys(operators(family, level)))):
+        if available >= n:
+            return
+        if split_of(expression(steps)) == split:
+            available += _wordings(family, steps)
+    if available < n:
+        raise ValueError(
+            f"{family}, level {level}: {n} different {split} problems asked for, {available} exist: "
+            f"lower n to at most {available * len(LEVELS[family])}"
+        )
+
+
+def _wordings(family: Family, steps: Steps) -> int:
+    """Number of prompts that dress one expression."""
+    if family == "arithmetic":
+        return len(VERBS)
+    count = len(NAMES) * len(THINGS)
+    for step in steps:
+        count *= len(STORY_VERBS[step.operator])
+    return count
+
+
+def _all_steps(n: int, choices: tuple[Operator, ...]) -> Iterator[Steps]:
+    """Every chain of n moves, lazily."""
+
+    def extend(steps: Steps, value: int) -> Iterator[Steps]:
+        if len(steps) == n:
+            yield steps
+            return
+        for move in _moves(value, choices):
+            yield from extend((*steps, move), move.result)
+
+    for start in START:
+        yield from extend((), start)

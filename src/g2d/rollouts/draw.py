@@ -1,0 +1,86 @@
+"""Draw rollouts: render every problem, let an engine complete it, have the verifier judge it, keep the record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from g2d.config import Evaluation, Prompt, Sampling
+from g2d.policies.policy import Policy
+from g2d.problems import Problem
+from g2d.prompts import messages
+from g2d.rollouts.engine import Decoding, Engine, Request, engine_for
+from g2d.rollouts.rollout import Rollout
+from g2d.verifier import verify_batch
+
+
+def sampling(settings: Sampling, seed: int) -> Decoding:
+    """Decoding of a harvest or a calibration."""
+    return Decoding(
+        samples_per_prompt=settings.samples_per_prompt,
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        max_completion_length=settings.max_completion_length,
+        batch_size=settings.batch_size,
+        seed=seed,
+    )
+
+
+def evaluation_decoding(settings: Evaluation) -> Decoding:
+    """Greedy decoding (paper, Table 1), or the sampled evaluation that the configuration asks for."""
+    drawn = settings.sampled
+    return Decoding(
+        samples_per_prompt=drawn.n if drawn else 1,
+        temperature=drawn.temperature if drawn else 0.0,
+        top_p=drawn.top_p if drawn else 1.0,
+        max_completion_length=settings.max_completion_length,
+        batch_size=settings.batch_size,
+        seed=drawn.seed if drawn else 0,
+    )
+
+
+def draw_rollouts(
+    policy: Policy,
+    problems: Sequence[Problem],
+    prompt: Prompt,
+    decoding: Decoding,
+    *,
+    workers: int = 1,
+    engine: Engine | None = None,
+) -> list[Rollout]:
+    """`samples_per_prompt` judged rollouts per problem, ordered by problem and sample.
+
+    Args:
+        workers: processes that verify.
+        engine: one that already holds the policy; without it the policy is loaded.
+    """
+    engine = engine or engine_for(policy)
+    requests = [Request(p.problem_id, engine.render(messages(p.prompt, prompt))) for p in problems]
+    drawn = [
+        (problem, request, sample, completion)
+        for problem, request, completions in zip(problems, requests, engine.generate(requests, decoding), strict=True)
+        for sample, completion in enumerate(completions)
+    ]
+    judgements = verify_batch(
+        [(problem.answer, completion.text) for problem, _, _, completion in drawn],
+        finish_reasons=[completion.finish_reason for *_, completion in drawn],
+        workers=workers,
+    )
+    return [
+        Rollout(
+            problem_id=problem.problem_id,
+            level=problem.level,
+            sample=sample,
+            prompt_text=request.prompt_text,
+            completion_text=completion.text,
+            token_count=completion.token_count,
+            finish_reason=completion.finish_reason,
+            verdict=judgement.verdict,
+            reward=judgement.reward,
+            extracted_answer=judgement.extracted_answer,
+            engine=engine.name,
+            temperature=decoding.temperature,
+            seed=decoding.seed,
+            policy_id=policy.policy_id,
+        )
+        for (problem, request, sample, completion), judgement in zip(drawn, judgements, strict=True)
+    ]

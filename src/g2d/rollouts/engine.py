@@ -1,0 +1,67 @@
+"""The one interface behind which completions are generated, and the choice of an engine for a policy.
+
+An engine renders a conversation with the model's chat template and completes prompts. It knows nothing of problems,
+verdicts or files: `g2d.rollouts.draw` adds those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from g2d.policies.policy import Policy
+from g2d.prompts import Messages
+from g2d.rollouts.rollout import FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How to decode. `temperature` 0 is greedy; then one sample per prompt is all there is."""
+
+    samples_per_prompt: int
+    temperature: float
+    top_p: float
+    max_completion_length: int  # tokens
+    batch_size: int  # completions generated together
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt to complete, with the identity that its random numbers belong to."""
+
+    problem_id: str
+    prompt_text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What an engine returns for one sample."""
+
+    text: str
+    token_count: int
+    finish_reason: FinishReason
+
+
+class Engine(Protocol):
+    """Generates completions of rendered prompts."""
+
+    name: str
+
+    def render(self, messages: Messages) -> str:
+        """The exact text the policy continues."""
+
+    def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
+        """`samples_per_prompt` completions for every request, in order."""
+
+
+def engine_for(policy: Policy) -> Engine:
+    """The engine that answers for a policy: a replay of recorded completions, or transformers."""
+    if policy.is_recorded:
+        from g2d.rollouts.replay_engine import ReplayEngine
+
+        return ReplayEngine(policy.base)
+    from g2d.rollouts.transformers_engine import TransformersEngine
+
+    return TransformersEngine.of(policy)

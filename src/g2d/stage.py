@@ -1,0 +1,71 @@
+"""What every stage does around its work: its version, its log, its bill and its last word when it fails.
+
+Snakemake re-runs a job when its script, parameters or inputs change and does not look into imported modules. So each
+rule passes its stage's version as a parameter: whoever changes what a stage *computes* raises the number here, and
+exactly the affected jobs run again; a comment or a refactoring re-runs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from g2d.cost import Meter, measure, write_cost
+
+VERSIONS = {
+    "scratch_model": 1,
+    "pretrained_model": 1,
+    "load_problems": 1,
+    "check_leakage": 1,
+    "calibrate": 1,
+    "select_training_set": 1,
+    "train_grpo": 1,
+    "harvest_rollouts": 1,
+    "build_pairs": 1,
+    "train_dpo": 1,
+    "evaluate": 1,
+    "make_tables": 1,
+    "draw_figures": 1,
+}
+
+
+@contextmanager
+def stage(snakemake: Any) -> Iterator[Meter]:
+    """Run the body of a rule's script.
+
+    Everything printed goes to the rule's log. If the rule declares an output `cost`, the measured cost is written
+    there together with the costs among its inputs. An exception leaves its traceback in the log and one line on the
+    terminal, and the process exits with 1.
+    """
+    terminal = _redirect_output(Path(snakemake.log[0]))
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(snakemake.threads)
+    try:
+        cost = snakemake.output.get("cost")
+        job = str(Path(cost or snakemake.output[0]).with_suffix(""))
+        with measure(job=job, stage=snakemake.rule) as meter:
+            yield meter
+        if cost:
+            write_cost(cost, meter.cost, parents=snakemake.input.get("costs", []))
+    except Exception as error:
+        traceback.print_exc()
+        sys.stderr.flush()
+        print(f"{snakemake.rule}: {error}\n  details: {snakemake.log[0]}", file=terminal, flush=True)
+        sys.exit(1)
+
+
+def _redirect_output(log: Path) -> Any:
+    """Send file descriptors 1 and 2 to the log, native libraries included; return the terminal."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    terminal = os.fdopen(os.dup(2), "w")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with open(log, "w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    return terminal

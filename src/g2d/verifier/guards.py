@@ -1,0 +1,58 @@
+r"""Vetoes on Math-Verify's consent, each for one way in which it is known to be wrong.
+
+A reward needs both: Math-Verify finds the answers equal, and no guard objects. A guard never turns a wrong answer
+right. What is not guarded, because the right reading depends on the question: `10` and `10\%` count as equal (GSM8K
+asks for percentages and writes its references without the sign), and so do `(1,2)` and `1,2`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+
+_BASE = re.compile(r"(?<![\\A-Za-z_0-9])[0-9]+_\{?([0-9]+)\}?")
+_SPACE = r"(?:\s|~|\\[,;:!> ]|\\q?quad|\\text\{\s*\})"
+_SIDE_BY_SIDE = re.compile(rf"[0-9]{_SPACE}+[0-9]")
+
+# Two numbers that Math-Verify calls equal and that differ by more than this share of the larger.
+RELATIVE_TOLERANCE = 0.01
+
+
+def bases_differ(reference: str, answer: str) -> bool:
+    """`11_2` and `11_3`: Math-Verify ignores the base. An answer without one is taken in the reference's."""
+    expected, found = sorted(_BASE.findall(reference)), sorted(_BASE.findall(answer))
+    return bool(expected and found) and expected != found
+
+
+def numbers_side_by_side(reference: str, answer: str) -> bool:
+    """`2 3` is no way to write 5: Math-Verify adds numbers that have only space between them, like mixed numbers."""
+    if not (_SIDE_BY_SIDE.search(reference) or _SIDE_BY_SIDE.search(answer)):
+        return False
+    return re.sub(_SPACE, "", reference) != re.sub(_SPACE, "", answer)
+
+
+def magnitudes_differ(reference: Sequence[Any], answer: Sequence[Any]) -> bool:
+    r"""`\frac{1}{2^{60}}` and `\frac{1}{2^{61}}`: Math-Verify compares differences with zero, so small numbers are equal.
+
+    Args:
+        reference: Math-Verify's readings of the reference.
+        answer: the same for the answer.
+    """
+    a, b = _value(reference), _value(answer)
+    if a is None or b is None:
+        return False
+    return bool(abs(a - b) > RELATIVE_TOLERANCE * max(abs(a), abs(b)))
+
+
+def _value(readings: Sequence[Any]) -> Any:
+    """A reading as a number, if it is one that Math-Verify's tolerance could blur: between 0 and 1 in size."""
+    if not readings or not isinstance(readings[0], sympy.Expr) or readings[0].free_symbols:
+        return None
+    try:
+        value = readings[0].doit().evalf(15)
+        return value if value.is_real and abs(value) < 1 else None
+    except (TypeError, ValueError, AttributeError, ArithmeticError):
+        return None

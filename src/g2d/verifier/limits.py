@@ -1,0 +1,45 @@
+"""What one verification may cost. Whatever exceeds it gets the verdict `timeout` or `limit`, never a reward."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on one item; the defaults leave every answer of MATH, MATH-500 and GSM8K far below.
+
+    Attributes:
+        deadline_s: CPU seconds of the worker, so that a busy machine does not change verdicts.
+        wall_s: seconds on the clock, for a worker that waits instead of computing.
+        memory_bytes: address space of a worker.
+        max_completion_chars: longer completions are not searched for an answer.
+        max_answer_chars: longer answers are not parsed.
+        max_nesting: answers with deeper brackets are not parsed.
+    """
+
+    deadline_s: float = 5.0
+    wall_s: float = 60.0
+    memory_bytes: int = 2048 * MIB
+    max_completion_chars: int = 4_000_000
+    max_answer_chars: int = 2_000
+    max_nesting: int = 24
+
+    def allow(self, answer: str) -> bool:
+        """Whether an answer is small enough to be parsed."""
+        return len(answer) <= self.max_answer_chars and nesting(answer) <= self.max_nesting
+
+
+_BRACKET = re.compile(r"[{(\[]|[)\]}]")
+
+
+def nesting(text: str) -> int:
+    """Depth of brackets of any kind; half-open intervals keep `[1,2)` balanced."""
+    depth = deepest = 0
+    for match in _BRACKET.finditer(text):
+        depth = depth + 1 if match.group() in "{([" else max(depth - 1, 0)
+        deepest = max(deepest, depth)
+    return deepest

@@ -1,0 +1,258 @@
+"""Worker processes that judge pairs of answers, each within its limits, whatever is in them.
+
+A pair that exceeds its deadline or its memory costs its worker: the process ends, another takes its place, and the
+rest of the batch goes on. The pool is safe to use from any thread, starts at the first batch, and is left behind by
+`fork`: a child process that verifies starts its own workers.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from g2d.verifier.frames import encode, take
+from g2d.verifier.limits import Limits
+from g2d.verifier.verdict import Verdict
+
+Pair = tuple[str, str]  # reference answer, answer
+
+START_S = 120.0  # importing sympy takes half a second, and much longer from a cold network file system
+REAP_S = 5.0  # a process that has closed its pipe is about to exit
+CHUNK = 16  # pairs per message: the pipe's round trip is then small against the work, and the tail stays short
+PACKAGE_ROOT = Path(__file__).parents[2]
+
+
+class VerifierError(RuntimeError):
+    """A worker could not be started; the message carries what it said."""
+
+
+class Pool:
+    """Up to `size` workers that share a batch."""
+
+    def __init__(self, size: int, limits: Limits) -> None:
+        if size < 1:
+            raise ValueError(f"workers={size}: a verifier needs at least one worker")
+        self.size = size
+        self.limits = limits
+        self._workers: list[_Worker] = []
+        self._lock = threading.Lock()
+        _pools.add(self)
+
+    def judge(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        """Verdicts in the order of the pairs.
+
+        Raises:
+            VerifierError: no worker can be started.
+        """
+        with self._lock:
+            try:
+                return _Batch(self, pairs).run()
+            except BaseException:
+                # Ctrl-C in the middle of a batch: replies still under way must not meet the next batch.
+                self._stop()
+                raise
+
+    def close(self) -> None:
+        """End the workers. The next batch would start new ones."""
+        with self._lock:
+            self._stop()
+
+    def _stop(self) -> None:
+        while self._workers:
+            self._workers.pop().end()
+
+    def _forget(self) -> None:
+        """In a forked child: the workers belong to the parent, and another thread may have held the lock."""
+        for worker in self._workers:
+            worker.abandon()
+        self._workers = []
+        self._lock = threading.Lock()
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for pool in _pools:
+        pool._forget()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class _Batch:
+    """One run over a list of pairs."""
+
+    def __init__(self, pool: Pool, pairs: Sequence[Pair]) -> None:
+        self.pool = pool
+        self.pairs = pairs
+        self.verdicts: list[Verdict | None] = [None] * len(pairs)
+        self.waiting = deque(range(len(pairs)))
+        self.open = len(pairs)
+        self.suspects: set[int] = set()
+        self.selector = selectors.DefaultSelector()
+
+    def run(self) -> list[Verdict]:
+        with self.selector:
+            for worker in self.pool._workers:
+                self._watch(worker)
+            while self.open:
+                self._staff()
+                self._hand_out()
+                self._listen()
+        return self.verdicts  # type: ignore[return-value]  # none is left open
+
+    def _staff(self) -> None:
+        """Start workers, as many as there is work for."""
+        while len(self.pool._workers) < min(self.pool.size, self.open):
+            worker = _Worker(self.pool.limits)
+            self.pool._workers.append(worker)
+            self._watch(worker)
+
+    def _watch(self, worker: _Worker) -> None:
+        self.selector.register(worker.replies, selectors.EVENT_READ, worker)
+
+    def _hand_out(self) -> None:
+        for worker in self.pool._workers:
+            if worker.ready and not worker.assigned and self.waiting:
+                fair = len(self.waiting) // (2 * self.pool.size)
+                chunk = [self.waiting.popleft() for _ in range(max(1, min(CHUNK, fair)))]
+                worker.assign(chunk, [self.pairs[i] for i in chunk])
+                self.selector.register(worker.requests, selectors.EVENT_WRITE, worker)
+
+    def _listen(self) -> None:
+        busy = [worker for worker in self.pool._workers if worker.assigned or not worker.ready]
+        patience = min(worker.expires for worker in busy) - time.monotonic()
+        for key, _ in self.selector.select(max(patience, 0.0)):
+            worker = key.data
+            if worker.ended:  # both of its pipes spoke up, and the first was its end
+                continue
+            if key.fileobj is worker.requests:
+                if worker.flush():
+                    self.selector.unregister(worker.requests)
+                continue
+            for message in worker.receive():
+                if not worker.ready:
+                    worker.ready = True
+                else:
+                    self._settle(worker.assigned.popleft(), message)
+                worker.expires = time.monotonic() + self.pool.limits.wall_s
+            if worker.hung_up:
+                self._bury(worker)
+        now = time.monotonic()
+        for worker in busy:
+            if not worker.ended and worker.expires <= now and (worker.assigned or not worker.ready):
+                self._bury(worker, overdue=True)
+
+    def _settle(self, index: int, verdict: Verdict) -> None:
+        self.verdicts[index] = verdict
+        self.open -= 1
+
+    def _bury(self, worker: _Worker, overdue: bool = False) -> None:
+        """Remove a worker, blame the pair it died of, and queue the others again."""
+        for pipe in (worker.replies, worker.requests):
+            if pipe in self.selector.get_map():
+                self.selector.unregister(pipe)
+        self.pool._workers.remove(worker)
+        code, last_words = worker.end()
+        if not worker.ready:
+            raise VerifierError(f"a verifier worker did not start (exit {code}): {last_words or 'no output'}")
+        if worker.assigned and code != 0:  # 0: it retired, because its memory had grown
+            victim = worker.assigned.popleft()
+            if overdue or code == -signal.SIGPROF:
+                self._settle(victim, "timeout")
+            elif victim in self.suspects:
+                self._settle(victim, "limit")
+            else:
+                # Perhaps an earlier pair had filled the memory: guilty only if it kills twice.
+                self.suspects.add(victim)
+                worker.assigned.appendleft(victim)
+        self.waiting.extendleft(reversed(worker.assigned))
+
+
+class _Worker:
+    """A child process, its pipes, and the pairs it has been given and not answered yet."""
+
+    def __init__(self, limits: Limits) -> None:
+        command = [sys.executable, "-P", "-W", "ignore", "-m", "g2d.verifier.worker"]
+        paths = [str(PACKAGE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        self.process = subprocess.Popen(
+            [*command, str(limits.deadline_s), str(limits.memory_bytes)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            # The order of a set of symbols must not differ from run to run.
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"},
+        )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.requests, self.replies = self.process.stdin, self.process.stdout
+        os.set_blocking(self.requests.fileno(), False)
+        os.set_blocking(self.replies.fileno(), False)
+        self.ready = self.hung_up = self.ended = False
+        self.assigned: deque[int] = deque()
+        self.expires = time.monotonic() + START_S
+        self._outgoing = b""
+        self._incoming = bytearray()
+        self._limits = limits
+
+    def assign(self, indices: list[int], pairs: list[Pair]) -> None:
+        """Queue a message with pairs; `flush` sends it."""
+        self.assigned.extend(indices)
+        self._outgoing = encode(pairs)
+        self.expires = time.monotonic() + self._limits.wall_s
+
+    def flush(self) -> bool:
+        """Write what fits into the pipe; True once everything is out."""
+        try:
+            sent = os.write(self.requests.fileno(), self._outgoing)
+        except BlockingIOError:
+            return False
+        except BrokenPipeError:  # it died; the other pipe tells
+            sent = len(self._outgoing)
+        self._outgoing = self._outgoing[sent:]
+        return not self._outgoing
+
+    def receive(self) -> list[Any]:
+        """The messages that have arrived; `hung_up` turns True at the end of the stream."""
+        try:
+            read = os.read(self.replies.fileno(), 65536)
+        except BlockingIOError:
+            return []
+        self.hung_up = not read
+        self._incoming += read
+        return list(take(self._incoming))
+
+    def end(self) -> tuple[int, str]:
+        """Reap the process, killing it if it is still there; its exit code and the end of its stderr."""
+        self.ended = True
+        try:
+            self.process.wait(timeout=REAP_S if self.hung_up else 0)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        assert self.process.stderr is not None
+        said = self.process.stderr.read().decode(errors="replace").strip()
+        self._close_pipes()
+        return self.process.returncode, said[-2000:]
+
+    def abandon(self) -> None:
+        """Leave the child to the process that started it."""
+        self._close_pipes()
+        self.process.returncode = 0  # not ours to wait for
+
+    def _close_pipes(self) -> None:
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()

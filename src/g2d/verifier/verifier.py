@@ -1,0 +1,132 @@
+"""From completions to judgements: find the answer, check its size, ask each distinct question once."""
+
+from __future__ import annotations
+
+import atexit
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+
+from g2d.verifier.extraction import find_last_boxed
+from g2d.verifier.limits import Limits
+from g2d.verifier.pool import Pair, Pool
+from g2d.verifier.second_opinion import second_opinion
+from g2d.verifier.verdict import Judgement, Verdict
+
+CACHE_SIZE = 2**16  # judgements, a few hundred bytes each
+
+# Math-Verify compares these as integers, so no worker has to; a property test holds the two together.
+_SMALL_INTEGER = re.compile(r"-?[0-9]{1,15}")
+
+
+class Verifier:
+    """Judges completions with a pool of workers; a context manager, and usable from any thread.
+
+    Verdicts do not depend on the order of the items, on the number of workers or on what was judged before.
+    """
+
+    def __init__(self, workers: int = 1, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self._pool = Pool(workers, self.limits)
+        self._cache: OrderedDict[Pair, Judgement] = OrderedDict()
+        self._cache_lock = threading.Lock()
+
+    def verify(
+        self, items: Sequence[tuple[str, str]], finish_reasons: Sequence[str | None] | None = None
+    ) -> list[Judgement]:
+        """Judge completions.
+
+        Args:
+            items: (reference answer, completion text); the reference is written without a box.
+            finish_reasons: why each completion ended; "length" tells `truncated` from `no_boxed`.
+
+        Returns:
+            One judgement per item, in order.
+
+        Raises:
+            ValueError: items and finish_reasons differ in number.
+            VerifierError: no worker can be started.
+        """
+        reasons = [None] * len(items) if finish_reasons is None else finish_reasons
+        if len(reasons) != len(items):
+            raise ValueError(f"{len(items)} items but {len(reasons)} finish reasons")
+        found = [self._extract(*item, reason) for item, reason in zip(items, reasons, strict=True)]
+        judged = self._judge(dict.fromkeys(entry for entry in found if isinstance(entry, tuple)))
+        return [judged[entry] if isinstance(entry, tuple) else entry for entry in found]
+
+    def _extract(self, reference: str, text: str, finish_reason: str | None) -> Pair | Judgement:
+        """The pair of answers to compare, or the judgement where there is nothing to compare."""
+        if len(text) > self.limits.max_completion_chars:
+            return Judgement("limit", None)
+        box = find_last_boxed(text)
+        if box.content is None:
+            return Judgement("truncated" if finish_reason == "length" else "no_boxed", None)
+        if not (self.limits.allow(box.content) and self.limits.allow(reference)):
+            return Judgement("limit", box.content[: self.limits.max_answer_chars])
+        return reference.strip(), box.content
+
+    def _judge(self, pairs: Iterable[Pair]) -> dict[Pair, Judgement]:
+        with self._cache_lock:
+            judged = {pair: self._cache[pair] for pair in pairs if pair in self._cache}
+        unknown = [pair for pair in pairs if pair not in judged]
+        verdicts = {pair: _compare_integers(pair) for pair in unknown}
+        hard = [pair for pair in unknown if verdicts[pair] is None]
+        if hard:
+            verdicts.update(zip(hard, self._pool.judge(hard), strict=True))
+        for pair, verdict in verdicts.items():
+            judged[pair] = Judgement(verdict, pair[1], second_opinion(*pair))
+        with self._cache_lock:
+            self._cache.update((pair, judged[pair]) for pair in unknown)
+            while len(self._cache) > CACHE_SIZE:
+                self._cache.popitem(last=False)
+        return judged
+
+    def close(self) -> None:
+        """End the workers."""
+        self._pool.close()
+
+    def __enter__(self) -> Verifier:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _compare_integers(pair: Pair) -> Verdict | None:
+    reference, answer = pair
+    if not (_SMALL_INTEGER.fullmatch(reference) and _SMALL_INTEGER.fullmatch(answer)):
+        return None
+    return "correct" if int(reference) == int(answer) else "incorrect"
+
+
+def verify_batch(
+    items: Sequence[tuple[str, str]],
+    *,
+    finish_reasons: Sequence[str | None] | None = None,
+    workers: int = 1,
+    limits: Limits | None = None,
+) -> list[Judgement]:
+    """Judge completions with workers that this process keeps until it exits; see `Verifier.verify`.
+
+    >>> [judgement.verdict for judgement in verify_batch([("1/2", r"so \\boxed{0.5}"), ("1/2", "so 0.5")])]
+    ['correct', 'no_boxed']
+    """
+    return shared_verifier(workers, limits).verify(items, finish_reasons)
+
+
+_shared: dict[tuple[int, Limits], Verifier] = {}
+_shared_lock = threading.Lock()
+
+
+def shared_verifier(workers: int = 1, limits: Limits | None = None) -> Verifier:
+    """This process's verifier with these settings, made when first asked for and closed at exit."""
+    settings = (workers, limits or Limits())
+    with _shared_lock:
+        if settings not in _shared:
+            _shared[settings] = verifier = Verifier(*settings)
+            atexit.register(verifier.close)
+        return _shared[settings]

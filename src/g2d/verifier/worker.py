@@ -1,0 +1,63 @@
+"""A verifier worker: `python -m g2d.verifier.worker DEADLINE_S MEMORY_BYTES`, spoken to in frames over its pipes.
+
+The parent sends lists of [reference, answer]. One frame answers each pair, in order, so that the parent always knows
+which pair a silence belongs to. A fresh interpreter, so that it never inherits torch, CUDA or threads.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+
+from g2d.verifier.frames import encode, receive
+from g2d.verifier.verdict import Verdict
+
+READY = "ready"
+
+
+def main() -> None:
+    """Serve until the parent closes the pipe, or until memory has grown so far that a fresh worker is better."""
+    deadline_s, memory_bytes = float(sys.argv[1]), int(sys.argv[2])
+    requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb", buffering=0)
+    # The parent handles Ctrl-C. SIGPROF must kill, and an ignored signal would be inherited.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+
+    from g2d.verifier.symbolic import judge
+
+    def bounded(reference: str, answer: str) -> Verdict:
+        # The kernel ends this process when the item has used up its CPU time, wherever it is, C code included.
+        signal.setitimer(signal.ITIMER_PROF, deadline_s)
+        try:
+            return judge(reference, answer)
+        except (MemoryError, RecursionError):
+            return "limit"
+        except Exception:  # whatever else Math-Verify or sympy raise on text that is no mathematics
+            return "parse_error"
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    replies.write(encode(READY))
+    # From here on nothing may write into the frames, and nobody reads what would go to stderr.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    while (pairs := receive(requests)) is not None:
+        for reference, answer in pairs:
+            replies.write(encode(bounded(reference, answer)))
+            if peak_memory() > memory_bytes // 2:
+                return
+
+
+def peak_memory() -> int:
+    """Largest resident size of this process so far, in bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Reference answers as publishers write them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from g2d.problems.answers import reference_answer
+
+
+@pytest.mark.parametrize(
+    ("value", "answer"),
+    [
+        (" \\frac{1}{2} ", "\\frac{1}{2}"),
+        (17, "17"),
+        (142.0, "142"),  # AMC data sets store integers as floats
+        (-0.5, "-0.5"),
+        ("0", "0"),
+        (0, "0"),
+    ],
+)
+def test_plain(value, answer):
+    assert reference_answer(value, "plain") == answer
+
+
+@pytest.mark.parametrize(
+    ("solution", "answer"),
+    [
+        (r"so \boxed{5}.", "5"),
+        (r"first \boxed{1}, then \boxed{2}.", "2"),
+        (r"\boxed{\frac{1}{\sqrt{2}}}", r"\frac{1}{\sqrt{2}}"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"is $\fbox{7}$", "7"),
+        (r"is $\boxed 2$.", "2"),
+        (r"so there are $\boxed{}$ primes.", ""),
+        (r"\boxed{ \text{Tuesday} }", r"\text{Tuesday}"),
+    ],
+)
+def test_boxed(solution, answer):
+    assert reference_answer(solution, "boxed") == answer
+
+
+@pytest.mark.parametrize(
+    ("solution", "answer"),
+    [
+        ("2 + 3 = <<2+3=5>>5\n#### 5", "5"),
+        ("#### 1,450,000", "1450000"),
+        ("#### -12", "-12"),
+        ("####2.50 ", "2.50"),
+        ("#### 3\n#### 4", "4"),
+    ],
+)
+def test_gsm8k(solution, answer):
+    assert reference_answer(solution, "gsm8k") == answer
+
+
+@given(st.integers(-(10**12), 10**12))
+def test_gsm8k_undoes_thousands_separators(number):
+    assert reference_answer(f"Working.\n#### {number:,}", "gsm8k") == str(number)
+
+
+@pytest.mark.parametrize(
+    ("value", "answer_format", "message"),
+    [
+        ("  ", "plain", "the answer is empty"),
+        (None, "plain", "expected text or a number, not None"),
+        (["5"], "plain", "expected text or a number"),
+        (float("nan"), "plain", "nan is not a finite number"),
+        ("the answer is 5", "boxed", r"no terminated \\boxed\{...\}"),
+        (r"it is \boxed{\frac{1}{2}", "boxed", "no terminated"),
+        ("5", "gsm8k", "no ####"),
+        ("#### 1,23", "gsm8k", "expected a number after ####, not '1,23'"),
+        ("#### five", "gsm8k", "expected a number after ####, not 'five'"),
+    ],
+)
+def test_no_answer(value, answer_format, message):
+    with pytest.raises(ValueError, match=message):
+        reference_answer(value, answer_format)

@@ -1,0 +1,117 @@
+"""Leakage: looks do not hide a problem, and different problems stay different."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from g2d.problems import Problem
+from g2d.problems.leakage import Leak, LeakageError, assert_no_leakage, find_leaks, text_key
+
+
+def problem(problem_id, prompt):
+    return Problem(problem_id, prompt, "1", None, None, "test")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Find $x+1$.", "find  $ x + 1 $"),
+        (r"Find \(x\).", r"Find \[x\]"),
+        (r"\left( \frac{1}{2} , 3 \right)", r"(\dfrac{1}{2},3)"),
+        (r"10,\!000 of \$5", "10,000 of $5"),
+        (r"\bigl[ a \bigr]\quad b", "[a] b"),
+        ("Janet’s 3 − 1", "Janet's 3 - 1"),
+        (r"50\% of it", "50% of it"),
+        ("What is it?\n", "What is it"),
+    ],
+)
+def test_looks_do_not_matter(one, other):
+    assert text_key(one) == text_key(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("2-1", "21"),
+        ("2 1", "21"),
+        ("x^2", "x_2"),
+        ("x^{21}", "x^{2}1"),
+        ("x^{a+b}", "x^a+b"),
+        ("-3", "3"),
+        ("2.5", "25"),
+        ("2.5", "2, 5"),
+        (".5", "5"),
+        ("(1,2)", "(12)"),
+        ("[1,2]", "(1,2)"),
+        ("5!", "5"),
+        ("f'(x)", "f(x)"),
+        ("2:3", "2 3"),
+        ("1,2,...,5", "1,2,5"),
+        ("x<2", "x>2"),
+        (r"x \le 2", r"x \ge 2"),
+        (r"\Delta", r"\delta"),
+        (r"50\%", "50"),
+        (r"a \\ b", "a b"),
+        ("|x|", "x"),
+        ("ab", "a b c"),
+    ],
+)
+def test_different_problems_stay_different(one, other):
+    assert text_key(one) != text_key(other)
+
+
+NUMBERS = st.decimals(-10_000, 10_000, places=2, allow_nan=False).map(lambda d: str(d.normalize().__format__("f")))
+WORDS_AND_SYMBOLS = [*"xy+-*/^_=()[]{}!", "Find", "sum", r"\pi"]
+TOKENS = NUMBERS.map(lambda number: number.lstrip("-")) | st.sampled_from(WORDS_AND_SYMBOLS)
+LOOKS = [" ", "  ", "\n", " $", "$ ", r" \, ", r" \! ", r" \left", r" \right ", r" \Bigl ", "~", " . ", " ? "]
+DECORATION = st.sampled_from(LOOKS)
+
+
+@given(st.lists(st.tuples(TOKENS, DECORATION), min_size=1, max_size=12))
+def test_law_decoration_between_tokens_never_changes_the_key(pairs):
+    plain = " ".join(token for token, _ in pairs)
+    # A decoration that ends in a command needs the blank that LaTeX needs.
+    decorated = "".join(f"{token}{decoration} " for token, decoration in pairs)
+    assert text_key(decorated) == text_key(plain)
+
+
+@given(st.lists(TOKENS, min_size=1, max_size=12), st.lists(TOKENS, min_size=1, max_size=12))
+def test_law_equal_keys_mean_equal_tokens(one, other):
+    same = [token.casefold() for token in one] == [token.casefold() for token in other]
+    assert (text_key(" ".join(one)) == text_key(" ".join(other))) == same
+
+
+@given(NUMBERS, NUMBERS)
+def test_law_different_numbers_are_different_problems(one, other):
+    prompt = "Compute ${}$ and nothing else."
+    assert (text_key(prompt.format(one)) == text_key(prompt.format(other))) == (one == other)
+
+
+def test_a_leak_names_both_sides():
+    train = [problem("t/1", "Find $x$."), problem("t/2", "Find y."), problem("t/3", "find x")]
+    tests = {"hard": [problem("h/1", "Find z"), problem("h/2", r"Find \(x\)")], "easy": [problem("e/1", "Find Y!")]}
+    assert find_leaks(train, tests) == [Leak("hard", "h/2", ("t/1", "t/3"))]
+
+
+def test_the_refusal_names_benchmark_number_ids_and_fix():
+    train = [problem(f"t/{i}", f"Find {i}") for i in range(10)]
+    tests = {"clean": [problem("c", "Find it")], "hard": [problem(f"h/{i}", f"Find ${i}$.") for i in range(2, 12)]}
+    with pytest.raises(LeakageError) as error:
+        assert_no_leakage(train, tests)
+    assert str(error.value) == (
+        "benchmarks.hard: 8 of 10 problems are in the training pool (h/2 = t/2, h/3 = t/3, h/4 = t/4, ...; benchmark "
+        "id = pool id): remove them from the pool, or choose another split"
+    )
+
+
+def test_no_leak_is_silent():
+    assert_no_leakage([problem("t", "Find 1")], {"b": [problem("b", "Find 2")], "empty": []})
+
+
+@pytest.mark.parametrize("text", ["1" * 200_000, "\\" * 200_000, "." * 200_000, "$ " * 100_000, "a\\left(" * 40_000])
+def test_long_texts_take_linear_time(text):
+    start = time.process_time()
+    text_key(text)
+    assert time.process_time() - start < 2

@@ -1,0 +1,102 @@
+"""MATH, MATH-500 and GSM8K as their publishers distribute them; skipped where the files are missing."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from g2d.config import Fields, LocalProblems
+from g2d.problems.leakage import LeakageError, assert_no_leakage, find_leaks
+from g2d.problems.manifest import manifest
+from g2d.problems.sources import load_problems
+from g2d.verifier import verify_batch
+
+MATH = {"prompt": "problem", "id": "unique_id", "level": "level"}
+SOURCES = {
+    "pool": LocalProblems(
+        source="local", path="math/train.jsonl", answer_format="boxed",
+        fields=Fields(**MATH, answer="solution", subject="type"),
+    ),
+    "math500": LocalProblems(
+        source="local", path="math500/test.jsonl", fields=Fields(**MATH, answer="answer", subject="subject")
+    ),
+    "gsm8k": LocalProblems(
+        source="local", path="gsm8k/test.jsonl", answer_format="gsm8k",
+        fields=Fields(prompt="question", answer="answer"),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def problems(real_data):
+    return {name: load_problems(name, source, real_data) for name, source in SOURCES.items()}
+
+
+def raw(real_data, name):
+    with open(real_data / SOURCES[name].path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def test_sizes_and_levels(problems):
+    assert {name: len(rows) for name, rows in problems.items()} == {"pool": 7500, "math500": 500, "gsm8k": 1319}
+    assert Counter(problem.level for problem in problems["pool"]) == {
+        1: 564, 2: 1348, 3: 1592, 4: 1690, 5: 2304, None: 2,
+    }  # fmt: skip
+    assert len({problem.subject for problem in problems["math500"]}) == 7
+
+
+def test_math_answers_come_from_the_last_box(problems, real_data):
+    boxes = {row["unique_id"]: row["solution"].count("\\boxed") for row in raw(real_data, "pool")}
+    assert sum(count > 1 for count in boxes.values()) == 114
+    answers = {problem.problem_id: problem.answer for problem in problems["pool"]}
+    assert answers["train/algebra/0.json"] == "0"
+    for row in raw(real_data, "pool"):
+        if boxes[row["unique_id"]] > 1 and row["solution"].rstrip().endswith("}$."):
+            tail = row["solution"].rpartition("\\boxed{")[2]
+            assert tail.startswith(answers[row["unique_id"]])
+
+
+def test_math500_answers_are_what_its_solutions_box(real_data, problems):
+    source = SOURCES["math500"].model_copy(
+        update={"answer_format": "boxed", "fields": Fields(**MATH, answer="solution", subject="subject")}
+    )
+    boxed = load_problems("math500", source, real_data)
+    differing = [(b.answer, p.answer) for b, p in zip(boxed, problems["math500"], strict=True) if b.answer != p.answer]
+    assert differing == []
+
+
+def test_gsm8k_thousands_separators(problems, real_data):
+    tails = [row["answer"].rpartition("####")[2].strip() for row in raw(real_data, "gsm8k")]
+    assert sum("," in tail for tail in tails) == 14
+    assert [int(problem.answer) for problem in problems["gsm8k"]] == [int(tail.replace(",", "")) for tail in tails]
+
+
+def test_no_leak_between_math_and_its_benchmarks(problems):
+    assert_no_leakage(problems["pool"], {name: problems[name] for name in ("math500", "gsm8k")})
+
+
+def test_a_planted_leak_is_found(problems):
+    victim = problems["math500"][123]
+    planted = replace(victim, problem_id="planted", prompt=victim.prompt.replace("$", " $ ").replace(".", " . ") + "\n")
+    pool = [*problems["pool"], planted]
+    assert [leak.problem_id for leak in find_leaks(pool, {"math500": problems["math500"]})] == [victim.problem_id]
+    with pytest.raises(LeakageError, match=f"math500: 1 of 500 .*{victim.problem_id} = planted"):
+        assert_no_leakage(pool, {"math500": problems["math500"]})
+
+
+def test_the_manifest_lists_the_references_of_math_that_do_not_verify(problems, real_data):
+    record = manifest("pool", SOURCES["pool"], problems["pool"], verify_batch, real_data)
+    assert record["levels"] == {"1": 564, "2": 1348, "3": 1592, "4": 1690, "5": 2304, "unknown": 2}
+    assert record["duplicate_prompts"] == 0
+    failures = record["reference_failures"]
+    assert [f["problem_id"] for f in failures if f["answer"] == ""] == [
+        f"train/number_theory/{n}.json" for n in (7115, 7117)
+    ]
+    assert len(failures) == -1
+
+
+def test_math500_references_verify_against_themselves(problems, real_data):
+    record = manifest("math500", SOURCES["math500"], problems["math500"], verify_batch, real_data)
+    assert record["source_sha256"] == "35dc41080a3680858b27fa7e0533d2d547825316fc5dafe5d316f4ccc5a06132"
+    assert record["reference_failures"] == []

@@ -1,0 +1,67 @@
+"""Draws for calibration and training: deterministic, independent of the order of the pool, nested."""
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from g2d.problems import Problem
+from g2d.problems.selection import draw_training_set, sample_per_level
+
+LEVELS = [1] * 5 + [2] * 20 + [3] * 20 + [None] * 3
+POOL = [Problem(f"p{i:02d}", f"prompt {i}", "1", level, None, "test") for i, level in enumerate(LEVELS)]
+
+
+def test_sample_per_level_takes_all_of_a_small_level_and_none_without_level():
+    sample = sample_per_level(POOL, 10, seed=0)
+    assert [problem.level for problem in sample] == [1] * 5 + [2] * 10 + [3] * 10
+    assert len({problem.problem_id for problem in sample}) == 25
+
+
+def test_a_level_is_sampled_alike_whatever_the_other_levels():
+    only_twos = [problem for problem in POOL if problem.level == 2]
+    assert sample_per_level(only_twos, 7, 0) == [p for p in sample_per_level(POOL, 7, 0) if p.level == 2]
+
+
+@given(st.integers(0, 2**31 - 1), st.randoms(use_true_random=False), st.integers(1, 40))
+def test_draws_depend_on_the_set_and_the_seed_only(seed, rng, n):
+    shuffled = rng.sample(POOL, len(POOL))
+    assert draw_training_set(POOL, [2, 3], n, seed) == draw_training_set(shuffled, [3, 2], n, seed)
+    assert sample_per_level(POOL, n, seed) == sample_per_level(shuffled, n, seed)
+
+
+@given(st.integers(0, 2**31 - 1), st.integers(1, 40))
+def test_training_sets_are_nested_without_repeats_and_of_the_chosen_levels(seed, n):
+    drawn = draw_training_set(POOL, [2, 3], n, seed)
+    assert drawn == draw_training_set(POOL, [2, 3], 40, seed)[:n]
+    assert len(set(drawn)) == n
+    assert {problem.level for problem in drawn} <= {2, 3}
+
+
+def test_training_sets_are_uniform():
+    counts = Counter(p.problem_id for seed in range(2000) for p in draw_training_set(POOL, [2, 3], 10, seed))
+    assert len(counts) == 40
+    assert all(abs(count - 500) < 100 for count in counts.values())  # five standard deviations
+
+
+def test_a_draw_is_pinned():
+    # A change here changes the training set of every experiment that is repeated.
+    assert [p.problem_id for p in draw_training_set(POOL, [2, 3], 4, seed=0)] == ["p22", "p08", "p18", "p35"]
+
+
+def test_too_few_problems_name_the_key_and_the_fix():
+    with pytest.raises(ValueError, match=r"training_set.n: 26 problems asked for, but the pool has 25 at") as error:
+        draw_training_set(POOL, [2, 1], 26, seed=0)
+    assert "levels [1, 2] (it has levels [1, 2, 3]): lower training_set.n, pin more calibration.levels" in str(
+        error.value
+    )
+
+
+def test_input_is_left_alone():
+    pool = random.Random(0).sample(POOL, len(POOL))
+    before = list(pool)
+    draw_training_set(pool, [1], 2, 0)
+    sample_per_level(pool, 2, 0)
+    assert pool == before

@@ -1,0 +1,270 @@
+"""Loading problems: one normaliser for every source, and messages that name place, key and fix."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from g2d.config import Fields, HubProblems, LocalProblems, SyntheticProblems
+from g2d.problems.sources import ProblemError, load_problems, parse_level
+
+PINNED, OTHER = "b" * 40, "a" * 40
+ROWS = [
+    {"uid": "a/1", "problem": "What is 1+1?", "solution": r"\boxed{2}", "level": "Level 1", "type": "Algebra"},
+    {
+        "uid": "a/2",
+        "problem": "What is 2+2?",
+        "solution": r"\boxed{3} no, \boxed{4}",
+        "level": "Level ?",
+        "type": "Algebra",
+    },
+]
+FIELDS = Fields(prompt="problem", answer="solution", level="level", subject="type", id="uid")
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def load(folder, rows, name="math", fields=FIELDS, answer_format="boxed"):
+    write(folder / "rows.jsonl", rows)
+    source = LocalProblems(source="local", path="rows.jsonl", fields=fields, answer_format=answer_format)
+    return load_problems(name, source, folder)
+
+
+def test_local_rows_become_problems(tmp_path):
+    first, second = load(tmp_path, ROWS)
+    assert (first.problem_id, first.prompt, first.answer, first.level, first.subject, first.source) == (
+        "a/1",
+        "What is 1+1?",
+        "2",
+        1,
+        "Algebra",
+        "local:rows.jsonl",
+    )
+    assert (second.answer, second.level) == ("4", None)
+
+
+def test_rows_without_id_level_and_subject(tmp_path):
+    problems = load(tmp_path, [{"q": "1+1?", "a": 2}], fields=Fields(prompt="q", answer="a"), answer_format="plain")
+    assert [(p.problem_id, p.answer, p.level, p.subject) for p in problems] == [("math-00000", "2", None, None)]
+
+
+def test_a_row_may_lack_its_level_and_subject(tmp_path):
+    bare = {"uid": "a/3", "problem": "3?", "solution": r"\boxed{3}"}
+    assert [(p.level, p.subject) for p in load(tmp_path, [*ROWS, bare])][-1] == (None, None)
+
+
+def test_byte_order_mark_and_blank_lines_are_tolerated(tmp_path):
+    text = "\ufeff" + json.dumps(ROWS[0]) + "\n\n" + json.dumps(ROWS[1]) + "\n \n"
+    (tmp_path / "rows.jsonl").write_text(text, encoding="utf-8")
+    source = LocalProblems(source="local", path="rows.jsonl", fields=FIELDS, answer_format="boxed")
+    assert [p.problem_id for p in load_problems("math", source, tmp_path)] == ["a/1", "a/2"]
+
+
+def test_repeated_prompts_are_kept(tmp_path):
+    assert len(load(tmp_path, [ROWS[0], ROWS[0] | {"uid": "a/9"}])) == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "level"),
+    [
+        (3, 3),
+        ("3", 3),
+        ("Level 3", 3),
+        ("level 3 ", 3),
+        (3.0, 3),
+        ("Level ?", None),
+        ("?", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_levels(value, level):
+    assert parse_level(value) == level
+
+
+@pytest.mark.parametrize("value", ["hard", "Level three", 2.5, True, -1, [3]])
+def test_not_a_level(value):
+    with pytest.raises(ValueError, match="is not a level"):
+        parse_level(value)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"question": "?", "answer": 1}], r"rows.jsonl, line 1: no column 'uid' \(there are: question, answer\): set benchmarks.math.fields.id"),
+        ([ROWS[0] | {"problem": " "}], "line 1: column 'problem' is empty: fill it in or remove the row"),
+        ([ROWS[0] | {"uid": None}], "line 1: column 'uid' is empty"),
+        ([ROWS[0], ROWS[1] | {"solution": "no box"}], "line 2: column 'solution' has no answer in the format 'boxed': no terminated .* benchmarks.math.answer_format"),
+        ([ROWS[0] | {"solution": None}], "line 1: column 'solution' has no answer"),
+        ([ROWS[0] | {"level": "hard"}], "line 1: column 'level': 'hard' is not a level .* benchmarks.math.fields.level"),
+        ([ROWS[0], ROWS[0]], r"line 2: id 'a/1' was already used at .*line 1: make the ids unique, or drop benchmarks.math.fields.id"),
+        ([], "benchmarks.math: local:rows.jsonl holds no rows"),
+        ([["a list"]], "line 1: expected a JSON object"),
+    ],
+)  # fmt: skip
+def test_a_bad_row_is_named(tmp_path, rows, message):
+    with pytest.raises(ProblemError, match=message) as error:
+        load(tmp_path, rows)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("field", ["level", "subject"])
+def test_an_optional_column_that_no_row_has_is_a_typo(tmp_path, field):
+    with pytest.raises(ProblemError, match=f"no column 'typo' .*uid, problem.*: set pool.fields.{field}"):
+        load(tmp_path, ROWS, name="pool", fields=FIELDS.model_copy(update={field: "typo"}))
+
+
+def test_a_line_that_is_not_json_is_named(tmp_path):
+    (tmp_path / "rows.jsonl").write_text(json.dumps(ROWS[0]) + "\n{'problem': 1}\n")
+    source = LocalProblems(source="local", path="rows.jsonl", fields=FIELDS, answer_format="boxed")
+    with pytest.raises(ProblemError, match=r"rows.jsonl, line 2: not JSON .*one JSON object a line"):
+        load_problems("math", source, tmp_path)
+
+
+def test_a_missing_file_names_the_key(tmp_path):
+    source = LocalProblems(source="local", path="absent.jsonl")
+    with pytest.raises(ProblemError, match=r"absent.jsonl: cannot be read \(No such file.*correct pool.path"):
+        load_problems("pool", source, tmp_path)
+
+
+def test_a_file_in_another_encoding_is_named(tmp_path):
+    (tmp_path / "rows.jsonl").write_bytes('{"problem": "Zoë"}\n'.encode("latin-1"))
+    with pytest.raises(ProblemError, match="not UTF-8"):
+        load_problems("math", LocalProblems(source="local", path="rows.jsonl"), tmp_path)
+
+
+def test_too_many_synthetic_problems_names_the_key():
+    source = SyntheticProblems(source="synthetic", family="arithmetic", split="test", n=100_000)
+    with pytest.raises(ProblemError, match=r"benchmarks.sums.n: arithmetic, level 1: 20000 different test problems"):
+        load_problems("sums", source)
+
+
+# --------------------------------------------------------------------------------------------------------------- Hub
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """The Hub as a local folder: the real `datasets` reads it, only the download is replaced."""
+    import datasets
+
+    folder = tmp_path / "data"
+    folder.mkdir()
+    write(folder / "train.jsonl", ROWS)
+    real, asked = datasets.load_dataset, []
+
+    def load_dataset(repository, subset=None, *, split, revision):
+        asked.append((repository, subset, split, revision))
+        return real(str(folder), split=split, cache_dir=str(tmp_path / "cache"))
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    return asked
+
+
+def hub_source(**changes):
+    keys = {"id": "some/math", "revision": PINNED, "split": "train", "fields": FIELDS, "answer_format": "boxed"}
+    return HubProblems.model_validate({"source": "hub"} | keys | changes)
+
+
+def test_hub_rows_become_the_same_problems_as_local_ones(hub, tmp_path):
+    problems = load_problems("math", hub_source(subset="default"))
+    assert hub == [("some/math", "default", "train", PINNED)]
+    assert [(p.problem_id, p.prompt, p.answer, p.level, p.subject) for p in problems] == [
+        (p.problem_id, p.prompt, p.answer, p.level, p.subject) for p in load(tmp_path, ROWS)
+    ]
+    assert problems[0].source == f"hub:some/math@{PINNED}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"split": "test"}, r'benchmarks.math: cannot load some/math from the Hub \(Unknown split "test".*correct benchmarks.math.split, or save the rows as JSONL and use source: local'),
+        ({"fields": Fields(prompt="question")}, "some/math, split train, row 0: no column 'question' .there are: uid, problem, solution, level, type.: set benchmarks.math.fields.prompt"),
+    ],
+)  # fmt: skip
+def test_hub_mistakes_name_the_key(hub, changes, message):
+    with pytest.raises(ProblemError, match=message) as error:
+        load_problems("math", hub_source(**changes))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("Dataset 'x' is a gated dataset on the Hub. You must be authenticated to access it.", "ask for access"),
+        ("Revision 'x' doesn't exist for dataset 'x' on the Hub.", "correct pool.revision"),
+        ("Dataset 'x' doesn't exist on the Hub or cannot be accessed.", "correct pool.id"),
+        ("BuilderConfig 'x' not found. Available: ['main', 'socratic']", "correct pool.subset"),
+        ("", "correct pool.id"),
+    ],
+)
+def test_what_the_hub_refuses_is_translated(monkeypatch, text, fix):
+    import datasets
+    from datasets.exceptions import DatasetNotFoundError
+
+    def refuse(*_args, **_kwargs):
+        raise DatasetNotFoundError(text)
+
+    monkeypatch.setattr(datasets, "load_dataset", refuse)
+    with pytest.raises(ProblemError, match=rf"pool: cannot load some/math .*{fix}.*, or save the rows as JSONL"):
+        load_problems("pool", hub_source())
+
+
+def test_a_folder_may_not_pose_as_a_hub_data_set(tmp_path, monkeypatch):
+    (tmp_path / "some" / "math").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ProblemError, match=r"pool.id: some/math is also a folder here"):
+        load_problems("pool", hub_source())
+
+
+OFFLINE = """
+from g2d.config import HubProblems
+from g2d.problems.sources import load_problems
+source = HubProblems(source="hub", id="some/math", revision="{revision}", split="train")
+print([problem.answer for problem in load_problems("pool", source)])
+"""
+
+
+def run_offline(cache, revision):
+    return subprocess.run(
+        [sys.executable, "-c", OFFLINE.format(revision=revision)],
+        env={"HF_HUB_OFFLINE": "1", "HF_HOME": str(cache), "PYTHONPATH": ":".join(sys.path), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_without_a_network_the_message_says_so(tmp_path):
+    run = run_offline(tmp_path, PINNED)
+    last = run.stderr.strip().splitlines()[-1]
+    assert "ProblemError: pool: cannot load some/math from the Hub" in last
+    assert "unset HF_HUB_OFFLINE, or save the rows as JSONL and use source: local" in last
+
+
+def test_without_a_network_a_cached_other_revision_is_refused(tmp_path):
+    # `datasets` would answer with it: offline, it takes the newest cached revision whatever was asked for.
+    from datasets.arrow_writer import ArrowWriter
+
+    folder = tmp_path / "datasets" / "some___math" / "default" / "0.0.0" / OTHER
+    folder.mkdir(parents=True)
+    with ArrowWriter(path=str(folder / "math-train.arrow")) as writer:
+        writer.write({"problem": "1+1?", "answer": "2"})
+        rows, size = writer.finalize()
+    text = {"dtype": "string", "_type": "Value"}
+    info = {
+        "builder_name": "parquet",
+        "dataset_name": "math",
+        "config_name": "default",
+        "version": {"version_str": "0.0.0", "major": 0, "minor": 0, "patch": 0},
+        "splits": {"train": {"name": "train", "num_bytes": size, "num_examples": rows, "dataset_name": "math"}},
+        "features": {"problem": text, "answer": text},
+    }
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+
+    assert run_offline(tmp_path, OTHER).stdout.strip() == "['2']"
+    refused = run_offline(tmp_path, PINNED).stderr.strip().splitlines()[-1]
+    assert f"pool.revision: the Hub is out of reach and the newest copy of some/math in the cache is {OTHER}" in refused

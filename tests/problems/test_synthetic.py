@@ -1,0 +1,90 @@
+"""Generated problems: answers by an independent evaluator, leak-free splits, determinism and exhaustion."""
+
+from itertools import pairwise
+
+import pytest
+from expressions import evaluate, expression_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from g2d.problems.synthetic import LEVELS, MAX_VALUE, SPLITS, VERBS, Step, expression, generate, split_of
+
+FAMILIES = tuple(LEVELS)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    family=st.sampled_from(FAMILIES),
+    split=st.sampled_from(SPLITS),
+    n=st.integers(1, 60),
+    seed=st.integers(0, 2**31 - 1),
+)
+def test_answers_levels_and_ranges_hold_for_every_draw(family, split, n, seed):
+    problems = generate(family, split, n, seed)
+    assert len(problems) == len({problem.prompt for problem in problems}) == n
+    for problem in problems:
+        text = expression_of(problem.prompt)
+        values = evaluate(text)
+        assert problem.answer == str(values[-1])
+        assert problem.level == len(values) - 1
+        assert all(0 <= value <= MAX_VALUE for value in values)
+        assert split_of(text) == split
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_splits_share_no_expression_whatever_the_seed(family):
+    expressions = {
+        split: {expression_of(p.prompt) for seed in range(3) for p in generate(family, split, 150, seed)}
+        for split in SPLITS
+    }
+    for one, other in (("train", "test"), ("train", "development"), ("development", "test")):
+        assert expressions[one].isdisjoint(expressions[other])
+
+
+def test_split_of_is_pinned():
+    # Another hash would move problems between the splits of experiments that are already run.
+    pinned = {"7 + 3 * 2": "train", "5 - 3": "test", "8 + 8 - 3": "development", "12 * 2 mod 5": "train"}
+    assert {text: split_of(text) for text in pinned} == pinned
+
+
+def test_split_shares_are_80_10_10():
+    splits = [split_of(f"{a} + {b}") for a in range(100) for b in range(100)]
+    assert splits.count("train") == pytest.approx(8000, abs=160)  # four standard deviations
+    assert splits.count("test") == pytest.approx(1000, abs=120)
+
+
+@pytest.mark.parametrize(
+    ("family", "n", "shares"), [("arithmetic", 52, [11, 11, 10, 10, 10]), ("word_problems", 7, [3, 2, 2])]
+)
+def test_levels_are_even_and_the_lowest_take_the_rest(family, n, shares):
+    levels = [problem.level for problem in generate(family, "train", n, 0)]
+    assert [levels.count(level) for level in LEVELS[family]] == shares
+    assert any(later < earlier for earlier, later in pairwise(levels)), "the order is shuffled"
+
+
+def test_same_seed_same_problems_other_seed_others():
+    assert generate("arithmetic", "test", 40, 3) == generate("arithmetic", "test", 40, 3)
+    assert generate("arithmetic", "test", 40, 3) != generate("arithmetic", "test", 40, 4)
+
+
+def test_ids_subject_and_source():
+    last = generate("word_problems", "development", 43, 0)[42]
+    assert last.problem_id == "word_problems-development-00042"
+    assert last.subject == "word_problems"
+    assert last.source == "synthetic:word_problems:development"
+
+
+def test_a_level_can_be_exhausted_and_no_further():
+    starts, operands = range(2, 21), range(2, 10)
+    one_step = [f"{a} + {b}" for a in starts for b in operands if a + b <= MAX_VALUE]
+    one_step += [f"{a} - {b}" for a in starts for b in operands if a - b >= 0]
+    available = len(VERBS) * sum(split_of(text) == "test" for text in one_step)
+
+    everything = [problem for problem in generate("arithmetic", "test", 5 * available, 0) if problem.level == 1]
+    assert len({problem.prompt for problem in everything}) == available
+    with pytest.raises(ValueError, match=rf"level 1: {available + 1} different test .* {available} exist: lower n to"):
+        generate("arithmetic", "test", 5 * available + 1, 0)
+
+
+def test_expression_writes_start_and_operations():
+    assert expression((Step(7, "+", 3, 10), Step(10, "*", 2, 20))) == "7 + 3 * 2"

@@ -1,0 +1,46 @@
+# M0, whatever its source: a record that says where the weights are.
+
+
+rule scratch_model:
+    output:
+        policy="results/{model}/base/policy.json",
+        weights="results/{model}/base/model/model.safetensors",
+        config="results/{model}/base/model/config.json",
+        generation_config="results/{model}/base/model/generation_config.json",
+        tokenizer="results/{model}/base/model/tokenizer.json",
+        tokenizer_config="results/{model}/base/model/tokenizer_config.json",
+        chat_template="results/{model}/base/model/chat_template.jinja",
+        cost="results/{model}/base/cost.json",
+    wildcard_constraints:
+        model=names(SCRATCH_MODELS),
+    params:
+        version=VERSIONS["scratch_model"],
+        source=lambda w: CONFIG.models[w.model].model_dump(mode="json", exclude={"settings"}),
+    log:
+        "results/logs/scratch_model/{model}.log",
+    benchmark:
+        "results/benchmarks/scratch_model/{model}.tsv"
+    message:
+        "Train the demonstration model {wildcards.model} from scratch"
+    script:
+        "../scripts/scratch_model.py"
+
+
+rule pretrained_model:
+    input:
+        lambda w: g2d_config.model_files(CONFIG.models[w.model]),
+    output:
+        policy="results/{model}/base/policy.json",
+    wildcard_constraints:
+        model=names(name for name in CONFIG.models if name not in SCRATCH_MODELS),
+    params:
+        version=VERSIONS["pretrained_model"],
+        source=lambda w: CONFIG.models[w.model].model_dump(mode="json", exclude={"settings"}),
+    log:
+        "results/logs/pretrained_model/{model}.log",
+    benchmark:
+        "results/benchmarks/pretrained_model/{model}.tsv"
+    message:
+        "Fetch the base model {wildcards.model}"
+    script:
+        "../scripts/pretrained_model.py"

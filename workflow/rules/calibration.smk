@@ -1,0 +1,51 @@
+# Difficulty calibration: how hard is each level for M0, and which levels to train on (paper, 5.3 and A.3).
+
+
+rule calibrate:
+    input:
+        base_files,
+        policy="results/{model}/base/policy.json",
+        pool="results/problems/pool.jsonl",
+        leakage=ancient("results/problems/leakage.json"),
+    output:
+        rollouts="results/{model}/calibration/rollouts.parquet",
+        cost="results/{model}/calibration/cost.json",
+    params:
+        version=VERSIONS["calibrate"],
+        settings=lambda w: {
+            "calibration": for_model(w.model).calibration.model_dump(mode="json", exclude={"levels", "window"}),
+            "prompt": for_model(w.model).prompt.model_dump(mode="json"),
+        },
+    resources:
+        gpu=1,
+    log:
+        "results/logs/calibrate/{model}.log",
+    benchmark:
+        "results/benchmarks/calibrate/{model}.tsv"
+    message:
+        "Calibrate the difficulty of every level for {wildcards.model}"
+    script:
+        "../scripts/calibrate.py"
+
+
+rule select_training_set:
+    input:
+        rollouts="results/{model}/calibration/rollouts.parquet",
+        pool="results/problems/pool.jsonl",
+    output:
+        levels="results/{model}/calibration/levels.csv",
+        problems="results/{model}/calibration/train.jsonl",
+    params:
+        version=VERSIONS["select_training_set"],
+        settings=lambda w: {
+            "calibration": for_model(w.model).calibration.model_dump(mode="json", include={"levels", "window"}),
+            "training_set": for_model(w.model).training_set.model_dump(mode="json"),
+        },
+    log:
+        "results/logs/select_training_set/{model}.log",
+    benchmark:
+        "results/benchmarks/select_training_set/{model}.tsv"
+    message:
+        "Choose the training levels of {wildcards.model} and draw its training set"
+    script:
+        "../scripts/select_training_set.py"

@@ -1,0 +1,156 @@
+# What the rules share: the validated configuration, and small functions from wildcards to settings and files.
+
+import functools
+import os
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+try:
+    from g2d import config as g2d_config
+    from g2d import grid, hub
+    from g2d.policies.policy import read_policy
+    from g2d.stage import VERSIONS
+except ModuleNotFoundError as error:
+    raise WorkflowError(f"{error}: install the package into this environment first (pip install -e .)")
+
+try:
+    CONFIG = g2d_config.load(config, ", ".join(map(str, workflow.configfiles)) or "--config")
+    g2d_config.require_files(CONFIG)
+except g2d_config.ConfigError as error:
+    raise WorkflowError(str(error))
+
+config.update(CONFIG.model_dump(mode="json"))  # captions and jobs see the defaults too
+
+
+wildcard_constraints:
+    model=r"[^/]+",
+    policy=r"[^/]+/base|[^/]+/seed\d+/[^/]+/g\d+/k\d+",
+    regime="|".join(["dpo", *map(re.escape, CONFIG.ablations)]),
+    benchmark=r"[^/]+",
+    seed=r"\d+",
+    g=r"\d+",
+    k=r"\d+",
+
+
+SCRATCH_MODELS = [name for name, source in CONFIG.models.items() if source.source == "scratch"]
+
+
+def names(values):
+    """A wildcard constraint that admits these values and nothing else."""
+    return "|".join(map(re.escape, values)) or "(?!)"
+
+
+@functools.cache
+def for_model(model):
+    """The configuration with a model's own settings merged in."""
+    return CONFIG.for_model(model)
+
+
+def settings(*sections):
+    """Params: the resolved sections of the configuration that a stage depends on, and nothing else."""
+
+    def resolve(wildcards):
+        model = getattr(wildcards, "model", None) or wildcards.policy.split("/")[0]
+        return {section: getattr(for_model(model), section).model_dump(mode="json") for section in sections}
+
+    return resolve
+
+
+def base_files(wildcards):
+    """The record of M0, and its weights where a rule makes them."""
+    model = getattr(wildcards, "model", None) or wildcards.policy.split("/")[0]
+    record = f"results/{model}/base/policy.json"
+    return [record, f"results/{model}/base/model/model.safetensors"] if model in SCRATCH_MODELS else [record]
+
+
+def policy_files(wildcards):
+    """The record of the policy in a folder, its weights, and those of the M0 below it."""
+    adapter = f"results/{wildcards.policy}/adapter/adapter_model.safetensors"
+    own = [] if wildcards.policy.endswith("/base") else [f"results/{wildcards.policy}/policy.json", adapter]
+    return own + base_files(wildcards)
+
+
+def warmed_up(wildcards):
+    """Folder of pi_K: GRPO's at step K, or M0's for K=0."""
+    if wildcards.k == "0":
+        return f"results/{wildcards.model}/base"
+    return f"results/{wildcards.model}/seed{wildcards.seed}/grpo/g{wildcards.g}/k{wildcards.k}"
+
+
+def warmed_up_files(wildcards):
+    """Record and weights of pi_K."""
+    folder = warmed_up(wildcards)
+    own = [] if wildcards.k == "0" else [f"{folder}/policy.json", f"{folder}/adapter/adapter_model.safetensors"]
+    return own + base_files(wildcards)
+
+
+def warmed_up_cost(wildcards):
+    """The bill behind pi_K; M0 is given, so for K=0 it is the calibration's."""
+    if wildcards.k == "0":
+        return f"results/{wildcards.model}/calibration/cost.json"
+    return f"{warmed_up(wildcards)}/cost.json"
+
+
+def continued_from(wildcards):
+    """K of the checkpoint that this K continues, None where it starts from M0.
+
+    A finished K keeps the predecessor it really had. Every point of a chain is the same whichever checkpoint it was
+    reached from, so a K that is added between two others must not make the later one stale.
+    """
+    record = Path(f"results/{wildcards.model}/seed{wildcards.seed}/grpo/g{wildcards.g}/k{wildcards.k}/policy.json")
+    if for_model(wildcards.model).warmup.schedule == "chain" and record.exists():
+        try:
+            return read_policy(record).continued_from
+        except ValueError:
+            pass  # unreadable: Snakemake will make it again, by the grid of today
+    return grid.chain_predecessor(CONFIG, wildcards.model, int(wildcards.g), int(wildcards.k))
+
+
+def previous_checkpoint(wildcards):
+    """Folder of the checkpoint that this K continues, if any."""
+    k = continued_from(wildcards)
+    folder = f"results/{wildcards.model}/seed{wildcards.seed}/grpo/g{wildcards.g}"
+    return [] if k is None else [f"{folder}/k{k}/checkpoint"]
+
+
+def previous_costs(wildcards):
+    """Bills of the steps before this K."""
+    return [f"{Path(folder).parent}/cost.json" for folder in previous_checkpoint(wildcards)]
+
+
+def dpo_settings(wildcards):
+    """The dpo section, with an ablation's other values."""
+    resolved = for_model(wildcards.model)
+    return resolved.dpo if wildcards.regime == "dpo" else resolved.ablation_dpo(wildcards.regime)
+
+
+def start_files(wildcards):
+    """The policy to start from where it is not M0."""
+    return warmed_up_files(wildcards)[:2] if dpo_settings(wildcards).start == "warmup" else []
+
+
+def matched_pairs(wildcards):
+    """The pairs whose number an N-matched control is cut to."""
+    k = dpo_settings(wildcards).match_pairs_to
+    if k is None:
+        return []
+    g = for_model(wildcards.model).warmup.group_sizes[0] if k else 0
+    return f"results/{wildcards.model}/seed{wildcards.seed}/harvest/g{g}/k{k}/pairs.jsonl"
+
+
+def with_forced_jobs(workflow, jobs_of_target):
+    """Make `-R <target>` force the jobs that the target stands for.
+
+    A target has no wildcards and a job's rule has, so `harvest` cannot name both; Snakemake knows what to force only
+    after this file is read, hence the detour.
+    """
+    prepare = workflow._prepare_dag
+
+    def prepare_with_jobs(*args, **kwargs):
+        forced = workflow.dag_settings.forcerun
+        workflow.dag_settings.forcerun = frozenset(jobs_of_target.get(name, name) for name in forced)
+        return prepare(*args, **kwargs)
+
+    workflow._prepare_dag = prepare_with_jobs

@@ -1,0 +1,34 @@
+# Stage 3: DPO on the pairs from a fresh M0, and the ablations of it.
+
+
+rule train_dpo:
+    input:
+        base_files,
+        base="results/{model}/base/policy.json",
+        pairs="results/{model}/seed{seed}/harvest/g{g}/k{k}/pairs.jsonl",
+        start=start_files,
+        matched=matched_pairs,
+        costs="results/{model}/seed{seed}/harvest/g{g}/k{k}/cost.json",
+    output:
+        policy="results/{model}/seed{seed}/{regime}/g{g}/k{k}/policy.json",
+        adapter="results/{model}/seed{seed}/{regime}/g{g}/k{k}/adapter/adapter_model.safetensors",
+        adapter_config="results/{model}/seed{seed}/{regime}/g{g}/k{k}/adapter/adapter_config.json",
+        metrics="results/{model}/seed{seed}/{regime}/g{g}/k{k}/metrics.jsonl",
+        cost="results/{model}/seed{seed}/{regime}/g{g}/k{k}/cost.json",
+    params:
+        version=VERSIONS["train_dpo"],
+        settings=lambda w: {
+            "dpo": dpo_settings(w).model_dump(mode="json"),
+            "lora": for_model(w.model).lora.model_dump(mode="json"),
+        },
+    resources:
+        gpu=1,
+    log:
+        "results/logs/train_dpo/{model}/seed{seed}/{regime}/g{g}/k{k}.log",
+    benchmark:
+        "results/benchmarks/train_dpo/{model}/seed{seed}/{regime}/g{g}/k{k}.tsv"
+    message:
+        "Train {wildcards.regime} on the pairs of {wildcards.model} at K={wildcards.k}, G={wildcards.g}, "
+        "seed {wildcards.seed}"
+    script:
+        "../scripts/train_dpo.py"

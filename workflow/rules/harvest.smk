@@ -1,0 +1,45 @@
+# Stage 2: rollouts of the frozen pi_K, and the preference pairs in them.
+
+
+rule harvest_rollouts:
+    input:
+        warmed_up_files,
+        policy=lambda w: f"{warmed_up(w)}/policy.json",
+        problems="results/{model}/calibration/train.jsonl",
+        costs=warmed_up_cost,
+    output:
+        rollouts="results/{model}/seed{seed}/harvest/g{g}/k{k}/rollouts.parquet",
+        cost="results/{model}/seed{seed}/harvest/g{g}/k{k}/cost.json",
+    params:
+        version=VERSIONS["harvest_rollouts"],
+        settings=settings("harvest", "prompt"),
+    resources:
+        gpu=1,
+    log:
+        "results/logs/harvest_rollouts/{model}/seed{seed}/g{g}/k{k}.log",
+    benchmark:
+        "results/benchmarks/harvest_rollouts/{model}/seed{seed}/g{g}/k{k}.tsv"
+    message:
+        "Harvest rollouts of {wildcards.model} at K={wildcards.k}, G={wildcards.g}, seed {wildcards.seed}"
+    script:
+        "../scripts/harvest_rollouts.py"
+
+
+rule build_pairs:
+    input:
+        rollouts="results/{model}/seed{seed}/harvest/g{g}/k{k}/rollouts.parquet",
+        problems="results/{model}/calibration/train.jsonl",
+    output:
+        pairs="results/{model}/seed{seed}/harvest/g{g}/k{k}/pairs.jsonl",
+        informativeness="results/{model}/seed{seed}/harvest/g{g}/k{k}/informativeness.json",
+    params:
+        version=VERSIONS["build_pairs"],
+        settings=settings("prompt"),
+    log:
+        "results/logs/build_pairs/{model}/seed{seed}/g{g}/k{k}.log",
+    benchmark:
+        "results/benchmarks/build_pairs/{model}/seed{seed}/g{g}/k{k}.tsv"
+    message:
+        "Pair the rollouts of {wildcards.model} at K={wildcards.k}, G={wildcards.g}, seed {wildcards.seed}"
+    script:
+        "../scripts/build_pairs.py"

@@ -1,0 +1,34 @@
+# Stage 1: K steps of GRPO. In a chain, every K continues the checkpoint of the K before it.
+
+
+rule train_grpo:
+    input:
+        base_files,
+        base="results/{model}/base/policy.json",
+        problems="results/{model}/calibration/train.jsonl",
+        checkpoint=previous_checkpoint,
+        costs=lambda w: ["results/{model}/calibration/cost.json", *previous_costs(w)],
+    output:
+        policy="results/{model}/seed{seed}/grpo/g{g}/k{k}/policy.json",
+        adapter="results/{model}/seed{seed}/grpo/g{g}/k{k}/adapter/adapter_model.safetensors",
+        adapter_config="results/{model}/seed{seed}/grpo/g{g}/k{k}/adapter/adapter_config.json",
+        checkpoint=directory("results/{model}/seed{seed}/grpo/g{g}/k{k}/checkpoint"),
+        metrics="results/{model}/seed{seed}/grpo/g{g}/k{k}/metrics.jsonl",
+        cost="results/{model}/seed{seed}/grpo/g{g}/k{k}/cost.json",
+    params:
+        version=VERSIONS["train_grpo"],
+        settings=lambda w: {
+            "warmup": for_model(w.model).warmup.trajectory(int(w.k)),
+            "lora": for_model(w.model).lora.model_dump(mode="json"),
+            "prompt": for_model(w.model).prompt.model_dump(mode="json"),
+        },
+    resources:
+        gpu=1,
+    log:
+        "results/logs/train_grpo/{model}/seed{seed}/g{g}/k{k}.log",
+    benchmark:
+        "results/benchmarks/train_grpo/{model}/seed{seed}/g{g}/k{k}.tsv"
+    message:
+        "Warm {wildcards.model} up to K={wildcards.k} with GRPO, G={wildcards.g}, seed {wildcards.seed}"
+    script:
+        "../scripts/train_grpo.py"

@@ -1,0 +1,17 @@
+"""Rule draw_figures: Figures 2 and 3 of the paper, for this grid."""
+
+from g2d.figures import accuracy_figure, informativeness_figure, save_figure
+from g2d.stage import stage
+from g2d.tables import read_table
+
+
+def main(snakemake):
+    with stage(snakemake):
+        results, harvest = read_table(snakemake.input.main), read_table(snakemake.input.harvest)
+        benchmark, note = snakemake.params.benchmark, snakemake.params.note
+        save_figure(snakemake.output.accuracy, accuracy_figure(results, benchmark, note))
+        save_figure(snakemake.output.informativeness, informativeness_figure(results, harvest, benchmark, note))
+
+
+if "snakemake" in globals():
+    main(snakemake)

@@ -1,0 +1,24 @@
+"""Rule load_problems: bring one set of problems into the common format and write down what is in it."""
+
+from pydantic import TypeAdapter
+
+from g2d.config import ProblemSource
+from g2d.files import write_json
+from g2d.problems import write_problems
+from g2d.problems.manifest import manifest
+from g2d.problems.sources import load_problems
+from g2d.stage import stage
+from g2d.verifier import verify_batch
+
+
+def main(snakemake):
+    with stage(snakemake):
+        name = snakemake.wildcards.set
+        source = TypeAdapter(ProblemSource).validate_python(snakemake.params.source)
+        problems = load_problems(name, source)
+        write_problems(snakemake.output.problems, problems)
+        write_json(snakemake.output.manifest, manifest(name, source, problems, verify_batch))
+
+
+if "snakemake" in globals():
+    main(snakemake)

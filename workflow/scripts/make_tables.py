@@ -1,0 +1,48 @@
+"""Rule make_tables: Tables 1 to 4 of the paper and the bill, for this grid, from the files the stages left."""
+
+from g2d import grid, tables
+from g2d.config import load
+from g2d.cost import read_cost
+from g2d.informativeness import read_informativeness
+from g2d.policies import read_policy
+from g2d.rollouts.rollout import read_rollouts
+from g2d.stage import stage
+
+
+def main(snakemake):
+    with stage(snakemake):
+        config, out = load(snakemake.params.config), snakemake.output
+        policies = grid.policies(config)
+        evaluations = {
+            (policy, benchmark): read_rollouts(f"results/{policy.folder}/eval/{benchmark}.parquet")
+            for policy in policies
+            for benchmark in config.benchmarks
+        }
+        costs = {
+            policy: read_cost(f"results/{policy.folder}/cost.json") for policy in policies if policy.regime != "base"
+        }
+        # M0 is given: whoever trained it, its bill is not part of this experiment.
+        hours = {policy: costs[policy].device_hours if policy in costs else 0.0 for policy in policies}
+        n_pairs = {
+            policy: read_policy(f"results/{policy.folder}/policy.json").settings["n_pairs"]
+            for policy in policies
+            if policy.regime not in ("base", "grpo")
+        }
+        changes = {name: ablation.dpo for name, ablation in config.ablations.items()}
+        harvest = tables.harvest_table(
+            {key: read_informativeness(f"results/{key.folder}/informativeness.json") for key in grid.harvests(config)}
+        )
+        main_table = tables.main_table(evaluations, hours)
+        levels = {model: f"results/{model}/calibration/levels.csv" for model in config.models}
+        tables.write_table(out.main, main_table)
+        tables.write_table(out.harvest, harvest)
+        tables.write_table(out.correlations, tables.correlation_table(harvest, main_table))
+        tables.write_table(out.ablations, tables.ablation_table(evaluations, hours, changes, n_pairs))
+        tables.write_table(
+            out.calibration, tables.calibration_table({model: tables.read_table(path) for model, path in levels.items()})
+        )
+        tables.write_table(out.cost, tables.cost_table(costs))
+
+
+if "snakemake" in globals():
+    main(snakemake)

@@ -1,0 +1,18 @@
+"""Rule pretrained_model: find or download a base model and record where it is."""
+
+from g2d.config import HubModel, LocalModel, RecordedModel
+from g2d.policies import write_policy
+from g2d.policies.pretrained import resolve_base
+from g2d.stage import stage
+
+SOURCES = {"local": LocalModel, "hub": HubModel, "recorded": RecordedModel}
+
+
+def main(snakemake):
+    with stage(snakemake):
+        source = SOURCES[snakemake.params.source["source"]].model_validate(snakemake.params.source)
+        write_policy(snakemake.output.policy, resolve_base(snakemake.wildcards.model, source))
+
+
+if "snakemake" in globals():
+    main(snakemake)

@@ -1,0 +1,29 @@
+"""Rule scratch_model: train the embedded demonstration model M0."""
+
+from pathlib import Path
+
+from g2d.config import ScratchModel
+from g2d.files import sha256
+from g2d.policies import Policy, write_policy
+from g2d.policies.scratch import train_scratch
+from g2d.stage import stage
+
+
+def main(snakemake):
+    with stage(snakemake):
+        name, folder = snakemake.wildcards.model, Path(snakemake.output.weights).parent
+        settings = ScratchModel.model_validate(snakemake.params.source)
+        train_scratch(settings, folder)
+        policy = Policy(
+            policy_id=f"{name}/base",
+            model=name,
+            regime="base",
+            base=str(folder),
+            weights_sha256=sha256(snakemake.output.weights),
+            settings=snakemake.params.source,
+        )
+        write_policy(snakemake.output.policy, policy)
+
+
+if "snakemake" in globals():
+    main(snakemake)

@@ -1,0 +1,61 @@
+"""Rule train_grpo: warm M0 up with GRPO to step K, from M0 or from the checkpoint of a smaller K."""
+
+import shutil
+from pathlib import Path
+
+from g2d.config import Lora, Prompt, Warmup
+from g2d.files import atomic, sha256
+from g2d.policies import Policy, read_policy, write_policy
+from g2d.policies.grpo import completions_tokens, train_grpo
+from g2d.policies.training import write_metrics
+from g2d.problems import read_problems
+from g2d.stage import stage
+
+
+def main(snakemake):
+    with stage(snakemake) as meter:
+        settings, wildcards = snakemake.params.settings, snakemake.wildcards
+        k, folder = int(wildcards.k), Path(snakemake.output.policy).parent
+        warmup = Warmup.model_validate(settings["warmup"] | {"steps": [k]})
+        base = read_policy(snakemake.input.base)
+        checkpoint = Path(snakemake.input.checkpoint[0]) if snakemake.input.checkpoint else None
+        continued_from = read_policy(checkpoint.parent / "policy.json").k if checkpoint else None
+        with atomic(folder / "work") as work:
+            work.mkdir()
+            log = train_grpo(
+                base,
+                read_problems(snakemake.input.problems),
+                warmup=warmup,
+                lora=Lora.model_validate(settings["lora"]),
+                prompt=Prompt.model_validate(settings["prompt"]),
+                group_size=int(wildcards.g),
+                k=k,
+                seed=int(wildcards.seed),
+                work=work,
+                resume_from=checkpoint,
+            )
+        meter.tokens_generated += completions_tokens(log, warmup.completions_per_step, continued_from or 0)
+        write_metrics(snakemake.output.metrics, log)
+        for part in ("adapter", "checkpoint"):
+            shutil.rmtree(folder / part, ignore_errors=True)
+            (folder / "work" / part).rename(folder / part)
+        shutil.rmtree(folder / "work")
+        policy = Policy(
+            policy_id=str(folder.relative_to("results")),
+            model=wildcards.model,
+            regime="grpo",
+            base=base.base,
+            group_size=int(wildcards.g),
+            k=k,
+            seed=int(wildcards.seed),
+            revision=base.revision,
+            adapter=str(folder / "adapter"),
+            weights_sha256=sha256(snakemake.output.adapter),
+            continued_from=continued_from,
+            settings=settings,
+        )
+        write_policy(snakemake.output.policy, policy)
+
+
+if "snakemake" in globals():
+    main(snakemake)
