@@ -23,7 +23,6 @@ report: "workflow/report/workflow.rst"
 
 
 include: "workflow/rules/common.smk"
-include: "workflow/rules/targets.smk"
 include: "workflow/rules/base_model.smk"
 include: "workflow/rules/problems.smk"
 include: "workflow/rules/calibration.smk"
@@ -32,3 +31,57 @@ include: "workflow/rules/harvest.smk"
 include: "workflow/rules/dpo.smk"
 include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/summary.smk"
+
+
+# Targets for people: `snakemake calibration`, `harvest`, `tables`, or one per K, such as `snakemake k150`.
+
+
+rule all:
+    input:
+        expand("results/tables/{table}.csv", table=TABLES),
+        expand("results/figures/{figure}.svg", figure=FIGURES),
+
+
+rule calibration:
+    input:
+        expand("results/{model}/calibration/levels.csv", model=CONFIG.models),
+
+
+rule harvest:
+    input:
+        [f"results/{h.folder}/pairs.jsonl" for h in HARVESTS],
+
+
+rule tables:
+    input:
+        expand("results/tables/{table}.csv", table=TABLES),
+
+
+for k in sorted({h.k for h in HARVESTS} | {p.k for p in POLICIES if p.regime != "base"}):
+
+    rule:
+        name:
+            f"k{k}"
+        input:
+            [f"results/{h.folder}/pairs.jsonl" for h in HARVESTS if h.k == k],
+            [
+                f"results/{p.folder}/eval/{benchmark}.parquet"
+                for p in POLICIES
+                for benchmark in CONFIG.benchmarks
+                if p.k == k and p.regime != "base"
+            ],
+
+
+with_forced_jobs(workflow, {"calibration": "calibrate", "harvest": "harvest_rollouts", "tables": "make_tables"})
+
+
+onstart:
+    hub.require_repositories(CONFIG)
+    Path("results").mkdir(exist_ok=True)
+    CONFIG.save("results/config.yaml")
+
+
+onsuccess:
+    if not workflow.dag_settings.targets:
+        write_report("results/report.html")
+        print("\nReport:  results/report.html\nTables:  results/tables/\nFigures: results/figures/")

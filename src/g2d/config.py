@@ -19,6 +19,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from g2d.files import atomic
+
 
 class ConfigError(ValueError):
     """A mistake in the configuration, already worded for the person at the keyboard: file, key and fix."""
@@ -407,6 +409,11 @@ class Config(Section):
                     )
             if dpo.start == "warmup" and 0 in ablation.steps:
                 raise ValueError(f"ablations.{name}: at K=0 there is no warm-up to start from: drop 0 from steps")
+
+    def save(self, path: str | Path) -> None:
+        """Write the configuration with every default filled in; reading it again gives an equal one."""
+        with atomic(path) as draft:
+            draft.write_text(yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
 
     def ablation_dpo(self, name: str) -> Dpo:
         """The dpo section of one ablation."""

@@ -11,15 +11,17 @@ rule scratch_model:
         tokenizer_config="results/{model}/base/model/tokenizer_config.json",
         chat_template="results/{model}/base/model/chat_template.jinja",
         cost="results/{model}/base/cost.json",
-    wildcard_constraints:
-        model=names(SCRATCH_MODELS),
-    params:
-        version=VERSIONS["scratch_model"],
-        source=lambda w: CONFIG.models[w.model].model_dump(mode="json", exclude={"settings"}),
     log:
         "results/logs/scratch_model/{model}.log",
     benchmark:
         "results/benchmarks/scratch_model/{model}.tsv"
+    wildcard_constraints:
+        model=names(SCRATCH_MODELS),
+    conda:
+        "../../envs/g2d.yaml"
+    params:
+        version=VERSIONS["scratch_model"],
+        source=lambda w: CONFIG.models[w.model].model_dump(mode="json", exclude={"settings"}),
     message:
         "Train the demonstration model {wildcards.model} from scratch"
     script:
@@ -31,15 +33,17 @@ rule pretrained_model:
         lambda w: g2d_config.model_files(CONFIG.models[w.model]),
     output:
         policy="results/{model}/base/policy.json",
-    wildcard_constraints:
-        model=names(name for name in CONFIG.models if name not in SCRATCH_MODELS),
-    params:
-        version=VERSIONS["pretrained_model"],
-        source=lambda w: CONFIG.models[w.model].model_dump(mode="json", exclude={"settings"}),
     log:
         "results/logs/pretrained_model/{model}.log",
     benchmark:
         "results/benchmarks/pretrained_model/{model}.tsv"
+    wildcard_constraints:
+        model=names(name for name in CONFIG.models if name not in SCRATCH_MODELS),
+    conda:
+        "../../envs/g2d.yaml"
+    params:
+        version=VERSIONS["pretrained_model"],
+        source=lambda w: CONFIG.models[w.model].model_dump(mode="json", exclude={"settings"}),
     message:
         "Fetch the base model {wildcards.model}"
     script:

@@ -10,18 +10,20 @@ rule calibrate:
     output:
         rollouts="results/{model}/calibration/rollouts.parquet",
         cost="results/{model}/calibration/cost.json",
+    log:
+        "results/logs/calibrate/{model}.log",
+    benchmark:
+        "results/benchmarks/calibrate/{model}.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    resources:
+        gpu=1,
     params:
         version=VERSIONS["calibrate"],
         settings=lambda w: {
             "calibration": for_model(w.model).calibration.model_dump(mode="json", exclude={"levels", "window"}),
             "prompt": for_model(w.model).prompt.model_dump(mode="json"),
         },
-    resources:
-        gpu=1,
-    log:
-        "results/logs/calibrate/{model}.log",
-    benchmark:
-        "results/benchmarks/calibrate/{model}.tsv"
     message:
         "Calibrate the difficulty of every level for {wildcards.model}"
     script:
@@ -35,16 +37,18 @@ rule select_training_set:
     output:
         levels="results/{model}/calibration/levels.csv",
         problems="results/{model}/calibration/train.jsonl",
+    log:
+        "results/logs/select_training_set/{model}.log",
+    benchmark:
+        "results/benchmarks/select_training_set/{model}.tsv"
+    conda:
+        "../../envs/g2d.yaml"
     params:
         version=VERSIONS["select_training_set"],
         settings=lambda w: {
             "calibration": for_model(w.model).calibration.model_dump(mode="json", include={"levels", "window"}),
             "training_set": for_model(w.model).training_set.model_dump(mode="json"),
         },
-    log:
-        "results/logs/select_training_set/{model}.log",
-    benchmark:
-        "results/benchmarks/select_training_set/{model}.tsv"
     message:
         "Choose the training levels of {wildcards.model} and draw its training set"
     script:

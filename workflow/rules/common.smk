@@ -2,6 +2,7 @@
 
 import functools
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -21,6 +22,9 @@ try:
 except g2d_config.ConfigError as error:
     raise WorkflowError(str(error))
 
+# Jobs in a conda environment or container find the package here.
+os.environ.update(PYTHONPATH=str(Path(workflow.basedir) / "src"))
+
 config.update(CONFIG.model_dump(mode="json"))  # captions and jobs see the defaults too
 
 
@@ -34,6 +38,10 @@ wildcard_constraints:
     k=r"\d+",
 
 
+HARVESTS = grid.harvests(CONFIG)
+POLICIES = grid.policies(CONFIG)
+TABLES = ["main", "harvest", "correlations", "ablations", "calibration", "cost"]
+FIGURES = ["accuracy", "informativeness"]
 SCRATCH_MODELS = [name for name, source in CONFIG.models.items() if source.source == "scratch"]
 
 
@@ -68,7 +76,7 @@ def base_files(wildcards):
 def policy_files(wildcards):
     """The record of the policy in a folder, its weights, and those of the M0 below it."""
     adapter = f"results/{wildcards.policy}/adapter/adapter_model.safetensors"
-    own = [] if wildcards.policy.endswith("/base") else [f"results/{wildcards.policy}/policy.json", adapter]
+    own = [] if wildcards.policy.split("/")[1] == "base" else [f"results/{wildcards.policy}/policy.json", adapter]
     return own + base_files(wildcards)
 
 
@@ -154,3 +162,9 @@ def with_forced_jobs(workflow, jobs_of_target):
         return prepare(*args, **kwargs)
 
     workflow._prepare_dag = prepare_with_jobs
+
+
+def write_report(path):
+    """Render the report of the finished grid, as `snakemake --report` does."""
+    command = [sys.executable, "-m", "snakemake", "--snakefile", workflow.main_snakefile, "--report", path]
+    subprocess.run([*command, "--configfile", "results/config.yaml", "--quiet", "all"], check=True)

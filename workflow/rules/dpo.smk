@@ -15,18 +15,20 @@ rule train_dpo:
         adapter_config="results/{model}/seed{seed}/{regime}/g{g}/k{k}/adapter/adapter_config.json",
         metrics="results/{model}/seed{seed}/{regime}/g{g}/k{k}/metrics.jsonl",
         cost="results/{model}/seed{seed}/{regime}/g{g}/k{k}/cost.json",
+    log:
+        "results/logs/train_dpo/{model}/seed{seed}/{regime}/g{g}/k{k}.log",
+    benchmark:
+        "results/benchmarks/train_dpo/{model}/seed{seed}/{regime}/g{g}/k{k}.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    resources:
+        gpu=1,
     params:
         version=VERSIONS["train_dpo"],
         settings=lambda w: {
             "dpo": dpo_settings(w).model_dump(mode="json"),
             "lora": for_model(w.model).lora.model_dump(mode="json"),
         },
-    resources:
-        gpu=1,
-    log:
-        "results/logs/train_dpo/{model}/seed{seed}/{regime}/g{g}/k{k}.log",
-    benchmark:
-        "results/benchmarks/train_dpo/{model}/seed{seed}/{regime}/g{g}/k{k}.tsv"
     message:
         "Train {wildcards.regime} on the pairs of {wildcards.model} at K={wildcards.k}, G={wildcards.g}, "
         "seed {wildcards.seed}"

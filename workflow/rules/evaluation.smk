@@ -9,15 +9,17 @@ rule evaluate:
     output:
         rollouts="results/{policy}/eval/{benchmark}.parquet",
         cost="results/{policy}/eval/{benchmark}.cost.json",
-    params:
-        version=VERSIONS["evaluate"],
-        settings=settings("evaluation", "prompt"),
-    resources:
-        gpu=1,
     log:
         "results/logs/evaluate/{policy}/{benchmark}.log",
     benchmark:
         "results/benchmarks/evaluate/{policy}/{benchmark}.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    resources:
+        gpu=1,
+    params:
+        version=VERSIONS["evaluate"],
+        settings=settings("evaluation", "prompt"),
     message:
         "Evaluate {wildcards.policy} on {wildcards.benchmark}"
     script:

@@ -10,15 +10,17 @@ rule harvest_rollouts:
     output:
         rollouts="results/{model}/seed{seed}/harvest/g{g}/k{k}/rollouts.parquet",
         cost="results/{model}/seed{seed}/harvest/g{g}/k{k}/cost.json",
-    params:
-        version=VERSIONS["harvest_rollouts"],
-        settings=settings("harvest", "prompt"),
-    resources:
-        gpu=1,
     log:
         "results/logs/harvest_rollouts/{model}/seed{seed}/g{g}/k{k}.log",
     benchmark:
         "results/benchmarks/harvest_rollouts/{model}/seed{seed}/g{g}/k{k}.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    resources:
+        gpu=1,
+    params:
+        version=VERSIONS["harvest_rollouts"],
+        settings=settings("harvest", "prompt"),
     message:
         "Harvest rollouts of {wildcards.model} at K={wildcards.k}, G={wildcards.g}, seed {wildcards.seed}"
     script:
@@ -32,13 +34,15 @@ rule build_pairs:
     output:
         pairs="results/{model}/seed{seed}/harvest/g{g}/k{k}/pairs.jsonl",
         informativeness="results/{model}/seed{seed}/harvest/g{g}/k{k}/informativeness.json",
-    params:
-        version=VERSIONS["build_pairs"],
-        settings=settings("prompt"),
     log:
         "results/logs/build_pairs/{model}/seed{seed}/g{g}/k{k}.log",
     benchmark:
         "results/benchmarks/build_pairs/{model}/seed{seed}/g{g}/k{k}.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    params:
+        version=VERSIONS["build_pairs"],
+        settings=settings("prompt"),
     message:
         "Pair the rollouts of {wildcards.model} at K={wildcards.k}, G={wildcards.g}, seed {wildcards.seed}"
     script:

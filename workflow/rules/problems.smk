@@ -7,15 +7,17 @@ rule load_problems:
     output:
         problems="results/problems/{set}.jsonl",
         manifest="results/problems/{set}.manifest.json",
-    params:
-        version=VERSIONS["load_problems"],
-        source=lambda w: CONFIG.problem_sources[w.set].model_dump(mode="json"),
-    wildcard_constraints:
-        set=names(CONFIG.problem_sources),
     log:
         "results/logs/load_problems/{set}.log",
     benchmark:
         "results/benchmarks/load_problems/{set}.tsv"
+    wildcard_constraints:
+        set=names(CONFIG.problem_sources),
+    conda:
+        "../../envs/g2d.yaml"
+    params:
+        version=VERSIONS["load_problems"],
+        source=lambda w: CONFIG.problem_sources[w.set].model_dump(mode="json"),
     message:
         "Load the problems {wildcards.set}"
     script:
@@ -28,12 +30,14 @@ rule check_leakage:
         benchmarks=expand("results/problems/{benchmark}.jsonl", benchmark=CONFIG.benchmarks),
     output:
         "results/problems/leakage.json",
-    params:
-        version=VERSIONS["check_leakage"],
     log:
         "results/logs/check_leakage.log",
     benchmark:
         "results/benchmarks/check_leakage.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    params:
+        version=VERSIONS["check_leakage"],
     message:
         "Check that no benchmark problem is in the training pool"
     script:

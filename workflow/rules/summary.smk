@@ -41,19 +41,21 @@ rule make_tables:
             category="2. Rollouts",
             labels={"what": "Table 4: difficulty calibration"},
         ),
-        cost=report(
+        cost_table=report(
             "results/tables/cost.csv",
             caption="../report/cost.rst",
             category="3. Cost",
             labels={"what": "Cost by policy and stage"},
         ),
-    params:
-        version=VERSIONS["make_tables"],
-        config=CONFIG.model_dump(mode="json"),
     log:
         "results/logs/make_tables.log",
     benchmark:
         "results/benchmarks/make_tables.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    params:
+        version=VERSIONS["make_tables"],
+        config=CONFIG.model_dump(mode="json"),
     message:
         "Make the tables"
     script:
@@ -77,14 +79,16 @@ rule draw_figures:
             category="2. Rollouts",
             labels={"what": "Figure 3: informativeness against K"},
         ),
-    params:
-        version=VERSIONS["draw_figures"],
-        benchmark=list(CONFIG.benchmarks)[0],
-        note=CONFIG.demonstration,
     log:
         "results/logs/draw_figures.log",
     benchmark:
         "results/benchmarks/draw_figures.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    params:
+        version=VERSIONS["draw_figures"],
+        benchmark=list(CONFIG.benchmarks)[0],
+        note=CONFIG.demonstration,
     message:
         "Draw the figures"
     script:

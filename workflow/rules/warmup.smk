@@ -15,6 +15,14 @@ rule train_grpo:
         checkpoint=directory("results/{model}/seed{seed}/grpo/g{g}/k{k}/checkpoint"),
         metrics="results/{model}/seed{seed}/grpo/g{g}/k{k}/metrics.jsonl",
         cost="results/{model}/seed{seed}/grpo/g{g}/k{k}/cost.json",
+    log:
+        "results/logs/train_grpo/{model}/seed{seed}/g{g}/k{k}.log",
+    benchmark:
+        "results/benchmarks/train_grpo/{model}/seed{seed}/g{g}/k{k}.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    resources:
+        gpu=1,
     params:
         version=VERSIONS["train_grpo"],
         settings=lambda w: {
@@ -22,12 +30,6 @@ rule train_grpo:
             "lora": for_model(w.model).lora.model_dump(mode="json"),
             "prompt": for_model(w.model).prompt.model_dump(mode="json"),
         },
-    resources:
-        gpu=1,
-    log:
-        "results/logs/train_grpo/{model}/seed{seed}/g{g}/k{k}.log",
-    benchmark:
-        "results/benchmarks/train_grpo/{model}/seed{seed}/g{g}/k{k}.tsv"
     message:
         "Warm {wildcards.model} up to K={wildcards.k} with GRPO, G={wildcards.g}, seed {wildcards.seed}"
     script:

@@ -41,7 +41,7 @@ def main(snakemake):
         tables.write_table(
             out.calibration, tables.calibration_table({model: tables.read_table(path) for model, path in levels.items()})
         )
-        tables.write_table(out.cost, tables.cost_table(costs))
+        tables.write_table(out.cost_table, tables.cost_table(costs))
 
 
 if "snakemake" in globals():

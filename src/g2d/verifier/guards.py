@@ -15,7 +15,8 @@ import sympy
 
 _BASE = re.compile(r"(?<![\\A-Za-z_0-9])[0-9]+_\{?([0-9]+)\}?")
 _SPACE = r"(?:\s|~|\\[,;:!> ]|\\q?quad|\\text\{\s*\})"
-_SIDE_BY_SIDE = re.compile(rf"[0-9]{_SPACE}+[0-9]")
+# Not `\frac 1 2` or `x^2 3`: the first number must be a term of its own.
+_SIDE_BY_SIDE = re.compile(rf"(?:^|[-+=(\[{{,;<>]){_SPACE}*[0-9.]*[0-9]{_SPACE}+[0-9]")
 
 # Two numbers that Math-Verify calls equal and that differ by more than this share of the larger.
 RELATIVE_TOLERANCE = 0.01
@@ -35,7 +36,7 @@ def numbers_side_by_side(reference: str, answer: str) -> bool:
 
 
 def magnitudes_differ(reference: Sequence[Any], answer: Sequence[Any]) -> bool:
-    r"""`\frac{1}{2^{60}}` and `\frac{1}{2^{61}}`: Math-Verify compares differences with zero, so small numbers are equal.
+    r"""`\frac{1}{2^{60}}` and `\frac{1}{2^{61}}`: Math-Verify compares a difference with zero, so small ones are equal.
 
     Args:
         reference: Math-Verify's readings of the reference.

@@ -1,8 +1,8 @@
 """Worker processes that judge pairs of answers, each within its limits, whatever is in them.
 
 A pair that exceeds its deadline or its memory costs its worker: the process ends, another takes its place, and the
-rest of the batch goes on. The pool is safe to use from any thread, starts at the first batch, and is left behind by
-`fork`: a child process that verifies starts its own workers.
+rest of the batch goes on. Workers start at the first batch. A pool is for one thread at a time and for the process
+that started it; `Verifier` sees to both.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ import selectors
 import signal
 import subprocess
 import sys
-import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,9 +42,7 @@ class Pool:
             raise ValueError(f"workers={size}: a verifier needs at least one worker")
         self.size = size
         self.limits = limits
-        self._workers: list[_Worker] = []
-        self._lock = threading.Lock()
-        _pools.add(self)
+        self.workers: list[_Worker] = []
 
     def judge(self, pairs: Sequence[Pair]) -> list[Verdict]:
         """Verdicts in the order of the pairs.
@@ -54,40 +50,28 @@ class Pool:
         Raises:
             VerifierError: no worker can be started.
         """
-        with self._lock:
-            try:
-                return _Batch(self, pairs).run()
-            except BaseException:
-                # Ctrl-C in the middle of a batch: replies still under way must not meet the next batch.
-                self._stop()
-                raise
+        try:
+            return _Batch(self, pairs).run()
+        except BaseException:
+            # Ctrl-C in the middle of a batch: replies still under way must not meet the next batch.
+            self.close()
+            raise
 
     def close(self) -> None:
         """End the workers. The next batch would start new ones."""
-        with self._lock:
-            self._stop()
+        while self.workers:
+            self.workers.pop().end()
 
-    def _stop(self) -> None:
-        while self._workers:
-            self._workers.pop().end()
-
-    def _forget(self) -> None:
-        """In a forked child: the workers belong to the parent, and another thread may have held the lock."""
-        for worker in self._workers:
-            worker.abandon()
-        self._workers = []
-        self._lock = threading.Lock()
+    def abandon(self) -> None:
+        """Leave the workers to the process that started them: for the child of a fork."""
+        while self.workers:
+            self.workers.pop().abandon()
 
 
-_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for pool in _pools:
-        pool._forget()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+def default_workers() -> int:
+    """Cores granted to this process, shared with the other ranks of a distributed run on this machine."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 class _Batch:
@@ -104,7 +88,7 @@ class _Batch:
 
     def run(self) -> list[Verdict]:
         with self.selector:
-            for worker in self.pool._workers:
+            for worker in self.pool.workers:
                 self._watch(worker)
             while self.open:
                 self._staff()
@@ -114,16 +98,16 @@ class _Batch:
 
     def _staff(self) -> None:
         """Start workers, as many as there is work for."""
-        while len(self.pool._workers) < min(self.pool.size, self.open):
+        while len(self.pool.workers) < min(self.pool.size, self.open):
             worker = _Worker(self.pool.limits)
-            self.pool._workers.append(worker)
+            self.pool.workers.append(worker)
             self._watch(worker)
 
     def _watch(self, worker: _Worker) -> None:
         self.selector.register(worker.replies, selectors.EVENT_READ, worker)
 
     def _hand_out(self) -> None:
-        for worker in self.pool._workers:
+        for worker in self.pool.workers:
             if worker.ready and not worker.assigned and self.waiting:
                 fair = len(self.waiting) // (2 * self.pool.size)
                 chunk = [self.waiting.popleft() for _ in range(max(1, min(CHUNK, fair)))]
@@ -131,7 +115,7 @@ class _Batch:
                 self.selector.register(worker.requests, selectors.EVENT_WRITE, worker)
 
     def _listen(self) -> None:
-        busy = [worker for worker in self.pool._workers if worker.assigned or not worker.ready]
+        busy = [worker for worker in self.pool.workers if worker.assigned or not worker.ready]
         patience = min(worker.expires for worker in busy) - time.monotonic()
         for key, _ in self.selector.select(max(patience, 0.0)):
             worker = key.data
@@ -163,7 +147,7 @@ class _Batch:
         for pipe in (worker.replies, worker.requests):
             if pipe in self.selector.get_map():
                 self.selector.unregister(pipe)
-        self.pool._workers.remove(worker)
+        self.pool.workers.remove(worker)
         code, last_words = worker.end()
         if not worker.ready:
             raise VerifierError(f"a verifier worker did not start (exit {code}): {last_words or 'no output'}")

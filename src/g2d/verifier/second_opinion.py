@@ -1,3 +1,291 @@
-"""placeholder"""
+r"""A second opinion on whether an answer equals its reference, reached without Math-Verify and without sympy.
+
+Both are normalised as strings, in the manner of the MATH and Minerva graders, and read as exact numbers where they are
+numbers, alone or in tuples, lists, intervals, vectors and matrices. It never decides a reward: it is recorded beside
+the verdict, and the share of disagreements estimates the label noise. Hence three values: True and False only where
+the normal forms leave no doubt, None where this module cannot say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from g2d.verifier.units import Unit, find_unit
+
+# A decimal this close to the other number, as a share of it, may be the same number rounded.
+DOUBT = Fraction(1, 100)
+MAX_DIGITS = 1_000  # longer numbers are compared as strings
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Normal form of an answer.
+
+    Attributes:
+        body: LaTeX without spaces, layout and units.
+        name: what a leading `x=` or `x\\in` assigns to.
+        unit: canonical unit, None if there is none or an unknown one.
+        percent: whether a percent sign was dropped.
+        base: the base written behind a number.
+    """
+
+    body: str
+    name: str | None
+    unit: Unit | None
+    percent: bool
+    base: str | None
+
+
 def second_opinion(reference: str, answer: str) -> bool | None:
-    return True if reference.strip() == answer.strip() else None
+    """Whether an answer equals the reference; None if normalised strings and numbers do not tell."""
+    expected, found = normalise(reference), normalise(answer)
+    if None not in (expected.name, found.name) and expected.name != found.name:
+        return None
+    if None not in (expected.unit, found.unit) and expected.unit != found.unit:
+        # 10 cm are not 10 m, but 80 cents may be $0.80.
+        return False if same(expected.body, found.body) else None
+    if expected.base != found.base:
+        # `11` for `11_2` may be meant in base 2; 11 in base 2 and in base 3 differ.
+        return False if None not in (expected.base, found.base) else None
+    if expected.percent != found.percent:
+        return _same_percentage(expected, found)
+    return same(expected.body, found.body)
+
+
+def _same_percentage(expected: Answer, found: Answer) -> bool | None:
+    """One of two answers has a percent sign."""
+    literal = same(expected.body, found.body)
+    if literal:
+        # Without knowing the question, 10 may be a percentage whose sign goes without saying.
+        return True if expected.percent else None
+    a, b = number(expected.body), number(found.body)
+    if a is None or b is None:
+        return None
+    return _close(*((a / 100, b) if expected.percent else (a, b / 100)), rounded=True)
+
+
+# ------------------------------------------------------------------------------------------------------ normalisation
+
+GAP = "\N{OPEN BOX}"  # stands for space between digits, where it separates numbers
+_SPACE = re.compile(r"\\[!,;:> ]|~|\s")
+_SIDE_BY_SIDE = re.compile(rf"(?<=[0-9])(?:{_SPACE.pattern})+(?=[0-9])")
+_GROUPED = re.compile(rf"(?<![0-9])[0-9]{{1,3}}(?:(?:{_SPACE.pattern})[0-9]{{3}})+(?![0-9])")
+_LAYOUT = re.compile(
+    r"\\(?:left|right|[bB]ig+[lr]?|displaystyle|textstyle|limits|quad|qquad)(?![A-Za-z])|\\[!,;:> ]|~|\s|\$"
+)
+_WORDS = re.compile(r"\\(?:text|textbf|textit|textrm|textnormal|mathrm|mathbf|mathit|mbox|rm)\s*\{([^{}]*)\}")
+_REWRITE = (
+    (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),
+    (re.compile(r"\\frac([0-9A-Za-z])([0-9A-Za-z])"), r"\\frac{\1}{\2}"),
+    (re.compile(r"\\frac([0-9A-Za-z])\{"), r"\\frac{\1}{"),
+    (re.compile(r"\\frac(\{[^{}]*\})([0-9A-Za-z])"), r"\\frac\1{\2}"),
+    (re.compile(r"\\sqrt([0-9A-Za-z])"), r"\\sqrt{\1}"),
+    (re.compile(r"([_^])\{([0-9A-Za-z])\}"), r"\1\2"),
+    (re.compile(r"\{,\}"), ","),
+    (re.compile(r"\\[bpBvV]matrix"), r"\\matrix"),
+    (re.compile(r"\{[bpBvV]matrix\}"), r"{matrix}"),
+    (re.compile(r"\\leq(?![A-Za-z])"), r"\\le"),
+    (re.compile(r"\\geq(?![A-Za-z])"), r"\\ge"),
+)
+_ASSIGNMENT = re.compile(r"([A-Za-z]{1,2}|[fgh]\([a-z]\))(?:=|\\in(?![A-Za-z]))(?=.)")
+_DEGREES = re.compile(r"\^\{?\\circ\}?|°")
+_BASE = re.compile(r"(-?[0-9A-Za-z]*[0-9][0-9A-Za-z]*)_\{?([0-9]+)\}?")
+_NUMBER_WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+
+
+def normalise(text: str) -> Answer:
+    """Normal form of an answer without its box."""
+    unit = frozenset({("dollar", 1)}) if r"\$" in text else None
+    text = text.replace(r"\$", "")
+    text, worded_unit = _split_words(text)
+    text, degrees = _DEGREES.subn("", text)
+    if degrees:
+        unit = frozenset({("degree", 1)})
+    text = _GROUPED.sub(lambda match: _SPACE.sub("", match[0]), text)
+    body = _LAYOUT.sub("", _SIDE_BY_SIDE.sub(GAP, text))
+    body = body[:-1] if body.endswith((".", ",", ";")) and not body.endswith("..") else body
+    for pattern, replacement in _REWRITE:
+        body = pattern.sub(replacement, body)
+    body, signs = re.subn(r"\\?%", "", body)
+    name = None
+    if assigned := _ASSIGNMENT.match(body):
+        name, body = assigned[1], body[assigned.end() :]
+    body = body.removeprefix("+")
+    base = None
+    if written_in := _BASE.fullmatch(body):
+        body, base = written_in[1], written_in[2]
+    if body.casefold() in _NUMBER_WORDS:
+        body = str(_NUMBER_WORDS.index(body.casefold()))
+    return Answer(body, name, worded_unit or unit, bool(signs), base)
+
+
+def _split_words(text: str) -> tuple[str, Unit | None]:
+    r"""Unwrap `\text{...}`; words behind a number are a label and go, their unit is returned if known."""
+    match = re.search(rf"(?<=[0-9}}\s!,)]){_WORDS.pattern}(?:\^\{{?([0-9])\}}?)?[\s.]*$", text)
+    if match and re.search("[0-9]", text[: match.start()]) and not re.search(r"[0-9]|\b(?:or|and|not)\b", match[1]):
+        return _WORDS.sub(r"\1", text[: match.start()]), find_unit(f"{match[1]}^{match[2] or 1}")
+    bare = re.fullmatch(r"\s*(-?[0-9][0-9.,]*)\s+([A-Za-z][A-Za-z ./]*)", text)
+    if bare and find_unit(bare[2]):
+        return bare[1], find_unit(bare[2])
+    return re.sub(r"(?<=[^,\s])\s*(?<![A-Za-z])(?:and|or)(?![A-Za-z])", ",", _WORDS.sub(r"\1", text)), None
+
+
+# --------------------------------------------------------------------------------------------------------- comparison
+
+_OPEN, _CLOSE = "([{", ")]}"
+_MATRIX = re.compile(r"\\begin\{(?:small)?matrix\}(.*)\\end\{(?:small)?matrix\}", re.DOTALL)
+
+
+def same(expected: str, found: str) -> bool | None:
+    """Compare two normal forms: whole, as numbers, as words, or part by part."""
+    if expected == found:
+        return True if expected else None
+    a, b = number(expected), number(found)
+    if a is not None and b is not None:
+        return _close(a, b, rounded="." in expected + found)
+    parts, other_parts = _parts(expected), _parts(found)
+    if parts is not None and other_parts is not None:
+        return _same_parts(parts, other_parts)
+    if _is_word(expected) and _is_word(found):
+        return _bare_word(expected) == _bare_word(found)
+    return None
+
+
+def number(body: str) -> Fraction | None:
+    """Exact value of a normal form that is a plain number: integer, decimal, fraction or mixed number."""
+    sign = -1 if body.startswith("-") else 1
+    body = body.removeprefix("-")
+    if body.startswith("-"):
+        return None
+    if mixed := re.fullmatch(rf"([0-9]+)(?:(\\frac\{{[0-9]+\}}\{{[0-9]+\}})|{GAP}([0-9]+/[0-9]+))", body):
+        fraction = number(mixed[2] or mixed[3])
+        return None if fraction is None else sign * (int(mixed[1]) + fraction)
+    if match := re.fullmatch(r"\\frac\{([^{}]+)\}\{([^{}]+)\}|([^/{}\\]+)/([^/{}\\]+)", body):
+        top, bottom = (_decimal(part) for part in match.groups() if part is not None)
+        return sign * top / bottom if top is not None and bottom else None
+    value = _decimal(body)
+    return None if value is None else sign * value
+
+
+def _decimal(text: str) -> Fraction | None:
+    if re.fullmatch(r"-?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?", text):
+        text = text.replace(",", "")
+    if len(text) > MAX_DIGITS or not re.fullmatch(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)", text):
+        return None
+    return Fraction(text if text[-1] != "." else text[:-1])
+
+
+def _close(a: Fraction, b: Fraction, rounded: bool) -> bool | None:
+    """Whether two numbers are equal; a decimal may be a rounded one."""
+    if a == b:
+        return True
+    return None if rounded and abs(a - b) <= DOUBT * max(abs(a), abs(b)) else False
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A composite: its kind of bracket and its entries; lists and sets have no order."""
+
+    bracket: str
+    entries: tuple[str, ...]
+
+    @property
+    def ordered(self) -> bool:
+        return self.bracket not in ("", "{}")
+
+
+def _parts(body: str) -> _Parts | None:
+    if matrix := _MATRIX.fullmatch(body):
+        rows = [row.split("&") for row in re.split(r"\\\\|\\cr(?![a-z])", matrix[1]) if row]
+        flat = tuple(entry for row in rows for entry in row)
+        kind = "row" if len(rows) == 1 else "column" if len(flat) == len(rows) else f"{len(rows)} rows"
+        return _Parts(kind, flat)
+    plain = body.replace(r"\{", "{").replace(r"\}", "}").replace(r"\langle", "(").replace(r"\rangle", ")")
+    if len(plain) > 2 and plain[0] in _OPEN and plain[-1] in _CLOSE and _wraps(plain):
+        entries = tuple(_split(plain[1:-1]))
+        return _Parts(plain[0] + plain[-1], entries) if len(entries) > 1 or plain[0] == "{" else None
+    entries = tuple(_split(plain))
+    return _Parts("", entries) if len(entries) > 1 else None
+
+
+def _same_parts(a: _Parts, b: _Parts) -> bool | None:
+    vectors = {a.bracket, b.bracket} in ({"()", "column"}, {"()", "row"})  # a vector may be written like a point
+    if a.bracket != b.bracket and not vectors:
+        # [1,2] and (1,2) differ for certain; (1,2), \{1,2\} and 1,2 are a matter of convention.
+        return False if a.ordered and b.ordered and len(a.entries) == len(b.entries) == 2 else None
+    if a.ordered and len(a.entries) == len(b.entries):
+        return _all(same(x, y) for x, y in zip(a.entries, b.entries, strict=True))
+    if a.ordered:
+        return False
+    return _same_members(a.entries, b.entries)
+
+
+def _same_members(a: tuple[str, ...], b: tuple[str, ...]) -> bool | None:
+    """Compare without order, by keys and not pair by pair: an answer may list a thousand numbers."""
+    keys, other_keys = {_key(entry) for entry in a}, {_key(entry) for entry in b}
+    if keys == other_keys:
+        return True
+    return False if all(map(_is_certain, a + b)) else None
+
+
+def _key(body: str) -> Hashable:
+    """Equal for entries that are equal."""
+    if (value := number(body)) is not None:
+        return value
+    if (parts := _parts(body)) is not None:
+        keys = tuple(_key(entry) for entry in parts.entries)
+        return (parts.bracket, keys if parts.ordered else frozenset(keys))
+    return body.casefold() if _is_word(body) else body
+
+
+def _is_certain(body: str) -> bool:
+    """Whether another key means another value: an expression can be written in many ways, a decimal be rounded."""
+    if (parts := _parts(body)) is not None:
+        return all(map(_is_certain, parts.entries))
+    return _is_word(body) or (number(body) is not None and "." not in body)
+
+
+def _all(opinions: Iterator[bool | None]) -> bool | None:
+    found = list(opinions)
+    if False in found:
+        return False
+    return None if None in found else True
+
+
+def _split(text: str) -> Iterator[str]:
+    """Entries between commas at the top level."""
+    if re.fullmatch(r"-?[0-9]{1,3}(?:,[0-9]{3})+", text):
+        yield text  # one number with thousands separators
+        return
+    depth = start = 0
+    for i, char in enumerate(text):
+        if char in _OPEN:
+            depth += 1
+        elif char in _CLOSE:
+            depth -= 1
+        elif char == "," and depth == 0:
+            yield text[start:i]
+            start = i + 1
+    yield text[start:]
+
+
+def _wraps(text: str) -> bool:
+    """Whether the first bracket closes with the last character: not so in `(1,2),(3,4)`."""
+    depth = 0
+    for i, char in enumerate(text):
+        depth += (char in _OPEN) - (char in _CLOSE)
+        if depth == 0:
+            return i == len(text) - 1
+    return False
+
+
+def _is_word(body: str) -> bool:
+    # One or two letters may be variables, and so may be products of them; a word is longer or a choice like (A).
+    return bool(re.fullmatch(r"\([A-Za-z]\)|[A-Z]|[A-Za-z]{3,}", body))
+
+
+def _bare_word(body: str) -> str:
+    return body.strip("()").casefold()

@@ -48,9 +48,14 @@ _UNITS |= {"inches": "inch"}
 _COMPOUND = {"mph": "mile per hour", "kmh": "km per hour", "kmph": "km per hour"}
 _POWER = {"square": 2, "sq": 2, "squared": 2, "cubic": 3, "cu": 3, "cubed": 3}
 
-_GROUP = re.compile(r"\\(?:text|mbox)\s*\{(?P<words>[^{}\\]*)\}(?:\^\{?(?P<power>[0-9])\}?)?\.?")
+_SIGNS = {r"\$": "dollar", r"\circ": "degree", "°": "degree", "%": "percent"}
+
+_GROUP = re.compile(r"\\(?:text|mbox)\s*\{(?P<words>(?:[^{}\\]|\\%)*)\}(?:\^\{?(?P<power>[0-9])\}?)?")
 _BARE = re.compile(r"(?P<space>\s?)(?P<words>[A-Za-z][A-Za-z .]*)")
-_NOT_A_LABEL = re.compile(r"[0-9=+,;:<>]|\b(?:or|and|not)\b")
+_NOT_A_LABEL = re.compile(r"[0-9=+,;:<>/]|\b(?:or|and|not)\b")
+
+
+Unit = frozenset[tuple[str, int]]  # canonical names with their powers
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +65,12 @@ class Tail:
     Attributes:
         text: as written, without spaces.
         is_label: whether it names a unit or the thing counted, so that dropping it keeps the quantity.
-        unit: canonical factors with their powers, if it is a unit known here.
+        unit: the unit, if it is one known here.
     """
 
     text: str
     is_label: bool
-    unit: frozenset[tuple[str, int]] | None = None
+    unit: Unit | None = None
 
 
 NO_TAIL = Tail("", True)
@@ -76,37 +81,41 @@ def read_tail(quantity: str, tail: str) -> Tail:
     written = "".join(tail.split())
     if not written:
         return NO_TAIL
-    if group := _GROUP.fullmatch(tail.strip()):
-        unit = find_unit(group["words"], int(group["power"] or 1))
-        return Tail(written, unit is not None or not _NOT_A_LABEL.search(group["words"]), unit)
-    if (bare := _BARE.fullmatch(tail)) and _is_number(quantity):
+    if not re.search(r"[^/.\s]", _GROUP.sub("", tail)):
+        words = _GROUP.sub(lambda group: group["words"] + (f"^{group['power']}" if group["power"] else ""), tail)
+        unit = find_unit(words)
+        return Tail(written, unit is not None or not _NOT_A_LABEL.search(words), unit)
+    if (bare := _BARE.fullmatch(tail)) and _is_numeric(quantity):
         unit = find_unit(bare["words"])
         # `2s` is an expression in s, `2 s` are two seconds; `3 students` are three, whatever they are.
-        is_label = len(written) > 1 or (unit is not None and bool(bare["space"]))
-        return Tail(written, is_label, unit)
+        is_letter = len(bare["words"].strip()) == 1
+        spaced_number = bool(bare["space"]) and not re.search(r"[A-Za-z]", quantity)
+        return Tail(written, spaced_number and unit is not None if is_letter else True, unit)
     return Tail(written, False)
 
 
 def read_symbol(latex: str) -> Tail:
-    """The unit that a sign stands for: dollars or degrees."""
-    named = [unit for sign, unit in ((r"\$", "dollar"), (r"\circ", "degree")) if sign in latex]
+    """The unit that a sign stands for, where there is only one."""
+    named = [unit for sign, unit in _SIGNS.items() if sign in latex]
     return Tail("", True, frozenset({(named[0], 1)})) if len(named) == 1 else NO_TAIL
 
 
-def find_unit(words: str, power: int = 1) -> frozenset[tuple[str, int]] | None:
-    """Canonical form of a unit's name: `square feet` is foot to the second, `m/s` is meter per second."""
-    names = _COMPOUND.get(words.strip(" ."), words).lower().replace("/", " per ").replace(".", "").split()
+def find_unit(words: str) -> Unit | None:
+    """Canonical form of a unit: `square feet` and `ft^2` are foot to the second, `m/s` is meter per second."""
+    phrase = words.lower().replace(".", "").replace(r"\%", "percent").strip()
+    phrase = _COMPOUND.get(phrase, phrase).replace("/", " per ")
     found: dict[str, int] = {}
-    sign, factor = 1, power
-    for name in names:
+    sign = factor = 1
+    for word in re.sub(r"\s*\^\s*", "^", phrase).split():
+        name, _, power = word.partition("^")
         if name == "per":
             sign = -1
         elif name in ("squared", "cubed") and found:
             found[next(reversed(found))] *= _POWER[name]
         elif name in _POWER:
             factor = _POWER[name]
-        elif name in _UNITS:
-            found[_UNITS[name]] = sign * factor
+        elif name in _UNITS and power in ("", "1", "2", "3"):
+            found[_UNITS[name]] = sign * factor * int(power or 1)
             factor = 1
         else:
             return None
@@ -118,6 +127,6 @@ def differ(reference: Tail, answer: Tail) -> bool:
     return None not in (reference.unit, answer.unit) and reference.unit != answer.unit
 
 
-def _is_number(quantity: str) -> bool:
+def _is_numeric(quantity: str) -> bool:
     """Whether no letters are left beside commands, so that a word behind it cannot be one of several factors."""
     return not re.search(r"[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", quantity)) and bool(re.search(r"[0-9]", quantity))

@@ -29,3 +29,8 @@ class Judgement:
     def reward(self) -> float:
         """Binary reward of the paper (section 2.1): 1 for a verified answer, else 0."""
         return float(self.verdict == "correct")
+
+    @property
+    def disputed(self) -> bool:
+        """Whether the second opinion contradicts the reward; False where it cannot say."""
+        return self.second_opinion is not None and self.second_opinion != (self.verdict == "correct")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import os
 import re
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from types import TracebackType
@@ -31,7 +33,8 @@ class Verifier:
         self.limits = limits or Limits()
         self._pool = Pool(workers, self.limits)
         self._cache: OrderedDict[Pair, Judgement] = OrderedDict()
-        self._cache_lock = threading.Lock()
+        self._lock = threading.Lock()
+        _verifiers.add(self)
 
     def verify(
         self, items: Sequence[tuple[str, str]], finish_reasons: Sequence[str | None] | None = None
@@ -53,7 +56,8 @@ class Verifier:
         if len(reasons) != len(items):
             raise ValueError(f"{len(items)} items but {len(reasons)} finish reasons")
         found = [self._extract(*item, reason) for item, reason in zip(items, reasons, strict=True)]
-        judged = self._judge(dict.fromkeys(entry for entry in found if isinstance(entry, tuple)))
+        with self._lock:
+            judged = self._judge(dict.fromkeys(entry for entry in found if isinstance(entry, tuple)))
         return [judged[entry] if isinstance(entry, tuple) else entry for entry in found]
 
     def _extract(self, reference: str, text: str, finish_reason: str | None) -> Pair | Judgement:
@@ -68,24 +72,28 @@ class Verifier:
         return reference.strip(), box.content
 
     def _judge(self, pairs: Iterable[Pair]) -> dict[Pair, Judgement]:
-        with self._cache_lock:
-            judged = {pair: self._cache[pair] for pair in pairs if pair in self._cache}
+        judged = {pair: self._cache[pair] for pair in pairs if pair in self._cache}
         unknown = [pair for pair in pairs if pair not in judged]
-        verdicts = {pair: _compare_integers(pair) for pair in unknown}
-        hard = [pair for pair in unknown if verdicts[pair] is None]
+        verdicts = {pair: verdict for pair in unknown if (verdict := _compare_integers(*pair)) is not None}
+        hard = [pair for pair in unknown if pair not in verdicts]
         if hard:
             verdicts.update(zip(hard, self._pool.judge(hard), strict=True))
         for pair, verdict in verdicts.items():
             judged[pair] = Judgement(verdict, pair[1], second_opinion(*pair))
-        with self._cache_lock:
-            self._cache.update((pair, judged[pair]) for pair in unknown)
-            while len(self._cache) > CACHE_SIZE:
-                self._cache.popitem(last=False)
+            self._cache[pair] = judged[pair]
+        while len(self._cache) > CACHE_SIZE:
+            self._cache.popitem(last=False)
         return judged
 
     def close(self) -> None:
         """End the workers."""
-        self._pool.close()
+        with self._lock:
+            self._pool.close()
+
+    def _after_fork(self) -> None:
+        """In a child process: the workers are the parent's, and a thread that is gone may have held the lock."""
+        self._lock = threading.Lock()
+        self._pool.abandon()
 
     def __enter__(self) -> Verifier:
         return self
@@ -96,8 +104,7 @@ class Verifier:
         self.close()
 
 
-def _compare_integers(pair: Pair) -> Verdict | None:
-    reference, answer = pair
+def _compare_integers(reference: str, answer: str) -> Verdict | None:
     if not (_SMALL_INTEGER.fullmatch(reference) and _SMALL_INTEGER.fullmatch(answer)):
         return None
     return "correct" if int(reference) == int(answer) else "incorrect"
@@ -130,3 +137,14 @@ def shared_verifier(workers: int = 1, limits: Limits | None = None) -> Verifier:
             _shared[settings] = verifier = Verifier(*settings)
             atexit.register(verifier.close)
         return _shared[settings]
+
+
+def _after_fork() -> None:
+    global _shared_lock  # noqa: PLW0603
+    _shared_lock = threading.Lock()
+    for verifier in _verifiers:
+        verifier._after_fork()
+
+
+_verifiers: weakref.WeakSet[Verifier] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,37 @@
+"""The `g2d` command. Each subcommand lives in the room it belongs to, as a module with `register(subparsers)`.
+
+A subcommand sets `run`, a function of the parsed arguments that returns the exit code: 0, 1 if some of the input was
+bad, 2 if nothing could be done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from g2d import __version__
+
+COMMANDS = ("g2d.verifier.command",)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a subcommand; errors are one line on stderr."""
+    parser = argparse.ArgumentParser(prog="g2d", description="Tools of the G2D experiment.")
+    parser.add_argument("--version", action="version", version=f"g2d {__version__}")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        import_module(command).register(subparsers)
+    arguments = parser.parse_args(argv)
+    try:
+        return arguments.run(arguments)
+    except (OSError, ValueError, RuntimeError) as error:
+        print(f"g2d {arguments.command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

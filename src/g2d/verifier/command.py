@@ -1,0 +1,163 @@
+"""`g2d verify IN.jsonl OUT.jsonl`: judge completions from anywhere.
+
+Each row has `answer` and `completion`, and may have `finish_reason`; it comes out with `verdict`, `reward`,
+`extracted_answer` and `second_opinion` added. Rows stream through in chunks, so a file may be larger than memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from tqdm import tqdm
+
+from g2d.files import atomic
+from g2d.verifier.limits import Limits
+from g2d.verifier.pool import default_workers
+from g2d.verifier.verdict import Judgement
+from g2d.verifier.verifier import Verifier
+
+CHUNK_ROWS = 2_000
+CHUNK_BYTES = 32 * 2**20
+
+
+def register(subparsers: Any) -> None:
+    """Add `verify` to the g2d command."""
+    parser = subparsers.add_parser(
+        "verify", help="judge the completions in a JSONL file", description=(__doc__ or "").partition("\n\n")[2]
+    )
+    parser.add_argument("input", type=Path, metavar="IN.jsonl")
+    parser.add_argument("output", type=Path, metavar="OUT.jsonl")
+    parser.add_argument("--workers", type=_positive(int), default=default_workers(), help="default: all cores granted")
+    parser.add_argument(
+        "--deadline", type=_positive(float), default=Limits().deadline_s, metavar="S", help="CPU seconds per answer"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Verify a file; 0 if every row was judged, 1 if some were malformed."""
+    malformed = 0
+    tally = Tally()
+    limits = Limits(deadline_s=arguments.deadline)
+    with (
+        open(arguments.input, "rb") as source,
+        atomic(arguments.output) as draft,
+        open(draft, "w", encoding="utf-8") as target,
+        Verifier(arguments.workers, limits) as verifier,
+        tqdm(total=arguments.input.stat().st_size or None, unit="B", unit_scale=True, disable=None) as progress,
+    ):
+        for chunk in chunks(source):
+            rows = []
+            for number, line in chunk:
+                try:
+                    rows.append(parse_row(line))
+                except ValueError as error:
+                    malformed += 1
+                    progress.write(f"{arguments.input}:{number}: {error}", file=sys.stderr)
+            judgements = verifier.verify(
+                [(row["answer"], row["completion"]) for row in rows], [row.get("finish_reason") for row in rows]
+            )
+            for row, judgement in zip(rows, judgements, strict=True):
+                target.write(dump(row | as_columns(judgement)) + "\n")
+                tally.add(judgement)
+            progress.update(sum(len(line) for _, line in chunk))
+    print(tally.summary(malformed))
+    return 1 if malformed else 0
+
+
+def chunks(source: BinaryIO) -> Iterator[list[tuple[int, bytes]]]:
+    """Numbered lines, as many at a time as fit the bounds; blank lines are skipped."""
+    chunk: list[tuple[int, bytes]] = []
+    size = 0
+    for number, line in enumerate(source, start=1):
+        if line.strip():
+            chunk.append((number, line))
+            size += len(line)
+        if len(chunk) >= CHUNK_ROWS or size >= CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def parse_row(line: bytes) -> dict[str, Any]:
+    """A row whose answer and completion are strings.
+
+    Raises:
+        ValueError: it is not; the message says what is wrong.
+    """
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if not isinstance(row, dict):
+        raise ValueError(f"a row must be a JSON object, not {type(row).__name__}")
+    if isinstance(row.get("answer"), (int, float)) and not isinstance(row["answer"], bool):
+        row["answer"] = str(row["answer"])
+    for column in ("answer", "completion"):
+        if column not in row:
+            raise ValueError(f'"{column}" is missing')
+        if not isinstance(row[column], str):
+            raise ValueError(f'"{column}" must be a string, not {json.dumps(row[column])[:40]}')
+    if not isinstance(row.get("finish_reason"), (str, type(None))):
+        raise ValueError(f'"finish_reason" must be a string, not {json.dumps(row["finish_reason"])[:40]}')
+    return row
+
+
+def as_columns(judgement: Judgement) -> dict[str, Any]:
+    """What a judgement adds to its row."""
+    return {
+        "verdict": judgement.verdict,
+        "reward": judgement.reward,
+        "extracted_answer": judgement.extracted_answer,
+        "second_opinion": judgement.second_opinion,
+    }
+
+
+def dump(row: dict[str, Any]) -> str:
+    """One line of JSON; escaped to ASCII only where a lone surrogate has no UTF-8."""
+    text = json.dumps(row, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(row)
+    return text
+
+
+class Tally:
+    """Counts for the summary."""
+
+    def __init__(self) -> None:
+        self.verdicts: Counter[str] = Counter()
+        self.disagreements: Counter[str] = Counter()
+
+    def add(self, judgement: Judgement) -> None:
+        self.verdicts[judgement.verdict] += 1
+        if judgement.disputed:
+            self.disagreements[judgement.verdict] += 1
+
+    def summary(self, malformed: int) -> str:
+        """A few lines: rows, verdicts in order of frequency, disagreements."""
+        total = self.verdicts.total()
+        lines = [f"{total} rows judged" + (f", {malformed} malformed" if malformed else "")]
+        lines += [f"{count:>9}  {count / total:6.1%}  {verdict}" for verdict, count in self.verdicts.most_common()]
+        disputed = ", ".join(f"{count} {verdict}" for verdict, count in sorted(self.disagreements.items()))
+        lines.append(f"second opinion disagrees: {disputed or 'nowhere'}")
+        return "\n".join(lines)
+
+
+def _positive(kind: type) -> Any:
+    def convert(text: str) -> Any:
+        value = kind(text)
+        if not value > 0:
+            raise ValueError
+        return value
+
+    convert.__name__ = f"positive {kind.__name__}"  # argparse puts it into its message
+    return convert

@@ -1,0 +1,69 @@
+"""Small frames for the tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pandas as pd
+from hypothesis import strategies as st
+
+from g2d.problems import Problem
+from g2d.rollouts.rollout import Rollout, to_frame
+from g2d.verifier import Verdict
+
+PUBLISHED = Path(__file__).parent / "published"
+
+
+def published(name: str) -> pd.DataFrame:
+    """A table of the paper; its source stands in the file's first lines."""
+    return pd.read_csv(PUBLISHED / f"{name}.csv", comment="#", dtype={"levels": str})
+
+
+def rollout(
+    problem_id: str, sample: int, verdict: Verdict = "correct", level: int | None = 1, **other: object
+) -> Rollout:
+    values = {
+        "prompt_text": f"<{problem_id}>",
+        "completion_text": f"{problem_id}, attempt {sample}",
+        "token_count": 10,
+        "finish_reason": "stop",
+        "reward": float(verdict == "correct"),
+        "extracted_answer": None,
+        "engine": "test",
+        "temperature": 1.3,
+        "seed": 0,
+        "policy_id": "M0",
+    }
+    return Rollout(problem_id=problem_id, level=level, sample=sample, verdict=verdict, **(values | other))
+
+
+def group(problem_id: str, correct: int, n: int = 8, level: int | None = 1) -> list[Rollout]:
+    """The rollouts of one prompt, the correct ones first."""
+    return [rollout(problem_id, i, "correct" if i < correct else "incorrect", level) for i in range(n)]
+
+
+def groups(successes: Iterable[tuple[int, int]], level: int | None = 1) -> pd.DataFrame:
+    """Rollouts of prompts p0, p1, ... with the given (correct, n)."""
+    return to_frame([r for i, (correct, n) in enumerate(successes) for r in group(f"p{i}", correct, n, level)])
+
+
+def problems(n: int) -> list[Problem]:
+    return [Problem(f"p{i}", f"Question {i}?", "1", 1, None, "test") for i in range(n)]
+
+
+def answers(rewards: Mapping[str, Iterable[float]]) -> pd.DataFrame:
+    """An evaluation: problem_id -> rewards of its samples."""
+    return to_frame(
+        [
+            rollout(problem, i, "correct" if reward else "incorrect")
+            for problem, samples in rewards.items()
+            for i, reward in enumerate(samples)
+        ]
+    )
+
+
+# (correct, n) of up to 12 prompts, groups of different size
+SUCCESSES = st.lists(
+    st.integers(1, 10).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), min_size=1, max_size=12
+)

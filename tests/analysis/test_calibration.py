@@ -1,0 +1,116 @@
+"""Table 4: its counts reproduce its printed percentages, and levels are chosen from its pass@1."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from g2d.calibration import choose_levels, format_levels, level_table, with_mixes
+from g2d.config import Calibration
+from g2d.rollouts.rollout import to_frame
+from g2d.tables import read_table, write_table
+
+from .frames import group, published
+
+OUTCOMES = ["pairable", "all_wrong", "all_correct"]
+
+
+def from_counts(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rollouts with the published numbers of pairable, all-wrong and all-correct prompts per level."""
+    rollouts = []
+    for row in rows.itertuples():
+        outcomes = [(1, row.pairable), (0, row.all_wrong), (2, row.all_correct)]  # groups of two are enough
+        for correct, n in outcomes:
+            for i in range(n):
+                rollouts += group(f"{row.levels}/{correct}/{i}", correct, n=2, level=int(row.levels))
+    return to_frame(rollouts)
+
+
+def test_published_counts_give_the_published_percentages():
+    paper = published("table4").set_index("levels")
+    table = with_mixes(level_table(from_counts(paper.loc[["3", "4", "5"]].reset_index())), [3, 4, 5]).set_index(
+        "levels"
+    )
+    assert list(table.index) == ["3", "4", "5", "3-5", "all"]
+    for levels in ("3", "4", "5", "3-5"):
+        assert list(table.loc[levels, ["n", *OUTCOMES]]) == list(paper.loc[levels, ["n", *OUTCOMES]])
+        for outcome in OUTCOMES:
+            share = 100 * table.loc[levels, f"{outcome}_share"]
+            assert share == pytest.approx(paper.loc[levels, f"{outcome}_share"], abs=0.5 + 1e-9)
+    assert table["selected"].all()
+
+
+def test_published_mix_of_levels_3_to_5_is_their_weighted_mean():
+    """A mix is weighted by problems: 40.0 % from the levels' own rows, where the paper prints 40.3 %."""
+    paper = published("table4").iloc[:3]
+    levels = pd.DataFrame({"level": [3, 4, 5], "pass_at_1": paper["pass_at_1"] / 100} | paper[["n", *OUTCOMES]])
+    mix = with_mixes(levels, [3, 4, 5]).iloc[-1]
+    assert 100 * mix["pass_at_1"] == pytest.approx(40.0, abs=0.05)
+
+
+def test_published_mix_of_levels_2_to_4_needs_a_level_2_that_is_harder_than_level_4():
+    """Levels 3 and 4 print 61.5 and 46.8 %: they mix to 40.3 % only if level 2 is below that, against all order."""
+    paper = published("table4").set_index("levels")["pass_at_1"]
+    assert paper["2-4"] < min(paper["3"], paper["4"])
+
+
+def test_every_mix_lies_between_its_levels():
+    rollouts = to_frame(
+        [r for level in (1, 2, 3) for i in range(level) for r in group(f"{level}.{i}", 2 * level, level=level)]
+    )
+    table = with_mixes(level_table(rollouts), [2, 3]).set_index("levels")
+    assert list(table["pass_at_1"]) == pytest.approx([0.25, 0.5, 0.75, (2 * 0.5 + 3 * 0.75) / 5, (0.25 + 1 + 2.25) / 6])
+    assert list(table["selected"]) == [False, True, True, True, False]
+    assert list(table["n"]) == [1, 2, 3, 5, 6]
+
+
+@pytest.fixture
+def table() -> pd.DataFrame:
+    """pass@1 of 7/8, 4/8, 3/8 and 1/8 at levels 1 to 4, and a problem without a level at 4/8."""
+    successes = {1: 7, 2: 4, 3: 3, 4: 1, None: 4}
+    return level_table(to_frame([r for level, c in successes.items() for r in group(f"p{level}", c, level=level)]))
+
+
+def test_levels_in_the_window_are_chosen(table):
+    assert choose_levels(table, Calibration(window=(0.3, 0.6))) == [2, 3]
+    assert choose_levels(table, Calibration(window=(0.375, 0.5))) == [2, 3], "both ends belong to the window"
+
+
+def test_pinned_levels_are_taken_whatever_their_pass_at_1(table):
+    assert choose_levels(table, Calibration(levels=[4, 1])) == [1, 4]
+
+
+def test_a_pinned_level_without_problems_is_refused(table):
+    with pytest.raises(ValueError, match=r"calibration\.levels: level 7 has no calibrated problems: choose from 1-4"):
+        choose_levels(table, Calibration(levels=[2, 7]))
+
+
+def test_an_empty_window_says_what_each_level_reached(table):
+    with pytest.raises(ValueError, match=r"level 1: 87\.5%, .*level 4: 12\.5%.*widen calibration\.window or pin"):
+        choose_levels(table, Calibration(window=(0.9, 0.95)))
+
+
+def test_a_pool_without_levels_is_one_level():
+    table = level_table(to_frame([r for i in range(3) for r in group(f"p{i}", 4, level=None)]))
+    assert choose_levels(table, Calibration()) == [None]
+    assert list(with_mixes(table, [None])["levels"]) == ["none", "all"]
+
+
+def test_nothing_calibrated_gives_an_empty_table():
+    table = with_mixes(level_table(to_frame([])), [])
+    assert list(table["levels"]) == ["all"]
+    assert table["pass_at_1"].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("levels", "text"),
+    [([2, 3, 4], "2-4"), ([3], "3"), ([2, 4], "2, 4"), ([6, 1, 2, 3], "1-3, 6"), ([1, None], "1, none"), ([], "")],
+)
+def test_levels_are_written_as_ranges(levels, text):
+    assert format_levels(levels) == text
+
+
+def test_the_file_keeps_labels_and_flags(tmp_path, table):
+    mixes = with_mixes(table, [2, 3])
+    write_table(tmp_path / "levels.csv", mixes)
+    pd.testing.assert_frame_equal(read_table(tmp_path / "levels.csv"), mixes)

@@ -1,0 +1,140 @@
+"""The bill: measured, inherited along the ancestry, and never counted twice."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from g2d.cost import Cost, CostFile, device_hours, measure, read_cost, visible_devices, write_cost
+
+
+def cost(job: str, seconds: float = 3600) -> Cost:
+    return Cost(job, job.split("/")[0], seconds, seconds, 1, "cpu", seconds, 100, 2**20)
+
+
+@pytest.fixture
+def grid(tmp_path):
+    """base -> calibration -> warmup/150 -> warmup/300 -> harvest -> dpo, each an hour; dpo reads base as well."""
+    parents = {
+        "base": [],
+        "calibration": ["base"],
+        "warmup/150": ["base", "calibration"],
+        "warmup/300": ["calibration", "warmup/150"],
+        "harvest": ["warmup/300"],
+        "dpo": ["base", "harvest"],
+    }
+    paths = {job: tmp_path / job.replace("/", "-") / "cost.json" for job in parents}
+    for job, path in paths.items():
+        path.parent.mkdir()
+        write_cost(path, cost(job), [paths[parent] for parent in parents[job]])
+    return paths
+
+
+def test_one_file_holds_the_whole_bill_each_job_once_oldest_first(grid):
+    bill = read_cost(grid["dpo"])
+    assert bill.own == cost("dpo")
+    assert [record.job for record in bill.records] == list(grid)
+    assert device_hours(grid["dpo"]) == bill.device_hours == 6
+    assert device_hours(grid["base"]) == 1
+
+
+def test_a_job_that_ran_again_is_billed_as_it_ran_last(grid):
+    write_cost(grid["base"], cost("base", 7200))
+    write_cost(grid["dpo"], cost("dpo"), [grid["harvest"], grid["base"]])
+    assert device_hours(grid["dpo"]) == 7
+    write_cost(grid["dpo"], cost("dpo"), [grid["base"], grid["harvest"]])
+    assert device_hours(grid["dpo"]) == 7, "whatever the order of the parents"
+
+
+def test_a_single_parent_may_come_bare(grid, tmp_path):
+    write_cost(tmp_path / "cost.json", cost("evaluation"), str(grid["base"]))
+    assert device_hours(tmp_path / "cost.json") == 2
+
+
+def test_two_jobs_of_one_name_are_refused(grid, tmp_path):
+    with pytest.raises(ValueError, match="'base' is among its own ancestors"):
+        write_cost(tmp_path / "cost.json", cost("base"), [grid["dpo"]])
+
+
+def edited(**changes):
+    return lambda record: record | changes
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (edited(wall_s="1"), "wall_s must be float"),
+        (edited(wall_s=-1.0), "wall_s must be finite and not negative"),
+        (edited(device_s=float("nan")), "device_s must be finite"),
+        (edited(devices=True), "devices must be int"),
+        (edited(devices=1.5), "devices must be int"),
+        (edited(gpu_hours=3), "unknown key gpu_hours"),
+        (edited(ancestry=None), "a list called ancestry"),
+        (edited(ancestry=[3]), "ancestry 0: expected an object"),
+        (edited(job="base"), "'base' is billed twice"),
+        (lambda record: {k: v for k, v in record.items() if k != "device_s"}, "lacks device_s"),
+        (lambda record: [record], "JSON object"),
+    ],
+)
+def test_a_malformed_file_is_named(grid, edit, message):
+    path = grid["calibration"]
+    path.write_text(json.dumps(edit(json.loads(path.read_text()))))
+    with pytest.raises(ValueError, match=rf"calibration.cost\.json.*{message}"):
+        device_hours(path)
+
+
+def test_a_truncated_file_is_named(grid):
+    grid["base"].write_text(grid["base"].read_text()[:40])
+    with pytest.raises(ValueError, match=r"base.cost\.json"):
+        read_cost(grid["base"])
+
+
+def test_a_block_is_measured():
+    with measure("seed0/harvest", stage="harvest") as meter:
+        deadline = time.process_time() + 0.05
+        while time.process_time() < deadline:
+            pass
+        subprocess.run([sys.executable, "-c", "sum(range(10**6))"], check=True)
+        meter.tokens_generated += 7
+    found = meter.cost
+    assert (found.job, found.stage, found.tokens_generated) == ("seed0/harvest", "harvest", 7)
+    assert found.wall_s >= 0.05
+    assert found.cpu_s > 0.055, "the child's time counts"
+    assert found.device_s == found.wall_s * found.devices
+    assert 2**20 < found.peak_memory_bytes < 2**40
+
+
+def test_a_block_that_failed_has_no_cost():
+    with pytest.raises(KeyError), measure("job", "stage") as meter:
+        raise KeyError("broken")
+    with pytest.raises(RuntimeError, match="job: the cost is known only after"):
+        _ = meter.cost
+
+
+def test_without_torch_the_cpu_is_one_device(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    assert visible_devices() == ("cpu", 1)
+    assert "torch" not in sys.modules
+
+
+def test_visible_gpus_are_counted(monkeypatch):
+    class Cuda:
+        is_available = staticmethod(lambda: True)
+        get_device_name = staticmethod(lambda index: "NVIDIA A100")
+        device_count = staticmethod(lambda: 2)
+
+    monkeypatch.setitem(sys.modules, "torch", type("torch", (), {"cuda": Cuda}))
+    with measure("job", "stage") as meter:
+        pass
+    assert (meter.cost.device, meter.cost.devices) == ("NVIDIA A100", 2)
+    assert meter.cost.device_s == 2 * meter.cost.wall_s
+
+
+def test_records_are_values():
+    assert CostFile(cost("a"), (cost("b", 1800),)).device_hours == 1.5
+    assert replace(cost("a"), devices=2) != cost("a")

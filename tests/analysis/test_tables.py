@@ -1,0 +1,241 @@
+"""The tables: which rows, in which order, and every number in them worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+
+from g2d.cost import Cost, CostFile
+from g2d.grid import HarvestKey, PolicyKey
+from g2d.informativeness import informativeness
+from g2d.statistics import hierarchical_bootstrap
+from g2d.tables import (
+    ABLATION_COLUMNS,
+    COST_COLUMNS,
+    HARVEST_COLUMNS,
+    MAIN_COLUMNS,
+    ablation_table,
+    calibration_table,
+    correlation_table,
+    cost_table,
+    harvest_table,
+    main_table,
+    read_table,
+    write_table,
+)
+
+from .frames import answers, groups, published
+
+BASE = PolicyKey("m", "base", 0, 0, None)
+
+
+def policy(regime: str, k: int, seed: int = 0, group_size: int = 2, model: str = "m") -> PolicyKey:
+    return PolicyKey(model, regime, group_size if k else 0, k, seed)
+
+
+def solved(n: int, of: int = 4) -> pd.DataFrame:
+    return answers({f"q{i}": [float(i < n)] for i in range(of)})
+
+
+# -------------------------------------------------------------------------------------------------------------- main
+
+
+def test_rows_follow_the_grid_whatever_their_order():
+    keys = [
+        policy("grpo", 300, group_size=4),
+        policy("grpo", 300),
+        policy("dpo", 300, seed=1),
+        policy("ipo", 150),
+        policy("dpo", 150),
+        policy("dpo", 300),
+        BASE,
+        policy("dpo", 0),
+    ]
+    table = main_table({(key, benchmark): solved(2) for key in keys for benchmark in ("id", "ood")}, {})
+    assert tuple(table.columns) == MAIN_COLUMNS
+    rows = table[table["benchmark"] == "id"]
+    assert list(zip(rows["policy"], rows["K"], rows["group_size"].fillna(0), rows["n_seeds"], strict=True)) == [
+        ("base", 0, 0, 1),
+        ("dpo", 0, 0, 1),
+        ("g2d", 150, 2, 1),
+        ("g2d", 300, 2, 2),
+        ("grpo", 300, 2, 1),
+        ("grpo", 300, 4, 1),
+    ]
+    assert list(table["benchmark"]) == ["id", "ood"] * 6
+    assert table.loc[table["K"] == 0, "group_size"].isna().all()
+
+
+def test_accuracy_spread_interval_and_cost_by_hand():
+    keys = [policy("dpo", 150, seed) for seed in (0, 1)]
+    table = main_table(
+        {(keys[0], "id"): solved(3), (keys[1], "id"): solved(2).iloc[::-1]}, {keys[0]: 2.0, keys[1]: 3.0}
+    )
+    (row,) = table.to_dict("records")
+    assert (row["n_seeds"], row["n_problems"]) == (2, 4)
+    assert row["accuracy"] == 0.625
+    assert row["std_over_seeds"] == pytest.approx(0.125 * math.sqrt(2))
+    assert (row["ci_low"], row["ci_high"]) == hierarchical_bootstrap([[1, 1, 1, 0], [1, 1, 0, 0]])
+    assert row["device_hours"] == 2.5
+
+
+def test_sampled_answers_are_averaged_within_their_problem_first():
+    table = main_table({(BASE, "id"): answers({"a": [1, 0, 0, 0], "b": [1]})}, {})
+    (row,) = table.to_dict("records")
+    assert row["accuracy"] == (0.25 + 1) / 2
+    assert math.isnan(row["std_over_seeds"])
+    assert math.isnan(row["device_hours"])
+
+
+def test_seeds_must_have_answered_the_same_problems():
+    evaluations = {(policy("dpo", 150, 0), "id"): solved(1), (policy("dpo", 150, 1), "id"): solved(1, of=3)}
+    with pytest.raises(ValueError, match=r"m/seed1/dpo/g2/k150 on id: answered 3 problems, .* 4 problems"):
+        main_table(evaluations, {})
+
+
+def test_models_and_benchmarks_keep_the_order_of_the_configuration():
+    keys = [policy("dpo", 0, model=model) for model in ("zeta", "alpha")]
+    table = main_table({(key, b): solved(1) for key in keys for b in ("z", "a")}, {})
+    assert list(zip(table["model"], table["benchmark"], strict=True)) == [
+        ("zeta", "z"),
+        ("zeta", "a"),
+        ("alpha", "z"),
+        ("alpha", "a"),
+    ]
+
+
+# --------------------------------------------------------------------------------------------------------- ablations
+
+
+def test_ablations_stand_below_their_reference():
+    keys = [BASE, policy("grpo", 300), *(policy("dpo", k) for k in (0, 150, 300))]
+    keys += [policy("ipo", 300), policy("few", 0), policy("few", 300)]
+    pairs = {key: 708 if key.regime == "dpo" else 680 for key in keys}
+    descriptions = {"few": {"match_pairs_to": 300}, "ipo": {"loss": "ipo", "beta": 0.2}}
+    table = ablation_table({(key, "id"): solved(2) for key in keys}, {keys[2]: 2.0}, descriptions, pairs)
+    assert tuple(table.columns) == ABLATION_COLUMNS
+    assert list(zip(table["policy"], table["K"], table["n_pairs"], table["change"], strict=True)) == [
+        ("dpo", 0, 708, "reference"),
+        ("few", 0, 680, "match_pairs_to=300"),
+        ("g2d", 300, 708, "reference"),
+        ("few", 300, 680, "match_pairs_to=300"),
+        ("ipo", 300, 680, "loss=ipo, beta=0.2"),
+    ]
+    assert table["device_hours"].tolist()[0] == 2
+
+
+def test_an_ablation_needs_a_description():
+    with pytest.raises(ValueError, match="'ipo'"):
+        ablation_table({(policy("ipo", 300), "id"): solved(2)}, {}, {}, {})
+
+
+# ----------------------------------------------------------------------------------------------------------- harvest
+
+
+def test_harvest_means_skip_seeds_without_a_value():
+    decided, mixed = informativeness(groups([(0, 8), (8, 8)])), informativeness(groups([(4, 8), (1, 8)]))
+    table = harvest_table(
+        {
+            HarvestKey("m", 2, 300, 0): decided,
+            HarvestKey("m", 2, 150, 1): mixed,
+            HarvestKey("m", 2, 150, 0): decided,
+            HarvestKey("m", 0, 0, 0): mixed,
+        }
+    )
+    assert tuple(table.columns) == HARVEST_COLUMNS
+    assert list(table["K"]) == [0, 150, 300]
+    assert list(table["n_seeds"]) == [1, 2, 1]
+    assert table["group_size"].isna().tolist() == [True, False, False]
+    middle = table.iloc[1]
+    assert (middle["pairability"], middle["n_pairs"]) == (0.5, 1)
+    assert middle["pairability_std"] == pytest.approx(math.sqrt(0.5))
+    assert middle["mid_band"] == mixed.mid_band == 0.5, "the seed without pairable prompts has no mu"
+    assert math.isnan(middle["mid_band_std"])
+    assert math.isnan(table.iloc[2]["entropy"])
+
+
+def test_correlations_of_the_published_tables():
+    paper = published("table1").query("method != 'SFT'")
+    main = pd.DataFrame(
+        {
+            "model": paper["model"],
+            "policy": paper["method"].str.lower(),
+            "K": paper["K"].astype("int64"),
+            "group_size": paper["group_size"].astype("Int64"),
+            "benchmark": "MATH-500",
+            "accuracy": paper["math500"],
+        }
+    )
+    harvest = published("table2").assign(model="Qwen2.5-7B-Instruct")
+    harvest["group_size"] = harvest["K"].map(lambda k: 2 if k else None).astype("Int64")
+    table = correlation_table(harvest, main).set_index("metric")
+    expected = published("table2_correlations").set_index("metric")["recomputed"]
+    assert table["pearson_r"].to_dict() == pytest.approx(expected.to_dict(), abs=0.0005)
+    assert (table["n"] == 6).all()
+    assert (table["p_value"] > 0.05).all()
+
+
+def test_too_few_points_have_no_correlation():
+    main = main_table({(policy("dpo", k), "id"): solved(2) for k in (0, 150)}, {})
+    found = {HarvestKey("m", 2 if k else 0, k, 0): informativeness(groups([(1, 8)])) for k in (0, 150)}
+    table = correlation_table(harvest_table(found), main)
+    assert list(table["n"]) == [2, 2, 2]
+    assert table[["pearson_r", "p_value"]].isna().all(axis=None)
+
+
+# -------------------------------------------------------------------------------------------------- calibration, cost
+
+
+def test_calibration_tables_are_stacked_by_model():
+    levels = pd.DataFrame({"levels": ["2-4"], "selected": [True], "n": [3]})
+    table = calibration_table({"b": levels, "a": levels})
+    assert list(table.columns) == ["model", "levels", "selected", "n"]
+    assert list(table["model"]) == ["b", "a"]
+
+
+def test_the_bill_by_stage():
+    def cost(job: str, stage: str, hours: float, device: str = "A100") -> Cost:
+        return Cost(job, stage, hours * 1800, 60, 2, device, hours * 3600, 10, int(hours * 1e9))
+
+    bill = CostFile(
+        cost("d", "dpo", 1), (cost("b", "base", 0, "cpu"), cost("w1", "warmup", 2), cost("w2", "warmup", 3, "H100"))
+    )
+    table = cost_table({policy("dpo", 300, seed=4): bill, BASE: CostFile(bill.ancestry[0], ())})
+    assert tuple(table.columns) == COST_COLUMNS
+    assert list(table["stage"]) == ["base", "warmup", "dpo", "base"]
+    assert table["device_hours"][:3].sum() == bill.device_hours == 6
+    warmup = table.iloc[1]
+    assert tuple(warmup[["model", "policy", "K", "group_size", "seed", "regime"]]) == ("m", "g2d", 300, 2, 4, "dpo")
+    assert tuple(warmup[["n_jobs", "wall_s", "cpu_s", "device_hours", "tokens_generated"]]) == (2, 9000, 120, 5, 20)
+    assert tuple(warmup[["devices", "device", "peak_memory_gb"]]) == (2, "A100, H100", 3)
+    assert table["seed"].isna().tolist() == [False, False, False, True]
+
+
+# ------------------------------------------------------------------------------------------------------------- files
+
+
+def test_csv_keeps_types_nulls_and_bytes(tmp_path):
+    table = main_table({(BASE, "id"): solved(1, of=3), (policy("dpo", 150), "id"): solved(2, of=3)}, {})
+    for name in ("first.csv", "second.csv"):
+        write_table(tmp_path / name, table)
+    pd.testing.assert_frame_equal(read_table(tmp_path / "first.csv"), table, rtol=1e-5)
+    assert (tmp_path / "first.csv").read_bytes() == (tmp_path / "second.csv").read_bytes()
+    assert "m,base,0,,id,1,3,0.333333,,0,1,\n" in (tmp_path / "first.csv").read_text()
+
+
+@pytest.mark.parametrize("content", ["", "model,K\nm,many\n"])
+def test_a_broken_csv_is_named(tmp_path, content):
+    path = tmp_path / "main.csv"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"main\.csv"):
+        read_table(path)
+
+
+def test_an_empty_grid_gives_empty_tables_with_their_columns():
+    main, harvest = main_table({}, {}), harvest_table({})
+    assert main.empty
+    assert correlation_table(harvest, main).empty
+    assert tuple(cost_table({}).columns) == COST_COLUMNS
+    assert tuple(ablation_table({}, {}, {}, {}).columns) == ABLATION_COLUMNS
