@@ -76,7 +76,7 @@ def base_files(wildcards):
 def policy_files(wildcards):
     """The record of the policy in a folder, its weights, and those of the M0 below it."""
     adapter = f"results/{wildcards.policy}/adapter/adapter_model.safetensors"
-    own = [] if wildcards.policy.split("/")[1] == "base" else [f"results/{wildcards.policy}/policy.json", adapter]
+    own = [] if wildcards.policy.endswith("base") else [f"results/{wildcards.policy}/policy.json", adapter]
     return own + base_files(wildcards)
 
 

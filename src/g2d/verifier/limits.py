@@ -15,7 +15,7 @@ class Limits:
     Attributes:
         deadline_s: CPU seconds of the worker, so that a busy machine does not change verdicts.
         wall_s: seconds on the clock, for a worker that waits instead of computing.
-        memory_bytes: address space of a worker.
+        memory_bytes: resident memory of a worker; an idle one holds 80 MiB.
         max_completion_chars: longer completions are not searched for an answer.
         max_answer_chars: longer answers are not parsed.
         max_nesting: answers with deeper brackets are not parsed.
@@ -23,10 +23,10 @@ class Limits:
 
     deadline_s: float = 5.0
     wall_s: float = 60.0
-    memory_bytes: int = 2048 * MIB
+    memory_bytes: int = 1024 * MIB
     max_completion_chars: int = 4_000_000
     max_answer_chars: int = 2_000
-    max_nesting: int = 24
+    max_nesting: int = 16
 
     def allow(self, answer: str) -> bool:
         """Whether an answer is small enough to be parsed."""

@@ -82,7 +82,7 @@ class _Batch:
         self.pairs = pairs
         self.verdicts: list[Verdict | None] = [None] * len(pairs)
         self.waiting = deque(range(len(pairs)))
-        self.open = len(pairs)
+        self.unsettled = len(pairs)
         self.suspects: set[int] = set()
         self.selector = selectors.DefaultSelector()
 
@@ -90,7 +90,7 @@ class _Batch:
         with self.selector:
             for worker in self.pool.workers:
                 self._watch(worker)
-            while self.open:
+            while self.unsettled:
                 self._staff()
                 self._hand_out()
                 self._listen()
@@ -98,7 +98,7 @@ class _Batch:
 
     def _staff(self) -> None:
         """Start workers, as many as there is work for."""
-        while len(self.pool.workers) < min(self.pool.size, self.open):
+        while len(self.pool.workers) < min(self.pool.size, self.unsettled):
             worker = _Worker(self.pool.limits)
             self.pool.workers.append(worker)
             self._watch(worker)
@@ -140,7 +140,7 @@ class _Batch:
 
     def _settle(self, index: int, verdict: Verdict) -> None:
         self.verdicts[index] = verdict
-        self.open -= 1
+        self.unsettled -= 1
 
     def _bury(self, worker: _Worker, overdue: bool = False) -> None:
         """Remove a worker, blame the pair it died of, and queue the others again."""
@@ -151,7 +151,7 @@ class _Batch:
         code, last_words = worker.end()
         if not worker.ready:
             raise VerifierError(f"a verifier worker did not start (exit {code}): {last_words or 'no output'}")
-        if worker.assigned and code != 0:  # 0: it retired, because its memory had grown
+        if worker.assigned and code != 0:  # 0: it retired after a pair that exceeded the memory limit
             victim = worker.assigned.popleft()
             if overdue or code == -signal.SIGPROF:
                 self._settle(victim, "timeout")

@@ -18,7 +18,7 @@ READY = "ready"
 
 
 def main() -> None:
-    """Serve until the parent closes the pipe, or until memory has grown so far that a fresh worker is better."""
+    """Serve until the parent closes the pipe, or until a pair has exceeded the memory limit."""
     deadline_s, memory_bytes = float(sys.argv[1]), int(sys.argv[2])
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb", buffering=0)
     # The parent handles Ctrl-C. SIGPROF must kill, and an ignored signal would be inherited.
@@ -39,8 +39,10 @@ def main() -> None:
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
-    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Math-Verify takes a failed allocation for a failed comparison, so growth is judged by its peak, and the address
+    # space ends where one allocation would go far beyond.
+    _restrict(resource.RLIMIT_AS, 2 * memory_bytes)
+    _restrict(resource.RLIMIT_CORE, 0)
     replies.write(encode(READY))
     # From here on nothing may write into the frames, and nobody reads what would go to stderr.
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -48,15 +50,30 @@ def main() -> None:
     os.dup2(nowhere, 2)
     while (pairs := receive(requests)) is not None:
         for reference, answer in pairs:
-            replies.write(encode(bounded(reference, answer)))
-            if peak_memory() > memory_bytes // 2:
+            verdict = bounded(reference, answer)
+            exceeded = peak_memory() > memory_bytes
+            replies.write(encode("limit" if exceeded else verdict))
+            if exceeded:
                 return
 
 
 def peak_memory() -> int:
-    """Largest resident size of this process so far, in bytes."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    """Largest resident size of this program so far, in bytes.
+
+    Not `ru_maxrss`, where Linux has better: that survives exec, so a worker would answer for its parent's memory.
+    """
+    try:
+        with open("/proc/self/status", "rb") as status:
+            return next(int(line.split()[1]) * 1024 for line in status if line.startswith(b"VmHWM:"))
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
+
+
+def _restrict(kind: int, value: int) -> None:
+    """Lower a limit of this process; one that is lower already stays."""
+    _, hard = resource.getrlimit(kind)
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(kind, (value, value))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,102 @@
+"""A copy of the workflow with the micro configuration, run once for all tests that look at its results."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+REPOSITORY = Path(__file__).parents[2]
+PARTS = ["Snakefile", "workflow", "profiles", "envs", "src"]
+
+
+@dataclass(frozen=True)
+class Project:
+    """A checkout that a test may change, with a configuration of its own."""
+
+    root: Path
+
+    @classmethod
+    def create(cls, root: Path, config: dict[str, Any]) -> Project:
+        for part in PARTS:
+            source = REPOSITORY / part
+            if source.is_dir():
+                shutil.copytree(source, root / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+            else:
+                root.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(source, root / part)
+        project = cls(root)
+        project.configure(config)
+        return project
+
+    @property
+    def results(self) -> Path:
+        return self.root / "results"
+
+    def configure(self, config: dict[str, Any]) -> None:
+        (self.root / "config").mkdir(exist_ok=True)
+        (self.root / "config/config.yaml").write_text(yaml.safe_dump(config))
+
+    def snakemake(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run Snakemake as a user would, with this copy of the package."""
+        return subprocess.run(
+            [sys.executable, "-m", "snakemake", *arguments],
+            cwd=self.root,
+            env=os.environ | {"PYTHONPATH": str(self.root / "src"), "HF_HUB_OFFLINE": "1"} | environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+
+    def build(self, *arguments: str) -> str:
+        done = self.snakemake("--cores", "2", *arguments)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    def planned(self, *arguments: str) -> dict[str, int]:
+        """Jobs that a dry-run would run, by rule."""
+        done = self.snakemake("-n", *arguments)
+        assert done.returncode == 0, done.stdout
+        table = re.search(r"^job +count\n-+ +-+\n(.*?)^total", done.stdout, re.M | re.S)
+        if table is None:
+            assert "Nothing to be done" in done.stdout, done.stdout
+            return {}
+        jobs = dict(line.split() for line in table.group(1).splitlines())
+        return {rule: int(count) for rule, count in jobs.items()}
+
+    @contextmanager
+    def edited(self, file: str, old: str, new: str) -> Iterator[None]:
+        """Replace text in a file of the checkout for a while, leaving its time stamp as it was afterwards."""
+        path = self.root / file
+        before, times = path.read_text(), (path.stat().st_atime, path.stat().st_mtime)
+        assert old in before
+        path.write_text(before.replace(old, new))
+        try:
+            yield
+        finally:
+            path.write_text(before)
+            os.utime(path, times)
+
+
+@pytest.fixture(scope="session")
+def micro_config() -> dict[str, Any]:
+    return yaml.safe_load((Path(__file__).parent / "micro.yaml").read_text())
+
+
+@pytest.fixture(scope="session")
+def micro_grid(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
+    """The finished micro grid. Tests that run jobs in it restore what they find or only add."""
+    project = Project.create(tmp_path_factory.mktemp("micro") / "g2d", micro_config)
+    project.build("--quiet", "rules")
+    return project

@@ -1,0 +1,245 @@
+"""The micro grid through the real DAG: what it leaves behind, and what runs again when something changes."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from g2d.cost import read_cost
+from g2d.policies import read_policy
+from tests.workflow.conftest import Project
+
+SUMMARIES = {"make_tables": 1, "draw_figures": 1, "all": 1}
+
+
+def rollouts(project: Project, folder: str) -> pd.DataFrame:
+    return pd.read_parquet(project.results / folder / "rollouts.parquet")
+
+
+def metrics(project: Project, folder: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (project.results / folder / "metrics.jsonl").read_text().splitlines()]
+
+
+# ----------------------------------------------------------------------------------------------------------- results
+
+
+def test_main_table_has_every_policy_and_is_computed_from_the_evaluations(micro_grid: Project) -> None:
+    table = pd.read_csv(micro_grid.results / "tables/main.csv", keep_default_na=False)
+    found = [tuple(row) for row in table[["policy", "K", "group_size", "benchmark"]].astype(str).to_numpy()]
+    policies = [
+        ("base", "0", ""),
+        ("dpo", "0", ""),
+        ("g2d", "2", "2"),
+        ("g2d", "4", "2"),
+        ("grpo", "4", "2"),
+        ("grpo", "4", "4"),
+    ]
+    assert found == [(*policy, b) for policy in policies for b in ("arithmetic", "word-problems")]
+    evaluation = pd.read_parquet(micro_grid.results / "micro/seed0/dpo/g2/k4/eval/arithmetic.parquet")
+    assert len(evaluation) == 40
+    row = table[(table.policy == "g2d") & (table.K == 4) & (table.benchmark == "arithmetic")].iloc[0]
+    assert float(row.accuracy) == pytest.approx(evaluation.reward.mean())
+    assert float(row.device_hours) == pytest.approx(
+        read_cost(micro_grid.results / "micro/seed0/dpo/g2/k4/cost.json").device_hours, rel=1e-5
+    )
+
+
+def test_a_policys_bill_covers_its_own_ancestry_once(micro_grid: Project) -> None:
+    bill = read_cost(micro_grid.results / "micro/seed0/dpo/g2/k4/cost.json")
+    assert [record.stage for record in bill.records] == [
+        "calibrate",
+        "train_grpo",
+        "train_grpo",
+        "harvest_rollouts",
+        "train_dpo",
+    ]
+    assert len({record.job for record in bill.records}) == 5
+
+
+def test_harvest_has_eight_judged_rollouts_per_prompt(micro_grid: Project) -> None:
+    frame = rollouts(micro_grid, "micro/seed0/harvest/g2/k2")
+    assert len(frame) == 60 * 8
+    assert (frame.groupby("problem_id")["sample"].apply(list).map(lambda s: s == list(range(8)))).all()
+    assert set(frame.temperature) == {1.3}
+    assert ((frame.reward == 1) == (frame.verdict == "correct")).all()
+    assert frame.policy_id.unique() == ["micro/seed0/grpo/g2/k2"]
+
+
+def test_pairs_load_in_trls_format_and_contrast_right_with_wrong(micro_grid: Project) -> None:
+    from datasets import load_dataset
+
+    file = str(micro_grid.results / "micro/seed0/harvest/g2/k2/pairs.jsonl")
+    pairs = load_dataset("json", data_files=file, split="train")
+    frame = rollouts(micro_grid, "micro/seed0/harvest/g2/k2").set_index(["problem_id", "sample"])
+    summary = json.loads((micro_grid.results / "micro/seed0/harvest/g2/k2/informativeness.json").read_text())
+    assert len(pairs) == summary["n_pairable"] > 0
+    for pair in pairs:
+        chosen = frame.loc[(pair["problem_id"], pair["chosen_sample"])]
+        rejected = frame.loc[(pair["problem_id"], pair["rejected_sample"])]
+        assert (chosen.reward, rejected.reward) == (1, 0)
+        assert pair["chosen"] == [{"role": "assistant", "content": chosen.completion_text}]
+        assert pair["rejected"] == [{"role": "assistant", "content": rejected.completion_text}]
+
+
+def test_warmup_reaches_k_and_keeps_its_metrics(micro_grid: Project) -> None:
+    rows = metrics(micro_grid, "micro/seed0/grpo/g2/k4")
+    assert [row["step"] for row in rows] == [1, 2, 3, 4]
+    for name in ("reward", "frac_reward_zero_std", "completions/clipped_ratio", "entropy", "completions/mean_length"):
+        assert all(math.isfinite(row[name]) for row in rows)
+    assert read_policy(micro_grid.results / "micro/seed0/grpo/g2/k4/policy.json").continued_from == 2
+    assert read_policy(micro_grid.results / "micro/seed0/grpo/g4/k4/policy.json").continued_from is None
+
+
+def test_dpo_starts_at_the_loss_of_an_untrained_policy(micro_grid: Project) -> None:
+    assert metrics(micro_grid, "micro/seed0/dpo/g2/k2")[0]["loss"] == pytest.approx(math.log(2), abs=1e-4)
+    assert metrics(micro_grid, "micro/seed0/ipo/g2/k2")[0]["loss"] == pytest.approx(25, rel=1e-4)
+    last = metrics(micro_grid, "micro/seed0/dpo/g2/k2")[-1]
+    assert {"logps/chosen", "logps/rejected", "rewards/margins"} <= set(last)
+
+
+def test_n_matched_control_trains_on_as_many_pairs_as_the_other_k(micro_grid: Project) -> None:
+    pairs = {k: len(metrics_of.read_text().splitlines()) for k, metrics_of in _pair_files(micro_grid).items()}
+    control = read_policy(micro_grid.results / "micro/seed0/n-matched/g0/k0/policy.json")
+    assert control.settings["n_pairs"] == min(pairs[0], pairs[4])
+
+
+def _pair_files(project: Project) -> dict[int, Any]:
+    harvest = project.results / "micro/seed0/harvest"
+    return {k: harvest / f"g{2 if k else 0}/k{k}/pairs.jsonl" for k in (0, 2, 4)}
+
+
+def test_adapters_load_with_peft_as_they_are(micro_grid: Project) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(micro_grid.results / "micro/base/model")
+    for folder in ("grpo/g2/k4", "dpo/g2/k4", "from-warmup/g2/k2"):
+        adapter = micro_grid.results / f"micro/seed0/{folder}/adapter"
+        model = PeftModel.from_pretrained(base, adapter)
+        assert model.peft_config["default"].r == 16
+        base = model.unload()
+
+
+def test_report_is_one_file_that_says_what_it_is(micro_grid: Project) -> None:
+    report = (micro_grid.results / "report.html").read_text()
+    assert "Micro grid of the tests." in report
+    for caption in ("Table 1.", "Table 2.", "Table 3.", "Table 4.", "Figure 2.", "Figure 3."):
+        assert caption in report
+
+
+# ----------------------------------------------------------------------------------------------------------- re-runs
+
+
+def test_nothing_runs_again(micro_grid: Project) -> None:
+    assert micro_grid.planned() == {}
+
+
+def test_the_same_run_twice_gives_the_same_files(
+    micro_grid: Project, tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]
+) -> None:
+    second = Project.create(tmp_path_factory.mktemp("again") / "g2d", micro_config)
+    second.build("--quiet", "rules")
+    files = [
+        *(file for file in micro_grid.results.rglob("*.parquet")),
+        *(file for file in micro_grid.results.rglob("pairs.jsonl")),
+        *(file for file in micro_grid.results.rglob("*.safetensors")),
+        *(micro_grid.results / "tables" / f"{name}.csv" for name in ("harvest", "correlations", "calibration")),
+    ]
+    assert len(files) > 40
+    for file in files:
+        twin = second.results / file.relative_to(micro_grid.results)
+        assert file.read_bytes() == twin.read_bytes(), file
+    measured = ["device_hours"]
+    for name in ("main", "ablations"):
+        tables = [pd.read_csv(p.results / f"tables/{name}.csv").drop(columns=measured) for p in (micro_grid, second)]
+        pd.testing.assert_frame_equal(*tables)
+
+
+def test_adding_a_k_between_two_others_runs_only_that_k(micro_grid: Project, micro_config: dict[str, Any]) -> None:
+    more = copy.deepcopy(micro_config)
+    more["warmup"]["steps"] = [0, 2, 3, 4]
+    later = (micro_grid.results / "micro/seed0/grpo/g2/k4/adapter/adapter_model.safetensors").stat().st_mtime_ns
+    micro_grid.configure(more)
+    try:
+        expected = {"train_grpo": 1, "harvest_rollouts": 1, "build_pairs": 1, "train_dpo": 1, "evaluate": 2}
+        assert micro_grid.planned() == expected | SUMMARIES
+        micro_grid.build("--quiet", "rules")
+        assert micro_grid.planned() == {}
+        table = pd.read_csv(micro_grid.results / "tables/main.csv")
+        assert sorted(table[table.policy == "g2d"].K.unique()) == [2, 3, 4]
+    finally:
+        micro_grid.configure(micro_config)
+    # K=4 keeps the checkpoint it continued, and K=3 continued the same one.
+    adapter = micro_grid.results / "micro/seed0/grpo/g2/k4/adapter/adapter_model.safetensors"
+    assert adapter.stat().st_mtime_ns == later
+    assert read_policy(micro_grid.results / "micro/seed0/grpo/g2/k3/policy.json").continued_from == 2
+    assert micro_grid.planned() == SUMMARIES  # dropping the K changes the tables and nothing else
+    micro_grid.build("--quiet", "rules")
+
+
+def test_adding_a_seed_runs_only_that_seed(micro_grid: Project, micro_config: dict[str, Any]) -> None:
+    micro_grid.configure(micro_config | {"seeds": [0, 1]})
+    try:
+        jobs = micro_grid.planned()
+    finally:
+        micro_grid.configure(micro_config)
+    expected = {"train_grpo": 3, "harvest_rollouts": 3, "build_pairs": 3, "train_dpo": 6, "evaluate": 16}
+    assert jobs == expected | SUMMARIES
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "first", "spared"),
+    [
+        ("warmup", {"learning_rate": 1e-4}, "train_grpo", {"calibrate", "scratch_model"}),
+        ("harvest", {"temperature": 1.2}, "harvest_rollouts", {"train_grpo", "calibrate"}),
+        ("dpo", {"beta": 0.2}, "train_dpo", {"harvest_rollouts", "build_pairs"}),
+        ("evaluation", {"max_completion_length": 20}, "evaluate", {"train_dpo", "train_grpo"}),
+        ("calibration", {"levels": [1, 2]}, "select_training_set", {"calibrate", "scratch_model"}),
+    ],
+)
+def test_a_changed_setting_runs_its_stage_and_what_follows(
+    micro_grid: Project,
+    micro_config: dict[str, Any],
+    section: str,
+    values: dict[str, Any],
+    first: str,
+    spared: set[str],
+) -> None:
+    micro_grid.configure(micro_config | {section: micro_config[section] | values})
+    try:
+        jobs = micro_grid.planned()
+    finally:
+        micro_grid.configure(micro_config)
+    assert first in jobs
+    assert not spared & set(jobs)
+
+
+def test_a_comment_in_the_package_runs_nothing(micro_grid: Project) -> None:
+    with micro_grid.edited("src/g2d/policies/grpo.py", "def train_grpo(", "# A comment.\ndef train_grpo("):
+        assert micro_grid.planned() == {}
+
+
+def test_a_stage_version_runs_that_stage_and_what_follows(micro_grid: Project) -> None:
+    with micro_grid.edited("src/g2d/stage.py", '"train_dpo": 1', '"train_dpo": 2'):
+        assert micro_grid.planned() == {"train_dpo": 6, "evaluate": 12} | SUMMARIES
+
+
+def test_one_k_can_be_built_and_its_harvest_forced(micro_grid: Project) -> None:
+    assert micro_grid.planned("k2") == {}
+    assert micro_grid.planned("k2", "-R", "harvest") == {
+        "harvest_rollouts": 1,
+        "build_pairs": 1,
+        "train_dpo": 3,
+        "evaluate": 6,
+        "k2": 1,
+    }
+
+
+@pytest.mark.parametrize("target", ["calibration", "harvest", "tables", "k0", "k2", "k4"])
+def test_named_targets(micro_grid: Project, target: str) -> None:
+    assert micro_grid.planned(target) == {}
