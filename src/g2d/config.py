@@ -223,7 +223,7 @@ class Warmup(Section):
     group_sizes: list[int] = key([2], "Group sizes G whose policies are harvested.", paper="2")
     schedule: Literal["chain", "per_k"] = key(
         "chain",
-        "chain: one trajectory with a fixed horizon passes through every K; per_k: each K is a run with its own cosine.",
+        "chain: one trajectory with a fixed horizon passes through every K; per_k: each K runs with its own cosine.",
         paper="not stated",
     )
     horizon: int | None = key(
@@ -478,7 +478,8 @@ def require_files(config: Config) -> None:
     Raises:
         ConfigError: one line per missing file, with its key.
     """
-    named = [("pool" if n == "pool" else f"benchmarks.{n}", problem_files(s)) for n, s in config.problem_sources.items()]
+    named = [("pool", problem_files(config.pool))]
+    named += [(f"benchmarks.{name}", problem_files(source)) for name, source in config.benchmarks.items()]
     named += [(f"models.{name}", model_files(source)) for name, source in config.models.items()]
     missing = [
         f"{key}.path: {file} does not exist: correct the path or put the file there"
@@ -531,7 +532,8 @@ def _known_keys(path: tuple[Any, ...], root: type[Section]) -> list[str]:
     union: Any = None
     for part in path:
         if union is not None and part in _UNION_TAGS:
-            current = next(m for m in union.__args__[0].__args__ if part in m.model_fields["source"].annotation.__args__)
+            members = union.__args__[0].__args__
+            current = next(m for m in members if part in m.model_fields["source"].annotation.__args__)
             union = None
         elif isinstance(current, type) and issubclass(current, BaseModel) and part in current.model_fields:
             if part in tags:

@@ -1,7 +1,7 @@
 """Generate `config/schema.json` and `config/README.md` from the configuration classes.
 
-    g2d config docs            write both
-    g2d config check FILE      validate a configuration
+g2d config docs            write both
+g2d config check FILE      validate a configuration
 """
 
 from __future__ import annotations

@@ -29,7 +29,11 @@ def require_repositories(config: Config) -> None:
         for name, source in config.problem_sources.items()
         if isinstance(source, HubProblems)
     ]
-    problems = [f"{key}: {problem}" for key, *repo in named if (problem := lookup(*repo))]
+    problems = [
+        f"{key}: {problem}"
+        for key, repo_type, repo_id, revision in named
+        if (problem := lookup(repo_type, repo_id, revision))
+    ]
     if problems:
         raise ConfigError("\n".join(problems))
 

@@ -3,6 +3,8 @@ the chat template of the model turns them into the same bytes everywhere (a test
 
 from __future__ import annotations
 
+from typing import Any
+
 from g2d.config import Prompt
 
 Messages = list[dict[str, str]]
@@ -14,3 +16,8 @@ def messages(problem_text: str, prompt: Prompt) -> Messages:
     if prompt.system is not None:
         asked.insert(0, {"role": "system", "content": prompt.system})
     return asked
+
+
+def render(tokenizer: Any, conversation: Messages) -> str:
+    """The conversation in the model's chat template, up to where the assistant's turn begins."""
+    return str(tokenizer.apply_chat_template(conversation, add_generation_prompt=True, tokenize=False))

@@ -54,7 +54,7 @@ def test_a_draw_is_pinned():
 def test_too_few_problems_name_the_key_and_the_fix():
     with pytest.raises(ValueError, match=r"training_set.n: 26 problems asked for, but the pool has 25 at") as error:
         draw_training_set(POOL, [2, 1], 26, seed=0)
-    assert "levels [1, 2] (it has levels [1, 2, 3]): lower training_set.n, pin more calibration.levels" in str(
+    assert "levels [2, 1] (it has levels [1, 2, 3]): lower training_set.n, pin more calibration.levels" in str(
         error.value
     )
 

@@ -207,7 +207,11 @@ CASES: dict[str, list[tuple[str, str, bool]]] = {
         (r"\begin{pmatrix} 1 & 0 \\ 0 & 1 \end{pmatrix}", r"\begin{pmatrix} 1 & 0 \\ 0 & 2 \end{pmatrix}", DIFFERENT),
         (r"\begin{pmatrix} 1/2 & 0 \\ 0 & 1 \end{pmatrix}", r"\begin{pmatrix}0.5&0\\0&1\end{pmatrix}", EQUAL),
         (r"\begin{pmatrix} 1 & 0 \\ 0 & 1 \end{pmatrix}", "1", DIFFERENT),
-        (r"\begin{pmatrix} \sqrt{2}/2 \\ 0 \end{pmatrix}", r"\begin{pmatrix} \frac{1}{\sqrt2} \\ 0 \end{pmatrix}", EQUAL),
+        (
+            r"\begin{pmatrix} \sqrt{2}/2 \\ 0 \end{pmatrix}",
+            r"\begin{pmatrix} \frac{1}{\sqrt2} \\ 0 \end{pmatrix}",
+            EQUAL,
+        ),
     ],
     "units": [
         (r"10\text{ cm}", "10", EQUAL),

@@ -31,10 +31,7 @@ def test_verdict(kind, reference, answer, equal, judged):
 
 @pytest.mark.parametrize(
     ("reference", "answer", "equal"),
-    [
-        pytest.param(*case, marks=pytest.mark.xfail(strict=True, reason=reason))
-        for *case, reason in KNOWN_WRONG  #
-    ],
+    [pytest.param(*case, marks=pytest.mark.xfail(strict=True, reason=reason)) for *case, reason in KNOWN_WRONG],
 )
 def test_known_wrong(reference, answer, equal, judged):
     assert (judged[reference, answer].verdict == "correct") is equal

@@ -41,7 +41,9 @@ def test_the_record_stays_small(name, judged):
 
 def test_a_worker_survives_or_is_replaced():
     """Good items between bad ones, one worker: every death is followed by a right verdict."""
-    bad = [(REFERENCE, HOSTILE[name][0]) for name in ("tower of powers", "huge factorial", "empty box", "lone surrogates")]
+    bad = [
+        (REFERENCE, HOSTILE[name][0]) for name in ("tower of powers", "huge factorial", "empty box", "lone surrogates")
+    ]
     # References differ, so that no answer comes from the cache.
     good = [(str(i) + "/7", rf"\boxed{{\frac{{{i}}}{{7}}}}") for i in range(1, 5)]
     with Verifier(1, Limits(deadline_s=0.5)) as verifier:

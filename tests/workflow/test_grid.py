@@ -193,23 +193,23 @@ def test_adding_a_seed_runs_only_that_seed(micro_grid: Project, micro_config: di
 
 
 @pytest.mark.parametrize(
-    ("section", "values", "first", "spared"),
+    ("change", "first", "spared"),
     [
-        ("warmup", {"learning_rate": 1e-4}, "train_grpo", {"calibrate", "scratch_model"}),
-        ("harvest", {"temperature": 1.2}, "harvest_rollouts", {"train_grpo", "calibrate"}),
-        ("dpo", {"beta": 0.2}, "train_dpo", {"harvest_rollouts", "build_pairs"}),
-        ("evaluation", {"max_completion_length": 20}, "evaluate", {"train_dpo", "train_grpo"}),
-        ("calibration", {"levels": [1, 2]}, "select_training_set", {"calibrate", "scratch_model"}),
+        (("warmup", {"learning_rate": 1e-4}), "train_grpo", {"calibrate", "scratch_model"}),
+        (("harvest", {"temperature": 1.2}), "harvest_rollouts", {"train_grpo", "calibrate"}),
+        (("dpo", {"beta": 0.2}), "train_dpo", {"harvest_rollouts", "build_pairs"}),
+        (("evaluation", {"max_completion_length": 20}), "evaluate", {"train_dpo", "train_grpo"}),
+        (("calibration", {"levels": [1, 2]}), "select_training_set", {"calibrate", "scratch_model"}),
     ],
 )
 def test_a_changed_setting_runs_its_stage_and_what_follows(
     micro_grid: Project,
     micro_config: dict[str, Any],
-    section: str,
-    values: dict[str, Any],
+    change: tuple[str, dict[str, Any]],
     first: str,
     spared: set[str],
 ) -> None:
+    section, values = change
     micro_grid.configure(micro_config | {section: micro_config[section] | values})
     try:
         jobs = micro_grid.planned()

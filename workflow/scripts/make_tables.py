@@ -33,14 +33,12 @@ def main(snakemake):
             {key: read_informativeness(f"results/{key.folder}/informativeness.json") for key in grid.harvests(config)}
         )
         main_table = tables.main_table(evaluations, hours)
-        levels = {model: f"results/{model}/calibration/levels.csv" for model in config.models}
+        levels = {model: tables.read_table(f"results/{model}/calibration/levels.csv") for model in config.models}
         tables.write_table(out.main, main_table)
         tables.write_table(out.harvest, harvest)
         tables.write_table(out.correlations, tables.correlation_table(harvest, main_table))
         tables.write_table(out.ablations, tables.ablation_table(evaluations, hours, changes, n_pairs))
-        tables.write_table(
-            out.calibration, tables.calibration_table({model: tables.read_table(path) for model, path in levels.items()})
-        )
+        tables.write_table(out.calibration, tables.calibration_table(levels))
         tables.write_table(out.cost_table, tables.cost_table(costs))
 
 

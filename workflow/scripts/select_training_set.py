@@ -18,9 +18,7 @@ def main(snakemake):
         with atomic(snakemake.output.levels) as draft:
             with_mixes(table, levels).to_csv(draft, index=False)
         pool = read_problems(snakemake.input.pool)
-        write_problems(
-            snakemake.output.problems, draw_training_set(pool, levels, training_set.n, training_set.seed)
-        )
+        write_problems(snakemake.output.problems, draw_training_set(pool, levels, training_set.n, training_set.seed))
 
 
 if "snakemake" in globals():

@@ -69,13 +69,16 @@ def train_dpo(
         max_length=None,  # a truncated chosen completion would lose the box that earned its reward
         disable_dropout=False,  # TRL's default would turn the paper's LoRA dropout off
     )
-    model = load_base(base)
+    rows = [{key: pair[key] for key in ("prompt", "chosen", "rejected")} for pair in pairs]
+    model: Any = load_base(base)
     if start is not None:
+        if start.adapter is None:
+            raise ValueError(f"{start.policy_id} has no adapter to start from")
         model = PeftModel.from_pretrained(model, start.adapter, is_trainable=True)
-    trainer = DPOTrainer(
+    trainer: Any = DPOTrainer(
         model=model,
         args=arguments,
-        train_dataset=Dataset.from_list([{key: pair[key] for key in ("prompt", "chosen", "rejected")} for pair in pairs]),
+        train_dataset=Dataset.from_list(rows),
         processing_class=load_tokenizer(base),
         peft_config=lora_config(lora) if start is None else None,
     )

@@ -1,23 +1,28 @@
 """GRPO warm-up: K gradient steps of online RL on M0 with a LoRA adapter (paper, section 2.1, stage 1).
 
 One trajectory passes through every K of a chain: the run to K=300 continues the checkpoint at K=150 (adapter,
-optimizer, scheduler, random state). That equals a single uninterrupted run bit for bit as long as the learning-rate
-horizon does not depend on K, which is why the horizon is fixed. With `schedule: per_k` every K is a run of its own.
+optimizer, scheduler, random state). That equals a single uninterrupted run bit for bit, because the learning-rate
+horizon does not depend on K and because the order of the prompts is fixed for the whole horizon (`prompt_order`): the
+sampler of the trainer would begin every resumed run with the order of the first epoch. With `schedule: per_k` every K
+is a run of its own.
 """
 
 from __future__ import annotations
 
+import math
+import os
+import random
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from g2d.config import Lora, Prompt, Warmup
 from g2d.policies.policy import Policy, load_base, load_tokenizer
 from g2d.policies.training import lora_config, trainer_arguments
 from g2d.problems import Problem
 from g2d.prompts import messages
-from g2d.verifier.reward import math_verify_reward
+from g2d.verifier.reward import MathVerifyReward
 
 
 def train_grpo(
@@ -54,10 +59,14 @@ def train_grpo(
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    rows = [{"prompt": messages(problem.prompt, prompt), "answer": problem.answer} for problem in problems]
+    steps = warmup.total_steps if warmup.schedule == "chain" else k
+    # One "epoch" is the whole horizon; with several devices a step takes as many prompts from each.
+    n_prompts = steps * warmup.completions_per_step // group_size * int(os.environ.get("WORLD_SIZE", "1"))
+    asked = [problems[i] for i in prompt_order(len(problems), n_prompts, seed)]
+    rows = [{"prompt": messages(problem.prompt, prompt), "answer": problem.answer} for problem in asked]
     arguments = GRPOConfig(
         **trainer_arguments(work / "trainer", seed),
-        max_steps=warmup.total_steps if warmup.schedule == "chain" else k,
+        max_steps=steps,
         learning_rate=warmup.learning_rate,
         lr_scheduler_type=warmup.lr_schedule,
         num_generations=group_size,
@@ -73,15 +82,16 @@ def train_grpo(
         loss_type=warmup.loss,
         scale_rewards="group",
         mask_truncated_completions=warmup.mask_truncated,
-        shuffle_dataset=True,
+        shuffle_dataset=False,
         use_vllm=False,
     )
+    tokenizer = load_tokenizer(base)
     trainer = GRPOTrainer(
         model=load_base(base),
-        reward_funcs=math_verify_reward,
+        reward_funcs=[cast(Any, MathVerifyReward(eos_token_ids=[tokenizer.eos_token_id]))],
         args=arguments,
         train_dataset=Dataset.from_list(rows),
-        processing_class=load_tokenizer(base),
+        processing_class=tokenizer,
         peft_config=lora_config(lora),
         callbacks=[_stop_at(k)],
     )
@@ -89,12 +99,25 @@ def train_grpo(
     if trainer.state.global_step != k:
         raise RuntimeError(f"GRPO stopped at step {trainer.state.global_step} instead of K={k}")
 
-    checkpoint = Path(arguments.output_dir) / f"checkpoint-{k}"
+    checkpoint = work / "trainer" / f"checkpoint-{k}"
     (work / "adapter").mkdir()
     for name in ("adapter_model.safetensors", "adapter_config.json"):
         shutil.copy2(checkpoint / name, work / "adapter" / name)
     checkpoint.rename(work / "checkpoint")
     return trainer.state.log_history
+
+
+def prompt_order(n_problems: int, n_prompts: int, seed: int) -> list[int]:
+    """Indices of the problems that a trajectory asks, `n_prompts` long: one permutation of all problems after another.
+
+    Every permutation depends on the seed and its own number only, so a longer order begins with the shorter one.
+    """
+    order: list[int] = []
+    for epoch in range(math.ceil(n_prompts / n_problems)):
+        permutation = list(range(n_problems))
+        random.Random(f"{seed}/{epoch}").shuffle(permutation)
+        order += permutation
+    return order[:n_prompts]
 
 
 def _stop_at(k: int) -> Any:

@@ -18,6 +18,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from g2d.config import ScratchModel
 from g2d.problems.corpus import corpus_document, vocabulary_texts
+from g2d.prompts import render
 
 CONTEXT_LENGTH = 256
 CHAT_TEMPLATE = (
@@ -42,9 +43,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     texts = [*vocabulary_texts(), "user\n", "assistant\n", "system\n"]
     words = sorted({word for text in texts for word, _ in splitter.pre_tokenize_str(text)})
     special = ["<pad>", "<|im_end|>", "<|im_start|>", "<unk>"]
-    tokenizer = Tokenizer(
-        models.WordLevel({word: i for i, word in enumerate([*special, *words])}, unk_token="<unk>")
-    )
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate([*special, *words])}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = splitter
     tokenizer.decoder = decoders.Fuse()
     fast = PreTrainedTokenizerFast(
@@ -134,7 +133,7 @@ Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 def _batch(tokenizer: PreTrainedTokenizerFast, rng: random.Random, size: int) -> Batch:
     """Token ids, labels (-100 on the prompt) and attention mask, each (size, length), padded on the right."""
     documents = [corpus_document(rng) for _ in range(size)]
-    prompts = [render_prompt(tokenizer, prompt) for prompt, _ in documents]
+    prompts = [_render_prompt(tokenizer, prompt) for prompt, _ in documents]
     prompt_ids = tokenizer(prompts, add_special_tokens=False)["input_ids"]
     completions = [completion + tokenizer.eos_token for _, completion in documents]
     completion_ids = tokenizer(completions, add_special_tokens=False)["input_ids"]
@@ -150,13 +149,11 @@ def _batch(tokenizer: PreTrainedTokenizerFast, rng: random.Random, size: int) ->
     return ids, labels, mask
 
 
-def render_prompt(tokenizer: PreTrainedTokenizerFast, prompt: str) -> str:
+def _render_prompt(tokenizer: PreTrainedTokenizerFast, prompt: str) -> str:
     """The prompt in the chat template; a drill has none and starts at the assistant's turn."""
     if not prompt:
         return "<|im_start|>assistant\n"
-    return tokenizer.apply_chat_template(
-        [{"role": "user", "content": prompt}], add_generation_prompt=True, tokenize=False
-    )
+    return render(tokenizer, [{"role": "user", "content": prompt}])
 
 
 def _loss(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:

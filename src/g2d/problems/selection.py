@@ -11,19 +11,29 @@ from collections.abc import Collection, Sequence
 
 from g2d.problems.problem import Problem
 
+Level = int | None  # None: the problem has no level
+
 
 def sample_per_level(pool: Sequence[Problem], per_level: int, seed: int) -> list[Problem]:
     """Up to `per_level` problems of every level, by ascending level; all of a level that has fewer.
 
-    Problems without a level are left out: they belong to none that could be chosen.
+    Problems without a level are left out: they belong to none that could be chosen. A pool without any levels is
+    sampled as one.
     """
-    levels = sorted({problem.level for problem in pool if problem.level is not None})
     return [
-        problem for level in levels for problem in _shuffled(pool, {level}, f"calibration/{level}/{seed}")[:per_level]
+        problem
+        for level in levels_of(pool)
+        for problem in _shuffled(pool, {level}, f"calibration/{level}/{seed}")[:per_level]
     ]
 
 
-def draw_training_set(pool: Sequence[Problem], levels: Collection[int], n: int, seed: int) -> list[Problem]:
+def levels_of(pool: Sequence[Problem]) -> list[Level]:
+    """The levels of a pool, ascending; `[None]` where it has none at all."""
+    levels = sorted({problem.level for problem in pool if problem.level is not None})
+    return [*levels] or [None]
+
+
+def draw_training_set(pool: Sequence[Problem], levels: Collection[Level], n: int, seed: int) -> list[Problem]:
     """Draw n problems of the given levels, uniformly and without replacement.
 
     Raises:
@@ -31,15 +41,14 @@ def draw_training_set(pool: Sequence[Problem], levels: Collection[int], n: int, 
     """
     candidates = _shuffled(pool, levels, f"training_set/{seed}")
     if len(candidates) < n:
-        present = sorted({problem.level for problem in pool if problem.level is not None})
         raise ValueError(
-            f"training_set.n: {n} problems asked for, but the pool has {len(candidates)} at levels {sorted(levels)} "
-            f"(it has levels {present}): lower training_set.n, pin more calibration.levels, or enlarge the pool"
+            f"training_set.n: {n} problems asked for, but the pool has {len(candidates)} at levels {list(levels)} "
+            f"(it has levels {levels_of(pool)}): lower training_set.n, pin more calibration.levels, or enlarge the pool"
         )
     return candidates[:n]
 
 
-def _shuffled(pool: Sequence[Problem], levels: Collection[int], seed: str) -> list[Problem]:
+def _shuffled(pool: Sequence[Problem], levels: Collection[Level], seed: str) -> list[Problem]:
     chosen = sorted((problem for problem in pool if problem.level in levels), key=lambda problem: problem.problem_id)
     random.Random(seed).shuffle(chosen)
     return chosen

@@ -15,6 +15,7 @@ import pandas as pd
 
 from g2d.prompts import Messages
 from g2d.rollouts.engine import Completion, Decoding, Request
+from g2d.rollouts.rollout import FinishReason
 
 
 class ReplayEngine:
@@ -29,7 +30,7 @@ class ReplayEngine:
         self.completions: dict[str, list[Completion]] = defaultdict(list)
         for row in frame.to_dict("records"):
             text = str(row["completion"])
-            reason = "length" if row.get("finish_reason") == "length" else "stop"
+            reason: FinishReason = "length" if row.get("finish_reason") == "length" else "stop"
             tokens = int(row["token_count"]) if pd.notna(row.get("token_count")) else len(text.split())
             self.completions[str(row[self.by])].append(Completion(text, tokens, reason))
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from g2d.policies.policy import Policy, load_model, load_tokenizer
-from g2d.prompts import Messages
+from g2d.prompts import Messages, render
 from g2d.rollouts.engine import Completion, Decoding, Request
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class TransformersEngine:
     name = "transformers"
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-        self.model = model
+        self.model: Any = model  # transformers' own annotations deny that a model can generate
         self.tokenizer = tokenizer
         self.tokenizer.padding_side = "left"
         ends = model.generation_config.eos_token_id
@@ -41,7 +41,7 @@ class TransformersEngine:
 
     def render(self, messages: Messages) -> str:
         """The conversation in the model's chat template, ready for the assistant's turn."""
-        return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        return render(self.tokenizer, messages)
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
         """Complete every request; neighbours in a batch have prompts of similar length."""
@@ -57,9 +57,7 @@ class TransformersEngine:
         return [[completions[i, j] for j in range(n)] for i in range(len(requests))]
 
     @torch.inference_mode()
-    def _complete(
-        self, prompts: list[list[int]], streams: list[np.ndarray], decoding: Decoding
-    ) -> list[Completion]:
+    def _complete(self, prompts: list[list[int]], streams: list[np.ndarray], decoding: Decoding) -> list[Completion]:
         encoded = self.tokenizer.pad({"input_ids": prompts}, return_tensors="pt").to(self.model.device)
         processors: list[Any] = []
         if decoding.temperature > 0:
@@ -81,7 +79,7 @@ class TransformersEngine:
     def _completion(self, tokens: list[int]) -> Completion:
         end = next((i for i, token in enumerate(tokens) if token in self.end_ids), None)
         kept = tokens if end is None else tokens[:end]
-        text = self.tokenizer.decode(kept, skip_special_tokens=True)
+        text = str(self.tokenizer.decode(kept, skip_special_tokens=True))
         # The end-of-turn token was generated too, so it counts.
         return Completion(text, len(kept) + (end is not None), "length" if end is None else "stop")
 

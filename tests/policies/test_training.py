@@ -1,0 +1,134 @@
+"""The real TRL trainers on a tiny model: chains are exact, exit means step K, DPO starts where it must."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from g2d.config import Dpo, Lora, Prompt, Warmup
+from g2d.files import sha256
+from g2d.policies import Policy, load_tokenizer
+from g2d.policies.dpo import step_0_loss, train_dpo
+from g2d.policies.grpo import completions_tokens, train_grpo
+from g2d.problems import Problem
+from g2d.problems.synthetic import generate
+from g2d.prompts import messages, render
+from tests.models import tiny_policy
+
+WARMUP = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-3, max_completion_length=12)
+
+
+def warm_up(work: Path, problems: list[Problem], *, k: int, warmup: Warmup = WARMUP, **kwargs: Any) -> list[Any]:
+    work.mkdir()
+    return train_grpo(
+        tiny_policy(),
+        problems,
+        warmup=warmup,
+        lora=Lora(),
+        prompt=Prompt(),
+        group_size=kwargs.pop("group_size", 2),
+        k=k,
+        seed=0,
+        work=work,
+        **kwargs,
+    )
+
+
+def easy(n: int) -> list[Problem]:
+    """Problems whose answer is what an untrained model likes to say, so that some rollouts earn a reward."""
+    return [replace(problem, answer="0") for problem in generate("arithmetic", "train", n, seed=0)]
+
+
+def adapter_digest(work: Path) -> str:
+    return sha256(work / "adapter/adapter_model.safetensors")
+
+
+@pytest.mark.parametrize("n_problems", [40, 16, 10])  # K=2 (16 prompts) within an epoch, at its end, and beyond it
+def test_a_chain_equals_one_uninterrupted_run(tmp_path: Path, n_problems: int) -> None:
+    problems = easy(n_problems)
+    straight = warm_up(tmp_path / "straight", problems, k=4)
+    warm_up(tmp_path / "first", problems, k=2)
+    chained = warm_up(tmp_path / "second", problems, k=4, resume_from=tmp_path / "first/checkpoint")
+    assert adapter_digest(tmp_path / "second") == adapter_digest(tmp_path / "straight")
+    assert adapter_digest(tmp_path / "first") != adapter_digest(tmp_path / "straight")
+    assert [row["step"] for row in chained if "loss" in row] == [1, 2, 3, 4]
+    assert [row["reward"] for row in chained if "loss" in row] == [row["reward"] for row in straight if "loss" in row]
+    assert completions_tokens(chained, 16, after_step=2) < completions_tokens(chained, 16, after_step=0)
+
+
+def test_a_horizon_beyond_k_keeps_the_learning_rate_up(tmp_path: Path) -> None:
+    """A 4-step cosine is not step 4 of a 6-step one, which is why a chain needs a fixed horizon."""
+    problems = generate("arithmetic", "train", 20, seed=0)
+    chain = warm_up(tmp_path / "chain", problems, k=2)
+    alone = warm_up(tmp_path / "alone", problems, k=2, warmup=WARMUP.model_copy(update={"schedule": "per_k"}))
+    rates = [[row["learning_rate"] for row in log if "loss" in row][-1] for log in (chain, alone)]
+    cosine = [1e-3 * 0.5 * (1 + math.cos(math.pi * 1 / steps)) for steps in (6, 2)]
+    assert rates == pytest.approx(cosine)
+
+
+def test_a_run_that_misses_k_fails(tmp_path: Path) -> None:
+    """A checkpoint at or beyond K leaves nothing to train; that must not look like success."""
+    problems = generate("arithmetic", "train", 20, seed=0)
+    warm_up(tmp_path / "first", problems, k=4)
+    with pytest.raises(RuntimeError, match="instead of K=2"):
+        warm_up(tmp_path / "second", problems, k=2, resume_from=tmp_path / "first/checkpoint")
+
+
+def pairs(n: int = 24) -> list[dict[str, Any]]:
+    return [
+        {
+            "prompt": messages(problem.prompt, Prompt()),
+            "chosen": [{"role": "assistant", "content": f"Clearly \\boxed{{{problem.answer}}}"}],
+            "rejected": [{"role": "assistant", "content": "Clearly \\boxed{99}"}],
+        }
+        for problem in generate("arithmetic", "train", n, seed=3)
+    ]
+
+
+@pytest.mark.parametrize("loss", ["sigmoid", "ipo"])
+def test_dpo_starts_at_the_loss_of_an_untrained_policy_and_learns(tmp_path: Path, loss: str) -> None:
+    dpo = Dpo.model_validate({"loss": loss, "learning_rate": 2e-3, "epochs": 4})
+    log = train_dpo(tiny_policy(), pairs(), dpo=dpo, lora=Lora(), seed=0, work=tmp_path)
+    losses = [row["loss"] for row in log if "loss" in row]
+    assert losses[0] == pytest.approx(step_0_loss(dpo), rel=1e-4)
+    assert losses[-1] < losses[0]
+    assert log[-2]["rewards/margins"] > 0
+    assert (tmp_path / "adapter/adapter_model.safetensors").exists()
+
+
+def test_step_0_loss_by_hand() -> None:
+    assert step_0_loss(Dpo(loss="sigmoid")) == pytest.approx(0.693147, abs=1e-6)
+    assert step_0_loss(Dpo(loss="ipo", beta=0.1)) == pytest.approx(25.0)
+    assert step_0_loss(Dpo(loss="ipo", beta=0.5)) == pytest.approx(1.0)
+
+
+def test_dpo_from_the_warmed_up_policy_moves_its_adapter(tmp_path: Path) -> None:
+    warm_up(tmp_path / "warm", generate("arithmetic", "train", 20, seed=0), k=2)
+    start = Policy("tiny/warm", "tiny", "grpo", base=tiny_policy().base, adapter=str(tmp_path / "warm/adapter"))
+    (tmp_path / "dpo").mkdir()
+    log = train_dpo(tiny_policy(), pairs(), dpo=Dpo(), lora=Lora(), seed=0, work=tmp_path / "dpo", start=start)
+    # Dropout in an adapter that is not zero moves the first loss a little off ln 2.
+    assert log[0]["loss"] == pytest.approx(math.log(2), abs=0.02)
+    assert adapter_digest(tmp_path / "dpo") != adapter_digest(tmp_path / "warm")
+
+
+def test_trainers_and_engines_show_the_same_prompt() -> None:
+    """GRPO and DPO apply the chat template inside TRL; harvest and evaluation through `render`."""
+    from trl.data_utils import apply_chat_template
+
+    tokenizer = load_tokenizer(tiny_policy())
+    conversation = messages("Compute 1 + 2.", Prompt(system="Think.", template="Solve: {problem}"))
+    pair = {
+        "prompt": conversation,
+        "chosen": [{"role": "assistant", "content": "yes"}],
+        "rejected": [{"role": "assistant", "content": "no"}],
+    }
+    rendered = render(tokenizer, conversation)
+    assert apply_chat_template(pair, tokenizer)["prompt"] == rendered
+    assert rendered == "<|im_start|>system\nThink.<|im_end|><|im_start|>user\nSolve: Compute 1 + 2.<|im_end|>" + (
+        "<|im_start|>assistant\n"
+    )

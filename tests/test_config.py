@@ -1,0 +1,138 @@
+"""The configuration: shipped files are valid, mistakes are named with file, key and fix, the docs are generated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from g2d import config_docs
+from g2d.config import Config, ConfigError, load, read, require_files
+
+CONFIG = Path(__file__).parents[1] / "config"
+
+MINIMAL: dict[str, Any] = {
+    "models": {"demo": {"source": "scratch"}},
+    "pool": {"source": "synthetic", "family": "arithmetic", "split": "train", "n": 10},
+    "benchmarks": {"held-out": {"source": "synthetic", "family": "arithmetic", "split": "test", "n": 10}},
+}
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "paper.yaml"])
+def test_shipped_configurations_are_valid(name: str) -> None:
+    read(CONFIG / name)
+
+
+def test_defaults_are_the_papers_values() -> None:
+    config = load(MINIMAL)
+    assert config.warmup.steps == [0, 150, 300, 500, 700, 1000]
+    assert (config.warmup.learning_rate, config.warmup.max_completion_length, config.warmup.temperature) == (
+        1e-5,
+        384,
+        0.8,
+    )
+    assert (config.lora.r, config.lora.alpha, config.lora.dropout) == (16, 32, 0.05)
+    assert (config.harvest.samples_per_prompt, config.harvest.temperature) == (8, 1.3)
+    assert (config.dpo.beta, config.dpo.epochs, config.dpo.learning_rate) == (0.1, 3, 5e-5)
+    assert config.seeds == [0, 1, 2, 3, 4]
+
+
+def test_paper_grid_states_the_papers_budgets() -> None:
+    paper = read(CONFIG / "paper.yaml")
+    budgets = {name: paper.for_model(name).harvest.max_completion_length for name in paper.models}
+    assert budgets == {"qwen2.5-7b-instruct": 512, "llama-3.1-8b-instruct": 896}
+    assert paper.warmup.max_completion_length == 384
+    assert paper.baselines.grpo_group_sizes == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pooll": {}}, "my.yaml: pooll: unknown key; did you mean pool?"),
+        ({"warmup": {"learning_rat": 1}}, "my.yaml: warmup.learning_rat: unknown key; did you mean learning_rate?"),
+        ({"warmup": {"steps": [0, 300], "horizon": 200}}, "K=300 exceeds warmup.horizon=200: raise the horizon"),
+        ({"warmup": {"steps": []}}, "my.yaml: warmup.steps: the grid of K is empty"),
+        ({"warmup": {"steps": [5, 5]}}, "K values repeat: [5, 5]"),
+        ({"warmup": {"group_sizes": [3]}}, "G=3 must be at least 2 and divide the 16 completions"),
+        ({"baselines": {"grpo_group_sizes": [5]}}, "baselines.grpo_group_sizes: G=5 must"),
+        ({"harvest": {"temperature": "hot"}}, "my.yaml: harvest.temperature: input should be a valid number"),
+        ({"harvest": {"temperature": 0}}, "my.yaml: harvest.temperature: input should be greater than 0"),
+        ({"calibration": {"window": [0.6, 0.3]}}, "window [0.6, 0.3] is empty"),
+        ({"calibration": {"levels": []}}, "levels is empty"),
+        ({"prompt": {"template": "Solve it."}}, "the template never mentions {problem}"),
+        ({"models": {"demo": {"source": "scrach"}}}, "models.demo.source: 'scrach' is unknown; use 'scratch'"),
+        ({"models": {"a/b": {"source": "scratch"}}}, "models.a/b"),
+        ({"models": {"demo": {"source": "hub", "id": "a/b"}}}, "models.demo.revision: missing; add this key"),
+        ({"models": {"demo": {"source": "hub", "id": "a/b", "revision": "main"}}}, "models.demo.revision"),
+        (
+            {"models": {"demo": {"source": "scratch", "settings": {"harvest": {"temprature": 1}}}}},
+            "models.demo.settings.harvest.temprature: unknown key; did you mean temperature?",
+        ),
+        (
+            {"models": {"demo": {"source": "scratch", "settings": {"seeds": [1]}}}},
+            "models.demo.settings.seeds: not a section that can differ by model",
+        ),
+        ({"ablations": {"ipo": {"steps": [1], "dpo": {"loss": "ipo"}}}}, "ablations.ipo: K=1 is not in warmup.steps"),
+        ({"ablations": {"ipo": {"steps": [0], "dpo": {"los": 1}}}}, "ablations.ipo.dpo.los: unknown key"),
+        ({"ablations": {"x": {"steps": [0], "dpo": {"start": "warmup"}}}}, "at K=0 there is no warm-up"),
+        ({"ablations": {"grpo": {"steps": [0], "dpo": {"beta": 1}}}}, "the name is taken by a stage"),
+        ({"benchmarks": {"pool": MINIMAL["pool"]}}, "choose another"),
+        ({"seeds": []}, "my.yaml: seeds"),
+        ({"seeds": [1, 1]}, "seeds repeat"),
+    ],
+)
+def test_a_mistake_is_named_with_file_key_and_fix(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(MINIMAL | changes, "my.yaml")
+    assert message in str(error.value)
+    assert all(line.startswith("my.yaml: ") for line in str(error.value).splitlines())
+
+
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    pool = {"source": "local", "path": str(tmp_path / "absent.jsonl")}
+    model = {"source": "local", "path": str(tmp_path / "model")}
+    with pytest.raises(ConfigError) as error:
+        require_files(load(MINIMAL | {"pool": pool, "models": {"mine": model}}))
+    lines = str(error.value).splitlines()
+    assert lines[0].startswith(f"pool.path: {tmp_path}/absent.jsonl does not exist")
+    assert lines[1].startswith(f"models.mine.path: {tmp_path}/model/config.json does not exist")
+
+
+def test_a_file_that_is_not_yaml_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("models: [")
+    with pytest.raises(ConfigError, match=r"bad\.yaml: cannot be read as YAML"):
+        read(tmp_path / "bad.yaml")
+
+
+def test_a_saved_configuration_reads_back_equal(tmp_path: Path) -> None:
+    config = read(CONFIG / "config.yaml")
+    config.save(tmp_path / "resolved.yaml")
+    assert read(tmp_path / "resolved.yaml") == config
+
+
+def test_schema_and_reference_are_up_to_date() -> None:
+    """`g2d config docs` regenerates them."""
+    assert (CONFIG / "schema.json").read_text() == config_docs.schema()
+    assert (CONFIG / "README.md").read_text() == config_docs.readme()
+
+
+def test_every_key_is_documented() -> None:
+    sections = {section for _, _, section in config_docs.PAGES}
+    for section in sections:
+        for name, field in section.model_fields.items():
+            assert field.description, f"{section.__name__}.{name}"
+    assert Config in sections
+
+
+def test_pins_of_the_job_environment_are_the_packages() -> None:
+    import tomllib
+
+    project = tomllib.loads((CONFIG.parent / "pyproject.toml").read_text())["project"]
+    environment = yaml.safe_load((CONFIG.parent / "envs/g2d.yaml").read_text())
+    pip = next(entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
+    assert pip == project["dependencies"]
+    constraints = (CONFIG.parent / "envs/constraints.txt").read_text().lower().replace("_", "-").split()
+    everything = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    assert [pin for pin in everything if pin.lower().replace("_", "-") not in constraints] == []

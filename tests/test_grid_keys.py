@@ -1,0 +1,72 @@
+"""The grid as a function of the configuration: what exists, where, and what continues what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from g2d import grid
+from g2d.config import Config, load, read
+from g2d.grid import PolicyKey
+from tests.test_config import MINIMAL
+
+PAPER = read(Path(__file__).parents[1] / "config/paper.yaml")
+
+
+def small(**changes: object) -> Config:
+    return load(MINIMAL | {"seeds": [0], "warmup": {"steps": [0, 2, 4], "horizon": 8}} | changes)
+
+
+def test_papers_table_1_has_nine_rows_per_model() -> None:
+    rows = [
+        (p.label, p.group_size, p.k)
+        for p in grid.policies(PAPER)
+        if p.model == "qwen2.5-7b-instruct" and p.seed in (None, 0) and p.regime in ("base", "dpo", "grpo")
+    ]
+    assert rows == [
+        ("base", 0, 0),
+        ("dpo", 0, 0),
+        *[("g2d", 2, k) for k in (150, 300, 500, 700, 1000)],
+        ("grpo", 2, 1000),
+        ("grpo", 4, 1000),
+    ]
+
+
+def test_folders_are_unique() -> None:
+    keys = [*grid.policies(PAPER), *grid.harvests(PAPER)]
+    assert len({key.folder for key in keys}) == len(keys)
+
+
+def test_labels_follow_the_paper() -> None:
+    assert PolicyKey("m", "dpo", 0, 0, 0).label == "dpo"
+    assert PolicyKey("m", "dpo", 2, 150, 0).label == "g2d"
+    assert PolicyKey("m", "ipo", 2, 150, 0).label == "ipo"
+
+
+def test_a_chain_continues_the_largest_smaller_k() -> None:
+    config = small()
+    assert grid.chain_predecessor(config, "demo", 2, 4) == 2
+    assert grid.chain_predecessor(config, "demo", 2, 2) is None
+    assert grid.chain_predecessor(config, "demo", 4, 4) is None  # a baseline that is trained at one K only
+
+
+def test_independent_runs_continue_nothing() -> None:
+    config = small(warmup={"steps": [0, 2, 4], "schedule": "per_k"})
+    assert grid.chain_predecessor(config, "demo", 2, 4) is None
+    assert config.warmup.trajectory(2)["horizon"] == 2
+    assert config.warmup.trajectory(4)["horizon"] == 4
+
+
+def test_a_chains_trajectory_does_not_depend_on_the_grid() -> None:
+    more = small(warmup={"steps": [0, 2, 3, 4], "horizon": 8})
+    assert small().warmup.trajectory(2) == more.warmup.trajectory(4)
+
+
+def test_without_k_0_there_is_no_plain_dpo() -> None:
+    regimes = {(p.label, p.k) for p in grid.policies(small(warmup={"steps": [2], "horizon": 8}))}
+    assert regimes == {("base", 0), ("g2d", 2), ("grpo", 2)}
+
+
+def test_recorded_completions_are_harvested_and_never_trained() -> None:
+    config = small(models={"theirs": {"source": "recorded", "path": "completions.jsonl"}})
+    assert grid.policies(config) == []
+    assert [h.folder for h in grid.harvests(config)] == ["theirs/seed0/harvest/g0/k0"]

@@ -1,0 +1,129 @@
+"""The last terminated box."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from g2d.verifier import Boxed, find_last_boxed, last_boxed
+from g2d.verifier.extraction import NO_BOX, unbox
+
+CASES = [
+    (r"\boxed{5}", "5"),
+    (r"so $\boxed{5}$.", "5"),
+    (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+    (r"\boxed{5} and \boxed{6}", "6"),
+    (r"\fbox{5}", "5"),
+    (r"\boxed{5} \fbox{6}", "6"),
+    (r"\boxed {5}", "5"),
+    ("\\boxed\n{5}", "5"),
+    (r"\boxed{ 5 }", "5"),
+    (r"\boxed{}", ""),
+    (r"\boxed{\{1,2\}}", r"\{1,2\}"),
+    (r"\boxed{\left\{1,2\right.}", r"\left\{1,2\right."),
+    (r"\boxed{[0,1\}}", r"[0,1\}"),
+    (r"\boxed{a\\}", r"a\\"),
+    (r"\boxed{\boxed{5}}", r"\boxed{5}"),
+    (r"\boxed{\boxed 5}", r"\boxed 5"),
+    (r"\boxed{1+\boxed{5}} ", r"1+\boxed{5}"),
+    (r"\\boxed{5}", "5"),
+    (r"\boxed 5$", "5"),
+    (r"$\boxed 5$ and more $x$", "5"),
+    (r"\[\boxed 12\]", "12"),
+    (r"\(\boxed 12\)", "12"),
+    ("\\boxed 5\nmore", "5"),
+    (r"$\boxed\frac{1}{2}$", r"\frac{1}{2}"),
+    (r"$\boxed \$5$", r"\$5"),
+    ("} } \\boxed{5} { {", "5"),
+    (r"{ { \boxed{5}", "5"),
+    (r"\boxed{6 \boxed{5}", "5"),
+]
+UNTERMINATED = [
+    "",
+    "5",
+    r"\boxed",
+    r"\boxed{",
+    r"\boxed{5",
+    r"\boxed{\frac{1}{2}",
+    r"\boxed{5\}",
+    r"\boxed 5",
+    r"\boxed 5\$",
+    r"\boxed{5} \boxed{",
+    r"\boxed{5} \boxed 6",
+    r"\boxedfoo{5}",
+    r"boxed{5}",
+    r"\Boxed{5}",
+    r"\{\boxed{5\}",
+]
+
+
+@pytest.mark.parametrize(("text", "content"), CASES)
+def test_terminated(text, content):
+    assert find_last_boxed(text) == Boxed(content, True)
+    assert last_boxed(text) == content
+
+
+@pytest.mark.parametrize("text", UNTERMINATED)
+def test_unterminated(text):
+    assert find_last_boxed(text) == NO_BOX
+    assert last_boxed(text) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "plain"),
+    [
+        ("5", "5"),
+        (r"\boxed{5}", "{5}"),
+        (r"\boxed{1}+\boxed{2}", "{1}+{2}"),
+        (r"\boxed 5", "5"),
+        (r"\boxedx", r"\boxedx"),
+    ],
+)
+def test_unbox(content, plain):
+    assert unbox(content) == plain
+
+
+def test_size_does_not_matter():
+    """Quadratic time or recursion would not come back from these."""
+    n = 200_000
+    assert last_boxed(r"\boxed{" + "{" * n + "5" + "}" * n + "}") == "{" * n + "5" + "}" * n
+    assert last_boxed(r"\boxed{" * n + "5" + "}" * n) is not None
+    assert last_boxed(r"\boxed{" * n + "5") is None
+    assert last_boxed(r"\boxed{5} " * n) == "5"
+    assert last_boxed(r"\boxed 5 " * n) is None
+    assert last_boxed("{" * n + r"\boxed{5}" + " " * 10 * n) == "5"
+    assert last_boxed(r"\boxed" + " " * 10 * n) is None
+    assert last_boxed("\\" * 10 * n + r" \boxed{5}") == "5"
+
+
+pieces = st.sampled_from([*"{}\\$x5 \n", r"\boxed", r"\boxed{", r"\fbox", r"\{", r"\}"])
+any_text = st.lists(pieces, max_size=30).map("".join)
+balanced = st.recursive(
+    st.text("x5+ ^_", max_size=5) | st.sampled_from([r"\{", r"\}", r"\\", r"\frac"]),
+    lambda inner: st.lists(st.one_of(inner, inner.map(lambda text: "{" + text + "}")), max_size=4).map("".join),
+    max_leaves=10,
+)
+
+
+@given(any_text, balanced)
+def test_the_last_box_counts_whatever_precedes_it(text, content):
+    # An open box before it could only swallow it by closing behind it.
+    assert last_boxed(text + rf"\boxed{{{content}}}") == content.strip()
+
+
+@given(any_text, balanced)
+def test_text_cut_inside_its_last_box_has_no_answer(text, content):
+    assert last_boxed(text + rf"\boxed{{{content}") is None
+
+
+@given(any_text, st.text("ab5 .", max_size=10))
+def test_what_follows_a_terminated_box_does_not_matter(text, after):
+    whole = text + r"\boxed{5}"
+    assert last_boxed(whole + after) == last_boxed(whole)
+
+
+@given(st.text(max_size=50))
+def test_any_text_is_borne(text):
+    box = find_last_boxed(text)
+    assert box.terminated is (box.content is not None)

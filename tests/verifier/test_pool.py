@@ -1,0 +1,223 @@
+"""Workers: killed and replaced, never shared with a child process, never left behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from g2d.verifier import Limits, Verifier, VerifierError, verify_batch
+from g2d.verifier import pool as pool_module
+from g2d.verifier.frames import encode, take
+from g2d.verifier.pool import Pool, default_workers
+
+TOWER = "9^{9^{9^{9}}}"
+MIB = 2**20
+HALVES = [("1/2", "0.5"), ("1/2", "0.6")]
+
+
+def pids(pool: Pool) -> list[int]:
+    return [worker.process.pid for worker in pool.workers]
+
+
+def alive(pid: int) -> bool:
+    """Running, or dead and not reaped."""
+    return Path(f"/proc/{pid}").exists()
+
+
+@pytest.fixture
+def pool():
+    pool = Pool(1, Limits(deadline_s=0.5))
+    yield pool
+    pool.close()
+
+
+def test_the_deadline_costs_the_worker_and_nothing_else(pool):
+    pool.judge(HALVES)
+    (before,) = pids(pool)
+    assert pool.judge([HALVES[0], ("1/2", TOWER), HALVES[1]]) == ["correct", "timeout", "incorrect"]
+    (after,) = pids(pool)
+    assert after != before
+    assert not alive(before)
+
+
+def test_the_deadline_is_per_item_not_per_message(pool):
+    many = [(f"{i}/1009", rf"\frac{{{2 * i}}}{{2018}}") for i in range(1, 300)]
+    assert set(pool.judge(many)) == {"correct"}
+    assert len(many) > pool_module.CHUNK
+
+
+def test_a_worker_that_waits_is_overdue_on_the_clock(monkeypatch, pool):
+    """The CPU deadline cannot see a stopped process."""
+    pool.judge(HALVES)
+    os.kill(pids(pool)[0], signal.SIGSTOP)
+    pool.limits = Limits(wall_s=0.2)
+    pool.workers[0]._limits = pool.limits
+    assert pool.judge([HALVES[0]]) == ["timeout"]
+    pool.limits = Limits()
+    assert pool.judge(HALVES) == ["correct", "incorrect"]
+
+
+def test_memory_is_limited():
+    pool = Pool(1, Limits(memory_bytes=150 * MIB))
+    try:
+        assert pool.judge([HALVES[0], ("1/2", "(x+y+z+w)^{2000}"), HALVES[1]]) == ["correct", "limit", "incorrect"]
+    finally:
+        pool.close()
+
+
+def test_a_worker_does_not_answer_for_the_memory_of_its_parent():
+    ballast = bytearray(os.urandom(1)) * (600 * MIB)
+    pool = Pool(1, Limits(memory_bytes=500 * MIB))
+    try:
+        assert pool.judge(HALVES) == ["correct", "incorrect"]
+    finally:
+        pool.close()
+        del ballast
+
+
+def test_a_worker_killed_between_batches_is_replaced(pool):
+    pool.judge(HALVES)
+    (before,) = pids(pool)
+    os.kill(before, signal.SIGKILL)
+    assert pool.judge(HALVES) == ["correct", "incorrect"]
+    assert pids(pool) != [before]
+
+
+def test_an_item_that_kills_twice_is_over_the_limit(monkeypatch, pool):
+    """Once may be the fault of what was judged before it."""
+    assign = pool_module._Worker.assign
+
+    def assign_and_kill(worker, indices, pairs):
+        assign(worker, indices, pairs)
+        if ("1/2", "x") in pairs:
+            worker.process.kill()
+
+    monkeypatch.setattr(pool_module._Worker, "assign", assign_and_kill)
+    monkeypatch.setattr(pool_module, "CHUNK", 1)
+    assert pool.judge([HALVES[0], ("1/2", "x"), HALVES[1]]) == ["correct", "limit", "incorrect"]
+
+
+def test_an_interrupted_batch_leaves_no_replies_for_the_next(monkeypatch, pool):
+    pool.judge(HALVES)
+    listen = pool_module._Batch._listen
+
+    def interrupted(batch):
+        listen(batch)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pool_module._Batch, "_listen", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pool.judge(HALVES)
+    assert not pool.workers
+    assert pool.judge(HALVES[::-1]) == ["incorrect", "correct"]
+
+
+def test_a_worker_that_cannot_start_says_why(monkeypatch, pool):
+    monkeypatch.setattr(pool_module, "PACKAGE_ROOT", Path("/nowhere"))
+    monkeypatch.setenv("PYTHONPATH", "/nowhere")
+    monkeypatch.setattr(sys, "executable", "/bin/sh")
+    with pytest.raises(VerifierError, match=r"did not start \(exit 2\)"):
+        pool.judge(HALVES)
+
+
+def test_close_reaps_and_may_be_repeated(pool):
+    pool.judge(HALVES)
+    (pid,) = pids(pool)
+    pool.close()
+    pool.close()
+    assert not alive(pid)
+    assert pool.judge(HALVES) == ["correct", "incorrect"]
+
+
+def test_workers_end_with_their_process():
+    program = (
+        "from g2d.verifier.verifier import shared_verifier as v\n"
+        "v(2).verify([('1/2', r'\\boxed{0.5}'), ('1/3', r'\\boxed{0.5}')])\n"
+        "print(*[w.process.pid for w in v(2)._pool.workers])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=with_source(), check=True
+    )
+    assert done.stderr == ""
+    assert not any(alive(int(pid)) for pid in done.stdout.split())
+
+
+@pytest.mark.parametrize("closed", ["<&-", "<&- 2>&-"])
+def test_standard_streams_may_be_closed(closed):
+    program = (
+        "from g2d.verifier import verify_batch; print(verify_batch([('1/2', r'\\boxed{0.5}')], workers=2)[0].verdict)"
+    )
+    shell = f'"$0" -c "$1" {closed}'
+    done = subprocess.run(
+        ["/bin/sh", "-c", shell, sys.executable, program],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=with_source(),
+        check=True,
+    )
+    assert done.stdout == "correct\n"
+
+
+def test_threads_share_a_verifier():
+    results: dict[int, list[str]] = {}
+    with Verifier(2) as verifier:
+
+        def work(i: int) -> None:
+            items = [(f"{i}/7", rf"\boxed{{\frac{{{j}}}{{7}}}}") for j in range(5)]
+            results[i] = [judgement.verdict for judgement in verifier.verify(items)]
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(1, 5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert results == {i: ["correct" if j == i else "incorrect" for j in range(5)] for i in range(1, 5)}
+
+
+def _judge_in_child(queue) -> None:
+    queue.put([judgement.verdict for judgement in verify_batch([("1/2", r"\boxed{2/4}"), ("1/2", r"\boxed{x}")])])
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_child_process_has_workers_of_its_own(method):
+    assert verify_batch([("1/2", r"\boxed{0.5}")])[0].verdict == "correct"
+    context = multiprocessing.get_context(method)
+    queue = context.Queue()
+    child = context.Process(target=_judge_in_child, args=(queue,))
+    child.start()
+    assert queue.get(timeout=60) == ["correct", "incorrect"]
+    child.join()
+    assert child.exitcode == 0
+    assert verify_batch([("1/2", r"\boxed{3/6}")])[0].verdict == "correct"
+
+
+def test_frames_carry_any_text():
+    messages = ["\x00", "\ud800", "\u202e", {"a": ["b" * 100_000]}]
+    stream = b"".join(map(encode, messages))
+    received, buffer = [], bytearray()
+    for start in range(0, len(stream), 7):  # however the pipe cuts them
+        buffer += stream[start : start + 7]
+        received += take(buffer)
+    assert received == messages
+    assert not buffer
+
+
+def test_ranks_of_one_machine_share_its_cores(monkeypatch):
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    cores = default_workers()
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(2 * cores))
+    assert default_workers() == 1
+
+
+def with_source() -> dict[str, str]:
+    """The environment in which a fresh interpreter finds the package under test."""
+    return os.environ | {"PYTHONPATH": str(pool_module.PACKAGE_ROOT)}

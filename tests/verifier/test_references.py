@@ -1,0 +1,98 @@
+"""Every reference answer of MATH, MATH-500 and GSM8K, and recorded completions with their publisher's labels."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from g2d.verifier import Judgement, Verifier, last_boxed
+
+
+def rows(path: Path) -> Iterator[dict]:
+    with open(path, encoding="utf-8") as file:
+        yield from map(json.loads, file)
+
+
+@pytest.fixture(scope="module")
+def verifier():
+    with Verifier(2) as verifier:
+        yield verifier
+
+
+def itself(verifier: Verifier, references: list[str]) -> list[Judgement]:
+    return verifier.verify([(reference, rf"So $\boxed{{{reference}}}$.") for reference in references])
+
+
+def failures(judgements: list[Judgement]) -> list[Judgement]:
+    return [
+        judgement for judgement in judgements if judgement.verdict != "correct" or judgement.second_opinion is False
+    ]
+
+
+def test_math_references_verify_against_themselves(verifier, real_data):
+    references = [last_boxed(row["solution"]) for row in rows(real_data / "math" / "train.jsonl")]
+    assert None not in references
+    judgements = itself(verifier, references)
+    # Two published solutions end in an empty box.
+    assert [judgement.extracted_answer for judgement in failures(judgements)] == ["", ""]
+
+
+def test_math_solutions_verify_against_their_own_answer(verifier, real_data):
+    """Whole solutions as completions: the text around the box changes nothing."""
+    solutions = [row["solution"] for row in rows(real_data / "math" / "train.jsonl")]
+    judgements = verifier.verify([(last_boxed(solution), solution) for solution in solutions])
+    assert sum(judgement.verdict == "correct" for judgement in judgements) == len(solutions) - 2
+
+
+def test_math_solutions_cut_before_their_answer_are_never_correct(verifier, real_data):
+    """Math-Verify's defaults call 11.5 % of these correct."""
+    items = []
+    for row in rows(real_data / "math" / "train.jsonl"):
+        solution = row["solution"]
+        answer = last_boxed(solution)
+        start = max(solution.rfind(r"\boxed"), solution.rfind(r"\fbox"))
+        items += [(answer, solution[: start + cut]) for cut in (7 + len(answer) // 2, 6)]
+    judgements = verifier.verify(items, ["length"] * len(items))
+    assert {judgement.verdict for judgement in judgements} == {"truncated"}
+
+
+def test_math500_references_verify_against_themselves(verifier, real_data):
+    references = [row["answer"] for row in rows(real_data / "math500" / "test.jsonl")]
+    assert not failures(itself(verifier, references))
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_gsm8k_references_verify_against_themselves(verifier, real_data, part):
+    references = [row["answer"].rpartition("####")[2].strip() for row in rows(real_data / "gsm8k" / f"{part}.jsonl")]
+    assert not failures(itself(verifier, references))
+
+
+def test_references_of_other_problems_are_wrong(verifier, real_data):
+    """Each answer of MATH-500 against the next one that differs as a string; the equal ones are listed."""
+    references = [row["answer"] for row in rows(real_data / "math500" / "test.jsonl")]
+    references = list(dict.fromkeys(references))
+    judgements = verifier.verify(
+        [(a, rf"\boxed{{{b}}}") for a, b in zip(references, references[1:] + references[:1], strict=True)]
+    )
+    correct = [judgement.extracted_answer for judgement in judgements if judgement.reward]
+    assert correct == []
+
+
+def test_publisher_labels_of_recorded_completions(verifier, real_data):
+    """Four models' completions of GSM8K's test set end in `A: 42`; boxed, our verdict is the publisher's label."""
+    items, labels = [], []
+    for row in rows(real_data / "gsm8k" / "example_model_solutions.jsonl"):
+        reference = row["ground_truth"].rpartition("A: ")[2]
+        for recorded in row.values():
+            if isinstance(recorded, dict):
+                completion = re.sub(r"(?m)^A: *(.*?)\s*\Z", r"A: $\\boxed{\1}$", recorded["solution"])
+                items.append((reference, completion))
+                labels.append(recorded["is_correct"])
+    judgements = verifier.verify(items)
+    assert len(labels) == 4 * 1319
+    assert [judgement.reward == 1 for judgement in judgements] == labels
+    assert not any(judgement.disputed for judgement in judgements)
