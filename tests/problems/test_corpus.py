@@ -5,11 +5,11 @@ import re
 from collections import Counter
 
 import pytest
-from expressions import evaluate, expression_of
 
 from g2d.problems import corpus
 from g2d.problems.corpus import corpus_document, drill, render, slip, vocabulary_texts, with_slips
 from g2d.problems.synthetic import Step, apply, split_of
+from tests.problems.expressions import evaluate, expression_of
 
 STEPS = (Step(7, "+", 3, 10), Step(10, "*", 2, 20))
 FACT = re.compile(r"(-?\d+) (\+|-|\*|mod) (\d+) = (-?\d+)\.")

@@ -78,7 +78,8 @@ def test_no_leak_between_math_and_its_benchmarks(problems):
 
 def test_a_planted_leak_is_found(problems):
     victim = problems["math500"][123]
-    planted = replace(victim, problem_id="planted", prompt=victim.prompt.replace("$", " $ ").replace(".", " . ") + "\n")
+    typeset = victim.prompt.replace("$", " $ ").replace("(", r"\left( ").replace("What", "what") + "\n"
+    planted = replace(victim, problem_id="planted", prompt=typeset)
     pool = [*problems["pool"], planted]
     assert [leak.problem_id for leak in find_leaks(pool, {"math500": problems["math500"]})] == [victim.problem_id]
     with pytest.raises(LeakageError, match=f"math500: 1 of 500 .*{victim.problem_id} = planted"):
@@ -89,11 +90,10 @@ def test_the_manifest_lists_the_references_of_math_that_do_not_verify(problems, 
     record = manifest("pool", SOURCES["pool"], problems["pool"], verify_batch, real_data)
     assert record["levels"] == {"1": 564, "2": 1348, "3": 1592, "4": 1690, "5": 2304, "unknown": 2}
     assert record["duplicate_prompts"] == 0
-    failures = record["reference_failures"]
-    assert [f["problem_id"] for f in failures if f["answer"] == ""] == [
-        f"train/number_theory/{n}.json" for n in (7115, 7117)
+    assert record["reference_failures"] == [  # the publisher left both boxes empty
+        {"problem_id": f"train/number_theory/{number}.json", "answer": "", "verdict": "parse_error"}
+        for number in (7115, 7117)
     ]
-    assert len(failures) == -1
 
 
 def test_math500_references_verify_against_themselves(problems, real_data):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g2d.problems import Problem
-from g2d.problems.selection import draw_training_set, sample_per_level
+from g2d.problems.selection import draw_training_set, levels_of, sample_per_level
 
 LEVELS = [1] * 5 + [2] * 20 + [3] * 20 + [None] * 3
 POOL = [Problem(f"p{i:02d}", f"prompt {i}", "1", level, None, "test") for i, level in enumerate(LEVELS)]
@@ -18,6 +18,14 @@ def test_sample_per_level_takes_all_of_a_small_level_and_none_without_level():
     sample = sample_per_level(POOL, 10, seed=0)
     assert [problem.level for problem in sample] == [1] * 5 + [2] * 10 + [3] * 10
     assert len({problem.problem_id for problem in sample}) == 25
+
+
+def test_a_pool_without_levels_is_one_level():
+    pool = [problem for problem in POOL if problem.level is None]
+    assert levels_of(pool) == [None]
+    assert levels_of(POOL) == [1, 2, 3]
+    assert len(sample_per_level(pool, 2, seed=0)) == 2
+    assert len(draw_training_set(pool, [None], 3, seed=0)) == 3
 
 
 def test_a_level_is_sampled_alike_whatever_the_other_levels():
@@ -54,9 +62,8 @@ def test_a_draw_is_pinned():
 def test_too_few_problems_name_the_key_and_the_fix():
     with pytest.raises(ValueError, match=r"training_set.n: 26 problems asked for, but the pool has 25 at") as error:
         draw_training_set(POOL, [2, 1], 26, seed=0)
-    assert "levels [2, 1] (it has levels [1, 2, 3]): lower training_set.n, pin more calibration.levels" in str(
-        error.value
-    )
+    message = str(error.value)
+    assert "levels [2, 1] (it has levels [1, 2, 3]): lower training_set.n, pin more calibration.levels" in message
 
 
 def test_input_is_left_alone():

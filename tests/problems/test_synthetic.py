@@ -3,11 +3,11 @@
 from itertools import pairwise
 
 import pytest
-from expressions import evaluate, expression_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from g2d.problems.synthetic import LEVELS, MAX_VALUE, SPLITS, VERBS, Step, expression, generate, split_of
+from tests.problems.expressions import evaluate, expression_of
 
 FAMILIES = tuple(LEVELS)
 

@@ -164,6 +164,11 @@ def with_forced_jobs(workflow, jobs_of_target):
     workflow._prepare_dag = prepare_with_jobs
 
 
+def category(title):
+    """A heading of the report's menu, which every page shows: a demonstration says so there too."""
+    return f"{title} (synthetic demonstration)" if CONFIG.demonstration else title
+
+
 def write_report(path):
     """Render the report of the finished grid, as `snakemake --report` does."""
     command = [sys.executable, "-m", "snakemake", "--snakefile", workflow.main_snakefile, "--report", path]

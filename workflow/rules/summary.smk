@@ -14,37 +14,37 @@ rule make_tables:
         main=report(
             "results/tables/main.csv",
             caption="../report/main.rst",
-            category="1. Results",
+            category=category("1. Results"),
             labels={"what": "Table 1: accuracy and cost"},
         ),
         harvest=report(
             "results/tables/harvest.csv",
             caption="../report/harvest.rst",
-            category="2. Rollouts",
+            category=category("2. Rollouts"),
             labels={"what": "Table 2: informativeness of the harvest"},
         ),
         correlations=report(
             "results/tables/correlations.csv",
             caption="../report/correlations.rst",
-            category="2. Rollouts",
+            category=category("2. Rollouts"),
             labels={"what": "Table 2: correlation with accuracy"},
         ),
         ablations=report(
             "results/tables/ablations.csv",
             caption="../report/ablations.rst",
-            category="1. Results",
+            category=category("1. Results"),
             labels={"what": "Table 3: ablations"},
         ),
         calibration=report(
             "results/tables/calibration.csv",
             caption="../report/calibration.rst",
-            category="2. Rollouts",
+            category=category("2. Rollouts"),
             labels={"what": "Table 4: difficulty calibration"},
         ),
         cost_table=report(
             "results/tables/cost.csv",
             caption="../report/cost.rst",
-            category="3. Cost",
+            category=category("3. Cost"),
             labels={"what": "Cost by policy and stage"},
         ),
     log:
@@ -70,13 +70,13 @@ rule draw_figures:
         accuracy=report(
             "results/figures/accuracy.svg",
             caption="../report/accuracy.rst",
-            category="1. Results",
+            category=category("1. Results"),
             labels={"what": "Figure 2: accuracy against K"},
         ),
         informativeness=report(
             "results/figures/informativeness.svg",
             caption="../report/informativeness.rst",
-            category="2. Rollouts",
+            category=category("2. Rollouts"),
             labels={"what": "Figure 3: informativeness against K"},
         ),
     log:

@@ -1,0 +1,96 @@
+"""What a user sees before any job runs: the exact jobs of the paper's grid, and one message per mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.workflow.conftest import REPOSITORY, Project
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
+    return Project.create(tmp_path_factory.mktemp("dry") / "g2d", micro_config)
+
+
+def test_the_papers_grid_lists_its_jobs(project: Project) -> None:
+    # Per model and seed: warm-up to 5 K with G=2 in a chain and to K=1000 with G=4; 6 harvests; 6 DPO and 2 ablations.
+    # Evaluated on two benchmarks: M0, and per seed 6 + 2 (GRPO) + 2 policies.
+    per_seed = {"train_grpo": 6, "harvest_rollouts": 6, "build_pairs": 6, "train_dpo": 8}
+    expected = {rule: 2 * 5 * n for rule, n in per_seed.items()}
+    expected |= {"evaluate": 2 * 2 * (1 + 5 * 10), "calibrate": 2, "select_training_set": 2, "pretrained_model": 2}
+    expected |= {"load_problems": 3, "check_leakage": 1, "make_tables": 1, "draw_figures": 1, "all": 1}
+    assert project.planned("--configfile", str(REPOSITORY / "config/paper.yaml")) == expected
+
+
+def test_more_benchmarks_are_merged(project: Project) -> None:
+    files = [str(REPOSITORY / "config" / name) for name in ("paper.yaml", "benchmarks.yaml")]
+    assert project.planned("--configfile", *files)["evaluate"] == 2 * 5 * (1 + 5 * 10)
+
+
+def test_one_k_of_the_papers_grid(project: Project) -> None:
+    jobs = project.planned("k150", "--configfile", str(REPOSITORY / "config/paper.yaml"))
+    assert {rule: jobs[rule] for rule in ("train_grpo", "harvest_rollouts", "train_dpo", "evaluate")} == {
+        "train_grpo": 10,
+        "harvest_rollouts": 10,
+        "train_dpo": 10,
+        "evaluate": 20,
+    }
+
+
+def test_a_value_on_the_command_line(project: Project) -> None:
+    assert project.planned("harvest", "--config", "seeds=[0, 1, 2]")["harvest_rollouts"] == 9
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"warmup": {"stepss": [0]}}, "config.yaml: warmup.stepss: unknown key; did you mean steps?"),
+        ({"warmup": {"steps": "all"}}, "config.yaml: warmup.steps: input should be a valid list"),
+        ({"warmup": {"steps": [0, 9], "horizon": 6}}, "K=9 exceeds warmup.horizon=6: raise the horizon or drop the K"),
+        ({"calibration": {"window": [0.5, 0.5]}}, "window [0.5, 0.5] is empty"),
+        ({"pool": {"source": "local", "path": "absent.jsonl"}}, "pool.path: absent.jsonl does not exist"),
+    ],
+)
+def test_a_mistake_is_one_message_before_any_job(
+    project: Project, micro_config: dict[str, Any], changes: dict[str, Any], message: str
+) -> None:
+    project.configure({**micro_config, **changes, "ablations": {}})
+    try:
+        done = project.snakemake("--cores", "1")
+    finally:
+        project.configure(micro_config)
+    assert done.returncode != 0
+    assert message in done.stdout
+    assert "Traceback" not in done.stdout
+    assert not project.results.exists()
+
+
+def test_an_unreachable_model_is_named_before_any_job(project: Project, micro_config: dict[str, Any]) -> None:
+    model = {"source": "hub", "id": "nobody/nothing", "revision": "a" * 40}
+    project.configure(micro_config | {"models": {"mine": model}})
+    try:
+        done = project.snakemake("--cores", "1", HF_HOME=str(project.root / "cache"))
+    finally:
+        project.configure(micro_config)
+    assert done.returncode != 0
+    assert "models.mine: nobody/nothing at aaaaaaaa is not in the local cache" in done.stdout
+    assert "Traceback" not in done.stdout
+    assert not project.results.exists()
+
+
+def test_configuration_files_are_the_ones_shipped(project: Project) -> None:
+    """The demonstration is what `snakemake --cores 2` runs; its grid stays small."""
+    demo = yaml.safe_load(Path(REPOSITORY / "config/config.yaml").read_text())
+    project.configure(demo)
+    jobs = project.planned()
+    assert jobs["scratch_model"] == 1
+    assert sum(jobs.values()) < 100
+
+
+def test_targets_are_listed(project: Project) -> None:
+    listed = project.snakemake("--list-target-rules").stdout
+    assert {"calibration", "harvest", "tables", "k0", "k50"} <= set(listed.split())
