@@ -198,7 +198,7 @@ def _apart(ks: Sequence[int], share: float = 0.08) -> list[int]:
 def _label_lines(panel: Axes, baselines: pd.DataFrame, gap: float = 0.055) -> None:
     """Draw each baseline as a dashed line with its name at the right end, moved up where names would overlap."""
     lines = sorted(
-        (float(accuracy), "M0" if policy == "base" else f"GRPO, G={size}")
+        (round(float(accuracy), 6), "M0" if policy == "base" else f"GRPO, G={size}")
         for policy, size, accuracy in zip(
             baselines["policy"], baselines["group_size"], baselines["accuracy"], strict=True
         )

@@ -49,32 +49,33 @@ def build_pairs(rollouts: pd.DataFrame, problems: Sequence[Problem], prompt: Pro
     """
     if unknown := sorted(set(rollouts["problem_id"]) - {problem.problem_id for problem in problems}):
         raise ValueError(f"rollouts of {unknown[0]!r}, which is not among the {len(problems)} problems given")
-    by_prompt = dict(iter(rollouts.sort_values("sample").groupby("problem_id", sort=False)))
+    right: dict[str, list[tuple[int, str]]] = {}  # problem_id -> (sample, completion)
+    wrong: dict[str, list[tuple[int, str]]] = {}
+    columns = (rollouts.sort_values("sample")[name] for name in ("problem_id", "sample", "completion_text", "reward"))
+    for problem_id, sample, completion, reward in zip(*columns, strict=True):
+        (right if reward == 1 else wrong).setdefault(problem_id, []).append((int(sample), completion))
     pairs: list[Pair] = []
     for problem in problems:
-        own = by_prompt.get(problem.problem_id)
-        if own is None:
+        name = problem.problem_id
+        if name not in right or name not in wrong:
             continue
-        right, wrong = own[own["reward"] == 1], own[own["reward"] != 1]
-        if right.empty or wrong.empty:
-            continue
-        chosen = right.iloc[_uniform(seed, problem.problem_id, "chosen") % len(right)]
-        rejected = wrong.iloc[_uniform(seed, problem.problem_id, "rejected") % len(wrong)]
+        chosen_sample, chosen = right[name][_uniform(seed, name, "chosen") % len(right[name])]
+        rejected_sample, rejected = wrong[name][_uniform(seed, name, "rejected") % len(wrong[name])]
         pairs.append(
             Pair(
                 prompt=messages(problem.prompt, prompt),
-                chosen=_answer(chosen["completion_text"]),
-                rejected=_answer(rejected["completion_text"]),
-                problem_id=problem.problem_id,
-                p_hat=len(right) / len(own),
-                chosen_sample=int(chosen["sample"]),
-                rejected_sample=int(rejected["sample"]),
+                chosen=_answer(chosen),
+                rejected=_answer(rejected),
+                problem_id=name,
+                p_hat=len(right[name]) / (len(right[name]) + len(wrong[name])),
+                chosen_sample=chosen_sample,
+                rejected_sample=rejected_sample,
             )
         )
     if not pairs:
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in rollouts["verdict"].value_counts().items())
         raise ValueError(
-            f"no prompt has both a correct and a wrong rollout ({len(by_prompt)} prompts; verdicts: "
+            f"no prompt has both a correct and a wrong rollout ({len({*right, *wrong})} prompts; verdicts: "
             f"{verdicts or 'none'}): nothing to learn from; choose other calibration.levels, a higher "
             "harvest.temperature or a larger harvest.max_completion_length"
         )

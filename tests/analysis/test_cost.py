@@ -14,7 +14,7 @@ from g2d.cost import Cost, CostFile, device_hours, measure, read_cost, visible_d
 
 
 def cost(job: str, seconds: float = 3600) -> Cost:
-    return Cost(job, job.split("/")[0], seconds, seconds, 1, "cpu", seconds, 100, 2**20)
+    return Cost(job, job.partition("/")[0], seconds, seconds, 1, "cpu", seconds, 100, 2**20)
 
 
 @pytest.fixture

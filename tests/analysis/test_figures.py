@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pandas as pd
 import pytest
@@ -69,7 +70,7 @@ def test_names_of_close_baselines_do_not_overlap():
     low, high = panel.get_ylim()
     heights = sorted(text.get_position()[1] for text in panel.texts)
     assert len(heights) == 3
-    assert min(b - a for a, b in zip(heights, heights[1:], strict=False)) >= 0.05 * (high - low)
+    assert min(b - a for a, b in pairwise(heights)) >= 0.05 * (high - low)
 
 
 def test_two_runs_give_identical_bytes_without_a_date(tmp_path):

@@ -81,7 +81,7 @@ def test_nothing_to_pair_says_what_the_verifier_saw():
 
 
 def test_rollouts_of_another_training_set_are_refused():
-    with pytest.raises(ValueError, match="'p2'.*not among the 2 problems"):
+    with pytest.raises(ValueError, match=r"'p2'.*not among the 2 problems"):
         build_pairs(groups([(1, 2)] * 3), problems(2), PROMPT, seed=0)
 
 

@@ -10,6 +10,8 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable
+from typing import Any, BinaryIO
 
 from g2d.verifier.frames import encode, receive
 from g2d.verifier.verdict import Verdict
@@ -27,8 +29,25 @@ def main() -> None:
 
     from g2d.verifier.symbolic import judge
 
+    # Math-Verify takes a failed allocation for a failed comparison, so growth is judged by its peak, and the address
+    # space ends where one allocation would go far beyond.
+    _restrict(resource.RLIMIT_AS, 2 * memory_bytes)
+    _restrict(resource.RLIMIT_CORE, 0)
+    replies.write(encode(READY))
+    # From here on nothing may write into the frames, and nobody reads what would go to stderr.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    _with_room_below(serve)(requests, replies, judge, deadline_s, memory_bytes)
+
+
+def serve(
+    requests: BinaryIO, replies: Any, judge: Callable[[str, str], Verdict], deadline_s: float, memory_bytes: int
+) -> None:
+    """Answer pairs until there are no more."""
+
     def bounded(reference: str, answer: str) -> Verdict:
-        # The kernel ends this process when the item has used up its CPU time, wherever it is, C code included.
+        # The kernel ends this process when the pair has used up its CPU time, wherever it is, C code included.
         signal.setitimer(signal.ITIMER_PROF, deadline_s)
         try:
             return judge(reference, answer)
@@ -39,15 +58,6 @@ def main() -> None:
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
-    # Math-Verify takes a failed allocation for a failed comparison, so growth is judged by its peak, and the address
-    # space ends where one allocation would go far beyond.
-    _restrict(resource.RLIMIT_AS, 2 * memory_bytes)
-    _restrict(resource.RLIMIT_CORE, 0)
-    replies.write(encode(READY))
-    # From here on nothing may write into the frames, and nobody reads what would go to stderr.
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
     while (pairs := receive(requests)) is not None:
         for reference, answer in pairs:
             verdict = bounded(reference, answer)
@@ -74,6 +84,17 @@ def _restrict(kind: int, value: int) -> None:
     _, hard = resource.getrlimit(kind)
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(kind, (value, value))
+
+
+def _with_room_below(function: Callable) -> Callable:
+    """The function with a large frame, which saves a third of the time of everything it calls.
+
+    CPython keeps frames in chunks of 16 KiB, mapped when recursion enters one and unmapped when it leaves. Parsing an
+    answer crosses such a boundary some hundred times. A large frame makes a large chunk, and what is left of it holds
+    all frames below.
+    """
+    function.__code__ = function.__code__.replace(co_stacksize=2**15 + 1)  # slots of 8 bytes; the chunk is 512 KiB
+    return function
 
 
 if __name__ == "__main__":
