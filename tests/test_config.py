@@ -63,6 +63,7 @@ def test_paper_grid_states_the_papers_budgets() -> None:
         ({"calibration": {"levels": []}}, "levels is empty"),
         ({"prompt": {"template": "Solve it."}}, "the template never mentions {problem}"),
         ({"models": {"demo": {"source": "scrach"}}}, "models.demo.source: 'scrach' is unknown; use 'scratch'"),
+        ({"models": {"tables": {"source": "scratch"}}}, "the name is taken by a folder of the results"),
         ({"models": {"a/b": {"source": "scratch"}}}, "models.a/b"),
         ({"models": {"demo": {"source": "hub", "id": "a/b"}}}, "models.demo.revision: missing; add this key"),
         ({"models": {"demo": {"source": "hub", "id": "a/b", "revision": "main"}}}, "models.demo.revision"),

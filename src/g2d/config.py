@@ -365,6 +365,8 @@ class Config(Section):
             if name in RESERVED_REGIMES:
                 raise ValueError(f"ablations.{name}: the name is taken by a stage: choose another")
         for model in self.models:
+            if model in RESERVED_FOLDERS:
+                raise ValueError(f"models.{model}: the name is taken by a folder of the results: choose another")
             self.for_model(model)
         return self
 
@@ -423,6 +425,7 @@ class Config(Section):
             raise ValueError(f"ablations.{name}.dpo.{first_message(error, Dpo)}") from error
 
 
+RESERVED_FOLDERS = frozenset({"problems", "tables", "figures", "logs", "benchmarks"})
 RESERVED_REGIMES = frozenset({"base", "grpo", "dpo", "harvest", "calibration"})
 MODEL_SECTIONS = frozenset({"prompt", "lora", "calibration", "training_set", "warmup", "harvest", "dpo", "evaluation"})
 

@@ -43,6 +43,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
     terminal, and the process exits with 1.
     """
     terminal = _redirect_output(Path(snakemake.log[0]))
+    os.environ["OMP_NUM_THREADS"] = str(snakemake.threads)  # for a torch that is imported later
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(snakemake.threads)
     try:

@@ -7,7 +7,7 @@ they are handed in. Accuracies and other shares lie in 0..1; what does not apply
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ COST_COLUMNS = (
     "peak_memory_gb",
 )
 
-_TYPES = {
+_TYPES: dict[Hashable, str] = {
     **dict.fromkeys(["K", "n_seeds", "n_problems", "n_jobs", "n", "tokens_generated"], "int64"),
     **dict.fromkeys(["pairable", "all_wrong", "all_correct", "devices"], "int64"),
     **dict.fromkeys(["group_size", "seed"], "Int64"),

@@ -101,6 +101,16 @@ def warmed_up_cost(wildcards):
     return f"{warmed_up(wildcards)}/cost.json"
 
 
+def grpo_settings(wildcards):
+    """The sections that a warm-up to step K depends on."""
+    resolved = for_model(wildcards.model)
+    return {
+        "warmup": resolved.warmup.trajectory(int(wildcards.k)),
+        "lora": resolved.lora.model_dump(mode="json"),
+        "prompt": resolved.prompt.model_dump(mode="json"),
+    }
+
+
 def continued_from(wildcards):
     """K of the checkpoint that this K continues, None where it starts from M0.
 
@@ -108,11 +118,13 @@ def continued_from(wildcards):
     reached from, so a K that is added between two others must not make the later one stale.
     """
     record = Path(f"results/{wildcards.model}/seed{wildcards.seed}/grpo/g{wildcards.g}/k{wildcards.k}/policy.json")
-    if for_model(wildcards.model).warmup.schedule == "chain" and record.exists():
+    if record.exists():
         try:
-            return read_policy(record).continued_from
-        except ValueError:
-            pass  # unreadable: Snakemake will make it again, by the grid of today
+            finished = read_policy(record)
+        except ValueError as error:
+            raise WorkflowError(str(error))
+        if finished.settings == grpo_settings(wildcards):
+            return finished.continued_from
     return grid.chain_predecessor(CONFIG, wildcards.model, int(wildcards.g), int(wildcards.k))
 
 

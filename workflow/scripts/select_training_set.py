@@ -2,11 +2,11 @@
 
 from g2d.calibration import choose_levels, level_table, with_mixes
 from g2d.config import Calibration, TrainingSet
-from g2d.files import atomic
 from g2d.problems import read_problems, write_problems
 from g2d.problems.selection import draw_training_set
 from g2d.rollouts.rollout import read_rollouts
 from g2d.stage import stage
+from g2d.tables import write_table
 
 
 def main(snakemake):
@@ -15,8 +15,7 @@ def main(snakemake):
         training_set = TrainingSet.model_validate(snakemake.params.settings["training_set"])
         table = level_table(read_rollouts(snakemake.input.rollouts))
         levels = choose_levels(table, settings)
-        with atomic(snakemake.output.levels) as draft:
-            with_mixes(table, levels).to_csv(draft, index=False)
+        write_table(snakemake.output.levels, with_mixes(table, levels))
         pool = read_problems(snakemake.input.pool)
         write_problems(snakemake.output.problems, draw_training_set(pool, levels, training_set.n, training_set.seed))
 
