@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test lint clean
 
 demo: $(VENV)/.ready
-	$(BIN)/snakemake --cores 2 --quiet rules
+	$(BIN)/snakemake --cores 2 --quiet host reason
 
 test: $(VENV)/.ready
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""Hub repositories are looked up before any job starts; a local server plays the Hub and answers as the real one does."""
+"""Hub repositories are looked up before any job starts; a local server plays the Hub and answers as it does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ANSWERS = {  # status and error code by repository, as documented for the Hub's 
 
 
 class Hub(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:  # noqa: N802  (the name is http.server's)
+    def do_GET(self) -> None:
         repository = "/".join(self.path.split("/")[3:5])
         status, code = ANSWERS[repository]
         self.send_response(status)
@@ -42,7 +42,7 @@ class Hub(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def endpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: pytest.TempPathFactory) -> Iterator[str]:
-    import huggingface_hub.constants as constants
+    from huggingface_hub import constants
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -86,7 +86,7 @@ def test_every_bad_repository_is_named_with_its_key(endpoint: str) -> None:
 
 
 def test_offline_without_the_files_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    import huggingface_hub.constants as constants
+    from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     problem = hub.lookup("dataset", "openai/gsm8k", SHA)

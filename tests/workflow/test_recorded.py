@@ -21,7 +21,8 @@ def boxed(solution: str) -> str:
 @pytest.fixture(scope="module")
 def gsm8k(tmp_path_factory: pytest.TempPathFactory, real_data: Path) -> tuple[Project, pd.DataFrame]:
     folder = tmp_path_factory.mktemp("recorded")
-    rows = [json.loads(line) for line in open(real_data / "gsm8k/example_model_solutions.jsonl", encoding="utf-8")]
+    lines = (real_data / "gsm8k/example_model_solutions.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
     recorded = [
         {"prompt": row["question"], "completion": boxed(answer["solution"]), "is_correct": answer["is_correct"]}
         for row in rows
