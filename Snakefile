@@ -38,7 +38,7 @@ include: "workflow/rules/summary.smk"
 
 rule all:
     input:
-        expand("results/tables/{table}.csv", table=TABLES),
+        expand("results/tables/{table}.{format}", table=TABLES, format=["csv", "html"]),
         expand("results/figures/{figure}.svg", figure=FIGURES),
 
 

@@ -1,6 +1,6 @@
 r"""Verification of real completions: Math-Verify called in a loop against the verifier, side by side in one run.
 
-    python benchmarks/verify.py --data DIR [--n 10000] [--hostile]
+    python benchmarks/verify.py --data DIR [--n 2500 5000 10000] [--repeats 3] [--hostile]
 
 The completions are recorded model outputs on GSM8K, their answer boxed, and the published solutions of MATH. Each line
 of the table judges the same items:
@@ -10,7 +10,8 @@ of the table judges the same items:
 - workers: every item through the pool, nothing remembered
 - verifier: equal questions asked once, plain integers compared directly
 
-Worker start-up is reported apart. Verdicts are compared with both loops where both give one, and differences listed.
+Imports and the start of workers are not counted: a run pays them once. Verdicts are compared with both loops where
+both give one, and differences listed.
 """
 
 from __future__ import annotations
@@ -31,12 +32,14 @@ from g2d.verifier import Limits, Verifier, last_boxed
 from g2d.verifier.pool import Pool
 
 Item = tuple[str, str]
+Timed = tuple[float, list[str]]  # seconds, verdicts
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, default=os.environ.get("G2D_DATA"), help="folder with gsm8k/ and math/")
     parser.add_argument("--n", type=int, nargs="+", default=[2_500, 5_000, 10_000], help="numbers of completions")
+    parser.add_argument("--repeats", type=int, default=3, help="rounds, of which the best counts")
     parser.add_argument("--hostile", action="store_true", help="also measure the worst latency over the hostile set")
     arguments = parser.parse_args()
     if arguments.data is None:
@@ -45,7 +48,7 @@ def main() -> None:
     items = load(arguments.data)
     for n in arguments.n:
         # Evenly over both sources, so that every size has the same mixture.
-        compare([items[i * len(items) // n] for i in range(min(n, len(items)))])
+        compare([items[i * len(items) // n] for i in range(min(n, len(items)))], arguments.repeats)
     if arguments.hostile:
         worst_latency(Limits(deadline_s=1.0))
 
@@ -71,26 +74,30 @@ def math(data: Path) -> Iterator[Item]:
             yield last_boxed(row["solution"]) or "", row["solution"]
 
 
-def compare(items: Sequence[Item]) -> None:
-    """Print a table for one number of completions."""
+def compare(items: Sequence[Item], repeats: int) -> None:
+    """Print a table for one number of completions: the best of a few interleaved rounds."""
     distinct = len({(reference, last_boxed(text)) for reference, text in items})
     print(f"{len(items)} completions, {distinct} distinct pairs of answers")
-    reference_s, defaults = in_fresh_process(loop_defaults, items)
-    report("loop, defaults", reference_s, reference_s, len(items))
-    strict_s, strict = in_fresh_process(loop_strict, items)
-    report("loop, strict", strict_s, reference_s, len(items))
-    for workers in (1, 2):
-        seconds, pooled = timed_pool(workers, items)
-        report(f"workers, {workers}", seconds, reference_s, len(items))
-        assert pooled == strict, "the pool changes verdicts"
-    for workers in (1, 2):
-        seconds, verdicts = timed_verifier(workers, items)
-        report(f"verifier, {workers}", seconds, reference_s, len(items))
-        assert verdicts == strict, "deduplication changes verdicts"
-    differences(items, defaults, strict)
+    ways: dict[str, Callable[[], Timed]] = {
+        "loop, defaults": lambda: in_fresh_process(loop_defaults, items),
+        "loop, strict": lambda: in_fresh_process(loop_strict, items),
+        "workers, 1": lambda: through_pool(1, items),
+        "workers, 2": lambda: through_pool(2, items),
+        "verifier, 1": lambda: through_verifier(1, items),
+        "verifier, 2": lambda: through_verifier(2, items),
+    }
+    rounds = [{name: way() for name, way in ways.items()} for _ in range(repeats)]
+    seconds = {name: min(results[name][0] for results in rounds) for name in ways}
+    verdicts = {name: rounds[0][name][1] for name in ways}
+    for name, best in seconds.items():
+        speedup = seconds["loop, defaults"] / best
+        print(f"{name:<16}{best:8.2f} s {len(items) / best:9.0f}/s {speedup:7.2f}x", flush=True)
+    for name in list(ways)[2:]:
+        assert verdicts[name] == verdicts["loop, strict"], f"{name} changes verdicts"
+    differences(items, verdicts["loop, defaults"], verdicts["loop, strict"])
 
 
-def loop_defaults(items: Sequence[Item]) -> tuple[float, list[str]]:
+def loop_defaults(items: Sequence[Item]) -> Timed:
     from math_verify import parse, verify
 
     logging.getLogger("math_verify").setLevel(logging.CRITICAL)
@@ -102,48 +109,44 @@ def loop_defaults(items: Sequence[Item]) -> tuple[float, list[str]]:
     return timed(lambda items: list(map(judge, items)), items)
 
 
-def loop_strict(items: Sequence[Item]) -> tuple[float, list[str]]:
+def loop_strict(items: Sequence[Item]) -> Timed:
     from g2d.verifier.symbolic import judge
 
     return timed(lambda items: [judge(reference, last_boxed(text) or "") for reference, text in items], items)
 
 
-def in_fresh_process(loop: Callable, items: Sequence[Item]) -> tuple[float, list[str]]:
+def in_fresh_process(loop: Callable, items: Sequence[Item]) -> Timed:
     """Run a loop where no parser or cache is warm yet; imports are not counted."""
     with multiprocessing.get_context("spawn").Pool(1) as process:
         return process.apply(loop, (items,))
 
 
-def timed_pool(workers: int, items: Sequence[Item]) -> tuple[float, list[str]]:
+def through_pool(workers: int, items: Sequence[Item]) -> Timed:
     pool = Pool(workers, Limits())
     try:
-        start(pool.judge, workers)
+        start(pool)
         return timed(lambda items: pool.judge([(ref, last_boxed(text) or "") for ref, text in items]), items)
     finally:
         pool.close()
 
 
-def timed_verifier(workers: int, items: Sequence[Item]) -> tuple[float, list[str]]:
+def through_verifier(workers: int, items: Sequence[Item]) -> Timed:
     with Verifier(workers) as verifier:
-        start(verifier._pool.judge, workers)
+        start(verifier._pool)
         seconds, judgements = timed(verifier.verify, items)
         return seconds, [judgement.verdict for judgement in judgements]
 
 
-def start(judge: Callable, workers: int) -> None:
-    """Wait until every worker has answered something."""
-    seconds, _ = timed(judge, [(str(i), "1/2") for i in range(64 * workers)])
-    print(f"{'':<16}{seconds:8.2f} s to start {workers}")
+def start(pool: Pool) -> None:
+    """Wait until every worker is there."""
+    while not all(worker.ready for worker in pool.workers) or not pool.workers:
+        pool.judge([(str(i), "1/2") for i in range(pool.size)])
 
 
 def timed(work: Callable, items: Sequence[Item]) -> tuple[float, list]:
     begin = time.perf_counter()
     result = work(items)
     return time.perf_counter() - begin, result
-
-
-def report(name: str, seconds: float, reference_s: float, n: int) -> None:
-    print(f"{name:<16}{seconds:8.2f} s {n / seconds:9.0f}/s {reference_s / seconds:7.2f}x", flush=True)
 
 
 def differences(items: Sequence[Item], defaults: list[str], strict: list[str]) -> None:

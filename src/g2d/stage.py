@@ -30,6 +30,7 @@ VERSIONS = {
     "train_dpo": 1,
     "evaluate": 1,
     "make_tables": 1,
+    "render_tables": 1,
     "draw_figures": 1,
 }
 

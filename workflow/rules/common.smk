@@ -40,7 +40,14 @@ wildcard_constraints:
 
 HARVESTS = grid.harvests(CONFIG)
 POLICIES = grid.policies(CONFIG)
-TABLES = ["main", "harvest", "correlations", "ablations", "calibration", "cost"]
+TABLES = {
+    "main": "Table 1: accuracy and cost",
+    "harvest": "Table 2: informativeness of the harvest",
+    "correlations": "Table 2: correlation with accuracy",
+    "ablations": "Table 3: ablations",
+    "calibration": "Table 4: difficulty calibration",
+    "cost": "The bill by policy and stage",
+}
 FIGURES = ["accuracy", "informativeness"]
 SCRATCH_MODELS = [name for name, source in CONFIG.models.items() if source.source == "scratch"]
 

@@ -11,48 +11,12 @@ rule make_tables:
         policies=[f"results/{p.folder}/policy.json" for p in POLICIES],
         costs=[f"results/{p.folder}/cost.json" for p in POLICIES if p.regime != "base"],
     output:
-        main=report(
-            "results/tables/main.csv",
-            caption="../report/main.rst",
-            category=category("1. Results"),
-            labels={"what": "Table 1: accuracy and cost"},
-        ),
-        harvest=report(
-            "results/tables/harvest.csv",
-            caption="../report/harvest.rst",
-            category=category("2. Rollouts"),
-            labels={"what": "Table 2: informativeness of the harvest"},
-        ),
-        correlations=report(
-            "results/tables/correlations.csv",
-            caption="../report/correlations.rst",
-            category=category("2. Rollouts"),
-            labels={"what": "Table 2: correlation with accuracy"},
-        ),
-        ablations=report(
-            "results/tables/ablations.csv",
-            caption="../report/ablations.rst",
-            category=category("1. Results"),
-            labels={"what": "Table 3: ablations"},
-        ),
-        calibration=report(
-            "results/tables/calibration.csv",
-            caption="../report/calibration.rst",
-            category=category("2. Rollouts"),
-            labels={"what": "Table 4: difficulty calibration"},
-        ),
-        cost_table=report(
-            "results/tables/cost.csv",
-            caption="../report/cost.rst",
-            category=category("3. Cost"),
-            labels={"what": "Cost by policy and stage"},
-        ),
-    log:
-        "results/logs/make_tables.log",
-    benchmark:
-        "results/benchmarks/make_tables.tsv"
-    conda:
-        "../../envs/g2d.yaml"
+        main="results/tables/main.csv",
+        harvest="results/tables/harvest.csv",
+        correlations="results/tables/correlations.csv",
+        ablations="results/tables/ablations.csv",
+        calibration="results/tables/calibration.csv",
+        cost_table="results/tables/cost.csv",
     params:
         version=VERSIONS["make_tables"],
         config=CONFIG.model_dump(mode="json"),
@@ -60,6 +24,62 @@ rule make_tables:
         "Make the tables"
     script:
         "../scripts/make_tables.py"
+
+
+rule render_tables:
+    input:
+        **{table: f"results/tables/{table}.csv" for table in TABLES},
+    output:
+        main=report(
+            "results/tables/main.html",
+            caption="../report/main.rst",
+            category=category("1. Results"),
+            labels={"what": TABLES["main"]},
+        ),
+        ablations=report(
+            "results/tables/ablations.html",
+            caption="../report/ablations.rst",
+            category=category("1. Results"),
+            labels={"what": TABLES["ablations"]},
+        ),
+        harvest=report(
+            "results/tables/harvest.html",
+            caption="../report/harvest.rst",
+            category=category("2. Rollouts"),
+            labels={"what": TABLES["harvest"]},
+        ),
+        correlations=report(
+            "results/tables/correlations.html",
+            caption="../report/correlations.rst",
+            category=category("2. Rollouts"),
+            labels={"what": TABLES["correlations"]},
+        ),
+        calibration=report(
+            "results/tables/calibration.html",
+            caption="../report/calibration.rst",
+            category=category("2. Rollouts"),
+            labels={"what": TABLES["calibration"]},
+        ),
+        cost=report(
+            "results/tables/cost.html",
+            caption="../report/cost.rst",
+            category=category("3. Cost"),
+            labels={"what": TABLES["cost"]},
+        ),
+    log:
+        "results/logs/render_tables.log",
+    benchmark:
+        "results/benchmarks/render_tables.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    params:
+        version=VERSIONS["render_tables"],
+        titles=TABLES,
+        note=CONFIG.demonstration,
+    message:
+        "Render the tables for the report"
+    script:
+        "../scripts/render_tables.py"
 
 
 rule draw_figures:

@@ -26,7 +26,8 @@ Pair = tuple[str, str]  # reference answer, answer
 
 START_S = 120.0  # importing sympy takes half a second, and much longer from a cold network file system
 REAP_S = 5.0  # a process that has closed its pipe is about to exit
-CHUNK = 16  # pairs per message: the pipe's round trip is then small against the work, and the tail stays short
+CHUNK = 32  # pairs per message; the next is sent at half, so that a worker never waits, and the tail stays short
+COALESCE_S = 0.003  # in a long batch replies are collected: to wake for each would take a worker's core
 PACKAGE_ROOT = Path(__file__).parents[2]
 
 
@@ -108,7 +109,7 @@ class _Batch:
 
     def _hand_out(self) -> None:
         for worker in self.pool.workers:
-            if worker.ready and not worker.assigned and self.waiting:
+            if self.waiting and worker.ready and not worker.sending and len(worker.assigned) <= CHUNK // 2:
                 fair = len(self.waiting) // (2 * self.pool.size)
                 chunk = [self.waiting.popleft() for _ in range(max(1, min(CHUNK, fair)))]
                 worker.assign(chunk, [self.pairs[i] for i in chunk])
@@ -116,6 +117,8 @@ class _Batch:
 
     def _listen(self) -> None:
         busy = [worker for worker in self.pool.workers if worker.assigned or not worker.ready]
+        if self.waiting and all(worker.assigned for worker in busy):
+            time.sleep(COALESCE_S)
         patience = min(worker.expires for worker in busy) - time.monotonic()
         for key, _ in self.selector.select(max(patience, 0.0)):
             worker = key.data
@@ -193,9 +196,15 @@ class _Worker:
 
     def assign(self, indices: list[int], pairs: list[Pair]) -> None:
         """Queue a message with pairs; `flush` sends it."""
+        if not self.assigned:
+            self.expires = time.monotonic() + self._limits.wall_s
         self.assigned.extend(indices)
         self._outgoing = encode(pairs)
-        self.expires = time.monotonic() + self._limits.wall_s
+
+    @property
+    def sending(self) -> bool:
+        """Whether part of a message is still to be written."""
+        return bool(self._outgoing)
 
     def flush(self) -> bool:
         """Write what fits into the pipe; True once everything is out."""

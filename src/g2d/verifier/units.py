@@ -21,7 +21,6 @@ _NAMES = {
     "mile": "mi mile",
     "acre": "acre",
     "liter": "l liter litre",
-    "milliliter": "ml milliliter millilitre",
     "gallon": "gal gallon",
     "gram": "g gram",
     "kilogram": "kg kilogram",
@@ -53,7 +52,6 @@ _SIGNS = {r"\$": "dollar", r"\circ": "degree", "°": "degree", "%": "percent"}
 _GROUP = re.compile(r"\\(?:text|mbox)\s*\{(?P<words>(?:[^{}\\]|\\%)*)\}(?:\^\{?(?P<power>[0-9])\}?)?")
 _BARE = re.compile(r"(?P<space>\s?)(?P<words>[A-Za-z][A-Za-z .]*)")
 _NOT_A_LABEL = re.compile(r"[0-9=+,;:<>/]|\b(?:or|and|not)\b")
-
 
 Unit = frozenset[tuple[str, int]]  # canonical names with their powers
 

@@ -27,7 +27,10 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
 
+    from g2d.verifier import fast_parsing
     from g2d.verifier.symbolic import judge
+
+    fast_parsing.install()
 
     # Math-Verify takes a failed allocation for a failed comparison, so growth is judged by its peak, and the address
     # space ends where one allocation would go far beyond.
@@ -38,7 +41,7 @@ def main() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
-    _with_room_below(serve)(requests, replies, judge, deadline_s, memory_bytes)
+    fast_parsing.with_room_below(serve)(requests, replies, judge, deadline_s, memory_bytes)
 
 
 def serve(
@@ -84,17 +87,6 @@ def _restrict(kind: int, value: int) -> None:
     _, hard = resource.getrlimit(kind)
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(kind, (value, value))
-
-
-def _with_room_below(function: Callable) -> Callable:
-    """The function with a large frame, which saves a third of the time of everything it calls.
-
-    CPython keeps frames in chunks of 16 KiB, mapped when recursion enters one and unmapped when it leaves. Parsing an
-    answer crosses such a boundary some hundred times. A large frame makes a large chunk, and what is left of it holds
-    all frames below.
-    """
-    function.__code__ = function.__code__.replace(co_stacksize=2**15 + 1)  # slots of 8 bytes; the chunk is 512 KiB
-    return function
 
 
 if __name__ == "__main__":

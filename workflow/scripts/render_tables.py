@@ -1,0 +1,19 @@
+"""Rule render_tables: the tables as pages of the report."""
+
+from pathlib import Path
+
+from g2d.files import atomic
+from g2d.pages import table_page
+from g2d.stage import stage
+
+
+def main(snakemake):
+    with stage(snakemake):
+        for name, title in snakemake.params.titles.items():
+            with atomic(snakemake.output[name]) as draft:
+                page = table_page(Path(snakemake.input[name]), title, snakemake.params.note)
+                draft.write_text(page, encoding="utf-8")
+
+
+if "snakemake" in globals():
+    main(snakemake)
