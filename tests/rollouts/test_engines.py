@@ -12,10 +12,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from g2d.config import Harvest, Prompt
+from g2d.config import Evaluation, Harvest, Prompt
 from g2d.policies import Policy
 from g2d.problems.synthetic import generate
-from g2d.rollouts.draw import draw_rollouts, sampling
+from g2d.rollouts.draw import draw_rollouts, evaluation_decoding, sampling
 from g2d.rollouts.engine import Decoding, Request
 from g2d.rollouts.replay_engine import ReplayEngine
 from g2d.rollouts.rollout import COLUMNS, read_rollouts, to_frame, write_rollouts
@@ -107,6 +107,15 @@ def test_drawn_rollouts_are_complete_records(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(frame, to_frame(drawn))
     assert list(frame.problem_id) == [p.problem_id for p in problems for _ in range(4)]
     assert ((frame.reward == 1) == (frame.verdict == "correct")).all()
+
+
+def test_evaluation_is_greedy_unless_samples_are_asked_for() -> None:
+    assert evaluation_decoding(Evaluation()).temperature == 0
+    settings = Evaluation.model_validate({"sampled": {"n": 3, "temperature": 0.6, "top_p": 0.95, "seed": 7}})
+    problems = generate("arithmetic", "test", 4, seed=0)
+    decoding = evaluation_decoding(settings.model_copy(update={"max_completion_length": 12}))
+    drawn = draw_rollouts(tiny_policy(), problems, Prompt(), decoding)
+    assert [(r.sample, r.temperature, r.seed) for r in drawn] == [(j, 0.6, 7) for _ in problems for j in range(3)]
 
 
 def test_a_truncated_rollout_file_is_refused_by_name(tmp_path: Path) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from answers import CASES, KNOWN_WRONG
 
 from g2d.verifier import Judgement, verify_batch
 from g2d.verifier.second_opinion import second_opinion
+
+from .answers import CASES, KNOWN_WRONG
 
 TABLE = [(kind, *case) for kind, cases in CASES.items() for case in cases]
 

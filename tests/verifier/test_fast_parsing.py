@@ -6,13 +6,14 @@ import json
 
 import pytest
 import sympy
-from answers import CASES, KNOWN_WRONG
-from hostile import HOSTILE
 from latex2sympy2_extended.latex2sympy2 import _Latex2Sympy
 
 from g2d.verifier import last_boxed
 from g2d.verifier.fast_parsing import in_two_stages, with_room_below
 from g2d.verifier.symbolic import read
+
+from .answers import CASES, KNOWN_WRONG
+from .hostile import HOSTILE
 
 
 def readings(answers: list[str]) -> list[str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hostile import HOSTILE
 
 from g2d.verifier import Judgement, Limits, Verifier
 from g2d.verifier.second_opinion import second_opinion
+
+from .hostile import HOSTILE
 
 REFERENCE = "5"
 GOOD = (r"\frac{1}{2}", r"\boxed{0.5}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import pytest
-from answers import CASES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +12,8 @@ from g2d.verifier import Judgement, Limits, Verifier, verify_batch
 from g2d.verifier.limits import nesting
 from g2d.verifier.symbolic import judge
 from g2d.verifier.verifier import CACHE_SIZE
+
+from .answers import CASES
 
 PAIRS = [case[:2] for cases in CASES.values() for case in cases][::7]
 ITEMS = [(reference, rf"so $\boxed{{{answer}}}$") for reference, answer in PAIRS]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from g2d.stage import VERSIONS
 from tests.workflow.conftest import REPOSITORY, Project
 
 
@@ -92,6 +95,50 @@ def test_configuration_files_are_the_ones_shipped(project: Project) -> None:
     assert sum(jobs.values()) < 100
 
 
+def test_independent_runs_instead_of_a_chain(project: Project, micro_config: dict[str, Any]) -> None:
+    project.configure(micro_config | {"warmup": micro_config["warmup"] | {"schedule": "per_k"}})
+    try:
+        listed = project.snakemake("-n", "results/micro/seed0/grpo/g2/k4/policy.json").stdout
+    finally:
+        project.configure(micro_config)
+    assert listed.count("Warm micro up to K=") == 1
+    assert "k2/checkpoint" not in listed
+
+
+def test_every_job_says_what_it_does_logs_and_is_timed(project: Project) -> None:
+    rules: dict[str, str] = {}
+    for file in (REPOSITORY / "workflow/rules").glob("*.smk"):
+        for block in re.split(r"^rule ", file.read_text(), flags=re.M)[1:]:
+            rules[block.split(":")[0]] = block
+    assert set(rules) == set(VERSIONS)
+    scripts = {file.stem for file in (REPOSITORY / "workflow/scripts").glob("*.py")}
+    assert set(rules) == scripts
+    for name, block in rules.items():
+        for directive in ("log", "benchmark", "message", "params", "threads"):
+            assert f"\n    {directive}:" in block, f"rule {name} lacks {directive}"
+        assert f'version=VERSIONS["{name}"]' in block
+        assert f'"../scripts/{name}.py"' in block
+
+
+def test_a_leak_stops_the_run(project: Project, micro_config: dict[str, Any]) -> None:
+    rows = [{"problem": f"Compute ${n} + 1$.", "answer": str(n + 1)} for n in range(5)]
+    leaked = [*rows[:1], {"problem": "compute  3 + 1", "answer": "4"}]
+    for name, part in (("pool", rows), ("held-out", leaked)):
+        (project.root / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    local = {"pool": {"source": "local", "path": "pool.jsonl"}}
+    project.configure(
+        micro_config | local | {"benchmarks": {"held-out": {"source": "local", "path": "held-out.jsonl"}}}
+    )
+    try:
+        done = project.snakemake("--cores", "1", "results/problems/leakage.json")
+    finally:
+        project.configure(micro_config)
+    assert done.returncode != 0
+    assert "check_leakage: " in done.stdout
+    assert "held-out" in done.stdout
+    assert not (project.results / "problems/leakage.json").exists()
+
+
 def test_targets_are_listed(project: Project) -> None:
     listed = project.snakemake("--list-target-rules").stdout
-    assert {"calibration", "harvest", "tables", "k0", "k50"} <= set(listed.split())
+    assert {"calibration", "harvest", "tables", "k0", "k2"} <= set(listed.split())

@@ -19,6 +19,7 @@ rule scratch_model:
         model=names(SCRATCH_MODELS),
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     params:
         version=VERSIONS["scratch_model"],
         source=lambda w: CONFIG.models[w.model].model_dump(mode="json", exclude={"settings"}),
@@ -41,6 +42,7 @@ rule pretrained_model:
         model=names(name for name in CONFIG.models if name not in SCRATCH_MODELS),
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     params:
         version=VERSIONS["pretrained_model"],
         source=lambda w: CONFIG.models[w.model].model_dump(mode="json", exclude={"settings"}),

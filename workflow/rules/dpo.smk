@@ -21,6 +21,7 @@ rule train_dpo:
         "results/benchmarks/train_dpo/{model}/seed{seed}/{regime}/g{g}/k{k}.tsv"
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     resources:
         gpu=1,
     params:

@@ -15,6 +15,7 @@ rule evaluate:
         "results/benchmarks/evaluate/{policy}/{benchmark}.tsv"
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     resources:
         gpu=1,
     params:

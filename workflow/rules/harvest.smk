@@ -16,6 +16,7 @@ rule harvest_rollouts:
         "results/benchmarks/harvest_rollouts/{model}/seed{seed}/g{g}/k{k}.tsv"
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     resources:
         gpu=1,
     params:
@@ -40,6 +41,7 @@ rule build_pairs:
         "results/benchmarks/build_pairs/{model}/seed{seed}/g{g}/k{k}.tsv"
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     params:
         version=VERSIONS["build_pairs"],
         settings=settings("prompt"),

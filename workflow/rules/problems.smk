@@ -15,6 +15,7 @@ rule load_problems:
         set=names(CONFIG.problem_sources),
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     params:
         version=VERSIONS["load_problems"],
         source=lambda w: CONFIG.problem_sources[w.set].model_dump(mode="json"),
@@ -36,6 +37,7 @@ rule check_leakage:
         "results/benchmarks/check_leakage.tsv"
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     params:
         version=VERSIONS["check_leakage"],
     message:

@@ -20,8 +20,15 @@ rule make_tables:
     params:
         version=VERSIONS["make_tables"],
         config=CONFIG.model_dump(mode="json"),
+    threads: 1
+    log:
+        "results/logs/make_tables.log",
+    benchmark:
+        "results/benchmarks/make_tables.tsv"
     message:
         "Make the tables"
+    conda:
+        "../../envs/g2d.yaml"
     script:
         "../scripts/make_tables.py"
 
@@ -72,6 +79,7 @@ rule render_tables:
         "results/benchmarks/render_tables.tsv"
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     params:
         version=VERSIONS["render_tables"],
         titles=TABLES,
@@ -105,6 +113,7 @@ rule draw_figures:
         "results/benchmarks/draw_figures.tsv"
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     params:
         version=VERSIONS["draw_figures"],
         benchmark=list(CONFIG.benchmarks)[0],

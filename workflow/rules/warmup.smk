@@ -21,6 +21,7 @@ rule train_grpo:
         "results/benchmarks/train_grpo/{model}/seed{seed}/g{g}/k{k}.tsv"
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     resources:
         gpu=1,
     params:
