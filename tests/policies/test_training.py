@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from g2d.config import Dpo, Lora, Prompt, Warmup
 from g2d.files import sha256
 from g2d.policies import Policy, load_tokenizer
 from g2d.policies.dpo import step_0_loss, train_dpo
-from g2d.policies.grpo import completions_tokens, train_grpo
+from g2d.policies.grpo import completions_tokens, prompt_order, train_grpo
 from g2d.problems import Problem
 from g2d.problems.synthetic import generate
 from g2d.prompts import messages, render
@@ -132,3 +134,14 @@ def test_trainers_and_engines_show_the_same_prompt() -> None:
     assert rendered == "<|im_start|>system\nThink.<|im_end|><|im_start|>user\nSolve: Compute 1 + 2.<|im_end|>" + (
         "<|im_start|>assistant\n"
     )
+
+
+@given(n_problems=st.integers(1, 30), n_prompts=st.integers(0, 100), seed=st.integers(0, 2**31))
+def test_every_epoch_asks_every_problem_once_and_a_longer_order_begins_with_the_shorter(
+    n_problems: int, n_prompts: int, seed: int
+) -> None:
+    order = prompt_order(n_problems, n_prompts, seed)
+    assert len(order) == n_prompts
+    for start in range(0, n_prompts - n_problems + 1, n_problems):
+        assert sorted(order[start : start + n_problems]) == list(range(n_problems))
+    assert prompt_order(n_problems, n_prompts + 7, seed)[:n_prompts] == order

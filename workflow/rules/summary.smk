@@ -17,18 +17,18 @@ rule make_tables:
         ablations="results/tables/ablations.csv",
         calibration="results/tables/calibration.csv",
         cost_table="results/tables/cost.csv",
-    params:
-        version=VERSIONS["make_tables"],
-        config=CONFIG.model_dump(mode="json"),
-    threads: 1
     log:
         "results/logs/make_tables.log",
     benchmark:
         "results/benchmarks/make_tables.tsv"
-    message:
-        "Make the tables"
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
+    params:
+        version=VERSIONS["make_tables"],
+        config=CONFIG.model_dump(mode="json"),
+    message:
+        "Make the tables"
     script:
         "../scripts/make_tables.py"
 

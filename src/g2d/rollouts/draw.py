@@ -10,7 +10,7 @@ from g2d.problems import Problem
 from g2d.prompts import messages
 from g2d.rollouts.engine import Decoding, Engine, Request, engine_for
 from g2d.rollouts.rollout import Rollout
-from g2d.verifier import verify_batch
+from g2d.verifier import Verifier
 
 
 def sampling(settings: Sampling, seed: int) -> Decoding:
@@ -60,11 +60,11 @@ def draw_rollouts(
         for problem, request, completions in zip(problems, requests, engine.generate(requests, decoding), strict=True)
         for sample, completion in enumerate(completions)
     ]
-    judgements = verify_batch(
-        [(problem.answer, completion.text) for problem, _, _, completion in drawn],
-        finish_reasons=[completion.finish_reason for *_, completion in drawn],
-        workers=workers,
-    )
+    with Verifier(workers) as verifier:  # closed here, so that its CPU time is on this job's bill
+        judgements = verifier.verify(
+            [(problem.answer, completion.text) for problem, _, _, completion in drawn],
+            [completion.finish_reason for *_, completion in drawn],
+        )
     return [
         Rollout(
             problem_id=problem.problem_id,
