@@ -37,6 +37,7 @@ class Informativeness:
     format_compliance: float | None  # share of rollouts with a terminated box that parses
     truncated_share: float | None  # share of rollouts that used up their token budget
     mean_length: float | None  # tokens per rollout
+    disputed_share: float | None  # share of rollouts whose reward the verifier's second opinion contradicts
 
 
 def success_counts(rollouts: pd.DataFrame) -> pd.DataFrame:
@@ -88,6 +89,7 @@ def informativeness(rollouts: pd.DataFrame) -> Informativeness:
         format_compliance=_mean(rollouts["verdict"].isin(PARSEABLE)),
         truncated_share=_mean(rollouts["finish_reason"] == "length"),
         mean_length=_mean(rollouts["token_count"]),
+        disputed_share=_mean(rollouts["disputed"]),
     )
 
 

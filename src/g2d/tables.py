@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from g2d.cost import CostFile
+from g2d.cost import Cost
 from g2d.files import atomic
 from g2d.grid import HarvestKey, PolicyKey
 from g2d.informativeness import Informativeness
@@ -50,6 +50,7 @@ HARVEST_METRICS = {  # column: attribute of Informativeness
     "format_compliance": "format_compliance",
     "truncated_share": "truncated_share",
     "mean_length": "mean_length",
+    "disputed_share": "disputed_share",
 }
 HARVEST_COLUMNS = (
     "model",
@@ -81,6 +82,8 @@ COST_COLUMNS = (
     "peak_memory_gb",
 )
 
+DISPUTE_COLUMNS = ("source", "problem_id", "reference_answer", "extracted_answer", "verdict", "n_rollouts")
+
 _TYPES: dict[Hashable, str] = {
     **dict.fromkeys(["K", "n_seeds", "n_problems", "n_jobs", "n", "tokens_generated"], "int64"),
     **dict.fromkeys(["pairable", "all_wrong", "all_correct", "devices"], "int64"),
@@ -90,6 +93,8 @@ _TYPES: dict[Hashable, str] = {
     **dict.fromkeys(["pearson_r", "p_value", "wall_s", "cpu_s", "peak_memory_gb"], "float64"),
     **dict.fromkeys(["pass_at_1", "pairable_share", "all_wrong_share", "all_correct_share"], "float64"),
     **dict.fromkeys(["model", "policy", "benchmark", "metric", "stage", "regime", "device", "change"], "object"),
+    **dict.fromkeys(["source", "problem_id", "reference_answer", "extracted_answer", "verdict"], "object"),
+    "n_rollouts": "int64",
     "levels": "object",
     "selected": "bool",
 }
@@ -278,8 +283,11 @@ def calibration_table(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["model"])
 
 
-def cost_table(costs: Mapping[PolicyKey, CostFile]) -> pd.DataFrame:
+def cost_table(bills: Mapping[PolicyKey, Sequence[Cost]]) -> pd.DataFrame:
     """The bill: what each stage behind a policy cost.
+
+    Args:
+        bills: the jobs on each policy's bill, oldest first.
 
     Returns:
         `COST_COLUMNS`, one row per policy (with its seed) and stage, stages in the order in which they ran. Times and
@@ -287,9 +295,9 @@ def cost_table(costs: Mapping[PolicyKey, CostFile]) -> pd.DataFrame:
         policies share stand in each of their bills, so sum within a policy, not over the column.
     """
     rows = []
-    for key, bill in costs.items():
-        for stage in dict.fromkeys(record.stage for record in bill.records):
-            jobs = [record for record in bill.records if record.stage == stage]
+    for key, bill in bills.items():
+        for stage in dict.fromkeys(record.stage for record in bill):
+            jobs = [record for record in bill if record.stage == stage]
             rows.append(
                 {
                     "model": key.model,
@@ -310,6 +318,25 @@ def cost_table(costs: Mapping[PolicyKey, CostFile]) -> pd.DataFrame:
                 }
             )
     return _frame(rows, COST_COLUMNS)
+
+
+def dispute_table(rollouts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Label noise, listed: answers on which the verifier's second opinion contradicts the reward.
+
+    Args:
+        rollouts: harvests and evaluations by the name of their folder or file.
+
+    Returns:
+        `DISPUTE_COLUMNS`, one row per answer, the most frequent first; n_rollouts counts them.
+    """
+    frames = [frame[frame["disputed"]].assign(source=source) for source, frame in rollouts.items()]
+    frames = [frame for frame in frames if not frame.empty]
+    if not frames:
+        return _frame([], DISPUTE_COLUMNS)
+    keys = list(DISPUTE_COLUMNS[:-1])
+    counted = pd.concat(frames).groupby(keys, sort=True).size().reset_index(name="n_rollouts")
+    counted = counted.sort_values("n_rollouts", ascending=False, kind="stable")
+    return counted[list(DISPUTE_COLUMNS)].reset_index(drop=True)
 
 
 # ------------------------------------------------------------------------------------------------------------- files

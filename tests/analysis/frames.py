@@ -30,6 +30,8 @@ def rollout(
         "finish_reason": "stop",
         "reward": float(verdict == "correct"),
         "extracted_answer": None,
+        "reference_answer": "1",
+        "disputed": False,
         "engine": "test",
         "temperature": 1.3,
         "seed": 0,

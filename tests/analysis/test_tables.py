@@ -10,6 +10,7 @@ import pytest
 from g2d.cost import Cost, CostFile
 from g2d.grid import HarvestKey, PolicyKey
 from g2d.informativeness import informativeness
+from g2d.rollouts.rollout import to_frame
 from g2d.statistics import hierarchical_bootstrap
 from g2d.tables import (
     ABLATION_COLUMNS,
@@ -20,13 +21,14 @@ from g2d.tables import (
     calibration_table,
     correlation_table,
     cost_table,
+    dispute_table,
     harvest_table,
     main_table,
     read_table,
     write_table,
 )
 
-from .frames import answers, groups, published
+from .frames import answers, groups, published, rollout
 
 BASE = PolicyKey("m", "base", 0, 0, None)
 
@@ -202,7 +204,7 @@ def test_the_bill_by_stage():
     bill = CostFile(
         cost("d", "dpo", 1), (cost("b", "base", 0, "cpu"), cost("w1", "warmup", 2), cost("w2", "warmup", 3, "H100"))
     )
-    table = cost_table({policy("dpo", 300, seed=4): bill, BASE: CostFile(bill.ancestry[0], ())})
+    table = cost_table({policy("dpo", 300, seed=4): bill.records, BASE: [bill.ancestry[0]]})
     assert tuple(table.columns) == COST_COLUMNS
     assert list(table["stage"]) == ["base", "warmup", "dpo", "base"]
     assert table["device_hours"][:3].sum() == bill.device_hours == 6
@@ -239,3 +241,34 @@ def test_an_empty_grid_gives_empty_tables_with_their_columns():
     assert correlation_table(harvest, main).empty
     assert tuple(cost_table({}).columns) == COST_COLUMNS
     assert tuple(ablation_table({}, {}, {}, {}).columns) == ABLATION_COLUMNS
+
+
+# ---------------------------------------------------------------------------------------------------------- disputes
+
+
+def test_disputed_answers_are_listed_with_their_number():
+    rows = [
+        rollout("p0", i, "incorrect", extracted_answer="0.50", reference_answer="1/2", disputed=i < 3) for i in range(4)
+    ]
+    rows.append(rollout("p1", 0, "correct", extracted_answer="10\\%", reference_answer="10", disputed=True))
+    table = dispute_table({"a/harvest": to_frame(rows), "b/eval": answers({"q": [1.0]})})
+    assert table.to_dict("records") == [
+        {
+            "source": "a/harvest",
+            "problem_id": "p0",
+            "reference_answer": "1/2",
+            "extracted_answer": "0.50",
+            "verdict": "incorrect",
+            "n_rollouts": 3,
+        },
+        {
+            "source": "a/harvest",
+            "problem_id": "p1",
+            "reference_answer": "10",
+            "extracted_answer": "10\\%",
+            "verdict": "correct",
+            "n_rollouts": 1,
+        },
+    ]
+    assert dispute_table({"b/eval": answers({"q": [1.0]})}).empty
+    assert tuple(dispute_table({}).columns) == tuple(table.columns)

@@ -143,6 +143,15 @@ def test_recorded_completions_are_judged_like_any_other(tmp_path: Path) -> None:
     assert {r.engine for r in drawn} == {"replay"}
 
 
+def test_text_that_utf8_cannot_hold_does_not_stop_a_harvest(tmp_path: Path) -> None:
+    [problem] = generate("arithmetic", "train", 1, seed=0)
+    texts = ["lone \ud800 surrogate", "\x00 and \u202e", "\\boxed{\udfff}", "ok"]
+    policy = recorded(tmp_path / "theirs.jsonl", [{"prompt": problem.prompt, "completion": text} for text in texts])
+    drawn = draw_rollouts(policy, [problem], Prompt(), sampling(HARVEST, seed=0))
+    write_rollouts(tmp_path / "rollouts.parquet", drawn)
+    assert read_rollouts(tmp_path / "rollouts.parquet").completion_text[0] == "lone ? surrogate"
+
+
 def test_too_few_recorded_completions_name_the_problem(tmp_path: Path) -> None:
     [problem] = generate("arithmetic", "train", 1, seed=0)
     policy = recorded(tmp_path / "theirs.jsonl", [{"prompt": problem.prompt, "completion": "x"}])
@@ -152,5 +161,5 @@ def test_too_few_recorded_completions_name_the_problem(tmp_path: Path) -> None:
 
 def test_a_recorded_file_without_its_columns_is_refused(tmp_path: Path) -> None:
     recorded(tmp_path / "theirs.jsonl", [{"text": "x"}])
-    with pytest.raises(ValueError, match="needs a column completion"):
+    with pytest.raises(ValueError, match=r"theirs\.jsonl, row 1: lacks completion"):
         ReplayEngine(tmp_path / "theirs.jsonl")

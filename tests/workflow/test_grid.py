@@ -61,6 +61,18 @@ def test_a_policys_bill_covers_its_own_ancestry_once(micro_grid: Project) -> Non
     assert len({record.job for record in bill.records}) == 5
 
 
+def test_the_bill_lists_every_stage_and_adds_up_to_table_1(micro_grid: Project) -> None:
+    bill = pd.read_csv(micro_grid.results / "tables/cost.csv")
+    own = bill[(bill.policy == "g2d") & (bill.K == 4)]
+    stages = ["calibrate", "train_grpo", "harvest_rollouts", "train_dpo", "evaluate"]
+    assert list(own.stage) == stages
+    assert list(own.n_jobs) == [1, 2, 1, 1, 2]
+    assert (own[own.stage != "train_dpo"].tokens_generated > 0).all()
+    main = pd.read_csv(micro_grid.results / "tables/main.csv")
+    row = main[(main.policy == "g2d") & (main.K == 4)].iloc[0]
+    assert own[own.stage != "evaluate"].device_hours.sum() == pytest.approx(row.device_hours, rel=1e-4)
+
+
 def test_harvest_has_eight_judged_rollouts_per_prompt(micro_grid: Project) -> None:
     frame = rollouts(micro_grid, "micro/seed0/harvest/g2/k2")
     assert len(frame) == 60 * 8

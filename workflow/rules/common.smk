@@ -46,6 +46,7 @@ TABLES = {
     "correlations": "Table 2: correlation with accuracy",
     "ablations": "Table 3: ablations",
     "calibration": "Table 4: difficulty calibration",
+    "disputes": "Verifier: disputed answers",
     "cost": "The bill by policy and stage",
 }
 FIGURES = ["accuracy", "informativeness"]

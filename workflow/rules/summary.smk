@@ -5,8 +5,12 @@ rule make_tables:
     input:
         levels=expand("results/{model}/calibration/levels.csv", model=CONFIG.models),
         informativeness=[f"results/{h.folder}/informativeness.json" for h in HARVESTS],
+        harvests=[f"results/{h.folder}/rollouts.parquet" for h in HARVESTS],
         evaluations=[
             f"results/{p.folder}/eval/{benchmark}.parquet" for p in POLICIES for benchmark in CONFIG.benchmarks
+        ],
+        evaluation_costs=[
+            f"results/{p.folder}/eval/{benchmark}.cost.json" for p in POLICIES for benchmark in CONFIG.benchmarks
         ],
         policies=[f"results/{p.folder}/policy.json" for p in POLICIES],
         costs=[f"results/{p.folder}/cost.json" for p in POLICIES if p.regime != "base"],
@@ -16,6 +20,7 @@ rule make_tables:
         correlations="results/tables/correlations.csv",
         ablations="results/tables/ablations.csv",
         calibration="results/tables/calibration.csv",
+        disputes="results/tables/disputes.csv",
         cost_table="results/tables/cost.csv",
     log:
         "results/logs/make_tables.log",
@@ -66,6 +71,12 @@ rule render_tables:
             caption="../report/calibration.rst",
             category=category("2. Rollouts"),
             labels={"what": TABLES["calibration"]},
+        ),
+        disputes=report(
+            "results/tables/disputes.html",
+            caption="../report/disputes.rst",
+            category=category("2. Rollouts"),
+            labels={"what": TABLES["disputes"]},
         ),
         cost=report(
             "results/tables/cost.html",

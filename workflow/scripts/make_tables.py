@@ -18,15 +18,18 @@ def main(snakemake):
             for policy in policies
             for benchmark in config.benchmarks
         }
-        costs = {
-            policy: read_cost(f"results/{policy.folder}/cost.json") for policy in policies if policy.regime != "base"
-        }
+        trained = [policy for policy in policies if policy.regime != "base"]
+        costs = {policy: read_cost(f"results/{policy.folder}/cost.json") for policy in trained}
         # M0 is given: whoever trained it, its bill is not part of this experiment.
         hours = {policy: costs[policy].device_hours if policy in costs else 0.0 for policy in policies}
+        # The bill also lists what evaluation took, which is not part of a policy's own device-hours.
+        bills = {policy: [*costs[policy].records] if policy in costs else [] for policy in policies}
+        for policy, benchmark in evaluations:
+            bills[policy].append(read_cost(f"results/{policy.folder}/eval/{benchmark}.cost.json").own)
         n_pairs = {
             policy: read_policy(f"results/{policy.folder}/policy.json").settings["n_pairs"]
-            for policy in policies
-            if policy.regime not in ("base", "grpo")
+            for policy in trained
+            if policy.regime != "grpo"
         }
         changes = {name: ablation.dpo for name, ablation in config.ablations.items()}
         harvest = tables.harvest_table(
@@ -39,7 +42,12 @@ def main(snakemake):
         tables.write_table(out.correlations, tables.correlation_table(harvest, main_table))
         tables.write_table(out.ablations, tables.ablation_table(evaluations, hours, changes, n_pairs))
         tables.write_table(out.calibration, tables.calibration_table(levels))
-        tables.write_table(out.cost_table, tables.cost_table(costs))
+        harvested = {
+            key.folder: read_rollouts(f"results/{key.folder}/rollouts.parquet") for key in grid.harvests(config)
+        }
+        evaluated = {f"{policy.folder}/eval/{name}": frame for (policy, name), frame in evaluations.items()}
+        tables.write_table(out.disputes, tables.dispute_table(harvested | evaluated))
+        tables.write_table(out.cost_table, tables.cost_table(bills))
 
 
 if "snakemake" in globals():

@@ -69,14 +69,16 @@ def draw_rollouts(
         Rollout(
             problem_id=problem.problem_id,
             level=problem.level,
+            reference_answer=problem.answer,
             sample=sample,
             prompt_text=request.prompt_text,
-            completion_text=completion.text,
+            completion_text=well_formed(completion.text),
             token_count=completion.token_count,
             finish_reason=completion.finish_reason,
             verdict=judgement.verdict,
             reward=judgement.reward,
-            extracted_answer=judgement.extracted_answer,
+            extracted_answer=None if judgement.extracted_answer is None else well_formed(judgement.extracted_answer),
+            disputed=judgement.disputed,
             engine=engine.name,
             temperature=decoding.temperature,
             seed=decoding.seed,
@@ -84,3 +86,8 @@ def draw_rollouts(
         )
         for (problem, request, sample, completion), judgement in zip(drawn, judgements, strict=True)
     ]
+
+
+def well_formed(text: str) -> str:
+    """Text that UTF-8 can hold: a lone surrogate, as recorded files may contain, becomes a question mark."""
+    return text.encode("utf-8", "replace").decode()

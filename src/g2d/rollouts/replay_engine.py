@@ -7,9 +7,11 @@ file order.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -25,14 +27,15 @@ class ReplayEngine:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        frame = read_recorded(self.path)
-        self.by = "problem_id" if "problem_id" in frame.columns else "prompt"
+        rows = read_recorded(self.path)
+        self.by = "problem_id" if "problem_id" in rows[0] else "prompt"
         self.completions: dict[str, list[Completion]] = defaultdict(list)
-        for row in frame.to_dict("records"):
+        for row in rows:
             text = str(row["completion"])
             reason: FinishReason = "length" if row.get("finish_reason") == "length" else "stop"
-            tokens = int(row["token_count"]) if pd.notna(row.get("token_count")) else len(text.split())
-            self.completions[str(row[self.by])].append(Completion(text, tokens, reason))
+            tokens = row.get("token_count")
+            count = len(text.split()) if tokens is None else int(tokens)
+            self.completions[str(row[self.by])].append(Completion(text, count, reason))
 
     def render(self, messages: Messages) -> str:
         """The problem text itself: whatever template was used is not recorded."""
@@ -56,16 +59,30 @@ class ReplayEngine:
         return drawn
 
 
-def read_recorded(path: Path) -> pd.DataFrame:
-    """Read a file of recorded completions.
+def read_recorded(path: Path) -> list[dict[str, Any]]:
+    """Read a file of recorded completions, one row per completion.
 
     Raises:
-        ValueError: it cannot be read or lacks a column; the message says which.
+        ValueError: it cannot be read, is empty, or a row lacks a column; the message says which.
     """
     try:
-        frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_json(path, lines=True, dtype=False)
-    except Exception as error:  # pandas and pyarrow raise several unrelated types
+        if path.suffix == ".parquet":
+            rows = [{key: value for key, value in row.items() if pd.notna(value)} for row in _parquet_rows(path)]
+        else:
+            rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+    except Exception as error:  # pyarrow raises several unrelated types
         raise ValueError(f"{path}: cannot be read as JSONL or Parquet: {error}") from None
-    if "completion" not in frame.columns or not {"problem_id", "prompt"} & set(frame.columns):
-        raise ValueError(f"{path}: needs a column completion and one of problem_id, prompt; has {list(frame.columns)}")
-    return frame
+    if not rows:
+        raise ValueError(f"{path}: holds no completions")
+    identity = "problem_id" if "problem_id" in rows[0] else "prompt"
+    for number, row in enumerate(rows, 1):
+        if missing := [column for column in ("completion", identity) if column not in row]:
+            raise ValueError(
+                f"{path}, row {number}: lacks {missing[0]}; every row needs completion and one of problem_id, prompt "
+                f"(it has {', '.join(row)})"
+            )
+    return rows
+
+
+def _parquet_rows(path: Path) -> list[dict[str, Any]]:
+    return [{str(key): value for key, value in row.items()} for row in pd.read_parquet(path).to_dict("records")]

@@ -24,6 +24,7 @@ class Rollout:
 
     problem_id: str
     level: int | None
+    reference_answer: str
     sample: int  # 0 .. G'-1 within the prompt
     prompt_text: str  # exactly the bytes the policy saw, chat template included
     completion_text: str
@@ -32,6 +33,7 @@ class Rollout:
     verdict: Verdict
     reward: float
     extracted_answer: str | None
+    disputed: bool  # the verifier's second opinion contradicts the reward
     engine: str
     temperature: float  # 0 means greedy
     seed: int
