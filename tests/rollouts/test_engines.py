@@ -122,7 +122,13 @@ def test_a_truncated_rollout_file_is_refused_by_name(tmp_path: Path) -> None:
     write_rollouts(tmp_path / "rollouts.parquet", [])
     content = (tmp_path / "rollouts.parquet").read_bytes()
     (tmp_path / "rollouts.parquet").write_bytes(content[: len(content) // 2])
-    with pytest.raises(ValueError, match=r"rollouts\.parquet: not a readable Parquet file"):
+    with pytest.raises(ValueError, match=r"rollouts\.parquet: not a readable file of rollouts"):
+        read_rollouts(tmp_path / "rollouts.parquet")
+
+
+def test_rollouts_without_a_column_are_refused_by_name(tmp_path: Path) -> None:
+    pd.DataFrame({"problem_id": ["a"]}).to_parquet(tmp_path / "rollouts.parquet")
+    with pytest.raises(ValueError, match=r"rollouts\.parquet: .*lack the column level"):
         read_rollouts(tmp_path / "rollouts.parquet")
 
 

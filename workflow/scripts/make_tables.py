@@ -5,7 +5,7 @@ from g2d.config import load
 from g2d.cost import read_cost
 from g2d.informativeness import read_informativeness
 from g2d.policies import read_policy
-from g2d.rollouts.rollout import read_rollouts
+from g2d.rollouts.rollout import TEXTLESS, read_rollouts
 from g2d.stage import stage
 
 
@@ -14,7 +14,7 @@ def main(snakemake):
         config, out = load(snakemake.params.config), snakemake.output
         policies = grid.policies(config)
         evaluations = {
-            (policy, benchmark): read_rollouts(f"results/{policy.folder}/eval/{benchmark}.parquet")
+            (policy, benchmark): read_rollouts(f"results/{policy.folder}/eval/{benchmark}.parquet", TEXTLESS)
             for policy in policies
             for benchmark in config.benchmarks
         }
@@ -43,7 +43,8 @@ def main(snakemake):
         tables.write_table(out.ablations, tables.ablation_table(evaluations, hours, changes, n_pairs))
         tables.write_table(out.calibration, tables.calibration_table(levels))
         harvested = {
-            key.folder: read_rollouts(f"results/{key.folder}/rollouts.parquet") for key in grid.harvests(config)
+            key.folder: read_rollouts(f"results/{key.folder}/rollouts.parquet", TEXTLESS)
+            for key in grid.harvests(config)
         }
         evaluated = {f"{policy.folder}/eval/{name}": frame for (policy, name), frame in evaluations.items()}
         tables.write_table(out.disputes, tables.dispute_table(harvested | evaluated))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 import pandas as pd
+import pyarrow.parquet
 
 from g2d.verifier import Verdict
 
@@ -41,6 +42,7 @@ class Rollout:
 
 
 COLUMNS = tuple(field.name for field in fields(Rollout))
+TEXTLESS = tuple(name for name in COLUMNS if name not in ("prompt_text", "completion_text"))
 
 
 def to_frame(rollouts: Sequence[Rollout]) -> pd.DataFrame:
@@ -54,16 +56,21 @@ def write_rollouts(path: str | Path, rollouts: Sequence[Rollout]) -> None:
     to_frame(rollouts).to_parquet(path, index=False)
 
 
-def read_rollouts(path: str | Path) -> pd.DataFrame:
+def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.DataFrame:
     """Read rollouts as a frame.
+
+    Args:
+        columns: those that are needed; the texts are most of a file.
 
     Raises:
         ValueError: the file is not Parquet or lacks a column; the message names it.
     """
     try:
-        frame = pd.read_parquet(path)
+        available = pyarrow.parquet.read_schema(path).names
+        if missing := [column for column in columns if column not in available]:
+            raise ValueError(f"rollouts lack the column {missing[0]}")
+        return pd.read_parquet(path, columns=list(columns))
     except Exception as error:  # pyarrow raises several unrelated types for a truncated file
-        raise ValueError(f"{path}: not a readable Parquet file: {error}") from None
-    if missing := [column for column in COLUMNS if column not in frame.columns]:
-        raise ValueError(f"{path}: rollouts lack the column {missing[0]}")
-    return frame
+        raise ValueError(
+            f"{path}: not a readable file of rollouts ({error}); delete it to have it made again"
+        ) from None
