@@ -10,6 +10,7 @@ for the demonstration model.
 
 from __future__ import annotations
 
+import copy
 import difflib
 import re
 from collections.abc import Mapping
@@ -36,8 +37,7 @@ def key(default: Any = ..., doc: str = "", *, unit: str | None = None, paper: st
     """A configuration key: its default, one sentence, its unit and what the paper used."""
     extra: dict[str, Any] = {n: v for n, v in (("unit", unit), ("paper", paper)) if v is not None}
     if isinstance(default, (list, dict, BaseModel)):
-        kept = default
-        return Field(default_factory=lambda: kept, description=doc, json_schema_extra=extra, **bounds)
+        return Field(default_factory=lambda: copy.deepcopy(default), description=doc, json_schema_extra=extra, **bounds)
     return Field(default, description=doc, json_schema_extra=extra, **bounds)
 
 
