@@ -16,8 +16,7 @@ class Named(list):
     def get(self, name, default=None):
         return getattr(self, name, default)
 
-output, given = Named(["out.txt", "cost.json"]), Named()
-output.cost = "cost.json"
+output, given = Named(["cost.html", "cost.json"]), Named()
 given.costs = []
 snakemake = SimpleNamespace(rule="train_dpo", threads=3, log=["logs/a.log"], output=output, input=given)
 with stage(snakemake) as meter:

@@ -39,7 +39,7 @@ VERSIONS = {
 def stage(snakemake: Any) -> Iterator[Meter]:
     """Run the body of a rule's script.
 
-    Everything printed goes to the rule's log. If the rule declares an output `cost`, the measured cost is written
+    Everything printed goes to the rule's log. If one of the outputs is a `cost.json`, the measured cost is written
     there together with the costs among its inputs. An exception leaves its traceback in the log and one line on the
     terminal, and the process exits with 1.
     """
@@ -48,7 +48,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(snakemake.threads)
     try:
-        cost = snakemake.output.get("cost")
+        cost = next((path for path in snakemake.output if path.endswith("cost.json")), None)
         job = str(Path(cost or snakemake.output[0]).with_suffix(""))
         with measure(job=job, stage=snakemake.rule) as meter:
             yield meter

@@ -21,7 +21,7 @@ rule make_tables:
         ablations="results/tables/ablations.csv",
         calibration="results/tables/calibration.csv",
         disputes="results/tables/disputes.csv",
-        cost_table="results/tables/cost.csv",
+        cost="results/tables/cost.csv",
     log:
         "results/logs/make_tables.log",
     benchmark:

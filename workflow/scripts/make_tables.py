@@ -48,7 +48,7 @@ def main(snakemake):
         }
         evaluated = {f"{policy.folder}/eval/{name}": frame for (policy, name), frame in evaluations.items()}
         tables.write_table(out.disputes, tables.dispute_table(harvested | evaluated))
-        tables.write_table(out.cost_table, tables.cost_table(bills))
+        tables.write_table(out.cost, tables.cost_table(bills))
 
 
 if "snakemake" in globals():

@@ -1,0 +1,47 @@
+"""The report in a real browser: it draws itself from one file, without a network and without errors."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.workflow.conftest import Project
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = [
+    *["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"],
+    *["--disable-background-networking", "--disable-component-update"],
+    *["--enable-logging=stderr", "--virtual-time-budget=5000", "--dump-dom"],
+]
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+
+
+def rendered(page: Path, profile: Path) -> tuple[str, str]:
+    """What a reader sees of a page after its scripts have run, and what the browser's console says."""
+    command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={profile}", page.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    text = re.sub(r"<(script|style)\b.*?</\1>", "", done.stdout, flags=re.S)
+    return re.sub(r"<[^>]+>", " ", text), "\n".join(re.findall(r"CONSOLE.*", done.stderr))
+
+
+def test_the_report_draws_itself_and_says_what_it_is(micro_grid: Project, tmp_path: Path) -> None:
+    text, console = rendered(micro_grid.results / "report.html", tmp_path)
+    for heading in ("1. Results", "2. Rollouts", "3. Cost"):
+        assert f"{heading} (synthetic demonstration)" in text
+    assert "Micro grid of the tests." in text
+    assert "rank 16" in text  # the description states the settings that were used
+    assert "Error" not in console, console
+
+
+@pytest.mark.parametrize("name", ["main", "harvest", "ablations", "calibration", "disputes", "cost"])
+def test_every_table_opens(micro_grid: Project, tmp_path: Path, name: str) -> None:
+    text, console = rendered(micro_grid.results / f"tables/{name}.html", tmp_path)
+    header = (micro_grid.results / f"tables/{name}.csv").read_text().splitlines()[0].split(",")
+    assert set(header) <= set(text.split())
+    assert "Micro grid of the tests." in text
+    assert not console
