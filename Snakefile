@@ -76,6 +76,8 @@ with_forced_jobs(workflow, {"calibration": "calibrate", "harvest": "harvest_roll
 
 
 onstart:
+    if not workflow.deployment_settings.deployment_method:  # else the jobs' environment is not this one
+        g2d_config.require_engines(CONFIG)
     hub.require_repositories(CONFIG)
     Path("results").mkdir(exist_ok=True)
     CONFIG.save("results/config.yaml")

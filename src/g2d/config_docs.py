@@ -44,6 +44,7 @@ PAGES: list[tuple[str, str, type[BaseModel]]] = [
     ("Problems on the Hub", "pool, benchmarks.<name>", c.HubProblems),
     ("Columns of a data set", "pool.fields, benchmarks.<name>.fields", c.Fields),
     ("Prompt", "prompt", c.Prompt),
+    ("Engine", "engine", c.EngineSettings),
     ("Adapter", "lora", c.Lora),
     ("Difficulty calibration", "calibration", c.Calibration),
     ("Training set", "training_set", c.TrainingSet),

@@ -25,6 +25,7 @@ rule calibrate:
             "calibration": for_model(w.model).calibration.model_dump(mode="json", exclude={"levels", "window"}),
             "prompt": for_model(w.model).prompt.model_dump(mode="json"),
         },
+        engine=engine,
     message:
         "Calibrate the difficulty of every level for {wildcards.model}"
     script:

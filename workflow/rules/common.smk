@@ -74,6 +74,12 @@ def settings(*sections):
     return resolve
 
 
+def engine(wildcards):
+    """Param: what generates. How many GPUs and how much memory it takes is read by the script and re-runs nothing."""
+    model = getattr(wildcards, "model", None) or wildcards.policy.split("/")[0]
+    return for_model(model).engine.identity
+
+
 def base_files(wildcards):
     """The record of M0, and its weights where a rule makes them."""
     model = getattr(wildcards, "model", None) or wildcards.policy.split("/")[0]
@@ -116,6 +122,7 @@ def grpo_settings(wildcards):
         "warmup": resolved.warmup.trajectory(int(wildcards.k)),
         "lora": resolved.lora.model_dump(mode="json"),
         "prompt": resolved.prompt.model_dump(mode="json"),
+        "engine": resolved.engine.identity,
     }
 
 

@@ -21,6 +21,7 @@ rule evaluate:
     params:
         version=VERSIONS["evaluate"],
         settings=settings("evaluation", "prompt"),
+        engine=engine,
     message:
         "Evaluate {wildcards.policy} on {wildcards.benchmark}"
     script:

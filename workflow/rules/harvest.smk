@@ -22,6 +22,7 @@ rule harvest_rollouts:
     params:
         version=VERSIONS["harvest_rollouts"],
         settings=settings("harvest", "prompt"),
+        engine=engine,
     message:
         "Harvest rollouts of {wildcards.model} at K={wildcards.k}, G={wildcards.g}, seed {wildcards.seed}"
     script:

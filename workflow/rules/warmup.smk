@@ -26,11 +26,7 @@ rule train_grpo:
         gpu=1,
     params:
         version=VERSIONS["train_grpo"],
-        settings=lambda w: {
-            "warmup": for_model(w.model).warmup.trajectory(int(w.k)),
-            "lora": for_model(w.model).lora.model_dump(mode="json"),
-            "prompt": for_model(w.model).prompt.model_dump(mode="json"),
-        },
+        settings=grpo_settings,
     message:
         "Warm {wildcards.model} up to K={wildcards.k} with GRPO, G={wildcards.g}, seed {wildcards.seed}"
     script:

@@ -1,9 +1,10 @@
 """Rule harvest_rollouts: rollouts of the frozen policy pi_K on the training set (paper, section 2.1, stage 2)."""
 
-from g2d.config import Harvest, Prompt
+from g2d.config import Harvest, Prompt, load
 from g2d.policies import read_policy
 from g2d.problems import read_problems
 from g2d.rollouts.draw import draw_rollouts, sampling
+from g2d.rollouts.engine import engine_for
 from g2d.rollouts.rollout import write_rollouts
 from g2d.stage import stage
 
@@ -15,10 +16,11 @@ def main(snakemake):
         policy = read_policy(snakemake.input.policy)
         problems = read_problems(snakemake.input.problems)
         decoding = sampling(settings, int(snakemake.wildcards.seed))
-        rollouts = draw_rollouts(policy, problems, prompt, decoding, workers=snakemake.threads)
+        engine = engine_for(policy, load(snakemake.config).for_model(policy.model).engine)
+        rollouts = draw_rollouts(policy, problems, prompt, decoding, workers=snakemake.threads, engine=engine)
         meter.tokens_generated += sum(rollout.token_count for rollout in rollouts)
         write_rollouts(snakemake.output.rollouts, rollouts)
 
 
-if "snakemake" in globals():
+if __name__ == "__main__":  # a worker process of vLLM imports this file again
     main(snakemake)

@@ -1,1 +1,1 @@
-"""Rollouts: a `Rollout` record, and the engines that draw them (transformers, replay)."""
+"""Rollouts: a `Rollout` record, and the engines that draw them (transformers, vLLM, replay)."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from g2d.config import EngineSettings
 from g2d.policies.policy import Policy
 from g2d.prompts import Messages
 from g2d.rollouts.rollout import FinishReason
@@ -23,7 +24,7 @@ class Decoding:
     temperature: float
     top_p: float
     max_completion_length: int  # tokens
-    batch_size: int  # completions generated together
+    batch_size: int  # completions generated together, where the engine does not choose that itself
     seed: int
 
 
@@ -56,12 +57,16 @@ class Engine(Protocol):
         """`samples_per_prompt` completions for every request, in order."""
 
 
-def engine_for(policy: Policy) -> Engine:
-    """The engine that answers for a policy: a replay of recorded completions, or transformers."""
+def engine_for(policy: Policy, settings: EngineSettings | None = None) -> Engine:
+    """The engine that answers for a policy: a replay of recorded completions, or the configured one."""
     if policy.is_recorded:
         from g2d.rollouts.replay_engine import ReplayEngine
 
         return ReplayEngine(policy.base)
+    if settings is not None and settings.name == "vllm":
+        from g2d.rollouts.vllm_engine import VllmEngine
+
+        return VllmEngine(policy, settings)
     from g2d.rollouts.transformers_engine import TransformersEngine
 
     return TransformersEngine.of(policy)

@@ -1,0 +1,301 @@
+"""Completions from vLLM, in this process: one call per set of prompts, continuous batching, cached prefixes.
+
+Prompts are rendered and tokenized, and completions decoded, by the tokenizer that every engine uses (`g2d.prompts`);
+vLLM sees tokens only. Each prompt has a seed of its own, made from (seed, problem), so that a rollout does not depend
+on which other prompts share its call, shard or job. In float32 on a CPU that holds bit for bit (a test says so). On a
+GPU in bfloat16 the logits themselves depend a little on the batch, in vLLM as in transformers; then the draws are the
+same and a near-tie may fall the other way.
+
+Adapters are merged into a copy of the weights before the start (`merge`) or applied at every step (`lora`). Applied
+ones can be exchanged in a running engine, which GRPO does at every step and which saves the start-up when several
+policies share an M0. docs/performance.md has what each costs.
+
+Left out on purpose: vLLM's server. One job, one engine, one process; nothing listens on a port.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
+
+from g2d.config import EngineSettings
+from g2d.files import read_json
+from g2d.policies.policy import Policy, load_model, load_tokenizer
+from g2d.prompts import Messages, render
+from g2d.rollouts.engine import Completion, Decoding, Request
+from g2d.rollouts.rollout import FinishReason
+
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM's LoRA kernels are built for
+CPU_KV_CACHE = "1"  # GiB; vLLM's own choice is half of the machine
+CPU_BATCH = 8192  # tokens of prompts read at once
+
+
+class VllmEngine:
+    """Generates with a vLLM engine in this process.
+
+    It starts with the first `generate`, when the length of the prompts is known, and starts again in the rare case
+    that a later call needs a longer context.
+
+    Args:
+        policy: M0 with or without an adapter.
+        settings: how to run it.
+        adapter_rank: expect adapters of this rank from `use_adapter`; None for the policy's own adapter only.
+        memory_utilization: share of the GPU's memory, if not the one in `settings`.
+
+    Raises:
+        ValueError: the adapter cannot be used as asked; the message names it and what to change.
+    """
+
+    name = "vllm"
+    _running: ClassVar[VllmEngine | None] = None  # vLLM's distributed state is global to the process
+
+    def __init__(
+        self,
+        policy: Policy,
+        settings: EngineSettings | None = None,
+        *,
+        adapter_rank: int | None = None,
+        memory_utilization: float | None = None,
+    ) -> None:
+        self.policy = policy
+        self.settings = settings or EngineSettings(name="vllm")
+        self.memory_utilization = memory_utilization or self.settings.gpu_memory_utilization
+        self.tokenizer = load_tokenizer(policy)
+        self.end_ids = end_tokens(policy, self.tokenizer)
+        self._llm: Any = None
+        self._context = 0  # tokens of prompt and completion together that the running engine can hold
+        self._merged: TemporaryDirectory[str] | None = None
+        self._adapter: Any = None
+        self._adapters_seen = 0
+        rank = adapter_rank
+        if policy.adapter is not None and not self.merges:
+            rank = max(rank or 0, adapter_rank_of(policy.adapter))
+        self.max_lora_rank = None if rank is None else supported_rank(rank, policy.adapter or policy.base)
+        if policy.adapter is not None and not self.merges:
+            self.use_adapter(policy.adapter)
+
+    @property
+    def merges(self) -> bool:
+        """Whether the policy's own adapter is merged: on a CPU three times faster than applying it at every step;
+        on a GPU the kernels for adapters cost little, and a merged copy of an 8B model 16 GB of disk."""
+        return self.settings.adapters == "merge" or (self.settings.adapters == "auto" and not on_gpu())
+
+    def render(self, messages: Messages) -> str:
+        """The conversation in the model's chat template, ready for the assistant's turn."""
+        return render(self.tokenizer, messages)
+
+    def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
+        """Complete every request in one call; `decoding.batch_size` is left to vLLM.
+
+        Raises:
+            ValueError: a prompt and its completion do not fit the model's context; the message names the problem.
+        """
+        if not requests:
+            return []
+        prompts = self.tokenizer([request.prompt_text for request in requests], add_special_tokens=False)["input_ids"]
+        seeds = [request_seed(decoding.seed, request.problem_id) for request in requests]
+        names = [f"problem {request.problem_id}" for request in requests]
+        outputs = self.complete(prompts, seeds, decoding, names=names)
+        return [[self._completion(sample) for sample in output.outputs] for output in outputs]
+
+    def complete(
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        decoding: Decoding,
+        *,
+        names: Sequence[str] | None = None,
+        log_probabilities: bool = False,
+    ) -> list[Any]:
+        """vLLM's own outputs for tokenized prompts, in order. Sample j of a prompt is drawn with its seed + j.
+
+        Args:
+            names: what to call each prompt in a message.
+            log_probabilities: return those of the tokens drawn, under the distribution they were drawn from (the
+                temperature included).
+        """
+        self._reach(prompts, decoding.max_completion_length, names)
+        from vllm import SamplingParams
+
+        parameters = [
+            SamplingParams(
+                n=decoding.samples_per_prompt,
+                temperature=decoding.temperature,
+                top_p=decoding.top_p,
+                top_k=0,
+                seed=seed if decoding.temperature > 0 else None,
+                max_tokens=decoding.max_completion_length,
+                stop_token_ids=sorted(self.end_ids),
+                logprobs=0 if log_probabilities else None,
+                detokenize=False,
+            )
+            for seed in seeds
+        ]
+        tokens = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
+        return self._llm.generate(tokens, parameters, lora_request=self._adapter, use_tqdm=False)
+
+    def use_adapter(self, folder: str | Path) -> None:
+        """Generate with the adapter in a folder from now on; the folder is read again whatever it held before.
+
+        Raises:
+            ValueError: the engine was not made for adapters, or for smaller ones.
+        """
+        if self.max_lora_rank is None:
+            raise ValueError(f"{folder}: this engine holds merged weights; set engine.adapters: lora to exchange them")
+        if (rank := adapter_rank_of(folder)) > self.max_lora_rank:
+            raise ValueError(f"{folder}: its rank {rank} exceeds the {self.max_lora_rank} this engine was made for")
+        prepare_environment()
+        from vllm.lora.request import LoRARequest
+
+        # A number of its own for every version: vLLM's caches of weights and prefixes know an adapter by it.
+        self._adapters_seen += 1
+        self._adapter = LoRARequest(f"adapter-{self._adapters_seen}", self._adapters_seen, str(Path(folder).resolve()))
+        if self._llm is not None:
+            self._llm.llm_engine.add_lora(self._adapter)
+
+    def start(self, context: int) -> None:
+        """Start the engine for prompts and completions of together `context` tokens.
+
+        A process holds one engine: whichever runs is closed first, and starts again when it is next asked. vLLM also
+        seeds the random numbers of the whole process; a caller with random state of its own starts the engine first.
+        """
+        if VllmEngine._running is not None:
+            VllmEngine._running.close()
+        prepare_environment()
+        from vllm import LLM
+
+        gpu = on_gpu()
+        arguments: dict[str, Any] = {
+            "model": self._weights(),
+            "skip_tokenizer_init": True,
+            "load_format": "safetensors",  # pickled weights can run code on loading
+            "dtype": "bfloat16" if gpu else "float32",
+            "max_model_len": context,
+            "enable_prefix_caching": True,
+            "generation_config": "vllm",  # every value of the decoding is given with the request
+            "logprobs_mode": "processed_logprobs",
+            "seed": 0,
+            "disable_log_stats": True,
+        }
+        if gpu:
+            arguments["gpu_memory_utilization"] = self.memory_utilization
+            arguments["tensor_parallel_size"] = self.settings.tensor_parallel_size
+        else:
+            # vLLM's CPU build cannot rewind a random generator, which it does whenever it reads a prompt in parts.
+            arguments |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(context, CPU_BATCH)}
+            arguments["enforce_eager"] = True  # compiling takes longer than a small model's whole harvest
+        if self.max_lora_rank is not None:
+            arguments |= {"enable_lora": True, "max_lora_rank": self.max_lora_rank, "max_loras": 1}
+        self._llm = LLM(**arguments)
+        self._context = context
+        VllmEngine._running = self
+
+    def close(self) -> None:
+        """Free the memory of the engine; it starts again when it is next asked."""
+        if self._llm is None:
+            return
+        from vllm.distributed import cleanup_dist_env_and_memory
+
+        self._llm.llm_engine.engine_core.shutdown()
+        self._llm, VllmEngine._running = None, None
+        gc.collect()
+        cleanup_dist_env_and_memory()
+
+    def _reach(self, prompts: Sequence[Sequence[int]], budget: int, names: Sequence[str] | None) -> None:
+        """Have an engine that holds the longest prompt and its completion."""
+        longest = max(range(len(prompts)), key=lambda i: len(prompts[i]))
+        needed = len(prompts[longest]) + budget
+        limit = context_limit(self.policy)
+        if limit is not None and needed > limit:
+            raise ValueError(
+                f"{names[longest] if names else f'prompt {longest}'}: its {len(prompts[longest])} tokens and "
+                f"max_completion_length={budget} exceed the {limit} that {self.policy.base} can hold: "
+                "lower max_completion_length or leave the problem out"
+            )
+        if needed > self._context or self._llm is None:
+            self.start(max(needed, self._context))
+
+    def _weights(self) -> str:
+        """Folder of the weights to load: M0's, or a merged copy that lives as long as this object."""
+        if self.policy.adapter is None or not self.merges:
+            return self.policy.base
+        if self._merged is None:
+            self._merged = TemporaryDirectory(prefix="g2d-merged-")
+            load_model(self.policy).save_pretrained(self._merged.name)
+            gc.collect()
+        return self._merged.name
+
+    def _completion(self, sample: Any) -> Completion:
+        tokens = list(sample.token_ids)
+        reason: FinishReason = sample.finish_reason
+        if reason not in ("stop", "length"):
+            raise RuntimeError(f"vLLM gave a completion up: {reason}")
+        text = tokens[:-1] if reason == "stop" else tokens
+        # The end-of-turn token was generated too, so it counts.
+        return Completion(str(self.tokenizer.decode(text, skip_special_tokens=True)), len(tokens), reason)
+
+
+def prepare_environment() -> None:
+    """What vLLM reads from the environment before it is imported; values that are set already are kept."""
+    # A process of its own for the engine would import the job's script a second time.
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    if not on_gpu():
+        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", CPU_KV_CACHE)
+        # Bound threads of two jobs would share the same cores and leave the others idle.
+        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+
+
+def on_gpu() -> bool:
+    """Whether there is a GPU to generate on."""
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def request_seed(seed: int, problem_id: str) -> int:
+    """The seed of a problem's first sample. Samples count on from it, so neighbours must be far apart: 62 bits."""
+    digest = hashlib.sha256(f"{seed}/{problem_id}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 2
+
+
+def end_tokens(policy: Policy, tokenizer: Any) -> frozenset[int]:
+    """Tokens that end a completion, the same as for transformers: the model's own list and the tokenizer's."""
+    file = Path(policy.base) / "generation_config.json"
+    ends = read_json(file).get("eos_token_id") if file.is_file() else None
+    listed = ends if isinstance(ends, list) else [] if ends is None else [ends]
+    return frozenset(listed) | {tokenizer.eos_token_id}
+
+
+def context_limit(policy: Policy) -> int | None:
+    """Longest sequence of the model in tokens, where its configuration states one."""
+    limit = read_json(Path(policy.base) / "config.json").get("max_position_embeddings")
+    return int(limit) if limit is not None else None
+
+
+def adapter_rank_of(folder: str | Path) -> int:
+    """Rank of the LoRA adapter in a folder.
+
+    Raises:
+        ValueError: there is no adapter in it, or one that is not LoRA.
+    """
+    file = Path(folder) / "adapter_config.json"
+    if not file.is_file() or not (Path(folder) / "adapter_model.safetensors").is_file():
+        raise ValueError(f"{folder}: no LoRA adapter in it (adapter_config.json, adapter_model.safetensors)")
+    rank = read_json(file).get("r")
+    if not isinstance(rank, int):
+        raise ValueError(f"{file}: has no rank r: not a LoRA adapter")
+    return rank
+
+
+def supported_rank(rank: int, where: str) -> int:
+    """The smallest rank of vLLM's kernels that holds an adapter of this one."""
+    if rank > LORA_RANKS[-1]:
+        raise ValueError(f"{where}: vLLM applies adapters up to rank {LORA_RANKS[-1]}, not {rank}: merge it")
+    return next(supported for supported in LORA_RANKS if supported >= rank)

