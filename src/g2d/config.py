@@ -265,6 +265,9 @@ class Warmup(Section):
     sync_every: int = key(
         1, "Gradient steps between two hand-overs of the adapter to vLLM; above 1 rollouts are stale.", ge=1
     )
+    keep_rollouts: Literal["none", "verdicts", "completions"] = key(
+        "verdicts", "What rollouts.parquet keeps of every completion: nothing, its verdict and length, its text too."
+    )
 
     @field_validator("steps")
     @classmethod
@@ -295,8 +298,9 @@ class Warmup(Section):
         return self.horizon if self.horizon is not None else max(self.steps)
 
     def trajectory(self, k: int) -> dict[str, Any]:
-        """What the run to step K depends on: every key but the grid, with the length of its schedule filled in."""
-        own = self.model_dump(mode="json", exclude={"steps", "group_sizes"})
+        """What the run to step K depends on: every key but the grid and what is kept of it, with the length of its
+        schedule filled in."""
+        own = self.model_dump(mode="json", exclude={"steps", "group_sizes", "keep_rollouts"})
         return own | {"horizon": self.total_steps if self.schedule == "chain" else k}
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pandas as pd
@@ -15,24 +16,34 @@ pytest.importorskip("vllm", reason="needs vLLM: make test installs its CPU build
 @pytest.fixture(scope="module")
 def config(micro_config: dict[str, Any]) -> dict[str, Any]:
     micro = micro_config["models"]["micro"] | {"heads": 2}  # no head narrower than 32 in vLLM's CPU kernels
-    return micro_config | {"models": {"micro": micro}, "engine": {"name": "vllm"}, "ablations": {}}
+    smaller = {"ablations": {}, "warmup": micro_config["warmup"] | {"steps": [0, 2]}}
+    return micro_config | smaller | {"models": {"micro": micro}, "engine": {"name": "vllm"}}
 
 
 @pytest.fixture(scope="module")
 def grid(tmp_path_factory: pytest.TempPathFactory, config: dict[str, Any]) -> Project:
     project = Project.create(tmp_path_factory.mktemp("vllm") / "g2d", config)
-    project.build("--quiet", "rules", "--", "k0")
+    project.build("--quiet", "rules", "--", "k0", "k2")
     return project
 
 
 def test_calibration_harvest_and_evaluation_come_from_vllm(grid: Project) -> None:
-    files = ["calibration/rollouts", "seed0/harvest/g0/k0/rollouts", "seed0/dpo/g0/k0/eval/arithmetic"]
+    files = ["calibration/rollouts", "seed0/harvest/g2/k2/rollouts", "seed0/dpo/g0/k0/eval/arithmetic"]
     frames = [pd.read_parquet(grid.results / f"micro/{file}.parquet") for file in files]
     assert [set(frame.engine) for frame in frames] == [{"vllm"}] * 3
     assert [len(frame) for frame in frames] == [5 * 12 * 8, 60 * 8, 40]
     for frame in frames:
         assert ((frame.reward == 1) == (frame.verdict == "correct")).all()
         assert frame.token_count.between(1, 24).all()
+
+
+def test_the_warmup_trains_on_vllms_rollouts_and_keeps_them(grid: Project) -> None:
+    folder = grid.results / "micro/seed0/grpo/g2/k2"
+    steps = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in steps] == [1, 2]
+    assert all("sampling/importance_sampling_ratio/mean" in row for row in steps)
+    rollouts = pd.read_parquet(folder / "rollouts.parquet")
+    assert rollouts.groupby("step").reward.mean().tolist() == pytest.approx([row["reward"] for row in steps])
 
 
 def test_another_engine_runs_again_what_it_generated_and_another_memory_share_nothing(
@@ -45,11 +56,11 @@ def test_another_engine_runs_again_what_it_generated_and_another_memory_share_no
             ("transformers", {"name": "transformers"}),
         ):
             grid.configure(config | {"engine": engine})
-            jobs[name] = grid.planned("k0")
+            jobs[name] = grid.planned("k0", "k2")
     finally:
         grid.configure(config)
     assert jobs["elsewhere"] == {}
-    assert {"calibrate", "harvest_rollouts", "evaluate"} <= jobs["transformers"].keys()
+    assert {"calibrate", "train_grpo", "harvest_rollouts", "evaluate"} <= jobs["transformers"].keys()
     assert "scratch_model" not in jobs["transformers"]
 
 

@@ -14,6 +14,7 @@ rule train_grpo:
         adapter_config="results/{model}/seed{seed}/grpo/g{g}/k{k}/adapter/adapter_config.json",
         checkpoint=directory("results/{model}/seed{seed}/grpo/g{g}/k{k}/checkpoint"),
         metrics="results/{model}/seed{seed}/grpo/g{g}/k{k}/metrics.jsonl",
+        rollouts="results/{model}/seed{seed}/grpo/g{g}/k{k}/rollouts.parquet",
         cost="results/{model}/seed{seed}/grpo/g{g}/k{k}/cost.json",
     log:
         "results/logs/train_grpo/{model}/seed{seed}/g{g}/k{k}.log",

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from g2d.config import Lora, Prompt, Warmup
+from g2d.config import Lora, Prompt, Warmup, load
 from g2d.files import atomic, sha256
 from g2d.policies import Policy, read_policy, write_policy
 from g2d.policies.grpo import completions_tokens, train_grpo
@@ -16,7 +16,9 @@ def main(snakemake):
     with stage(snakemake) as meter:
         settings, wildcards = snakemake.params.settings, snakemake.wildcards
         k, folder = int(wildcards.k), Path(snakemake.output.policy).parent
-        warmup = Warmup.model_validate(settings["warmup"] | {"steps": [k]})
+        own = load(snakemake.config).for_model(wildcards.model)  # what does not change the result
+        kept = {"steps": [k], "keep_rollouts": own.warmup.keep_rollouts}
+        warmup = Warmup.model_validate(settings["warmup"] | kept)
         base = read_policy(snakemake.input.base)
         checkpoint = Path(snakemake.input.checkpoint[0]) if snakemake.input.checkpoint else None
         continued_from = read_policy(checkpoint.parent / "policy.json").k if checkpoint else None
@@ -33,12 +35,14 @@ def main(snakemake):
                 seed=int(wildcards.seed),
                 work=work,
                 resume_from=checkpoint,
+                engine=own.engine,
             )
         meter.tokens_generated += completions_tokens(log, warmup.completions_per_step, continued_from or 0)
         write_metrics(snakemake.output.metrics, log)
         for part in ("adapter", "checkpoint"):
             shutil.rmtree(folder / part, ignore_errors=True)
             (folder / "work" / part).rename(folder / part)
+        (folder / "work" / "rollouts.parquet").replace(snakemake.output.rollouts)
         shutil.rmtree(folder / "work")
         policy = Policy(
             policy_id=str(folder.relative_to("results")),
@@ -57,5 +61,5 @@ def main(snakemake):
         write_policy(snakemake.output.policy, policy)
 
 
-if "snakemake" in globals():
+if __name__ == "__main__":  # a worker process of vLLM imports this file again
     main(snakemake)

@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from g2d.config import Lora, Prompt, Warmup
+from g2d.config import EngineSettings, Lora, Prompt, Warmup
 from g2d.policies.policy import Policy, load_base, load_tokenizer
 from g2d.policies.training import lora_config, trainer_arguments
+from g2d.policies.training_rollouts import RecordedReward, write_training_rollouts
 from g2d.problems import Problem
 from g2d.prompts import messages
-from g2d.verifier.reward import MathVerifyReward
 
 
 def train_grpo(
@@ -37,8 +37,9 @@ def train_grpo(
     seed: int,
     work: Path,
     resume_from: Path | None = None,
+    engine: EngineSettings | None = None,
 ) -> list[dict[str, Any]]:
-    """Train M0 to step K and leave `work/adapter` and `work/checkpoint`.
+    """Train M0 to step K and leave `work/adapter`, `work/checkpoint` and `work/rollouts.parquet`.
 
     One step consumes `warmup.completions_per_step` completions of `completions_per_step / G` prompts on each device.
 
@@ -49,6 +50,7 @@ def train_grpo(
         k: the step to reach, counted from M0.
         work: an existing folder to train in.
         resume_from: checkpoint of a smaller K of the same trajectory, or None to start from M0.
+        engine: what generates; TRL itself, with transformers, if None.
 
     Returns:
         The trainer's log from step 1 to K, the steps before `resume_from` included.
@@ -63,7 +65,10 @@ def train_grpo(
     # One "epoch" is the whole horizon; with several devices a step takes as many prompts from each.
     n_prompts = steps * warmup.completions_per_step // group_size * int(os.environ.get("WORLD_SIZE", "1"))
     asked = [problems[i] for i in prompt_order(len(problems), n_prompts, seed)]
-    rows = [{"prompt": messages(problem.prompt, prompt), "answer": problem.answer} for problem in asked]
+    rows = [
+        {"prompt": messages(problem.prompt, prompt), "answer": problem.answer, "problem_id": problem.problem_id}
+        for problem in asked
+    ]
     arguments = GRPOConfig(
         **trainer_arguments(work / "trainer", seed),
         max_steps=steps,
@@ -83,19 +88,33 @@ def train_grpo(
         scale_rewards="group",
         mask_truncated_completions=warmup.mask_truncated,
         shuffle_dataset=False,
-        use_vllm=False,
+        use_vllm=False,  # TRL's own backend; see `g2d.policies.grpo_vllm` for ours
+        vllm_importance_sampling_correction=True,
+        vllm_importance_sampling_mode="sequence_mask",
+        vllm_importance_sampling_clip_max=3.0,
     )
     tokenizer = load_tokenizer(base)
+    reward = RecordedReward([tokenizer.eos_token_id], warmup.keep_rollouts)
+    generation = None
+    if engine is not None and engine.name == "vllm":
+        from g2d.policies.grpo_vllm import VllmGeneration
+
+        conversations = [messages(problem.prompt, prompt) for problem in asked]
+        generation = VllmGeneration(base, conversations, engine=engine, warmup=warmup, lora=lora, seed=seed)
     trainer = GRPOTrainer(
         model=load_base(base),
-        reward_funcs=[cast(Any, MathVerifyReward(eos_token_ids=[tokenizer.eos_token_id]))],
+        reward_funcs=[cast(Any, reward)],
         args=arguments,
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         peft_config=lora_config(lora),
         callbacks=[_stop_at(k)],
     )
+    if generation is not None:
+        generation.attach(trainer)
     trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
+    if generation is not None:
+        generation.close()
     if trainer.state.global_step != k:
         raise RuntimeError(f"GRPO stopped at step {trainer.state.global_step} instead of K={k}")
 
@@ -104,6 +123,7 @@ def train_grpo(
     for name in ("adapter_model.safetensors", "adapter_config.json"):
         shutil.copy2(checkpoint / name, work / "adapter" / name)
     checkpoint.rename(work / "checkpoint")
+    write_training_rollouts(work / "rollouts.parquet", reward.rows)
     return trainer.state.log_history
 
 

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -31,6 +32,7 @@ from g2d.rollouts.engine import Completion, Decoding, Request
 from g2d.rollouts.rollout import FinishReason
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM's LoRA kernels are built for
+CONTEXT_STEP = 256  # tokens; room for somewhat longer prompts costs nothing, a start for each of them does
 CPU_KV_CACHE = "1"  # GiB; vLLM's own choice is half of the machine
 CPU_BATCH = 8192  # tokens of prompts read at once
 
@@ -97,7 +99,7 @@ class VllmEngine:
         """
         if not requests:
             return []
-        prompts = self.tokenizer([request.prompt_text for request in requests], add_special_tokens=False)["input_ids"]
+        prompts = self._tokens([request.prompt_text for request in requests])
         seeds = [request_seed(decoding.seed, request.problem_id) for request in requests]
         names = [f"problem {request.problem_id}" for request in requests]
         outputs = self.complete(prompts, seeds, decoding, names=names)
@@ -158,6 +160,14 @@ class VllmEngine:
         if self._llm is not None:
             self._llm.llm_engine.add_lora(self._adapter)
 
+    def start_for(self, prompt_texts: Iterable[str], max_completion_length: int) -> None:
+        """Start the engine now, large enough for every one of these prompts and its completion.
+
+        Raises:
+            ValueError: one of them does not fit the model's context.
+        """
+        self._reach(self._tokens(list(prompt_texts)), max_completion_length, None)
+
     def start(self, context: int) -> None:
         """Start the engine for prompts and completions of together `context` tokens.
 
@@ -206,6 +216,9 @@ class VllmEngine:
         gc.collect()
         cleanup_dist_env_and_memory()
 
+    def _tokens(self, texts: list[str]) -> list[list[int]]:
+        return self.tokenizer(texts, add_special_tokens=False)["input_ids"]
+
     def _reach(self, prompts: Sequence[Sequence[int]], budget: int, names: Sequence[str] | None) -> None:
         """Have an engine that holds the longest prompt and its completion."""
         longest = max(range(len(prompts)), key=lambda i: len(prompts[i]))
@@ -218,7 +231,8 @@ class VllmEngine:
                 "lower max_completion_length or leave the problem out"
             )
         if needed > self._context or self._llm is None:
-            self.start(max(needed, self._context))
+            roomy = max(self._context, math.ceil(needed / CONTEXT_STEP) * CONTEXT_STEP)
+            self.start(roomy if limit is None else min(roomy, limit))
 
     def _weights(self) -> str:
         """Folder of the weights to load: M0's, or a merged copy that lives as long as this object."""

