@@ -189,7 +189,9 @@ class EngineSettings(Section):
         "How vLLM holds an adapter: merged into the weights once (merge), applied at every step (lora), or merge on a "
         "CPU and lora on a GPU (auto).",
     )
-    tensor_parallel_size: int = key(1, "GPUs that vLLM splits the model over.", ge=1)
+    tensor_parallel_size: int = key(
+        1, "GPUs that vLLM splits a frozen policy over; during GRPO it shares the trainer's one.", ge=1
+    )
     gpu_memory_utilization: float = key(0.9, "Share of a GPU's memory that vLLM may take.", gt=0, le=1)
     training_gpu_memory_utilization: float = key(
         0.3, "The same during GRPO, where the trainer needs the rest.", gt=0, le=1

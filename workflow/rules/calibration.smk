@@ -18,7 +18,7 @@ rule calibrate:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=1,
+        gpu=generating_gpus,
     params:
         version=VERSIONS["calibrate"],
         settings=lambda w: {

@@ -80,6 +80,13 @@ def engine(wildcards):
     return for_model(model).engine.identity
 
 
+def generating_gpus(wildcards):
+    """Resource: GPUs of a job that generates with a frozen policy."""
+    model = getattr(wildcards, "model", None) or wildcards.policy.split("/")[0]
+    chosen = for_model(model).engine
+    return chosen.tensor_parallel_size if chosen.name == "vllm" else 1
+
+
 def base_files(wildcards):
     """The record of M0, and its weights where a rule makes them."""
     model = getattr(wildcards, "model", None) or wildcards.policy.split("/")[0]

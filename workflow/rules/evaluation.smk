@@ -17,7 +17,7 @@ rule evaluate:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=1,
+        gpu=generating_gpus,
     params:
         version=VERSIONS["evaluate"],
         settings=settings("evaluation", "prompt"),

@@ -18,7 +18,7 @@ rule harvest_rollouts:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=1,
+        gpu=generating_gpus,
     params:
         version=VERSIONS["harvest_rollouts"],
         settings=settings("harvest", "prompt"),

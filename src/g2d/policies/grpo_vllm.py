@@ -62,8 +62,12 @@ class VllmGeneration:
         self.synchronised_at: list[int] = []  # the steps at which the engine took the adapter over
         self._decoding = Decoding(1, warmup.temperature, 1.0, warmup.max_completion_length, 0, seed)
         self._trainer: Any = None
+        # On one GPU whatever is configured: with several visible, the trainer itself would spread over them.
         self._engine = VllmEngine(
-            base, engine, adapter_rank=lora.r, memory_utilization=engine.training_gpu_memory_utilization
+            base,
+            engine.model_copy(update={"tensor_parallel_size": 1}),
+            adapter_rank=lora.r,
+            memory_utilization=engine.training_gpu_memory_utilization,
         )
         self._engine.start_for(
             {self._engine.render(conversation) for conversation in conversations}, warmup.max_completion_length
