@@ -165,6 +165,12 @@ def test_an_adapter_that_cannot_be_used_is_named(policy: Policy, adapted: Policy
     lora = EngineSettings(name="vllm", adapters="lora")
     with pytest.raises(ValueError, match="absent: no LoRA adapter in it"):
         VllmEngine(replace(policy, adapter=str(tmp_path / "absent")), lora)
+    with pytest.raises(ValueError, match=r"trained on a model 32 wide, but .* is 64: use its own base"):
+        wider = tmp_path / "wider"
+        shutil.copytree(policy.base, wider)
+        described = json.loads((wider / "config.json").read_text())
+        (wider / "config.json").write_text(json.dumps(described | {"hidden_size": 64}))
+        VllmEngine(replace(adapted, base=str(wider)), lora)
     with pytest.raises(ValueError, match="its rank 16 exceeds the 8 this engine was made for"):
         VllmEngine(policy, adapter_rank=8).use_adapter(adapted.adapter)
     with pytest.raises(ValueError, match=r"holds merged weights; set engine\.adapters: lora"):

@@ -74,6 +74,8 @@ class VllmEngine:
         self._merged: TemporaryDirectory[str] | None = None
         self._adapter: Any = None
         self._adapters_seen = 0
+        if policy.adapter is not None:
+            require_own_base(policy.adapter, policy.base)
         rank = adapter_rank
         if policy.adapter is not None and not self.merges:
             rank = max(rank or 0, adapter_rank_of(policy.adapter))
@@ -259,7 +261,6 @@ def prepare_environment() -> None:
     # A process of its own for the engine would import the job's script a second time.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     if not on_gpu():
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", CPU_KV_CACHE)
         # Bound threads of two jobs would share the same cores and leave the others idle.
@@ -306,6 +307,22 @@ def adapter_rank_of(folder: str | Path) -> int:
     if not isinstance(rank, int):
         raise ValueError(f"{file}: has no rank r: not a LoRA adapter")
     return rank
+
+
+def require_own_base(folder: str | Path, base: str) -> None:
+    """Refuse an adapter that was trained on a model of another shape, which vLLM notices late and in other words.
+
+    Raises:
+        ValueError: there is no adapter in the folder, or its attention has another width than the base model's.
+    """
+    from safetensors import safe_open
+
+    adapter_rank_of(folder)
+    width = read_json(Path(base) / "config.json").get("hidden_size")
+    with safe_open(Path(folder) / "adapter_model.safetensors", framework="pt") as weights:
+        for name in weights.keys():  # noqa: SIM118 -- not a dictionary
+            if "q_proj.lora_A" in name and (found := weights.get_slice(name).get_shape()[1]) != width:
+                raise ValueError(f"{folder}: trained on a model {found} wide, but {base} is {width}: use its own base")
 
 
 def supported_rank(rank: int, where: str) -> int:
