@@ -85,8 +85,11 @@ class VllmEngine:
 
     @property
     def merges(self) -> bool:
-        """Whether the policy's own adapter is merged: on a CPU three times faster than applying it at every step;
-        on a GPU the kernels for adapters cost little, and a merged copy of an 8B model 16 GB of disk."""
+        """Whether the policy's own adapter is merged.
+
+        `auto` merges on a CPU, where that generates three times faster than applying it at every step, and applies on a
+        GPU, which has kernels for it and where a merged copy of an 8B model takes 16 GB of disk (not measured there).
+        """
         return self.settings.adapters == "merge" or (self.settings.adapters == "auto" and not on_gpu())
 
     def render(self, messages: Messages) -> str:

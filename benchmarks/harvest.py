@@ -1,0 +1,275 @@
+"""Tokens per second of a harvest: the loop people write, TRL's own generation, the engines, side by side in one run.
+
+    python benchmarks/harvest.py [--model DIR] [--prompts 75 150 300] [--samples 8] [--batch-size 512] [--repeats 3]
+    python benchmarks/harvest.py --grpo 30        # also: a GRPO step on either engine, and the hand-over of the adapter
+
+The model is the demonstration's M0, trained first (a minute or two) unless a folder is given. Each line draws the same
+prompts at the harvest's settings:
+
+- loop: one `generate(num_return_sequences=8)` per prompt
+- trl: what GRPOTrainer calls for its rollouts, in batches of the same size as the next line
+- transformers: `TransformersEngine`
+- vllm: `VllmEngine` on M0; then with an adapter, merged or applied. The adapter is a fresh one, which changes nothing
+  that is said, so all three generate the same tokens
+
+Imports, loading and start-up are not in the rates; vLLM's are listed below the table. The best round of each counts.
+Verification is left out: benchmarks/verify.py measures it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import mkdtemp
+
+import torch
+
+from g2d.config import EngineSettings, Lora, Prompt, ScratchModel, Warmup
+from g2d.policies import Policy, load_base, load_model, load_tokenizer
+from g2d.policies.training import lora_config, trainer_arguments
+from g2d.problems import Problem
+from g2d.problems.synthetic import generate
+from g2d.prompts import messages
+from g2d.rollouts.engine import Decoding, Engine, Request
+from g2d.rollouts.transformers_engine import TransformersEngine
+
+Way = Callable[[list[Problem]], int]  # draws rollouts of the problems, returns the number of tokens generated
+
+
+def main() -> None:
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", type=Path, help="folder of a model; the demonstration's is trained without one")
+    parser.add_argument("--prompts", type=int, nargs="+", default=[75, 150, 300], help="numbers of prompts")
+    parser.add_argument("--samples", type=int, default=8, help="completions per prompt")
+    parser.add_argument("--tokens", type=int, default=48, help="longest completion")
+    parser.add_argument("--batch-size", type=int, default=512, help="completions generated together, where one chooses")
+    parser.add_argument("--repeats", type=int, default=3, help="rounds, of which the best counts")
+    parser.add_argument("--grpo", type=int, default=0, metavar="STEPS", help="also time so many GRPO steps per engine")
+    arguments = parser.parse_args()
+    device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} thread(s)"
+    print(f"{device}; G'={arguments.samples}, T=1.3, at most {arguments.tokens} tokens\n", flush=True)
+    base = Policy("base", "base", "base", base=str(arguments.model or demonstration_model()))
+    adapted = replace(base, policy_id="adapted", adapter=str(fresh_adapter(base)))
+    decoding = Decoding(arguments.samples, 1.3, 1.0, arguments.tokens, arguments.batch_size, 0)
+    problems = generate("arithmetic", "train", max(arguments.prompts), seed=0)
+
+    rates: dict[str, list[float]] = {}
+    seconds: dict[str, float] = {}
+    for name, make in ways(base, adapted, decoding).items():
+        began = time.perf_counter()
+        draw = make()
+        draw(problems[:2])  # whatever happens once happens here
+        seconds[name] = time.perf_counter() - began
+        rates[name] = [rate(draw, problems[:n], arguments.repeats) for n in arguments.prompts]
+    print("| tokens per second | " + " | ".join(f"{n} prompts" for n in arguments.prompts) + " | against the loop |")
+    print("|---|" + "---:|" * (len(arguments.prompts) + 1))
+    for name, found in rates.items():
+        gain = found[-1] / rates["loop"][-1]
+        print(f"| {name} | " + " | ".join(f"{value:,.0f}" for value in found) + f" | {gain:.1f} |")
+    print("\nuntil the first completion (s): " + ", ".join(f"{name} {value:.1f}" for name, value in seconds.items()))
+    if find_spec("vllm"):
+        print(f"greedy completions that vllm and transformers share: {agreement(base)}")
+        print(f"exchanging the adapter of a running engine: {exchange(base, adapted, problems[0]) * 1000:.0f} ms")
+        if arguments.grpo:
+            grpo(base, problems, arguments.grpo)
+
+
+def ways(base: Policy, adapted: Policy, decoding: Decoding) -> dict[str, Callable[[], Way]]:
+    """What to compare, by name; each is made when its turn comes."""
+    found: dict[str, Callable[[], Way]] = {
+        "loop": lambda: loop(base, decoding),
+        "trl": lambda: trl(base, decoding),
+        "transformers": lambda: engine(TransformersEngine.of(base), decoding),
+    }
+    if not find_spec("vllm"):
+        print("vLLM is not installed: left out\n")
+        return found
+    from g2d.rollouts.vllm_engine import VllmEngine
+
+    def vllm(policy: Policy, adapters: str) -> Callable[[], Way]:
+        settings = EngineSettings.model_validate({"name": "vllm", "adapters": adapters})
+        return lambda: engine(VllmEngine(policy, settings), decoding)
+
+    return found | {
+        "vllm": vllm(base, "merge"),
+        "vllm, adapter merged": vllm(adapted, "merge"),
+        "vllm, adapter applied": vllm(adapted, "lora"),
+    }
+
+
+def rate(draw: Way, problems: list[Problem], repeats: int) -> float:
+    """Tokens per second of the best round."""
+    best = 0.0
+    for _ in range(repeats):
+        began = time.perf_counter()
+        tokens = draw(problems)
+        best = max(best, tokens / (time.perf_counter() - began))
+    return best
+
+
+def engine(engine: Engine, decoding: Decoding) -> Way:
+    def draw(problems: list[Problem]) -> int:
+        requests = [Request(p.problem_id, engine.render(messages(p.prompt, Prompt()))) for p in problems]
+        return sum(c.token_count for completions in engine.generate(requests, decoding) for c in completions)
+
+    return draw
+
+
+def loop(base: Policy, decoding: Decoding) -> Way:
+    model, tokenizer = load_model(base), load_tokenizer(base)
+
+    def draw(problems: list[Problem]) -> int:
+        tokens = 0
+        for problem in problems:
+            encoded = tokenizer.apply_chat_template(
+                messages(problem.prompt, Prompt()), add_generation_prompt=True, return_tensors="pt", return_dict=True
+            ).to(model.device)
+            with torch.inference_mode():
+                generated = model.generate(
+                    **encoded,
+                    do_sample=True,
+                    temperature=decoding.temperature,
+                    top_k=0,
+                    num_return_sequences=decoding.samples_per_prompt,
+                    max_new_tokens=decoding.max_completion_length,
+                    pad_token_id=tokenizer.pad_token_id,
+                )
+            for row in generated[:, encoded["input_ids"].shape[1] :].tolist():
+                tokens += row.index(tokenizer.eos_token_id) + 1 if tokenizer.eos_token_id in row else len(row)
+        return tokens
+
+    return draw
+
+
+def trl(base: Policy, decoding: Decoding) -> Way:
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    size = decoding.batch_size
+    trainer = GRPOTrainer(
+        model=load_base(base),
+        reward_funcs=lambda completions, **_: [0.0] * len(completions),
+        args=GRPOConfig(
+            **trainer_arguments(mkdtemp(prefix="g2d-benchmark-"), 0),
+            num_generations=decoding.samples_per_prompt,
+            per_device_train_batch_size=size,
+            max_completion_length=decoding.max_completion_length,
+            temperature=decoding.temperature,
+            top_k=0,
+        ),
+        train_dataset=Dataset.from_list([{"prompt": messages("1 + 1", Prompt())}]),
+        processing_class=load_tokenizer(base),
+    )
+
+    def draw(problems: list[Problem]) -> int:
+        asked = [messages(p.prompt, Prompt()) for p in problems for _ in range(decoding.samples_per_prompt)]
+        tokens = 0
+        for start in range(0, len(asked), size):
+            _, completions, *_ = trainer._generate(asked[start : start + size])
+            tokens += sum(map(len, completions))
+        return tokens
+
+    return draw
+
+
+def agreement(base: Policy) -> str:
+    """On how many of the demonstration's test problems both engines give the same tokens."""
+    from g2d.rollouts.vllm_engine import VllmEngine
+
+    problems = [*generate("arithmetic", "test", 500, seed=0), *generate("word_problems", "test", 200, seed=0)]
+    greedy = Decoding(1, 0.0, 1.0, 56, 512, 0)
+    found = []
+    for one in (VllmEngine(base), TransformersEngine.of(base)):
+        requests = [Request(p.problem_id, one.render(messages(p.prompt, Prompt()))) for p in problems]
+        found.append(one.generate(requests, greedy))
+    return f"{sum(a == b for a, b in zip(*found, strict=True))} of {len(problems)}"
+
+
+def exchange(base: Policy, adapted: Policy, problem: Problem) -> float:
+    """Seconds to give a running engine another adapter; the median of ten."""
+    from g2d.rollouts.vllm_engine import VllmEngine
+
+    assert adapted.adapter is not None
+    running = VllmEngine(base, adapter_rank=16)
+    request = Request(problem.problem_id, running.render(messages(problem.prompt, Prompt())))
+    running.generate([request], Decoding(1, 0.0, 1.0, 1, 1, 0))
+    seconds = []
+    for _ in range(10):
+        began = time.perf_counter()
+        running.use_adapter(adapted.adapter)
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)
+
+
+def grpo(base: Policy, problems: list[Problem], steps: int) -> None:
+    """Time per GRPO step on either engine, from the second step on, and what of it synchronisation takes."""
+    from g2d.policies import grpo_vllm
+    from g2d.policies.grpo import train_grpo
+
+    warmup = Warmup(steps=[steps], learning_rate=2e-4, max_completion_length=26)
+    print(f"\n| GRPO, {steps} steps of {warmup.completions_per_step} completions | ms per step | ms of hand-over |")
+    print("|---|---:|---:|")
+    for settings in (EngineSettings(), EngineSettings(name="vllm")):
+        with timed(grpo_vllm.VllmGeneration, "sync_weights") as handed_over:
+            log = train_grpo(
+                base,
+                problems,
+                warmup=warmup,
+                lora=Lora(),
+                prompt=Prompt(),
+                group_size=2,
+                k=steps,
+                seed=0,
+                work=Path(mkdtemp(prefix="g2d-benchmark-")),
+                engine=settings,
+            )
+        took = statistics.median(row["step_time"] for row in log if "step_time" in row)
+        share = f"{statistics.median(handed_over) * 1000:.0f}" if handed_over else "none"
+        print(f"| {settings.name} | {took * 1000:.0f} | {share} |", flush=True)
+
+
+@contextmanager
+def timed(owner: type, method: str) -> Iterator[list[float]]:
+    """Seconds of every call of a method while the block runs."""
+    original, seconds = getattr(owner, method), []
+
+    def measured(*args: object, **kwargs: object) -> object:
+        began = time.perf_counter()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            seconds.append(time.perf_counter() - began)
+
+    setattr(owner, method, measured)
+    try:
+        yield seconds
+    finally:
+        setattr(owner, method, original)
+
+
+def demonstration_model() -> Path:
+    from g2d.policies.scratch import train_scratch
+
+    folder = Path(mkdtemp(prefix="g2d-benchmark-"))
+    train_scratch(ScratchModel(source="scratch"), folder)
+    return folder
+
+
+def fresh_adapter(base: Policy) -> Path:
+    from peft import get_peft_model
+
+    folder = Path(mkdtemp(prefix="g2d-benchmark-"))
+    get_peft_model(load_base(base), lora_config(Lora())).save_pretrained(folder)
+    return folder
+
+
+if __name__ == "__main__":
+    main()
