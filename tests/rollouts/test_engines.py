@@ -47,6 +47,10 @@ def test_a_sample_does_not_depend_on_batch_order_or_company(engine: Transformers
     assert len({completion.text for completion in drawn[0]}) > 1
 
 
+def test_no_requests_give_no_completions(engine: TransformersEngine) -> None:
+    assert engine.generate([], GREEDY) == []
+
+
 def test_greedy_decoding_is_transformers_own(engine: TransformersEngine) -> None:
     asked = requests(engine, 6)
     for request, [completion] in zip(asked, engine.generate(asked, GREEDY), strict=True):

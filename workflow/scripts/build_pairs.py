@@ -17,5 +17,5 @@ def main(snakemake):
         write_pairs(snakemake.output.pairs, build_pairs(rollouts, problems, prompt, int(snakemake.wildcards.seed)))
 
 
-if "snakemake" in globals():
+if __name__ == "__main__":
     main(snakemake)

@@ -17,5 +17,5 @@ def main(snakemake):
         write_json(snakemake.output[0], {"pool": len(pool), "benchmarks": compared, "leaks": 0})
 
 
-if "snakemake" in globals():
+if __name__ == "__main__":
     main(snakemake)

@@ -13,5 +13,5 @@ def main(snakemake):
         save_figure(snakemake.output.informativeness, informativeness_figure(results, harvest, benchmark, note))
 
 
-if "snakemake" in globals():
+if __name__ == "__main__":
     main(snakemake)

@@ -22,5 +22,5 @@ def main(snakemake):
         write_rollouts(snakemake.output.rollouts, rollouts)
 
 
-if __name__ == "__main__":  # a worker process of vLLM imports this file again
+if __name__ == "__main__":
     main(snakemake)

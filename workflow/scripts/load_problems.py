@@ -20,5 +20,5 @@ def main(snakemake):
         write_json(snakemake.output.manifest, manifest(name, source, problems, verify_batch))
 
 
-if "snakemake" in globals():
+if __name__ == "__main__":
     main(snakemake)

@@ -51,5 +51,5 @@ def main(snakemake):
         tables.write_table(out.cost, tables.cost_table(bills))
 
 
-if "snakemake" in globals():
+if __name__ == "__main__":
     main(snakemake)

@@ -14,5 +14,5 @@ def main(snakemake):
         write_policy(snakemake.output.policy, resolve_base(snakemake.wildcards.model, source))
 
 
-if "snakemake" in globals():
+if __name__ == "__main__":
     main(snakemake)

@@ -15,5 +15,5 @@ def main(snakemake):
                 draft.write_text(page, encoding="utf-8")
 
 
-if "snakemake" in globals():
+if __name__ == "__main__":
     main(snakemake)

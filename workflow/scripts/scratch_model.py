@@ -25,5 +25,5 @@ def main(snakemake):
         write_policy(snakemake.output.policy, policy)
 
 
-if "snakemake" in globals():
+if __name__ == "__main__":
     main(snakemake)

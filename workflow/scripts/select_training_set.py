@@ -20,5 +20,5 @@ def main(snakemake):
         write_problems(snakemake.output.problems, draw_training_set(pool, levels, training_set.n, training_set.seed))
 
 
-if "snakemake" in globals():
+if __name__ == "__main__":
     main(snakemake)

@@ -61,5 +61,5 @@ def main(snakemake):
         write_policy(snakemake.output.policy, policy)
 
 
-if __name__ == "__main__":  # a worker process of vLLM imports this file again
+if __name__ == "__main__":
     main(snakemake)

@@ -45,6 +45,8 @@ class TransformersEngine:
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
         """Complete every request; neighbours in a batch have prompts of similar length."""
+        if not requests:
+            return []
         n = decoding.samples_per_prompt
         prompts = self.tokenizer([request.prompt_text for request in requests], add_special_tokens=False)["input_ids"]
         jobs = sorted(((i, j) for i in range(len(requests)) for j in range(n)), key=lambda job: len(prompts[job[0]]))
