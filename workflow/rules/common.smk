@@ -64,11 +64,16 @@ def for_model(model):
     return CONFIG.for_model(model)
 
 
+def model_of(wildcards):
+    """The model a job belongs to: a wildcard of its own, or the first folder of a policy."""
+    return getattr(wildcards, "model", None) or wildcards.policy.split("/")[0]
+
+
 def settings(*sections):
     """Params: the resolved sections of the configuration that a stage depends on, and nothing else."""
 
     def resolve(wildcards):
-        model = getattr(wildcards, "model", None) or wildcards.policy.split("/")[0]
+        model = model_of(wildcards)
         return {section: getattr(for_model(model), section).model_dump(mode="json") for section in sections}
 
     return resolve
@@ -76,20 +81,20 @@ def settings(*sections):
 
 def engine(wildcards):
     """Param: what generates. How many GPUs and how much memory it takes is read by the script and re-runs nothing."""
-    model = getattr(wildcards, "model", None) or wildcards.policy.split("/")[0]
+    model = model_of(wildcards)
     return for_model(model).engine.identity
 
 
 def generating_gpus(wildcards):
     """Resource: GPUs of a job that generates with a frozen policy."""
-    model = getattr(wildcards, "model", None) or wildcards.policy.split("/")[0]
+    model = model_of(wildcards)
     chosen = for_model(model).engine
     return chosen.tensor_parallel_size if chosen.name == "vllm" else 1
 
 
 def base_files(wildcards):
     """The record of M0, and its weights where a rule makes them."""
-    model = getattr(wildcards, "model", None) or wildcards.policy.split("/")[0]
+    model = model_of(wildcards)
     record = f"results/{model}/base/policy.json"
     return [record, f"results/{model}/base/model/model.safetensors"] if model in SCRATCH_MODELS else [record]
 
@@ -139,7 +144,7 @@ def continued_from(wildcards):
     A finished K keeps the predecessor it really had. Every point of a chain is the same whichever checkpoint it was
     reached from, so a K that is added between two others must not make the later one stale.
     """
-    record = Path(f"results/{wildcards.model}/seed{wildcards.seed}/grpo/g{wildcards.g}/k{wildcards.k}/policy.json")
+    record = Path(warmed_up(wildcards)) / "policy.json"
     if record.exists():
         try:
             finished = read_policy(record)
