@@ -72,7 +72,14 @@ for k in sorted({h.k for h in HARVESTS} | {p.k for p in POLICIES if p.regime != 
             ],
 
 
-with_forced_jobs(workflow, {"calibration": "calibrate", "harvest": "harvest_rollouts", "tables": "make_tables"})
+with_forced_jobs(
+    workflow,
+    {
+        "calibration": {"calibrate", "calibrate_shard"},
+        "harvest": {"harvest_rollouts", "harvest_rollouts_shard"},
+        "tables": {"make_tables"},
+    },
+)
 
 
 onstart:

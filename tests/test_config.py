@@ -162,3 +162,12 @@ def test_a_missing_vllm_is_reported_with_the_fix(monkeypatch: pytest.MonkeyPatch
     require_engines(load(MINIMAL))
     with pytest.raises(ConfigError, match=r"engine\.name: vllm is not installed.*pip install -e '\.\[vllm\]'"):
         require_engines(load(MINIMAL | {"engine": {"name": "vllm"}}))
+
+
+def test_keys_that_say_how_are_not_part_of_what_results_depend_on() -> None:
+    plain = load(MINIMAL).identity
+    how = {"shards": {"harvest": 4}, "tensor_parallel_size": 2}
+    assert load(MINIMAL | {"engine": how}).identity == plain
+    assert load(MINIMAL | {"models": {"demo": {"source": "scratch", "settings": {"engine": how}}}}).identity == plain
+    assert load(MINIMAL | {"engine": {"name": "vllm"}}).identity != plain
+    assert load(plain).identity == plain

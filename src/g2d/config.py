@@ -178,6 +178,14 @@ class Lora(Section):
     target_modules: str | list[str] = key("all-linear", "Modules that get an adapter.", paper="not stated")
 
 
+class Shards(Section):
+    """Jobs that a file of rollouts is split into, for example one for every GPU. Its rows do not depend on it."""
+
+    calibration: int = key(1, "Shards of the calibration of one model.", ge=1)
+    harvest: int = key(1, "Shards of one harvest.", ge=1)
+    evaluation: int = key(1, "Shards of the evaluation of one policy on one benchmark.", ge=1)
+
+
 class EngineSettings(Section):
     """What generates completions, in training, calibration, harvest and evaluation."""
 
@@ -195,6 +203,9 @@ class EngineSettings(Section):
     gpu_memory_utilization: float = key(0.9, "Share of a GPU's memory that vLLM may take.", gt=0, le=1)
     training_gpu_memory_utilization: float = key(
         0.3, "The same during GRPO, where the trainer needs the rest.", gt=0, le=1
+    )
+    shards: Shards = key(
+        Shards(), "Jobs that generation is split into; a finished file keeps the number it was made of."
     )
 
     @property
@@ -413,6 +424,15 @@ class Config(Section):
     def problem_sources(self) -> dict[str, SyntheticProblems | LocalProblems | HubProblems]:
         """The training pool, under the name pool, and the benchmarks."""
         return {"pool": self.pool, **self.benchmarks}
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The configuration without the keys that only say how fast and where; equal ones give equal results."""
+        values = self.model_dump(mode="json")
+        for section in [values, *(model["settings"] for model in values["models"].values())]:
+            if name := section.pop("engine", {}).get("name"):
+                section["engine"] = {"name": name}
+        return values
 
     def for_model(self, name: str) -> Config:
         """The configuration as one model sees it: its `settings` merged over the common sections.

@@ -45,6 +45,7 @@ PAGES: list[tuple[str, str, type[BaseModel]]] = [
     ("Columns of a data set", "pool.fields, benchmarks.<name>.fields", c.Fields),
     ("Prompt", "prompt", c.Prompt),
     ("Engine", "engine", c.EngineSettings),
+    ("Shards", "engine.shards", c.Shards),
     ("Adapter", "lora", c.Lora),
     ("Difficulty calibration", "calibration", c.Calibration),
     ("Training set", "training_set", c.TrainingSet),

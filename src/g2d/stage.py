@@ -50,7 +50,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
     try:
         cost = next((path for path in snakemake.output if path.endswith("cost.json")), None)
         job = str(Path(cost or snakemake.output[0]).with_suffix(""))
-        with measure(job=job, stage=snakemake.rule) as meter:
+        with measure(job=job, stage=snakemake.rule.removesuffix("_shard")) as meter:
             yield meter
         if cost:
             write_cost(cost, meter.cost, parents=snakemake.input.get("costs", []))

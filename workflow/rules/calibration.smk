@@ -1,15 +1,21 @@
 # Difficulty calibration: how hard is each level for M0, and which levels to train on (paper, 5.3 and A.3).
 
 
+CALIBRATION_SHARD = "results/{model}/calibration/rollouts.shards/{shard}-of-{shards}"
+CALIBRATION_COST = "results/{model}/calibration/cost.json"
+
+
 rule calibrate:
     input:
         base_files,
         policy="results/{model}/base/policy.json",
         pool="results/problems/pool.jsonl",
         leakage=ancient("results/problems/leakage.json"),
+        shards=shards("calibration", CALIBRATION_SHARD + ".parquet", CALIBRATION_COST),
+        costs=shards("calibration", CALIBRATION_SHARD + ".cost.json", CALIBRATION_COST),
     output:
         rollouts="results/{model}/calibration/rollouts.parquet",
-        cost="results/{model}/calibration/cost.json",
+        cost=CALIBRATION_COST,
     log:
         "results/logs/calibrate/{model}.log",
     benchmark:
@@ -30,6 +36,18 @@ rule calibrate:
         "Calibrate the difficulty of every level for {wildcards.model}"
     script:
         "../scripts/calibrate.py"
+
+
+use rule calibrate as calibrate_shard with:
+    output:
+        rollouts=temp(CALIBRATION_SHARD + ".parquet"),
+        cost=temp(CALIBRATION_SHARD + ".cost.json"),
+    log:
+        "results/logs/calibrate/{model}.shards/{shard}-of-{shards}.log",
+    benchmark:
+        "results/benchmarks/calibrate/{model}.shards/{shard}-of-{shards}.tsv"
+    message:
+        "Calibrate the difficulty of every level for {wildcards.model}, shard {wildcards.shard} of {wildcards.shards}"
 
 
 rule select_training_set:

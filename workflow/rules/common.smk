@@ -11,6 +11,7 @@ from snakemake.exceptions import WorkflowError
 try:
     from g2d import config as g2d_config
     from g2d import grid, hub
+    from g2d.cost import read_cost
     from g2d.policies.policy import read_policy
     from g2d.stage import VERSIONS
 except ModuleNotFoundError as error:
@@ -36,6 +37,8 @@ wildcard_constraints:
     seed=r"\d+",
     g=r"\d+",
     k=r"\d+",
+    shard=r"\d+",
+    shards=r"\d+",
 
 
 HARVESTS = grid.harvests(CONFIG)
@@ -85,11 +88,35 @@ def engine(wildcards):
     return for_model(model).engine.identity
 
 
-def generating_gpus(wildcards):
-    """Resource: GPUs of a job that generates with a frozen policy."""
-    model = model_of(wildcards)
-    chosen = for_model(model).engine
+def generating_gpus(wildcards, input):
+    """Resource: GPUs of a job that generates with a frozen policy; merging shards takes none."""
+    chosen = for_model(model_of(wildcards)).engine
+    if input.shards:
+        return 0
     return chosen.tensor_parallel_size if chosen.name == "vllm" else 1
+
+
+def shards(stage, shard, cost):
+    """Input: the shards that a file of rollouts is merged from, or their bills; none where one job draws it whole.
+
+    A finished file keeps the number of shards it was made of, which its bill tells: the rows would be the same.
+    """
+
+    def files(wildcards):
+        if hasattr(wildcards, "shard"):
+            return []
+        bill = Path(cost.format(**wildcards))
+        count = getattr(for_model(model_of(wildcards)).engine.shards, stage)
+        if bill.exists():
+            folder = str(Path(shard).parent).format(**wildcards)
+            try:
+                count = sum(record.job.startswith(f"{folder}/") for record in read_cost(bill).ancestry)
+            except ValueError as error:
+                raise WorkflowError(str(error))
+        numbers = range(1, count + 1) if count > 1 else []
+        return [shard.format(**wildcards, shard=number, shards=count) for number in numbers]
+
+    return files
 
 
 def base_files(wildcards):
@@ -197,7 +224,7 @@ def with_forced_jobs(workflow, jobs_of_target):
 
     def prepare_with_jobs(*args, **kwargs):
         forced = workflow.dag_settings.forcerun
-        workflow.dag_settings.forcerun = frozenset(jobs_of_target.get(name, name) for name in forced)
+        workflow.dag_settings.forcerun = frozenset().union(*(jobs_of_target.get(name, {name}) for name in forced))
         return prepare(*args, **kwargs)
 
     workflow._prepare_dag = prepare_with_jobs

@@ -1,14 +1,20 @@
 # Every policy on every benchmark, one row per problem.
 
 
+EVALUATION_SHARD = "results/{policy}/eval/{benchmark}.shards/{shard}-of-{shards}"
+EVALUATION_COST = "results/{policy}/eval/{benchmark}.cost.json"
+
+
 rule evaluate:
     input:
         policy_files,
         policy="results/{policy}/policy.json",
         benchmark="results/problems/{benchmark}.jsonl",
+        shards=shards("evaluation", EVALUATION_SHARD + ".parquet", EVALUATION_COST),
+        costs=shards("evaluation", EVALUATION_SHARD + ".cost.json", EVALUATION_COST),
     output:
         rollouts="results/{policy}/eval/{benchmark}.parquet",
-        cost="results/{policy}/eval/{benchmark}.cost.json",
+        cost=EVALUATION_COST,
     log:
         "results/logs/evaluate/{policy}/{benchmark}.log",
     benchmark:
@@ -26,3 +32,15 @@ rule evaluate:
         "Evaluate {wildcards.policy} on {wildcards.benchmark}"
     script:
         "../scripts/evaluate.py"
+
+
+use rule evaluate as evaluate_shard with:
+    output:
+        rollouts=temp(EVALUATION_SHARD + ".parquet"),
+        cost=temp(EVALUATION_SHARD + ".cost.json"),
+    log:
+        "results/logs/evaluate/{policy}/{benchmark}.shards/{shard}-of-{shards}.log",
+    benchmark:
+        "results/benchmarks/evaluate/{policy}/{benchmark}.shards/{shard}-of-{shards}.tsv"
+    message:
+        "Evaluate {wildcards.policy} on {wildcards.benchmark}, shard {wildcards.shard} of {wildcards.shards}"

@@ -1,15 +1,20 @@
 # Stage 2: rollouts of the frozen pi_K, and the preference pairs in them.
 
 
+HARVEST_SHARD = "results/{model}/seed{seed}/harvest/g{g}/k{k}/rollouts.shards/{shard}-of-{shards}"
+HARVEST_COST = "results/{model}/seed{seed}/harvest/g{g}/k{k}/cost.json"
+
+
 rule harvest_rollouts:
     input:
         warmed_up_files,
         policy=lambda w: f"{warmed_up(w)}/policy.json",
         problems="results/{model}/calibration/train.jsonl",
-        costs=warmed_up_cost,
+        shards=shards("harvest", HARVEST_SHARD + ".parquet", HARVEST_COST),
+        costs=lambda w: [warmed_up_cost(w), *shards("harvest", HARVEST_SHARD + ".cost.json", HARVEST_COST)(w)],
     output:
         rollouts="results/{model}/seed{seed}/harvest/g{g}/k{k}/rollouts.parquet",
-        cost="results/{model}/seed{seed}/harvest/g{g}/k{k}/cost.json",
+        cost=HARVEST_COST,
     log:
         "results/logs/harvest_rollouts/{model}/seed{seed}/g{g}/k{k}.log",
     benchmark:
@@ -27,6 +32,19 @@ rule harvest_rollouts:
         "Harvest rollouts of {wildcards.model} at K={wildcards.k}, G={wildcards.g}, seed {wildcards.seed}"
     script:
         "../scripts/harvest_rollouts.py"
+
+
+use rule harvest_rollouts as harvest_rollouts_shard with:
+    output:
+        rollouts=temp(HARVEST_SHARD + ".parquet"),
+        cost=temp(HARVEST_SHARD + ".cost.json"),
+    log:
+        "results/logs/harvest_rollouts/{model}/seed{seed}/g{g}/k{k}.shards/{shard}-of-{shards}.log",
+    benchmark:
+        "results/benchmarks/harvest_rollouts/{model}/seed{seed}/g{g}/k{k}.shards/{shard}-of-{shards}.tsv"
+    message:
+        "Harvest rollouts of {wildcards.model} at K={wildcards.k}, G={wildcards.g}, seed {wildcards.seed}, "
+        "shard {wildcards.shard} of {wildcards.shards}"
 
 
 rule build_pairs:

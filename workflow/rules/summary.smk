@@ -31,7 +31,7 @@ rule make_tables:
     threads: 1
     params:
         version=VERSIONS["make_tables"],
-        config=CONFIG.model_dump(mode="json"),
+        config=CONFIG.identity,
     message:
         "Make the tables"
     script:

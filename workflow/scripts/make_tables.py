@@ -25,7 +25,7 @@ def main(snakemake):
         # The bill also lists what evaluation took, which is not part of a policy's own device-hours.
         bills = {policy: [*costs[policy].records] if policy in costs else [] for policy in policies}
         for policy, benchmark in evaluations:
-            bills[policy].append(read_cost(f"results/{policy.folder}/eval/{benchmark}.cost.json").own)
+            bills[policy] += read_cost(f"results/{policy.folder}/eval/{benchmark}.cost.json").records
         n_pairs = {
             policy: read_policy(f"results/{policy.folder}/policy.json").settings["n_pairs"]
             for policy in trained

@@ -51,9 +51,10 @@ def to_frame(rollouts: Sequence[Rollout]) -> pd.DataFrame:
     return frame.astype({"level": "Int64"})
 
 
-def write_rollouts(path: str | Path, rollouts: Sequence[Rollout]) -> None:
+def write_rollouts(path: str | Path, rollouts: pd.DataFrame | Sequence[Rollout]) -> None:
     """Write a Parquet file that pandas, polars and DuckDB read as it is."""
-    to_frame(rollouts).to_parquet(path, index=False)
+    frame = rollouts if isinstance(rollouts, pd.DataFrame) else to_frame(rollouts)
+    frame.to_parquet(path, index=False)
 
 
 def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.DataFrame:
