@@ -31,6 +31,7 @@ include: "workflow/rules/harvest.smk"
 include: "workflow/rules/dpo.smk"
 include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/summary.smk"
+include: "workflow/rules/cards.smk"
 
 
 # Targets for people: `snakemake calibration`, `harvest`, `tables`, or one per K, such as `snakemake k150`.
@@ -40,6 +41,7 @@ rule all:
     input:
         expand("results/tables/{table}.{format}", table=TABLES, format=["csv", "html"]),
         expand("results/figures/{figure}.svg", figure=FIGURES),
+        CARDS,
 
 
 rule calibration:

@@ -36,6 +36,12 @@ def write_json(path: str | Path, value: Mapping[str, Any]) -> None:
         draft.write_text(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
 
 
+def write_text(path: str | Path, text: str) -> None:
+    """A text file, written atomically."""
+    with atomic(path) as draft:
+        draft.write_text(text, encoding="utf-8")
+
+
 def read_json(path: str | Path) -> dict[str, Any]:
     """Read a JSON object.
 

@@ -32,6 +32,7 @@ VERSIONS = {
     "make_tables": 1,
     "render_tables": 1,
     "draw_figures": 1,
+    "write_cards": 1,
 }
 
 

@@ -14,7 +14,7 @@ from g2d.cost import read_cost
 from g2d.policies import read_policy
 from tests.workflow.conftest import Project
 
-SUMMARIES = {"make_tables": 1, "render_tables": 1, "draw_figures": 1, "all": 1}
+SUMMARIES = {"make_tables": 1, "render_tables": 1, "draw_figures": 1, "write_cards": 1, "all": 1}
 
 
 def rollouts(project: Project, folder: str) -> pd.DataFrame:

