@@ -1,14 +1,13 @@
-"""Completions from `transformers.generate`: batched by prompt length, with a KV cache, on whatever device there is.
+"""Completions from a transformers model in this process, on whatever device there is.
 
-Sampling draws every token by inverse transform from a random stream that belongs to the rollout (seed, problem,
-sample), not to the batch. So a rollout does not depend on which other prompts share its batch, its shard or its job,
-which a call to `do_sample=True` cannot offer.
+Models of keys and values, which nearly all are, are decoded by `g2d.rollouts.continuous_batching`; others by their own
+`generate`, in batches of similar length. Either way a token is drawn as `g2d.rollouts.sampling` says.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,9 @@ import torch
 
 from g2d.policies.policy import Policy, load_model, load_tokenizer
 from g2d.prompts import Messages, render
+from g2d.rollouts.continuous_batching import ContinuousBatch, Sample, is_supported
 from g2d.rollouts.engine import Completion, Decoding, Request
+from g2d.rollouts.sampling import choose_tokens, random_stream
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -44,76 +45,70 @@ class TransformersEngine:
         return render(self.tokenizer, messages)
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
-        """Complete every request; neighbours in a batch have prompts of similar length."""
+        """Complete every request, `decoding.batch_size` completions at a time."""
         if not requests:
             return []
-        n = decoding.samples_per_prompt
         prompts = self.tokenizer([request.prompt_text for request in requests], add_special_tokens=False)["input_ids"]
-        jobs = sorted(((i, j) for i in range(len(requests)) for j in range(n)), key=lambda job: len(prompts[job[0]]))
-        completions: dict[tuple[int, int], Completion] = {}
-        for start in range(0, len(jobs), decoding.batch_size):
-            batch = jobs[start : start + decoding.batch_size]
-            streams = [random_stream(decoding, requests[i].problem_id, j) for i, j in batch]
-            texts = self._complete([prompts[i] for i, _ in batch], streams, decoding)
-            completions.update(zip(batch, texts, strict=True))
-        return [[completions[i, j] for j in range(n)] for i in range(len(requests))]
+        # Neighbours have prompts of similar length; the longest come first, so that too little memory shows at once.
+        order = sorted(range(len(requests)), key=lambda i: len(prompts[i]), reverse=True)
+        samples = [(i, j) for i in order for j in range(decoding.samples_per_prompt)]
+
+        def stream(sample: Sample) -> np.ndarray:
+            return random_stream(decoding, requests[sample[0]].problem_id, sample[1])
+
+        if is_supported(self.model):
+            drawn = ContinuousBatch(self.model, prompts, decoding, stream, self.end_ids).complete(samples)
+        else:
+            drawn = self._in_closed_batches(prompts, decoding, stream, samples)
+        completions = dict(zip(drawn, self._completions(list(drawn.values())), strict=True))
+        return [[completions[i, j] for j in range(decoding.samples_per_prompt)] for i in range(len(requests))]
 
     @torch.inference_mode()
-    def _complete(self, prompts: list[list[int]], streams: list[np.ndarray], decoding: Decoding) -> list[Completion]:
-        encoded = self.tokenizer.pad({"input_ids": prompts}, return_tensors="pt").to(self.model.device)
-        processors: list[Any] = []
-        if decoding.temperature > 0:
+    def _in_closed_batches(
+        self,
+        prompts: Sequence[Sequence[int]],
+        decoding: Decoding,
+        stream: Callable[[Sample], np.ndarray],
+        samples: Sequence[Sample],
+    ) -> dict[Sample, list[int]]:
+        """The tokens of every sample by the model's own `generate`, the one that ended it included."""
+        drawn: dict[Sample, list[int]] = {}
+        for start in range(0, len(samples), decoding.batch_size):
+            batch = samples[start : start + decoding.batch_size]
+            encoded = self.tokenizer.pad({"input_ids": [list(prompts[i]) for i, _ in batch]}, return_tensors="pt")
             width = encoded["input_ids"].shape[1]
-            processors.append(InverseTransformSampler(np.stack(streams), width, decoding.temperature, decoding.top_p))
-        generated = self.model.generate(
-            **encoded,
-            do_sample=False,  # the sampler above leaves one candidate
-            temperature=None,
-            top_p=None,
-            top_k=None,
-            logits_processor=processors,
-            max_new_tokens=decoding.max_completion_length,
-            eos_token_id=sorted(self.end_ids),
-            pad_token_id=self.tokenizer.pad_token_id,
-        )
-        return [self._completion(row) for row in generated[:, encoded["input_ids"].shape[1] :].tolist()]
+            uniforms = torch.from_numpy(np.stack([stream(sample) for sample in batch])).to(self.model.device)
+            generated = self.model.generate(
+                **encoded.to(self.model.device),
+                do_sample=False,  # the processor leaves one candidate
+                temperature=None,
+                top_p=None,
+                top_k=None,
+                logits_processor=[partial(only_the_chosen, uniforms=uniforms, width=width, decoding=decoding)],
+                max_new_tokens=decoding.max_completion_length,
+                eos_token_id=sorted(self.end_ids),
+                pad_token_id=self.tokenizer.pad_token_id,
+            )
+            for sample, tokens in zip(batch, generated[:, width:].tolist(), strict=True):
+                end = next((i for i, token in enumerate(tokens) if token in self.end_ids), len(tokens) - 1)
+                drawn[sample] = tokens[: end + 1]
+        return drawn
 
-    def _completion(self, tokens: list[int]) -> Completion:
-        end = next((i for i, token in enumerate(tokens) if token in self.end_ids), None)
-        kept = tokens if end is None else tokens[:end]
-        text = str(self.tokenizer.decode(kept, skip_special_tokens=True))
+    def _completions(self, drawn: list[list[int]]) -> list[Completion]:
+        ended = [tokens[-1] in self.end_ids for tokens in drawn]
+        kept = [tokens[:-1] if end else tokens for tokens, end in zip(drawn, ended, strict=True)]
+        texts = self.tokenizer.batch_decode(kept, skip_special_tokens=True)
         # The end-of-turn token was generated too, so it counts.
-        return Completion(text, len(kept) + (end is not None), "length" if end is None else "stop")
+        return [
+            Completion(text, len(tokens), "stop" if end else "length")
+            for text, tokens, end in zip(texts, drawn, ended, strict=True)
+        ]
 
 
-def random_stream(decoding: Decoding, problem_id: str, sample: int) -> np.ndarray:
-    """Uniform numbers for the tokens of one rollout, shape (max_completion_length,); empty when greedy."""
-    if decoding.temperature == 0:
-        return np.empty(0)
-    digest = hashlib.sha256(f"{decoding.seed}/{problem_id}/{sample}".encode()).digest()
-    generator = np.random.Generator(np.random.Philox(int.from_bytes(digest[:16], "big")))
-    return generator.random(decoding.max_completion_length)
-
-
-class InverseTransformSampler:
-    """A logits processor that keeps one token per row: the one at quantile u of its (nucleus) distribution."""
-
-    def __init__(self, uniforms: np.ndarray, prompt_width: int, temperature: float, top_p: float) -> None:
-        self.uniforms = torch.from_numpy(uniforms)  # (batch, max_completion_length), float64
-        self.prompt_width = prompt_width
-        self.temperature = temperature
-        self.top_p = top_p
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Scores (batch, vocabulary) with -inf everywhere but at the sampled token."""
-        probabilities = torch.softmax(scores.double() / self.temperature, dim=-1)
-        # Most likely first: the nucleus is then a prefix, and the draw is independent of the vocabulary's order.
-        ordered, tokens = probabilities.sort(dim=-1, descending=True, stable=True)
-        cumulative = ordered.cumsum(dim=-1)
-        inside = cumulative - ordered < self.top_p
-        mass = torch.where(inside, ordered, 0.0).sum(dim=-1, keepdim=True)
-        u = self.uniforms[:, input_ids.shape[1] - self.prompt_width].to(scores.device).unsqueeze(-1)
-        rank = (cumulative <= u * mass).sum(dim=-1, keepdim=True)
-        rank = torch.minimum(rank, inside.sum(dim=-1, keepdim=True) - 1)
-        chosen = tokens.gather(-1, rank)
-        return torch.full_like(scores, -torch.inf).scatter_(-1, chosen, 0.0)
+def only_the_chosen(
+    tokens: torch.Tensor, logits: torch.Tensor, *, uniforms: torch.Tensor, width: int, decoding: Decoding
+) -> torch.Tensor:
+    """A logits processor that leaves the token `choose_tokens` draws; prompts are padded to `width`."""
+    at = uniforms[:, tokens.shape[1] - width]
+    chosen = choose_tokens(logits, at, decoding.temperature, decoding.top_p)
+    return torch.full_like(logits, -torch.inf).scatter_(-1, chosen.unsqueeze(-1), 0.0)
