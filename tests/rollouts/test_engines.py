@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
+import transformers
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import PreTrainedModel
 
 from g2d.config import Evaluation, Harvest, Prompt
 from g2d.policies import Policy
 from g2d.problems.synthetic import generate
+from g2d.rollouts.continuous_batching import ContinuousBatch, is_supported
 from g2d.rollouts.draw import draw_rollouts, evaluation_decoding, sampling
 from g2d.rollouts.engine import Decoding, Request
 from g2d.rollouts.replay_engine import ReplayEngine
 from g2d.rollouts.rollout import COLUMNS, read_rollouts, to_frame, write_rollouts
-from g2d.rollouts.transformers_engine import InverseTransformSampler, TransformersEngine, random_stream
+from g2d.rollouts.sampling import choose_tokens, random_stream
+from g2d.rollouts.transformers_engine import TransformersEngine
 from tests.models import tiny_policy
 
 HARVEST = Harvest(samples_per_prompt=4, max_completion_length=12, batch_size=16)
@@ -36,27 +44,119 @@ def requests(engine: TransformersEngine, n: int) -> list[Request]:
     return [Request(p.problem_id, engine.render([{"role": "user", "content": p.prompt}])) for p in problems]
 
 
-def test_a_sample_does_not_depend_on_batch_order_or_company(engine: TransformersEngine) -> None:
+@pytest.mark.parametrize("batch_size", [1, 5, 16, 1000])
+def test_a_sample_does_not_depend_on_batch_order_or_company(engine: TransformersEngine, batch_size: int) -> None:
     asked = requests(engine, 12)
     drawn = engine.generate(asked, sampling(HARVEST, seed=0))
-    other_batches = engine.generate(asked, sampling(HARVEST.model_copy(update={"batch_size": 7}), seed=0))
-    backwards = engine.generate(asked[::-1], sampling(HARVEST, seed=0))[::-1]
-    alone = [engine.generate([request], sampling(HARVEST, seed=0))[0] for request in asked]
-    assert drawn == other_batches == backwards == alone
-    assert drawn != engine.generate(asked, sampling(HARVEST, seed=1))
+    decoding = replace(sampling(HARVEST, seed=0), batch_size=batch_size)
+    assert engine.generate(asked, decoding) == drawn
+    assert engine.generate(asked[::-1], decoding)[::-1] == drawn
+    assert [engine.generate([request], decoding)[0] for request in asked] == drawn
+    assert engine.generate(asked, replace(decoding, seed=1)) != drawn
     assert len({completion.text for completion in drawn[0]}) > 1
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=20), st.integers(1, 9), st.integers(1, 40), st.integers(1, 3))
+@settings(max_examples=25, deadline=None)
+def test_rows_that_pass_from_sample_to_sample_change_nothing(
+    engine: TransformersEngine, lengths: list[int], batch_size: int, budget: int, n: int
+) -> None:
+    """Prompts of any lengths, any batch: every sample is what it is alone, and has its own end."""
+    words = requests(engine, 1)[0].prompt_text
+    asked = [Request(str(i), " ".join((words.split() * 9)[:length])) for i, length in enumerate(lengths)]
+    decoding = Decoding(n, 1.3, 0.9, budget, batch_size, 0)
+    drawn = engine.generate(asked, decoding)
+    assert drawn == [engine.generate([request], replace(decoding, batch_size=1))[0] for request in asked]
+    for completion in (completion for completions in drawn for completion in completions):
+        assert 1 <= completion.token_count <= budget
+        assert completion.finish_reason == "stop" or completion.token_count == budget
 
 
 def test_no_requests_give_no_completions(engine: TransformersEngine) -> None:
     assert engine.generate([], GREEDY) == []
 
 
+def own_greedy(engine: TransformersEngine, request: Request, budget: int) -> tuple[str, int]:
+    """Text and number of tokens that the model's own `generate` gives for one prompt alone."""
+    encoded = engine.tokenizer(request.prompt_text, return_tensors="pt", add_special_tokens=False)
+    generated = engine.model.generate(
+        **encoded, do_sample=False, max_new_tokens=budget, eos_token_id=sorted(engine.end_ids), pad_token_id=0
+    )
+    tokens = generated[0, encoded["input_ids"].shape[1] :].tolist()
+    kept = tokens[:-1] if tokens[-1] in engine.end_ids else tokens
+    return engine.tokenizer.decode(kept, skip_special_tokens=True), len(tokens)
+
+
 def test_greedy_decoding_is_transformers_own(engine: TransformersEngine) -> None:
     asked = requests(engine, 6)
-    for request, [completion] in zip(asked, engine.generate(asked, GREEDY), strict=True):
-        ids = engine.tokenizer(request.prompt_text, return_tensors="pt", add_special_tokens=False)
-        own = engine.model.generate(**ids, do_sample=False, max_new_tokens=12)[0, ids["input_ids"].shape[1] :]
-        assert completion.text == engine.tokenizer.decode(own, skip_special_tokens=True)
+    drawn = engine.generate(asked, replace(GREEDY, batch_size=4))
+    assert [(c.text, c.token_count) for [c] in drawn] == [own_greedy(engine, request, 12) for request in asked]
+
+
+TINY = {
+    "vocab_size": 300,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": 128,
+}
+
+
+def random_model(kind: str) -> PreTrainedModel:
+    """A model of some architecture with random weights and three tokens that end a completion."""
+    models: dict[str, Callable[[], PreTrainedModel]] = {
+        "grouped": lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**TINY)),
+        "sliding": lambda: transformers.MistralForCausalLM(transformers.MistralConfig(**TINY, sliding_window=9)),
+        "alternating": lambda: transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**TINY, sliding_window=9)),
+        "learned positions": lambda: transformers.GPT2LMHeadModel(
+            transformers.GPT2Config(vocab_size=300, n_embd=32, n_layer=2, n_head=4, n_positions=128)
+        ),
+        "state space": lambda: transformers.MambaForCausalLM(
+            transformers.MambaConfig(vocab_size=300, hidden_size=32, num_hidden_layers=2, state_size=4)
+        ),
+    }
+    torch.manual_seed(0)
+    model = models[kind]().eval()
+    for weight in model.parameters():
+        if weight.ndim > 1:
+            torch.nn.init.normal_(weight, std=0.3)
+    model.generation_config.eos_token_id = [1, 7, 9]
+    return model
+
+
+@pytest.mark.parametrize("kind", ["grouped", "sliding", "alternating", "learned positions", "state space"])
+def test_every_kind_of_model_answers_as_alone(engine: TransformersEngine, kind: str) -> None:
+    """Greedily as its own `generate`, sampled as with a batch for itself; prompts of one to three times a length."""
+    model = random_model(kind)
+    assert is_supported(model) == (kind != "state space")
+    other = TransformersEngine(model, engine.tokenizer)
+    asked = [
+        replace(request, prompt_text=request.prompt_text * (1 + i % 3)) for i, request in enumerate(requests(engine, 9))
+    ]
+    greedy = other.generate(asked, Decoding(1, 0.0, 1.0, 20, 4, 0))
+    assert [(c.text, c.token_count) for [c] in greedy] == [own_greedy(other, request, 20) for request in asked]
+    decoding = Decoding(3, 1.3, 0.95, 20, 5, 0)
+    drawn = other.generate(asked, decoding)
+    assert drawn == [other.generate([request], decoding)[0] for request in asked]
+    assert {c.finish_reason for completions in drawn for c in completions} == {"stop", "length"}
+
+
+def test_a_prompt_is_read_once_for_its_samples(engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    original = ContinuousBatch._read
+
+    def counted(batch: ContinuousBatch, tokens: torch.Tensor, *arguments: Any) -> torch.Tensor:
+        read.append(tuple(tokens.shape))
+        return original(batch, tokens, *arguments)
+
+    monkeypatch.setattr(ContinuousBatch, "_read", counted)
+    drawn = engine.generate(requests(engine, 3), Decoding(8, 1.3, 1.0, 12, 24, 0))
+    assert [shape for shape in read if shape[1] > 1] == [(3, max(shape[1] for shape in read))]
+    # A finished row is not carried to the end of the longest completion.
+    tokens = sum(completion.token_count for completions in drawn for completion in completions)
+    assert sum(rows for rows, width in read if width == 1) < tokens
 
 
 def test_finish_reason_and_token_count(engine: TransformersEngine) -> None:
@@ -75,23 +175,39 @@ def test_sampling_follows_the_distribution() -> None:
     """Shares of 20,000 draws against softmax(logits / T), within five standard errors."""
     logits = torch.tensor([2.0, 0.0, 1.0, -3.0])
     n, temperature = 20_000, 1.3
-    uniforms = np.random.default_rng(0).random((n, 1))
-    sampler = InverseTransformSampler(uniforms, prompt_width=3, temperature=temperature, top_p=1.0)
-    scores = sampler(torch.zeros((n, 3), dtype=torch.long), logits.expand(n, -1))
-    shares = torch.bincount(scores.argmax(-1), minlength=4) / n
+    uniforms = torch.from_numpy(np.random.default_rng(0).random(n))
+    shares = torch.bincount(choose_tokens(logits.expand(n, -1), uniforms, temperature, 1.0), minlength=4) / n
     expected = torch.softmax(logits / temperature, -1)
     assert ((shares - expected).abs() < 5 * (expected * (1 - expected) / n).sqrt()).all()
 
 
-@given(st.lists(st.floats(-5, 5), min_size=2, max_size=8), st.floats(0, 1, exclude_max=True), st.floats(0.05, 1))
+LOGITS = st.lists(st.floats(-5, 5) | st.just(-math.inf), min_size=2, max_size=8).filter(
+    lambda logits: max(logits) > -math.inf
+)
+ALMOST_ONE = math.nextafter(1, 0)
+
+
+@given(LOGITS, st.floats(0, 1, exclude_max=True) | st.just(ALMOST_ONE), st.floats(0.05, 1))
 def test_a_nucleus_sample_lies_in_the_nucleus(logits: list[float], u: float, top_p: float) -> None:
-    sampler = InverseTransformSampler(np.array([[u]]), prompt_width=1, temperature=1.0, top_p=top_p)
-    scores = sampler(torch.zeros((1, 1), dtype=torch.long), torch.tensor([logits]))
-    kept = scores[0].isfinite()
-    assert kept.sum() == 1
+    chosen = choose_tokens(torch.tensor([logits]), torch.tensor([u], dtype=torch.float64), 1.0, top_p)
     probabilities = torch.softmax(torch.tensor(logits).double(), -1)
-    likelier = probabilities[probabilities > probabilities[kept]].sum()
+    assert probabilities[chosen] > 0
+    likelier = probabilities[probabilities > probabilities[chosen]].sum()
     assert likelier < top_p
+
+
+def test_temperature_zero_takes_the_likeliest() -> None:
+    logits = torch.tensor([[0.0, 3.0, 2.0], [5.0, 3.0, 2.0]])
+    assert choose_tokens(logits, torch.tensor([0.9, 0.9]), 0.0, 1.0).tolist() == [1, 0]
+
+
+def test_random_numbers_are_uniform_and_go_on() -> None:
+    """Mean and variance within five standard errors; a longer completion begins like a shorter one."""
+    long = random_stream(Decoding(1, 1.0, 1.0, 20_000, 1, 0), "a", 0)
+    assert ((long >= 0) & (long < 1)).all()
+    assert abs(long.mean() - 1 / 2) < 5 / (12 * len(long)) ** 0.5
+    assert abs(long.var() - 1 / 12) < 5 / (180 * len(long)) ** 0.5
+    assert (random_stream(Decoding(1, 1.0, 1.0, 10, 1, 0), "a", 0) == long[:10]).all()
 
 
 def test_random_numbers_belong_to_seed_problem_and_sample() -> None:
