@@ -13,12 +13,17 @@ prompts at the harvest's settings:
   that is said, so all three generate the same tokens
 
 Imports, loading and start-up are not in the rates; vLLM's are listed below the table. The best round of each counts.
-Verification is left out: benchmarks/verify.py measures it.
+The share outside the model is what is left of one more round without the model's own forward pass and logits.
+Verification is left out: benchmarks/verify.py measures it. benchmarks/growth.py has more sizes.
+
+On a machine that others use, `--cpu-time` counts the CPU seconds of this process instead of those on the wall; set
+OMP_NUM_THREADS=1 then, or threads that wait are counted.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import statistics
 import time
@@ -28,6 +33,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any, NamedTuple
 
 import torch
 
@@ -40,7 +46,14 @@ from g2d.prompts import messages
 from g2d.rollouts.engine import Decoding, Engine, Request
 from g2d.rollouts.transformers_engine import TransformersEngine
 
-Way = Callable[[list[Problem]], int]  # draws rollouts of the problems, returns the number of tokens generated
+Clock = Callable[[], float]  # seconds
+
+
+class Way(NamedTuple):
+    """A way to draw rollouts."""
+
+    draw: Callable[[list[Problem]], int]  # returns the number of tokens generated
+    model: Callable[[], Any]  # what it draws them from, once it has drawn some
 
 
 def main() -> None:
@@ -52,9 +65,12 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=48, help="longest completion")
     parser.add_argument("--batch-size", type=int, default=512, help="completions generated together, where one chooses")
     parser.add_argument("--repeats", type=int, default=3, help="rounds, of which the best counts")
+    parser.add_argument("--cpu-time", action="store_true", help="count CPU seconds instead of seconds on the wall")
     parser.add_argument("--grpo", type=int, default=0, metavar="STEPS", help="also time so many GRPO steps per engine")
     arguments = parser.parse_args()
     device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} thread(s)"
+    clock = time.process_time if arguments.cpu_time else time.perf_counter
+    unit = "CPU second" if arguments.cpu_time else "second"
     print(f"{device}; G'={arguments.samples}, T=1.3, at most {arguments.tokens} tokens\n", flush=True)
     base = Policy("base", "base", "base", base=str(arguments.model or demonstration_model()))
     adapted = replace(base, policy_id="adapted", adapter=str(fresh_adapter(base)))
@@ -62,18 +78,23 @@ def main() -> None:
     problems = generate("arithmetic", "train", max(arguments.prompts), seed=0)
 
     rates: dict[str, list[float]] = {}
+    outside: dict[str, float] = {}
     seconds: dict[str, float] = {}
     for name, make in ways(base, adapted, decoding).items():
         began = time.perf_counter()
-        draw = make()
-        draw(problems[:2])  # whatever happens once happens here
+        way = make()
+        way.draw(problems[:2])  # whatever happens once happens here
         seconds[name] = time.perf_counter() - began
-        rates[name] = [rate(draw, problems[:n], arguments.repeats) for n in arguments.prompts]
-    print("| tokens per second | " + " | ".join(f"{n} prompts" for n in arguments.prompts) + " | against the loop |")
-    print("|---|" + "---:|" * (len(arguments.prompts) + 1))
+        rates[name] = [rate(way, problems[:n], arguments.repeats, clock) for n in arguments.prompts]
+        outside[name] = share_outside(way, problems[: min(arguments.prompts)], clock)
+    sizes = " | ".join(f"{n} prompts" for n in arguments.prompts)
+    print(f"| tokens per {unit} | {sizes} | against the loop | outside the model |")
+    print("|---|" + "---:|" * (len(arguments.prompts) + 2))
     for name, found in rates.items():
         gain = found[-1] / rates["loop"][-1]
-        print(f"| {name} | " + " | ".join(f"{value:,.0f}" for value in found) + f" | {gain:.1f} |")
+        print(
+            f"| {name} | " + " | ".join(f"{value:,.0f}" for value in found) + f" | {gain:.1f} | {outside[name]:.0%} |"
+        )
     print("\nuntil the first completion (s): " + ", ".join(f"{name} {value:.1f}" for name, value in seconds.items()))
     if find_spec("vllm"):
         print(f"greedy completions that vllm and transformers share: {agreement(base)}")
@@ -87,7 +108,7 @@ def ways(base: Policy, adapted: Policy, decoding: Decoding) -> dict[str, Callabl
     found: dict[str, Callable[[], Way]] = {
         "loop": lambda: loop(base, decoding),
         "trl": lambda: trl(base, decoding),
-        "transformers": lambda: engine(TransformersEngine.of(base), decoding),
+        "transformers": lambda: transformers(base, decoding),
     }
     if not find_spec("vllm"):
         print("vLLM is not installed: left out\n")
@@ -96,7 +117,12 @@ def ways(base: Policy, adapted: Policy, decoding: Decoding) -> dict[str, Callabl
 
     def vllm(policy: Policy, adapters: str) -> Callable[[], Way]:
         settings = EngineSettings.model_validate({"name": "vllm", "adapters": adapters})
-        return lambda: engine(VllmEngine(policy, settings), decoding)
+
+        def make() -> Way:
+            made = VllmEngine(policy, settings)
+            return engine(made, decoding, lambda: made._llm.apply_model(lambda model: model)[0])
+
+        return make
 
     return found | {
         "vllm": vllm(base, "merge"),
@@ -105,22 +131,57 @@ def ways(base: Policy, adapted: Policy, decoding: Decoding) -> dict[str, Callabl
     }
 
 
-def rate(draw: Way, problems: list[Problem], repeats: int) -> float:
+def transformers(base: Policy, decoding: Decoding) -> Way:
+    made = TransformersEngine.of(base)
+    return engine(made, decoding, lambda: made.model)
+
+
+def rate(way: Way, problems: list[Problem], repeats: int, clock: Clock) -> float:
     """Tokens per second of the best round."""
     best = 0.0
     for _ in range(repeats):
-        began = time.perf_counter()
-        tokens = draw(problems)
-        best = max(best, tokens / (time.perf_counter() - began))
+        began = clock()
+        tokens = way.draw(problems)
+        best = max(best, tokens / (clock() - began))
     return best
 
 
-def engine(engine: Engine, decoding: Decoding) -> Way:
+def share_outside(way: Way, problems: list[Problem], clock: Clock) -> float:
+    """Share of the time that is spent outside the model's forward pass and logits."""
+    model = way.model()
+    inside = 0.0
+
+    def clocked(method: Callable) -> Callable:
+        @functools.wraps(method)
+        def call(*args: object, **kwargs: object) -> object:
+            nonlocal inside
+            began = clock()
+            result = method(*args, **kwargs)
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            inside += clock() - began
+            return result
+
+        return call
+
+    names = [name for name in ("forward", "compute_logits") if hasattr(model, name)]
+    for name in names:
+        setattr(model, name, clocked(getattr(model, name)))
+    try:
+        began = clock()
+        way.draw(problems)
+        return 1 - inside / (clock() - began)
+    finally:
+        for name in names:
+            delattr(model, name)
+
+
+def engine(engine: Engine, decoding: Decoding, model: Callable[[], Any]) -> Way:
     def draw(problems: list[Problem]) -> int:
         requests = [Request(p.problem_id, engine.render(messages(p.prompt, Prompt()))) for p in problems]
         return sum(c.token_count for completions in engine.generate(requests, decoding) for c in completions)
 
-    return draw
+    return Way(draw, model)
 
 
 def loop(base: Policy, decoding: Decoding) -> Way:
@@ -146,7 +207,7 @@ def loop(base: Policy, decoding: Decoding) -> Way:
                 tokens += row.index(tokenizer.eos_token_id) + 1 if tokenizer.eos_token_id in row else len(row)
         return tokens
 
-    return draw
+    return Way(draw, lambda: model)
 
 
 def trl(base: Policy, decoding: Decoding) -> Way:
@@ -177,7 +238,7 @@ def trl(base: Policy, decoding: Decoding) -> Way:
             tokens += sum(map(len, completions))
         return tokens
 
-    return draw
+    return Way(draw, lambda: trainer.accelerator.unwrap_model(trainer.model))
 
 
 def agreement(base: Policy) -> str:
