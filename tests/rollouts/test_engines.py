@@ -44,7 +44,7 @@ def requests(engine: TransformersEngine, n: int) -> list[Request]:
     return [Request(p.problem_id, engine.render([{"role": "user", "content": p.prompt}])) for p in problems]
 
 
-@pytest.mark.parametrize("batch_size", [1, 5, 16, 1000])
+@pytest.mark.parametrize("batch_size", [1, 7, 1000])
 def test_a_sample_does_not_depend_on_batch_order_or_company(engine: TransformersEngine, batch_size: int) -> None:
     asked = requests(engine, 12)
     drawn = engine.generate(asked, sampling(HARVEST, seed=0))
@@ -57,7 +57,7 @@ def test_a_sample_does_not_depend_on_batch_order_or_company(engine: Transformers
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=20), st.integers(1, 9), st.integers(1, 40), st.integers(1, 3))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_rows_that_pass_from_sample_to_sample_change_nothing(
     engine: TransformersEngine, lengths: list[int], batch_size: int, budget: int, n: int
 ) -> None:
@@ -80,7 +80,12 @@ def own_greedy(engine: TransformersEngine, request: Request, budget: int) -> tup
     """Text and number of tokens that the model's own `generate` gives for one prompt alone."""
     encoded = engine.tokenizer(request.prompt_text, return_tensors="pt", add_special_tokens=False)
     generated = engine.model.generate(
-        **encoded, do_sample=False, max_new_tokens=budget, eos_token_id=sorted(engine.end_ids), pad_token_id=0
+        **encoded,
+        do_sample=False,
+        max_new_tokens=budget,
+        eos_token_id=sorted(engine.end_ids),
+        pad_token_id=0,
+        repetition_penalty=1.0,
     )
     tokens = generated[0, encoded["input_ids"].shape[1] :].tolist()
     kept = tokens[:-1] if tokens[-1] in engine.end_ids else tokens
@@ -123,6 +128,7 @@ def random_model(kind: str) -> PreTrainedModel:
         if weight.ndim > 1:
             torch.nn.init.normal_(weight, std=0.3)
     model.generation_config.eos_token_id = [1, 7, 9]
+    model.generation_config.repetition_penalty = 1.5  # Qwen's models bring one; a decoding does not ask for it
     return model
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import inspect
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,42 +43,71 @@ def parameters(model: Any) -> frozenset[str]:
     return frozenset(inspect.signature(model.forward).parameters)
 
 
-class RowCache(Cache):
-    """Keys and values of all layers, (rows, heads, columns, width) each, with columns to spare for tokens to come.
+@dataclass
+class Columns:
+    """Columns of the cache, the same for all rows and layers: those from `start` to `end` are in use."""
 
-    The columns from `start` to `end` are in use, the same for all rows and layers.
-    """
+    start: int = 0
+    end: int = 0
+    capacity: int = 0
+
+
+class RowLayer(DynamicLayer):
+    """Keys and values of one layer, (rows, heads, columns, width), with columns to spare for tokens to come."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+
+    def __init__(self, columns: Columns, keys: torch.Tensor, values: torch.Tensor) -> None:
+        super().__init__()
+        self.columns, self.keys, self.values, self.is_initialized = columns, keys, values, True
+
+    def get_seq_length(self) -> int:
+        return self.columns.end - self.columns.start
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any) -> Any:
+        """Write the next column and return all that are then in use."""
+        start, end = self.columns.start, self.columns.end
+        self.keys[:, :, end] = key_states[:, :, 0]
+        self.values[:, :, end] = value_states[:, :, 0]
+        return self.keys[:, :, start : end + 1], self.values[:, :, start : end + 1]
+
+
+class RowCache(Cache):
+    """The layers of a model."""
 
     def __init__(self) -> None:
+        self.columns = Columns()
         self.parts: list[RowLayer] = []
         super().__init__(layers=self.parts)  # type: ignore[arg-type]  # a list of a subclass
-        self.start = self.end = self.capacity = 0
 
     def write(self, rows: torch.Tensor, read: DynamicCache, which: torch.Tensor, total: int) -> None:
         """Put prompts into rows, of `total`, ending where all rows end; `which` of those that were read into each."""
+        end, capacity = self.columns.end, self.columns.capacity
         for index, (keys, values, _) in enumerate(read):
             fresh = (keys[which], values[which])
             if index == len(self.parts):
-                self.parts.append(RowLayer(self, *(blank(states, total, self.capacity) for states in fresh)))
-            columns = slice(self.end - fresh[0].shape[2], self.end)
-            self.parts[index].keys[rows, :, columns], self.parts[index].values[rows, :, columns] = fresh
+                self.parts.append(RowLayer(self.columns, *(blank(states, total, capacity) for states in fresh)))
+            taken = slice(end - keys.shape[2], end)
+            self.parts[index].keys[rows, :, taken], self.parts[index].values[rows, :, taken] = fresh
 
     def make_room(self, reach: int) -> None:
         """Have the columns in use end where at least `reach` columns are before, and some more after."""
-        width = self.end - self.start
+        old = self.columns
+        width = old.end - old.start
         end = max(width, reach)
-        capacity = max(self.capacity, end + max(ROOM, end // 2))
+        capacity = max(old.capacity, end + max(ROOM, end // 2))
 
         def moved(states: torch.Tensor) -> torch.Tensor:
-            used = states[:, :, self.start : self.end].clone()
-            if capacity > self.capacity:
+            used = states[:, :, old.start : old.end].clone()
+            if capacity > old.capacity:
                 states = blank(states, len(states), capacity)
             states[:, :, end - width : end] = used
             return states
 
         for part in self.parts:
             part.keys, part.values = moved(part.keys), moved(part.values)
-        self.start, self.end, self.capacity = end - width, end, capacity
+        old.start, old.end, old.capacity = end - width, end, capacity
 
     def keep(self, rows: torch.Tensor) -> None:
         """Keep some of the rows, in place: `rows[i]` becomes row i."""
@@ -86,27 +116,6 @@ class RowCache(Cache):
             for states in (part.keys, part.values):
                 states[moving] = states[rows[moving]]
             part.keys, part.values = part.keys[: len(rows)], part.values[: len(rows)]
-
-
-class RowLayer(DynamicLayer):
-    """The part of one layer."""
-
-    keys: torch.Tensor
-    values: torch.Tensor
-
-    def __init__(self, cache: RowCache, keys: torch.Tensor, values: torch.Tensor) -> None:
-        super().__init__()
-        self.cache, self.keys, self.values, self.is_initialized = cache, keys, values, True
-
-    def get_seq_length(self) -> int:
-        return self.cache.end - self.cache.start
-
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any) -> Any:
-        """Write the next column and return all that are then in use."""
-        start, end = self.cache.start, self.cache.end
-        self.keys[:, :, end] = key_states[:, :, 0]
-        self.values[:, :, end] = value_states[:, :, 0]
-        return self.keys[:, :, start : end + 1], self.values[:, :, start : end + 1]
 
 
 def blank(like: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
@@ -133,7 +142,7 @@ class ContinuousBatch:
     ) -> None:
         self.model, self.prompts, self.decoding, self.stream = model, prompts, decoding, stream
         self.device = model.device
-        self.end_ids = torch.tensor(sorted(end_ids), device=self.device)
+        self.end_ids = torch.tensor(sorted(end_ids), dtype=torch.long, device=self.device)
         self.last_logits_only = {"logits_to_keep": 1} if "logits_to_keep" in parameters(model) else {}
 
     @torch.inference_mode()
@@ -145,9 +154,9 @@ class ContinuousBatch:
         while self.samples:
             enough = max(1, len(self.samples) // SHARE)
             busy = (~self.free).nonzero().flatten()
-            while len(self.samples) - len(busy) < enough and self.cache.end < self.cache.capacity:
+            while len(self.samples) - len(busy) < enough and self.cache.columns.end < self.cache.columns.capacity:
                 self._draw(busy, self._read(self.latest.unsqueeze(-1), self.lengths, self.cache)[busy])
-                self.cache.end += 1
+                self.cache.columns.end += 1
                 busy = (~self.free).nonzero().flatten()
             completed |= self._pass_on(queue)
         return completed
@@ -178,12 +187,12 @@ class ContinuousBatch:
         if len(joining) < len(free):
             self._close(free[len(joining) :])
         longest = max((len(self.prompts[prompt]) for prompt, _ in joining), default=0)
-        if longest > self.cache.end or self.cache.end == self.cache.capacity:
+        if longest > self.cache.columns.end or self.cache.columns.end == self.cache.columns.capacity:
             self.cache.make_room(longest)
         if joining:
             self._join(joining)
         if self.samples:
-            self.cache.start = self.cache.end - int(self.lengths.max()) + 1
+            self.cache.columns.start = self.cache.columns.end - int(self.lengths.max()) + 1
         return completed
 
     def _close(self, rows: torch.Tensor) -> None:

@@ -45,7 +45,6 @@ def choose_tokens(logits: torch.Tensor, uniforms: torch.Tensor, temperature: flo
         outside = ordered.cumsum(dim=-1) - ordered >= top_p
         probabilities = probabilities.scatter(-1, tokens, ordered.masked_fill(outside, 0.0))
     cumulative = probabilities.cumsum(dim=-1)
-    mass = cumulative[:, -1:]
-    # Rounding may carry the product up to the whole mass, where no token is.
-    targets = torch.minimum(uniforms.unsqueeze(-1) * mass, mass.nextafter(torch.zeros_like(mass)))
+    # A double below 1 keeps the product below the whole mass, so there is always a token to the right of it.
+    targets = uniforms.unsqueeze(-1) * cumulative[:, -1:]
     return torch.searchsorted(cumulative, targets, right=True).squeeze(-1)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from transformers import GenerationConfig
 
 from g2d.policies.policy import Policy, load_model, load_tokenizer
 from g2d.prompts import Messages, render
@@ -33,7 +34,10 @@ class TransformersEngine:
         self.tokenizer = tokenizer
         self.tokenizer.padding_side = "left"
         ends = model.generation_config.eos_token_id
-        self.end_ids = frozenset(ends if isinstance(ends, list) else [ends]) | {tokenizer.eos_token_id}
+        listed = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id}
+        self.end_ids: frozenset[int] = frozenset(token for token in listed if token is not None)
+        # Models bring defaults of their own, such as a penalty on repetition; here the decoding says all there is.
+        self.model.generation_config = GenerationConfig()
 
     @classmethod
     def of(cls, policy: Policy) -> TransformersEngine:
@@ -81,12 +85,9 @@ class TransformersEngine:
             generated = self.model.generate(
                 **encoded.to(self.model.device),
                 do_sample=False,  # the processor leaves one candidate
-                temperature=None,
-                top_p=None,
-                top_k=None,
                 logits_processor=[partial(only_the_chosen, uniforms=uniforms, width=width, decoding=decoding)],
                 max_new_tokens=decoding.max_completion_length,
-                eos_token_id=sorted(self.end_ids),
+                eos_token_id=sorted(self.end_ids) or None,
                 pad_token_id=self.tokenizer.pad_token_id,
             )
             for sample, tokens in zip(batch, generated[:, width:].tolist(), strict=True):
