@@ -11,8 +11,8 @@ rule calibrate:
         policy="results/{model}/base/policy.json",
         pool="results/problems/pool.jsonl",
         leakage=ancient("results/problems/leakage.json"),
-        shards=shards("calibration", CALIBRATION_SHARD + ".parquet", CALIBRATION_COST),
-        costs=shards("calibration", CALIBRATION_SHARD + ".cost.json", CALIBRATION_COST),
+        shards=shards("calibration", f"{CALIBRATION_SHARD}.parquet", CALIBRATION_COST),
+        costs=shards("calibration", f"{CALIBRATION_SHARD}.cost.json", CALIBRATION_COST),
     output:
         rollouts="results/{model}/calibration/rollouts.parquet",
         cost=CALIBRATION_COST,
@@ -40,8 +40,8 @@ rule calibrate:
 
 use rule calibrate as calibrate_shard with:
     output:
-        rollouts=temp(CALIBRATION_SHARD + ".parquet"),
-        cost=temp(CALIBRATION_SHARD + ".cost.json"),
+        rollouts=temp(f"{CALIBRATION_SHARD}.parquet"),
+        cost=temp(f"{CALIBRATION_SHARD}.cost.json"),
     log:
         "results/logs/calibrate/{model}.shards/{shard}-of-{shards}.log",
     benchmark:

@@ -10,8 +10,8 @@ rule evaluate:
         policy_files,
         policy="results/{policy}/policy.json",
         benchmark="results/problems/{benchmark}.jsonl",
-        shards=shards("evaluation", EVALUATION_SHARD + ".parquet", EVALUATION_COST),
-        costs=shards("evaluation", EVALUATION_SHARD + ".cost.json", EVALUATION_COST),
+        shards=shards("evaluation", f"{EVALUATION_SHARD}.parquet", EVALUATION_COST),
+        costs=shards("evaluation", f"{EVALUATION_SHARD}.cost.json", EVALUATION_COST),
     output:
         rollouts="results/{policy}/eval/{benchmark}.parquet",
         cost=EVALUATION_COST,
@@ -36,8 +36,8 @@ rule evaluate:
 
 use rule evaluate as evaluate_shard with:
     output:
-        rollouts=temp(EVALUATION_SHARD + ".parquet"),
-        cost=temp(EVALUATION_SHARD + ".cost.json"),
+        rollouts=temp(f"{EVALUATION_SHARD}.parquet"),
+        cost=temp(f"{EVALUATION_SHARD}.cost.json"),
     log:
         "results/logs/evaluate/{policy}/{benchmark}.shards/{shard}-of-{shards}.log",
     benchmark:

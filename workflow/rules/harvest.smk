@@ -10,8 +10,8 @@ rule harvest_rollouts:
         warmed_up_files,
         policy=lambda w: f"{warmed_up(w)}/policy.json",
         problems="results/{model}/calibration/train.jsonl",
-        shards=shards("harvest", HARVEST_SHARD + ".parquet", HARVEST_COST),
-        costs=lambda w: [warmed_up_cost(w), *shards("harvest", HARVEST_SHARD + ".cost.json", HARVEST_COST)(w)],
+        shards=shards("harvest", f"{HARVEST_SHARD}.parquet", HARVEST_COST),
+        costs=lambda w: [warmed_up_cost(w), *shards("harvest", f"{HARVEST_SHARD}.cost.json", HARVEST_COST)(w)],
     output:
         rollouts="results/{model}/seed{seed}/harvest/g{g}/k{k}/rollouts.parquet",
         cost=HARVEST_COST,
@@ -36,8 +36,8 @@ rule harvest_rollouts:
 
 use rule harvest_rollouts as harvest_rollouts_shard with:
     output:
-        rollouts=temp(HARVEST_SHARD + ".parquet"),
-        cost=temp(HARVEST_SHARD + ".cost.json"),
+        rollouts=temp(f"{HARVEST_SHARD}.parquet"),
+        cost=temp(f"{HARVEST_SHARD}.cost.json"),
     log:
         "results/logs/harvest_rollouts/{model}/seed{seed}/g{g}/k{k}.shards/{shard}-of-{shards}.log",
     benchmark:
