@@ -3,8 +3,8 @@
 import shutil
 from pathlib import Path
 
-from g2d.config import Dpo, Lora
-from g2d.files import atomic, sha256
+from g2d.config import Dpo, Lora, load
+from g2d.files import install, sha256
 from g2d.pairs import read_pairs, subsample
 from g2d.policies import Policy, read_policy, write_policy
 from g2d.policies.dpo import train_dpo
@@ -13,29 +13,27 @@ from g2d.stage import stage
 
 
 def main(snakemake):
+    folder = Path(snakemake.output.policy).parent
+    work = folder / "work"  # no output: it outlives an attempt that fails
     with stage(snakemake):
-        settings, wildcards = snakemake.params.settings, snakemake.wildcards
-        seed, folder = int(wildcards.seed), Path(snakemake.output.policy).parent
-        dpo = Dpo.model_validate(settings["dpo"])
+        settings, wildcards, seed = snakemake.params.settings, snakemake.wildcards, int(snakemake.wildcards.seed)
         base = read_policy(snakemake.input.base)
         pairs = read_pairs(snakemake.input.pairs)
         if snakemake.input.matched:
             pairs = subsample(pairs, len(read_pairs(snakemake.input.matched)), seed)
-        with atomic(folder / "work") as work:
-            work.mkdir()
-            log = train_dpo(
-                base,
-                pairs,
-                dpo=dpo,
-                lora=Lora.model_validate(settings["lora"]),
-                seed=seed,
-                work=work,
-                start=read_policy(snakemake.input.start[0]) if snakemake.input.start else None,
-            )
+        log = train_dpo(
+            base,
+            pairs,
+            dpo=Dpo.model_validate(settings["dpo"]),
+            lora=Lora.model_validate(settings["lora"]),
+            seed=seed,
+            work=work,
+            start=read_policy(snakemake.input.start[0]) if snakemake.input.start else None,
+            checkpointing=load(snakemake.config).checkpoints,
+            version=snakemake.params.version,
+        )
         write_metrics(snakemake.output.metrics, log)
-        shutil.rmtree(folder / "adapter", ignore_errors=True)
-        (folder / "work" / "adapter").rename(folder / "adapter")
-        shutil.rmtree(folder / "work")
+        install(work / "adapter", folder / "adapter")
         policy = Policy(
             policy_id=str(folder.relative_to("results")),
             model=wildcards.model,
@@ -50,6 +48,7 @@ def main(snakemake):
             settings=settings | {"n_pairs": len(pairs)},
         )
         write_policy(snakemake.output.policy, policy)
+    shutil.rmtree(work)  # not before every output is there
 
 
 if __name__ == "__main__":
