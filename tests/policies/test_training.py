@@ -25,7 +25,6 @@ WARMUP = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-3, max_completion_l
 
 
 def warm_up(work: Path, problems: list[Problem], *, k: int, warmup: Warmup = WARMUP, **kwargs: Any) -> list[Any]:
-    work.mkdir()
     return train_grpo(
         tiny_policy(),
         problems,

@@ -103,12 +103,17 @@ def train_dpo(
         processing_class=load_tokenizer(base),
         peft_config=lora_config(lora) if start is None else None,
     )
+
+    def restore(folder: Path) -> None:
+        trainer._total_train_tokens = read_log(folder)[-1]["num_tokens"]  # TRL forgets its own count
+
     reached = train(
         trainer,
         checkpoints,
         checkpointing or Checkpointing(),
         # The reference adapter of `start` is made anew from it. Beside it, the trainer would not load our own.
         save=lambda folder: shutil.rmtree(folder / "ref", ignore_errors=True),
+        restore=restore,
     )
     log = read_log(reached)
     first, expected = log[0]["loss"], step_0_loss(dpo)
