@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from g2d.cost import Meter, measure, write_cost
+from g2d.orphans import end_with_snakemake
 
 VERSIONS = {
     "scratch_model": 1,
@@ -45,6 +46,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
     terminal, and the process exits with 1.
     """
     terminal = _redirect_output(Path(snakemake.log[0]))
+    end_with_snakemake()
     os.environ["OMP_NUM_THREADS"] = str(snakemake.threads)  # for a torch that is imported later
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(snakemake.threads)

@@ -1,12 +1,12 @@
 """Rule train_dpo: DPO on harvested pairs, from a fresh M0 or, as an ablation, from pi_K."""
 
-import shutil
 from pathlib import Path
 
 from g2d.config import Dpo, Lora, load
 from g2d.files import install, sha256
 from g2d.pairs import read_pairs, subsample
 from g2d.policies import Policy, read_policy, write_policy
+from g2d.policies.checkpoints import work_folder
 from g2d.policies.dpo import train_dpo
 from g2d.policies.training import write_metrics
 from g2d.stage import stage
@@ -14,8 +14,8 @@ from g2d.stage import stage
 
 def main(snakemake):
     folder = Path(snakemake.output.policy).parent
-    work = folder / "work"  # no output: it outlives an attempt that fails
-    with stage(snakemake):
+    # The work folder is no output, so it outlives an attempt that fails; it vanishes when every output is there.
+    with work_folder(folder / "work") as work, stage(snakemake):
         settings, wildcards, seed = snakemake.params.settings, snakemake.wildcards, int(snakemake.wildcards.seed)
         base = read_policy(snakemake.input.base)
         pairs = read_pairs(snakemake.input.pairs)
@@ -48,7 +48,6 @@ def main(snakemake):
             settings=settings | {"n_pairs": len(pairs)},
         )
         write_policy(snakemake.output.policy, policy)
-    shutil.rmtree(work)  # not before every output is there
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """Rule train_grpo: warm M0 up with GRPO to step K, from M0 or from the checkpoint of a smaller K."""
 
-import shutil
 from pathlib import Path
 
 from g2d.config import Lora, Prompt, Warmup, load
 from g2d.files import install, sha256
 from g2d.policies import Policy, read_policy, write_policy
+from g2d.policies.checkpoints import work_folder
 from g2d.policies.grpo import completions_tokens, train_grpo
 from g2d.policies.training import write_metrics
 from g2d.problems import read_problems
@@ -14,8 +14,8 @@ from g2d.stage import stage
 
 def main(snakemake):
     folder = Path(snakemake.output.policy).parent
-    work = folder / "work"  # no output: it outlives an attempt that fails
-    with stage(snakemake) as meter:
+    # The work folder is no output, so it outlives an attempt that fails; it vanishes when every output is there.
+    with work_folder(folder / "work") as work, stage(snakemake) as meter:
         settings, wildcards, k = snakemake.params.settings, snakemake.wildcards, int(snakemake.wildcards.k)
         own = load(snakemake.config).for_model(wildcards.model)  # what does not change the result
         kept = {"steps": [k], "keep_rollouts": own.warmup.keep_rollouts}
@@ -57,7 +57,6 @@ def main(snakemake):
             settings=settings,
         )
         write_policy(snakemake.output.policy, policy)
-    shutil.rmtree(work)  # not before every output is there
 
 
 if __name__ == "__main__":

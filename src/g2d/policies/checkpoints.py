@@ -10,14 +10,16 @@ line. The next attempt goes on from there and ends with the same bits as an unin
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import os
 import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +46,6 @@ class Checkpoints:
         self.folder = folder
         self.job = hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
         self.draft = folder / "trainer"  # the trainer writes below it
-        with names_the_disk(folder):
-            folder.mkdir(parents=True, exist_ok=True)
 
     def latest(self) -> Path | None:
         """The newest usable checkpoint; whatever else an earlier attempt left is removed."""
@@ -187,6 +187,30 @@ def _schedule(settings: Checkpointing, until: int | None, every: int, requests: 
             return control
 
     return Schedule()
+
+
+@contextmanager
+def work_folder(path: Path) -> Iterator[Path]:
+    """A folder that one process at a time works in; it vanishes when the block succeeds and is kept when it fails.
+
+    Another process may still be there for the length of one step: the orphan of a run that was killed. Where a file
+    system cannot lock a folder (NFS), nobody waits.
+    """
+    while True:
+        with names_the_disk(path):
+            path.mkdir(parents=True, exist_ok=True)
+        folder = os.open(path, os.O_RDONLY)
+        with suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(path.stat(), os.fstat(folder)):
+                break
+        os.close(folder)  # whoever had it was done with it and has removed it
+    try:
+        yield path
+        shutil.rmtree(path)
+    finally:
+        os.close(folder)
 
 
 @contextmanager
