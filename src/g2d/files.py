@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -32,9 +32,10 @@ def atomic(path: str | Path) -> Iterator[Path]:
             draft.replace(path)
     finally:
         if draft.is_dir():
-            shutil.rmtree(draft)
+            shutil.rmtree(draft, ignore_errors=True)
         else:
-            draft.unlink(missing_ok=True)
+            with suppress(OSError):  # on a read-only disk not even the absence of a file can be had
+                draft.unlink(missing_ok=True)
 
 
 class DiskError(OSError):

@@ -11,7 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +58,10 @@ def stage(snakemake: Any) -> Iterator[Meter]:
         if cost:
             write_cost(cost, meter.cost, parents=snakemake.input.get("costs", []))
     except Exception as error:
-        traceback.print_exc()
-        sys.stderr.flush()
         print(f"{snakemake.rule}: {error}\n  details: {snakemake.log[0]}", file=terminal, flush=True)
+        with suppress(OSError):  # the log may be on the disk that is full
+            traceback.print_exc()
+            sys.stderr.flush()
         sys.exit(1)
 
 

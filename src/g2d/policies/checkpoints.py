@@ -146,10 +146,14 @@ def train(
     def save_checkpoint(model: Any, trial: Any) -> None:
         step = trainer.state.global_step
         draft = checkpoints.draft / f"checkpoint-{step}"
-        with names_the_disk(checkpoints.folder):
-            write(model, trial)
-            save(draft)
-            checkpoints.add(draft, step)
+        try:
+            with names_the_disk(checkpoints.folder):
+                write(model, trial)
+                save(draft)
+                checkpoints.add(draft, step)
+        except Exception:
+            shutil.rmtree(draft, ignore_errors=True)  # half a checkpoint is no use on a full disk
+            raise
 
     trainer._save_checkpoint = save_checkpoint
     with stop_requests() as requests:

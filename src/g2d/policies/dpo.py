@@ -63,10 +63,6 @@ def train_dpo(
         TrainingStoppedError: a signal stopped it early.
         RuntimeError: the first loss is not the one that an untrained policy must have.
     """
-    from datasets import Dataset
-    from peft import PeftModel
-    from trl import DPOConfig, DPOTrainer
-
     rows = [{key: pair[key] for key in ("prompt", "chosen", "rejected")} for pair in pairs]
     job = {
         "version": version,
@@ -78,6 +74,11 @@ def train_dpo(
         "start": asdict(start) if start else None,
     }
     checkpoints = Checkpoints(work, job)
+
+    from datasets import Dataset
+    from peft import PeftModel
+    from trl import DPOConfig, DPOTrainer
+
     arguments = DPOConfig(
         **trainer_arguments(checkpoints.draft, seed),
         num_train_epochs=dpo.epochs,

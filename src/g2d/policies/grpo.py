@@ -71,9 +71,6 @@ def train_grpo(
         RuntimeError: the trainer stopped anywhere but at step K.
         ValueError: `resume_from` is damaged.
     """
-    from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
-
     job = {
         "version": version,
         "base": asdict(base),
@@ -88,6 +85,10 @@ def train_grpo(
         "start": require_intact(resume_from) if resume_from else None,
     }
     checkpoints = Checkpoints(work, job)
+
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
     steps = warmup.total_steps if warmup.schedule == "chain" else k
     # One "epoch" is the whole horizon; with several devices a step takes as many prompts from each.
     n_prompts = steps * warmup.completions_per_step // group_size * int(os.environ.get("WORLD_SIZE", "1"))
