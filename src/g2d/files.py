@@ -110,6 +110,18 @@ def write_jsonl(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> None:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
+def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """Number and text of every line of a file that ends with a line break, as all of ours do.
+
+    Raises:
+        ValueError: it is empty or cut short; the message names it. A cut exactly between two lines cannot be seen.
+    """
+    text = Path(path).read_text(encoding="utf-8")
+    if not text.endswith("\n"):
+        raise ValueError(f"{path}: {'cut short' if text else 'empty'}; delete it to have it made again")
+    return enumerate(text[:-1].split("\n"), 1)
+
+
 def sha256(path: str | Path) -> str:
     """Hex digest of a file's content."""
     with open(path, "rb") as file:

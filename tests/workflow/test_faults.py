@@ -10,12 +10,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from g2d.cost import read_cost
+from g2d.informativeness import read_informativeness
+from g2d.pairs import read_pairs
+from g2d.policies import load_base, read_policy
+from g2d.policies.checkpoints import require_intact
+from g2d.policies.policy import require_own_weights
+from g2d.problems import read_problems
+from g2d.rollouts.rollout import read_rollouts
+from g2d.tables import read_table
 from tests.workflow.conftest import Project
 
 DPO = "results/micro/seed0/dpo/g2/k2"
@@ -86,10 +96,9 @@ def test_files_that_were_cut_short_are_named_and_made_again(grid: Project, micro
     seed = "results/micro/seed0"
     damaged = {  # the file, and what is made from it
         f"{seed}/harvest/g2/k2/rollouts.parquet": f"{seed}/harvest/g2/k2/pairs.jsonl",
-        f"{seed}/harvest/g2/k4/pairs.jsonl": f"{seed}/dpo/g2/k4/policy.json",
+        f"{seed}/harvest/g0/k0/pairs.jsonl": f"{seed}/dpo/g0/k0/policy.json",
         f"{seed}/grpo/g2/k2/checkpoint/optimizer.pt": f"{seed}/grpo/g2/k4/policy.json",
-        f"{seed}/dpo/g0/k0/adapter/adapter_model.safetensors": f"{seed}/dpo/g0/k0/eval/word-problems.parquet",
-        "results/problems/word-problems.jsonl": "results/micro/base/eval/word-problems.parquet",
+        f"{seed}/grpo/g4/k4/adapter/adapter_model.safetensors": f"{seed}/grpo/g4/k4/eval/arithmetic.parquet",
     }
     for file in damaged:
         os.truncate(grid.root / file, (grid.root / file).stat().st_size * 2 // 3)
@@ -101,21 +110,47 @@ def test_files_that_were_cut_short_are_named_and_made_again(grid: Project, micro
         assert [line for line in done.stdout.splitlines() if file in line and "delete" in line], (file, done.stdout)
         assert not (grid.root / made).exists()
 
-    file = f"{seed}/harvest/g2/k4/pairs.jsonl"
+    file = f"{seed}/harvest/g0/k0/pairs.jsonl"
     (grid.root / file).unlink()
-    grid.build("--quiet", "rules", "--", f"{seed}/dpo/g2/k4/policy.json")
-    for name in (file, f"{seed}/dpo/g2/k4/adapter/adapter_model.safetensors"):
+    grid.build("--quiet", "rules", "--", f"{seed}/dpo/g0/k0/policy.json")
+    for name in (file, f"{seed}/dpo/g0/k0/adapter/adapter_model.safetensors"):
         assert (grid.root / name).read_bytes() == (micro_grid.root / name).read_bytes()
 
 
-def test_a_cut_off_record_is_named_before_anything_runs(grid: Project) -> None:
-    record = grid.results / "micro/seed0/grpo/g2/k4/policy.json"
-    os.truncate(record, 50)
-    done = grid.snakemake("-n")
-    assert done.returncode == 1
-    assert "results/micro/seed0/grpo/g2/k4/policy.json: not readable as JSON" in done.stdout
-    record.unlink()
-    assert grid.planned()["train_grpo"] == 1
+def own_weights(adapter: Path) -> None:
+    require_own_weights(replace(read_policy(adapter.parent.parent / "policy.json"), adapter=str(adapter.parent)))
+
+
+def base_weights(file: Path) -> None:
+    load_base(replace(read_policy(file.parent.parent / "policy.json"), base=str(file.parent)))
+
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    "base/policy.json": read_policy,
+    "base/model/model.safetensors": base_weights,
+    "calibration/levels.csv": read_table,
+    "calibration/train.jsonl": read_problems,
+    "seed0/grpo/g2/k2/checkpoint/rng_state.pth": lambda file: require_intact(file.parent),
+    "seed0/grpo/g2/k2/adapter/adapter_model.safetensors": own_weights,
+    "seed0/grpo/g2/k2/cost.json": read_cost,
+    "seed0/harvest/g2/k2/rollouts.parquet": read_rollouts,
+    "seed0/harvest/g2/k2/pairs.jsonl": read_pairs,
+    "seed0/harvest/g2/k2/informativeness.json": read_informativeness,
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_every_reader_names_a_file_that_was_cut_short(micro_grid: Project, tmp_path: Path, name: str) -> None:
+    original = micro_grid.results / "micro" / name
+    folder = original.parents[1] if original.parent.name in ("adapter", "model", "checkpoint") else original.parent
+    copied = Path(shutil.copytree(folder, tmp_path / "copy")) / original.relative_to(folder)
+    READERS[name](copied)
+    size = copied.stat().st_size
+    for length in (size - 2, size // 2, 0):
+        os.truncate(copied, length)
+        with pytest.raises(ValueError, match="delete") as refusal:
+            READERS[name](copied)
+        assert str(copied) in str(refusal.value) or str(copied.parent) in str(refusal.value)
 
 
 # ------------------------------------------------------------------------------------------------------------- killed
@@ -146,7 +181,7 @@ def test_killed_and_preempted_training_goes_on_where_it_was(
 
     preempted = start(grid, *target)
     log = grid.root / "results/logs/train_grpo/micro/seed0/g2/k40.log"
-    wait_for(lambda: "goes on from step" in log.read_text())
+    wait_for(lambda: log.exists() and "goes on from step" in log.read_text())
     reached = steps(work)
     assert reached >= 3
     wait_for(lambda: steps(work) > reached)
