@@ -439,7 +439,7 @@ class Config(Section):
     @property
     def identity(self) -> dict[str, Any]:
         """The configuration without the keys that only say how fast and where; equal ones give equal results."""
-        values = self.model_dump(mode="json")
+        values = self.model_dump(mode="json", exclude={"checkpoints"})
         for section in [values, *(model["settings"] for model in values["models"].values())]:
             if name := section.pop("engine", {}).get("name"):
                 section["engine"] = {"name": name}

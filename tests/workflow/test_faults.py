@@ -171,7 +171,7 @@ def test_killed_and_preempted_training_goes_on_where_it_was(
     grid.configure(config | {"checkpoints": {"every_steps": 1}})
     work = grid.root / folder / "work"
     killed = start(grid, *target)
-    wait_for(lambda: steps(work) >= 3)
+    wait_for(lambda: steps(work) >= 3, killed)
     killed.kill()
     killed.wait()
     refused = grid.snakemake("--cores", "1", *target)
@@ -181,10 +181,10 @@ def test_killed_and_preempted_training_goes_on_where_it_was(
 
     preempted = start(grid, *target)
     log = grid.root / "results/logs/train_grpo/micro/seed0/g2/k40.log"
-    wait_for(lambda: log.exists() and "goes on from step" in log.read_text())
+    wait_for(lambda: log.exists() and "goes on from step" in log.read_text(), preempted)
     reached = steps(work)
     assert reached >= 3
-    wait_for(lambda: steps(work) > reached)
+    wait_for(lambda: steps(work) > reached, preempted)
     [trainer] = processes(grid, "train_grpo.py")
     os.kill(trainer, signal.SIGTERM)
     said, _ = preempted.communicate()
@@ -211,8 +211,10 @@ def start(project: Project, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Wait while the process runs."""
     while not condition():
+        assert process.poll() is None, process.stdout and process.stdout.read()
         time.sleep(0.02)
 
 
