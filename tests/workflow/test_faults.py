@@ -161,10 +161,10 @@ def test_killed_and_preempted_training_goes_on_where_it_was(
 ) -> None:
     """kill -9 of Snakemake, then the same command; then SIGTERM to the trainer, which Snakemake runs again."""
     config = copy.deepcopy(micro_config) | {"ablations": {}}
-    config["warmup"] |= {"steps": [0, 40], "horizon": 60, "keep_rollouts": "completions"}
+    config["warmup"] |= {"steps": [0, 24], "horizon": 30, "keep_rollouts": "completions"}
     grid.configure(config)
     straight = Project(Path(shutil.copytree(grid.root, tmp_path / "straight", symlinks=True)))
-    folder = "results/micro/seed0/grpo/g2/k40"
+    folder = "results/micro/seed0/grpo/g2/k24"
     target = ["--retries", "1", f"{folder}/policy.json"]
     straight.build("--quiet", "rules", *target)
 
@@ -180,7 +180,7 @@ def test_killed_and_preempted_training_goes_on_where_it_was(
     assert grid.snakemake("--unlock").returncode == 0
 
     preempted = start(grid, *target)
-    log = grid.root / "results/logs/train_grpo/micro/seed0/g2/k40.log"
+    log = grid.root / "results/logs/train_grpo/micro/seed0/g2/k24.log"
     wait_for(lambda: log.exists() and "goes on from step" in log.read_text(), preempted)
     reached = steps(work)
     assert reached >= 3
@@ -190,7 +190,7 @@ def test_killed_and_preempted_training_goes_on_where_it_was(
     said, _ = preempted.communicate()
     assert preempted.returncode == 0, said
     assert "train_grpo: stopped by SIGTERM at step" in said
-    assert "of 40, which is kept: run the same command again to go on from there" in said
+    assert "of 24, which is kept: run the same command again to go on from there" in said
 
     assert not work.exists()
     for name in ("adapter/adapter_model.safetensors", "rollouts.parquet", "checkpoint/optimizer.pt"):
@@ -240,5 +240,6 @@ def processes(project: Project, script: str) -> list[int]:
 def log_of(folder: Path) -> list[dict[str, Any]]:
     """The metrics of a training, without the clock."""
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] == list(range(1, 41))
+    assert [row["step"] for row in rows] == list(range(1, 25))
+    assert any(row["grad_norm"] > 0 for row in rows)
     return [{name: value for name, value in row.items() if name != "step_time"} for row in rows]
