@@ -28,14 +28,14 @@ DPO = Dpo(epochs=3, per_device_batch_size=4, gradient_accumulation_steps=2, lear
 
 
 @contextmanager
-def terminated_after(last: int) -> Iterator[None]:
-    """This process receives SIGTERM right after the checkpoint of a step; the step that follows is then the last."""
+def terminated_after(last: int, by: signal.Signals = signal.SIGTERM) -> Iterator[None]:
+    """This process receives a signal right after the checkpoint of a step; the step that follows is then the last."""
     add = Checkpoints.add
 
     def add_and_signal(self: Checkpoints, draft: Path, step: int) -> None:
         add(self, draft, step)
         if step == last:
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(by)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Checkpoints, "add", add_and_signal)
@@ -46,9 +46,11 @@ def adapter(work: Path) -> str:
     return sha256(work / "adapter/adapter_model.safetensors")
 
 
-def dpo(work: Path, *, start: Policy | None = None, settings: Dpo = DPO) -> list[dict[str, Any]]:
+def dpo(
+    work: Path, *, start: Policy | None = None, settings: Dpo = DPO, saving: Checkpointing = EVERY_STEP
+) -> list[dict[str, Any]]:
     log = train_dpo(
-        tiny_policy(), pairs(22), dpo=settings, lora=Lora(), seed=0, work=work, start=start, checkpointing=EVERY_STEP
+        tiny_policy(), pairs(22), dpo=settings, lora=Lora(), seed=0, work=work, start=start, checkpointing=saving
     )
     return [row for row in log if "loss" in row]
 
@@ -125,6 +127,27 @@ def test_grpo_stopped_on_the_way_equals_an_uninterrupted_run(tmp_path: Path, cha
     pd.testing.assert_frame_equal(*frames)
     assert frames[1].groupby("step").size().to_dict() == dict.fromkeys(range(3 if chained else 1, 6), 16)
     assert require_intact(tmp_path / "stopped/checkpoint")["step"] == 5
+
+
+def test_ctrl_c_is_a_request_too(tmp_path: Path, straight: Run) -> None:
+    with terminated_after(4, signal.SIGINT), pytest.raises(TrainingStoppedError, match="SIGINT at step 5 of 9"):
+        dpo(tmp_path)
+    assert (dpo(tmp_path), adapter(tmp_path)) == straight
+
+
+@pytest.mark.parametrize(
+    ("saving", "kept"),
+    [
+        (Checkpointing(), ["step-9"]),  # ten minutes are not over
+        (Checkpointing(every_minutes=1e-6), ["step-8", "step-9"]),
+        (Checkpointing(every_minutes=None, every_steps=4), ["step-8", "step-9"]),
+    ],
+)
+def test_how_often_is_a_matter_of_time_or_steps_and_not_of_the_result(
+    tmp_path: Path, straight: Run, saving: Checkpointing, kept: list[str]
+) -> None:
+    assert (dpo(tmp_path, saving=saving), adapter(tmp_path)) == straight
+    assert sorted(folder.name for folder in tmp_path.glob("step-*")) == kept
 
 
 def test_a_signal_in_the_last_step_is_no_reason_to_fail(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ class Checkpoints:
                     return folder
                 print(f"{folder}: made under other settings, not used", flush=True)
             except ValueError as error:
-                print(f"{error}; not used", flush=True)
+                print(f"{str(error).split(';')[0]}: not used", flush=True)
             shutil.rmtree(folder)
         return None
 
@@ -115,7 +115,7 @@ def train(
     save: Callable[[Path], None] = lambda checkpoint: None,
     restore: Callable[[Path], None] = lambda checkpoint: None,
 ) -> Path:
-    """Run a Hugging Face trainer to its last step, from the newest checkpoint of this job if there is one.
+    """Run a Hugging Face trainer, in one process, to its last step, from this job's newest checkpoint if there is one.
 
     Args:
         until: the step to stop at where that is not the trainer's own end.
@@ -176,18 +176,18 @@ def _schedule(settings: Checkpointing, until: int | None, every: int, requests: 
     from transformers import TrainerCallback
 
     class Schedule(TrainerCallback):
-        def __init__(self) -> None:
-            self.saved = time.monotonic()
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+            self.step, self.time = state.global_step, time.monotonic()  # of the last checkpoint
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
             step, now = state.global_step, time.monotonic()
             last = step >= (until or state.max_steps)
-            due = settings.every_steps is not None and step % settings.every_steps == 0
-            due |= settings.every_minutes is not None and now - self.saved >= 60 * settings.every_minutes
+            due = settings.every_steps is not None and step - self.step >= settings.every_steps
+            due |= settings.every_minutes is not None and now - self.time >= 60 * settings.every_minutes
             if last or (step % every == 0 and (due or requests)):
                 control.should_save = True
                 control.should_training_stop = last or bool(requests)
-                self.saved = now
+                self.step, self.time = step, now
             return control
 
     return Schedule()
