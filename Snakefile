@@ -88,8 +88,10 @@ onstart:
     if not workflow.deployment_settings.deployment_method:  # else the jobs' environment is not this one
         g2d_config.require_engines(CONFIG)
     hub.require_repositories(CONFIG)
-    Path("results").mkdir(exist_ok=True)
-    CONFIG.save("results/config.yaml")
+    try:
+        CONFIG.save("results/config.yaml")
+    except OSError as error:
+        raise WorkflowError(str(error))
 
 
 onsuccess:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from g2d.files import atomic, read_json, sha256, write_json, write_jsonl
+from g2d.files import atomic, read_json, read_lines, sha256, write_json, write_jsonl
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_debris(tmp_path: Path) -> None:
@@ -52,3 +52,10 @@ def test_jsonl_keeps_one_row_a_line(tmp_path: Path) -> None:
 def test_sha256_of_known_content(tmp_path: Path) -> None:
     (tmp_path / "abc").write_bytes(b"abc")
     assert sha256(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+@pytest.mark.parametrize(("text", "said"), [("", "empty"), ('{"a": 1}\n{"a', "cut short"), ('{"a": 1}', "cut short")])
+def test_lines_that_were_cut_short_are_refused(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "a.jsonl").write_text(text)
+    with pytest.raises(ValueError, match=rf"a\.jsonl: {said}; delete it"):
+        read_lines(tmp_path / "a.jsonl")

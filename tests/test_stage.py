@@ -50,3 +50,12 @@ def test_a_failure_is_one_line_and_a_traceback_in_the_log(tmp_path: Path) -> Non
     assert done.stderr == "train_dpo: pairs.jsonl: no pairs\n  details: logs/a.log\n"
     assert "Traceback" in (tmp_path / "logs/a.log").read_text()
     assert not (tmp_path / "cost.json").exists()
+
+
+def test_a_log_on_a_full_disk_does_not_swallow_the_last_word(tmp_path: Path) -> None:
+    script = SCRIPT.replace("logs/a.log", "/dev/full").replace('    os.system("echo from a child process")\n', "")
+    script = script.replace('    print("from python")\n', "").replace('    print(os.environ["OMP_NUM_THREADS"])\n', "")
+    command = [sys.executable, "-c", script.replace("{body}", "raise ValueError('work: disk full')")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stderr.startswith("train_dpo: work: disk full\n")
+    assert done.returncode == 1

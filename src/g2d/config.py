@@ -382,6 +382,16 @@ class Evaluation(Section):
     sampled: SampledEvaluation | None = key(None, "Draw n samples per problem instead of decoding greedily.")
 
 
+class Checkpointing(Section):
+    """How often GRPO and DPO save what they have, so that a job that was stopped goes on from there.
+
+    A job that is asked to stop saves in any case. Nothing here changes a result.
+    """
+
+    every_minutes: float | None = key(10.0, "Time between two checkpoints; null for none by time.", unit="min", gt=0)
+    every_steps: int | None = key(None, "Gradient steps between two; null for none by steps.", unit="steps", ge=1)
+
+
 class Config(Section):
     """Everything that says WHAT runs. HOW it runs (cluster, cores) lives in `profiles/`."""
 
@@ -404,6 +414,7 @@ class Config(Section):
     ablations: dict[Name, Ablation] = key({}, "Further DPO policies by name.")
     baselines: Baselines = key(Baselines(), "GRPO alone.")
     evaluation: Evaluation = key(Evaluation(), "Benchmarks.")
+    checkpoints: Checkpointing = key(Checkpointing(), "What a stopped training goes on from.")
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:
@@ -428,7 +439,7 @@ class Config(Section):
     @property
     def identity(self) -> dict[str, Any]:
         """The configuration without the keys that only say how fast and where; equal ones give equal results."""
-        values = self.model_dump(mode="json")
+        values = self.model_dump(mode="json", exclude={"checkpoints"})
         for section in [values, *(model["settings"] for model in values["models"].values())]:
             if name := section.pop("engine", {}).get("name"):
                 section["engine"] = {"name": name}

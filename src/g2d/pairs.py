@@ -18,7 +18,7 @@ from typing import TypedDict
 import pandas as pd
 
 from g2d.config import Prompt
-from g2d.files import write_jsonl
+from g2d.files import read_lines, write_jsonl
 from g2d.problems import Problem
 from g2d.prompts import Messages, messages
 
@@ -105,18 +105,19 @@ def read_pairs(path: str | Path) -> list[Pair]:
     """Read what `write_pairs` wrote.
 
     Raises:
-        ValueError: a line is not a pair; the message names file and line.
+        ValueError: it is empty or cut short, or a line is not a pair; the message names file and line.
     """
     pairs: list[Pair] = []
-    with open(path, encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                pair = json.loads(line)
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}: not JSON: {error}") from None
-            if not isinstance(pair, dict) or set(pair) != Pair.__required_keys__:
-                raise ValueError(f"{path}, line {number}: a pair has exactly {', '.join(Pair.__annotations__)}")
-            pairs.append(pair)  # type: ignore[arg-type]
+    for number, line in read_lines(path):
+        try:
+            pair = json.loads(line)
+        except ValueError as error:
+            raise ValueError(
+                f"{path}, line {number}: not JSON: {error}; delete the file to have it made again"
+            ) from None
+        if not isinstance(pair, dict) or set(pair) != Pair.__required_keys__:
+            raise ValueError(f"{path}, line {number}: a pair has exactly {', '.join(Pair.__annotations__)}")
+        pairs.append(pair)  # type: ignore[arg-type]
     return pairs
 
 

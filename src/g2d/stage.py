@@ -11,11 +11,12 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from g2d.cost import Meter, measure, write_cost
+from g2d.orphans import end_with_snakemake
 
 VERSIONS = {
     "scratch_model": 1,
@@ -45,6 +46,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
     terminal, and the process exits with 1.
     """
     terminal = _redirect_output(Path(snakemake.log[0]))
+    end_with_snakemake()
     os.environ["OMP_NUM_THREADS"] = str(snakemake.threads)  # for a torch that is imported later
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(snakemake.threads)
@@ -56,9 +58,10 @@ def stage(snakemake: Any) -> Iterator[Meter]:
         if cost:
             write_cost(cost, meter.cost, parents=snakemake.input.get("costs", []))
     except Exception as error:
-        traceback.print_exc()
-        sys.stderr.flush()
         print(f"{snakemake.rule}: {error}\n  details: {snakemake.log[0]}", file=terminal, flush=True)
+        with suppress(OSError):  # the log may be on the disk that is full
+            traceback.print_exc()
+            sys.stderr.flush()
         sys.exit(1)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from g2d.cost import Cost
-from g2d.files import atomic
+from g2d.files import atomic, read_lines
 from g2d.grid import HarvestKey, PolicyKey
 from g2d.informativeness import Informativeness
 from g2d.statistics import hierarchical_bootstrap, pearson, standard_deviation
@@ -354,10 +354,11 @@ def read_table(path: str | Path) -> pd.DataFrame:
     Raises:
         ValueError: the file is not CSV with these types; the message names it.
     """
+    read_lines(path)
     try:
         return pd.read_csv(path, dtype=_TYPES, keep_default_na=False, na_values=[""])
     except ValueError as error:  # pandas' ParserError and EmptyDataError are ValueErrors
-        raise ValueError(f"{path}: not a readable table: {error}") from None
+        raise ValueError(f"{path}: not a readable table: {error}; delete it to have it made again") from None
 
 
 def _frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:

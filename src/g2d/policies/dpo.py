@@ -11,13 +11,16 @@ the share of such pairs stands in the harvest's informativeness.
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from g2d.config import Dpo, Lora
-from g2d.policies.policy import Policy, load_base, load_tokenizer
-from g2d.policies.training import lora_config, trainer_arguments
+from g2d.config import Checkpointing, Dpo, Lora
+from g2d.policies.checkpoints import Checkpoints, train
+from g2d.policies.policy import Policy, load_base, load_tokenizer, require_own_weights
+from g2d.policies.training import lora_config, read_log, trainer_arguments
 
 # Both losses are known before the first update, when policy and reference agree (Rafailov et al. 2023, equation 7;
 # Azar et al. 2023, equation 17): a different value means that the reference is not the starting point.
@@ -38,27 +41,46 @@ def train_dpo(
     seed: int,
     work: Path,
     start: Policy | None = None,
+    checkpointing: Checkpointing | None = None,
+    version: int = 0,
 ) -> list[dict[str, Any]]:
     """Train on preference pairs and leave `work/adapter`.
+
+    An attempt that was stopped leaves checkpoints in `work`, and the next one goes on from them.
 
     Args:
         base: M0.
         pairs: rows with `prompt`, `chosen` and `rejected` as message lists.
-        work: an existing folder to train in.
+        work: a folder to train in, kept between attempts.
         start: pi_K to start from; None for a fresh adapter on M0.
+        checkpointing: how often to save on the way.
+        version: of the stage; an attempt of another version is not continued.
 
     Returns:
         The trainer's log, one entry per gradient step.
 
     Raises:
+        TrainingStoppedError: a signal stopped it early.
         RuntimeError: the first loss is not the one that an untrained policy must have.
     """
+    rows = [{key: pair[key] for key in ("prompt", "chosen", "rejected")} for pair in pairs]
+    job = {
+        "version": version,
+        "base": asdict(base),
+        "pairs": rows,
+        "dpo": dpo.model_dump(mode="json"),
+        "lora": lora.model_dump(mode="json"),
+        "seed": seed,
+        "start": asdict(start) if start else None,
+    }
+    checkpoints = Checkpoints(work, job)
+
     from datasets import Dataset
     from peft import PeftModel
     from trl import DPOConfig, DPOTrainer
 
     arguments = DPOConfig(
-        **trainer_arguments(work / "trainer", seed),
+        **trainer_arguments(checkpoints.draft, seed),
         num_train_epochs=dpo.epochs,
         learning_rate=dpo.learning_rate,
         lr_scheduler_type=dpo.lr_schedule,
@@ -69,11 +91,11 @@ def train_dpo(
         max_length=None,  # a truncated chosen completion would lose the box that earned its reward
         disable_dropout=False,  # TRL's default would turn the paper's LoRA dropout off
     )
-    rows = [{key: pair[key] for key in ("prompt", "chosen", "rejected")} for pair in pairs]
     model: Any = load_base(base)
     if start is not None:
         if start.adapter is None:
             raise ValueError(f"{start.policy_id} has no adapter to start from")
+        require_own_weights(start)
         model = PeftModel.from_pretrained(model, start.adapter, is_trainable=True)
     trainer: Any = DPOTrainer(
         model=model,
@@ -82,10 +104,25 @@ def train_dpo(
         processing_class=load_tokenizer(base),
         peft_config=lora_config(lora) if start is None else None,
     )
-    trainer.train()
-    first, expected = trainer.state.log_history[0]["loss"], step_0_loss(dpo)
+
+    def restore(folder: Path) -> None:
+        trainer._total_train_tokens = read_log(folder)[-1]["num_tokens"]  # TRL forgets its own count
+
+    reached = train(
+        trainer,
+        checkpoints,
+        checkpointing or Checkpointing(),
+        # The reference adapter of `start` is made anew from it. Beside it, the trainer would not load our own.
+        save=lambda folder: shutil.rmtree(folder / "ref", ignore_errors=True),
+        restore=restore,
+    )
+    log = read_log(reached)
+    first, expected = log[0]["loss"], step_0_loss(dpo)
     # Dropout in a warmed-up adapter makes policy and reference differ from the first forward pass on.
     if start is None and abs(first / expected - 1) > STEP_0_TOLERANCE:
         raise RuntimeError(f"DPO's first loss is {first:.4f}, not {expected:.4f}: the reference is not M0")
-    trainer.model.save_pretrained(work / "adapter", selected_adapters=["default"])
-    return trainer.state.log_history
+    shutil.rmtree(work / "adapter", ignore_errors=True)
+    (work / "adapter").mkdir()
+    for name in ("adapter_model.safetensors", "adapter_config.json"):
+        shutil.copy2(reached / name, work / "adapter" / name)
+    return log

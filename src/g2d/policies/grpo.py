@@ -14,15 +14,20 @@ import os
 import random
 import shutil
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
-from g2d.config import EngineSettings, Lora, Prompt, Warmup
+from g2d.config import Checkpointing, EngineSettings, Lora, Prompt, Warmup
+from g2d.policies.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train
 from g2d.policies.policy import Policy, load_base, load_tokenizer
-from g2d.policies.training import lora_config, trainer_arguments
-from g2d.policies.training_rollouts import RecordedReward, write_training_rollouts
+from g2d.policies.training import lora_config, read_log, trainer_arguments
+from g2d.policies.training_rollouts import TrainingRollouts
 from g2d.problems import Problem
 from g2d.prompts import messages
+from g2d.verifier.reward import MathVerifyReward
+
+ROLLOUTS = "rollouts.parquet"  # in a checkpoint: those of the steps that lie behind it
 
 
 def train_grpo(
@@ -38,8 +43,12 @@ def train_grpo(
     work: Path,
     resume_from: Path | None = None,
     engine: EngineSettings | None = None,
+    checkpointing: Checkpointing | None = None,
+    version: int = 0,
 ) -> list[dict[str, Any]]:
     """Train M0 to step K and leave `work/adapter`, `work/checkpoint` and `work/rollouts.parquet`.
+
+    An attempt that was stopped leaves checkpoints in `work`, and the next one goes on from them.
 
     One step consumes `warmup.completions_per_step` completions of `completions_per_step / G` prompts on each device.
 
@@ -48,16 +57,35 @@ def train_grpo(
         problems: the training set.
         group_size: G, completions per prompt.
         k: the step to reach, counted from M0.
-        work: an existing folder to train in.
+        work: a folder to train in, kept between attempts.
         resume_from: checkpoint of a smaller K of the same trajectory, or None to start from M0.
         engine: what generates; TRL itself, with transformers, if None.
+        checkpointing: how often to save on the way.
+        version: of the stage; an attempt of another version is not continued.
 
     Returns:
         The trainer's log from step 1 to K, the steps before `resume_from` included.
 
     Raises:
+        TrainingStoppedError: a signal stopped it early.
         RuntimeError: the trainer stopped anywhere but at step K.
+        ValueError: `resume_from` is damaged.
     """
+    job = {
+        "version": version,
+        "base": asdict(base),
+        "problems": [asdict(problem) for problem in problems],
+        "warmup": warmup.trajectory(k) | {"keep_rollouts": warmup.keep_rollouts},
+        "lora": lora.model_dump(mode="json"),
+        "prompt": prompt.model_dump(mode="json"),
+        "group_size": group_size,
+        "k": k,
+        "seed": seed,
+        "engine": engine.identity if engine else None,
+        "start": require_intact(resume_from) if resume_from else None,
+    }
+    checkpoints = Checkpoints(work, job)
+
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
@@ -70,7 +98,7 @@ def train_grpo(
         for problem in asked
     ]
     arguments = GRPOConfig(
-        **trainer_arguments(work / "trainer", seed),
+        **trainer_arguments(checkpoints.draft, seed),
         max_steps=steps,
         learning_rate=warmup.learning_rate,
         lr_scheduler_type=warmup.lr_schedule,
@@ -94,7 +122,8 @@ def train_grpo(
         vllm_importance_sampling_clip_max=3.0,
     )
     tokenizer = load_tokenizer(base)
-    reward = RecordedReward([tokenizer.eos_token_id], warmup.keep_rollouts)
+    rollouts = TrainingRollouts([tokenizer.eos_token_id], warmup.keep_rollouts)
+    reward = MathVerifyReward(eos_token_ids=[tokenizer.eos_token_id], on_judged=rollouts.record)
     generation = None
     if engine is not None and engine.name == "vllm":
         from g2d.policies.grpo_vllm import VllmGeneration
@@ -108,23 +137,38 @@ def train_grpo(
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         peft_config=lora_config(lora),
-        callbacks=[_stop_at(k)],
     )
     if generation is not None:
         generation.attach(trainer)
-    trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
-    if generation is not None:
-        generation.close()
-    if trainer.state.global_step != k:
-        raise RuntimeError(f"GRPO stopped at step {trainer.state.global_step} instead of K={k}")
+    try:
+        reached = train(
+            trainer,
+            checkpoints,
+            checkpointing or Checkpointing(),
+            until=k,
+            start=resume_from,
+            every=warmup.sync_every,  # between two hand-overs the engine's adapter is older than the checkpoint's
+            save=lambda folder: rollouts.save(folder / ROLLOUTS),
+            restore=lambda folder: rollouts.restore(folder / ROLLOUTS),
+        )
+    finally:
+        if generation is not None:
+            generation.close()
+    return _hand_over(reached, work)
 
-    checkpoint = work / "trainer" / f"checkpoint-{k}"
+
+def _hand_over(reached: Path, work: Path) -> list[dict[str, Any]]:
+    """Copy what the stage leaves out of the last checkpoint, which stays until the stage is complete; its log."""
+    for name in ("adapter", "checkpoint"):
+        shutil.rmtree(work / name, ignore_errors=True)
     (work / "adapter").mkdir()
     for name in ("adapter_model.safetensors", "adapter_config.json"):
-        shutil.copy2(checkpoint / name, work / "adapter" / name)
-    checkpoint.rename(work / "checkpoint")
-    write_training_rollouts(work / "rollouts.parquet", reward.rows)
-    return trainer.state.log_history
+        shutil.copy2(reached / name, work / "adapter" / name)
+    shutil.copy2(reached / ROLLOUTS, work / ROLLOUTS)
+    shutil.copytree(reached, work / "checkpoint", ignore=shutil.ignore_patterns(ROLLOUTS, MANIFEST))
+    manifest = require_intact(reached)
+    seal(work / "checkpoint", manifest["step"], manifest["job"])
+    return read_log(reached)
 
 
 def prompt_order(n_problems: int, n_prompts: int, seed: int) -> list[int]:
@@ -138,20 +182,6 @@ def prompt_order(n_problems: int, n_prompts: int, seed: int) -> list[int]:
         random.Random(f"{seed}/{epoch}").shuffle(permutation)
         order += permutation
     return order[:n_prompts]
-
-
-def _stop_at(k: int) -> Any:
-    """A callback that saves a full checkpoint at step K and ends the run there, whatever the horizon."""
-    from transformers import TrainerCallback
-
-    class StopAt(TrainerCallback):
-        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-            if state.global_step >= k:
-                control.should_save = True
-                control.should_training_stop = True
-            return control
-
-    return StopAt()
 
 
 def completions_tokens(log_history: Sequence[dict[str, Any]], completions_per_step: int, after_step: int) -> int:

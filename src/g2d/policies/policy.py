@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from g2d.files import read_json, write_json
+from g2d.files import read_json, sha256, write_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -73,19 +73,51 @@ def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+def require_own_weights(policy: Policy) -> None:
+    """Check that the adapter is the one that the record was written for.
+
+    M0 itself is not read twice for this: what is cut short of it does not load.
+
+    Raises:
+        ValueError: the file is missing, cut short or another one; the message names it.
+    """
+    if policy.adapter is None:
+        return
+    file = Path(policy.adapter) / "adapter_model.safetensors"
+    if not file.is_file() or (policy.weights_sha256 is not None and sha256(file) != policy.weights_sha256):
+        raise ValueError(
+            f"{file}: missing, cut short or not the weights that policy.json names; delete it to have it made again"
+        )
+
+
 def load_base(policy: Policy) -> PreTrainedModel:
-    """The weights of M0, safetensors only, in bfloat16 on a GPU and float32 on a CPU."""
+    """The weights of M0, safetensors only, in bfloat16 on a GPU and float32 on a CPU.
+
+    Raises:
+        ValueError: a file of weights is cut short; the message names the folder.
+    """
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
-    return AutoModelForCausalLM.from_pretrained(policy.base, dtype=dtype, use_safetensors=True)
+    try:
+        return AutoModelForCausalLM.from_pretrained(policy.base, dtype=dtype, use_safetensors=True)
+    except SafetensorError as error:
+        raise ValueError(
+            f"{policy.base}: its weights cannot be read ({error}); delete the file to have it made or fetched again"
+        ) from None
 
 
 def load_model(policy: Policy) -> PreTrainedModel:
-    """The policy's weights with its adapter merged, in evaluation mode, on the GPU where there is one."""
+    """The policy's weights with its adapter merged, in evaluation mode, on the GPU where there is one.
+
+    Raises:
+        ValueError: weights are cut short or are not those of the record; the message names them.
+    """
     import torch
 
+    require_own_weights(policy)
     model = load_base(policy)
     if policy.adapter is not None:
         from peft import PeftModel

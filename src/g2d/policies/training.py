@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from g2d.config import Lora
-from g2d.files import write_jsonl
+from g2d.files import read_json, write_jsonl
 
 if TYPE_CHECKING:
     from peft import LoraConfig
@@ -50,6 +50,12 @@ def lora_config(lora: Lora) -> LoraConfig:
         target_modules=lora.target_modules,
         task_type="CAUSAL_LM",
     )
+
+
+def read_log(checkpoint: Path) -> list[dict[str, Any]]:
+    """The trainer's log up to a checkpoint, from the first step on, whatever attempts and jobs lie behind it."""
+    log: list[dict[str, Any]] = read_json(checkpoint / "trainer_state.json")["log_history"]
+    return log
 
 
 def write_metrics(path: str | Path, log_history: list[dict[str, Any]]) -> None:

@@ -8,14 +8,15 @@ anyway, in the reward, so both engines leave the same file.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 
+from g2d.files import atomic
 from g2d.verifier import Judgement
-from g2d.verifier.reward import Completion, MathVerifyReward, completion_text
+from g2d.verifier.reward import Completion, completion_text
 
 Keep = Literal["none", "verdicts", "completions"]
 COLUMNS = (
@@ -31,64 +32,65 @@ COLUMNS = (
 )
 
 
-class RecordedReward(MathVerifyReward):
-    """The reward, keeping a row of everything it judges. The data set needs a column `problem_id`.
+class TrainingRollouts:
+    """Collects a row of every completion that the reward judges: `MathVerifyReward(on_judged=rollouts.record)`.
+
+    The data set needs a column `problem_id`.
 
     Args:
         eos_token_ids: tokens that end a completion.
         keep: nothing, the rows, or the rows with their text.
     """
 
-    def __init__(self, eos_token_ids: Sequence[int], keep: Keep) -> None:
-        super().__init__(eos_token_ids=eos_token_ids)
+    def __init__(self, eos_token_ids: Collection[int], keep: Keep) -> None:
+        self.eos_token_ids = frozenset(eos_token_ids)
         self.keep = keep
         self.rows: list[dict[str, Any]] = []
-        self._judgements: list[Judgement] = []
 
-    def judge(
+    def record(
         self,
+        judgements: Sequence[Judgement],
+        *,
         completions: Sequence[Completion],
-        answer: Sequence[str],
-        completion_ids: Sequence[Sequence[int]] | None = None,
-    ) -> list[Judgement]:
-        """The judgements behind the rewards, remembered until they are recorded."""
-        self._judgements = super().judge(completions, answer, completion_ids)
-        return self._judgements
-
-    def __call__(
-        self,
-        completions: Sequence[Completion],
-        answer: Sequence[str],
-        completion_ids: Sequence[Sequence[int]] | None = None,
+        completion_ids: Sequence[Sequence[int]],
+        problem_id: Sequence[str],
+        trainer_state: Any,
         **columns: Any,
-    ) -> list[float]:
-        """Rewards in the order of the completions."""
-        rewards = super().__call__(completions, answer, completion_ids, **columns)
-        if self.keep != "none" and completion_ids is not None:
-            seen: Counter[str] = Counter()
-            for i, problem_id in enumerate(columns["problem_id"]):
-                tokens, judgement = completion_ids[i], self._judgements[i]
-                self.rows.append(
-                    {
-                        "step": columns["trainer_state"].global_step + 1,
-                        "problem_id": problem_id,
-                        "sample": seen[problem_id],
-                        "token_count": len(tokens),
-                        "finish_reason": "stop" if tokens and tokens[-1] in self.eos_token_ids else "length",
-                        "verdict": judgement.verdict,
-                        "reward": judgement.reward,
-                        "extracted_answer": judgement.extracted_answer,
-                        "completion_text": completion_text(completions[i]) if self.keep == "completions" else None,
-                    }
-                )
-                seen[problem_id] += 1
-        return rewards
+    ) -> None:
+        """Keep the completions of one generation step; the arguments have TRL's names."""
+        if self.keep == "none":
+            return
+        seen: Counter[str] = Counter()
+        for problem, judgement, tokens, completion in zip(
+            problem_id, judgements, completion_ids, completions, strict=True
+        ):
+            self.rows.append(
+                {
+                    "step": trainer_state.global_step + 1,
+                    "problem_id": problem,
+                    "sample": seen[problem],
+                    "token_count": len(tokens),
+                    "finish_reason": "stop" if tokens and tokens[-1] in self.eos_token_ids else "length",
+                    "verdict": judgement.verdict,
+                    "reward": judgement.reward,
+                    "extracted_answer": judgement.extracted_answer,
+                    "completion_text": completion_text(completion) if self.keep == "completions" else None,
+                }
+            )
+            seen[problem] += 1
 
+    def save(self, path: Path) -> None:
+        """Write the rows of this job so far: of the steps since the checkpoint of the K before it."""
+        frame = pd.DataFrame(self.rows, columns=list(COLUMNS))
+        texts = ["problem_id", "finish_reason", "verdict", "extracted_answer", "completion_text"]
+        numbers = {"step": "int64", "sample": "int64", "token_count": "int64", "reward": "float64"}
+        # Types are named because a column without a value has none of its own.
+        with atomic(path) as draft:
+            frame.astype(dict.fromkeys(texts, "string[pyarrow]") | numbers).to_parquet(draft, index=False)
 
-def write_training_rollouts(path: str | Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Write the rows of one job: of the steps since the checkpoint it continued."""
-    frame = pd.DataFrame(rows, columns=list(COLUMNS))
-    texts = ["problem_id", "finish_reason", "verdict", "extracted_answer", "completion_text"]
-    numbers = {"step": "int64", "sample": "int64", "token_count": "int64", "reward": "float64"}
-    # Types are named because a column without a value has none of its own.
-    frame.astype(dict.fromkeys(texts, "string[pyarrow]") | numbers).to_parquet(path, index=False)
+    def restore(self, path: Path) -> None:
+        """Go on from rows that were saved."""
+        self.rows = [
+            {str(name): None if pd.isna(value) else value for name, value in row.items()}
+            for row in pd.read_parquet(path).to_dict("records")
+        ]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from g2d.files import atomic
+from g2d.files import atomic, read_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,14 @@ def read_problems(path: str | Path) -> list[Problem]:
     """Read what `write_problems` wrote.
 
     Raises:
-        ValueError: a line is not a Problem; the message names file and line.
+        ValueError: it is empty or cut short, or a line is not a Problem; the message names file and line.
     """
     problems = []
-    with open(path, encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                problems.append(Problem(**json.loads(line)))
-            except (ValueError, TypeError) as error:
-                raise ValueError(f"{path}, line {number}: not a problem record: {error}") from None
+    for number, line in read_lines(path):
+        try:
+            problems.append(Problem(**json.loads(line)))
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"{path}, line {number}: not a problem record: {error}; delete the file to have it made again"
+            ) from None
     return problems

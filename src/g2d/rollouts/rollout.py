@@ -14,6 +14,7 @@ from typing import Literal
 import pandas as pd
 import pyarrow.parquet
 
+from g2d.files import atomic
 from g2d.verifier import Verdict
 
 FinishReason = Literal["stop", "length"]
@@ -54,7 +55,8 @@ def to_frame(rollouts: Sequence[Rollout]) -> pd.DataFrame:
 def write_rollouts(path: str | Path, rollouts: pd.DataFrame | Sequence[Rollout]) -> None:
     """Write a Parquet file that pandas, polars and DuckDB read as it is."""
     frame = rollouts if isinstance(rollouts, pd.DataFrame) else to_frame(rollouts)
-    frame.to_parquet(path, index=False)
+    with atomic(path) as draft:
+        frame.to_parquet(draft, index=False)
 
 
 def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.DataFrame:

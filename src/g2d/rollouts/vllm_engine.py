@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 
 from g2d.config import EngineSettings
 from g2d.files import read_json
-from g2d.policies.policy import Policy, load_model, load_tokenizer
+from g2d.policies.policy import Policy, load_model, load_tokenizer, require_own_weights
 from g2d.prompts import Messages, render
 from g2d.rollouts.engine import Completion, Decoding, Request
 from g2d.rollouts.rollout import FinishReason
@@ -75,6 +75,7 @@ class VllmEngine:
         self._adapter: Any = None
         self._adapters_seen = 0
         if policy.adapter is not None:
+            require_own_weights(policy)
             require_own_base(policy.adapter, policy.base)
         rank = adapter_rank
         if policy.adapter is not None and not self.merges:

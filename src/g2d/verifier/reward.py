@@ -8,7 +8,7 @@ processes, so that neither CUDA nor the training loop ever meets sympy. The refe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, get_args
 
 from g2d.verifier.limits import Limits
@@ -29,16 +29,22 @@ class MathVerifyReward:
         limits: bounds on one verification.
         eos_token_ids: tokens that end a completion. TRL does not say why a completion ended; with these, one that ends
             in another token counts as `truncated` instead of `no_boxed`. The reward is 0 either way.
+        on_judged: called with the judgements and everything TRL passed, under TRL's names.
     """
 
     __name__ = "math_verify_reward"
 
     def __init__(
-        self, workers: int | None = None, limits: Limits | None = None, eos_token_ids: Collection[int] = ()
+        self,
+        workers: int | None = None,
+        limits: Limits | None = None,
+        eos_token_ids: Collection[int] = (),
+        on_judged: Callable[..., None] | None = None,
     ) -> None:
         self.workers = workers
         self.limits = limits
         self.eos_token_ids = frozenset(eos_token_ids)
+        self.on_judged = on_judged
 
     def __call__(
         self,
@@ -60,6 +66,8 @@ class MathVerifyReward:
             counts = Counter(judgement.verdict for judgement in judgements)
             for verdict in get_args(Verdict):
                 log_metric(f"verdicts/{verdict}", counts[verdict] / len(judgements))
+        if self.on_judged is not None:
+            self.on_judged(judgements, completions=completions, completion_ids=completion_ids, **columns)
         return [judgement.reward for judgement in judgements]
 
     def judge(

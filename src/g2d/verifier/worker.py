@@ -23,8 +23,10 @@ def main() -> None:
     """Serve until the parent closes the pipe, or until a pair has exceeded the memory limit."""
     deadline_s, memory_bytes = float(sys.argv[1]), int(sys.argv[2])
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb", buffering=0)
-    # The parent handles Ctrl-C. SIGPROF must kill, and an ignored signal would be inherited.
+    # The parent handles Ctrl-C and SIGTERM, which a scheduler sends to every process of a job: a training finishes its
+    # step, and a worker that died would cost a rollout its verdict. SIGPROF must kill, and ignoring is inherited.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
 
     from g2d.verifier import fast_parsing

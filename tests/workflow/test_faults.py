@@ -1,0 +1,245 @@
+"""What goes wrong on one machine: killed, out of disk, cut-off files. Nothing is lost and nothing is silently stale."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from g2d.cost import read_cost
+from g2d.informativeness import read_informativeness
+from g2d.pairs import read_pairs
+from g2d.policies import load_base, read_policy
+from g2d.policies.checkpoints import require_intact
+from g2d.policies.policy import require_own_weights
+from g2d.problems import read_problems
+from g2d.rollouts.rollout import read_rollouts
+from g2d.tables import read_table
+from tests.workflow.conftest import Project
+
+DPO = "results/micro/seed0/dpo/g2/k2"
+
+
+@pytest.fixture
+def grid(micro_grid: Project, tmp_path: Path) -> Project:
+    """A finished grid of the test's own."""
+    return Project(Path(shutil.copytree(micro_grid.root, tmp_path / "g2d", symlinks=True)))
+
+
+def with_a_disk(project: Project, script: str) -> str:
+    """Run a shell script in the project with mounts of its own; `$SNAKEMAKE` is the command of a user."""
+    unshare = ["unshare", "--user", "--map-root-user", "--mount"]
+    if subprocess.run([*unshare, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False).returncode:
+        pytest.skip("no private mounts here (unshare --user --mount)")
+    return subprocess.run(
+        [*unshare, "bash", "-c", script],
+        cwd=project.root,
+        env=os.environ
+        | {"PYTHONPATH": str(project.root / "src"), "SNAKEMAKE": f"{sys.executable} -m snakemake --cores 1 --nocolor"},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=True,
+    ).stdout
+
+
+# --------------------------------------------------------------------------------------------------------------- disk
+
+
+def test_a_full_disk_is_named_and_the_same_command_goes_on(grid: Project, micro_grid: Project) -> None:
+    shutil.rmtree(grid.root / DPO)
+    (grid.root / "results").rename(grid.root / "before")
+    said = with_a_disk(
+        grid,
+        f"""
+        mkdir results; mount -t tmpfs -o size=1g none results; cp -a before/. results
+        mount -o remount,size=$(($(df -k --output=used results | tail -1) + 300))k results
+        $SNAKEMAKE {DPO}/policy.json && exit 1
+        echo left behind: $(cd {DPO}; ls; cd work; ls)
+        mount -o remount,size=1g results
+        $SNAKEMAKE {DPO}/policy.json || exit 1
+        cp -a {DPO} after
+        """,
+    )
+    message = f"train_dpo: {DPO}/work: cannot be written (No space left on device): make room or permit writing there"
+    assert message in said
+    assert "left behind: work trainer\n" in said
+    adapter = "adapter/adapter_model.safetensors"
+    assert (grid.root / "after" / adapter).read_bytes() == (micro_grid.root / DPO / adapter).read_bytes()
+    assert not (grid.root / "after/work").exists()
+
+
+def test_a_read_only_results_folder_is_named(grid: Project) -> None:
+    shutil.rmtree(grid.root / DPO)
+    said = with_a_disk(
+        grid,
+        f"mount --bind results results; mount -o remount,bind,ro results; $SNAKEMAKE {DPO}/policy.json && exit 1; true",
+    )
+    assert "results/config.yaml: cannot be written (Read-only file system)" in said
+
+
+# -------------------------------------------------------------------------------------------------------------- files
+
+
+def test_files_that_were_cut_short_are_named_and_made_again(grid: Project, micro_grid: Project) -> None:
+    seed = "results/micro/seed0"
+    damaged = {  # the file, and what is made from it
+        f"{seed}/harvest/g2/k2/rollouts.parquet": f"{seed}/harvest/g2/k2/pairs.jsonl",
+        f"{seed}/harvest/g0/k0/pairs.jsonl": f"{seed}/dpo/g0/k0/policy.json",
+        f"{seed}/grpo/g2/k2/checkpoint/optimizer.pt": f"{seed}/grpo/g2/k4/policy.json",
+        f"{seed}/grpo/g4/k4/adapter/adapter_model.safetensors": f"{seed}/grpo/g4/k4/eval/arithmetic.parquet",
+    }
+    for file in damaged:
+        os.truncate(grid.root / file, (grid.root / file).stat().st_size * 2 // 3)
+    done = grid.snakemake(
+        "--cores", "2", "--keep-going", "--quiet", "rules", "-R", *damaged.values(), "--", *damaged.values()
+    )
+    assert done.returncode == 1
+    for file, made in damaged.items():
+        assert [line for line in done.stdout.splitlines() if file in line and "delete" in line], (file, done.stdout)
+        assert not (grid.root / made).exists()
+
+    file = f"{seed}/harvest/g0/k0/pairs.jsonl"
+    (grid.root / file).unlink()
+    grid.build("--quiet", "rules", "--", f"{seed}/dpo/g0/k0/policy.json")
+    for name in (file, f"{seed}/dpo/g0/k0/adapter/adapter_model.safetensors"):
+        assert (grid.root / name).read_bytes() == (micro_grid.root / name).read_bytes()
+
+
+def own_weights(adapter: Path) -> None:
+    require_own_weights(replace(read_policy(adapter.parent.parent / "policy.json"), adapter=str(adapter.parent)))
+
+
+def base_weights(file: Path) -> None:
+    load_base(replace(read_policy(file.parent.parent / "policy.json"), base=str(file.parent)))
+
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    "base/policy.json": read_policy,
+    "base/model/model.safetensors": base_weights,
+    "calibration/levels.csv": read_table,
+    "calibration/train.jsonl": read_problems,
+    "seed0/grpo/g2/k2/checkpoint/rng_state.pth": lambda file: require_intact(file.parent),
+    "seed0/grpo/g2/k2/adapter/adapter_model.safetensors": own_weights,
+    "seed0/grpo/g2/k2/cost.json": read_cost,
+    "seed0/harvest/g2/k2/rollouts.parquet": read_rollouts,
+    "seed0/harvest/g2/k2/pairs.jsonl": read_pairs,
+    "seed0/harvest/g2/k2/informativeness.json": read_informativeness,
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_every_reader_names_a_file_that_was_cut_short(micro_grid: Project, tmp_path: Path, name: str) -> None:
+    original = micro_grid.results / "micro" / name
+    folder = original.parents[1] if original.parent.name in ("adapter", "model", "checkpoint") else original.parent
+    copied = Path(shutil.copytree(folder, tmp_path / "copy")) / original.relative_to(folder)
+    READERS[name](copied)
+    size = copied.stat().st_size
+    for length in (size - 2, size // 2, 0):
+        os.truncate(copied, length)
+        with pytest.raises(ValueError, match="delete") as refusal:
+            READERS[name](copied)
+        assert str(copied) in str(refusal.value) or str(copied.parent) in str(refusal.value)
+
+
+# ------------------------------------------------------------------------------------------------------------- killed
+
+
+def test_killed_and_preempted_training_goes_on_where_it_was(
+    grid: Project, micro_config: dict[str, Any], tmp_path: Path
+) -> None:
+    """kill -9 of Snakemake, then the same command; then SIGTERM to the trainer, which Snakemake runs again."""
+    config = copy.deepcopy(micro_config) | {"ablations": {}}
+    config["warmup"] |= {"steps": [0, 24], "horizon": 30, "keep_rollouts": "completions"}
+    grid.configure(config)
+    straight = Project(Path(shutil.copytree(grid.root, tmp_path / "straight", symlinks=True)))
+    folder = "results/micro/seed0/grpo/g2/k24"
+    target = ["--retries", "1", f"{folder}/policy.json"]
+    straight.build("--quiet", "rules", *target)
+
+    grid.configure(config | {"checkpoints": {"every_steps": 1}})
+    work = grid.root / folder / "work"
+    killed = start(grid, *target)
+    wait_for(lambda: steps(work) >= 3, killed)
+    killed.kill()
+    killed.wait()
+    refused = grid.snakemake("--cores", "1", *target)
+    assert refused.returncode == 1
+    assert "--unlock" in refused.stdout
+    assert grid.snakemake("--unlock").returncode == 0
+
+    preempted = start(grid, *target)
+    log = grid.root / "results/logs/train_grpo/micro/seed0/g2/k24.log"
+    wait_for(lambda: log.exists() and "goes on from step" in log.read_text(), preempted)
+    reached = steps(work)
+    assert reached >= 3
+    wait_for(lambda: steps(work) > reached, preempted)
+    [trainer] = processes(grid, "train_grpo.py")
+    os.kill(trainer, signal.SIGTERM)
+    said, _ = preempted.communicate()
+    assert preempted.returncode == 0, said
+    assert "train_grpo: stopped by SIGTERM at step" in said
+    assert "of 24, which is kept: run the same command again to go on from there" in said
+
+    assert not work.exists()
+    for name in ("adapter/adapter_model.safetensors", "rollouts.parquet", "checkpoint/optimizer.pt"):
+        assert (grid.root / folder / name).read_bytes() == (straight.root / folder / name).read_bytes(), name
+    assert log_of(grid.root / folder) == log_of(straight.root / folder)
+    assert processes(grid, "train_grpo.py") == []
+
+
+def start(project: Project, *arguments: str) -> subprocess.Popen[str]:
+    """Snakemake in the background."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "snakemake", "--cores", "1", "--nocolor", *arguments],
+        cwd=project.root,
+        env=os.environ | {"PYTHONPATH": str(project.root / "src"), "HF_HUB_OFFLINE": "1"},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Wait while the process runs."""
+    while not condition():
+        assert process.poll() is None, process.stdout and process.stdout.read()
+        time.sleep(0.02)
+
+
+def steps(work: Path) -> int:
+    """The step of the newest checkpoint."""
+    return max((int(folder.name.removeprefix("step-")) for folder in work.glob("step-*")), default=0)
+
+
+def processes(project: Project, script: str) -> list[int]:
+    """Processes that run a script of the project."""
+    prefix = str(project.root / ".snakemake/scripts").encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            arguments = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+        except OSError:
+            continue
+        if len(arguments) > 1 and arguments[1].startswith(prefix) and arguments[1].endswith(script.encode()):
+            found.append(int(entry.name))
+    return found
+
+
+def log_of(folder: Path) -> list[dict[str, Any]]:
+    """The metrics of a training, without the clock."""
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == list(range(1, 25))
+    assert any(row["grad_norm"] > 0 for row in rows)
+    return [{name: value for name, value in row.items() if name != "step_time"} for row in rows]
