@@ -201,7 +201,7 @@ class Host:
 
     def __init__(self, socket: Path, run: int, keep_alive: int, lock: IO[str]) -> None:
         self._socket = socket
-        self._run = os.pidfd_open(run)
+        self._run = run
         self._keep_alive = keep_alive
         self._lock = lock
         socket.unlink(missing_ok=True)  # of a host that was killed
@@ -320,9 +320,10 @@ def fingerprint(folder: str | Path) -> tuple[object, ...]:
 def main(socket: Path, run: int, keep_alive: int) -> None:
     """Be the host, unless there is one."""
     os.environ.pop(RUN, None)  # in here nobody shares, and nobody asks for a release
+    ends_with = os.pidfd_open(run)
     lock = only_one(socket.with_suffix(".lock"))
     if lock is not None:
-        Host(socket, run, keep_alive, lock).serve()
+        Host(socket, ends_with, keep_alive, lock).serve()
 
 
 if __name__ == "__main__":
