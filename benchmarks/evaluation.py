@@ -32,9 +32,10 @@ def main() -> None:
     arguments = parser.parse_args()
     config = yaml.safe_load((ROOT / "tests/workflow/micro.yaml").read_text())
     config["models"]["micro"]["heads"] = 2  # no head narrower than 32 in vLLM's CPU kernels
-    config |= {"ablations": {}, "warmup": config["warmup"] | {"steps": [0, 2]}, "engine": {"name": "vllm"}}
+    config |= {"ablations": {}, "warmup": config["warmup"] | {"steps": [0]}, "engine": {"name": "vllm"}}
+    config["seeds"] = [0, 1]
     project = Project.create(Path(mkdtemp(prefix="g2d-benchmark-")) / "g2d", config)
-    places = ["micro/base", "micro/seed0/dpo/g0/k0", "micro/seed0/dpo/g2/k2"]
+    places = ["micro/base", "micro/seed0/dpo/g0/k0", "micro/seed1/dpo/g0/k0"]
     targets = [f"results/{place}/eval/{name}.parquet" for place in places for name in config["benchmarks"]]
     build(project, arguments.cores, targets)
     print(f"{len(targets)} evaluations, {arguments.cores} at a time\n")

@@ -92,17 +92,19 @@ class SharedEngine:
         """Complete every request in one call, and let the next job have its turn."""
         if not requests:
             return []
-        try:
-            completions: list[list[Completion]] = self._ask("generate", list(requests), decoding)
-        finally:
-            self._end_turn()
+        completions: list[list[Completion]] = self._ask("generate", list(requests), decoding)
+        self._end_turn()
         return completions
 
     def _ask(self, method: str, *arguments: Any) -> Any:
-        if self._turn is None:
-            self._turn = Turn(self.run, self.settings.keep_alive)
-            self._turn.ask("open", self.policy, self.settings, int(os.environ.get("OMP_NUM_THREADS", "0")))
-        return self._turn.ask(method, *arguments)
+        try:
+            if self._turn is None:
+                self._turn = Turn(self.run, self.settings.keep_alive)
+                self._turn.ask("open", self.policy, self.settings, int(os.environ.get("OMP_NUM_THREADS", "0")))
+            return self._turn.ask(method, *arguments)
+        except (ValueError, RuntimeError):
+            self._end_turn()
+            raise
 
     def _end_turn(self) -> None:
         if self._turn is not None:
@@ -173,7 +175,8 @@ def socket_of(run: int) -> Path:
     Raises:
         RuntimeError: its folder belongs to somebody else.
     """
-    folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"g2d-{os.getuid()}"
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")  # a job may inherit it from another machine
+    folder = Path(runtime if os.access(runtime, os.W_OK) else tempfile.gettempdir()) / f"g2d-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if found.st_uid != os.getuid() or found.st_mode & 0o077:
