@@ -204,6 +204,13 @@ class EngineSettings(Section):
     training_gpu_memory_utilization: float = key(
         0.3, "The same during GRPO, where the trainer needs the rest.", gt=0, le=1
     )
+    keep_alive: int = key(
+        0,
+        "How long a vLLM engine waits for the next job of the same run, which then need not start one; 0 ends it with "
+        "its job.",
+        unit="seconds",
+        ge=0,
+    )
     shards: Shards = key(
         Shards(), "Jobs that generation is split into; a finished file keeps the number it was made of."
     )

@@ -112,6 +112,8 @@ def visible_devices() -> tuple[str, int]:
 
     Never imports torch: a job that has not imported it cannot have used a GPU through it, and counts as CPU.
     """
+    if _elsewhere:
+        return _elsewhere[-1].device, _elsewhere[-1].devices
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         return str(torch.cuda.get_device_name(0)), int(torch.cuda.device_count())
@@ -123,12 +125,37 @@ def _usages() -> list[resource.struct_rusage]:
 
 
 def _cpu_seconds() -> float:
-    return sum(usage.ru_utime + usage.ru_stime for usage in _usages())
+    own = sum(usage.ru_utime + usage.ru_stime for usage in _usages())
+    return own + sum(part.cpu_s for part in _elsewhere)
 
 
 def _peak_memory_bytes() -> int:
     unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss: bytes on macOS, KiB on Linux
-    return unit * max(usage.ru_maxrss for usage in _usages())
+    own = unit * max(usage.ru_maxrss for usage in _usages())
+    return max([own, *(part.peak_memory_bytes for part in _elsewhere)])
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What a process that works for several jobs (`g2d.rollouts.engine_host`) has used, or used for this one."""
+
+    cpu_s: float
+    peak_memory_bytes: int  # the high-water mark of its life, as for a job's own process
+    device: str
+    devices: int
+
+
+_elsewhere: list[Elsewhere] = []
+
+
+def charge(part: Elsewhere) -> None:
+    """Add what another process did for this job to its bill; its wall time is on it already, because it waited."""
+    _elsewhere.append(part)
+
+
+def this_process() -> Elsewhere:
+    """What this process has used so far."""
+    return Elsewhere(_cpu_seconds(), _peak_memory_bytes(), *visible_devices())
 
 
 # ------------------------------------------------------------------------------------------------------------- files

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from g2d.cost import Cost, CostFile, device_hours, measure, read_cost, visible_devices, write_cost
+from g2d.cost import Cost, CostFile, Elsewhere, charge, device_hours, measure, read_cost, visible_devices, write_cost
 
 
 def cost(job: str, seconds: float = 3600) -> Cost:
@@ -133,6 +133,15 @@ def test_visible_gpus_are_counted(monkeypatch):
         pass
     assert (meter.cost.device, meter.cost.devices) == ("NVIDIA A100", 2)
     assert meter.cost.device_s == 2 * meter.cost.wall_s
+
+
+def test_what_a_shared_process_did_for_a_job_is_on_its_bill(monkeypatch):
+    monkeypatch.setattr("g2d.cost._elsewhere", [])
+    with measure("job", "evaluate") as meter:
+        charge(Elsewhere(cpu_s=100, peak_memory_bytes=2**45, device="NVIDIA A100", devices=2))
+        charge(Elsewhere(cpu_s=20, peak_memory_bytes=2**44, device="NVIDIA A100", devices=2))
+    assert 120 < meter.cost.cpu_s < 121
+    assert (meter.cost.peak_memory_bytes, meter.cost.device, meter.cost.devices) == (2**45, "NVIDIA A100", 2)
 
 
 def test_records_are_values():

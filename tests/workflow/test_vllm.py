@@ -74,6 +74,27 @@ def test_another_engine_runs_again_what_it_generated_and_another_memory_share_no
     assert "scratch_model" not in jobs["transformers"]
 
 
+def test_evaluations_that_share_an_engine_are_still_jobs_and_files_of_their_own(
+    grid: Project, config: dict[str, Any]
+) -> None:
+    """Two policies and two benchmarks: asking for it re-runs nothing, and what is missing comes back byte for byte."""
+    folders = [grid.results / f"micro/seed0/dpo/{place}/eval" for place in ("g0/k0", "g2/k2")]
+    files = [folder / f"{benchmark}.parquet" for folder in folders for benchmark in ("arithmetic", "word-problems")]
+    before = [file.read_bytes() for file in files]
+    try:
+        grid.configure(config | {"engine": {"name": "vllm", "keep_alive": 600}})
+        assert grid.planned("k0", "k2") == {}
+        for file in files:
+            file.unlink()
+        assert grid.planned("k0", "k2")["evaluate"] == 4
+        grid.build("--quiet", "rules", "--", "k0", "k2")
+    finally:
+        grid.configure(config)
+    assert [file.read_bytes() for file in files] == before
+    logs = [Path(str(file).replace("/eval/", "/").replace("/results/", "/results/logs/evaluate/")) for file in files]
+    assert sum("vllm" in log.with_suffix(".log").read_text().lower() for log in logs) == 1, "one of them started vLLM"
+
+
 def test_a_missing_vllm_is_reported_before_any_job(grid: Project, config: dict[str, Any]) -> None:
     """An import hook hides the package, as if it were not installed."""
     hide = [

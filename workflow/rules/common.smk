@@ -25,6 +25,8 @@ except g2d_config.ConfigError as error:
 
 # Jobs in a conda environment or container find the package here.
 os.environ.update(PYTHONPATH=str(Path(workflow.basedir) / "src"))
+# Whose jobs may share an engine (engine.keep_alive), and with whom that engine ends: the Snakemake next above them.
+os.environ.update(G2D_RUN=str(os.getpid()))
 
 config.update(CONFIG.model_dump(mode="json"))  # captions and jobs see the defaults too
 

@@ -100,6 +100,10 @@ def load_base(policy: Policy) -> PreTrainedModel:
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
+    if torch.cuda.is_available():
+        from g2d.rollouts.engine_host import release
+
+        release()  # an engine that waits for the next job holds the memory
     dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
     try:
         return AutoModelForCausalLM.from_pretrained(policy.base, dtype=dtype, use_safetensors=True)

@@ -64,6 +64,11 @@ def engine_for(policy: Policy, settings: EngineSettings | None = None) -> Engine
 
         return ReplayEngine(policy.base)
     if settings is not None and settings.name == "vllm":
+        if settings.keep_alive:
+            from g2d.rollouts.engine_host import SharedEngine, current_run
+
+            if (run := current_run()) is not None:
+                return SharedEngine(policy, settings, run)
         from g2d.rollouts.vllm_engine import VllmEngine
 
         return VllmEngine(policy, settings)

