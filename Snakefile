@@ -32,6 +32,7 @@ include: "workflow/rules/dpo.smk"
 include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/summary.smk"
 include: "workflow/rules/cards.smk"
+include: "workflow/rules/audit.smk"
 
 
 # Targets for people: `snakemake calibration`, `harvest`, `tables`, or one per K, such as `snakemake k150`.
@@ -95,6 +96,10 @@ onstart:
 
 
 onsuccess:
+    if "audit" in workflow.dag_settings.targets:
+        from g2d.audit import read_audit, summary
+
+        print("\n" + summary(read_audit("results/tables/audit.csv")), end="")
     if not workflow.dag_settings.targets:
         write_report("results/report.html")
         print("\nReport:  results/report.html\nTables:  results/tables/\nFigures: results/figures/")

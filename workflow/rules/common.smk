@@ -53,6 +53,8 @@ TABLES = {
     "calibration": "Table 4: difficulty calibration",
     "disputes": "Verifier: disputed answers",
     "cost": "The bill by policy and stage",
+    "published": "The paper's Table 1 beside this grid's",
+    "audit": "Published numbers recomputed",
 }
 FIGURES = ["accuracy", "informativeness"]
 SCRATCH_MODELS = [name for name, source in CONFIG.models.items() if source.source == "scratch"]

@@ -22,6 +22,7 @@ rule make_tables:
         calibration="results/tables/calibration.csv",
         disputes="results/tables/disputes.csv",
         cost="results/tables/cost.csv",
+        published="results/tables/published.csv",
     log:
         "results/logs/make_tables.log",
     benchmark:
@@ -83,6 +84,18 @@ rule render_tables:
             caption="../report/cost.rst",
             category=category("3. Cost"),
             labels={"what": TABLES["cost"]},
+        ),
+        published=report(
+            "results/tables/published.html",
+            caption="../report/published.rst",
+            category=category("4. The paper"),
+            labels={"what": TABLES["published"]},
+        ),
+        audit=report(
+            "results/tables/audit.html",
+            caption="../report/audit.rst",
+            category=category("4. The paper"),
+            labels={"what": TABLES["audit"]},
         ),
     log:
         "results/logs/render_tables.log",

@@ -4,6 +4,7 @@ from g2d import grid, tables
 from g2d.config import load
 from g2d.cost import read_cost
 from g2d.informativeness import read_informativeness
+from g2d.paper import comparison_table
 from g2d.policies import read_policy
 from g2d.rollouts.rollout import TEXTLESS, read_rollouts
 from g2d.stage import stage
@@ -38,6 +39,7 @@ def main(snakemake):
         main_table = tables.main_table(evaluations, hours)
         levels = {model: tables.read_table(f"results/{model}/calibration/levels.csv") for model in config.models}
         tables.write_table(out.main, main_table)
+        tables.write_table(out.published, comparison_table(main_table, config))
         tables.write_table(out.harvest, harvest)
         tables.write_table(out.correlations, tables.correlation_table(harvest, main_table))
         tables.write_table(out.ablations, tables.ablation_table(evaluations, hours, changes, n_pairs))
