@@ -34,7 +34,7 @@ VERSIONS = {
     "render_tables": 1,
     "draw_figures": 1,
     "write_cards": 1,
-    "audit": 1,
+    "audit_papers": 1,
 }
 
 

@@ -1,4 +1,4 @@
-"""Rule audit: the papers' numbers recomputed from their own tables."""
+"""Rule audit_papers: the papers' numbers recomputed from their own tables."""
 
 from g2d.audit import audit
 from g2d.stage import stage
