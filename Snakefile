@@ -71,10 +71,9 @@ rule audit:
     log:
         "results/logs/audit.log",
     run:
-        from g2d.audit import read_audit, summary
+        from g2d.audit import print_summary
 
-        Path(log[0]).write_text(summary(read_audit(input[0])))
-        print(Path(log[0]).read_text(), flush=True)
+        print_summary(input[0], log[0])
 
 
 for k in sorted({h.k for h in HARVESTS} | {p.k for p in POLICIES if p.regime != "base"}):

@@ -405,3 +405,10 @@ def summary(table: pd.DataFrame) -> str:
             lines.append(f"    stated {row['stated']}, recomputed {row['recomputed']:.4g} ({allowed}){note}")
         lines.append("")
     return "\n".join(lines)
+
+
+def print_summary(table: str | Path, log: str | Path) -> None:
+    """Print the summary of a table of `audit`, to the terminal and into a file."""
+    text = summary(read_audit(table))
+    Path(log).write_text(text, encoding="utf-8")
+    print(text, flush=True)
