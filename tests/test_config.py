@@ -78,6 +78,23 @@ def test_paper_grid_states_the_papers_budgets() -> None:
         ({"ablations": {"ipo": {"steps": [1], "dpo": {"loss": "ipo"}}}}, "ablations.ipo: K=1 is not in warmup.steps"),
         ({"ablations": {"ipo": {"steps": [0], "dpo": {"los": 1}}}}, "ablations.ipo.dpo.los: unknown key"),
         ({"ablations": {"x": {"steps": [0], "dpo": {"start": "warmup"}}}}, "at K=0 there is no warm-up"),
+        ({"ablations": {"x": {"steps": [0], "warmup": {"beta": 0.1}}}}, "ablations.x: at K=0 there is no warm-up"),
+        ({"ablations": {"x": {"steps": [150]}}}, "my.yaml: ablations.x: nothing differs: give a key"),
+        ({"ablations": {"x": {"steps": [], "dpo": {"beta": 1}}}}, "ablations.x: steps is empty: list at least one K"),
+        ({"ablations": {"x": {"steps": [150], "warmup": {"bet": 1}}}}, "ablations.x.warmup.bet: unknown key"),
+        (
+            {"ablations": {"x": {"steps": [150], "warmup": {"steps": [1]}}}},
+            "ablations.x: warmup.steps: the values of K",
+        ),
+        ({"ablations": {"x": {"steps": [1500], "warmup": {"beta": 1}}}}, "ablations.x.warmup.K=1500 exceeds"),
+        (
+            {"ablations": {"x": {"steps": [150], "dpo": {"beta": 1}, "policies": ["grpo"]}}},
+            "ablations.x: policies: grpo is the main grid's own policy",
+        ),
+        (
+            {"ablations": {"x": {"steps": [150], "dpo": {"match_pairs_to": 160}}}},
+            "ablations.x: K=160 is not in warmup.steps",
+        ),
         ({"ablations": {"grpo": {"steps": [0], "dpo": {"beta": 1}}}}, "the name is taken by a stage"),
         ({"engine": {"name": "vlm"}}, "my.yaml: engine.name: input should be 'transformers' or 'vllm'"),
         ({"warmup": {"sync_every": 2}}, "warmup.sync_every=2 needs engine.name: vllm"),

@@ -28,6 +28,7 @@ VERSIONS = {
     "train_grpo": 1,
     "harvest_rollouts": 2,
     "build_pairs": 1,
+    "build_several_pairs": 1,
     "train_dpo": 1,
     "evaluate": 2,
     "make_tables": 1,

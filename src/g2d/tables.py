@@ -39,7 +39,7 @@ MAIN_COLUMNS = (
     "ci_high",
     "device_hours",
 )
-ABLATION_COLUMNS = (*MAIN_COLUMNS, "n_pairs", "change")
+ABLATION_COLUMNS = (*MAIN_COLUMNS, "tokens", "n_pairs", "gradient_steps", "change")
 
 HARVEST_METRICS = {  # column: attribute of Informativeness
     "harvest_pass_at_1": "pass_at_1",
@@ -90,6 +90,7 @@ _TYPES: dict[Hashable, str] = {
     **dict.fromkeys(["group_size", "seed"], "Int64"),
     **dict.fromkeys(["accuracy", "std_over_seeds", "ci_low", "ci_high", "device_hours"], "float64"),
     **dict.fromkeys([*HARVEST_METRICS, *(f"{metric}_std" for metric in HARVEST_METRICS)], "float64"),
+    **dict.fromkeys(["tokens", "gradient_steps"], "float64"),
     **dict.fromkeys(["pearson_r", "p_value", "wall_s", "cpu_s", "peak_memory_gb"], "float64"),
     **dict.fromkeys(["pass_at_1", "pairable_share", "all_wrong_share", "all_correct_share"], "float64"),
     **dict.fromkeys(["model", "policy", "benchmark", "metric", "stage", "regime", "device", "change"], "object"),
@@ -127,40 +128,47 @@ def ablation_table(
     evaluations: Evaluations,
     device_hours: Mapping[PolicyKey, float],
     descriptions: Mapping[str, Mapping[str, Any]],
-    n_pairs: Mapping[PolicyKey, int],
+    measured: Mapping[PolicyKey, Mapping[str, float | None]],
 ) -> pd.DataFrame:
-    """Table 3: every ablation below the policy it differs from, the dpo regime at the same model, K and G.
+    """Table 3: every ablation below the policy it differs from, at the same model, K and G.
+
+    That is the dpo regime, or grpo for an ablation of the warm-up that is evaluated as it is; it is missing where the
+    main grid has no such policy.
 
     Args:
         evaluations: as for `main_table`.
         device_hours: as for `main_table`.
-        descriptions: by ablation, the keys it changes and their values; its order is the order of the rows.
-        n_pairs: pairs that each policy was trained on.
+        descriptions: by the regime of the ablation, the keys it changes and their values; its order is the order of
+            the rows.
+        measured: of every policy, the tokens generated behind it, the pairs it was trained on (n_pairs) and the
+            gradient steps of its last training; what does not apply is missing or null.
 
     Returns:
-        `ABLATION_COLUMNS`: as `main_table`, then n_pairs (mean over seeds) and change, for example "loss=ipo", or
-        "reference".
+        `ABLATION_COLUMNS`: as `main_table`, then tokens, n_pairs and gradient_steps (means over seeds) and change, for
+        example "loss=ipo", or "reference".
 
     Raises:
         ValueError: the seeds of a policy answered different problems, or an ablation has no description.
     """
-    ablated = {(key.model, key.group_size, key.k) for key, _ in evaluations if key.regime not in MAIN_REGIMES}
-    grouped = _by_policy(
-        evaluations,
-        keep=lambda key: key.regime not in ("base", "grpo") and (key.model, key.group_size, key.k) in ablated,
-    )
-    if unknown := sorted({column[1] for column, _ in grouped} - {"dpo", *descriptions}):
+    ablated = {_reference(key) for key, _ in evaluations if key.regime not in MAIN_REGIMES}
+    grouped = _by_policy(evaluations, keep=lambda key: key.regime != "base" and (_reference(key) in ablated))
+    if unknown := sorted({column[1] for column, _ in grouped} - {"dpo", "grpo", *descriptions}):
         raise ValueError(f"no description of the ablation {unknown[0]!r}")
     rows = []
-    for at in _grid_order(grouped, regimes=("dpo", *descriptions), k_first=True):
+    for at in _grid_order(grouped, regimes=("dpo", "grpo", *descriptions), k_first=True):
         regime, policies = at[0][1], grouped[at]
         changed = ", ".join(f"{name}={value}" for name, value in descriptions.get(regime, {}).items())
-        pairs = [n_pairs[key] for key in policies if key in n_pairs]
-        rows.append(
-            _accuracy_row(policies, device_hours, at[1])
-            | {"n_pairs": _mean(pairs), "change": "reference" if regime == "dpo" else changed}
-        )
+        row = _accuracy_row(policies, device_hours, at[1])
+        for name in ("tokens", "n_pairs", "gradient_steps"):
+            known = [value for key in policies if (value := measured.get(key, {}).get(name)) is not None]
+            row[name] = _mean(known)
+        rows.append(row | {"change": changed if regime in descriptions else "reference"})
     return _frame(rows, ABLATION_COLUMNS)
+
+
+def _reference(key: PolicyKey) -> tuple[str, int, int, str]:
+    """Where the policy stands that an ablation differs from."""
+    return key.model, key.group_size, key.k, "grpo" if key.regime.split("/")[-1] == "grpo" else "dpo"
 
 
 def _by_policy(

@@ -114,7 +114,7 @@ def test_models_and_benchmarks_keep_the_order_of_the_configuration():
 def test_ablations_stand_below_their_reference():
     keys = [BASE, policy("grpo", 300), *(policy("dpo", k) for k in (0, 150, 300))]
     keys += [policy("ipo", 300), policy("few", 0), policy("few", 300)]
-    pairs = {key: 708 if key.regime == "dpo" else 680 for key in keys}
+    pairs = {key: {"n_pairs": 708 if key.regime == "dpo" else 680, "tokens": 9, "unread": 1} for key in keys}
     descriptions = {"few": {"match_pairs_to": 300}, "ipo": {"loss": "ipo", "beta": 0.2}}
     table = ablation_table({(key, "id"): solved(2) for key in keys}, {keys[2]: 2.0}, descriptions, pairs)
     assert tuple(table.columns) == ABLATION_COLUMNS
@@ -126,6 +126,25 @@ def test_ablations_stand_below_their_reference():
         ("ipo", 300, 680, "loss=ipo, beta=0.2"),
     ]
     assert table["device_hours"].tolist()[0] == 2
+    assert (table["tokens"] == 9).all()
+    assert table["gradient_steps"].isna().all()
+
+
+def test_a_warmup_of_its_own_is_compared_with_the_same_kind_of_policy():
+    keys = [policy("dpo", 150), policy("grpo", 300), policy("dpo", 300)]
+    keys += [policy(f"per-k/{kind}", k) for kind in ("dpo", "grpo") for k in (150, 300)]
+    descriptions = {f"per-k/{kind}": {"warmup.schedule": "per_k"} for kind in ("dpo", "grpo")}
+    table = ablation_table({(key, "id"): solved(2) for key in keys}, {}, descriptions, {})
+    change = "warmup.schedule=per_k"
+    assert list(zip(table["policy"], table["K"], table["change"], strict=True)) == [
+        ("g2d", 150, "reference"),
+        ("per-k/dpo", 150, change),
+        ("per-k/grpo", 150, change),  # the main grid evaluates GRPO alone at its last K only
+        ("g2d", 300, "reference"),
+        ("grpo", 300, "reference"),
+        ("per-k/dpo", 300, change),
+        ("per-k/grpo", 300, change),
+    ]
 
 
 def test_an_ablation_needs_a_description():

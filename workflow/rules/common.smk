@@ -33,14 +33,16 @@ config.update(CONFIG.model_dump(mode="json"))  # captions and jobs see the defau
 
 wildcard_constraints:
     model=r"[^/]+",
-    policy=r"[^/]+/base|[^/]+/seed\d+/[^/]+/g\d+/k\d+",
-    regime="|".join(["dpo", *map(re.escape, CONFIG.ablations)]),
+    policy=r"[^/]+/base|[^/]+/seed\d+/(?:[^/]+/)?[^/]+/g\d+/k\d+",
+    variant=f"(?:{'|'.join(f'{re.escape(name)}/' for name in grid.variants(CONFIG))})?",  # of the warm-up; "" is the main one
+    regime="|".join(["dpo", *(re.escape(name) for name in CONFIG.ablations if name not in grid.variants(CONFIG))]),
     benchmark=r"[^/]+",
     seed=r"\d+",
     g=r"\d+",
     k=r"\d+",
     shard=r"\d+",
     shards=r"\d+",
+    n=r"\d+",
 
 
 HARVESTS = grid.harvests(CONFIG)
@@ -137,11 +139,16 @@ def policy_files(wildcards):
     return own + base_files(wildcards)
 
 
+def variant_of(wildcards):
+    """The ablation whose warm-up a job belongs to, "" for the main one."""
+    return wildcards.variant.rstrip("/")
+
+
 def warmed_up(wildcards):
     """Folder of pi_K: GRPO's at step K, or M0's for K=0."""
     if wildcards.k == "0":
         return f"results/{wildcards.model}/base"
-    return f"results/{wildcards.model}/seed{wildcards.seed}/grpo/g{wildcards.g}/k{wildcards.k}"
+    return f"results/{wildcards.model}/seed{wildcards.seed}/{wildcards.variant}grpo/g{wildcards.g}/k{wildcards.k}"
 
 
 def warmed_up_files(wildcards):
@@ -162,7 +169,7 @@ def grpo_settings(wildcards):
     """The sections that a warm-up to step K depends on."""
     resolved = for_model(wildcards.model)
     return {
-        "warmup": resolved.warmup.trajectory(int(wildcards.k)),
+        "warmup": resolved.warmup_of(variant_of(wildcards)).trajectory(int(wildcards.k)),
         "lora": resolved.lora.model_dump(mode="json"),
         "prompt": resolved.prompt.model_dump(mode="json"),
         "engine": resolved.engine.identity,
@@ -183,13 +190,13 @@ def continued_from(wildcards):
             raise WorkflowError(str(error))
         if finished.settings == grpo_settings(wildcards):
             return finished.continued_from
-    return grid.chain_predecessor(CONFIG, wildcards.model, int(wildcards.g), int(wildcards.k))
+    return grid.chain_predecessor(CONFIG, wildcards.model, int(wildcards.g), int(wildcards.k), variant_of(wildcards))
 
 
 def previous_checkpoint(wildcards):
     """Folder of the checkpoint that this K continues, if any."""
     k = continued_from(wildcards)
-    folder = f"results/{wildcards.model}/seed{wildcards.seed}/grpo/g{wildcards.g}"
+    folder = f"results/{wildcards.model}/seed{wildcards.seed}/{wildcards.variant}grpo/g{wildcards.g}"
     return [] if k is None else [f"{folder}/k{k}/checkpoint"]
 
 
@@ -201,7 +208,8 @@ def previous_costs(wildcards):
 def dpo_settings(wildcards):
     """The dpo section, with an ablation's other values."""
     resolved = for_model(wildcards.model)
-    return resolved.dpo if wildcards.regime == "dpo" else resolved.ablation_dpo(wildcards.regime)
+    ablation = variant_of(wildcards) or wildcards.regime
+    return resolved.dpo if ablation == "dpo" else resolved.ablation_dpo(ablation)
 
 
 def start_files(wildcards):
@@ -209,13 +217,20 @@ def start_files(wildcards):
     return warmed_up_files(wildcards)[:2] if dpo_settings(wildcards).start == "warmup" else []
 
 
+def pairs_file(wildcards):
+    """The pairs to train on: one of every pairable prompt, or several."""
+    n = dpo_settings(wildcards).pairs_per_prompt
+    name = "pairs" if n == 1 else f"pairs-{n}"
+    harvest = f"results/{wildcards.model}/seed{wildcards.seed}/{wildcards.variant}harvest"
+    return f"{harvest}/g{wildcards.g}/k{wildcards.k}/{name}.jsonl"
+
+
 def matched_pairs(wildcards):
-    """The pairs whose number an N-matched control is cut to."""
-    k = dpo_settings(wildcards).match_pairs_to
-    if k is None:
-        return []
-    g = for_model(wildcards.model).warmup.group_sizes[0] if k else 0
-    return f"results/{wildcards.model}/seed{wildcards.seed}/harvest/g{g}/k{k}/pairs.jsonl"
+    """The pairs to whose smallest number an N-matched control is cut."""
+    match = dpo_settings(wildcards).match_pairs_to
+    points = grid.harvest_points(CONFIG, wildcards.model, variant_of(wildcards))
+    harvest = f"results/{wildcards.model}/seed{wildcards.seed}/{wildcards.variant}harvest"
+    return [f"{harvest}/g{g}/k{k}/pairs.jsonl" for g, k in points if match in (k, "min")]
 
 
 def with_forced_jobs(workflow, jobs_of_target):
