@@ -1,0 +1,89 @@
+"""Confounders added to a finished grid: each trains what it says, and the grid itself stays as it was."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from g2d.policies import read_policy
+from tests.workflow.conftest import Project
+
+SUMMARIES = {"make_tables": 1, "render_tables": 1, "draw_figures": 1, "all": 1}
+CONFOUNDERS = {
+    "fewest": {"steps": [0], "dpo": {"match_pairs_to": "min", "max_steps": 2}},
+    "two-pairs": {"steps": [2], "dpo": {"pairs_per_prompt": 2, "max_steps": 2}},
+    "per-k": {
+        "steps": [2],
+        "warmup": {"schedule": "per_k", "max_completion_length": 24},
+        "dpo": {"max_steps": 2},
+        "policies": ["dpo", "grpo"],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def confounded(
+    micro_grid: Project, micro_config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Project, dict[str, int]]:
+    """A copy of the finished grid with the confounders added, and the jobs that this planned."""
+    project = Project(tmp_path_factory.mktemp("confounded") / "g2d")
+    shutil.copytree(micro_grid.root, project.root)
+    more = copy.deepcopy(micro_config)
+    more["ablations"] |= CONFOUNDERS
+    project.configure(more)
+    planned = project.planned()
+    project.build("--quiet", "rules")
+    return project, planned
+
+
+def lines(project: Project, file: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (project.results / "micro/seed0" / file).read_text().splitlines()]
+
+
+def test_only_their_own_jobs_run(confounded: tuple[Project, dict[str, int]]) -> None:
+    project, planned = confounded
+    own = {"train_grpo": 1, "harvest_rollouts": 1, "build_pairs": 1, "build_several_pairs": 1, "train_dpo": 3}
+    assert planned == own | {"evaluate": 2 * 4} | SUMMARIES
+    assert project.planned() == {}
+
+
+def test_table_3_has_a_row_for_each_with_its_compute(confounded: tuple[Project, dict[str, int]]) -> None:
+    project, _ = confounded
+    table = pd.read_csv(project.results / "tables/ablations.csv")
+    table = table[table["benchmark"] == "arithmetic"].set_index(["policy", "K"])
+    assert table.loc[("fewest", 0), "change"] == "match_pairs_to=min, max_steps=2"
+    assert table.loc[("per-k/grpo", 2), "change"] == "warmup.schedule=per_k, warmup.max_completion_length=24"
+    trained = [("fewest", 0), ("two-pairs", 2), ("per-k/dpo", 2)]
+    assert [table.loc[at, "gradient_steps"] for at in trained] == [2, 2, 2]
+    fewest = min(len(lines(project, f"harvest/g{2 if k else 0}/k{k}/pairs.jsonl")) for k in (0, 2, 4))
+    assert table.loc[("fewest", 0), "n_pairs"] == fewest
+    assert (table[["tokens", "device_hours"]] > 0).all(axis=None)
+    main = pd.read_csv(project.results / "tables/main.csv")
+    assert not set(main["policy"]) & {*CONFOUNDERS, "per-k/dpo", "per-k/grpo"}
+
+
+def test_two_pairs_per_prompt_hold_the_one(confounded: tuple[Project, dict[str, int]]) -> None:
+    project, _ = confounded
+    one = lines(project, "harvest/g2/k2/pairs.jsonl")
+    two = lines(project, "harvest/g2/k2/pairs-2.jsonl")
+    assert len(one) < len(two) <= 2 * len(one)
+    assert all(pair in two for pair in one)
+    assert read_policy(project.results / "micro/seed0/two-pairs/g2/k2/policy.json").settings["n_pairs"] == len(two)
+
+
+def test_a_changed_warmup_is_harvested_and_trained_on(confounded: tuple[Project, dict[str, int]]) -> None:
+    project, _ = confounded
+    warmup = read_policy(project.results / "micro/seed0/per-k/grpo/g2/k2/policy.json")
+    assert (warmup.regime, warmup.continued_from) == ("per-k/grpo", None)
+    assert warmup.settings["warmup"]["max_completion_length"] == 24
+    harvest = pd.read_parquet(project.results / "micro/seed0/per-k/harvest/g2/k2/rollouts.parquet")
+    assert set(harvest["policy_id"]) == {"micro/seed0/per-k/grpo/g2/k2"}
+    pairs = lines(project, "per-k/harvest/g2/k2/pairs.jsonl")
+    trained = read_policy(project.results / "micro/seed0/per-k/dpo/g2/k2/policy.json")
+    assert (trained.regime, trained.settings["n_pairs"]) == ("per-k/dpo", len(pairs))
+    assert (project.results / "micro/seed0/per-k/grpo/g2/k2/eval/arithmetic.parquet").exists()
