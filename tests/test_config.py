@@ -61,6 +61,10 @@ def test_paper_grid_states_the_papers_budgets() -> None:
         ({"harvest": {"temperature": 0}}, "my.yaml: harvest.temperature: input should be greater than 0"),
         ({"calibration": {"window": [0.6, 0.3]}}, "window [0.6, 0.3] is empty"),
         ({"calibration": {"levels": []}}, "levels is empty"),
+        (
+            {"calibration": {"factorial_temperatures": [1.3]}},
+            "factorial_temperatures repeat, or hold temperature itself",
+        ),
         ({"prompt": {"template": "Solve it."}}, "the template never mentions {problem}"),
         ({"models": {"demo": {"source": "scrach"}}}, "models.demo.source: 'scrach' is unknown; use 'scratch'"),
         ({"models": {"tables": {"source": "scratch"}}}, "the name is taken by a folder of the results"),

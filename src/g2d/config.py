@@ -240,12 +240,20 @@ class Calibration(Sampling):
     )
     window: tuple[float, float] = key((0.3, 0.6), "pass@1 at which a level is chosen.", paper="30 to 60 %")
     seed: Seed = key(0, "Seed of the draw and of the rollouts.")
+    factorial_temperatures: list[Annotated[float, Field(gt=0, le=5)]] = key(
+        [],
+        "Further temperatures to sample the same problems at, for the table that separates level from temperature.",
+        paper="confounded in Table 4 and A.1",
+    )
 
     @model_validator(mode="after")
     def _window_is_a_window(self) -> Calibration:
         low, high = self.window
         if not 0 <= low < high <= 1:
             raise ValueError(f"window [{low}, {high}] is empty: give two increasing shares between 0 and 1")
+        temperatures = [self.temperature, *self.factorial_temperatures]
+        if len(set(temperatures)) != len(temperatures):
+            raise ValueError(f"factorial_temperatures repeat, or hold temperature itself: {temperatures}")
         if self.levels != "auto" and not self.levels:
             raise ValueError('levels is empty: list at least one level, or write "auto"')
         return self

@@ -129,6 +129,16 @@ def ablation_points(config: Config, model: str, name: str) -> list[tuple[int, in
     return [(g, k) for g, k in points if k in steps]
 
 
+def factorial_files(config: Config, model: str) -> dict[str, str]:
+    """Calibration rollouts by temperature, of a model that is calibrated at several; of others, none."""
+    calibration = config.for_model(model).calibration
+    if is_recorded(config, model) or not calibration.factorial_temperatures:
+        return {}
+    folder = f"results/{model}/calibration"
+    further = {f"{t:g}": f"{folder}/t{t:g}/rollouts.parquet" for t in calibration.factorial_temperatures}
+    return {f"{calibration.temperature:g}": f"{folder}/rollouts.parquet", **further}
+
+
 def policies(config: Config) -> list[PolicyKey]:
     """Every policy that is evaluated, M0 first, then the paper's order (DPO and G2D by K, GRPO, ablations)."""
     found = []

@@ -25,6 +25,7 @@ VERSIONS = {
     "check_leakage": 1,
     "calibrate": 2,
     "select_training_set": 1,
+    "make_factorial": 1,
     "train_grpo": 1,
     "harvest_rollouts": 2,
     "build_pairs": 1,

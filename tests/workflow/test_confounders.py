@@ -35,6 +35,7 @@ def confounded(
     shutil.copytree(micro_grid.root, project.root)
     more = copy.deepcopy(micro_config)
     more["ablations"] |= CONFOUNDERS
+    more["calibration"] |= {"factorial_temperatures": [0.8]}
     project.configure(more)
     planned = project.planned()
     project.build("--quiet", "rules")
@@ -48,7 +49,7 @@ def lines(project: Project, file: str) -> list[dict[str, Any]]:
 def test_only_their_own_jobs_run(confounded: tuple[Project, dict[str, int]]) -> None:
     project, planned = confounded
     own = {"train_grpo": 1, "harvest_rollouts": 1, "build_pairs": 1, "build_several_pairs": 1, "train_dpo": 3}
-    assert planned == own | {"evaluate": 2 * 4} | SUMMARIES
+    assert planned == own | {"evaluate": 2 * 4, "calibrate_temperature": 1, "make_factorial": 1} | SUMMARIES
     assert project.planned() == {}
 
 
@@ -57,7 +58,7 @@ def test_table_3_has_a_row_for_each_with_its_compute(confounded: tuple[Project, 
     table = pd.read_csv(project.results / "tables/ablations.csv")
     table = table[table["benchmark"] == "arithmetic"].set_index(["policy", "K"])
     assert table.loc[("fewest", 0), "change"] == "match_pairs_to=min, max_steps=2"
-    assert table.loc[("per-k/grpo", 2), "change"] == "warmup.schedule=per_k, warmup.max_completion_length=24"
+    assert table.loc[("per-k/grpo", 2), "change"] == "warmup.max_completion_length=24, warmup.schedule=per_k"
     trained = [("fewest", 0), ("two-pairs", 2), ("per-k/dpo", 2)]
     assert [table.loc[at, "gradient_steps"] for at in trained] == [2, 2, 2]
     fewest = min(len(lines(project, f"harvest/g{2 if k else 0}/k{k}/pairs.jsonl")) for k in (0, 2, 4))
@@ -87,3 +88,19 @@ def test_a_changed_warmup_is_harvested_and_trained_on(confounded: tuple[Project,
     trained = read_policy(project.results / "micro/seed0/per-k/dpo/g2/k2/policy.json")
     assert (trained.regime, trained.settings["n_pairs"]) == ("per-k/dpo", len(pairs))
     assert (project.results / "micro/seed0/per-k/grpo/g2/k2/eval/arithmetic.parquet").exists()
+
+
+def test_levels_and_temperatures_are_crossed(confounded: tuple[Project, dict[str, int]]) -> None:
+    project, _ = confounded
+    cells = pd.read_csv(project.results / "tables/factorial.csv").set_index(["level", "temperature"])
+    assert sorted(cells.index) == [(level, t) for level in range(1, 6) for t in (0.8, 1.3)]
+    assert (cells["n"] == 12).all()
+    calibration = pd.read_csv(project.results / "tables/calibration.csv").set_index("levels")
+    for level in range(1, 6):
+        assert cells.loc[(level, 1.3), "pass_at_1"] == pytest.approx(calibration.loc[str(level), "pass_at_1"], rel=1e-5)
+    cooler = pd.read_parquet(project.results / "micro/calibration/t0.8/rollouts.parquet")
+    assert set(cooler["temperature"]) == {0.8}
+    effects = pd.read_csv(project.results / "tables/factorial_effects.csv")
+    shares = effects.drop_duplicates(["metric", "source"]).groupby("metric")["share"].sum()
+    assert shares["pass_at_1"] == pytest.approx(1)
+    assert "Level and temperature, separated" in (project.results / "report.html").read_text()

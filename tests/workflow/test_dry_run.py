@@ -45,6 +45,7 @@ def test_every_confounder_of_the_papers_grid(project: Project) -> None:
     per_seed |= {"train_dpo": 6 + 5 * 6 + 5 + 10}
     assert {rule: jobs[rule] for rule in per_seed} == {rule: 2 * 5 * n for rule, n in per_seed.items()}
     assert jobs["evaluate"] == 2 * 2 * (1 + 5 * (6 + 2 + 5 * 6 + 5 + 20))
+    assert (jobs["calibrate"], jobs["calibrate_temperature"], jobs["make_factorial"]) == (2, 2 * 2, 1)
 
 
 def test_one_k_of_the_papers_grid(project: Project) -> None:

@@ -34,7 +34,7 @@ config.update(CONFIG.model_dump(mode="json"))  # captions and jobs see the defau
 wildcard_constraints:
     model=r"[^/]+",
     policy=r"[^/]+/base|[^/]+/seed\d+/(?:[^/]+/)?[^/]+/g\d+/k\d+",
-    variant=f"(?:{'|'.join(f'{re.escape(name)}/' for name in grid.variants(CONFIG))})?",  # of the warm-up; "" is the main one
+    variant=f"(?:{'|'.join(f'{re.escape(name)}/' for name in grid.variants(CONFIG))})?",  # "": the main warm-up
     regime="|".join(["dpo", *(re.escape(name) for name in CONFIG.ablations if name not in grid.variants(CONFIG))]),
     benchmark=r"[^/]+",
     seed=r"\d+",
@@ -43,6 +43,7 @@ wildcard_constraints:
     shard=r"\d+",
     shards=r"\d+",
     n=r"\d+",
+    temperature=r"[\d.]+",
 
 
 HARVESTS = grid.harvests(CONFIG)
@@ -58,6 +59,12 @@ TABLES = {
     "published": "The paper's Table 1 beside this grid's",
     "audit": "Published numbers recomputed",
 }
+FACTORIAL = {model: files for model in CONFIG.models if (files := grid.factorial_files(CONFIG, model))}
+if FACTORIAL:
+    TABLES |= {
+        "factorial": "Level x temperature: the cells",
+        "factorial_effects": "Level x temperature: the effects",
+    }
 FIGURES = ["accuracy", "informativeness"]
 SCRATCH_MODELS = [name for name, source in CONFIG.models.items() if source.source == "scratch"]
 
@@ -86,6 +93,20 @@ def settings(*sections):
         return {section: getattr(for_model(model), section).model_dump(mode="json") for section in sections}
 
     return resolve
+
+
+def calibration_settings(wildcards):
+    """The sections that calibration rollouts depend on, at the temperature of the job."""
+    resolved = for_model(wildcards.model)
+    own = resolved.calibration.model_dump(mode="json", exclude={"levels", "window", "factorial_temperatures"})
+    if hasattr(wildcards, "temperature"):
+        own["temperature"] = float(wildcards.temperature)
+    return {"calibration": own, "prompt": resolved.prompt.model_dump(mode="json")}
+
+
+def factorial_files(_):
+    """Calibration rollouts at every temperature, of the models that have several."""
+    return [file for files in FACTORIAL.values() for file in files.values()]
 
 
 def engine(wildcards):

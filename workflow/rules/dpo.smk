@@ -31,7 +31,7 @@ rule train_dpo:
             "lora": for_model(w.model).lora.model_dump(mode="json"),
         },
     message:
-        "Train {wildcards.variant}{wildcards.regime} on the pairs of {wildcards.model} at K={wildcards.k}, G={wildcards.g}, "
-        "seed {wildcards.seed}"
+        "Train {wildcards.variant}{wildcards.regime} on the pairs of {wildcards.model} at K={wildcards.k}, "
+        "G={wildcards.g}, seed {wildcards.seed}"
     script:
         "../scripts/train_dpo.py"

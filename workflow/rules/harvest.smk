@@ -29,7 +29,8 @@ rule harvest_rollouts:
         settings=settings("harvest", "prompt"),
         engine=engine,
     message:
-        "Harvest rollouts of {wildcards.model} at {wildcards.variant} K={wildcards.k}, G={wildcards.g}, seed {wildcards.seed}"
+        "Harvest rollouts of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "
+        "G={wildcards.g}, seed {wildcards.seed}"
     script:
         "../scripts/harvest_rollouts.py"
 
@@ -43,8 +44,8 @@ use rule harvest_rollouts as harvest_rollouts_shard with:
     benchmark:
         "results/benchmarks/harvest_rollouts/{model}/seed{seed}/{variant}g{g}/k{k}.shards/{shard}-of-{shards}.tsv"
     message:
-        "Harvest rollouts of {wildcards.model} at {wildcards.variant}K={wildcards.k}, G={wildcards.g}, seed {wildcards.seed}, "
-        "shard {wildcards.shard} of {wildcards.shards}"
+        "Harvest rollouts of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "
+        "G={wildcards.g}, seed {wildcards.seed}, shard {wildcards.shard} of {wildcards.shards}"
 
 
 rule build_pairs:
@@ -65,7 +66,8 @@ rule build_pairs:
         version=VERSIONS["build_pairs"],
         settings=settings("prompt"),
     message:
-        "Pair the rollouts of {wildcards.model} at {wildcards.variant} K={wildcards.k}, G={wildcards.g}, seed {wildcards.seed}"
+        "Pair the rollouts of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "
+        "G={wildcards.g}, seed {wildcards.seed}"
     script:
         "../scripts/build_pairs.py"
 

@@ -43,6 +43,16 @@ rule render_tables:
     input:
         **{table: f"results/tables/{table}.csv" for table in TABLES},
     output:
+        **{
+            table: report(
+                f"results/tables/{table}.html",
+                caption=f"../report/{table}.rst",
+                category=category("2. Rollouts"),
+                labels={"what": TABLES[table]},
+            )
+            for table in ("factorial", "factorial_effects")
+            if table in TABLES
+        },
         main=report(
             "results/tables/main.html",
             caption="../report/main.rst",

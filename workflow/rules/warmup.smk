@@ -29,6 +29,7 @@ rule train_grpo:
         version=VERSIONS["train_grpo"],
         settings=grpo_settings,
     message:
-        "Warm {wildcards.model} up to K={wildcards.k} with {wildcards.variant}GRPO, G={wildcards.g}, seed {wildcards.seed}"
+        "Warm {wildcards.model} up to K={wildcards.k} with {wildcards.variant}GRPO, "
+        "G={wildcards.g}, seed {wildcards.seed}"
     script:
         "../scripts/train_grpo.py"
