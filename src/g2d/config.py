@@ -455,7 +455,7 @@ class Config(Section):
     warmup: Warmup = key(Warmup(), "GRPO warm-up.")
     harvest: Harvest = key(Harvest(), "Rollouts of the frozen policy.")
     dpo: Dpo = key(Dpo(), "Offline preference optimisation.")
-    ablations: dict[Name, Ablation] = key({}, "Further DPO policies by name.")
+    ablations: dict[Name, Ablation] = key({}, "Further policies, by name: the confounders of Table 3.")
     baselines: Baselines = key(Baselines(), "GRPO alone.")
     evaluation: Evaluation = key(Evaluation(), "Benchmarks.")
     checkpoints: Checkpointing = key(Checkpointing(), "What a stopped training goes on from.")

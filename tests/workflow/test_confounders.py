@@ -68,6 +68,17 @@ def test_table_3_has_a_row_for_each_with_its_compute(confounded: tuple[Project, 
     assert not set(main["policy"]) & {*CONFOUNDERS, "per-k/dpo", "per-k/grpo"}
 
 
+def test_grpo_is_compared_at_equal_compute(confounded: tuple[Project, dict[str, int]]) -> None:
+    project, _ = confounded
+    table = pd.read_csv(project.results / "tables/equal_compute.csv")
+    assert list(zip(table["policy"], table["K"], table["reference_K"], table["benchmark"], strict=True)) == [
+        ("per-k/grpo", 2, 4, "arithmetic"),
+        ("per-k/grpo", 2, 4, "word-problems"),
+    ]
+    assert (table["tokens"] <= table["reference_tokens"]).all()
+    assert "GRPO at equal compute" in (project.results / "report.html").read_text()
+
+
 def test_two_pairs_per_prompt_hold_the_one(confounded: tuple[Project, dict[str, int]]) -> None:
     project, _ = confounded
     one = lines(project, "harvest/g2/k2/pairs.jsonl")

@@ -38,13 +38,14 @@ def test_more_benchmarks_are_merged(project: Project) -> None:
 
 def test_every_confounder_of_the_papers_grid(project: Project) -> None:
     # Per model and seed, beside the grid's own jobs: n-matched, equal-steps, ipo, four-pairs and its twin at 6 K,
-    # from-warmup at 5; per-k and untruncated warm up, are harvested, trained and evaluated twice at 5 K each.
+    # from-warmup at 5; per-k and untruncated warm up, are harvested, trained and evaluated twice at 5 K each;
+    # untruncated-alone only warms up, at 5 K.
     files = [str(REPOSITORY / "config" / name) for name in ("paper.yaml", "confounders.yaml")]
     jobs = project.planned("--configfile", *files)
-    per_seed = {"train_grpo": 6 + 10, "harvest_rollouts": 6 + 10, "build_pairs": 6 + 10, "build_several_pairs": 6}
+    per_seed = {"train_grpo": 6 + 10 + 5, "harvest_rollouts": 6 + 10, "build_pairs": 6 + 10, "build_several_pairs": 6}
     per_seed |= {"train_dpo": 6 + 5 * 6 + 5 + 10}
     assert {rule: jobs[rule] for rule in per_seed} == {rule: 2 * 5 * n for rule, n in per_seed.items()}
-    assert jobs["evaluate"] == 2 * 2 * (1 + 5 * (6 + 2 + 5 * 6 + 5 + 20))
+    assert jobs["evaluate"] == 2 * 2 * (1 + 5 * (6 + 2 + 5 * 6 + 5 + 20 + 5))
     assert (jobs["calibrate"], jobs["calibrate_temperature"], jobs["make_factorial"]) == (2, 2 * 2, 1)
 
 

@@ -65,6 +65,8 @@ if FACTORIAL:
         "factorial": "Level x temperature: the cells",
         "factorial_effects": "Level x temperature: the effects",
     }
+if POLICIES and any("grpo" in ablation.policies for ablation in CONFIG.ablations.values()):
+    TABLES["equal_compute"] = "GRPO variants at equal compute"
 FIGURES = ["accuracy", "informativeness"]
 SCRATCH_MODELS = [name for name, source in CONFIG.models.items() if source.source == "scratch"]
 

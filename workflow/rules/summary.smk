@@ -15,6 +15,7 @@ rule make_tables:
         policies=[f"results/{p.folder}/policy.json" for p in POLICIES],
         costs=[f"results/{p.folder}/cost.json" for p in POLICIES if p.regime != "base"],
     output:
+        **{table: f"results/tables/{table}.csv" for table in ("equal_compute",) if table in TABLES},
         main="results/tables/main.csv",
         harvest="results/tables/harvest.csv",
         correlations="results/tables/correlations.csv",
@@ -47,10 +48,14 @@ rule render_tables:
             table: report(
                 f"results/tables/{table}.html",
                 caption=f"../report/{table}.rst",
-                category=category("2. Rollouts"),
+                category=category(chapter),
                 labels={"what": TABLES[table]},
             )
-            for table in ("factorial", "factorial_effects")
+            for chapter, table in (
+                ("1. Results", "equal_compute"),
+                ("2. Rollouts", "factorial"),
+                ("2. Rollouts", "factorial_effects"),
+            )
             if table in TABLES
         },
         main=report(

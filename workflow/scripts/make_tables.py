@@ -44,6 +44,8 @@ def main(snakemake):
         tables.write_table(
             out.ablations, tables.ablation_table(evaluations, hours, grid.ablation_changes(config), measured)
         )
+        if out.get("equal_compute"):
+            tables.write_table(out.equal_compute, tables.equal_compute_table(evaluations, hours, measured))
         tables.write_table(out.calibration, tables.calibration_table(levels))
         harvested = {
             key.folder: read_rollouts(f"results/{key.folder}/rollouts.parquet", TEXTLESS)
