@@ -12,8 +12,8 @@ import pytest
 
 from g2d.policies import read_policy
 from tests.workflow.conftest import Project
+from tests.workflow.test_grid import SUMMARIES
 
-SUMMARIES = {"make_tables": 1, "render_tables": 1, "draw_figures": 1, "all": 1}
 CONFOUNDERS = {
     "fewest": {"steps": [0], "dpo": {"match_pairs_to": "min", "max_steps": 2}},
     "two-pairs": {"steps": [2], "dpo": {"pairs_per_prompt": 2, "max_steps": 2}},
