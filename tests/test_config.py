@@ -82,6 +82,7 @@ def test_paper_grid_states_the_papers_budgets() -> None:
         ({"ablations": {"ipo": {"steps": [1], "dpo": {"loss": "ipo"}}}}, "ablations.ipo: K=1 is not in warmup.steps"),
         ({"ablations": {"ipo": {"steps": [0], "dpo": {"los": 1}}}}, "ablations.ipo.dpo.los: unknown key"),
         ({"ablations": {"x": {"steps": [0], "dpo": {"start": "warmup"}}}}, "at K=0 there is no warm-up"),
+        ({"dpo": {"match_pairs_to": 7}}, "dpo.match_pairs_to: K=7 is not in warmup.steps"),
         ({"ablations": {"x": {"steps": [0], "warmup": {"beta": 0.1}}}}, "ablations.x: at K=0 there is no warm-up"),
         ({"ablations": {"x": {"steps": [150]}}}, "my.yaml: ablations.x: nothing differs: give a key"),
         ({"ablations": {"x": {"steps": [], "dpo": {"beta": 1}}}}, "ablations.x: steps is empty: list at least one K"),

@@ -520,6 +520,12 @@ class Config(Section):
                 f"warmup.sync_every={self.warmup.sync_every} needs engine.name: vllm, because {self.engine.name} "
                 "generates with the weights in training: set it to 1 or change the engine"
             )
+        match = self.dpo.match_pairs_to
+        if isinstance(match, int) and match not in self.warmup.steps:
+            raise ValueError(
+                f"dpo.match_pairs_to: K={match} is not in warmup.steps {self.warmup.steps} of {model}: "
+                "add it there or choose another"
+            )
         for name, ablation in self.ablations.items():
             self._check_ablation(f"ablations.{name}", name, ablation, model)
 

@@ -251,6 +251,8 @@ def pairs_file(wildcards):
 def matched_pairs(wildcards):
     """The pairs to whose smallest number an N-matched control is cut."""
     match = dpo_settings(wildcards).match_pairs_to
+    if match is None:
+        return []
     points = grid.harvest_points(CONFIG, wildcards.model, variant_of(wildcards))
     harvest = f"results/{wildcards.model}/seed{wildcards.seed}/{wildcards.variant}harvest"
     return [f"{harvest}/g{g}/k{k}/pairs.jsonl" for g, k in points if match in (k, "min")]
