@@ -15,12 +15,12 @@ from tests.workflow.conftest import Project
 from tests.workflow.test_grid import SUMMARIES
 
 CONFOUNDERS = {
-    "fewest": {"steps": [0], "dpo": {"match_pairs_to": "min", "max_steps": 2}},
-    "two-pairs": {"steps": [2], "dpo": {"pairs_per_prompt": 2, "max_steps": 2}},
+    "fewest": {"steps": [0], "dpo": {"pairs_per_prompt": 2, "match_pairs_to": "min"}},
+    "two-pairs": {"steps": [2], "dpo": {"pairs_per_prompt": 2, "max_steps": 4}},
     "per-k": {
         "steps": [2],
         "warmup": {"schedule": "per_k", "max_completion_length": 24},
-        "dpo": {"max_steps": 2},
+        "dpo": {"max_steps": 4},
         "policies": ["dpo", "grpo"],
     },
 }
@@ -48,7 +48,7 @@ def lines(project: Project, file: str) -> list[dict[str, Any]]:
 
 def test_only_their_own_jobs_run(confounded: tuple[Project, dict[str, int]]) -> None:
     project, planned = confounded
-    own = {"train_grpo": 1, "harvest_rollouts": 1, "build_pairs": 1, "build_several_pairs": 1, "train_dpo": 3}
+    own = {"train_grpo": 1, "harvest_rollouts": 1, "build_pairs": 1, "build_several_pairs": 2, "train_dpo": 3}
     assert planned == own | {"evaluate": 2 * 4, "calibrate_temperature": 1, "make_factorial": 1} | SUMMARIES
     assert project.planned() == {}
 
@@ -57,12 +57,12 @@ def test_table_3_has_a_row_for_each_with_its_compute(confounded: tuple[Project, 
     project, _ = confounded
     table = pd.read_csv(project.results / "tables/ablations.csv")
     table = table[table["benchmark"] == "arithmetic"].set_index(["policy", "K"])
-    assert table.loc[("fewest", 0), "change"] == "match_pairs_to=min, max_steps=2"
+    assert table.loc[("fewest", 0), "change"] == "match_pairs_to=min, pairs_per_prompt=2"
     assert table.loc[("per-k/grpo", 2), "change"] == "warmup.max_completion_length=24, warmup.schedule=per_k"
-    trained = [("fewest", 0), ("two-pairs", 2), ("per-k/dpo", 2)]
-    assert [table.loc[at, "gradient_steps"] for at in trained] == [2, 2, 2]
     fewest = min(len(lines(project, f"harvest/g{2 if k else 0}/k{k}/pairs.jsonl")) for k in (0, 2, 4))
-    assert table.loc[("fewest", 0), "n_pairs"] == fewest
+    assert table.loc[("fewest", 0), "n_pairs"] == fewest < len(lines(project, "harvest/g0/k0/pairs-2.jsonl"))
+    assert [table.loc[at, "gradient_steps"] for at in (("two-pairs", 2), ("per-k/dpo", 2))] == [4, 4]
+    assert table.loc[("g2d", 2), "gradient_steps"] < 4
     assert (table[["tokens", "device_hours"]] > 0).all(axis=None)
     main = pd.read_csv(project.results / "tables/main.csv")
     assert not set(main["policy"]) & {*CONFOUNDERS, "per-k/dpo", "per-k/grpo"}
