@@ -85,8 +85,8 @@ use rule calibrate as calibrate_temperature with:
         policy="results/{model}/base/policy.json",
         pool="results/problems/pool.jsonl",
         leakage=ancient("results/problems/leakage.json"),
-        shards=shards("calibration", TEMPERATURE_SHARD + ".parquet", TEMPERATURE_COST),
-        costs=shards("calibration", TEMPERATURE_SHARD + ".cost.json", TEMPERATURE_COST),
+        shards=shards("calibration", f"{TEMPERATURE_SHARD}.parquet", TEMPERATURE_COST),
+        costs=shards("calibration", f"{TEMPERATURE_SHARD}.cost.json", TEMPERATURE_COST),
     output:
         rollouts="results/{model}/calibration/t{temperature}/rollouts.parquet",
         cost=TEMPERATURE_COST,
@@ -104,8 +104,8 @@ use rule calibrate as calibrate_temperature with:
 
 use rule calibrate_temperature as calibrate_temperature_shard with:
     output:
-        rollouts=temp(TEMPERATURE_SHARD + ".parquet"),
-        cost=temp(TEMPERATURE_SHARD + ".cost.json"),
+        rollouts=temp(f"{TEMPERATURE_SHARD}.parquet"),
+        cost=temp(f"{TEMPERATURE_SHARD}.cost.json"),
     log:
         "results/logs/calibrate/{model}/t{temperature}.shards/{shard}-of-{shards}.log",
     benchmark:
