@@ -54,14 +54,14 @@ def test_effects_by_hand_add_up_to_the_cells() -> None:
 def test_intervals_cover_effects_that_were_put_in() -> None:
     """p(x) varies between problems and is shifted by level and temperature; only additive effects on p are there."""
     rng = np.random.default_rng(0)
-    runs, covered = 60, np.zeros(2)
+    runs, covered = 40, np.zeros(2)
     for run in range(runs):
         base = {level: rng.uniform(0.25, 0.45, 60) + shift for level, shift in ((1, 0.2), (2, 0.0))}
         rollouts = {
             t: sampled({level: list(rng.binomial(8, p + shift)) for level, p in base.items()})
             for t, shift in ((0.8, 0.1), (1.3, 0.0))
         }
-        effects = factorial_effects("m", rollouts, resamples=300, seed=run)
+        effects = factorial_effects("m", rollouts, resamples=200, seed=run)
         rows = effects[effects["metric"] == "pass_at_1"].groupby("source", sort=False).first()
         for i, (source, truth) in enumerate((("temperature", 0.05), ("interaction", 0.0))):
             covered[i] += rows.loc[source, "ci_low"] <= truth <= rows.loc[source, "ci_high"]
