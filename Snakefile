@@ -32,9 +32,10 @@ include: "workflow/rules/dpo.smk"
 include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/summary.smk"
 include: "workflow/rules/cards.smk"
+include: "workflow/rules/audit.smk"
 
 
-# Targets for people: `snakemake calibration`, `harvest`, `tables`, or one per K, such as `snakemake k150`.
+# Targets for people: `snakemake calibration`, `harvest`, `tables`, `audit`, or one per K, such as `snakemake k150`.
 
 
 rule all:
@@ -57,6 +58,22 @@ rule harvest:
 rule tables:
     input:
         expand("results/tables/{table}.csv", table=TABLES),
+
+
+# Prints, so it runs whenever it is asked for.
+localrules:
+    audit,
+
+
+rule audit:
+    input:
+        "results/tables/audit.csv",
+    log:
+        "results/logs/audit.log",
+    run:
+        from g2d.audit import print_summary
+
+        print_summary(input[0], log[0])
 
 
 for k in sorted({h.k for h in HARVESTS} | {p.k for p in POLICIES if p.regime != "base"}):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import yaml
+
 from g2d import grid
 from g2d.config import Config, load, read
 from g2d.grid import PolicyKey
-from tests.test_config import MINIMAL
+from tests.test_config import CONFIG, MINIMAL
 
 PAPER = read(Path(__file__).parents[1] / "config/paper.yaml")
 
@@ -70,3 +72,43 @@ def test_recorded_completions_are_harvested_and_never_trained() -> None:
     config = small(models={"theirs": {"source": "recorded", "path": "completions.jsonl"}})
     assert grid.policies(config) == []
     assert [h.folder for h in grid.harvests(config)] == ["theirs/seed0/harvest/g0/k0"]
+
+
+# --------------------------------------------------------------------------------------------------------- ablations
+
+CONFOUNDERS = load(
+    yaml.safe_load((CONFIG / "paper.yaml").read_text())
+    | {"ablations": yaml.safe_load((CONFIG / "confounders.yaml").read_text())["ablations"]}
+)
+
+
+def test_an_ablation_of_every_k_follows_the_grid() -> None:
+    model = "qwen2.5-7b-instruct"
+    assert grid.ablation_points(CONFOUNDERS, model, "n-matched") == [(0, 0), *[(2, k) for k in PAPER.warmup.steps[1:]]]
+    assert grid.ablation_points(CONFOUNDERS, model, "from-warmup")[0] == (2, 150)  # there is no warm-up at K=0
+
+
+def test_a_warmup_of_its_own_has_its_own_folders_and_chain() -> None:
+    config = small(ablations={"long": {"steps": [3, 6], "warmup": {"max_completion_length": 64, "group_sizes": [4]}}})
+    assert grid.ablation_points(config, "demo", "long") == [(4, 3), (4, 6)]
+    assert [p.folder for p in grid.policies(config) if p.regime == "long/dpo"] == [
+        "demo/seed0/long/dpo/g4/k3",
+        "demo/seed0/long/dpo/g4/k6",
+    ]
+    assert grid.chain_predecessor(config, "demo", 4, 6, "long") == 3
+    assert grid.chain_predecessor(config, "demo", 2, 4) == 2
+    main, own = config.warmup_of("").trajectory(4), config.warmup_of("long").trajectory(4)
+    assert {key for key in main if main[key] != own[key]} == {"max_completion_length"}  # the horizon stays the grid's
+
+
+def test_an_ablations_policies_are_named_with_what_they_change() -> None:
+    changes = grid.ablation_changes(CONFOUNDERS)
+    assert changes["equal-steps"] == {"max_steps": 128}
+    assert changes["per-k/dpo"] == changes["per-k/grpo"] == {"warmup.schedule": "per_k"}
+    mixed = small(ablations={"x": {"steps": [2], "warmup": {"beta": 0.1}, "dpo": {"loss": "ipo"}}})
+    assert grid.ablation_changes(mixed) == {"x/dpo": {"warmup.beta": 0.1, "loss": "ipo"}}
+
+
+def test_every_confounder_has_a_folder_of_its_own() -> None:
+    keys = [*grid.policies(CONFOUNDERS), *grid.harvests(CONFOUNDERS)]
+    assert len({key.folder for key in keys}) == len(keys)

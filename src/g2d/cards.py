@@ -98,7 +98,7 @@ def _card(header: dict[str, Any], title: str, demonstration: str | None, *parts:
 
 
 def _training(policy: Policy) -> str:
-    if policy.regime == "grpo":
+    if policy.regime.split("/")[-1] == "grpo":  # an ablation's warm-up is called name/grpo
         return f"{policy.k} steps of GRPO (group size {policy.group_size})"
     return f"DPO (`{policy.regime}`) on pairs harvested {_warmup(policy.k)}"
 

@@ -240,12 +240,20 @@ class Calibration(Sampling):
     )
     window: tuple[float, float] = key((0.3, 0.6), "pass@1 at which a level is chosen.", paper="30 to 60 %")
     seed: Seed = key(0, "Seed of the draw and of the rollouts.")
+    factorial_temperatures: list[Annotated[float, Field(gt=0, le=5)]] = key(
+        [],
+        "Further temperatures to sample the same problems at, for the table that separates level from temperature.",
+        paper="confounded in Table 4 and A.1",
+    )
 
     @model_validator(mode="after")
     def _window_is_a_window(self) -> Calibration:
         low, high = self.window
         if not 0 <= low < high <= 1:
             raise ValueError(f"window [{low}, {high}] is empty: give two increasing shares between 0 and 1")
+        temperatures = [self.temperature, *self.factorial_temperatures]
+        if len(set(temperatures)) != len(temperatures):
+            raise ValueError(f"factorial_temperatures repeat, or hold temperature itself: {temperatures}")
         if self.levels != "auto" and not self.levels:
             raise ValueError('levels is empty: list at least one level, or write "auto"')
         return self
@@ -354,16 +362,45 @@ class Dpo(Section):
     per_device_batch_size: int = key(4, "Pairs per device and accumulation step.", paper="not stated", ge=1)
     gradient_accumulation_steps: int = key(4, "Accumulation steps per gradient step.", paper="not stated", ge=1)
     start: Literal["base", "warmup"] = key("base", "Start from a fresh M0, or from pi_K.", paper="base")
-    match_pairs_to: int | None = key(
-        None, "Subsample the pairs to the number harvested at this K (N-matched control).", paper="680 of 708"
+    max_steps: int | None = key(
+        None, "Gradient steps, however many pairs there are; null: as many as the epochs take.", unit="steps", ge=1
+    )
+    pairs_per_prompt: int = key(
+        1, "Pairs of every pairable prompt, all different; fewer where it has fewer.", paper="1", ge=1
+    )
+    match_pairs_to: Steps | Literal["min"] | None = key(
+        None,
+        "Subsample the pairs to the number of pairable prompts at this K, or to the smallest number over all K (min).",
+        paper="680 of 708",
     )
 
 
 class Ablation(Section):
-    """A DPO policy that differs from the main one in named keys (paper, Table 3)."""
+    """Policies that differ from the main ones in named keys (paper, Table 3): one confounder, one row.
 
-    steps: list[Steps] = key(..., "The values of K to train it at.", min_length=1)
-    dpo: dict[str, Any] = key(..., "Keys of the dpo section with their other values.", min_length=1)
+    With other keys of `warmup` they have a warm-up, and a harvest, of their own.
+    """
+
+    steps: Literal["all"] | list[Steps] = key(..., "The values of K to train it at; all: every K that it can have.")
+    dpo: dict[str, Any] = key({}, "Keys of the dpo section with their other values.")
+    warmup: dict[str, Any] = key({}, "Keys of the warmup section with their other values.")
+    policies: list[Literal["dpo", "grpo"]] = key(
+        ["dpo"], "What is evaluated: dpo on the harvest, or the warmed-up policy itself (grpo).", min_length=1
+    )
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> Ablation:
+        if not self.dpo and not self.warmup:
+            raise ValueError("nothing differs: give a key of dpo or of warmup another value")
+        if not self.warmup and "grpo" in self.policies:
+            raise ValueError("policies: grpo is the main grid's own policy unless a key of warmup differs")
+        if self.dpo and "dpo" not in self.policies:
+            raise ValueError("dpo has other values, but policies trains no dpo: add it or drop them")
+        if "steps" in self.warmup:
+            raise ValueError("warmup.steps: the values of K are the ablation's own steps: write them there")
+        if not self.steps:
+            raise ValueError("steps is empty: list at least one K, or write all")
+        return self
 
 
 class Baselines(Section):
@@ -418,7 +455,7 @@ class Config(Section):
     warmup: Warmup = key(Warmup(), "GRPO warm-up.")
     harvest: Harvest = key(Harvest(), "Rollouts of the frozen policy.")
     dpo: Dpo = key(Dpo(), "Offline preference optimisation.")
-    ablations: dict[Name, Ablation] = key({}, "Further DPO policies by name.")
+    ablations: dict[Name, Ablation] = key({}, "Further policies, by name: the confounders of Table 3.")
     baselines: Baselines = key(Baselines(), "GRPO alone.")
     evaluation: Evaluation = key(Evaluation(), "Benchmarks.")
     checkpoints: Checkpointing = key(Checkpointing(), "What a stopped training goes on from.")
@@ -483,16 +520,30 @@ class Config(Section):
                 f"warmup.sync_every={self.warmup.sync_every} needs engine.name: vllm, because {self.engine.name} "
                 "generates with the weights in training: set it to 1 or change the engine"
             )
-        for name in self.ablations:
-            ablation, dpo = self.ablations[name], self.ablation_dpo(name)
-            for step in [*ablation.steps, *([] if dpo.match_pairs_to is None else [dpo.match_pairs_to])]:
-                if step not in self.warmup.steps:
-                    raise ValueError(
-                        f"ablations.{name}: K={step} is not in warmup.steps {self.warmup.steps} of {model}: "
-                        "add it there or choose another"
-                    )
-            if dpo.start == "warmup" and 0 in ablation.steps:
-                raise ValueError(f"ablations.{name}: at K=0 there is no warm-up to start from: drop 0 from steps")
+        match = self.dpo.match_pairs_to
+        if isinstance(match, int) and match not in self.warmup.steps:
+            raise ValueError(
+                f"dpo.match_pairs_to: K={match} is not in warmup.steps {self.warmup.steps} of {model}: "
+                "add it there or choose another"
+            )
+        for name, ablation in self.ablations.items():
+            self._check_ablation(f"ablations.{name}", name, ablation, model)
+
+    def _check_ablation(self, where: str, name: str, ablation: Ablation, model: str) -> None:
+        dpo, steps = self.ablation_dpo(name), self.ablation_steps(name)
+        if ablation.warmup and 0 in steps:
+            raise ValueError(f"{where}: at K=0 there is no warm-up to change: drop 0 from steps")
+        if dpo.start == "warmup" and 0 in steps:
+            raise ValueError(f"{where}: at K=0 there is no warm-up to start from: drop 0 from steps")
+        if not steps:
+            raise ValueError(f"{where}: warmup.steps {self.warmup.steps} of {model} has no K for it: add one")
+        grid = self.warmup_of(name if ablation.warmup else "").steps
+        for step in [*steps, *([dpo.match_pairs_to] if isinstance(dpo.match_pairs_to, int) else [])]:
+            if step not in grid:
+                raise ValueError(
+                    f"{where}: K={step} is not in {'its steps' if ablation.warmup else 'warmup.steps'} {grid} of "
+                    f"{model}: add it there or choose another"
+                )
 
     def save(self, path: str | Path) -> None:
         """Write the configuration with every default filled in; reading it again gives an equal one."""
@@ -505,6 +556,28 @@ class Config(Section):
             return Dpo.model_validate(self.dpo.model_dump() | self.ablations[name].dpo)
         except ValidationError as error:
             raise ValueError(f"ablations.{name}.dpo.{first_message(error, Dpo)}") from error
+
+    def ablation_steps(self, name: str) -> list[int]:
+        """The K of one ablation; "all" leaves K=0 out where a warm-up is needed."""
+        ablation = self.ablations[name]
+        if ablation.steps != "all":
+            return sorted(ablation.steps)
+        needs_warmup = ablation.warmup or self.ablation_dpo(name).start == "warmup"
+        return [k for k in self.warmup.steps if k > 0 or not needs_warmup]
+
+    def warmup_of(self, variant: str) -> Warmup:
+        """The warmup section of the main grid (""), or of the ablation that has a warm-up of its own.
+
+        The horizon stays the main grid's unless the ablation gives another, so that learning rates stay comparable.
+        """
+        if not variant:
+            return self.warmup
+        main, own = self.warmup.model_dump(), self.ablations[variant].warmup
+        values = main | {"horizon": self.warmup.total_steps} | own | {"steps": self.ablation_steps(variant)}
+        try:
+            return Warmup.model_validate(values)
+        except ValidationError as error:
+            raise ValueError(f"ablations.{variant}.warmup.{first_message(error, Warmup)}") from error
 
 
 RESERVED_FOLDERS = frozenset({"problems", "tables", "figures", "logs", "benchmarks"})

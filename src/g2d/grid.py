@@ -7,6 +7,7 @@ agree on what exists. A new way to train a policy (a *regime*) adds its policies
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from g2d.config import Config, RecordedModel
 
@@ -16,7 +17,7 @@ class PolicyKey:
     """Names one policy. `group_size` is 0 and `seed` None where they do not apply (no GRPO; M0 itself)."""
 
     model: str
-    regime: str  # base | grpo | dpo | the name of an ablation
+    regime: str  # base | grpo | dpo | an ablation: its name, or name/dpo and name/grpo where it has its own warm-up
     group_size: int
     k: int  # warm-up steps behind the policy
     seed: int | None
@@ -71,9 +72,12 @@ def grpo_points(config: Config, model: str) -> list[tuple[int, int]]:
     return [(g, last) for g in resolved.baselines.grpo_group_sizes]
 
 
-def chain_predecessor(config: Config, model: str, group_size: int, k: int) -> int | None:
-    """The largest smaller K whose checkpoint a chain continues from; None where it starts from M0."""
-    warmup = config.for_model(model).warmup
+def chain_predecessor(config: Config, model: str, group_size: int, k: int, variant: str = "") -> int | None:
+    """The largest smaller K whose checkpoint a chain continues from; None where it starts from M0.
+
+    `variant` names the ablation whose warm-up it is, if it is not the main one.
+    """
+    warmup = config.for_model(model).warmup_of(variant)
     if warmup.schedule == "per_k" or group_size not in warmup.group_sizes:
         return None
     return max((step for step in warmup.steps if 0 < step < k), default=None)
@@ -89,10 +93,50 @@ def harvests(config: Config) -> list[HarvestKey]:
     ]
 
 
+def variants(config: Config) -> list[str]:
+    """Ablations that have a warm-up, and so a harvest, of their own."""
+    return [name for name, ablation in config.ablations.items() if ablation.warmup]
+
+
+def harvest_points(config: Config, model: str, variant: str = "") -> list[tuple[int, int]]:
+    """(G, K) that an ablation can be trained at: the main grid's at its first group size, or a variant's own."""
+    warmup = config.for_model(model).warmup_of(variant)
+    return [(warmup.group_sizes[0] if k else 0, k) for k in warmup.steps]
+
+
+def ablation_regimes(config: Config, name: str) -> list[str]:
+    """What an ablation's policies are called, and the folders they lie in."""
+    ablation = config.ablations[name]
+    return [f"{name}/{kind}" for kind in ablation.policies] if ablation.warmup else [name]
+
+
+def ablation_changes(config: Config) -> dict[str, dict[str, Any]]:
+    """By regime, the keys that an ablation changes, with their values."""
+    return {
+        regime: {
+            **{f"warmup.{name}": value for name, value in ablation.warmup.items()},
+            **({} if regime.endswith("/grpo") else ablation.dpo),
+        }
+        for name, ablation in config.ablations.items()
+        for regime in ablation_regimes(config, name)
+    }
+
+
 def ablation_points(config: Config, model: str, name: str) -> list[tuple[int, int]]:
-    """(G, K) at which an ablation is trained: its K at the first harvested group size."""
-    group_size = config.for_model(model).warmup.group_sizes[0]
-    return [(group_size if k else 0, k) for k in config.ablations[name].steps]
+    """(G, K) at which an ablation is trained."""
+    steps = config.for_model(model).ablation_steps(name)
+    points = harvest_points(config, model, name if config.ablations[name].warmup else "")
+    return [(g, k) for g, k in points if k in steps]
+
+
+def factorial_files(config: Config, model: str) -> dict[str, str]:
+    """Calibration rollouts by temperature, of a model that is calibrated at several; of others, none."""
+    calibration = config.for_model(model).calibration
+    if is_recorded(config, model) or not calibration.factorial_temperatures:
+        return {}
+    folder = f"results/{model}/calibration"
+    further = {f"{t:g}": f"{folder}/t{t:g}/rollouts.parquet" for t in calibration.factorial_temperatures}
+    return {f"{calibration.temperature:g}": f"{folder}/rollouts.parquet", **further}
 
 
 def policies(config: Config) -> list[PolicyKey]:
@@ -104,6 +148,11 @@ def policies(config: Config) -> list[PolicyKey]:
         found.append(PolicyKey(model, "base", 0, 0, None))
         points = [("dpo", g, k) for g, k in warmup_points(config, model)]
         points += [("grpo", g, k) for g, k in grpo_points(config, model)]
-        points += [(name, g, k) for name in config.ablations for g, k in ablation_points(config, model, name)]
+        points += [
+            (regime, g, k)
+            for name in config.ablations
+            for regime in ablation_regimes(config, name)
+            for g, k in ablation_points(config, model, name)
+        ]
         found += [PolicyKey(model, regime, g, k, seed) for regime, g, k in points for seed in config.seeds]
     return found

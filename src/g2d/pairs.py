@@ -2,16 +2,18 @@
 
     y+ ~ U({y_i : r_i = 1}),   y- ~ U({y_i : r_i = 0})
 
-One pair per pairable prompt. As in the paper, every rollout without a reward may be rejected, a truncated one too.
-Draws are taken from a hash of seed and problem_id instead of one generator's stream: a prompt keeps its pair whatever
-happens to the other prompts, and no library version can change it.
+One pair per pairable prompt; where several are asked for, the others are drawn from the remaining combinations of a
+right with a wrong rollout, all equally likely, so that no pair comes twice. As in the paper, every rollout without a
+reward may be rejected, a truncated one too. Draws are taken from a hash of seed and problem_id instead of one
+generator's stream: a prompt keeps its pair whatever happens to the other prompts, and no library version can change it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypedDict
 
@@ -21,6 +23,8 @@ from g2d.config import Prompt
 from g2d.files import read_lines, write_jsonl
 from g2d.problems import Problem
 from g2d.prompts import Messages, messages
+
+Sampled = tuple[int, str]  # sample, completion
 
 
 class Pair(TypedDict):
@@ -35,22 +39,25 @@ class Pair(TypedDict):
     rejected_sample: int
 
 
-def build_pairs(rollouts: pd.DataFrame, problems: Sequence[Problem], prompt: Prompt, seed: int) -> list[Pair]:
-    """Draw one pair per pairable prompt.
+def build_pairs(
+    rollouts: pd.DataFrame, problems: Sequence[Problem], prompt: Prompt, seed: int, per_prompt: int = 1
+) -> list[Pair]:
+    """Draw the pairs of every pairable prompt.
 
     Args:
         rollouts: the harvest; rows in any order.
         problems: what the policy was asked; the pairs come in this order.
         prompt: how it was asked.
         seed: of the draws, which depend on it, the problem_id and the prompt's own rollouts.
+        per_prompt: pairs of a prompt; it has fewer where fewer combinations exist. The first is always the same.
 
     Raises:
         ValueError: rollouts of a problem that is not among `problems`, or no prompt is pairable.
     """
     if unknown := sorted(set(rollouts["problem_id"]) - {problem.problem_id for problem in problems}):
         raise ValueError(f"rollouts of {unknown[0]!r}, which is not among the {len(problems)} problems given")
-    right: dict[str, list[tuple[int, str]]] = {}  # problem_id -> (sample, completion)
-    wrong: dict[str, list[tuple[int, str]]] = {}
+    right: dict[str, list[Sampled]] = {}  # by problem_id
+    wrong: dict[str, list[Sampled]] = {}
     columns = (rollouts.sort_values("sample")[name] for name in ("problem_id", "sample", "completion_text", "reward"))
     for problem_id, sample, completion, reward in zip(*columns, strict=True):
         (right if reward == 1 else wrong).setdefault(problem_id, []).append((int(sample), completion))
@@ -59,19 +66,20 @@ def build_pairs(rollouts: pd.DataFrame, problems: Sequence[Problem], prompt: Pro
         name = problem.problem_id
         if name not in right or name not in wrong:
             continue
-        chosen_sample, chosen = right[name][_uniform(seed, name, "chosen") % len(right[name])]
-        rejected_sample, rejected = wrong[name][_uniform(seed, name, "rejected") % len(wrong[name])]
-        pairs.append(
-            Pair(
-                prompt=messages(problem.prompt, prompt),
-                chosen=_answer(chosen),
-                rejected=_answer(rejected),
-                problem_id=name,
-                p_hat=len(right[name]) / (len(right[name]) + len(wrong[name])),
-                chosen_sample=chosen_sample,
-                rejected_sample=rejected_sample,
+        p_hat = len(right[name]) / (len(right[name]) + len(wrong[name]))
+        draws = itertools.islice(_draws(name, right[name], wrong[name], seed), per_prompt)
+        for (chosen_sample, chosen), (rejected_sample, rejected) in draws:
+            pairs.append(
+                Pair(
+                    prompt=messages(problem.prompt, prompt),
+                    chosen=_answer(chosen),
+                    rejected=_answer(rejected),
+                    problem_id=name,
+                    p_hat=p_hat,
+                    chosen_sample=chosen_sample,
+                    rejected_sample=rejected_sample,
+                )
             )
-        )
     if not pairs:
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in rollouts["verdict"].value_counts().items())
         raise ValueError(
@@ -82,10 +90,22 @@ def build_pairs(rollouts: pd.DataFrame, problems: Sequence[Problem], prompt: Pro
     return pairs
 
 
+def _draws(name: str, right: list[Sampled], wrong: list[Sampled], seed: int) -> Iterator[tuple[Sampled, Sampled]]:
+    """Every combination of a right and a wrong rollout of a prompt, in random order."""
+    first = (
+        right[_uniform(seed, name, "chosen") % len(right)],
+        wrong[_uniform(seed, name, "rejected") % len(wrong)],
+    )
+    yield first
+    others = [pair for pair in itertools.product(right, wrong) if pair != first]
+    yield from sorted(others, key=lambda pair: _uniform(seed, name, f"{pair[0][0]}/{pair[1][0]}"))
+
+
 def subsample(pairs: Sequence[Pair], n: int, seed: int) -> list[Pair]:
     """A uniform subset of n pairs in their order: the N-matched control of Table 3.
 
-    Subsets of one seed are nested: the 680 are among the 700. All pairs come back where there are no more than n.
+    Subsets of one seed are nested: the 680 are among the 700. All pairs come back where there are no more than n. Pairs
+    of the same prompt are kept or dropped together, but for the last prompt.
 
     Raises:
         ValueError: n is negative.

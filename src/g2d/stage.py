@@ -25,15 +25,18 @@ VERSIONS = {
     "check_leakage": 1,
     "calibrate": 2,
     "select_training_set": 1,
+    "make_factorial": 1,
     "train_grpo": 1,
     "harvest_rollouts": 2,
     "build_pairs": 1,
+    "build_several_pairs": 1,
     "train_dpo": 1,
     "evaluate": 2,
     "make_tables": 1,
     "render_tables": 1,
     "draw_figures": 1,
     "write_cards": 1,
+    "audit_papers": 1,
 }
 
 

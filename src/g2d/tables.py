@@ -39,7 +39,26 @@ MAIN_COLUMNS = (
     "ci_high",
     "device_hours",
 )
-ABLATION_COLUMNS = (*MAIN_COLUMNS, "n_pairs", "change")
+ABLATION_COLUMNS = (*MAIN_COLUMNS, "tokens", "n_pairs", "gradient_steps", "change")
+
+EQUAL_COMPUTE_COLUMNS = (
+    "model",
+    "policy",
+    "K",
+    "group_size",
+    "benchmark",
+    "n_seeds",
+    "accuracy",
+    "ci_low",
+    "ci_high",
+    "tokens",
+    "device_hours",
+    "reference_K",
+    "reference_accuracy",
+    "reference_tokens",
+    "reference_device_hours",
+    "difference",
+)
 
 HARVEST_METRICS = {  # column: attribute of Informativeness
     "harvest_pass_at_1": "pass_at_1",
@@ -90,6 +109,9 @@ _TYPES: dict[Hashable, str] = {
     **dict.fromkeys(["group_size", "seed"], "Int64"),
     **dict.fromkeys(["accuracy", "std_over_seeds", "ci_low", "ci_high", "device_hours"], "float64"),
     **dict.fromkeys([*HARVEST_METRICS, *(f"{metric}_std" for metric in HARVEST_METRICS)], "float64"),
+    **dict.fromkeys(["tokens", "gradient_steps", "difference"], "float64"),
+    **dict.fromkeys(["reference_accuracy", "reference_tokens", "reference_device_hours"], "float64"),
+    "reference_K": "int64",
     **dict.fromkeys(["pearson_r", "p_value", "wall_s", "cpu_s", "peak_memory_gb"], "float64"),
     **dict.fromkeys(["pass_at_1", "pairable_share", "all_wrong_share", "all_correct_share"], "float64"),
     **dict.fromkeys(["model", "policy", "benchmark", "metric", "stage", "regime", "device", "change"], "object"),
@@ -127,40 +149,91 @@ def ablation_table(
     evaluations: Evaluations,
     device_hours: Mapping[PolicyKey, float],
     descriptions: Mapping[str, Mapping[str, Any]],
-    n_pairs: Mapping[PolicyKey, int],
+    measured: Mapping[PolicyKey, Mapping[str, float | None]],
 ) -> pd.DataFrame:
-    """Table 3: every ablation below the policy it differs from, the dpo regime at the same model, K and G.
+    """Table 3: every ablation below the policy it differs from, at the same model, K and G.
+
+    That is the dpo regime, or grpo for an ablation of the warm-up that is evaluated as it is; it is missing where the
+    main grid has no such policy.
 
     Args:
         evaluations: as for `main_table`.
         device_hours: as for `main_table`.
-        descriptions: by ablation, the keys it changes and their values; its order is the order of the rows.
-        n_pairs: pairs that each policy was trained on.
+        descriptions: by the regime of the ablation, the keys it changes and their values; its order is the order of
+            the rows.
+        measured: of every policy, the tokens generated behind it, the pairs it was trained on (n_pairs) and the
+            gradient steps of its last training; what does not apply is missing or null.
 
     Returns:
-        `ABLATION_COLUMNS`: as `main_table`, then n_pairs (mean over seeds) and change, for example "loss=ipo", or
-        "reference".
+        `ABLATION_COLUMNS`: as `main_table`, then tokens, n_pairs and gradient_steps (means over seeds) and change, for
+        example "loss=ipo", or "reference".
 
     Raises:
         ValueError: the seeds of a policy answered different problems, or an ablation has no description.
     """
-    ablated = {(key.model, key.group_size, key.k) for key, _ in evaluations if key.regime not in MAIN_REGIMES}
-    grouped = _by_policy(
-        evaluations,
-        keep=lambda key: key.regime not in ("base", "grpo") and (key.model, key.group_size, key.k) in ablated,
-    )
-    if unknown := sorted({column[1] for column, _ in grouped} - {"dpo", *descriptions}):
+    ablated = {_reference(key) for key, _ in evaluations if key.regime not in MAIN_REGIMES}
+    grouped = _by_policy(evaluations, keep=lambda key: key.regime != "base" and (_reference(key) in ablated))
+    if unknown := sorted({column[1] for column, _ in grouped} - {"dpo", "grpo", *descriptions}):
         raise ValueError(f"no description of the ablation {unknown[0]!r}")
     rows = []
-    for at in _grid_order(grouped, regimes=("dpo", *descriptions), k_first=True):
+    for at in _grid_order(grouped, regimes=("dpo", "grpo", *descriptions), k_first=True):
         regime, policies = at[0][1], grouped[at]
         changed = ", ".join(f"{name}={value}" for name, value in descriptions.get(regime, {}).items())
-        pairs = [n_pairs[key] for key in policies if key in n_pairs]
-        rows.append(
-            _accuracy_row(policies, device_hours, at[1])
-            | {"n_pairs": _mean(pairs), "change": "reference" if regime == "dpo" else changed}
-        )
+        row = _accuracy_row(policies, device_hours, at[1])
+        for name in ("tokens", "n_pairs", "gradient_steps"):
+            known = [value for key in policies if (value := measured.get(key, {}).get(name)) is not None]
+            row[name] = _mean(known)
+        rows.append(row | {"change": changed if regime in descriptions else "reference"})
     return _frame(rows, ABLATION_COLUMNS)
+
+
+def equal_compute_table(
+    evaluations: Evaluations,
+    device_hours: Mapping[PolicyKey, float],
+    measured: Mapping[PolicyKey, Mapping[str, float | None]],
+) -> pd.DataFrame:
+    """GRPO with a changed warm-up against GRPO as it is, at equal compute: the largest K that generated no more tokens.
+
+    Tokens and not device-hours decide, because they do not depend on how busy a machine was; both are shown. The
+    reference is GRPO alone with the same group size at its largest K. Where even the smallest K of an ablation
+    generated more, there is no row.
+
+    Args:
+        evaluations: as for `main_table`.
+        device_hours: as for `main_table`.
+        measured: as for `ablation_table`; `tokens` is read.
+
+    Returns:
+        `EQUAL_COMPUTE_COLUMNS`, one row per ablation of GRPO and benchmark; difference is accuracy minus
+        reference_accuracy.
+
+    Raises:
+        ValueError: the seeds of a policy answered different problems.
+    """
+    grouped = _by_policy(evaluations, keep=lambda key: key.regime.split("/")[-1] == "grpo")
+    found = {}
+    for (model, regime, group_size, k), benchmark in sorted(grouped, key=lambda at: at[0][3]):
+        policies = grouped[(model, regime, group_size, k), benchmark]
+        row = _accuracy_row(policies, device_hours, benchmark)
+        row["tokens"] = _mean([tokens for key in policies if (tokens := measured[key]["tokens"]) is not None])
+        found[model, group_size, benchmark, regime, k] = row
+    rows = []
+    for model, group_size, benchmark, regime in dict.fromkeys(at[:-1] for at in found):
+        own = [row for at, row in found.items() if at[:-1] == (model, group_size, benchmark, regime)]
+        alone = [row for at, row in found.items() if at[:-1] == (model, group_size, benchmark, "grpo")]
+        if regime == "grpo" or not alone:
+            continue
+        reference = alone[-1]
+        if affordable := [row for row in own if row["tokens"] <= reference["tokens"]]:
+            best = affordable[-1]
+            compared = {f"reference_{name}": reference[name] for name in ("K", "accuracy", "tokens", "device_hours")}
+            rows.append(best | compared | {"difference": best["accuracy"] - reference["accuracy"]})
+    return _frame(rows, EQUAL_COMPUTE_COLUMNS)
+
+
+def _reference(key: PolicyKey) -> tuple[str, int, int, str]:
+    """Where the policy stands that an ablation differs from."""
+    return key.model, key.group_size, key.k, "grpo" if key.regime.split("/")[-1] == "grpo" else "dpo"
 
 
 def _by_policy(

@@ -59,6 +59,31 @@ def test_a_draw_depends_on_no_other_prompt_and_no_row_order(successes, seed):
     assert together == alone
 
 
+@settings(deadline=None, max_examples=40)
+@given(SUCCESSES.filter(lambda successes: any(0 < c < n for c, n in successes)), st.integers(1, 20))
+def test_several_pairs_of_a_prompt_are_all_different_and_begin_with_the_one(successes, per_prompt):
+    asked = problems(len(successes))
+    one = build_pairs(groups(successes), asked, PROMPT, seed=0)
+    several = build_pairs(groups(successes), asked, PROMPT, seed=0, per_prompt=per_prompt)
+    by_prompt = {pair["problem_id"]: [p for p in several if p["problem_id"] == pair["problem_id"]] for pair in one}
+    assert [pair for pairs in by_prompt.values() for pair in pairs] == several
+    for first, (name, pairs) in zip(one, by_prompt.items(), strict=True):
+        correct, n = successes[int(name[1:])]
+        assert pairs[0] == first
+        assert len(pairs) == min(per_prompt, correct * (n - correct))
+        drawn = {(pair["chosen_sample"], pair["rejected_sample"]) for pair in pairs}
+        assert len(drawn) == len(pairs)
+        assert all(chosen < correct <= rejected < n for chosen, rejected in drawn)
+
+
+def test_every_further_pair_is_drawn_equally_often():
+    n = 3000
+    pairs = build_pairs(groups([(2, 5)] * n), problems(n), PROMPT, seed=0, per_prompt=2)[1::2]
+    counts = Counter((pair["chosen_sample"], pair["rejected_sample"]) for pair in pairs)
+    assert len(counts) == 6
+    assert max(abs(count - n / 6) for count in counts.values()) < 5 * (n / 6) ** 0.5
+
+
 def test_draws_are_uniform_over_both_classes():
     n = 4000
     pairs = build_pairs(groups([(3, 8)] * n), problems(n), PROMPT, seed=0)

@@ -22,13 +22,14 @@ from g2d.tables import (
     correlation_table,
     cost_table,
     dispute_table,
+    equal_compute_table,
     harvest_table,
     main_table,
     read_table,
     write_table,
 )
 
-from .frames import answers, groups, published, rollout
+from .frames import RECOMPUTED_CORRELATIONS, answers, groups, published, rollout
 
 BASE = PolicyKey("m", "base", 0, 0, None)
 
@@ -114,7 +115,7 @@ def test_models_and_benchmarks_keep_the_order_of_the_configuration():
 def test_ablations_stand_below_their_reference():
     keys = [BASE, policy("grpo", 300), *(policy("dpo", k) for k in (0, 150, 300))]
     keys += [policy("ipo", 300), policy("few", 0), policy("few", 300)]
-    pairs = {key: 708 if key.regime == "dpo" else 680 for key in keys}
+    pairs = {key: {"n_pairs": 708 if key.regime == "dpo" else 680, "tokens": 9, "unread": 1} for key in keys}
     descriptions = {"few": {"match_pairs_to": 300}, "ipo": {"loss": "ipo", "beta": 0.2}}
     table = ablation_table({(key, "id"): solved(2) for key in keys}, {keys[2]: 2.0}, descriptions, pairs)
     assert tuple(table.columns) == ABLATION_COLUMNS
@@ -126,6 +127,40 @@ def test_ablations_stand_below_their_reference():
         ("ipo", 300, 680, "loss=ipo, beta=0.2"),
     ]
     assert table["device_hours"].tolist()[0] == 2
+    assert (table["tokens"] == 9).all()
+    assert table["gradient_steps"].isna().all()
+
+
+def test_a_warmup_of_its_own_is_compared_with_the_same_kind_of_policy():
+    keys = [policy("dpo", 150), policy("grpo", 300), policy("dpo", 300)]
+    keys += [policy(f"per-k/{kind}", k) for kind in ("dpo", "grpo") for k in (150, 300)]
+    descriptions = {f"per-k/{kind}": {"warmup.schedule": "per_k"} for kind in ("dpo", "grpo")}
+    table = ablation_table({(key, "id"): solved(2) for key in keys}, {}, descriptions, {})
+    change = "warmup.schedule=per_k"
+    assert list(zip(table["policy"], table["K"], table["change"], strict=True)) == [
+        ("g2d", 150, "reference"),
+        ("per-k/dpo", 150, change),
+        ("per-k/grpo", 150, change),  # the main grid evaluates GRPO alone at its last K only
+        ("g2d", 300, "reference"),
+        ("grpo", 300, "reference"),
+        ("per-k/dpo", 300, change),
+        ("per-k/grpo", 300, change),
+    ]
+
+
+def test_equal_compute_takes_the_largest_k_that_generated_no_more_tokens():
+    tokens = {("grpo", 500): 50, ("grpo", 1000): 100, ("long/grpo", 500): 80, ("long/grpo", 600): 100}
+    tokens |= {("long/grpo", 700): 101, ("huge/grpo", 100): 300, ("long/dpo", 500): 1}
+    solves = {("grpo", 1000): 2, ("long/grpo", 500): 4, ("long/grpo", 600): 3}
+    keys = [policy(*at, seed=seed) for at in tokens for seed in (0, 1)]
+    evaluations = {(key, "id"): solved(solves.get((key.regime, key.k), 0)) for key in keys[::-1]}
+    measured = {key: {"tokens": tokens[key.regime, key.k] + key.seed} for key in keys}
+    (row,) = equal_compute_table(evaluations, dict.fromkeys(keys, 2.0), measured).to_dict("records")
+    assert (row["policy"], row["K"], row["reference_K"], row["n_seeds"]) == ("long/grpo", 600, 1000, 2)
+    assert (row["tokens"], row["reference_tokens"], row["device_hours"]) == (100.5, 100.5, 2.0)
+    assert row["difference"] == pytest.approx(row["accuracy"] - row["reference_accuracy"])
+    assert row["difference"] > 0
+    assert equal_compute_table({}, {}, {}).empty
 
 
 def test_an_ablation_needs_a_description():
@@ -170,11 +205,10 @@ def test_correlations_of_the_published_tables():
             "accuracy": paper["math500"],
         }
     )
-    harvest = published("table2").assign(model="Qwen2.5-7B-Instruct")
+    harvest = published("table2")
     harvest["group_size"] = harvest["K"].map(lambda k: 2 if k else None).astype("Int64")
     table = correlation_table(harvest, main).set_index("metric")
-    expected = published("table2_correlations").set_index("metric")["recomputed"]
-    assert table["pearson_r"].to_dict() == pytest.approx(expected.to_dict(), abs=0.0005)
+    assert table["pearson_r"].to_dict() == pytest.approx(RECOMPUTED_CORRELATIONS, abs=0.0005)
     assert (table["n"] == 6).all()
     assert (table["p_value"] > 0.05).all()
 

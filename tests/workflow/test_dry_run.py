@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,26 @@ def test_the_papers_grid_lists_its_jobs(project: Project) -> None:
     expected = {rule: 2 * 5 * n for rule, n in per_seed.items()}
     expected |= {"evaluate": 2 * 2 * (1 + 5 * 10), "calibrate": 2, "select_training_set": 2, "pretrained_model": 2}
     expected |= {"load_problems": 3, "check_leakage": 1}
-    expected |= {"make_tables": 1, "render_tables": 1, "draw_figures": 1, "all": 1}
+    expected |= {"make_tables": 1, "audit_papers": 1, "render_tables": 1, "draw_figures": 1, "write_cards": 1, "all": 1}
     assert project.planned("--configfile", str(REPOSITORY / "config/paper.yaml")) == expected
 
 
 def test_more_benchmarks_are_merged(project: Project) -> None:
     files = [str(REPOSITORY / "config" / name) for name in ("paper.yaml", "benchmarks.yaml")]
     assert project.planned("--configfile", *files)["evaluate"] == 2 * 5 * (1 + 5 * 10)
+
+
+def test_every_confounder_of_the_papers_grid(project: Project) -> None:
+    # Per model and seed, beside the grid's own jobs: n-matched, equal-steps, ipo, four-pairs and its twin at 6 K,
+    # from-warmup at 5; per-k and untruncated warm up, are harvested, trained and evaluated twice at 5 K each;
+    # untruncated-alone only warms up, at 5 K.
+    files = [str(REPOSITORY / "config" / name) for name in ("paper.yaml", "confounders.yaml")]
+    jobs = project.planned("--configfile", *files)
+    per_seed = {"train_grpo": 6 + 10 + 5, "harvest_rollouts": 6 + 10, "build_pairs": 6 + 10, "build_several_pairs": 6}
+    per_seed |= {"train_dpo": 6 + 5 * 6 + 5 + 10}
+    assert {rule: jobs[rule] for rule in per_seed} == {rule: 2 * 5 * n for rule, n in per_seed.items()}
+    assert jobs["evaluate"] == 2 * 2 * (1 + 5 * (6 + 2 + 5 * 6 + 5 + 20 + 5))
+    assert (jobs["calibrate"], jobs["calibrate_temperature"], jobs["make_factorial"]) == (2, 2 * 2, 1)
 
 
 def test_one_k_of_the_papers_grid(project: Project) -> None:
@@ -139,6 +153,15 @@ def test_a_leak_stops_the_run(project: Project, micro_config: dict[str, Any]) ->
     assert not (project.results / "problems/leakage.json").exists()
 
 
+def test_the_audit_prints_every_time_it_is_asked_for_and_trains_nothing(project: Project) -> None:
+    try:
+        for jobs in ({"audit_papers": 1, "audit": 1}, {"audit": 1}):
+            assert project.planned("audit") == jobs
+            assert "stated 0.021, recomputed -0.297" in project.build("audit")
+    finally:
+        shutil.rmtree(project.results)
+
+
 def test_targets_are_listed(project: Project) -> None:
     listed = project.snakemake("--list-target-rules").stdout
-    assert {"calibration", "harvest", "tables", "k0", "k2"} <= set(listed.split())
+    assert {"calibration", "harvest", "tables", "audit", "k0", "k2"} <= set(listed.split())

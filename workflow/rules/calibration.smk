@@ -27,10 +27,7 @@ rule calibrate:
         gpu=generating_gpus,
     params:
         version=VERSIONS["calibrate"],
-        settings=lambda w: {
-            "calibration": for_model(w.model).calibration.model_dump(mode="json", exclude={"levels", "window"}),
-            "prompt": for_model(w.model).prompt.model_dump(mode="json"),
-        },
+        settings=calibration_settings,
         engine=engine,
     message:
         "Calibrate the difficulty of every level for {wildcards.model}"
@@ -74,3 +71,67 @@ rule select_training_set:
         "Choose the training levels of {wildcards.model} and draw its training set"
     script:
         "../scripts/select_training_set.py"
+
+
+# The same problems at further temperatures, for the level x temperature table; only where they are configured.
+
+TEMPERATURE_SHARD = "results/{model}/calibration/t{temperature}/rollouts.shards/{shard}-of-{shards}"
+TEMPERATURE_COST = "results/{model}/calibration/t{temperature}/cost.json"
+
+
+use rule calibrate as calibrate_temperature with:
+    input:
+        base_files,
+        policy="results/{model}/base/policy.json",
+        pool="results/problems/pool.jsonl",
+        leakage=ancient("results/problems/leakage.json"),
+        shards=shards("calibration", f"{TEMPERATURE_SHARD}.parquet", TEMPERATURE_COST),
+        costs=shards("calibration", f"{TEMPERATURE_SHARD}.cost.json", TEMPERATURE_COST),
+    output:
+        rollouts="results/{model}/calibration/t{temperature}/rollouts.parquet",
+        cost=TEMPERATURE_COST,
+    log:
+        "results/logs/calibrate/{model}/t{temperature}.log",
+    benchmark:
+        "results/benchmarks/calibrate/{model}/t{temperature}.tsv"
+    params:
+        version=VERSIONS["calibrate"],
+        settings=calibration_settings,
+        engine=engine,
+    message:
+        "Calibrate the difficulty of every level for {wildcards.model} at temperature {wildcards.temperature}"
+
+
+use rule calibrate_temperature as calibrate_temperature_shard with:
+    output:
+        rollouts=temp(f"{TEMPERATURE_SHARD}.parquet"),
+        cost=temp(f"{TEMPERATURE_SHARD}.cost.json"),
+    log:
+        "results/logs/calibrate/{model}/t{temperature}.shards/{shard}-of-{shards}.log",
+    benchmark:
+        "results/benchmarks/calibrate/{model}/t{temperature}.shards/{shard}-of-{shards}.tsv"
+    message:
+        "Calibrate {wildcards.model} at temperature {wildcards.temperature}, "
+        "shard {wildcards.shard} of {wildcards.shards}"
+
+
+rule make_factorial:
+    input:
+        factorial_files,
+    output:
+        factorial="results/tables/factorial.csv",
+        factorial_effects="results/tables/factorial_effects.csv",
+    log:
+        "results/logs/make_factorial.log",
+    benchmark:
+        "results/benchmarks/make_factorial.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    threads: 1
+    params:
+        version=VERSIONS["make_factorial"],
+        rollouts=FACTORIAL,
+    message:
+        "Separate the effects of level and temperature"
+    script:
+        "../scripts/make_factorial.py"

@@ -33,14 +33,17 @@ config.update(CONFIG.model_dump(mode="json"))  # captions and jobs see the defau
 
 wildcard_constraints:
     model=r"[^/]+",
-    policy=r"[^/]+/base|[^/]+/seed\d+/[^/]+/g\d+/k\d+",
-    regime="|".join(["dpo", *map(re.escape, CONFIG.ablations)]),
+    policy=r"[^/]+/base|[^/]+/seed\d+/(?:[^/]+/)?[^/]+/g\d+/k\d+",
+    variant=f"(?:{'|'.join(f'{re.escape(name)}/' for name in grid.variants(CONFIG))})?",  # "": the main warm-up
+    regime="|".join(["dpo", *(re.escape(name) for name in CONFIG.ablations if name not in grid.variants(CONFIG))]),
     benchmark=r"[^/]+",
     seed=r"\d+",
     g=r"\d+",
     k=r"\d+",
     shard=r"\d+",
     shards=r"\d+",
+    n=r"\d+",
+    temperature=r"[\d.]+",
 
 
 HARVESTS = grid.harvests(CONFIG)
@@ -53,7 +56,17 @@ TABLES = {
     "calibration": "Table 4: difficulty calibration",
     "disputes": "Verifier: disputed answers",
     "cost": "The bill by policy and stage",
+    "published": "The paper's Table 1 beside this grid's",
+    "audit": "Published numbers recomputed",
 }
+FACTORIAL = {model: files for model in CONFIG.models if (files := grid.factorial_files(CONFIG, model))}
+if FACTORIAL:
+    TABLES |= {
+        "factorial": "Level x temperature: the cells",
+        "factorial_effects": "Level x temperature: the effects",
+    }
+if POLICIES and any("grpo" in ablation.policies for ablation in CONFIG.ablations.values()):
+    TABLES["equal_compute"] = "GRPO variants at equal compute"
 FIGURES = ["accuracy", "informativeness"]
 SCRATCH_MODELS = [name for name, source in CONFIG.models.items() if source.source == "scratch"]
 
@@ -82,6 +95,20 @@ def settings(*sections):
         return {section: getattr(for_model(model), section).model_dump(mode="json") for section in sections}
 
     return resolve
+
+
+def calibration_settings(wildcards):
+    """The sections that calibration rollouts depend on, at the temperature of the job."""
+    resolved = for_model(wildcards.model)
+    own = resolved.calibration.model_dump(mode="json", exclude={"levels", "window", "factorial_temperatures"})
+    if hasattr(wildcards, "temperature"):
+        own["temperature"] = float(wildcards.temperature)
+    return {"calibration": own, "prompt": resolved.prompt.model_dump(mode="json")}
+
+
+def factorial_files(_):
+    """Calibration rollouts at every temperature, of the models that have several."""
+    return [file for files in FACTORIAL.values() for file in files.values()]
 
 
 def engine(wildcards):
@@ -135,11 +162,16 @@ def policy_files(wildcards):
     return own + base_files(wildcards)
 
 
+def variant_of(wildcards):
+    """The ablation whose warm-up a job belongs to, "" for the main one."""
+    return wildcards.variant.rstrip("/")
+
+
 def warmed_up(wildcards):
     """Folder of pi_K: GRPO's at step K, or M0's for K=0."""
     if wildcards.k == "0":
         return f"results/{wildcards.model}/base"
-    return f"results/{wildcards.model}/seed{wildcards.seed}/grpo/g{wildcards.g}/k{wildcards.k}"
+    return f"results/{wildcards.model}/seed{wildcards.seed}/{wildcards.variant}grpo/g{wildcards.g}/k{wildcards.k}"
 
 
 def warmed_up_files(wildcards):
@@ -160,7 +192,7 @@ def grpo_settings(wildcards):
     """The sections that a warm-up to step K depends on."""
     resolved = for_model(wildcards.model)
     return {
-        "warmup": resolved.warmup.trajectory(int(wildcards.k)),
+        "warmup": resolved.warmup_of(variant_of(wildcards)).trajectory(int(wildcards.k)),
         "lora": resolved.lora.model_dump(mode="json"),
         "prompt": resolved.prompt.model_dump(mode="json"),
         "engine": resolved.engine.identity,
@@ -181,13 +213,13 @@ def continued_from(wildcards):
             raise WorkflowError(str(error))
         if finished.settings == grpo_settings(wildcards):
             return finished.continued_from
-    return grid.chain_predecessor(CONFIG, wildcards.model, int(wildcards.g), int(wildcards.k))
+    return grid.chain_predecessor(CONFIG, wildcards.model, int(wildcards.g), int(wildcards.k), variant_of(wildcards))
 
 
 def previous_checkpoint(wildcards):
     """Folder of the checkpoint that this K continues, if any."""
     k = continued_from(wildcards)
-    folder = f"results/{wildcards.model}/seed{wildcards.seed}/grpo/g{wildcards.g}"
+    folder = f"results/{wildcards.model}/seed{wildcards.seed}/{wildcards.variant}grpo/g{wildcards.g}"
     return [] if k is None else [f"{folder}/k{k}/checkpoint"]
 
 
@@ -199,7 +231,8 @@ def previous_costs(wildcards):
 def dpo_settings(wildcards):
     """The dpo section, with an ablation's other values."""
     resolved = for_model(wildcards.model)
-    return resolved.dpo if wildcards.regime == "dpo" else resolved.ablation_dpo(wildcards.regime)
+    ablation = variant_of(wildcards) or wildcards.regime
+    return resolved.dpo if ablation == "dpo" else resolved.ablation_dpo(ablation)
 
 
 def start_files(wildcards):
@@ -207,13 +240,22 @@ def start_files(wildcards):
     return warmed_up_files(wildcards)[:2] if dpo_settings(wildcards).start == "warmup" else []
 
 
+def pairs_file(wildcards):
+    """The pairs to train on: one of every pairable prompt, or several."""
+    n = dpo_settings(wildcards).pairs_per_prompt
+    name = "pairs" if n == 1 else f"pairs-{n}"
+    harvest = f"results/{wildcards.model}/seed{wildcards.seed}/{wildcards.variant}harvest"
+    return f"{harvest}/g{wildcards.g}/k{wildcards.k}/{name}.jsonl"
+
+
 def matched_pairs(wildcards):
-    """The pairs whose number an N-matched control is cut to."""
-    k = dpo_settings(wildcards).match_pairs_to
-    if k is None:
+    """The pairs to whose smallest number an N-matched control is cut."""
+    match = dpo_settings(wildcards).match_pairs_to
+    if match is None:
         return []
-    g = for_model(wildcards.model).warmup.group_sizes[0] if k else 0
-    return f"results/{wildcards.model}/seed{wildcards.seed}/harvest/g{g}/k{k}/pairs.jsonl"
+    points = grid.harvest_points(CONFIG, wildcards.model, variant_of(wildcards))
+    harvest = f"results/{wildcards.model}/seed{wildcards.seed}/{wildcards.variant}harvest"
+    return [f"{harvest}/g{g}/k{k}/pairs.jsonl" for g, k in points if match in (k, "min")]
 
 
 def with_forced_jobs(workflow, jobs_of_target):

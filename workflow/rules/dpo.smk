@@ -5,20 +5,20 @@ rule train_dpo:
     input:
         base_files,
         base="results/{model}/base/policy.json",
-        pairs="results/{model}/seed{seed}/harvest/g{g}/k{k}/pairs.jsonl",
+        pairs=pairs_file,
         start=start_files,
         matched=matched_pairs,
-        costs="results/{model}/seed{seed}/harvest/g{g}/k{k}/cost.json",
+        costs="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json",
     output:
-        policy="results/{model}/seed{seed}/{regime}/g{g}/k{k}/policy.json",
-        adapter="results/{model}/seed{seed}/{regime}/g{g}/k{k}/adapter/adapter_model.safetensors",
-        adapter_config="results/{model}/seed{seed}/{regime}/g{g}/k{k}/adapter/adapter_config.json",
-        metrics="results/{model}/seed{seed}/{regime}/g{g}/k{k}/metrics.jsonl",
-        cost="results/{model}/seed{seed}/{regime}/g{g}/k{k}/cost.json",
+        policy="results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}/policy.json",
+        adapter="results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}/adapter/adapter_model.safetensors",
+        adapter_config="results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}/adapter/adapter_config.json",
+        metrics="results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}/metrics.jsonl",
+        cost="results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}/cost.json",
     log:
-        "results/logs/train_dpo/{model}/seed{seed}/{regime}/g{g}/k{k}.log",
+        "results/logs/train_dpo/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}.log",
     benchmark:
-        "results/benchmarks/train_dpo/{model}/seed{seed}/{regime}/g{g}/k{k}.tsv"
+        "results/benchmarks/train_dpo/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}.tsv"
     conda:
         "../../envs/g2d.yaml"
     threads: 1
@@ -31,7 +31,7 @@ rule train_dpo:
             "lora": for_model(w.model).lora.model_dump(mode="json"),
         },
     message:
-        "Train {wildcards.regime} on the pairs of {wildcards.model} at K={wildcards.k}, G={wildcards.g}, "
-        "seed {wildcards.seed}"
+        "Train {wildcards.variant}{wildcards.regime} on the pairs of {wildcards.model} at K={wildcards.k}, "
+        "G={wildcards.g}, seed {wildcards.seed}"
     script:
         "../scripts/train_dpo.py"

@@ -1,8 +1,8 @@
 # Stage 2: rollouts of the frozen pi_K, and the preference pairs in them.
 
 
-HARVEST_SHARD = "results/{model}/seed{seed}/harvest/g{g}/k{k}/rollouts.shards/{shard}-of-{shards}"
-HARVEST_COST = "results/{model}/seed{seed}/harvest/g{g}/k{k}/cost.json"
+HARVEST_SHARD = "results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/rollouts.shards/{shard}-of-{shards}"
+HARVEST_COST = "results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json"
 
 
 rule harvest_rollouts:
@@ -13,12 +13,12 @@ rule harvest_rollouts:
         shards=shards("harvest", f"{HARVEST_SHARD}.parquet", HARVEST_COST),
         costs=lambda w: [warmed_up_cost(w), *shards("harvest", f"{HARVEST_SHARD}.cost.json", HARVEST_COST)(w)],
     output:
-        rollouts="results/{model}/seed{seed}/harvest/g{g}/k{k}/rollouts.parquet",
+        rollouts="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/rollouts.parquet",
         cost=HARVEST_COST,
     log:
-        "results/logs/harvest_rollouts/{model}/seed{seed}/g{g}/k{k}.log",
+        "results/logs/harvest_rollouts/{model}/seed{seed}/{variant}g{g}/k{k}.log",
     benchmark:
-        "results/benchmarks/harvest_rollouts/{model}/seed{seed}/g{g}/k{k}.tsv"
+        "results/benchmarks/harvest_rollouts/{model}/seed{seed}/{variant}g{g}/k{k}.tsv"
     conda:
         "../../envs/g2d.yaml"
     threads: 1
@@ -29,7 +29,8 @@ rule harvest_rollouts:
         settings=settings("harvest", "prompt"),
         engine=engine,
     message:
-        "Harvest rollouts of {wildcards.model} at K={wildcards.k}, G={wildcards.g}, seed {wildcards.seed}"
+        "Harvest rollouts of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "
+        "G={wildcards.g}, seed {wildcards.seed}"
     script:
         "../scripts/harvest_rollouts.py"
 
@@ -39,25 +40,25 @@ use rule harvest_rollouts as harvest_rollouts_shard with:
         rollouts=temp(f"{HARVEST_SHARD}.parquet"),
         cost=temp(f"{HARVEST_SHARD}.cost.json"),
     log:
-        "results/logs/harvest_rollouts/{model}/seed{seed}/g{g}/k{k}.shards/{shard}-of-{shards}.log",
+        "results/logs/harvest_rollouts/{model}/seed{seed}/{variant}g{g}/k{k}.shards/{shard}-of-{shards}.log",
     benchmark:
-        "results/benchmarks/harvest_rollouts/{model}/seed{seed}/g{g}/k{k}.shards/{shard}-of-{shards}.tsv"
+        "results/benchmarks/harvest_rollouts/{model}/seed{seed}/{variant}g{g}/k{k}.shards/{shard}-of-{shards}.tsv"
     message:
-        "Harvest rollouts of {wildcards.model} at K={wildcards.k}, G={wildcards.g}, seed {wildcards.seed}, "
-        "shard {wildcards.shard} of {wildcards.shards}"
+        "Harvest rollouts of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "
+        "G={wildcards.g}, seed {wildcards.seed}, shard {wildcards.shard} of {wildcards.shards}"
 
 
 rule build_pairs:
     input:
-        rollouts="results/{model}/seed{seed}/harvest/g{g}/k{k}/rollouts.parquet",
+        rollouts="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/rollouts.parquet",
         problems="results/{model}/calibration/train.jsonl",
     output:
-        pairs="results/{model}/seed{seed}/harvest/g{g}/k{k}/pairs.jsonl",
-        informativeness="results/{model}/seed{seed}/harvest/g{g}/k{k}/informativeness.json",
+        pairs="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/pairs.jsonl",
+        informativeness="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/informativeness.json",
     log:
-        "results/logs/build_pairs/{model}/seed{seed}/g{g}/k{k}.log",
+        "results/logs/build_pairs/{model}/seed{seed}/{variant}g{g}/k{k}.log",
     benchmark:
-        "results/benchmarks/build_pairs/{model}/seed{seed}/g{g}/k{k}.tsv"
+        "results/benchmarks/build_pairs/{model}/seed{seed}/{variant}g{g}/k{k}.tsv"
     conda:
         "../../envs/g2d.yaml"
     threads: 1
@@ -65,6 +66,30 @@ rule build_pairs:
         version=VERSIONS["build_pairs"],
         settings=settings("prompt"),
     message:
-        "Pair the rollouts of {wildcards.model} at K={wildcards.k}, G={wildcards.g}, seed {wildcards.seed}"
+        "Pair the rollouts of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "
+        "G={wildcards.g}, seed {wildcards.seed}"
     script:
         "../scripts/build_pairs.py"
+
+
+rule build_several_pairs:
+    input:
+        rollouts="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/rollouts.parquet",
+        problems="results/{model}/calibration/train.jsonl",
+    output:
+        pairs="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/pairs-{n}.jsonl",
+    log:
+        "results/logs/build_several_pairs/{model}/seed{seed}/{variant}g{g}/k{k}-{n}.log",
+    benchmark:
+        "results/benchmarks/build_several_pairs/{model}/seed{seed}/{variant}g{g}/k{k}-{n}.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    threads: 1
+    params:
+        version=VERSIONS["build_several_pairs"],
+        settings=settings("prompt"),
+    message:
+        "Draw up to {wildcards.n} pairs per prompt of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "
+        "G={wildcards.g}, seed {wildcards.seed}"
+    script:
+        "../scripts/build_several_pairs.py"

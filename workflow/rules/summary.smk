@@ -15,6 +15,7 @@ rule make_tables:
         policies=[f"results/{p.folder}/policy.json" for p in POLICIES],
         costs=[f"results/{p.folder}/cost.json" for p in POLICIES if p.regime != "base"],
     output:
+        **{table: f"results/tables/{table}.csv" for table in ("equal_compute",) if table in TABLES},
         main="results/tables/main.csv",
         harvest="results/tables/harvest.csv",
         correlations="results/tables/correlations.csv",
@@ -22,6 +23,7 @@ rule make_tables:
         calibration="results/tables/calibration.csv",
         disputes="results/tables/disputes.csv",
         cost="results/tables/cost.csv",
+        published="results/tables/published.csv",
     log:
         "results/logs/make_tables.log",
     benchmark:
@@ -42,6 +44,20 @@ rule render_tables:
     input:
         **{table: f"results/tables/{table}.csv" for table in TABLES},
     output:
+        **{
+            table: report(
+                f"results/tables/{table}.html",
+                caption=f"../report/{table}.rst",
+                category=category(chapter),
+                labels={"what": TABLES[table]},
+            )
+            for chapter, table in (
+                ("1. Results", "equal_compute"),
+                ("2. Rollouts", "factorial"),
+                ("2. Rollouts", "factorial_effects"),
+            )
+            if table in TABLES
+        },
         main=report(
             "results/tables/main.html",
             caption="../report/main.rst",
@@ -83,6 +99,18 @@ rule render_tables:
             caption="../report/cost.rst",
             category=category("3. Cost"),
             labels={"what": TABLES["cost"]},
+        ),
+        published=report(
+            "results/tables/published.html",
+            caption="../report/published.rst",
+            category=category("4. The paper"),
+            labels={"what": TABLES["published"]},
+        ),
+        audit=report(
+            "results/tables/audit.html",
+            caption="../report/audit.rst",
+            category=category("4. The paper"),
+            labels={"what": TABLES["audit"]},
         ),
     log:
         "results/logs/render_tables.log",

@@ -9,17 +9,17 @@ rule train_grpo:
         checkpoint=previous_checkpoint,
         costs=lambda w: ["results/{model}/calibration/cost.json", *previous_costs(w)],
     output:
-        policy="results/{model}/seed{seed}/grpo/g{g}/k{k}/policy.json",
-        adapter="results/{model}/seed{seed}/grpo/g{g}/k{k}/adapter/adapter_model.safetensors",
-        adapter_config="results/{model}/seed{seed}/grpo/g{g}/k{k}/adapter/adapter_config.json",
-        checkpoint=directory("results/{model}/seed{seed}/grpo/g{g}/k{k}/checkpoint"),
-        metrics="results/{model}/seed{seed}/grpo/g{g}/k{k}/metrics.jsonl",
-        rollouts="results/{model}/seed{seed}/grpo/g{g}/k{k}/rollouts.parquet",
-        cost="results/{model}/seed{seed}/grpo/g{g}/k{k}/cost.json",
+        policy="results/{model}/seed{seed}/{variant}grpo/g{g}/k{k}/policy.json",
+        adapter="results/{model}/seed{seed}/{variant}grpo/g{g}/k{k}/adapter/adapter_model.safetensors",
+        adapter_config="results/{model}/seed{seed}/{variant}grpo/g{g}/k{k}/adapter/adapter_config.json",
+        checkpoint=directory("results/{model}/seed{seed}/{variant}grpo/g{g}/k{k}/checkpoint"),
+        metrics="results/{model}/seed{seed}/{variant}grpo/g{g}/k{k}/metrics.jsonl",
+        rollouts="results/{model}/seed{seed}/{variant}grpo/g{g}/k{k}/rollouts.parquet",
+        cost="results/{model}/seed{seed}/{variant}grpo/g{g}/k{k}/cost.json",
     log:
-        "results/logs/train_grpo/{model}/seed{seed}/g{g}/k{k}.log",
+        "results/logs/train_grpo/{model}/seed{seed}/{variant}g{g}/k{k}.log",
     benchmark:
-        "results/benchmarks/train_grpo/{model}/seed{seed}/g{g}/k{k}.tsv"
+        "results/benchmarks/train_grpo/{model}/seed{seed}/{variant}g{g}/k{k}.tsv"
     conda:
         "../../envs/g2d.yaml"
     threads: 1
@@ -29,6 +29,7 @@ rule train_grpo:
         version=VERSIONS["train_grpo"],
         settings=grpo_settings,
     message:
-        "Warm {wildcards.model} up to K={wildcards.k} with GRPO, G={wildcards.g}, seed {wildcards.seed}"
+        "Warm {wildcards.model} up to K={wildcards.k} with {wildcards.variant}GRPO, "
+        "G={wildcards.g}, seed {wildcards.seed}"
     script:
         "../scripts/train_grpo.py"

@@ -4,6 +4,7 @@ from g2d import grid, tables
 from g2d.config import load
 from g2d.cost import read_cost
 from g2d.informativeness import read_informativeness
+from g2d.paper import comparison_table
 from g2d.policies import read_policy
 from g2d.rollouts.rollout import TEXTLESS, read_rollouts
 from g2d.stage import stage
@@ -26,21 +27,25 @@ def main(snakemake):
         bills = {policy: [*costs[policy].records] if policy in costs else [] for policy in policies}
         for policy, benchmark in evaluations:
             bills[policy] += read_cost(f"results/{policy.folder}/eval/{benchmark}.cost.json").records
-        n_pairs = {
-            policy: read_policy(f"results/{policy.folder}/policy.json").settings["n_pairs"]
+        measured = {
+            policy: read_policy(f"results/{policy.folder}/policy.json").settings
+            | {"tokens": sum(record.tokens_generated for record in costs[policy].records)}
             for policy in trained
-            if policy.regime != "grpo"
         }
-        changes = {name: ablation.dpo for name, ablation in config.ablations.items()}
         harvest = tables.harvest_table(
             {key: read_informativeness(f"results/{key.folder}/informativeness.json") for key in grid.harvests(config)}
         )
         main_table = tables.main_table(evaluations, hours)
         levels = {model: tables.read_table(f"results/{model}/calibration/levels.csv") for model in config.models}
         tables.write_table(out.main, main_table)
+        tables.write_table(out.published, comparison_table(main_table, config))
         tables.write_table(out.harvest, harvest)
         tables.write_table(out.correlations, tables.correlation_table(harvest, main_table))
-        tables.write_table(out.ablations, tables.ablation_table(evaluations, hours, changes, n_pairs))
+        tables.write_table(
+            out.ablations, tables.ablation_table(evaluations, hours, grid.ablation_changes(config), measured)
+        )
+        if out.get("equal_compute"):
+            tables.write_table(out.equal_compute, tables.equal_compute_table(evaluations, hours, measured))
         tables.write_table(out.calibration, tables.calibration_table(levels))
         harvested = {
             key.folder: read_rollouts(f"results/{key.folder}/rollouts.parquet", TEXTLESS)

@@ -20,7 +20,7 @@ def main(snakemake):
         base = read_policy(snakemake.input.base)
         pairs = read_pairs(snakemake.input.pairs)
         if snakemake.input.matched:
-            pairs = subsample(pairs, len(read_pairs(snakemake.input.matched)), seed)
+            pairs = subsample(pairs, min(len(read_pairs(file)) for file in snakemake.input.matched), seed)
         log = train_dpo(
             base,
             pairs,
@@ -37,7 +37,7 @@ def main(snakemake):
         policy = Policy(
             policy_id=str(folder.relative_to("results")),
             model=wildcards.model,
-            regime=wildcards.regime,
+            regime=wildcards.variant + wildcards.regime,
             base=base.base,
             group_size=int(wildcards.g),
             k=int(wildcards.k),
@@ -45,7 +45,7 @@ def main(snakemake):
             revision=base.revision,
             adapter=str(folder / "adapter"),
             weights_sha256=sha256(snakemake.output.adapter),
-            settings=settings | {"n_pairs": len(pairs)},
+            settings=settings | {"n_pairs": len(pairs), "gradient_steps": sum("loss" in row for row in log)},
         )
         write_policy(snakemake.output.policy, policy)
 

@@ -18,7 +18,7 @@ def main(snakemake):
     with work_folder(folder / "work") as work, stage(snakemake) as meter:
         settings, wildcards, k = snakemake.params.settings, snakemake.wildcards, int(snakemake.wildcards.k)
         own = load(snakemake.config).for_model(wildcards.model)  # what does not change the result
-        kept = {"steps": [k], "keep_rollouts": own.warmup.keep_rollouts}
+        kept = {"steps": [k], "keep_rollouts": own.warmup_of(wildcards.variant.rstrip("/")).keep_rollouts}
         warmup = Warmup.model_validate(settings["warmup"] | kept)
         base = read_policy(snakemake.input.base)
         checkpoint = Path(snakemake.input.checkpoint[0]) if snakemake.input.checkpoint else None
@@ -45,7 +45,7 @@ def main(snakemake):
         policy = Policy(
             policy_id=str(folder.relative_to("results")),
             model=wildcards.model,
-            regime="grpo",
+            regime=f"{wildcards.variant}grpo",
             base=base.base,
             group_size=int(wildcards.g),
             k=k,

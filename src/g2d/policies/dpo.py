@@ -82,6 +82,7 @@ def train_dpo(
     arguments = DPOConfig(
         **trainer_arguments(checkpoints.draft, seed),
         num_train_epochs=dpo.epochs,
+        max_steps=dpo.max_steps or -1,
         learning_rate=dpo.learning_rate,
         lr_scheduler_type=dpo.lr_schedule,
         per_device_train_batch_size=dpo.per_device_batch_size,

@@ -1,0 +1,152 @@
+"""The audit: what is known to disagree, what is known to agree, and that rounding decides neither."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from g2d.audit import Printed, attainable, audit, claims, printed, read_audit, summary
+from g2d.config import load, read
+from g2d.paper import COMPARISON_COLUMNS, ROW, comparison_table, published
+from g2d.tables import write_table
+from tests.test_config import CONFIG, MINIMAL
+
+from .frames import RECOMPUTED_CORRELATIONS
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    return audit()
+
+
+def found(table: pd.DataFrame, quantity: str, model: str = "Qwen2.5-7B-Instruct") -> pd.Series:
+    """The one claim whose quantity begins like this."""
+    rows = table[table["quantity"].str.startswith(quantity) & (table["model"] == model)]
+    assert len(rows) == 1
+    return rows.iloc[0]
+
+
+def test_a_printed_number_stands_for_what_rounds_to_it() -> None:
+    assert printed("62.4").range == pytest.approx((62.35, 62.45))
+    assert printed("0.14").range == pytest.approx((0.135, 0.145))
+    assert printed("47").range == (46.5, 47.5)
+    assert printed("708", exact=True).range == (708, 708)
+
+
+def test_the_attainable_range_is_the_extremes_over_all_corners() -> None:
+    """For r over twelve rounded cells, against every corner of their box."""
+    claim = next(claim for claim in claims() if claim.quantity.startswith("Pearson's r of mid_band"))
+    corners = [claim.formula(np.array(corner)) for corner in itertools.product(*(cell.range for cell in claim.cells))]
+    low, high = attainable(claim.formula, claim.cells)
+    assert low <= min(corners) + 1e-6
+    assert high >= max(corners) - 1e-6
+    assert (low, high) == pytest.approx((min(corners), max(corners)), abs=0.005)
+    assert attainable(np.sum, [Printed(1, 0.5), Printed(2, 0)]) == pytest.approx((2.5, 3.5))
+
+
+def test_table_2s_correlations_do_not_follow_from_its_rows(table: pd.DataFrame) -> None:
+    stated = {"pairability": "0.021", "entropy": "0.253", "mid_band": "0.366"}
+    for metric, r in RECOMPUTED_CORRELATIONS.items():
+        row = found(table, f"Pearson's r of {metric}")
+        assert row["stated"] == stated[metric]
+        assert row["recomputed"] == pytest.approx(r, abs=0.0005)
+        assert row["low"] < r < row["high"]
+        assert row["result"] == "disagrees"
+
+
+@pytest.mark.parametrize(
+    ("quantity", "stated", "recomputed", "result"),
+    [
+        ("GPU-hours of G2D at K=1000", "20.8", 28.8, "disagrees"),  # contains 26.6 hours of GRPO
+        ("GPU-hours of GRPO (G=2) over G2D at K=150", "4", 7.0, "disagrees"),
+        ("GPU-hours of G2D at K=150 over GRPO", "<=0.25", 0.143, "agrees"),
+        ("smallest gain of G2D over GRPO", ">=4.1", 4.8, "agrees"),
+        ("G2D at K=150 minus GRPO (G=2)", "10.8", 10.8, "agrees"),
+        ("GRPO with G=4 on MATH-500", "53.0", 53.2, "disagrees"),
+        ("pass@1 of levels 3-5", "40.3", 40.0, "disagrees"),
+        ("pass@1 of levels 2-4", "40.3", 46.8, "disagrees"),
+        ("levels 3-5: sum of pairable", "396", 396, "agrees"),
+        ("all_correct prompts of level 3", "48", 47.5, "agrees"),
+        ("temperature 0.8", "100", 86.6, "disagrees"),
+        ("temperature 1.3", "100", 100.0, "agrees"),
+        ("K at which the mean entropy H is largest", "150", 150, "agrees"),
+        ("rises of H", "0", 1, "disagrees"),
+    ],
+)
+def test_known_findings(table: pd.DataFrame, quantity: str, stated: str, recomputed: float, result: str) -> None:
+    row = found(table, quantity)
+    assert (row["stated"], row["result"]) == (stated, result)
+    assert row["recomputed"] == pytest.approx(recomputed, abs=0.05)
+
+
+def test_both_models_bills_are_audited(table: pd.DataFrame) -> None:
+    assert found(table, "GPU-hours of G2D at K=1000", "Llama-3.1-8B-Instruct")["recomputed"] == pytest.approx(29.8)
+
+
+def test_all_three_outcomes_of_every_level_are_audited(table: pd.DataFrame) -> None:
+    rows = table[(table["where"] == "Table 4") & table["quantity"].str.startswith("prompts of level")]
+    assert list(rows["recomputed"]) == [421, 447, 632, 1500, 1500]
+    assert (rows["result"] == "agrees").all()
+
+
+def test_every_stated_sentence_is_audited(table: pd.DataFrame) -> None:
+    stated = published("g2d_statements")
+    assert set(stated["quantity"]) <= set(table["quantity"])
+    assert not table.duplicated(["model", "quantity"]).any()
+
+
+def test_the_summary_lists_every_claim_and_survives_the_file(table: pd.DataFrame, tmp_path) -> None:
+    write_table(tmp_path / "audit.csv", table)
+    text = summary(read_audit(tmp_path / "audit.csv"))
+    assert all(quantity in text for quantity in table["quantity"])
+    disagreeing = (table["result"] == "disagrees").sum()
+    assert text.startswith(f"{disagreeing} of {len(table)} published numbers do not follow")
+    assert "stated 0.021, recomputed -0.297" in text
+
+
+# ------------------------------------------------------------------------------------------------- beside one's own
+
+MAIN = pd.DataFrame(
+    [
+        {"policy": "base", "K": 0, "group_size": None, "accuracy": 0.5, "device_hours": 0.0},
+        {"policy": "g2d", "K": 150, "group_size": 2, "accuracy": 0.6, "device_hours": 3.0},
+    ]
+).assign(model="qwen2.5-7b-instruct", benchmark="math500", ci_low=0.4, ci_high=0.7)
+
+
+def test_the_papers_rows_stand_beside_ones_own() -> None:
+    table = comparison_table(MAIN, read(CONFIG / "paper.yaml"))
+    assert tuple(table.columns) == COMPARISON_COLUMNS
+    assert len(table) == 2 * 9 * 2  # models, rows of Table 1, benchmarks
+    rows = {tuple(row[name] for name in ROW if name != "group_size"): row for row in table.to_dict("records")}
+    row = rows["qwen2.5-7b-instruct", "g2d", 150, "math500"]
+    assert (row["paper_accuracy"], row["paper_std"], row["accuracy"]) == pytest.approx((0.624, 0.006, 0.6))
+    assert (row["difference"], row["paper_gpu_hours"], row["device_hours"]) == pytest.approx((-0.024, 3.8, 3.0))
+    base = rows["qwen2.5-7b-instruct", "base", 0, "math500"]
+    assert base["difference"] == pytest.approx(0.5 - 0.491)
+    other = rows["llama-3.1-8b-instruct", "g2d", 150, "gsm8k"]
+    assert other["paper_accuracy"] == pytest.approx(0.8576)
+    assert all(math.isnan(other[name]) for name in ("accuracy", "difference", "paper_std"))
+
+
+def test_a_model_in_a_folder_and_a_benchmark_in_a_file_are_recognised() -> None:
+    config = load(
+        MINIMAL
+        | {
+            "models": {"mine": {"source": "local", "path": "models/Qwen2.5-7B-Instruct"}},
+            "benchmarks": {"MATH-500": MINIMAL["benchmarks"]["held-out"]},
+        }
+    )
+    table = comparison_table(MAIN, config)
+    assert set(table["benchmark"]) == {"MATH-500"}
+    assert len(table) == 9
+
+
+def test_models_that_the_paper_does_not_have_leave_the_table_empty() -> None:
+    table = comparison_table(MAIN, load(MINIMAL))
+    assert table.empty
+    assert tuple(table.columns) == COMPARISON_COLUMNS

@@ -1,0 +1,117 @@
+"""Confounders added to a finished grid: each trains what it says, and the grid itself stays as it was."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from g2d.policies import read_policy
+from tests.workflow.conftest import Project
+from tests.workflow.test_grid import SUMMARIES
+
+CONFOUNDERS = {
+    "fewest": {"steps": [0], "dpo": {"pairs_per_prompt": 2, "match_pairs_to": "min"}},
+    "two-pairs": {"steps": [2], "dpo": {"pairs_per_prompt": 2, "max_steps": 4}},
+    "per-k": {
+        "steps": [2],
+        "warmup": {"schedule": "per_k", "max_completion_length": 24},
+        "dpo": {"max_steps": 4},
+        "policies": ["dpo", "grpo"],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def confounded(
+    micro_grid: Project, micro_config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Project, dict[str, int]]:
+    """A copy of the finished grid with the confounders added, and the jobs that this planned."""
+    project = Project(tmp_path_factory.mktemp("confounded") / "g2d")
+    shutil.copytree(micro_grid.root, project.root)
+    more = copy.deepcopy(micro_config)
+    more["ablations"] |= CONFOUNDERS
+    more["calibration"] |= {"factorial_temperatures": [0.8]}
+    project.configure(more)
+    planned = project.planned()
+    project.build("--quiet", "rules")
+    return project, planned
+
+
+def lines(project: Project, file: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (project.results / "micro/seed0" / file).read_text().splitlines()]
+
+
+def test_only_their_own_jobs_run(confounded: tuple[Project, dict[str, int]]) -> None:
+    project, planned = confounded
+    own = {"train_grpo": 1, "harvest_rollouts": 1, "build_pairs": 1, "build_several_pairs": 2, "train_dpo": 3}
+    assert planned == own | {"evaluate": 2 * 4, "calibrate_temperature": 1, "make_factorial": 1} | SUMMARIES
+    assert project.planned() == {}
+
+
+def test_table_3_has_a_row_for_each_with_its_compute(confounded: tuple[Project, dict[str, int]]) -> None:
+    project, _ = confounded
+    table = pd.read_csv(project.results / "tables/ablations.csv")
+    table = table[table["benchmark"] == "arithmetic"].set_index(["policy", "K"])
+    assert table.loc[("fewest", 0), "change"] == "match_pairs_to=min, pairs_per_prompt=2"
+    assert table.loc[("per-k/grpo", 2), "change"] == "warmup.max_completion_length=24, warmup.schedule=per_k"
+    fewest = min(len(lines(project, f"harvest/g{2 if k else 0}/k{k}/pairs.jsonl")) for k in (0, 2, 4))
+    assert table.loc[("fewest", 0), "n_pairs"] == fewest < len(lines(project, "harvest/g0/k0/pairs-2.jsonl"))
+    assert [table.loc[at, "gradient_steps"] for at in (("two-pairs", 2), ("per-k/dpo", 2))] == [4, 4]
+    assert table.loc[("g2d", 2), "gradient_steps"] < 4
+    assert (table[["tokens", "device_hours"]] > 0).all(axis=None)
+    main = pd.read_csv(project.results / "tables/main.csv")
+    assert not set(main["policy"]) & {*CONFOUNDERS, "per-k/dpo", "per-k/grpo"}
+
+
+def test_grpo_is_compared_at_equal_compute(confounded: tuple[Project, dict[str, int]]) -> None:
+    project, _ = confounded
+    table = pd.read_csv(project.results / "tables/equal_compute.csv")
+    assert list(zip(table["policy"], table["K"], table["reference_K"], table["benchmark"], strict=True)) == [
+        ("per-k/grpo", 2, 4, "arithmetic"),
+        ("per-k/grpo", 2, 4, "word-problems"),
+    ]
+    assert (table["tokens"] <= table["reference_tokens"]).all()
+    assert "GRPO at equal compute" in (project.results / "report.html").read_text()
+
+
+def test_two_pairs_per_prompt_hold_the_one(confounded: tuple[Project, dict[str, int]]) -> None:
+    project, _ = confounded
+    one = lines(project, "harvest/g2/k2/pairs.jsonl")
+    two = lines(project, "harvest/g2/k2/pairs-2.jsonl")
+    assert len(one) < len(two) <= 2 * len(one)
+    assert all(pair in two for pair in one)
+    assert read_policy(project.results / "micro/seed0/two-pairs/g2/k2/policy.json").settings["n_pairs"] == len(two)
+
+
+def test_a_changed_warmup_is_harvested_and_trained_on(confounded: tuple[Project, dict[str, int]]) -> None:
+    project, _ = confounded
+    warmup = read_policy(project.results / "micro/seed0/per-k/grpo/g2/k2/policy.json")
+    assert (warmup.regime, warmup.continued_from) == ("per-k/grpo", None)
+    assert warmup.settings["warmup"]["max_completion_length"] == 24
+    harvest = pd.read_parquet(project.results / "micro/seed0/per-k/harvest/g2/k2/rollouts.parquet")
+    assert set(harvest["policy_id"]) == {"micro/seed0/per-k/grpo/g2/k2"}
+    pairs = lines(project, "per-k/harvest/g2/k2/pairs.jsonl")
+    trained = read_policy(project.results / "micro/seed0/per-k/dpo/g2/k2/policy.json")
+    assert (trained.regime, trained.settings["n_pairs"]) == ("per-k/dpo", len(pairs))
+    assert (project.results / "micro/seed0/per-k/grpo/g2/k2/eval/arithmetic.parquet").exists()
+
+
+def test_levels_and_temperatures_are_crossed(confounded: tuple[Project, dict[str, int]]) -> None:
+    project, _ = confounded
+    cells = pd.read_csv(project.results / "tables/factorial.csv").set_index(["level", "temperature"])
+    assert sorted(cells.index) == [(level, t) for level in range(1, 6) for t in (0.8, 1.3)]
+    assert (cells["n"] == 12).all()
+    calibration = pd.read_csv(project.results / "tables/calibration.csv").set_index("levels")
+    for level in range(1, 6):
+        assert cells.loc[(level, 1.3), "pass_at_1"] == pytest.approx(calibration.loc[str(level), "pass_at_1"], rel=1e-5)
+    cooler = pd.read_parquet(project.results / "micro/calibration/t0.8/rollouts.parquet")
+    assert set(cooler["temperature"]) == {0.8}
+    effects = pd.read_csv(project.results / "tables/factorial_effects.csv")
+    shares = effects.drop_duplicates(["metric", "source"]).groupby("metric")["share"].sum()
+    assert shares["pass_at_1"] == pytest.approx(1)
+    assert "Level and temperature, separated" in (project.results / "report.html").read_text()

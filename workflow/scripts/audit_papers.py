@@ -1,0 +1,14 @@
+"""Rule audit_papers: the papers' numbers recomputed from their own tables."""
+
+from g2d.audit import audit
+from g2d.stage import stage
+from g2d.tables import write_table
+
+
+def main(snakemake):
+    with stage(snakemake):
+        write_table(snakemake.output.table, audit())
+
+
+if __name__ == "__main__":
+    main(snakemake)
