@@ -34,6 +34,9 @@ VERSIONS = {
     "render_tables": 1,
     "draw_figures": 1,
     "write_cards": 1,
+    "record_provenance": 1,
+    "write_methods": 1,
+    "build_report": 1,
 }
 
 
