@@ -82,6 +82,7 @@ def _calibration(config: Config, calibration: pd.DataFrame) -> str:
 
 def _training(config: Config, harvest: pd.DataFrame) -> str:
     warmup, dpo, lora = config.warmup, config.dpo, config.lora
+    last: int = warmup.steps[-1]  # they ascend
     targets = lora.target_modules if isinstance(lora.target_modules, str) else ", ".join(lora.target_modules)
     schedule = (
         f"in one trajectory whose {warmup.lr_schedule} schedule spans {warmup.total_steps} steps and which passes "
@@ -92,21 +93,21 @@ def _training(config: Config, harvest: pd.DataFrame) -> str:
     pairs = harvest["n_pairs"].dropna()
     counted = f" ({_span(pairs.min(), pairs.max())} pairs per harvest, mean over seeds)" if len(pairs) else ""
     sentences = [
-        f"M0 was warmed up with K in {{{_numbers(warmup.steps)}}} gradient steps of GRPO (loss {warmup.loss}, group "
-        f"size G {_choice(warmup.group_sizes)}, KL coefficient {warmup.beta:g}, {warmup.completions_per_step} "
+        f"M0 was warmed up with K in {{{_numbers(warmup.steps)}}} gradient steps of GRPO (loss {warmup.loss}, "
+        f"group size G {_choice(warmup.group_sizes)}, KL coefficient {warmup.beta:g}, {warmup.completions_per_step} "
         f"completions per step and device, temperature {warmup.temperature:g}, at most {warmup.max_completion_length} "
         f"tokens{', truncated completions masked' if warmup.mask_truncated else ''}) at a peak learning rate of "
         f"{warmup.learning_rate:g}, {schedule}.",
         f"Every adapter was LoRA (rank {lora.r}, alpha {lora.alpha}, dropout {lora.dropout:g}, modules: {targets}).",
-        f"Each frozen policy was harvested with {_sampling(config.harvest)}; prompts with both right and wrong rollouts "
-        f"gave one preference pair each{counted}.",
+        f"Each frozen policy was harvested with {_sampling(config.harvest)}; prompts with both right and wrong "
+        f"rollouts gave one preference pair each{counted}.",
         f"DPO (loss {dpo.loss}, beta {dpo.beta:g}, {dpo.epochs} epochs, peak learning rate {dpo.learning_rate:g}, "
         f"{dpo.lr_schedule} schedule, {dpo.per_device_batch_size * dpo.gradient_accumulation_steps} pairs per step and "
         f"device) started from {'a fresh copy of M0' if dpo.start == 'base' else 'the warmed-up policy'}.",
     ]
-    if config.baselines.grpo_group_sizes and max(warmup.steps):
+    if config.baselines.grpo_group_sizes and last:
         sentences.append(
-            f"The baselines are GRPO alone at K={max(warmup.steps)} with G {_choice(config.baselines.grpo_group_sizes)}."
+            f"The baselines are GRPO alone at K={last} with G {_choice(config.baselines.grpo_group_sizes)}."
         )
     if config.ablations:
         named = [
@@ -125,8 +126,8 @@ def _evaluation(config: Config, provenance: Mapping[str, Any], tables: Collectio
     how = (
         f"by greedy decoding of at most {budget} tokens"
         if sampled is None
-        else f"on {sampled.n} samples per problem (temperature {sampled.temperature:g}, top-p {sampled.top_p:g}, at most "
-        f"{budget} tokens)"
+        else f"on {sampled.n} samples per problem (temperature {sampled.temperature:g}, top-p {sampled.top_p:g}, "
+        f"at most {budget} tokens)"
     )
     several = len(config.seeds) > 1
     sentences = [
@@ -159,8 +160,8 @@ def _software(config: Config, provenance: Mapping[str, Any]) -> str:
     changed = " with uncommitted changes" if workflow["dirty"] else ""
     devices = _list([device.upper() if device == "cpu" else device for device in provenance["devices"]])
     return (
-        f"Completions were generated with {generated}. Software: g2d {workflow['g2d']}{revision}{changed}, {_list(named)}, "
-        f"Python {provenance['software']['python']}; devices: {devices or 'not recorded'}."
+        f"Completions were generated with {generated}. Software: g2d {workflow['g2d']}{revision}{changed}, "
+        f"{_list(named)}, Python {provenance['software']['python']}; devices: {devices or 'not recorded'}."
     )
 
 

@@ -7,12 +7,14 @@ The best K is chosen after the fact, so its accuracy is flattered; the caveats s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
 ALPHA = 0.05
+NBSP = "\u00a0"  # keeps a number and its unit on one line
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Row:
     @property
     def score(self) -> str:
         """Accuracy with its interval, in per cent."""
-        return f"{100 * self.accuracy:.1f} % [{100 * self.low:.1f}, {100 * self.high:.1f}]"
+        return f"{100 * self.accuracy:.1f}{NBSP}% [{100 * self.low:.1f}, {100 * self.high:.1f}]"
 
 
 @dataclass(frozen=True)
@@ -204,8 +206,8 @@ def _of(table: pd.DataFrame, model: str, benchmark: str) -> pd.DataFrame:
     return table[(table["model"] == model) & (table["benchmark"] == benchmark)]
 
 
-def _row(values: dict) -> Row:
-    known = {name: None if pd.isna(value) else value for name, value in values.items()}
+def _row(values: Mapping[Any, Any]) -> Row:
+    known: dict[Any, Any] = {name: None if pd.isna(value) else value for name, value in values.items()}
     return Row(
         policy=known["policy"],
         k=int(known["K"]),

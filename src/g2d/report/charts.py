@@ -13,7 +13,9 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-HEIGHT = 320  # pixels
+from g2d.stage import VERSIONS
+
+HEIGHT, ROW_HEIGHT = 320, 26  # pixels, of a figure and of a bar
 BLUE, VERMILION, GREEN, PURPLE = "#0072B2", "#D55E00", "#007F5F", "#8A4F7D"
 COLORS = [BLUE, VERMILION, GREEN, PURPLE]
 SHAPES = ["circle", "square", "triangle-up", "diamond"]
@@ -44,24 +46,20 @@ def accuracy_by_k(main: pd.DataFrame) -> Spec:
     x = alt.X("K:Q", title="GRPO warm-up steps K", axis=alt.Axis(values=ks, grid=False), scale=_padded(ks))
     series = list(dict.fromkeys(trained["series"]))
     points = alt.Chart(trained).encode(x=x, y=y, tooltip=_tooltip(main), **_series(series))
-    bars = (
-        alt.Chart(trained)
-        .mark_rule(strokeWidth=1.5)
-        .encode(x=x, y=y, y2="ci_high:Q", color=alt.Color("series:N", legend=None, scale=_scale(series, COLORS)))
-    )
+    bars = alt.Chart(trained).mark_rule(strokeWidth=1.5).encode(x=x, y=y, y2="ci_high:Q", color=_color(series))
     lower = bars.encode(y=_accuracy_axis(main, "ci_low"))
     band = (
         alt.Chart(baselines)
         .mark_rect(opacity=0.13, color="#444")
         .encode(y=_accuracy_axis(main, "ci_low"), y2="ci_high:Q")
     )
-    line = alt.Chart(baselines).mark_rule(strokeDash=[5, 3], color="#333").encode(y=y, tooltip=_tooltip(main))
-    name = (
-        alt.Chart(baselines)
-        .mark_text(align="right", baseline="bottom", dy=-3, fontSize=12, font=FONT)
-        .encode(x=alt.value("width"), y=_accuracy_axis(main, "label_at"), text="name:N")
+    line = alt.Chart(baselines).mark_rule(strokeDash=[5, 3], color="#333").encode(y=y, tooltip=_tooltip(baselines))
+    names = _text(
+        alt.Chart(baselines).encode(x=alt.value("width"), y=_accuracy_axis(main, "label_at"), text="name:N"),
+        align="right",
+        dx=-3,
     )
-    return _finished(band, line, lower, points.mark_line(), points.mark_point(filled=True, size=90, opacity=1), name)
+    return _finished(band, line, lower, points.mark_line(), points.mark_point(filled=True, size=90, opacity=1), *names)
 
 
 def accuracy_by_hours(main: pd.DataFrame) -> Spec:
@@ -70,25 +68,29 @@ def accuracy_by_hours(main: pd.DataFrame) -> Spec:
     Args:
         main: rows of Table 1 of one model and benchmark.
     """
-    rows = main.dropna(subset=["device_hours"])
-    baselines = rows[rows["policy"].isin(["base", "grpo"])].assign(series=lambda d: d["policy"].map(_KINDS))
-    rows = pd.concat([_trained(rows), baselines])
-    rows = rows.assign(name=[_policy_name(row) for row in rows.to_dict("records")], order=rows["K"])
+    known = main.dropna(subset=["device_hours"])
+    baselines = known[known["policy"].isin(["base", "grpo"])]
+    baselines = baselines.assign(series=baselines["policy"].map(_KINDS), name=_names(baselines))
+    trained = _trained(known)
+    rows = pd.concat([trained.assign(name=[f"K={k}" for k in trained["K"]]), baselines])
+    unit, factor = _time_unit(rows["device_hours"].max())
+    rows = rows.assign(time=rows["device_hours"] * factor)
     series = list(dict.fromkeys(rows["series"]))
-    x = alt.X("device_hours:Q", title="device-hours per seed", axis=alt.Axis(grid=False))
+    room = alt.Scale(domain=[0, 1.15 * float(rows["time"].max()) or 1], nice=False)  # for the last name
+    x = alt.X("time:Q", title=f"device-{unit} per seed", axis=alt.Axis(grid=False, tickCount=5), scale=room)
     y = _accuracy_axis(main)
-    color = alt.Color("series:N", legend=None, scale=_scale(series, COLORS))
+    color = _color(series)
     joined = alt.Chart(rows[~rows["policy"].isin(["base", "grpo"])])
-    lines = joined.mark_line(strokeWidth=1.5).encode(x=x, y=y, color=color, order="order:Q")
+    lines = joined.mark_line(strokeWidth=1.5).encode(x=x, y=y, color=color, order="K:Q")
     bars = (
         alt.Chart(rows)
         .mark_rule(strokeWidth=1.5)
         .encode(x=x, y=_accuracy_axis(main, "ci_low"), y2="ci_high:Q", color=color)
     )
     points = alt.Chart(rows).mark_point(filled=True, size=90, opacity=1)
-    channels = {"x": x, "y": y, "tooltip": _tooltip(main), **_series(series, dash=False)}
-    names = alt.Chart(rows).mark_text(align="left", dx=8, dy=-8, fontSize=12, font=FONT).encode(x=x, y=y, text="name:N")
-    return _finished(lines, bars, points.encode(**channels), names)
+    channels = {"x": x, "y": y, "tooltip": _tooltip(rows), **_series(series, dash=False)}
+    names = _text(alt.Chart(rows).encode(x=x, y=y, text="name:N"), align="left", dx=8, dy=-6)
+    return _finished(lines, bars, points.encode(**channels), *names)
 
 
 def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
@@ -116,7 +118,7 @@ def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
     bounded = rows.dropna(subset=["low", "high"])
     if len(bounded):
         bars = alt.Chart(bounded).mark_rule(strokeWidth=1.5)
-        color = alt.Color("series:N", legend=None, scale=_scale(names, COLORS))
+        color = _color(names)
         layers.insert(0, bars.encode(x=x, y=alt.Y("low:Q", scale=scale), y2="high:Q", color=color))
     return _finished(*layers)
 
@@ -128,16 +130,14 @@ def difficulty_by_level(calibration: pd.DataFrame) -> Spec:
         calibration: rows of Table 4 of one model.
     """
     kinds = {"all_wrong_share": "never right", "pairable_share": "pairable", "all_correct_share": "always right"}
-    rows = calibration.rename(columns=kinds).melt(
-        id_vars=["levels", "selected", "n", "pass_at_1"], value_vars=list(kinds.values()), var_name="prompts"
-    )
-    rows = rows.assign(order=rows["prompts"].map({name: i for i, name in enumerate(kinds.values())}))
+    rows = calibration.melt(id_vars=["levels", "selected", "n", "pass_at_1"], value_vars=list(kinds), var_name="kind")
+    rows = rows.assign(prompts=rows["kind"].map(kinds), order=rows["kind"].map(list(kinds).index))
     chart = (
         alt.Chart(rows)
         .mark_bar(stroke="white")
         .encode(
             y=alt.Y("levels:N", title="level", sort=list(calibration["levels"])),
-            x=alt.X("value:Q", title="share of prompts", axis=alt.Axis(format="%"), stack="zero"),
+            x=alt.X("value:Q", title="share of prompts", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
             color=alt.Color(
                 "prompts:N", title=None, scale=_scale(list(kinds.values()), [STEPS[4], STEPS[2], STEPS[0]])
             ),
@@ -152,7 +152,7 @@ def difficulty_by_level(calibration: pd.DataFrame) -> Spec:
             ],
         )
     )
-    return _finished(chart, height=alt.Step(26))
+    return _finished(chart, height=ROW_HEIGHT * len(calibration))
 
 
 def bill(cost: pd.DataFrame) -> Spec:
@@ -161,24 +161,26 @@ def bill(cost: pd.DataFrame) -> Spec:
     Args:
         cost: rows of the bill of one model.
     """
-    rows = cost.assign(name=[_policy_name(row) for row in cost.to_dict("records")])
+    rows = cost.assign(name=_names(cost))
     seeds = rows.groupby("name", sort=False)["seed"].nunique().clip(lower=1)
     hours = rows.groupby(["name", "stage"], sort=False)["device_hours"].sum().reset_index()
     hours["device_hours"] /= hours["name"].map(seeds)
-    stages = list(dict.fromkeys(hours["stage"]))
-    hours["order"] = hours["stage"].map(stages.index)
+    unit, factor = _time_unit(hours.groupby("name")["device_hours"].sum().max())
+    order = list(VERSIONS)  # stages as they run
+    stages = sorted(hours["stage"].unique(), key=lambda stage: order.index(stage) if stage in order else len(order))
+    hours = hours.assign(time=hours["device_hours"] * factor, order=hours["stage"].map(stages.index))
     chart = (
         alt.Chart(hours)
         .mark_bar(stroke="white")
         .encode(
             y=alt.Y("name:N", title=None, sort=list(seeds.index), axis=alt.Axis(labelLimit=220)),
-            x=alt.X("device_hours:Q", title="device-hours per seed"),
-            color=alt.Color("stage:N", title=None, scale=_scale(stages, [STEPS[i % len(STEPS)] for i in range(9)])),
+            x=alt.X("time:Q", title=f"device-{unit} per seed"),
+            color=alt.Color("stage:N", title=None, scale=_scale(stages, STEPS)),
             order="order:Q",
-            tooltip=["name:N", "stage:N", alt.Tooltip("device_hours:Q", format=".3g")],
+            tooltip=["name:N", "stage:N", alt.Tooltip("time:Q", title=unit, format=".3g")],
         )
     )
-    return _finished(chart, height=alt.Step(26))
+    return _finished(chart, height=ROW_HEIGHT * len(seeds))
 
 
 # ------------------------------------------------------------------------------------------------------------- parts
@@ -198,24 +200,35 @@ def _trained(main: pd.DataFrame) -> pd.DataFrame:
 
 
 def _baselines(main: pd.DataFrame, gap: float = 0.06) -> pd.DataFrame:
-    """M0 and GRPO with the heights of their names, moved apart where two would overlap."""
-    rows = main[main["policy"].isin(["base", "grpo"])].sort_values("accuracy")
+    """M0 and GRPO with the heights of their names, moved apart where two would overlap. Equal ones share a line."""
+    rows = main[main["policy"].isin(["base", "grpo"])]
+    rows = (
+        rows.assign(name=_names(rows))
+        .groupby(["accuracy", "ci_low", "ci_high"], as_index=False)
+        .agg({"name": "; ".join, "n_seeds": "first"})
+    )
     low, high = _range(main)
     at, heights = float("-inf"), []
     for accuracy in rows["accuracy"]:
         at = max(accuracy, at + gap * (high - low))
         heights.append(at)
-    return rows.assign(label_at=heights, name=[_policy_name(row) for row in rows.to_dict("records")])
+    return rows.assign(label_at=heights)
 
 
-def _policy_name(row: Any) -> str:
-    policy, k, size = row["policy"], int(row["K"]), row["group_size"]
-    group = "" if pd.isna(size) else f", G={int(size)}"
-    if policy == "base":
-        return "M0"
-    if policy in ("dpo", "g2d"):
-        return f"K={k}{group}" if policy == "g2d" else "DPO, K=0"
-    return f"{'GRPO' if policy == 'grpo' else policy}, K={k}{group}"
+def _names(rows: pd.DataFrame) -> list[str]:
+    """Policies as a reader calls them; G only where there are several."""
+    several = rows["group_size"].nunique() > 1
+    names = []
+    for policy, k, size in zip(rows["policy"], rows["K"], rows["group_size"], strict=True):
+        kind = {"base": "M0", "dpo": "DPO", "g2d": "G2D", "grpo": "GRPO"}.get(policy, policy)
+        group = f", G={int(size)}" if several and not pd.isna(size) else ""
+        names.append(kind if policy == "base" else f"{kind}, K={k}{group}")
+    return names
+
+
+def _time_unit(hours: float) -> tuple[str, int]:
+    """The unit that suits a time, and how many of it make an hour."""
+    return ("hours", 1) if hours >= 1 else ("minutes", 60) if hours >= 1 / 60 else ("seconds", 3600)
 
 
 def _range(main: pd.DataFrame) -> tuple[float, float]:
@@ -240,10 +253,14 @@ def _scale(names: Iterable[str], values: Sequence[Any]) -> alt.Scale:
     return alt.Scale(domain=names, range=[values[i % len(values)] for i in range(len(names))])
 
 
+def _color(names: Sequence[str]) -> alt.Color:
+    return alt.Color("series:N", title=None, scale=_scale(names, COLORS))
+
+
 def _series(names: Sequence[str], dash: bool = True) -> dict[str, Any]:
     """Colour, shape and dash for each series, with one legend for all three."""
     channels: dict[str, Any] = {
-        "color": alt.Color("series:N", title=None, scale=_scale(names, COLORS)),
+        "color": _color(names),
         "shape": alt.Shape("series:N", title=None, scale=_scale(names, SHAPES)),
     }
     if dash:
@@ -251,26 +268,32 @@ def _series(names: Sequence[str], dash: bool = True) -> dict[str, Any]:
     return channels
 
 
-def _tooltip(main: pd.DataFrame) -> list[alt.Tooltip]:
+def _text(chart: alt.Chart, **placed: Any) -> list[alt.Chart]:
+    """Text on a white outline, so that it can be read on top of lines."""
+    placed = {"baseline": "bottom", "dy": -3, "fontSize": 12, "font": FONT} | placed
+    return [chart.mark_text(stroke="white", strokeWidth=4, strokeJoin="round", **placed), chart.mark_text(**placed)]
+
+
+def _tooltip(rows: pd.DataFrame) -> list[alt.Tooltip]:
     shares = {"accuracy": ".1%", "ci_low": ".1%", "ci_high": ".1%", "device_hours": ".3g"}
-    columns = ("policy", "K", "group_size", "accuracy", "ci_low", "ci_high", "device_hours", "n_seeds")
+    columns = ("name", "policy", "K", "group_size", "accuracy", "ci_low", "ci_high", "device_hours", "n_seeds")
     return [
-        alt.Tooltip(f"{c}:{'Q' if c != 'policy' else 'N'}", **({"format": shares[c]} if c in shares else {}))
+        alt.Tooltip(f"{c}:{'N' if c in ('name', 'policy') else 'Q'}", **({"format": shares[c]} if c in shares else {}))
         for c in columns
-        if c in main
+        if c in rows
     ]
 
 
 def _metric(rows: pd.DataFrame, column: str, name: str) -> pd.DataFrame:
     """One metric in long form, with its interval where the table has one."""
-    low, high = (rows[bound] if bound in rows else None for bound in (f"{column}_low", f"{column}_high"))
-    frame = pd.DataFrame({"K": rows["K"], "series": name, "value": rows[column], "low": low, "high": high})
+    bounds = {side: rows.get(f"{column}_{side}") for side in ("low", "high")}
+    frame = pd.DataFrame({"K": rows["K"], "series": name, "value": rows[column], **bounds})
     known = frame["low"].notna() & frame["high"].notna()
     shown = [f"{a:.3f} to {b:.3f}" if k else "" for a, b, k in zip(frame["low"], frame["high"], known, strict=True)]
     return frame.assign(interval=shown)
 
 
-def _finished(*layers: Any, height: Any = HEIGHT) -> Spec:
+def _finished(*layers: Any, height: int = HEIGHT) -> Spec:
     chart = alt.layer(*layers) if len(layers) > 1 else layers[0]
     spec: Spec = chart.properties(width="container", height=height).to_dict()
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}

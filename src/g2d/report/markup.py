@@ -31,13 +31,29 @@ _FORMULA = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _ELEMENTS = frozenset(
-    "math mrow mi mn mo ms mtext mspace mfrac msqrt mroot msup msub msubsup munder mover munderover mmultiscripts "
-    "mprescripts mtable mtr mtd mstyle mpadded mphantom menclose".split()
+    [
+        *("math", "mrow", "mstyle", "mpadded", "mphantom", "menclose", "mi", "mn", "mo", "ms", "mtext", "mspace"),
+        *("mfrac", "msqrt", "mroot", "msup", "msub", "msubsup", "munder", "mover", "munderover"),
+        *("mmultiscripts", "mprescripts", "mtable", "mtr", "mtd"),
+    ]
 )
 _ATTRIBUTES = frozenset(  # geometry only: no links, styles, classes or handlers
-    "display displaystyle scriptlevel stretchy fence form separator symmetric largeop movablelimits accent accentunder "
-    "lspace rspace width height depth voffset linethickness minsize maxsize mathvariant notation "
-    "columnalign columnspacing rowspacing".split()
+    [
+        *("display", "displaystyle", "scriptlevel", "mathvariant", "notation", "columnalign", "columnspacing"),
+        *("rowspacing", "stretchy", "fence", "form", "separator", "symmetric", "largeop", "movablelimits", "accent"),
+        *(
+            "accentunder",
+            "lspace",
+            "rspace",
+            "width",
+            "height",
+            "depth",
+            "voffset",
+            "linethickness",
+            "minsize",
+            "maxsize",
+        ),
+    ]
 )
 _VALUE = re.compile(r"[\w .%+-]*")
 _MACROS = re.compile(r"\\(?:new|renew|provide)command|\\[gex]?def|\\let")  # a few lines can grow without end

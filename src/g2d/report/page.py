@@ -61,11 +61,6 @@ class Entry:
     table: Table
     charts: tuple[Chart, ...]
 
-    @property
-    def short(self) -> str:
-        """For the menu: "Table 1" without what it shows."""
-        return self.title.split(":")[0]
-
 
 @dataclass(frozen=True)
 class Section:
@@ -107,7 +102,8 @@ def build(
     frames = {name: read_table(path) for name, path in tables.items() if name in _TYPED}
     specs: dict[str, charts.Spec] = {}
     panels = _panels(frames, benchmarks, specs)
-    caption = functools.partial(_caption, config=settings, benchmark=benchmarks[0])
+    labelled_once = settings | {"demonstration": None}  # the page itself says it, always in view
+    caption = functools.partial(_caption, config=labelled_once, benchmark=benchmarks[0])
     entries = {
         name: Entry(
             name=name,

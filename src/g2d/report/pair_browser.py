@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
@@ -97,7 +98,7 @@ def series_keys(harvests: Sequence[HarvestKey]) -> dict[tuple[str, int, int | No
     found: dict[tuple[str, int, int | None], list[HarvestKey]] = {}
     for model, seed in dict.fromkeys((key.model, key.seed) for key in harvests):
         own = sorted((key for key in harvests if (key.model, key.seed) == (model, seed)), key=lambda key: key.k)
-        sizes = sorted({key.group_size for key in own} - {0})
+        sizes: list[int | None] = [*sorted({key.group_size for key in own} - {0})]
         for size in sizes or [None]:
             found[model, seed, size] = [key for key in own if key.group_size in (0, size)]
     return found
@@ -170,12 +171,12 @@ def _step(k: int, rows: pd.DataFrame, pair: Pair | None) -> Step:
         if pair is None
         else {"chosen": pair["chosen_sample"], "rejected": pair["rejected_sample"]}
     )
-    by_sample = rows.set_index("sample")
-    completions = tuple(_completion(role, sample, by_sample.loc[sample]) for role, sample in samples.items())
+    by_sample = rows.set_index("sample").to_dict("index")
+    completions = tuple(_completion(role, sample, by_sample[sample]) for role, sample in samples.items())
     return Step(k, int(counts["correct"]), int(counts["n"]), verdicts, completions)
 
 
-def _completion(role: str, sample: int, row: pd.Series) -> Completion:
+def _completion(role: str, sample: int, row: Mapping[Any, Any]) -> Completion:
     answer = row["extracted_answer"]
     return Completion(
         role=role,

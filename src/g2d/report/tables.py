@@ -37,6 +37,7 @@ class Table:
     columns: tuple[str, ...]
     numeric: tuple[bool, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    constant: tuple[tuple[str, Markup], ...]  # columns with the same value in all rows, said once instead
     n_rows: int  # in the file, of which the first `MAX_ROWS` are shown
 
 
@@ -52,12 +53,22 @@ def read_cells(path: str | Path) -> Table:
         raise ValueError(f"{path}: not a readable table: {error}") from None
     qualified = qualifiers(frame)
     hidden = {column for columns in qualified.values() for column in columns}
-    shown = [column for column in frame.columns if column not in hidden]
-    rows = [
-        tuple(_cell(row, column, qualified.get(column, ())) for column in shown)
-        for row in frame.head(MAX_ROWS).to_dict("records")
-    ]
-    return Table(tuple(shown), tuple(_is_number(frame[column]) for column in shown), tuple(rows), len(frame))
+    own = [column for column in frame.columns if column not in hidden]
+    digits = {column: decimals(frame[column]) for column in own if _is_number(frame[column])}
+    constant = [column for column in own if _is_constant(frame[[column, *qualified.get(column, ())]])]
+    shown = [column for column in own if column not in constant]
+    records = frame.head(MAX_ROWS).to_dict("records")
+
+    def cell(row: Mapping[Any, Any], column: str) -> Cell:
+        return _cell(row, column, qualified.get(column, ()), digits.get(column, 0))
+
+    return Table(
+        columns=tuple(shown),
+        numeric=tuple(column in digits for column in shown),
+        rows=tuple(tuple(cell(row, column) for column in shown) for row in records),
+        constant=tuple((column, cell(records[0], column).text) for column in constant),
+        n_rows=len(frame),
+    )
 
 
 def qualifiers(frame: pd.DataFrame) -> dict[str, tuple[str, ...]]:
@@ -72,17 +83,24 @@ def qualifiers(frame: pd.DataFrame) -> dict[str, tuple[str, ...]]:
             found[column] = (deviation,)
     if "ci_low" in columns and "ci_high" in columns:
         before = columns[: columns.index("ci_low")]
-        enclosed = (column for column in reversed(before) if _encloses(frame, column))
-        if (column := next(enclosed, None)) is not None:
+        for column in [name for name in reversed(before) if _encloses(frame, name)][:1]:
             found[column] = ("ci_low", "ci_high")
     return found
 
 
-def number(value: float, digits: int = 4) -> str:
-    """A number as a reader wants it: whole numbers whole, others with so many significant digits at most."""
-    if float(value).is_integer() and abs(value) < 1e15:
-        return f"{int(value):d}"
-    return f"{value:.{digits}g}" if abs(value) < 1e4 else f"{value:.0f}"
+def decimals(values: pd.Series) -> int:
+    """Digits after the point, the same for a whole column: three significant ones for its largest value, none where
+    all are whole."""
+    known = values.dropna().astype(float)
+    if known.empty or (known % 1 == 0).all():
+        return 0
+    return min(6, max(1, 2 - math.floor(math.log10(known.abs().max()))))
+
+
+def number(value: float, digits: int) -> str:
+    """A number with so many digits after the point, or with two significant ones where those would all be zero."""
+    text = f"{value:.{digits}f}"
+    return f"{value:.1e}" if value and not float(text) else text
 
 
 def _encloses(frame: pd.DataFrame, column: str) -> bool:
@@ -96,10 +114,14 @@ def _is_number(values: pd.Series) -> bool:
     return bool(pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values))
 
 
-def _cell(row: Mapping[Any, Any], column: str, qualified_by: tuple[str, ...]) -> Cell:
+def _is_constant(columns: pd.DataFrame) -> bool:
+    return len(columns) > 1 and bool(columns.iloc[:, 0].notna().any()) and len(columns.drop_duplicates()) == 1
+
+
+def _cell(row: Mapping[Any, Any], column: str, qualified_by: tuple[str, ...], digits: int) -> Cell:
     value = row[column]
-    text = _shown(value)
-    more = [_shown(row[name], 3) for name in qualified_by if not _missing(row[name])]
+    text = _shown(value, digits)
+    more = [_shown(row[name], digits) for name in qualified_by if not _missing(row[name])]
     if len(more) == 2:
         text += Markup(' <span class="ci">[{}, {}]</span>').format(*more)
     elif len(more) == 1 and len(qualified_by) == 1:
@@ -107,7 +129,7 @@ def _cell(row: Mapping[Any, Any], column: str, qualified_by: tuple[str, ...]) ->
     return Cell(text, "" if _missing(value) else str(value))
 
 
-def _shown(value: Any, digits: int = 4) -> Markup:
+def _shown(value: Any, digits: int) -> Markup:
     if _missing(value):
         return Markup(MISSING)
     if isinstance(value, bool):
