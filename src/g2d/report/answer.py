@@ -196,10 +196,32 @@ def _caveats(candidates: Sequence[Row], best: Row, comparisons: pd.DataFrame | N
 
 
 def compare(first: Row, second: Row, comparisons: pd.DataFrame | None) -> Difference:
-    """First against second: by the test that was made of them, else by their intervals."""
+    """First against second: by the paired test that was made of them, else by their intervals."""
     points = 100 * (first.accuracy - second.accuracy)
+    if comparisons is not None and len(test := _tested(comparisons, first, second)):
+        p, detectable = float(test["p_holm"].iloc[0]), 100 * float(test["minimum_detectable"].iloc[0])
+        if p < ALPHA:
+            return Difference(points, True, f"paired test, Holm-corrected p = {p:.2g}")
+        missed = f"this grid would have found {detectable:.1f} points four times in five"
+        return Difference(points, False, f"Holm-corrected p = {p:.2g}; {missed}")
     distinct = first.low > second.high or second.low > first.high
     return Difference(points, distinct, "intervals apart" if distinct else "intervals overlap")
+
+
+def _tested(comparisons: pd.DataFrame, first: Row, second: Row) -> pd.DataFrame:
+    """The row of `comparisons.csv` about two policies, whichever of them is the reference."""
+    names = ("policy", "K", "group_size"), ("reference", "reference_K", "reference_group_size")
+    found = [
+        comparisons[_is(comparisons, names[0], a) & _is(comparisons, names[1], b)]
+        for a, b in ((first, second), (second, first))
+    ]
+    return pd.concat(found).dropna(subset=["p_holm", "minimum_detectable"])
+
+
+def _is(comparisons: pd.DataFrame, columns: tuple[str, str, str], row: Row) -> pd.Series:
+    policy, k, group_size = columns
+    same_group = comparisons[group_size].fillna(0) == (row.group_size or 0)
+    return (comparisons[policy] == row.policy) & (comparisons[k] == row.k) & same_group
 
 
 def _of(table: pd.DataFrame, model: str, benchmark: str) -> pd.DataFrame:

@@ -183,6 +183,45 @@ def bill(cost: pd.DataFrame) -> Spec:
     return _finished(chart, height=ROW_HEIGHT * len(seeds))
 
 
+def gains(decomposition: pd.DataFrame) -> Spec:
+    """Each policy's gain over M0, split into finishing, format and reasoning; a diamond marks the whole gain.
+
+    Args:
+        decomposition: rows of the decomposition of one model and benchmark.
+    """
+    rows = decomposition.dropna(subset=["gain"])
+    rows = rows.assign(name=_names(rows))
+    parts = [column for column in rows if f"{column}_low" in rows]
+    long = rows.melt(id_vars=["name", "gain"], value_vars=parts, var_name="part", value_name="points")
+    long = long.assign(factor=long["part"].str.removeprefix("from_"), order=long["part"].map(parts.index))
+    shades = [STEPS[5], STEPS[3], STEPS[1]]
+    names = list(dict.fromkeys(rows["name"]))
+    y = alt.Y("name:N", title=None, sort=names, axis=alt.Axis(labelLimit=220))
+    x = alt.X("points:Q", title="gain over M0", axis=alt.Axis(format="+.0%", tickCount=6))
+    bars = (
+        alt.Chart(long)
+        .mark_bar(stroke="white")
+        .encode(
+            y=y,
+            x=x,
+            color=alt.Color("factor:N", title=None, scale=_scale(dict.fromkeys(long["factor"]), shades)),
+            order="order:Q",
+            tooltip=[
+                "name:N",
+                "factor:N",
+                alt.Tooltip("points:Q", format="+.1%"),
+                alt.Tooltip("gain:Q", format="+.1%"),
+            ],
+        )
+    )
+    whole = (
+        alt.Chart(rows)
+        .mark_point(shape="diamond", size=70, filled=True, fill="white", stroke="black", strokeWidth=1.5, opacity=1)
+        .encode(y=y, x=alt.X("gain:Q"), tooltip=["name:N", alt.Tooltip("gain:Q", format="+.1%")])
+    )
+    return _finished(bars, whole, height=ROW_HEIGHT * max(1, len(names)))
+
+
 # ------------------------------------------------------------------------------------------------------------- parts
 
 _KINDS = {"base": "M0", "grpo": "GRPO alone"}

@@ -19,6 +19,7 @@ from typing import Any
 
 import altair as alt
 import jinja2
+import pandas as pd
 import vl_convert
 import yaml
 from docutils.core import publish_parts
@@ -26,7 +27,7 @@ from markupsafe import Markup
 
 from g2d.config import Config
 from g2d.report import charts
-from g2d.report.answer import Answer, answers
+from g2d.report.answer import answers
 from g2d.report.pair_browser import PROBLEMS_PER_SERIES, Series
 from g2d.report.tables import Table, read_cells
 from g2d.tables import read_table
@@ -38,6 +39,7 @@ VEGA_NOTICE = "/* Vega, Vega-Lite, Vega-Embed: (c) University of Washington Inte
 OWN_SECTIONS = {
     "Where a gain comes from": ("decomposition", "budgets"),
     "The bill": ("cost", "attempts"),
+    "Beside the papers": ("published", "audit"),
     "Verifier disagreements": ("disputes",),
 }
 
@@ -99,9 +101,8 @@ def build(
     """
     settings = config.model_dump(mode="json")
     benchmarks = list(config.benchmarks)
-    frames = {name: read_table(path) for name, path in tables.items() if name in _TYPED}
     specs: dict[str, charts.Spec] = {}
-    panels = _panels(frames, benchmarks, specs)
+    panels = _panels(tables, benchmarks, specs)
     labelled_once = settings | {"demonstration": None}  # the page itself says it, always in view
     caption = functools.partial(_caption, config=labelled_once, benchmark=benchmarks[0])
     entries = {
@@ -111,7 +112,7 @@ def build(
             caption=caption(captions.get(name)),
             href=_relative(path, folder),
             table=read_cells(path),
-            charts=_charts_of(name, frames, specs),
+            charts=_charts_of(name, path, specs),
         )
         for name, path in tables.items()
     }
@@ -183,17 +184,22 @@ def without_folders(settings: Any) -> Any:
 
 # ------------------------------------------------------------------------------------------------------------- parts
 
-_TYPED = ("main", "harvest", "calibration", "cost")
+_TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame], charts.Spec]]] = {  # one figure per group
+    "harvest": (["model"], charts.informativeness_by_k),
+    "calibration": (["model"], charts.difficulty_by_level),
+    "decomposition": (["model", "benchmark"], charts.gains),
+    "cost": (["model"], charts.bill),
+}
 
 
 def _panels(
-    frames: Mapping[str, Any], benchmarks: Sequence[str], specs: dict[str, charts.Spec]
+    tables: Mapping[str, str | Path], benchmarks: Sequence[str], specs: dict[str, charts.Spec]
 ) -> list[dict[str, Any]]:
     """The answer of every model and benchmark with its two figures."""
-    main = frames["main"]
+    main = read_table(tables["main"])
+    comparisons = read_table(tables["comparisons"]) if "comparisons" in tables else None
     panels: list[dict[str, Any]] = []
-    found: list[Answer] = [entry for benchmark in benchmarks for entry in answers(main, benchmark)]
-    for entry in found:
+    for entry in (entry for benchmark in benchmarks for entry in answers(main, benchmark, comparisons)):
         rows = main[(main["model"] == entry.model) & (main["benchmark"] == entry.benchmark)]
         names = {axis: f"{entry.model}/{entry.benchmark}/{axis}" for axis in ("steps", "hours")}
         specs[names["steps"]] = charts.accuracy_by_k(rows)
@@ -202,22 +208,16 @@ def _panels(
     return panels
 
 
-_TABLE_CHARTS: dict[str, Callable[[Any], charts.Spec]] = {
-    "harvest": charts.informativeness_by_k,
-    "calibration": charts.difficulty_by_level,
-    "cost": charts.bill,
-}
-
-
-def _charts_of(name: str, frames: Mapping[str, Any], specs: dict[str, charts.Spec]) -> tuple[Chart, ...]:
-    """One figure per model, for the tables that have one."""
+def _charts_of(name: str, path: str | Path, specs: dict[str, charts.Spec]) -> tuple[Chart, ...]:
+    """The figures of a table that has some; their specifications are added to the others."""
     if name not in _TABLE_CHARTS:
         return ()
+    keys, draw = _TABLE_CHARTS[name]
     found = []
-    for model, rows in frames[name].groupby("model", sort=False):
-        key = f"{name}/{model}"
-        specs[key] = _TABLE_CHARTS[name](rows)
-        found.append(Chart(key, str(model)))
+    for group, rows in read_table(path).groupby(keys, sort=False):
+        title = ", ".join(map(str, group))
+        specs[f"{name}/{title}"] = draw(rows)
+        found.append(Chart(f"{name}/{title}", title))
     return tuple(found)
 
 
