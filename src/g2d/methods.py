@@ -64,10 +64,12 @@ def _setting(config: Config, provenance: Mapping[str, Any]) -> str:
 
 def _calibration(config: Config, calibration: pd.DataFrame) -> str:
     settings = config.calibration
-    chosen = [
-        f"{_levels(str(model), rows)}{f' for {model}' if len(config.models) > 1 else ''}"
+    levels = {
+        str(model): _levels(rows["levels"])
         for model, rows in calibration[calibration["selected"]].groupby("model", sort=False)
-    ]
+    }
+    same = len(set(levels.values())) == 1
+    chosen = list(levels.values())[:1] if same else [f"{those} for {model}" for model, those in levels.items()]
     how = (
         f"chosen because the pass@1 of M0 lay between {settings.window[0]:g} and {settings.window[1]:g}"
         if settings.levels == "auto"
@@ -193,10 +195,10 @@ def _sampling(sampling: Sampling) -> str:
     )
 
 
-def _levels(model: str, rows: pd.DataFrame) -> str:
-    """The single levels that were selected; Table 4 lists mixes such as 2-4 too."""
-    single = [level for level in rows["levels"].astype(str) if re.fullmatch(r"\d+", level)]
-    return f"level{'s' if len(single) > 1 else ''} {_list(single)}" if single else f"no level of {model}"
+def _levels(labels: pd.Series) -> str:
+    """The single levels among the rows of Table 4, which lists mixes such as 2-4 too."""
+    single = [label for label in labels.astype(str) if re.fullmatch(r"\d+", label)]
+    return f"level{'s' if len(single) > 1 else ''} {_list(single)}" if single else "all problems"
 
 
 def _settings(values: Mapping[str, Any]) -> str:

@@ -166,16 +166,16 @@ def _price(candidates: Sequence[Row], best: Row, grpo: Row | None, comparisons: 
     if best.device_hours is None:
         return "What the policies cost was not recorded."
     enough = next(row for row in candidates if row is best or not compare(best, row, comparisons).distinct)
-    if enough is best or enough.device_hours is None:
-        start = f"The best policy, {best.name}, took {duration(best.device_hours)}"
-    else:
-        start = (
-            f"The smallest K that cannot be told from the best is {enough.name}: it took "
-            f"{duration(enough.device_hours)}, the best, {best.name}, {duration(best.device_hours)}"
-        )
-    if grpo is None or grpo.device_hours is None:
-        return f"{start}, calibration, harvest and training included."
-    return f"{start}, {grpo.name} {duration(grpo.device_hours)}, calibration, harvest and training included."
+    costs = [f"{best.name}, the best policy, took {duration(best.device_hours)}"]
+    if enough is not best and enough.device_hours is not None:
+        costs = [
+            f"The smallest K that cannot be told from the best is {enough.name}, which took "
+            f"{duration(enough.device_hours)}",
+            f"{best.name}, the best, took {duration(best.device_hours)}",
+        ]
+    if grpo is not None and grpo.device_hours is not None:
+        costs.append(f"{grpo.name} took {duration(grpo.device_hours)}")
+    return f"{'; '.join(costs)} (per seed, with every stage behind it; a device is a GPU, or the CPU without one)."
 
 
 def _caveats(candidates: Sequence[Row], best: Row, comparisons: pd.DataFrame | None) -> tuple[str, ...]:

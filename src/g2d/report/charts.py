@@ -197,7 +197,7 @@ def gains(decomposition: pd.DataFrame) -> Spec:
     shades = [STEPS[5], STEPS[3], STEPS[1]]
     names = list(dict.fromkeys(rows["name"]))
     y = alt.Y("name:N", title=None, sort=names, axis=alt.Axis(labelLimit=220))
-    x = alt.X("points:Q", title="gain over M0", axis=alt.Axis(format="+.0%", tickCount=6))
+    x = alt.X("points:Q", title="gain over M0 (diamond: all three together)", axis=alt.Axis(format=".0%", tickCount=6))
     bars = (
         alt.Chart(long)
         .mark_bar(stroke="white")
@@ -325,8 +325,9 @@ def _tooltip(rows: pd.DataFrame) -> list[alt.Tooltip]:
 
 def _metric(rows: pd.DataFrame, column: str, name: str) -> pd.DataFrame:
     """One metric in long form, with its interval where the table has one."""
-    bounds = {side: rows.get(f"{column}_{side}") for side in ("low", "high")}
-    frame = pd.DataFrame({"K": rows["K"], "series": name, "value": rows[column], **bounds})
+    missing = pd.Series(float("nan"), rows.index)
+    low, high = (rows.get(f"{column}_{side}", missing) for side in ("low", "high"))
+    frame = pd.DataFrame({"K": rows["K"], "series": name, "value": rows[column], "low": low, "high": high})
     known = frame["low"].notna() & frame["high"].notna()
     shown = [f"{a:.3f} to {b:.3f}" if k else "" for a, b, k in zip(frame["low"], frame["high"], known, strict=True)]
     return frame.assign(interval=shown)
