@@ -89,8 +89,8 @@ def packages() -> dict[str, str]:
 
 
 def config_digest(config: Config) -> str:
-    """SHA-256 of the resolved configuration: the same for two files that mean the same."""
-    canonical = json.dumps(config.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
+    """SHA-256 of what the results depend on: the same for two files that mean the same."""
+    canonical = json.dumps(config.identity, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""A real browser for the tests: Debian's Chromium, driven by Playwright, with everything it complains about on record."""
+"""A real browser for the tests: the system's Chromium, driven by Playwright, with its complaints on record."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ rule record_provenance:
     threads: 1
     params:
         version=VERSIONS["record_provenance"],
-        config=CONFIG.model_dump(mode="json"),
+        config=CONFIG.identity,
         names=list(CONFIG.problem_sources),
     message:
         "Record versions, revisions and digests"
@@ -42,7 +42,7 @@ rule write_methods:
     threads: 1
     params:
         version=VERSIONS["write_methods"],
-        config=CONFIG.model_dump(mode="json"),
+        config=CONFIG.identity,
         tables=list(TABLES),
     message:
         "Write the methods paragraph"
@@ -72,7 +72,7 @@ rule build_report:
     threads: 1
     params:
         version=VERSIONS["build_report"],
-        config=CONFIG.model_dump(mode="json"),
+        config=CONFIG.identity,
         tables=TABLES,
         figures=FIGURES,
     message:
