@@ -151,7 +151,7 @@ def build(
         methods=methods,
         provenance=provenance,
         provenance_facts={key: value for key, value in provenance.items() if key != "policies"},
-        configuration=yaml.safe_dump(without_folders(settings), sort_keys=False),
+        configuration=yaml.safe_dump(without_folders(config.identity), sort_keys=False),
     )
 
 
@@ -201,9 +201,11 @@ def _panels(
     panels: list[dict[str, Any]] = []
     for entry in (entry for benchmark in benchmarks for entry in answers(main, benchmark, comparisons)):
         rows = main[(main["model"] == entry.model) & (main["benchmark"] == entry.benchmark)]
-        names = {axis: f"{entry.model}/{entry.benchmark}/{axis}" for axis in ("steps", "hours")}
+        names = {"steps": f"{entry.model}/{entry.benchmark}/steps"}
         specs[names["steps"]] = charts.accuracy_by_k(rows)
-        specs[names["hours"]] = charts.accuracy_by_hours(rows)
+        if rows["device_hours"].notna().any():
+            names["hours"] = f"{entry.model}/{entry.benchmark}/hours"
+            specs[names["hours"]] = charts.accuracy_by_hours(rows)
         panels.append({"answer": entry, "charts": names})
     return panels
 
