@@ -175,7 +175,7 @@ def _price(candidates: Sequence[Row], best: Row, grpo: Row | None, comparisons: 
         ]
     if grpo is not None and grpo.device_hours is not None:
         costs.append(f"{grpo.name} took {duration(grpo.device_hours)}")
-    return f"{'; '.join(costs)} (per seed, with every stage behind it; a device is a GPU, or the CPU without one)."
+    return f"{'; '.join(costs)} (per seed, with every stage behind it)."
 
 
 def _caveats(candidates: Sequence[Row], best: Row, comparisons: pd.DataFrame | None) -> tuple[str, ...]:
@@ -189,6 +189,7 @@ def _caveats(candidates: Sequence[Row], best: Row, comparisons: pd.DataFrame | N
         found.append(f"The best of {len(candidates)} K was chosen on the same problems, which flatters it.")
     if comparisons is None or comparisons.empty:
         found.append("Policies are told apart only where their intervals do not overlap.")
+    found.append("A device is a GPU, or the CPU where there is none.")
     return tuple(found)
 
 

@@ -22,9 +22,8 @@ SHAPES = ["circle", "square", "triangle-up", "diamond"]
 DASHES = [[1, 0], [6, 3], [2, 2], [8, 2, 2, 2]]
 STEPS = ["#e3e9f1", "#b5c7de", "#7f9fc6", "#4a76a8", "#1f4b7d", "#0a2748"]  # light to dark
 
-FONT = "system-ui, sans-serif"
 THEME: dict[str, Any] = {
-    "font": FONT,
+    "font": "system-ui, sans-serif",
     "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "gridColor": "#e6e6e6"},
     "legend": {"labelFontSize": 12, "titleFontSize": 12, "orient": "bottom", "symbolSize": 90, "columns": 2},
     "view": {"stroke": None},
@@ -46,20 +45,16 @@ def accuracy_by_k(main: pd.DataFrame) -> Spec:
     x = alt.X("K:Q", title="GRPO warm-up steps K", axis=alt.Axis(values=ks, grid=False), scale=_padded(ks))
     series = list(dict.fromkeys(trained["series"]))
     points = alt.Chart(trained).encode(x=x, y=y, tooltip=_tooltip(main), **_series(series))
-    bars = alt.Chart(trained).mark_rule(strokeWidth=1.5).encode(x=x, y=y, y2="ci_high:Q", color=_color(series))
-    lower = bars.encode(y=_accuracy_axis(main, "ci_low"))
-    band = (
-        alt.Chart(baselines)
-        .mark_rect(opacity=0.13, color="#444")
-        .encode(y=_accuracy_axis(main, "ci_low"), y2="ci_high:Q")
-    )
+    interval = {"y": _accuracy_axis(main, "ci_low"), "y2": "ci_high:Q"}
+    bars = alt.Chart(trained).mark_rule(strokeWidth=1.5).encode(x=x, color=_color(series), **interval)
+    band = alt.Chart(baselines).mark_rect(opacity=0.13, color="#444").encode(**interval)
     line = alt.Chart(baselines).mark_rule(strokeDash=[5, 3], color="#333").encode(y=y, tooltip=_tooltip(baselines))
     names = _text(
         alt.Chart(baselines).encode(x=alt.value("width"), y=_accuracy_axis(main, "label_at"), text="name:N"),
         align="right",
         dx=-3,
     )
-    return _finished(band, line, lower, points.mark_line(), points.mark_point(filled=True, size=90, opacity=1), *names)
+    return _finished(band, line, bars, points.mark_line(), points.mark_point(filled=True, size=90, opacity=1), *names)
 
 
 def accuracy_by_hours(main: pd.DataFrame) -> Spec:
@@ -197,7 +192,7 @@ def gains(decomposition: pd.DataFrame) -> Spec:
     shades = [STEPS[5], STEPS[3], STEPS[1]]
     names = list(dict.fromkeys(rows["name"]))
     y = alt.Y("name:N", title=None, sort=names, axis=alt.Axis(labelLimit=220))
-    x = alt.X("points:Q", title="gain over M0 (diamond: all three together)", axis=alt.Axis(format=".0%", tickCount=6))
+    x = alt.X("points:Q", title="gain over M0 (diamond: all three together)", axis=alt.Axis(format=".1~%", tickCount=6))
     bars = (
         alt.Chart(long)
         .mark_bar(stroke="white")
@@ -279,7 +274,7 @@ def _range(main: pd.DataFrame) -> tuple[float, float]:
 
 def _accuracy_axis(main: pd.DataFrame, column: str = "accuracy") -> alt.Y:
     scale = alt.Scale(domain=list(_range(main)), zero=False, nice=False)
-    return alt.Y(f"{column}:Q", title="accuracy (pass@1)", scale=scale, axis=alt.Axis(format=".0%", tickCount=6))
+    return alt.Y(f"{column}:Q", title="accuracy (pass@1)", scale=scale, axis=alt.Axis(format=".1~%", tickCount=6))
 
 
 def _padded(ks: Sequence[int]) -> alt.Scale:
@@ -309,7 +304,7 @@ def _series(names: Sequence[str], dash: bool = True) -> dict[str, Any]:
 
 def _text(chart: alt.Chart, **placed: Any) -> list[alt.Chart]:
     """Text on a white outline, so that it can be read on top of lines."""
-    placed = {"baseline": "bottom", "dy": -3, "fontSize": 12, "font": FONT} | placed
+    placed = {"baseline": "bottom", "dy": -3, "fontSize": 12} | placed
     return [chart.mark_text(stroke="white", strokeWidth=4, strokeJoin="round", **placed), chart.mark_text(**placed)]
 
 
