@@ -110,11 +110,17 @@ def test_one_seed_is_a_caveat() -> None:
     grid = main(("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0), n_seeds=1)
     caveats = answer(grid, "m", "b").caveats
     assert caveats[0].startswith("One seed:")
-    assert "The best of 2 K was chosen on the same problems, which flatters it." in caveats
+    assert "The best of 2 policies was chosen on the same problems, which flatters it." in caveats
 
 
 def test_a_grid_without_trained_policies_says_so() -> None:
     assert sentences(main(BASE)) == ("No policy was trained on a harvest, so there is nothing to compare yet.",)
+
+
+def test_with_several_group_sizes_a_policy_is_named_with_its_own() -> None:
+    table = main(("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0), ("g2d", 150, 0.6, 5.0))
+    table["group_size"] = pd.array([None, 2, 4], dtype="Int64")
+    assert "after K=150 (G=4) steps" in sentences(table)[0]
 
 
 def test_there_is_one_answer_per_model_on_the_benchmark_that_was_asked_for() -> None:

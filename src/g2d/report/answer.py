@@ -40,13 +40,14 @@ class Row:
     low: float
     high: float
     device_hours: float | None
+    several_groups: bool = False  # whether K alone does not say which policy is meant
 
     @property
     def name(self) -> str:
         """As it is called in a sentence."""
         if self.policy == "grpo":
             return f"GRPO alone (G={self.group_size}, K={self.k})"
-        return f"K={self.k}"
+        return f"K={self.k} (G={self.group_size})" if self.several_groups and self.group_size else f"K={self.k}"
 
     @property
     def score(self) -> str:
@@ -90,7 +91,8 @@ def answer(rows: pd.DataFrame, model: str, benchmark: str, comparisons: pd.DataF
         rows: its rows of Table 1.
         comparisons: its rows of `comparisons.csv`.
     """
-    known = [_row(values) for values in rows.to_dict("records")]
+    several = rows.loc[rows["policy"] == "g2d", "group_size"].nunique() > 1
+    known = [_row(values, several) for values in rows.to_dict("records")]
     candidates = sorted((row for row in known if row.policy in ("dpo", "g2d")), key=lambda row: row.k)
     grpo = max((row for row in known if row.policy == "grpo"), key=lambda row: row.accuracy, default=None)
     base = next((row for row in known if row.policy == "base"), None)
@@ -124,27 +126,27 @@ def _how_much(candidates: Sequence[Row], best: Row, benchmark: str, comparisons:
     warmed = max((row for row in candidates if row.k > 0), key=lambda row: row.accuracy, default=None)
     if none is None:
         return (
-            f"On {benchmark}, accuracy is highest after K={best.k} steps of online RL, {best.score}; K=0 was not run, "
-            "so this grid cannot say whether any was needed."
+            f"On {benchmark}, accuracy is highest after {best.name} steps of online RL, {best.score}; K=0 was not "
+            "run, so this grid cannot say whether any was needed."
         )
     if warmed is None:
         return f"On {benchmark}, DPO without online RL (K=0) reaches {none.score}; no other K was run."
     difference = compare(warmed, none, comparisons)
     if warmed.accuracy > none.accuracy and difference.distinct:
         return (
-            f"On {benchmark}, accuracy is highest after K={warmed.k} steps of online RL, {warmed.score} against "
+            f"On {benchmark}, accuracy is highest after {warmed.name} steps of online RL, {warmed.score} against "
             f"{none.score} without any (K=0): {difference.shown} points, {difference.evidence}."
         )
     if warmed.accuracy > none.accuracy:
         return (
-            f"On {benchmark}, accuracy is highest after K={warmed.k} steps of online RL, {warmed.score}, but this grid "
-            f"cannot tell that from no online RL at all, {none.score} at K=0 ({difference.shown} points, "
+            f"On {benchmark}, accuracy is highest after {warmed.name} steps of online RL, {warmed.score}, but this "
+            f"grid cannot tell that from no online RL at all, {none.score} at K=0 ({difference.shown} points, "
             f"{difference.evidence})."
         )
     verdict = "is worse" if difference.distinct else "does no better"
     return (
         f"On {benchmark}, online RL before the harvest {verdict}: DPO at K=0 reaches {none.score} and the best "
-        f"warmed-up policy, K={warmed.k}, {warmed.score} ({difference.shown} points, {difference.evidence})."
+        f"warmed-up policy, {warmed.name}, {warmed.score} ({difference.shown} points, {difference.evidence})."
     )
 
 
@@ -186,7 +188,7 @@ def _caveats(candidates: Sequence[Row], best: Row, comparisons: pd.DataFrame | N
         else f"One seed: the 95 % intervals hold for these {best.n_problems} problems, not for other seeds."
     ]
     if len(candidates) > 1:
-        found.append(f"The best of {len(candidates)} K was chosen on the same problems, which flatters it.")
+        found.append(f"The best of {len(candidates)} policies was chosen on the same problems, which flatters it.")
     if comparisons is None or comparisons.empty:
         found.append("Policies are told apart only where their intervals do not overlap.")
     found.append("A device is a GPU, or the CPU where there is none.")
@@ -229,7 +231,7 @@ def _of(table: pd.DataFrame, model: str, benchmark: str) -> pd.DataFrame:
     return table[(table["model"] == model) & (table["benchmark"] == benchmark)]
 
 
-def _row(values: Mapping[Any, Any]) -> Row:
+def _row(values: Mapping[Any, Any], several_groups: bool) -> Row:
     known: dict[Any, Any] = {name: None if pd.isna(value) else value for name, value in values.items()}
     return Row(
         policy=known["policy"],
@@ -241,4 +243,5 @@ def _row(values: Mapping[Any, Any]) -> Row:
         low=known["ci_low"],
         high=known["ci_high"],
         device_hours=known["device_hours"],
+        several_groups=several_groups,
     )
