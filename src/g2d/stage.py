@@ -37,6 +37,9 @@ VERSIONS = {
     "draw_figures": 1,
     "write_cards": 1,
     "audit_papers": 1,
+    "record_provenance": 1,
+    "write_methods": 1,
+    "build_report": 1,
 }
 
 

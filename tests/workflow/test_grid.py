@@ -15,6 +15,7 @@ from g2d.policies import read_policy
 from tests.workflow.conftest import Project
 
 SUMMARIES = {"make_tables": 1, "render_tables": 1, "draw_figures": 1, "write_cards": 1, "all": 1}
+SUMMARIES |= {"record_provenance": 1, "write_methods": 1, "build_report": 1}
 
 
 def rollouts(project: Project, folder: str) -> pd.DataFrame:

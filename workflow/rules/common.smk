@@ -283,3 +283,8 @@ def write_report(path):
     """Render the report of the finished grid, as `snakemake --report` does."""
     command = [sys.executable, "-m", "snakemake", "--snakefile", workflow.main_snakefile, "--report", path]
     subprocess.run([*command, "--configfile", "results/config.yaml", "--quiet", "all"], check=True)
+
+
+def caption_file(name):
+    """The caption of a table or figure, relative to the working directory, so that a project can be moved."""
+    return os.path.relpath(Path(workflow.basedir) / f"workflow/report/{name}.rst")

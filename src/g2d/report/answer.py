@@ -1,0 +1,247 @@
+"""The answer in three sentences, from the tables alone: which K, against what, at what price.
+
+Every word that claims something depends on a number. Two policies are told apart by the paired, Holm-corrected test of
+`comparisons.csv` where it has them, and otherwise only if their intervals do not overlap, which is the stricter way.
+The best K is chosen after the fact, so its accuracy is flattered; the caveats say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+ALPHA = 0.05
+NBSP = "\u00a0"  # keeps a number and its unit on one line
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one model's grid says on one benchmark."""
+
+    model: str
+    benchmark: str
+    sentences: tuple[str, ...]
+    caveats: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A policy's row of Table 1."""
+
+    policy: str
+    k: int
+    group_size: int | None
+    n_seeds: int
+    n_problems: int
+    accuracy: float
+    low: float
+    high: float
+    device_hours: float | None
+    several_groups: bool = False  # whether K alone does not say which policy is meant
+
+    @property
+    def name(self) -> str:
+        """As it is called in a sentence."""
+        if self.policy == "grpo":
+            return f"GRPO alone (G={self.group_size}, K={self.k})"
+        return f"K={self.k} (G={self.group_size})" if self.several_groups and self.group_size else f"K={self.k}"
+
+    @property
+    def score(self) -> str:
+        """Accuracy with its interval, in per cent."""
+        return f"{100 * self.accuracy:.1f}{NBSP}% [{100 * self.low:.1f}, {100 * self.high:.1f}]"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How two policies differ in accuracy, first minus second."""
+
+    points: float  # percentage points
+    distinct: bool
+    evidence: str  # what `distinct` rests on
+
+    @property
+    def shown(self) -> str:
+        """The points with their sign."""
+        return f"{self.points:+.1f}".replace("-", "−")
+
+
+def answers(main: pd.DataFrame, benchmark: str, comparisons: pd.DataFrame | None = None) -> list[Answer]:
+    """One answer per model, in the order of Table 1.
+
+    Args:
+        main: Table 1, from `g2d.tables.main_table`.
+        benchmark: the one that the answer is about.
+        comparisons: `comparisons.csv`, where it was made.
+    """
+    of_benchmark = main[main["benchmark"] == benchmark]
+    return [
+        answer(rows, str(model), benchmark, None if comparisons is None else _of(comparisons, str(model), benchmark))
+        for model, rows in of_benchmark.groupby("model", sort=False)
+    ]
+
+
+def answer(rows: pd.DataFrame, model: str, benchmark: str, comparisons: pd.DataFrame | None = None) -> Answer:
+    """The sentences about one model on one benchmark.
+
+    Args:
+        rows: its rows of Table 1.
+        comparisons: its rows of `comparisons.csv`.
+    """
+    several = rows.loc[rows["policy"] == "g2d", "group_size"].nunique() > 1
+    known = [_row(values, several) for values in rows.to_dict("records")]
+    candidates = sorted((row for row in known if row.policy in ("dpo", "g2d")), key=lambda row: row.k)
+    grpo = max((row for row in known if row.policy == "grpo"), key=lambda row: row.accuracy, default=None)
+    base = next((row for row in known if row.policy == "base"), None)
+    if not candidates:
+        return Answer(
+            model, benchmark, ("No policy was trained on a harvest, so there is nothing to compare yet.",), ()
+        )
+    best = max(candidates, key=lambda row: row.accuracy)
+    sentences = (
+        _how_much(candidates, best, benchmark, comparisons),
+        _against(best, base, grpo, comparisons),
+        _price(candidates, best, grpo, comparisons),
+    )
+    return Answer(model, benchmark, sentences, _caveats(candidates, best, comparisons))
+
+
+def duration(hours: float) -> str:
+    """Device time in the unit that suits it."""
+    if hours >= 1:
+        return f"{hours:.3g} device-hours"
+    if hours >= 1 / 60:
+        return f"{60 * hours:.2g} device-minutes"
+    return f"{3600 * hours:.2g} device-seconds"
+
+
+# --------------------------------------------------------------------------------------------------------- sentences
+
+
+def _how_much(candidates: Sequence[Row], best: Row, benchmark: str, comparisons: pd.DataFrame | None) -> str:
+    none = next((row for row in candidates if row.k == 0), None)
+    warmed = max((row for row in candidates if row.k > 0), key=lambda row: row.accuracy, default=None)
+    if none is None:
+        return (
+            f"On {benchmark}, accuracy is highest after {best.name} steps of online RL, {best.score}; K=0 was not "
+            "run, so this grid cannot say whether any was needed."
+        )
+    if warmed is None:
+        return f"On {benchmark}, DPO without online RL (K=0) reaches {none.score}; no other K was run."
+    difference = compare(warmed, none, comparisons)
+    if warmed.accuracy > none.accuracy and difference.distinct:
+        return (
+            f"On {benchmark}, accuracy is highest after {warmed.name} steps of online RL, {warmed.score} against "
+            f"{none.score} without any (K=0): {difference.shown} points, {difference.evidence}."
+        )
+    if warmed.accuracy > none.accuracy:
+        return (
+            f"On {benchmark}, accuracy is highest after {warmed.name} steps of online RL, {warmed.score}, but this "
+            f"grid cannot tell that from no online RL at all, {none.score} at K=0 ({difference.shown} points, "
+            f"{difference.evidence})."
+        )
+    verdict = "is worse" if difference.distinct else "does no better"
+    return (
+        f"On {benchmark}, online RL before the harvest {verdict}: DPO at K=0 reaches {none.score} and the best "
+        f"warmed-up policy, {warmed.name}, {warmed.score} ({difference.shown} points, {difference.evidence})."
+    )
+
+
+def _against(best: Row, base: Row | None, grpo: Row | None, comparisons: pd.DataFrame | None) -> str:
+    start = "M0 was not evaluated" if base is None else f"M0 starts from {base.score}"
+    if grpo is None:
+        return f"{start}; GRPO alone was not run, so nothing is said about it."
+    difference = compare(best, grpo, comparisons)
+    relation = (
+        f"{'above' if difference.points > 0 else 'below'} it" if difference.distinct else "not distinguishable from it"
+    )
+    return (
+        f"{start}, and {grpo.name} reaches {grpo.score}: the best DPO policy, {best.name}, is {relation} "
+        f"({difference.shown} points, {difference.evidence})."
+    )
+
+
+def _price(candidates: Sequence[Row], best: Row, grpo: Row | None, comparisons: pd.DataFrame | None) -> str:
+    if best.device_hours is None:
+        return "What the policies cost was not recorded."
+    enough = next(row for row in candidates if row is best or not compare(best, row, comparisons).distinct)
+    costs = [f"{best.name}, the best policy, took {duration(best.device_hours)}"]
+    if enough is not best and enough.device_hours is not None:
+        costs = [
+            f"The smallest K that cannot be told from the best is {enough.name}, which took "
+            f"{duration(enough.device_hours)}",
+            f"{best.name}, the best, took {duration(best.device_hours)}",
+        ]
+    if grpo is not None and grpo.device_hours is not None:
+        costs.append(f"{grpo.name} took {duration(grpo.device_hours)}")
+    return f"{'; '.join(costs)} (per seed, with every stage behind it)."
+
+
+def _caveats(candidates: Sequence[Row], best: Row, comparisons: pd.DataFrame | None) -> tuple[str, ...]:
+    seeds = best.n_seeds
+    found = [
+        f"95 % intervals over {seeds} seeds and {best.n_problems} problems."
+        if seeds > 1
+        else f"One seed: the 95 % intervals hold for these {best.n_problems} problems, not for other seeds."
+    ]
+    if len(candidates) > 1:
+        found.append(f"The best of {len(candidates)} policies was chosen on the same problems, which flatters it.")
+    if comparisons is None or comparisons.empty:
+        found.append("Policies are told apart only where their intervals do not overlap.")
+    found.append("A device is a GPU, or the CPU where there is none.")
+    return tuple(found)
+
+
+# ------------------------------------------------------------------------------------------------------- comparisons
+
+
+def compare(first: Row, second: Row, comparisons: pd.DataFrame | None) -> Difference:
+    """First against second: by the paired test that was made of them, else by their intervals."""
+    points = 100 * (first.accuracy - second.accuracy)
+    if comparisons is not None and len(test := _tested(comparisons, first, second)):
+        p, detectable = float(test["p_holm"].iloc[0]), 100 * float(test["minimum_detectable"].iloc[0])
+        if p < ALPHA:
+            return Difference(points, True, f"paired test, Holm-corrected p = {p:.2g}")
+        missed = f"this grid would have found {detectable:.1f} points four times in five"
+        return Difference(points, False, f"Holm-corrected p = {p:.2g}; {missed}")
+    distinct = first.low > second.high or second.low > first.high
+    return Difference(points, distinct, "intervals apart" if distinct else "intervals overlap")
+
+
+def _tested(comparisons: pd.DataFrame, first: Row, second: Row) -> pd.DataFrame:
+    """The row of `comparisons.csv` about two policies, whichever of them is the reference."""
+    names = ("policy", "K", "group_size"), ("reference", "reference_K", "reference_group_size")
+    found = [
+        comparisons[_is(comparisons, names[0], a) & _is(comparisons, names[1], b)]
+        for a, b in ((first, second), (second, first))
+    ]
+    return pd.concat(found).dropna(subset=["p_holm", "minimum_detectable"])
+
+
+def _is(comparisons: pd.DataFrame, columns: tuple[str, str, str], row: Row) -> pd.Series:
+    policy, k, group_size = columns
+    same_group = comparisons[group_size].fillna(0) == (row.group_size or 0)
+    return (comparisons[policy] == row.policy) & (comparisons[k] == row.k) & same_group
+
+
+def _of(table: pd.DataFrame, model: str, benchmark: str) -> pd.DataFrame:
+    return table[(table["model"] == model) & (table["benchmark"] == benchmark)]
+
+
+def _row(values: Mapping[Any, Any], several_groups: bool) -> Row:
+    known: dict[Any, Any] = {name: None if pd.isna(value) else value for name, value in values.items()}
+    return Row(
+        policy=known["policy"],
+        k=int(known["K"]),
+        group_size=None if known["group_size"] is None else int(known["group_size"]),
+        n_seeds=int(known["n_seeds"]),
+        n_problems=int(known["n_problems"]),
+        accuracy=known["accuracy"],
+        low=known["ci_low"],
+        high=known["ci_high"],
+        device_hours=known["device_hours"],
+        several_groups=several_groups,
+    )

@@ -1,0 +1,336 @@
+"""The interactive figures, as Vega-Lite specifications that draw themselves in the page.
+
+They say what the printed figures of `g2d.figures` say, with values under the pointer. What differs by colour differs by
+shape, dash or lightness too, so a grey print can be read. Each specification carries its own rows and is as wide as its
+place in the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from g2d.stage import VERSIONS
+
+HEIGHT, ROW_HEIGHT = 320, 26  # pixels, of a figure and of a bar
+BLUE, VERMILION, GREEN, PURPLE = "#0072B2", "#D55E00", "#007F5F", "#8A4F7D"
+COLORS = [BLUE, VERMILION, GREEN, PURPLE]
+SHAPES = ["circle", "square", "triangle-up", "diamond"]
+DASHES = [[1, 0], [6, 3], [2, 2], [8, 2, 2, 2]]
+STEPS = ["#e3e9f1", "#b5c7de", "#7f9fc6", "#4a76a8", "#1f4b7d", "#0a2748"]  # light to dark
+
+THEME: dict[str, Any] = {
+    "font": "system-ui, sans-serif",
+    "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "gridColor": "#e6e6e6"},
+    "legend": {"labelFontSize": 12, "titleFontSize": 12, "orient": "bottom", "symbolSize": 90, "columns": 2},
+    "view": {"stroke": None},
+}
+
+Spec = dict[str, Any]
+
+
+def accuracy_by_k(main: pd.DataFrame) -> Spec:
+    """Accuracy against K with intervals; M0 and GRPO as labelled bands.
+
+    Args:
+        main: rows of Table 1 of one model and benchmark.
+    """
+    trained = _trained(main)
+    baselines = _baselines(main)
+    y = _accuracy_axis(main)
+    ks = sorted(int(k) for k in trained["K"].unique())
+    x = alt.X("K:Q", title="GRPO warm-up steps K", axis=alt.Axis(values=ks, grid=False), scale=_padded(ks))
+    series = list(dict.fromkeys(trained["series"]))
+    points = alt.Chart(trained).encode(x=x, y=y, tooltip=_tooltip(main), **_series(series))
+    interval = {"y": _accuracy_axis(main, "ci_low"), "y2": "ci_high:Q"}
+    bars = alt.Chart(trained).mark_rule(strokeWidth=1.5).encode(x=x, color=_color(series), **interval)
+    band = alt.Chart(baselines).mark_rect(opacity=0.13, color="#444").encode(**interval)
+    line = alt.Chart(baselines).mark_rule(strokeDash=[5, 3], color="#333").encode(y=y, tooltip=_tooltip(baselines))
+    names = _text(
+        alt.Chart(baselines).encode(x=alt.value("width"), y=_accuracy_axis(main, "label_at"), text="name:N"),
+        align="right",
+        dx=-3,
+    )
+    return _finished(band, line, bars, points.mark_line(), points.mark_point(filled=True, size=90, opacity=1), *names)
+
+
+def accuracy_by_hours(main: pd.DataFrame) -> Spec:
+    """Accuracy against device-hours: one point per policy, DPO policies joined in the order of K.
+
+    Args:
+        main: rows of Table 1 of one model and benchmark.
+    """
+    known = main.dropna(subset=["device_hours"])
+    baselines = known[known["policy"].isin(["base", "grpo"])]
+    baselines = baselines.assign(series=baselines["policy"].map(_KINDS), name=_names(baselines))
+    trained = _trained(known)
+    rows = pd.concat([trained.assign(name=[f"K={k}" for k in trained["K"]]), baselines])
+    unit, factor = _time_unit(rows["device_hours"].max())
+    rows = rows.assign(time=rows["device_hours"] * factor)
+    series = list(dict.fromkeys(rows["series"]))
+    room = alt.Scale(domain=[0, 1.15 * float(rows["time"].max()) or 1], nice=False)  # for the last name
+    x = alt.X("time:Q", title=f"device-{unit} per seed", axis=alt.Axis(grid=False, tickCount=5), scale=room)
+    y = _accuracy_axis(main)
+    color = _color(series)
+    joined = alt.Chart(rows[~rows["policy"].isin(["base", "grpo"])])
+    lines = joined.mark_line(strokeWidth=1.5).encode(x=x, y=y, color=color, order="K:Q")
+    bars = (
+        alt.Chart(rows)
+        .mark_rule(strokeWidth=1.5)
+        .encode(x=x, y=_accuracy_axis(main, "ci_low"), y2="ci_high:Q", color=color)
+    )
+    points = alt.Chart(rows).mark_point(filled=True, size=90, opacity=1)
+    channels = {"x": x, "y": y, "tooltip": _tooltip(rows), **_series(series, dash=False)}
+    names = _text(alt.Chart(rows).encode(x=x, y=y, text="name:N"), align="left", dx=8, dy=-6)
+    return _finished(lines, bars, points.encode(**channels), *names)
+
+
+def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
+    """Pairability, middle band and entropy of the harvest against K (Figure 3), on an axis from 0 to 1.
+
+    Args:
+        harvest: rows of Table 2 of one model.
+    """
+    first = harvest["group_size"].dropna().min()
+    own = harvest[harvest["group_size"].isna() | (harvest["group_size"] == first)]
+    rows = pd.concat([_metric(own, column, name) for column, name in METRICS.items()]).dropna(subset=["value"])
+    names = list(METRICS.values())
+    ks = sorted(int(k) for k in own["K"].unique())
+    x = alt.X("K:Q", title="GRPO warm-up steps K", axis=alt.Axis(values=ks, grid=False), scale=_padded(ks))
+    scale = alt.Scale(domain=[0, 1])
+    y = alt.Y("value:Q", title="share, or bits for H", scale=scale)
+    tooltip = [
+        alt.Tooltip("series:N", title="metric"),
+        alt.Tooltip("K:Q"),
+        alt.Tooltip("value:Q", format=".3f"),
+        alt.Tooltip("interval:N"),
+    ]
+    base = alt.Chart(rows).encode(x=x, y=y, **(_series(names) | {"tooltip": tooltip}))
+    layers = [base.mark_line(), base.mark_point(filled=True, size=80, opacity=1)]
+    bounded = rows.dropna(subset=["low", "high"])
+    if len(bounded):
+        bars = alt.Chart(bounded).mark_rule(strokeWidth=1.5)
+        color = _color(names)
+        layers.insert(0, bars.encode(x=x, y=alt.Y("low:Q", scale=scale), y2="high:Q", color=color))
+    return _finished(*layers)
+
+
+def difficulty_by_level(calibration: pd.DataFrame) -> Spec:
+    """Prompts of every level that M0 never, sometimes and always solves (Table 4).
+
+    Args:
+        calibration: rows of Table 4 of one model.
+    """
+    kinds = {"all_wrong_share": "never right", "pairable_share": "pairable", "all_correct_share": "always right"}
+    rows = calibration.melt(id_vars=["levels", "selected", "n", "pass_at_1"], value_vars=list(kinds), var_name="kind")
+    rows = rows.assign(prompts=rows["kind"].map(kinds), order=rows["kind"].map(list(kinds).index))
+    chart = (
+        alt.Chart(rows)
+        .mark_bar(stroke="white")
+        .encode(
+            y=alt.Y("levels:N", title="level", sort=list(calibration["levels"])),
+            x=alt.X("value:Q", title="share of prompts", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
+            color=alt.Color(
+                "prompts:N", title=None, scale=_scale(list(kinds.values()), [STEPS[4], STEPS[2], STEPS[0]])
+            ),
+            order="order:Q",
+            tooltip=[
+                "levels:N",
+                "prompts:N",
+                alt.Tooltip("value:Q", title="share", format=".1%"),
+                alt.Tooltip("pass_at_1:Q", title="pass@1", format=".1%"),
+                "n:Q",
+                "selected:N",
+            ],
+        )
+    )
+    return _finished(chart, height=ROW_HEIGHT * len(calibration))
+
+
+def bill(cost: pd.DataFrame) -> Spec:
+    """Device-hours of every policy by stage, mean over seeds.
+
+    Args:
+        cost: rows of the bill of one model.
+    """
+    rows = cost.assign(name=_names(cost))
+    seeds = rows.groupby("name", sort=False)["seed"].nunique().clip(lower=1)
+    hours = rows.groupby(["name", "stage"], sort=False)["device_hours"].sum().reset_index()
+    hours["device_hours"] /= hours["name"].map(seeds)
+    unit, factor = _time_unit(hours.groupby("name")["device_hours"].sum().max())
+    order = list(VERSIONS)  # stages as they run
+    stages = sorted(hours["stage"].unique(), key=lambda stage: order.index(stage) if stage in order else len(order))
+    hours = hours.assign(time=hours["device_hours"] * factor, order=hours["stage"].map(stages.index))
+    chart = (
+        alt.Chart(hours)
+        .mark_bar(stroke="white")
+        .encode(
+            y=alt.Y("name:N", title=None, sort=list(seeds.index), axis=alt.Axis(labelLimit=220)),
+            x=alt.X("time:Q", title=f"device-{unit} per seed"),
+            color=alt.Color("stage:N", title=None, scale=_scale(stages, STEPS)),
+            order="order:Q",
+            tooltip=["name:N", "stage:N", alt.Tooltip("time:Q", title=unit, format=".3g")],
+        )
+    )
+    return _finished(chart, height=ROW_HEIGHT * len(seeds))
+
+
+def gains(decomposition: pd.DataFrame) -> Spec:
+    """Each policy's gain over M0, split into finishing, format and reasoning; a diamond marks the whole gain.
+
+    Args:
+        decomposition: rows of the decomposition of one model and benchmark.
+    """
+    rows = decomposition.dropna(subset=["gain"])
+    rows = rows.assign(name=_names(rows))
+    parts = [column for column in rows if f"{column}_low" in rows]
+    long = rows.melt(id_vars=["name", "gain"], value_vars=parts, var_name="part", value_name="points")
+    long = long.assign(factor=long["part"].str.removeprefix("from_"), order=long["part"].map(parts.index))
+    shades = [STEPS[5], STEPS[3], STEPS[1]]
+    names = list(dict.fromkeys(rows["name"]))
+    y = alt.Y("name:N", title=None, sort=names, axis=alt.Axis(labelLimit=220))
+    x = alt.X("points:Q", title="gain over M0 (diamond: all three together)", axis=alt.Axis(format=".1~%", tickCount=6))
+    bars = (
+        alt.Chart(long)
+        .mark_bar(stroke="white")
+        .encode(
+            y=y,
+            x=x,
+            color=alt.Color("factor:N", title=None, scale=_scale(dict.fromkeys(long["factor"]), shades)),
+            order="order:Q",
+            tooltip=[
+                "name:N",
+                "factor:N",
+                alt.Tooltip("points:Q", format="+.1%"),
+                alt.Tooltip("gain:Q", format="+.1%"),
+            ],
+        )
+    )
+    whole = (
+        alt.Chart(rows)
+        .mark_point(shape="diamond", size=70, filled=True, fill="white", stroke="black", strokeWidth=1.5, opacity=1)
+        .encode(y=y, x=alt.X("gain:Q"), tooltip=["name:N", alt.Tooltip("gain:Q", format="+.1%")])
+    )
+    return _finished(bars, whole, height=ROW_HEIGHT * max(1, len(names)))
+
+
+# ------------------------------------------------------------------------------------------------------------- parts
+
+_KINDS = {"base": "M0", "grpo": "GRPO alone"}
+METRICS = {"pairability": "pairability ρ", "entropy": "entropy H (bits)", "mid_band": "middle band μ"}
+
+
+def _trained(main: pd.DataFrame) -> pd.DataFrame:
+    """DPO and G2D by group size; K=0, which has none, starts every curve."""
+    rows = main[main["policy"].isin(["dpo", "g2d"])]
+    sizes = sorted({int(size) for size in rows["group_size"].dropna()})
+    if not sizes:
+        return rows.assign(series="DPO")
+    curves = [rows[rows["group_size"].isna() | (rows["group_size"] == g)].assign(series=f"G2D, G={g}") for g in sizes]
+    return pd.concat(curves)
+
+
+def _baselines(main: pd.DataFrame, gap: float = 0.06) -> pd.DataFrame:
+    """M0 and GRPO with the heights of their names, moved apart where two would overlap. Equal ones share a line."""
+    rows = main[main["policy"].isin(["base", "grpo"])]
+    rows = (
+        rows.assign(name=_names(rows))
+        .groupby(["accuracy", "ci_low", "ci_high"], as_index=False)
+        .agg({"name": "; ".join, "n_seeds": "first"})
+    )
+    low, high = _range(main)
+    at, heights = float("-inf"), []
+    for accuracy in rows["accuracy"]:
+        at = max(accuracy, at + gap * (high - low))
+        heights.append(at)
+    return rows.assign(label_at=heights)
+
+
+def _names(rows: pd.DataFrame) -> list[str]:
+    """Policies as a reader calls them; G only where there are several."""
+    several = rows["group_size"].nunique() > 1
+    names = []
+    for policy, k, size in zip(rows["policy"], rows["K"], rows["group_size"], strict=True):
+        kind = {"base": "M0", "dpo": "DPO", "g2d": "G2D", "grpo": "GRPO"}.get(policy, policy)
+        group = f", G={int(size)}" if several and not pd.isna(size) else ""
+        names.append(kind if policy == "base" else f"{kind}, K={k}{group}")
+    return names
+
+
+def _time_unit(hours: float) -> tuple[str, int]:
+    """The unit that suits a time, and how many of it make an hour."""
+    return ("hours", 1) if hours >= 1 else ("minutes", 60) if hours >= 1 / 60 else ("seconds", 3600)
+
+
+def _range(main: pd.DataFrame) -> tuple[float, float]:
+    """The accuracies that the axis spans, a little more than the intervals."""
+    low, high = float(main["ci_low"].min()), float(main["ci_high"].max())
+    margin = 0.06 * (high - low) or 0.02
+    return max(0.0, low - margin), min(1.0, high + margin)
+
+
+def _accuracy_axis(main: pd.DataFrame, column: str = "accuracy") -> alt.Y:
+    scale = alt.Scale(domain=list(_range(main)), zero=False, nice=False)
+    return alt.Y(f"{column}:Q", title="accuracy (pass@1)", scale=scale, axis=alt.Axis(format=".1~%", tickCount=6))
+
+
+def _padded(ks: Sequence[int]) -> alt.Scale:
+    margin = 0.04 * (ks[-1] - ks[0]) or 1 if ks else 1
+    return alt.Scale(domain=[ks[0] - margin, ks[-1] + margin] if ks else [0, 1], nice=False, zero=False)
+
+
+def _scale(names: Iterable[str], values: Sequence[Any]) -> alt.Scale:
+    names = list(names)
+    return alt.Scale(domain=names, range=[values[i % len(values)] for i in range(len(names))])
+
+
+def _color(names: Sequence[str]) -> alt.Color:
+    return alt.Color("series:N", title=None, scale=_scale(names, COLORS))
+
+
+def _series(names: Sequence[str], dash: bool = True) -> dict[str, Any]:
+    """Colour, shape and dash for each series, with one legend for all three."""
+    channels: dict[str, Any] = {
+        "color": _color(names),
+        "shape": alt.Shape("series:N", title=None, scale=_scale(names, SHAPES)),
+    }
+    if dash:
+        channels["strokeDash"] = alt.StrokeDash("series:N", title=None, scale=_scale(names, DASHES))
+    return channels
+
+
+def _text(chart: alt.Chart, **placed: Any) -> list[alt.Chart]:
+    """Text on a white outline, so that it can be read on top of lines."""
+    placed = {"baseline": "bottom", "dy": -3, "fontSize": 12} | placed
+    return [chart.mark_text(stroke="white", strokeWidth=4, strokeJoin="round", **placed), chart.mark_text(**placed)]
+
+
+def _tooltip(rows: pd.DataFrame) -> list[alt.Tooltip]:
+    shares = {"accuracy": ".1%", "ci_low": ".1%", "ci_high": ".1%", "device_hours": ".3g"}
+    columns = ("name", "policy", "K", "group_size", "accuracy", "ci_low", "ci_high", "device_hours", "n_seeds")
+    return [
+        alt.Tooltip(f"{c}:{'N' if c in ('name', 'policy') else 'Q'}", **({"format": shares[c]} if c in shares else {}))
+        for c in columns
+        if c in rows
+    ]
+
+
+def _metric(rows: pd.DataFrame, column: str, name: str) -> pd.DataFrame:
+    """One metric in long form, with its interval where the table has one."""
+    missing = pd.Series(float("nan"), rows.index)
+    low, high = (rows.get(f"{column}_{side}", missing) for side in ("low", "high"))
+    frame = pd.DataFrame({"K": rows["K"], "series": name, "value": rows[column], "low": low, "high": high})
+    known = frame["low"].notna() & frame["high"].notna()
+    shown = [f"{a:.3f} to {b:.3f}" if k else "" for a, b, k in zip(frame["low"], frame["high"], known, strict=True)]
+    return frame.assign(interval=shown)
+
+
+def _finished(*layers: Any, height: int = HEIGHT) -> Spec:
+    chart = alt.layer(*layers) if len(layers) > 1 else layers[0]
+    spec: Spec = chart.properties(width="container", height=height).to_dict()
+    spec["autosize"] = {"type": "fit-x", "contains": "padding"}
+    spec["config"] = THEME
+    return spec

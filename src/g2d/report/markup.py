@@ -1,0 +1,138 @@
+r"""Text that a model wrote, as HTML: mathematics as MathML, everything else escaped.
+
+A completion is hostile input: it can hold `<script>`, `\href{javascript:...}` or characters that reverse the line. So
+nothing of it reaches the page but escaped text and MathML elements that are rebuilt here, one by one, from a list of
+known names. Browsers draw MathML themselves: no script, no fonts, no network. A formula that cannot be converted is
+shown as its source.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+from xml.etree.ElementTree import Element
+
+from latex2mathml.converter import convert_to_element
+from markupsafe import Markup, escape
+
+MAX_CHARACTERS = 8000  # of one text; a page holds hundreds of them
+MAX_FORMULA = 2000  # characters; longer ones are no formulas but runaway text
+
+_FORMULA = re.compile(
+    r"""
+    \$\$(?P<double>[^$]+?)\$\$
+  | \\\[(?P<bracket>.+?)\\\]
+  | \\\((?P<paren>.+?)\\\)
+  | (?<![\\$])\$(?P<dollar>(?![\s$])[^$\n]*?(?<![\s\\]))\$(?!\d)  # as in Pandoc: "$5 and $6" are prices
+  | (?P<environment>\\begin\{(?P<name>align\*?|aligned|cases|[pbv]?matrix|array|equation\*?)\}.+?\\end\{(?P=name)\})
+  | (?P<boxed>\\boxed\s*\{(?:[^{}]++|\{(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\})*+\})
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_ELEMENTS = frozenset(
+    [
+        *("math", "mrow", "mstyle", "mpadded", "mphantom", "menclose", "mi", "mn", "mo", "ms", "mtext", "mspace"),
+        *("mfrac", "msqrt", "mroot", "msup", "msub", "msubsup", "munder", "mover", "munderover"),
+        *("mmultiscripts", "mprescripts", "mtable", "mtr", "mtd"),
+    ]
+)
+_ATTRIBUTES = frozenset(  # geometry only: no links, styles, classes or handlers
+    [
+        *("display", "displaystyle", "scriptlevel", "mathvariant", "notation", "columnalign", "columnspacing"),
+        *("rowspacing", "stretchy", "fence", "form", "separator", "symmetric", "largeop", "movablelimits", "accent"),
+        *(
+            "accentunder",
+            "lspace",
+            "rspace",
+            "width",
+            "height",
+            "depth",
+            "voffset",
+            "linethickness",
+            "minsize",
+            "maxsize",
+        ),
+    ]
+)
+_VALUE = re.compile(r"[\w .%+-]*")
+_MACROS = re.compile(r"\\(?:new|renew|provide)command|\\[gex]?def|\\let")  # a few lines can grow without end
+
+
+def render(text: str) -> Markup:
+    r"""Text with formulas drawn: `$..$`, `$$..$$`, `\(..\)`, `\[..\]`, environments and a bare `\boxed{..}`.
+
+    Line breaks are left to CSS (`white-space: pre-wrap`). Texts above `MAX_CHARACTERS` are cut, and say so.
+    """
+    shown, rest = text[:MAX_CHARACTERS], len(text) - MAX_CHARACTERS
+    parts, position = [], 0
+    for match in _FORMULA.finditer(shown):
+        parts += [plain(shown[position : match.start()]), _formula(match)]
+        position = match.end()
+    parts.append(plain(shown[position:]))
+    if rest > 0:
+        parts.append(Markup('<span class="control">… {:,} more characters</span>').format(rest))
+    return Markup().join(parts)
+
+
+def plain(text: str) -> Markup:
+    """Escaped text; characters that are invisible or change the direction of writing are shown by their number."""
+    if text.replace("\n", "").isprintable():
+        return escape(text)
+    return Markup().join(
+        Markup('<span class="control">{}</span>').format(_code(character)) if _hidden(character) else escape(character)
+        for character in text
+    )
+
+
+def mathml(latex: str, display: bool = False) -> Markup | None:
+    r"""LaTeX as MathML, None where it cannot be converted or defines macros.
+
+    Args:
+        latex: without delimiters.
+        display: as a formula in a line of its own.
+    """
+    if len(latex) > MAX_FORMULA or _MACROS.search(latex):
+        return None
+    try:
+        tree = convert_to_element(latex, display="block" if display else "inline")
+        return Markup(_serialised(tree))
+    except Exception:  # the converter raises many unrelated types; RecursionError is one of them
+        return None
+
+
+def _formula(match: re.Match[str]) -> Markup:
+    latex = next(value for name, value in match.groupdict().items() if value is not None and name != "name")
+    rendered = mathml(latex, display=bool(match["double"] or match["bracket"]))
+    return plain(match.group()) if rendered is None else rendered
+
+
+def _serialised(element: Element) -> str:
+    """An element as markup, rebuilt from known names and values.
+
+    The converter writes symbols as entities ("&#x0003C;") and leaves them to be unescaped by whoever serialises.
+
+    Raises:
+        ValueError: an element that is not MathML.
+    """
+    name = element.tag
+    if name not in _ELEMENTS:
+        raise ValueError(f"<{name}> is not an element of a formula")
+    attributes = "".join(
+        f' {key}="{value}"' for key, value in element.items() if key in _ATTRIBUTES and _VALUE.fullmatch(value)
+    )
+    children = "".join(_serialised(child) + _text(child.tail) for child in element)
+    return f"<{name}{attributes}>{_text(element.text)}{children}</{name}>"
+
+
+def _text(text: str | None) -> str:
+    """Text inside a formula, where no HTML element may stand."""
+    return html.escape("".join(_code(c) if _hidden(c) else c for c in html.unescape(text or "")))
+
+
+def _hidden(character: str) -> bool:
+    return character not in "\n\t" and unicodedata.category(character) in ("Cc", "Cf", "Co", "Cs", "Zl", "Zp")
+
+
+def _code(character: str) -> str:
+    return f"U+{ord(character):04X}"

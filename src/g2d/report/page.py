@@ -1,0 +1,256 @@
+"""The page itself: what stands where, one HTML file that opens from a disk and asks no network for anything.
+
+Its content security policy admits exactly the scripts written here, by digest, and no request at all: markup that
+slipped past the escaping would still be inert.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import altair as alt
+import jinja2
+import pandas as pd
+import vl_convert
+import yaml
+from docutils.core import publish_parts
+from markupsafe import Markup
+
+from g2d.config import Config
+from g2d.report import charts
+from g2d.report.answer import answers
+from g2d.report.pair_browser import PROBLEMS_PER_SERIES, Series
+from g2d.report.tables import Table, read_cells
+from g2d.tables import read_table
+
+TEMPLATES = Path(__file__).parent / "templates"
+VEGA_NOTICE = "/* Vega, Vega-Lite, Vega-Embed: (c) University of Washington Interactive Data Lab, BSD-3-Clause. */\n"
+
+# Tables that have a section of their own, after the others; the rest follows the order it is given in.
+OWN_SECTIONS = {
+    "Where a gain comes from": ("decomposition", "budgets"),
+    "The bill": ("cost", "attempts"),
+    "Beside the papers": ("published", "audit"),
+    "Verifier disagreements": ("disputes",),
+}
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A place for an interactive figure."""
+
+    name: str  # key of its specification
+    title: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A table with its figures."""
+
+    name: str
+    title: str
+    caption: Markup
+    href: str
+    table: Table
+    charts: tuple[Chart, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page with tables."""
+
+    name: str
+    title: str
+    entries: tuple[Entry, ...]
+
+
+def build(
+    tables: Mapping[str, str | Path],
+    titles: Mapping[str, str],
+    figures: Mapping[str, str | Path],
+    captions: Mapping[str, str | Path],
+    description: str | Path,
+    config: Config,
+    series: Sequence[Series],
+    provenance: Mapping[str, Any],
+    methods: str,
+    folder: str | Path,
+) -> str:
+    """The page as HTML.
+
+    Args:
+        tables: CSV files by name, in order; every one gets a table that sorts and filters.
+        titles: of the tables.
+        figures: SVG files by name.
+        captions: reStructuredText with Jinja by name of the table or figure, as Snakemake's report renders it.
+        description: the same, about the whole experiment.
+        config: the resolved configuration.
+        series: for the pair browser.
+        provenance: as written to provenance.json.
+        methods: the methods paragraph.
+        folder: where the page will stand; links are relative to it.
+    """
+    settings = config.model_dump(mode="json")
+    benchmarks = list(config.benchmarks)
+    specs: dict[str, charts.Spec] = {}
+    panels = _panels(tables, benchmarks, specs)
+    labelled_once = settings | {"demonstration": None}  # the page itself says it, always in view
+    caption = functools.partial(_caption, config=labelled_once, benchmark=benchmarks[0])
+    entries = {
+        name: Entry(
+            name=name,
+            title=titles[name],
+            caption=caption(captions.get(name)),
+            href=_relative(path, folder),
+            table=read_cells(path),
+            charts=_charts_of(name, path, specs),
+        )
+        for name, path in tables.items()
+    }
+    own = {name for names in OWN_SECTIONS.values() for name in names}
+    sections = [Section("tables", "Tables", tuple(entry for name, entry in entries.items() if name not in own))]
+    for title, names in OWN_SECTIONS.items():
+        found = tuple(entries[name] for name in names if name in entries)
+        sections.append(Section(title.lower().replace(" ", "-"), title, found))
+    scripts = [Markup(VEGA_NOTICE + vega_bundle()), Markup((TEMPLATES / "page.js").read_text(encoding="utf-8"))]
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    return environment.get_template("page.html").render(
+        title=config.title,
+        demonstration=config.demonstration,
+        policy=content_security_policy(scripts),
+        style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
+        scripts=scripts,
+        specs=_json(specs),
+        benchmarks=[name for name in benchmarks if any(panel["answer"].benchmark == name for panel in panels)],
+        panels=panels,
+        several_models=len(config.models) > 1,
+        description=caption(description),
+        sections=sections,
+        figures=[
+            {
+                "name": name,
+                "data": _data_url(path),
+                "href": _relative(path, folder),
+                "caption": caption(captions.get(name)),
+            }
+            for name, path in figures.items()
+        ],
+        series=[_labelled(entry) for entry in series],
+        problems_per_series=PROBLEMS_PER_SERIES,
+        methods=methods,
+        provenance=provenance,
+        provenance_facts={key: value for key, value in provenance.items() if key != "policies"},
+        configuration=yaml.safe_dump(without_folders(config.identity), sort_keys=False),
+    )
+
+
+@functools.cache
+def vega_bundle() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script that defines `vegaEmbed`, from vl-convert's own copy."""
+    major_minor = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
+    return vl_convert.javascript_bundle(vl_version=major_minor).replace("</script", r"<\/script")
+
+
+def content_security_policy(scripts: Sequence[str]) -> str:
+    """Run these scripts and no other; load nothing. Vega writes style attributes, so styles may stand in the page."""
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def without_folders(settings: Any) -> Any:
+    """Settings to publish: of an absolute `path` only the last part, since folders name people and machines."""
+    if isinstance(settings, dict):
+        return {
+            key: Path(value).name if key == "path" and Path(value).is_absolute() else without_folders(value)
+            for key, value in settings.items()
+        }
+    return [without_folders(value) for value in settings] if isinstance(settings, list) else settings
+
+
+# ------------------------------------------------------------------------------------------------------------- parts
+
+_TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame], charts.Spec]]] = {  # one figure per group
+    "harvest": (["model"], charts.informativeness_by_k),
+    "calibration": (["model"], charts.difficulty_by_level),
+    "decomposition": (["model", "benchmark"], charts.gains),
+    "cost": (["model"], charts.bill),
+}
+
+
+def _panels(
+    tables: Mapping[str, str | Path], benchmarks: Sequence[str], specs: dict[str, charts.Spec]
+) -> list[dict[str, Any]]:
+    """The answer of every model and benchmark with its two figures."""
+    main = read_table(tables["main"])
+    comparisons = read_table(tables["comparisons"]) if "comparisons" in tables else None
+    panels: list[dict[str, Any]] = []
+    for entry in (entry for benchmark in benchmarks for entry in answers(main, benchmark, comparisons)):
+        rows = main[(main["model"] == entry.model) & (main["benchmark"] == entry.benchmark)]
+        names = {"steps": f"{entry.model}/{entry.benchmark}/steps"}
+        specs[names["steps"]] = charts.accuracy_by_k(rows)
+        if rows["device_hours"].notna().any():
+            names["hours"] = f"{entry.model}/{entry.benchmark}/hours"
+            specs[names["hours"]] = charts.accuracy_by_hours(rows)
+        panels.append({"answer": entry, "charts": names})
+    return panels
+
+
+def _charts_of(name: str, path: str | Path, specs: dict[str, charts.Spec]) -> tuple[Chart, ...]:
+    """The figures of a table that has some; their specifications are added to the others."""
+    if name not in _TABLE_CHARTS:
+        return ()
+    keys, draw = _TABLE_CHARTS[name]
+    found = []
+    for group, rows in read_table(path).groupby(keys, sort=False):
+        title = ", ".join(map(str, group))
+        specs[f"{name}/{title}"] = draw(rows)
+        found.append(Chart(f"{name}/{title}", title))
+    return tuple(found)
+
+
+def _caption(path: str | Path | None, config: Mapping[str, Any], benchmark: str) -> Markup:
+    """A caption of Snakemake's report, with the same settings filled in."""
+    if path is None:
+        return Markup()
+    template = jinja2.Environment(autoescape=False).from_string(Path(path).read_text(encoding="utf-8"))
+    snakemake = SimpleNamespace(config=config, params=SimpleNamespace(benchmark=benchmark))
+    settings = {"raw_enabled": False, "file_insertion_enabled": False, "report_level": 5, "initial_header_level": 3}
+    parts = publish_parts(template.render(snakemake=snakemake), writer="html5", settings_overrides=settings)
+    return Markup(parts["fragment"])
+
+
+def _labelled(entry: Series) -> dict[str, Any]:
+    group = "" if entry.group_size is None else f", G={entry.group_size}"
+    return {
+        "label": f"{entry.model}, seed {entry.seed}{group}",
+        "stories": entry.stories,
+        "stories_shown": len(entry.stories),
+    }
+
+
+def _json(value: Any) -> Markup:
+    """JSON that can stand inside a script element."""
+    return Markup(json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))
+
+
+def _data_url(path: str | Path) -> str:
+    return f"data:image/svg+xml;base64,{base64.b64encode(Path(path).read_bytes()).decode()}"
+
+
+def _relative(path: str | Path, folder: str | Path) -> str:
+    return Path(os.path.relpath(path, folder)).as_posix()

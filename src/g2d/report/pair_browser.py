@@ -1,0 +1,211 @@
+"""The pair browser: the same problem across K, as in the paper's appendix C, for problems that are worth a look.
+
+A real grid has a million rollouts and a page has room for a few thousand. Which problems are shown does not depend on
+anything a model wrote: those with pairs at most K come first, equals in the order of a hash of their names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from g2d.grid import HarvestKey
+from g2d.informativeness import success_counts
+from g2d.pairs import Pair
+from g2d.problems import Problem
+from g2d.report.markup import mathml, plain, render
+
+PROBLEMS_PER_SERIES = 40
+MAX_CHARACTERS = 2_500_000  # of all texts as HTML; the page stays small enough for a phone
+
+ROLLOUT_COLUMNS = (
+    *("problem_id", "level", "sample", "completion_text", "token_count", "finish_reason"),
+    *("verdict", "reward", "extracted_answer", "disputed", "reference_answer"),
+)
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One rollout as it is shown."""
+
+    role: str  # chosen | rejected | example, where the prompt has no pair
+    sample: int
+    text: Markup
+    verdict: str
+    answer: Markup | None
+    tokens: int
+    truncated: bool
+    disputed: bool
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one policy made of the problem."""
+
+    k: int
+    correct: int
+    n: int
+    verdicts: str  # for example "5 correct, 3 incorrect"
+    completions: tuple[Completion, ...]
+
+    @property
+    def p_hat(self) -> float:
+        """Share of correct rollouts."""
+        return self.correct / self.n
+
+
+@dataclass(frozen=True)
+class Story:
+    """One problem across K."""
+
+    problem_id: str
+    level: int | None
+    prompt: Markup
+    answer: Markup
+    steps: tuple[Step, ...]
+
+    @property
+    def n_pairs(self) -> int:
+        """Values of K at which the problem gave a pair."""
+        return sum(len(step.completions) == 2 for step in self.steps)
+
+    @property
+    def size(self) -> int:
+        """Characters of its texts."""
+        return len(self.prompt) + sum(len(entry.text) for step in self.steps for entry in step.completions)
+
+
+@dataclass(frozen=True)
+class Series:
+    """The harvests of one model, seed and group size, and the problems that are shown of them."""
+
+    model: str
+    seed: int
+    group_size: int | None
+    n_problems: int
+    stories: tuple[Story, ...]
+
+
+def series_keys(harvests: Sequence[HarvestKey]) -> dict[tuple[str, int, int | None], list[HarvestKey]]:
+    """The harvests by (model, seed, G), ascending in K; M0's harvest, which has no G, starts every series."""
+    found: dict[tuple[str, int, int | None], list[HarvestKey]] = {}
+    for model, seed in dict.fromkeys((key.model, key.seed) for key in harvests):
+        own = sorted((key for key in harvests if (key.model, key.seed) == (model, seed)), key=lambda key: key.k)
+        sizes: list[int | None] = [*sorted({key.group_size for key in own} - {0})]
+        for size in sizes or [None]:
+            found[model, seed, size] = [key for key in own if key.group_size in (0, size)]
+    return found
+
+
+def browse(
+    harvests: Sequence[HarvestKey],
+    pairs: Callable[[HarvestKey], Sequence[Pair]],
+    rollouts: Callable[[HarvestKey], pd.DataFrame],
+    problems: Mapping[str, Mapping[str, Problem]],
+) -> list[Series]:
+    """The series of a grid with the problems that are shown.
+
+    Args:
+        harvests: all of the grid.
+        pairs: of a harvest.
+        rollouts: of a harvest, with `ROLLOUT_COLUMNS`.
+        problems: by model and problem_id, the prompts that were harvested.
+
+    Returns:
+        At most `PROBLEMS_PER_SERIES` problems each, and fewer where all series together exceed `MAX_CHARACTERS`.
+    """
+    found = [_series(*at, keys, pairs, rollouts, problems[at[0]]) for at, keys in series_keys(harvests).items()]
+    shown = _within_budget([series.stories for series in found])
+    return [
+        Series(series.model, series.seed, series.group_size, series.n_problems, series.stories[:n])
+        for series, n in zip(found, shown, strict=True)
+    ]
+
+
+def _series(
+    model: str,
+    seed: int,
+    group_size: int | None,
+    keys: Sequence[HarvestKey],
+    pairs: Callable[[HarvestKey], Sequence[Pair]],
+    rollouts: Callable[[HarvestKey], pd.DataFrame],
+    problems: Mapping[str, Problem],
+) -> Series:
+    drawn: list[dict[str, Pair]] = []
+    for key in keys:
+        first: dict[str, Pair] = {}
+        for pair in pairs(key):
+            first.setdefault(pair["problem_id"], pair)
+        drawn.append(first)
+    chosen = ranked(problems, drawn)[:PROBLEMS_PER_SERIES]
+    steps: dict[str, list[Step]] = {name: [] for name in chosen}
+    for key, own in zip(keys, drawn, strict=True):
+        frame = rollouts(key)
+        for name, rows in frame[frame["problem_id"].isin(chosen)].groupby("problem_id"):
+            steps[str(name)].append(_step(key.k, rows, own.get(str(name))))
+    stories = (
+        Story(name, problems[name].level, render(problems[name].prompt), _shown(problems[name].answer), tuple(of))
+        for name, of in steps.items()
+    )
+    return Series(model, seed, group_size, len(problems), tuple(stories))
+
+
+def ranked(names: Iterable[str], paired: Iterable[Iterable[str]]) -> list[str]:
+    """Problems by the number of K at which they have a pair, most first; equals by the hash of their name."""
+    counts = Counter(name for step in paired for name in step)
+    return sorted(names, key=lambda name: (-counts[name], hashlib.sha256(name.encode()).digest()))
+
+
+def _step(k: int, rows: pd.DataFrame, pair: Pair | None) -> Step:
+    counts = success_counts(rows).iloc[0]
+    verdicts = ", ".join(f"{n} {verdict}" for verdict, n in rows["verdict"].value_counts(sort=True).items())
+    samples = (
+        {"example": int(rows["sample"].min())}
+        if pair is None
+        else {"chosen": pair["chosen_sample"], "rejected": pair["rejected_sample"]}
+    )
+    by_sample = rows.set_index("sample").to_dict("index")
+    completions = tuple(_completion(role, sample, by_sample[sample]) for role, sample in samples.items())
+    return Step(k, int(counts["correct"]), int(counts["n"]), verdicts, completions)
+
+
+def _completion(role: str, sample: int, row: Mapping[Any, Any]) -> Completion:
+    answer = row["extracted_answer"]
+    return Completion(
+        role=role,
+        sample=sample,
+        text=render(row["completion_text"]),
+        verdict=row["verdict"],
+        answer=None if pd.isna(answer) else _shown(answer),
+        tokens=int(row["token_count"]),
+        truncated=row["finish_reason"] == "length",
+        disputed=bool(row["disputed"]),
+    )
+
+
+def _shown(answer: str) -> Markup:
+    """An answer is LaTeX without delimiters."""
+    return mathml(answer) or plain(answer)
+
+
+def _within_budget(stories: Sequence[Sequence[Story]]) -> list[int]:
+    """How many stories of each series fit, given out one to each series in turn."""
+    shown, left = [0] * len(stories), MAX_CHARACTERS
+    for story, at in _in_turn(stories):
+        left -= story.size
+        if left < 0:
+            break
+        shown[at] += 1
+    return shown
+
+
+def _in_turn(stories: Sequence[Sequence[Story]]) -> Iterator[tuple[Story, int]]:
+    for turn in zip_longest(*stories):
+        yield from ((story, at) for at, story in enumerate(turn) if story is not None)

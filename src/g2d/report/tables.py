@@ -1,0 +1,141 @@
+"""Any CSV of `results/tables/` as a table of the page: sorted by its raw values, shown rounded, with its uncertainty.
+
+Nothing here knows a particular table. Columns that bound or qualify another one are shown in its cell: `x_low` and
+`x_high` as "0.772 [0.734, 0.808]", `x_std` as "0.665 ± 0.021"; `ci_low` and `ci_high` belong to the nearest column
+before them whose values they enclose. The CSV keeps all columns apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from g2d.report.markup import plain
+
+MAX_ROWS = 2000  # a phone sorts this many without a pause
+MISSING = "–"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a reader sees, and the number or text that sorting compares."""
+
+    text: Markup
+    key: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the page."""
+
+    columns: tuple[str, ...]
+    numeric: tuple[bool, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    constant: tuple[tuple[str, Markup], ...]  # columns with the same value in all rows, said once instead
+    n_rows: int  # in the file, of which the first `MAX_ROWS` are shown
+
+
+def read_cells(path: str | Path) -> Table:
+    """Read a CSV for the page.
+
+    Raises:
+        ValueError: not a CSV; the message names the file.
+    """
+    try:
+        frame = pd.read_csv(path, dtype={"levels": str}, keep_default_na=False, na_values=[""])
+    except ValueError as error:
+        raise ValueError(f"{path}: not a readable table: {error}") from None
+    qualified = qualifiers(frame)
+    hidden = {column for columns in qualified.values() for column in columns}
+    own = [column for column in frame.columns if column not in hidden]
+    digits = {column: decimals(frame[column]) for column in own if _is_number(frame[column])}
+    constant = [column for column in own if _is_constant(frame[[column, *qualified.get(column, ())]])]
+    shown = [column for column in own if column not in constant]
+    records = frame.head(MAX_ROWS).to_dict("records")
+
+    def cell(row: Mapping[Any, Any], column: str) -> Cell:
+        return _cell(row, column, qualified.get(column, ()), digits.get(column, 0))
+
+    return Table(
+        columns=tuple(shown),
+        numeric=tuple(column in digits for column in shown),
+        rows=tuple(tuple(cell(row, column) for column in shown) for row in records),
+        constant=tuple((column, cell(records[0], column).text) for column in constant),
+        n_rows=len(frame),
+    )
+
+
+def qualifiers(frame: pd.DataFrame) -> dict[str, tuple[str, ...]]:
+    """The columns that are shown in another column's cell: its bounds (low, high) or its deviation (std,)."""
+    found: dict[str, tuple[str, ...]] = {}
+    columns = list(frame.columns)
+    for column in columns:
+        low, high, deviation = f"{column}_low", f"{column}_high", f"{column}_std"
+        if low in columns and high in columns:
+            found[column] = (low, high)
+        elif deviation in columns:
+            found[column] = (deviation,)
+    if "ci_low" in columns and "ci_high" in columns:
+        before = columns[: columns.index("ci_low")]
+        for column in [name for name in reversed(before) if _encloses(frame, name)][:1]:
+            found[column] = ("ci_low", "ci_high")
+    return found
+
+
+def decimals(values: pd.Series) -> int:
+    """Digits after the point, the same for a whole column: three significant ones for its largest value, none where
+    all are whole."""
+    known = values.dropna().astype(float)
+    if known.empty or (known % 1 == 0).all():
+        return 0
+    return min(6, max(1, 2 - math.floor(math.log10(known.abs().max()))))
+
+
+def number(value: float, digits: int) -> str:
+    """A number with so many digits after the point, or with two significant ones where those would all be zero."""
+    text = f"{value:.{digits}f}"
+    return f"{value:.1e}" if value and not float(text) else text
+
+
+def _encloses(frame: pd.DataFrame, column: str) -> bool:
+    if not _is_number(frame[column]):
+        return False
+    known = frame[[column, "ci_low", "ci_high"]].dropna()
+    return not known.empty and bool(((known["ci_low"] <= known[column]) & (known[column] <= known["ci_high"])).all())
+
+
+def _is_number(values: pd.Series) -> bool:
+    return bool(pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values))
+
+
+def _is_constant(columns: pd.DataFrame) -> bool:
+    return len(columns) > 1 and bool(columns.iloc[:, 0].notna().any()) and len(columns.drop_duplicates()) == 1
+
+
+def _cell(row: Mapping[Any, Any], column: str, qualified_by: tuple[str, ...], digits: int) -> Cell:
+    value = row[column]
+    text = _shown(value, digits)
+    more = [_shown(row[name], digits) for name in qualified_by if not _missing(row[name])]
+    if len(more) == 2:
+        text += Markup(' <span class="ci">[{}, {}]</span>').format(*more)
+    elif len(more) == 1 and len(qualified_by) == 1:
+        text += Markup(' <span class="ci">± {}</span>').format(*more)
+    return Cell(text, "" if _missing(value) else str(value))
+
+
+def _shown(value: Any, digits: int) -> Markup:
+    if _missing(value):
+        return Markup(MISSING)
+    if isinstance(value, bool):
+        return Markup("yes" if value else "no")
+    return plain(number(value, digits) if isinstance(value, (int, float)) else str(value))
+
+
+def _missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))

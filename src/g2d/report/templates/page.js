@@ -1,0 +1,132 @@
+"use strict";
+// The page's behaviour: figures drawn when they come into view, tables that sort and filter, the pair browser, copying.
+// Nothing here makes elements out of text: what a model wrote is already in the page, escaped, and is only moved.
+(() => {
+  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+  // Figures. `ast` has Vega interpret its expressions instead of compiling them, which the page's policy forbids.
+  const specs = JSON.parse(document.getElementById("specs").textContent);
+  const draw = (figure) => {
+    if (figure.dataset.drawn) return;
+    figure.dataset.drawn = "waiting";
+    const options = { ast: true, renderer: "svg", actions: { export: true, source: false, compiled: false, editor: false } };
+    vegaEmbed(figure.querySelector(".drawing"), specs[figure.dataset.spec], options).then(
+      () => { figure.dataset.drawn = "yes"; },
+      (error) => { figure.dataset.drawn = "failed"; console.error(error); },
+    );
+  };
+  const inView = new IntersectionObserver((entries) => {
+    for (const entry of entries) if (entry.isIntersecting) draw(entry.target);
+  }, { rootMargin: "400px" });
+  all("figure.chart").forEach((figure) => inView.observe(figure));
+  addEventListener("beforeprint", () => all("figure.chart").filter((figure) => figure.offsetParent).forEach(draw));
+
+  // Switches: of the elements with data-<key>, those with the chosen value are shown.
+  for (const group of all(".switch")) {
+    const section = group.closest("section");
+    group.addEventListener("click", (event) => {
+      const button = event.target.closest("button");
+      if (!button) return;
+      all("button", group).forEach((other) => other.setAttribute("aria-pressed", String(other === button)));
+      all(`[data-${group.dataset.key}]`, section).forEach((element) => {
+        element.hidden = element.dataset[group.dataset.key] !== button.dataset.value;
+      });
+    });
+  }
+
+  // Tables. Numbers sort by their exact value; what is missing stays at the end either way.
+  const compare = (first, second, numeric) => (numeric ? Number(first) - Number(second) : first.localeCompare(second, "en", { numeric: true }));
+  for (const table of all("table.sortable")) {
+    const body = table.tBodies[0];
+    const headers = all("th", table);
+    headers.forEach((header, column) => header.firstElementChild.addEventListener("click", () => {
+      const descending = header.getAttribute("aria-sort") === "ascending";
+      const numeric = header.classList.contains("number");
+      const key = (row) => (numeric ? row.cells[column].dataset.key : row.cells[column].textContent.replace(/^–$/, ""));
+      const rows = [...body.rows].sort((a, b) => {
+        const [first, second] = [key(a), key(b)];
+        if (first === "" || second === "") return (first === "") - (second === "");
+        return (descending ? -1 : 1) * compare(first, second, numeric);
+      });
+      headers.forEach((other) => other.removeAttribute("aria-sort"));
+      header.setAttribute("aria-sort", descending ? "descending" : "ascending");
+      body.append(...rows);
+    }));
+    const tools = table.closest(".block").querySelector(".table-tools");
+    const [box, count] = [tools.querySelector("input"), tools.querySelector("output")];
+    const filter = () => {
+      const words = box.value.toLowerCase().split(/\s+/).filter(Boolean);
+      let shown = 0;
+      for (const row of body.rows) {
+        const text = row.textContent.toLowerCase();
+        row.hidden = !words.every((word) => text.includes(word));
+        shown += !row.hidden;
+      }
+      count.value = words.length ? `${shown} of ${body.rows.length} rows` : `${body.rows.length} rows`;
+    };
+    box.addEventListener("input", filter);
+    filter();
+  }
+
+  // Pair browser. Every problem is a template; the shown one is a copy, at the K that was last chosen.
+  const browser = document.getElementById("pair-browser");
+  if (browser) {
+    const stage = document.getElementById("pair-stage");
+    const [series, problem] = ["pair-series", "pair-problem"].map((id) => document.getElementById(id));
+    let templates = [];
+    let chosen = 0;
+    const steps = () => all(".ks button", stage);
+    const showStep = (index) => {
+      chosen = Math.max(0, Math.min(index, steps().length - 1));
+      steps().forEach((button, i) => button.setAttribute("aria-pressed", String(i === chosen)));
+      all(".step", stage).forEach((step, i) => { step.hidden = i !== chosen; });
+    };
+    const showProblem = () => {
+      stage.replaceChildren(templates[problem.selectedIndex].content.cloneNode(true));
+      showStep(chosen);
+    };
+    const showSeries = () => {
+      templates = all(`#pairs template[data-series="${series.value}"]`);
+      problem.replaceChildren(...templates.map((template) => new Option(template.dataset.label)));
+      if (templates.length) showProblem();
+      else stage.replaceChildren();
+    };
+    const move = (by) => {
+      problem.selectedIndex = (problem.selectedIndex + by + templates.length) % templates.length;
+      showProblem();
+    };
+    stage.addEventListener("click", (event) => {
+      const button = event.target.closest(".ks button");
+      if (button) showStep(Number(button.dataset.step));
+    });
+    browser.addEventListener("keydown", (event) => {
+      const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (!by || event.target.tagName === "SELECT") return;
+      event.preventDefault();
+      showStep(chosen + by);
+      if (document.activeElement.closest(".ks")) steps()[chosen].focus();
+    });
+    series.addEventListener("change", showSeries);
+    problem.addEventListener("change", showProblem);
+    document.getElementById("pair-previous").addEventListener("click", () => move(-1));
+    document.getElementById("pair-next").addEventListener("click", () => move(1));
+    showSeries();
+  }
+
+  // Copying, also where a page opened from a file may not use the clipboard.
+  for (const button of all("[data-copies]")) {
+    button.addEventListener("click", async () => {
+      const source = document.getElementById(button.dataset.copies);
+      try {
+        await navigator.clipboard.writeText(source.textContent);
+      } catch {
+        getSelection().selectAllChildren(source);
+        document.execCommand("copy");
+      }
+      button.textContent = "Copied";
+    });
+  }
+
+  // On a phone the menu starts closed.
+  if (innerWidth < 1024) document.querySelector("nav details").open = false;
+})();

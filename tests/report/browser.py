@@ -1,0 +1,57 @@
+"""A real browser for the tests: the system's Chromium, driven by Playwright, with its complaints on record."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+
+DESKTOP, PHONE = (1280, 900), (390, 844)
+
+
+@dataclass
+class Complaints:
+    """What a page should not do."""
+
+    console: list[str] = field(default_factory=list)  # warnings and errors, uncaught exceptions
+    dialogs: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)  # anything but the page itself and data in it
+    blocked: list[str] = field(default_factory=list)  # those of them that the page's policy stopped
+
+    def __bool__(self) -> bool:
+        return bool(self.console or self.dialogs or self.requests)
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def opened(browser: Browser, file: Path, size: tuple[int, int] = DESKTOP) -> Iterator[tuple[Page, Complaints]]:
+    """A file in a tab of its own."""
+    complaints = Complaints()
+    page = browser.new_page(viewport={"width": size[0], "height": size[1]})
+    page.on("console", lambda m: m.type in ("warning", "error") and complaints.console.append(m.text))
+    page.on("pageerror", lambda error: complaints.console.append(str(error)))
+    page.on("dialog", lambda dialog: (complaints.dialogs.append(dialog.message), dialog.dismiss()))
+    page.on("request", lambda request: _is_outside(request.url, file) and complaints.requests.append(request.url))
+    page.on("requestfailed", lambda request: request.failure == "csp" and complaints.blocked.append(request.url))
+    page.goto(file.as_uri())
+    yield page, complaints
+    page.close()
+
+
+def _is_outside(url: str, file: Path) -> bool:
+    return not url.startswith(("data:", "blob:", file.as_uri()))

@@ -1,0 +1,136 @@
+"""The three sentences: every verdict they can reach, and no verdict that the numbers do not support."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from g2d.report.answer import answer, answers, duration
+from g2d.tables import MAIN_COLUMNS
+
+
+def main(*rows: tuple[str, int, float, float], n_seeds: int = 3, half_width: float = 0.02) -> pd.DataFrame:
+    """Table 1 of one model: (policy, K, accuracy, device-hours) each."""
+    records = [
+        {
+            **{"model": "m", "policy": policy, "K": k, "group_size": 2 if k else None, "benchmark": "b"},
+            **{"n_seeds": n_seeds, "n_problems": 500, "accuracy": accuracy, "std_over_seeds": 0.01},
+            **{"ci_low": accuracy - half_width, "ci_high": accuracy + half_width, "device_hours": hours},
+        }
+        for policy, k, accuracy, hours in rows
+    ]
+    columns = [name for name in MAIN_COLUMNS if name in records[0]]
+    return pd.DataFrame(records, columns=columns).astype({"group_size": "Int64"})
+
+
+def comparison(policy: tuple[str, int], reference: tuple[str, int], p_holm: float) -> dict[str, object]:
+    """A row of comparisons.csv."""
+    return {
+        **{"model": "m", "benchmark": "b", "policy": policy[0], "K": policy[1], "group_size": 2 if policy[1] else None},
+        **{"reference": reference[0], "reference_K": reference[1], "reference_group_size": 2 if reference[1] else None},
+        **{"difference": 0.02, "p_holm": p_holm, "minimum_detectable": 0.031},
+    }
+
+
+def comparisons(*rows: dict[str, object]) -> pd.DataFrame:
+    return pd.DataFrame(rows).astype({"group_size": "Int64", "reference_group_size": "Int64"})
+
+
+BASE, GRPO = ("base", 0, 0.4, 0.0), ("grpo", 1000, 0.5, 26.0)
+
+
+def sentences(table: pd.DataFrame, comparisons: pd.DataFrame | None = None) -> tuple[str, ...]:
+    return answer(table, "m", "b", comparisons).sentences
+
+
+def test_a_clear_winner_is_named_with_its_gain_and_its_price() -> None:
+    how_much, against, price = sentences(main(BASE, ("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.6, 4.0), GRPO))
+    assert "highest after K=150 steps of online RL, 60.0\u00a0% [58.0, 62.0]" in how_much
+    assert "+10.0 points, intervals apart" in how_much
+    assert "the best DPO policy, K=150, is above it" in against
+    assert "M0 starts from 40.0\u00a0%" in against
+    assert price.startswith(
+        "K=150, the best policy, took 4 device-hours; GRPO alone (G=2, K=1000) took 26 device-hours"
+    )
+
+
+def test_no_difference_is_not_called_one() -> None:
+    how_much, against, price = sentences(main(BASE, ("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0), GRPO))
+    assert "cannot tell that from no online RL at all, 50.0\u00a0% [48.0, 52.0] at K=0" in how_much
+    assert "not distinguishable from it" in against
+    assert "The smallest K that cannot be told from the best is K=0, which took 2 device-hours" in price
+
+
+def test_online_rl_that_does_not_help_is_said_to_do_no_better() -> None:
+    how_much, _, price = sentences(main(BASE, ("dpo", 0, 0.51, 2.0), ("g2d", 150, 0.5, 4.0), GRPO))
+    assert "online RL before the harvest does no better" in how_much
+    assert "−1.0 points" in how_much
+    assert price.startswith("K=0, the best policy")
+
+
+def test_online_rl_that_hurts_is_said_to_be_worse() -> None:
+    how_much, *_ = sentences(main(("dpo", 0, 0.6, 2.0), ("g2d", 150, 0.5, 4.0)))
+    assert "online RL before the harvest is worse" in how_much
+
+
+def test_the_paired_test_decides_where_there_is_one() -> None:
+    table = main(BASE, ("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0), GRPO)
+    found = comparisons(comparison(("g2d", 150), ("dpo", 0), 0.003), comparison(("g2d", 150), ("grpo", 1000), 0.4))
+    how_much, against, price = sentences(table, found)
+    assert "against 50.0" in how_much
+    assert "paired test, Holm-corrected p = 0.003" in how_much
+    assert (
+        "not distinguishable from it (+1.0 points, Holm-corrected p = 0.4; this grid would have found 3.1 points"
+        in against
+    )
+    assert price.startswith("K=150, the best policy")
+
+
+def test_a_test_counts_whichever_policy_is_its_reference() -> None:
+    table = main(("dpo", 0, 0.51, 2.0), ("g2d", 150, 0.5, 4.0))
+    found = comparisons(comparison(("dpo", 0), ("g2d", 150), 0.01))
+    assert "is worse" in sentences(table, found)[0]
+
+
+def test_a_missing_baseline_is_said_to_be_missing() -> None:
+    _, against, price = sentences(main(("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0)))
+    assert against == "M0 was not evaluated; GRPO alone was not run, so nothing is said about it."
+    assert "GRPO" not in price
+
+
+def test_without_k_0_nothing_is_said_about_whether_online_rl_was_needed() -> None:
+    assert "cannot say whether any was needed" in sentences(main(BASE, ("g2d", 150, 0.5, 2.0)))[0]
+
+
+def test_k_0_alone_is_no_comparison() -> None:
+    assert "no other K was run" in sentences(main(BASE, ("dpo", 0, 0.5, 2.0)))[0]
+
+
+def test_one_seed_is_a_caveat() -> None:
+    grid = main(("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0), n_seeds=1)
+    caveats = answer(grid, "m", "b").caveats
+    assert caveats[0].startswith("One seed:")
+    assert "The best of 2 policies was chosen on the same problems, which flatters it." in caveats
+
+
+def test_a_grid_without_trained_policies_says_so() -> None:
+    assert sentences(main(BASE)) == ("No policy was trained on a harvest, so there is nothing to compare yet.",)
+
+
+def test_with_several_group_sizes_a_policy_is_named_with_its_own() -> None:
+    table = main(("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0), ("g2d", 150, 0.6, 5.0))
+    table["group_size"] = pd.array([None, 2, 4], dtype="Int64")
+    assert "after K=150 (G=4) steps" in sentences(table)[0]
+
+
+def test_there_is_one_answer_per_model_on_the_benchmark_that_was_asked_for() -> None:
+    table = main(BASE, ("dpo", 0, 0.5, 2.0))
+    table = pd.concat([table, table.assign(model="other"), table.assign(benchmark="c")])
+    assert [(found.model, found.benchmark) for found in answers(table, "b")] == [("m", "b"), ("other", "b")]
+
+
+@pytest.mark.parametrize(
+    ("hours", "text"), [(26.6, "26.6 device-hours"), (0.5, "30 device-minutes"), (0.006, "22 device-seconds")]
+)
+def test_device_time_comes_in_the_unit_that_suits_it(hours: float, text: str) -> None:
+    assert duration(hours) == text

@@ -1,0 +1,74 @@
+"""What the interactive figures hold; that they draw is tested in the browser."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pandas as pd
+import pytest
+
+from g2d.report import charts
+from tests.report.test_answer import main
+
+GRID = main(
+    *(("base", 0, 0.3, 0.0), ("dpo", 0, 0.5, 1.0), ("g2d", 10, 0.6, 2.0), ("grpo", 20, 0.4, 3.0)), half_width=0.05
+)
+
+
+def rows(spec: charts.Spec) -> list[dict]:
+    """All rows that a specification carries."""
+    return [row for data in spec["datasets"].values() for row in data]
+
+
+@pytest.mark.parametrize("draw", [charts.accuracy_by_k, charts.accuracy_by_hours])
+def test_every_policy_is_in_the_figure_with_its_interval(draw) -> None:
+    shown = {(row["accuracy"], row["ci_low"], row["ci_high"]) for row in rows(draw(GRID))}
+    assert shown == set(zip(GRID["accuracy"], GRID["ci_low"], GRID["ci_high"], strict=True))
+
+
+def test_equal_tables_give_equal_figures() -> None:
+    assert json.dumps(charts.accuracy_by_k(GRID)) == json.dumps(charts.accuracy_by_k(GRID.copy()))
+
+
+def test_series_differ_by_more_than_their_colour() -> None:
+    spec = charts.accuracy_by_k(GRID)
+    channels = [layer["encoding"] for layer in spec["layer"] if "shape" in layer["encoding"]]
+    assert channels and all("strokeDash" in encoding for encoding in channels)
+
+
+def test_names_of_baselines_do_not_overlap() -> None:
+    close = main(*(("base", 0, 0.5, 0.0), ("grpo", 10, 0.501, 1.0), ("grpo", 20, 0.502, 1.0)))
+    heights = charts._baselines(close)["label_at"].to_list()
+    low, high = charts._range(close)
+    assert all(b - a >= 0.0599 * (high - low) for a, b in pairwise(heights))
+
+
+def test_equal_baselines_share_a_line() -> None:
+    equal = main(("base", 0, 0.5, 0.0), ("grpo", 20, 0.5, 1.0))
+    assert charts._baselines(equal)["name"].to_list() == ["M0; GRPO, K=20"]
+
+
+def test_small_times_are_shown_in_small_units() -> None:
+    quick = GRID.assign(device_hours=GRID["device_hours"] / 1000)
+    assert "device-seconds per seed" in json.dumps(charts.accuracy_by_hours(quick))
+    assert "device-hours per seed" in json.dumps(charts.accuracy_by_hours(GRID))
+
+
+def test_a_metric_without_an_interval_has_no_bar() -> None:
+    harvest = pd.DataFrame(
+        {"model": "m", "group_size": [None, 2.0], "K": [0, 10], "pairability": [0.5, 0.6], "entropy": [0.8, 0.7]}
+    ).assign(mid_band=0.3)
+    assert len(charts.informativeness_by_k(harvest)["layer"]) == 2
+    bounded = harvest.assign(pairability_low=0.4, pairability_high=0.7)
+    assert len(charts.informativeness_by_k(bounded)["layer"]) == 3
+
+
+def test_contributions_of_a_gain_are_taken_from_the_table() -> None:
+    table = GRID.assign(gain=[None, 0.2, 0.3, 0.1])
+    for name, share in (("from_finishing", 0.5), ("from_reasoning", 0.5)):
+        table = table.assign(**{name: table["gain"] * share, f"{name}_low": 0.0, f"{name}_high": 1.0})
+    shown = [row for row in rows(charts.gains(table)) if "factor" in row]
+    assert {row["factor"] for row in shown} == {"finishing", "reasoning"}
+    assert {row["name"] for row in shown} == {"DPO, K=0", "G2D, K=10", "GRPO, K=20"}
+    assert sum(row["points"] for row in shown) == pytest.approx(0.6)

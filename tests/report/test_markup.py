@@ -1,0 +1,126 @@
+"""Model text on the page: formulas are drawn, and nothing that a model writes can become an element of its own."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from g2d.report import markup
+from g2d.report.markup import MAX_CHARACTERS, mathml, plain, render
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "</script><script>alert(1)</script>",
+    "</template></div><svg onload=alert(1)>",
+    "{{7*7}} {% raw %} ${7*7}",
+    r"$\href{javascript:alert(1)}{x}$",
+    r"$\text{<script>alert(1)</script>}$",
+    r"$\text{</math><img src=x onerror=alert(1)>}$",
+    r'$\class{a" onclick="alert(1)}{x} \style{background:url(http://x)}{y}$',
+    r'$\color{red" onload="alert(1)}{x}$',
+    "\\[<img src=x>\\] \\(<b>\\) \\boxed{<i>}",
+    "&lt;script&gt; &#60;script&#62; $&#60;b&#62;$",
+    "\u202etxet desrever\u202c \u0000 \u200b \x1b[31m",
+]
+
+
+class Elements(HTMLParser):
+    """Every element of a fragment with its attributes, and its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, list[tuple[str, str | None]]]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, attrs))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def elements(fragment: str) -> Elements:
+    parser = Elements()
+    parser.feed(str(fragment))
+    parser.close()
+    return parser
+
+
+def assert_inert(text: str) -> None:
+    for tag, attributes in elements(render(text)).found:
+        if tag == "span":
+            assert attributes == [("class", "control")]
+        else:
+            assert tag in markup._ELEMENTS
+            assert all(name in markup._ATTRIBUTES and ":" not in (value or "") for name, value in attributes)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_makes_no_element_but_formulas(text: str) -> None:
+    assert_inert(text)
+
+
+@given(st.text(alphabet=st.sampled_from("\\${}[]()<>&;\"'=/ \nab1^_#x\u202e"), max_size=60))
+def test_no_text_makes_an_element_but_formulas(text: str) -> None:
+    assert_inert(text)
+
+
+@given(st.lists(st.sampled_from(["\\frac", "\\href", "\\text", "{", "}", "<b>", "x", "\\class", "^", "&lt;"])))
+def test_no_formula_makes_an_element_but_formulas(parts: list[str]) -> None:
+    assert_inert(f"${''.join(parts)}$ \\[{' '.join(parts)}\\]")
+
+
+@given(st.text(max_size=50).filter(lambda text: "$" not in text and "\\" not in text))
+def test_text_without_formulas_reads_as_it_was_written(text: str) -> None:
+    expected = "".join(f"U+{ord(c):04X}" if markup._hidden(c) else c for c in text)
+    assert elements(plain(text)).text == expected
+    assert render(text) == plain(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "drawn"),
+    [
+        (r"so $\frac{1}{2}$.", "<mfrac>"),
+        (r"\(\sqrt{2}\)", "<msqrt>"),
+        (r"\[x^2\]", '<math display="block">'),
+        (r"$$x_1$$", '<math display="block">'),
+        (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", "<mtable>"),
+        (r"First 2. \boxed{\frac{1}{\sqrt{2}}}", '<menclose notation="box">'),
+    ],
+)
+def test_formulas_are_drawn(text: str, drawn: str) -> None:
+    assert drawn in render(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["costs $5 and $6", "from $ 3 to 4 $", r"\boxed{unclosed", r"\$5 and \$6", r"$\frac{1}{$"]
+)
+def test_what_is_no_formula_stays_text(text: str) -> None:
+    assert "<math" not in render(text)
+    assert elements(render(text)).text == text
+
+
+def test_symbols_of_a_formula_are_characters_and_not_entities() -> None:
+    assert "<mo>&lt;</mo>" in render("$a < b$")
+    assert "ℝ" in render(r"$\mathbb{R}$")
+
+
+def test_macros_and_runaway_formulas_are_shown_as_their_source() -> None:
+    assert mathml(r"\def\a{xx}\a") is None
+    assert mathml(r"\newcommand{\a}{xx}\a") is None
+    assert mathml("x" * 3000) is None
+    assert mathml("{" * 900 + "}" * 900) is None
+
+
+def test_characters_that_change_the_direction_of_writing_are_shown_by_their_number() -> None:
+    assert render("\u202e12") == '<span class="control">U+202E</span>12'
+    assert "\u202e" not in render("$\\text{\u202e12}$ $\\unicode{x202e}$")
+
+
+def test_a_long_text_is_cut_and_says_so() -> None:
+    shown = elements(render("x" * (MAX_CHARACTERS + 1234))).text
+    assert shown == "x" * MAX_CHARACTERS + "… 1,234 more characters"

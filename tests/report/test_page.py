@@ -1,0 +1,233 @@
+"""The page in a real browser: it answers, draws, sorts, filters, steps through K, and what a model wrote stays text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from g2d.report.page import content_security_policy, without_folders
+from tests.report.browser import PHONE, chromium, needs_chromium, opened
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+def draw_all(tab: Page) -> None:
+    """Scroll to every visible figure and wait until it is drawn."""
+    for figure in tab.locator("figure.chart:visible").all():
+        figure.scroll_into_view_if_needed()
+        figure.locator("svg.marks").wait_for()
+
+
+def column(tab: Page, table: str, index: int) -> list[str]:
+    return tab.locator(f"#rows-{table} tbody tr:visible td:nth-child({index})").all_inner_texts()
+
+
+@needs_chromium
+def test_the_first_page_answers_the_question(browser: Browser, page: Path) -> None:
+    with opened(browser, page) as (tab, complaints):
+        assert tab.locator("h1").inner_text() == "How much online RL is enough?"
+        assert tab.locator(".sentences:visible p").count() == 3
+        assert "accuracy is highest after K=20" in tab.locator(".sentences:visible").inner_text()
+        assert tab.locator(".demonstration:visible").inner_text() == "Made of frames."
+        draw_all(tab)
+        assert tab.locator("figure.chart:visible").count() == 4  # accuracy, harvest, calibration, bill
+        assert not complaints, complaints
+
+
+@needs_chromium
+def test_the_figure_switches_between_benchmarks_and_axes(browser: Browser, page: Path) -> None:
+    with opened(browser, page) as (tab, complaints):
+        figure = tab.locator("#answer figure.chart:visible")
+        assert figure.get_attribute("data-spec") == "tiny/easy/steps"
+        tab.get_by_role("button", name="against device time").click()
+        tab.get_by_role("button", name="hard").click()
+        assert figure.get_attribute("data-spec") == "tiny/hard/hours"
+        assert "On hard," in tab.locator(".sentences:visible").inner_text()
+        draw_all(tab)
+        assert "device-hours per seed" in figure.locator("svg.marks").inner_html()
+        assert not complaints, complaints
+
+
+@needs_chromium
+def test_tables_sort_by_click_and_by_key(browser: Browser, page: Path) -> None:
+    with opened(browser, page) as (tab, _):
+        headers = tab.locator("#rows-main th").all_inner_texts()
+        accuracy = headers.index("accuracy") + 1
+        header = tab.locator(f"#rows-main th:nth-child({accuracy})")
+        header.get_by_role("button").click()
+        assert header.get_attribute("aria-sort") == "ascending"
+        shown = [float(re.match(r"[\d.]+", text).group()) for text in column(tab, "main", accuracy)]
+        assert shown == sorted(shown)
+        assert len(shown) == 12
+        header.get_by_role("button").press("Enter")
+        assert header.get_attribute("aria-sort") == "descending"
+        shown = [float(re.match(r"[\d.]+", text).group()) for text in column(tab, "main", accuracy)]
+        assert shown == sorted(shown, reverse=True)
+
+
+@needs_chromium
+def test_missing_values_stay_last_whichever_way_a_column_is_sorted(browser: Browser, page: Path) -> None:
+    with opened(browser, page) as (tab, _):
+        group_size = tab.locator("#rows-main th").all_inner_texts().index("group size") + 1
+        button = tab.locator(f"#rows-main th:nth-child({group_size}) button")
+        for _ in range(2):
+            button.click()
+            values = column(tab, "main", group_size)
+            assert values[-4:] == ["–"] * 4
+            assert "–" not in values[:-4]
+
+
+@needs_chromium
+def test_tables_filter_by_every_word(browser: Browser, page: Path) -> None:
+    with opened(browser, page) as (tab, _):
+        block = tab.locator("#table-main")
+        assert block.locator("output").inner_text() == "12 rows"
+        block.get_by_role("searchbox").fill("GRPO hard")
+        assert block.locator("output").inner_text() == "2 of 12 rows"
+        assert set(column(tab, "main", 1)) == {"grpo"}
+
+
+@needs_chromium
+def test_every_table_links_to_its_csv(browser: Browser, page: Path) -> None:
+    with opened(browser, page) as (tab, _):
+        for block in tab.locator(".block").all():
+            href = block.locator(".table-tools a").get_attribute("href")
+            assert (page.parent / href).is_file()
+            assert href.startswith("../tables/")
+
+
+@needs_chromium
+def test_the_pair_browser_steps_through_k(browser: Browser, page: Path) -> None:
+    with opened(browser, page) as (tab, complaints):
+        step = tab.locator("#pair-stage .step:visible")
+        steps = tab.locator("#pair-stage .ks button")
+        assert [text.split()[0] for text in steps.all_inner_texts()] == ["K=0", "K=10", "K=20"]
+        assert steps.nth(0).get_attribute("aria-pressed") == "true"
+        steps.nth(1).click()
+        assert "K=10, attempt" in step.locator(".card.chosen").inner_text()
+        assert "K=10, attempt" in step.locator(".card.rejected").inner_text()
+        tab.locator("#pair-browser").focus()
+        tab.keyboard.press("ArrowRight")
+        assert "K=20, attempt" in step.inner_text()
+        tab.keyboard.press("ArrowRight")  # there is no further K
+        assert steps.nth(2).get_attribute("aria-pressed") == "true"
+        tab.keyboard.press("ArrowLeft")
+        assert "K=10, attempt" in step.inner_text()
+        before = tab.locator("#pair-problem").input_value()
+        tab.locator("#pair-next").click()
+        assert tab.locator("#pair-problem").input_value() != before
+        assert "K=10, attempt" in step.inner_text()  # the next problem at the same K
+        tab.locator("#pair-series").select_option(label="tiny, seed 1, G=2")
+        assert steps.count() == 3
+        assert not complaints, complaints
+
+
+@needs_chromium
+def test_a_problem_without_a_pair_shows_why(browser: Browser, page: Path) -> None:
+    with opened(browser, page) as (tab, _):
+        labels = tab.locator("#pair-problem option").all_inner_texts()
+        tab.locator("#pair-problem").select_option(
+            index=next(i for i, label in enumerate(labels) if "1 of 3 K" in label)
+        )
+        unpaired = tab.locator("#pair-stage .step", has_text="No pair:").first
+        assert re.search(r"No pair: (all|none) of 4 rollouts right", unpaired.text_content())
+        assert unpaired.locator(".card").count() == 1
+
+
+@needs_chromium
+def test_formulas_of_a_model_are_drawn(browser: Browser, page: Path) -> None:
+    with opened(browser, page) as (tab, _):
+        labels = tab.locator("#pair-problem option").all_inner_texts()
+        tab.locator("#pair-problem").select_option(index=next(i for i, label in enumerate(labels) if "p30" in label))
+        assert tab.locator("#pair-stage .card:visible mfrac").count() >= 1
+        box = tab.locator("#pair-stage .card:visible menclose").first
+        assert box.evaluate("box => getComputedStyle(box).borderTopStyle") == "solid"
+
+
+@needs_chromium
+def test_what_a_model_wrote_stays_inert(browser: Browser, page: Path) -> None:
+    """Every problem, every K: no dialog, no request, no foreign element, no handler, no script link."""
+    with opened(browser, page) as (tab, complaints):
+        n = tab.locator("#pair-problem option").count()
+        assert n == 40
+        for index in range(n):
+            tab.locator("#pair-problem").select_option(index=index)
+            for button in tab.locator("#pair-stage .ks button").all():
+                button.click()
+            foreign = tab.locator(
+                ":is(#pair-stage, #table-disputes tbody) "
+                ":is(script, img, iframe, svg, style, a, i, .text b, [onclick], [onload], [onerror], [href])"
+            )
+            assert foreign.count() == 0
+        stage = tab.locator("#pair-stage").inner_text() + tab.locator("#table-disputes").inner_text()
+        assert "<script>alert(1)</script>" in stage
+        assert "{{7*7}}" in stage
+        assert "U+202E" in stage
+        assert "\u202e" not in stage
+        assert not complaints, complaints
+
+
+@needs_chromium
+def test_markup_that_slipped_through_could_not_act(browser: Browser, page: Path, tmp_path: Path) -> None:
+    """The page's policy alone, without the escaping: no script or handler runs, no image is asked for."""
+    broken = tmp_path / "index.html"
+    attack = "<script>alert(1)</script><img src=https://example.org/x onerror=alert(2)><svg onload=alert(3)></svg>"
+    broken.write_text(page.read_text(encoding="utf-8").replace("<h2>Methods</h2>", attack), encoding="utf-8")
+    with opened(browser, broken) as (tab, complaints):
+        assert tab.locator(".sentences:visible p").count() == 3
+        tab.wait_for_function("document.querySelector('#pair-stage .ks')")  # the page's own scripts ran to their end
+        assert not complaints.dialogs
+        assert complaints.requests == complaints.blocked
+        assert any("Content Security Policy" in message for message in complaints.console)
+
+
+@needs_chromium
+def test_the_page_fits_a_phone(browser: Browser, page: Path) -> None:
+    with opened(browser, page, PHONE) as (tab, complaints):
+        draw_all(tab)
+        assert tab.evaluate("document.documentElement.scrollWidth") == PHONE[0]  # tables scroll inside their frame
+        assert tab.locator("nav a").first.is_hidden()  # the menu is closed
+        tab.locator("nav summary").click()
+        assert tab.locator("nav a").first.is_visible()
+        assert not complaints, complaints
+
+
+@needs_chromium
+def test_the_methods_can_be_copied(browser: Browser, page: Path) -> None:
+    with opened(browser, page) as (tab, complaints):
+        tab.get_by_role("button", name="Copy").click()
+        tab.get_by_role("button", name="Copied").wait_for()
+        assert not complaints, complaints
+
+
+def test_the_page_is_one_file(page: Path) -> None:
+    html = page.read_text(encoding="utf-8")
+    outside_scripts = re.sub(r"<script>.*?</script>", "", html, flags=re.S)
+    assert "<link" not in outside_scripts
+    assert set(re.findall(r'<(?:script|img|iframe)[^>]+src="([^:]+:)', outside_scripts)) == {"data:"}
+    assert len(html) < 6_000_000
+
+
+def test_the_policy_admits_the_scripts_of_the_page_and_no_other(page: Path) -> None:
+    html = page.read_text(encoding="utf-8")
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', html).group(1).replace("&#39;", "'")
+    assert policy == content_security_policy(re.findall(r"<script>(.*?)</script>", html, re.S))
+    assert "default-src 'none'" in policy
+    assert "unsafe-eval" not in policy
+
+
+def test_folders_of_this_machine_are_not_published() -> None:
+    settings = {"models": {"mine": {"path": "/home/me/models/mine"}}, "pool": {"path": "data/pool.jsonl"}, "seeds": [1]}
+    assert without_folders(settings) == {
+        "models": {"mine": {"path": "mine"}},
+        "pool": {"path": "data/pool.jsonl"},
+        "seeds": [1],
+    }

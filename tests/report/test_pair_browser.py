@@ -1,0 +1,63 @@
+"""Which problems the pair browser shows, and what it shows of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from g2d.config import Config
+from g2d.grid import HarvestKey, harvests
+from g2d.pairs import build_pairs
+from g2d.problems import Problem
+from g2d.report import pair_browser
+from g2d.report.pair_browser import Series, browse, ranked, series_keys
+from tests.report.conftest import harvest_frame
+
+
+def browsed(config: Config, problems: list[Problem]) -> list[Series]:
+    return browse(
+        harvests(config),
+        pairs=lambda key: build_pairs(harvest_frame(problems, key.k), problems, config.prompt, key.seed),
+        rollouts=lambda key: harvest_frame(problems, key.k),
+        problems={"tiny": {problem.problem_id: problem for problem in problems}},
+    )
+
+
+def test_every_group_size_is_a_series_that_starts_with_m0() -> None:
+    keys = [HarvestKey("m", g, k, 0) for g, k in [(4, 10), (2, 20), (0, 0), (2, 10)]]
+    found = {at: [key.k for key in own] for at, own in series_keys(keys).items()}
+    assert found == {("m", 0, 2): [0, 10, 20], ("m", 0, 4): [0, 10]}
+    assert list(series_keys([HarvestKey("m", 0, 0, 0)])) == [("m", 0, None)]
+
+
+def test_problems_with_pairs_at_most_k_come_first_whatever_the_order_of_the_file() -> None:
+    names, paired = ["a", "b", "c", "d"], [["b", "c"], ["c"]]
+    order = ranked(names, paired)
+    assert order[:2] == ["c", "b"]
+    assert order == ranked(reversed(names), paired)
+
+
+def test_a_step_holds_the_pair_that_was_drawn(config: Config, grid_problems: list[Problem]) -> None:
+    series = browsed(config, grid_problems)[0]
+    pairs = build_pairs(harvest_frame(grid_problems, 10), grid_problems, config.prompt, 0)
+    drawn = {pair["problem_id"]: pair for pair in pairs}
+    for story in series.stories:
+        step = next(step for step in story.steps if step.k == 10)
+        samples = {completion.role: completion.sample for completion in step.completions}
+        if pair := drawn.get(story.problem_id):
+            assert samples == {"chosen": pair["chosen_sample"], "rejected": pair["rejected_sample"]}
+            assert step.p_hat == pair["p_hat"]
+        else:
+            assert list(samples) == ["example"]
+            assert step.p_hat in (0, 1)
+
+
+def test_a_page_holds_as_many_problems_as_it_has_room_for(
+    config: Config, grid_problems: list[Problem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = browsed(config, grid_problems)
+    assert [len(series.stories) for series in full] == [pair_browser.PROBLEMS_PER_SERIES] * 2
+    assert full[0].n_problems == len(grid_problems) > 40
+    room = sum(story.size for series in full for story in series.stories[:3])
+    monkeypatch.setattr(pair_browser, "MAX_CHARACTERS", room)
+    cut = browsed(config, grid_problems)
+    assert [series.stories for series in cut] == [series.stories[:3] for series in full]

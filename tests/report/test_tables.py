@@ -1,0 +1,85 @@
+"""Any CSV as a table of the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from g2d.report.tables import MAX_ROWS, decimals, number, qualifiers, read_cells
+
+
+def written(folder: Path, table: pd.DataFrame) -> Path:
+    table.to_csv(folder / "table.csv", index=False)
+    return folder / "table.csv"
+
+
+def test_bounds_and_deviations_are_shown_in_the_cell_they_belong_to(tmp_path: Path) -> None:
+    table = pd.DataFrame(
+        {
+            **{"K": [0, 25], "accuracy": [0.5, 0.9525], "std_over_seeds": [None, 0.01]},
+            **{"ci_low": [0.4, 0.92], "ci_high": [0.6, 0.98], "rho": [0.5, 0.7], "rho_std": [0.1, 0.2]},
+            **{"mu": [0.1, None], "mu_low": [0.0, None], "mu_high": [0.2, None]},
+        }
+    )
+    cells = read_cells(written(tmp_path, table))
+    assert cells.columns == ("K", "accuracy", "std_over_seeds", "rho", "mu")
+    texts = [[cell.text.striptags() for cell in row] for row in cells.rows]
+    assert texts[0] == ["0", "0.500 [0.400, 0.600]", "–", "0.500 ± 0.100", "0.100 [0.000, 0.200]"]
+    assert texts[1][1] == "0.953 [0.920, 0.980]"
+    assert texts[1][4] == "–"
+
+
+def test_sorting_compares_the_values_of_the_file(tmp_path: Path) -> None:
+    cells = read_cells(written(tmp_path, pd.DataFrame({"x": [0.123456789, None]})))
+    assert [row[0].key for row in cells.rows] == ["0.123456789", ""]
+
+
+def test_a_bound_belongs_to_the_nearest_column_that_it_encloses() -> None:
+    table = pd.DataFrame({"a": [5.0], "difference": [0.1], "se": [9.0], "ci_low": [0.0], "ci_high": [0.2]})
+    assert qualifiers(table) == {"difference": ("ci_low", "ci_high")}
+    assert qualifiers(table.drop(columns="difference")) == {}
+
+
+def test_what_is_the_same_in_every_row_is_said_once(tmp_path: Path) -> None:
+    table = pd.DataFrame({"model": ["m", "m"], "x": [1, 2], "empty": [None, None]})
+    cells = read_cells(written(tmp_path, table))
+    assert [(name, str(text)) for name, text in cells.constant] == [("model", "m")]
+    assert cells.columns == ("x", "empty")
+    assert read_cells(written(tmp_path, table.head(1))).constant == ()
+
+
+def test_text_of_a_table_is_escaped(tmp_path: Path) -> None:
+    cells = read_cells(written(tmp_path, pd.DataFrame({"answer": ["<img src=x onerror=alert(1)>", "\u202e1"]})))
+    assert [str(row[0].text) for row in cells.rows] == [
+        "&lt;img src=x onerror=alert(1)&gt;",
+        '<span class="control">U+202E</span>1',
+    ]
+
+
+def test_a_long_table_is_cut_and_counted(tmp_path: Path) -> None:
+    cells = read_cells(written(tmp_path, pd.DataFrame({"x": range(MAX_ROWS + 5)})))
+    assert (len(cells.rows), cells.n_rows) == (MAX_ROWS, MAX_ROWS + 5)
+
+
+def test_a_table_without_rows_keeps_its_columns(tmp_path: Path) -> None:
+    assert read_cells(written(tmp_path, pd.DataFrame(columns=["a", "b"]))).columns == ("a", "b")
+
+
+def test_a_file_that_is_no_table_is_named(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("")
+    with pytest.raises(ValueError, match=r"table\.csv: not a readable table"):
+        read_cells(tmp_path / "table.csv")
+
+
+@pytest.mark.parametrize(
+    ("values", "digits"), [([1, 2], 0), ([0.5, 0.95], 3), ([199.5, 200], 1), ([0.0123], 4), ([0.0], 0), ([], 0)]
+)
+def test_a_column_has_the_digits_of_its_largest_value(values: list[float], digits: int) -> None:
+    assert decimals(pd.Series(values, dtype=float)) == digits
+
+
+def test_a_small_number_is_not_rounded_to_nothing() -> None:
+    assert number(2.1e-7, 3) == "2.1e-07"
+    assert number(0.0, 3) == "0.000"

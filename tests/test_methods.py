@@ -1,0 +1,97 @@
+"""The methods paragraph says what was done, and changes when that does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from g2d.config import Config, read
+from g2d.methods import methods
+
+CONFIG = Path(__file__).parents[1] / "config"
+PROVENANCE = {
+    "workflow": {"g2d": "0.1.0", "commit": "0123456789abcdef" * 2 + "01234567", "dirty": False},
+    "software": {"python": "3.11.7", "packages": {"torch": "2.13.0", "trl": "1.16.0", "vllm": "0.31.0"}},
+    "devices": ["NVIDIA H100"],
+}
+
+
+def written(config: Config, n_pairs: tuple[float, ...] = (680.0, 708.0), **other: object) -> str:
+    models = list(config.models)
+    calibration = pd.DataFrame(
+        {"model": model, "levels": levels, "selected": chosen}
+        for model in models
+        for levels, chosen in [("1", False), ("2", True), ("3", True), ("2-3", True), ("all", False)]
+    )
+    manifests = {name: {"n": 500, "sha256": "a" * 64, "file": "f.jsonl"} for name in config.problem_sources}
+    record = PROVENANCE | {"problems": manifests} | other
+    return methods(config, record, calibration, pd.DataFrame({"n_pairs": n_pairs}), tables=["main"])
+
+
+@pytest.fixture(scope="module")
+def paper() -> Config:
+    return read(CONFIG / "paper.yaml")
+
+
+def test_the_papers_grid(paper: Config) -> None:
+    text = written(paper)
+    for said in (
+        "on Qwen/Qwen2.5-7B-Instruct (revision a09a35458c70) and meta-llama/Llama-3.1-8B-Instruct",
+        "DigitalLearningGmbH/MATH-lighteval (train, default; revision 0530c78699ea; n=500)",
+        "Levels 2 and 3 were used, fixed in advance; 1500 prompts were drawn",
+        "K in {0, 150, 300, 500, 700, 1000} gradient steps of GRPO (loss grpo, group size G = 2",
+        "peak learning rate of 1e-05, in one trajectory whose cosine schedule spans 1000 steps",
+        "LoRA (rank 16, alpha 32, dropout 0.05",
+        "8 rollouts per prompt (temperature 1.3, at most 512 tokens)",
+        "680 to 708 pairs per harvest",
+        "DPO (loss sigmoid, beta 0.1, 3 epochs, peak learning rate 5e-05",
+        "GRPO alone at K=1000 with G in {2, 4}",
+        "for llama-3.1-8b-instruct, harvest.max_completion_length=896",
+        "seeds 0, 1, 2, 3, 4",
+        "generated with vLLM 0.31.0",
+        "commit 0123456789ab, PyTorch 2.13.0 and TRL 1.16.0, Python 3.11.7; devices: NVIDIA H100",
+    ):
+        assert said in text
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "said"),
+    [
+        ("harvest", {"temperature": 0.9}, "temperature 0.9"),
+        ("harvest", {"samples_per_prompt": 16}, "16 rollouts per prompt"),
+        ("warmup", {"schedule": "per_k"}, "in an independent run per K"),
+        ("warmup", {"mask_truncated": True}, "truncated completions masked"),
+        ("dpo", {"loss": "ipo"}, "DPO (loss ipo"),
+        ("dpo", {"epochs": 5}, "beta 0.1, 5 epochs"),
+        ("calibration", {"levels": "auto"}, "chosen because the pass@1 of M0 lay between 0.3 and 0.6"),
+        ("evaluation", {"sampled": {"n": 4, "temperature": 0.6}}, "on 4 samples per problem (temperature 0.6"),
+        ("engine", {"name": "transformers"}, "generated with transformers"),
+    ],
+)
+def test_a_changed_setting_changes_the_text(paper: Config, section: str, values: dict, said: str) -> None:
+    changed = Config.model_validate(paper.model_dump() | {section: getattr(paper, section).model_dump() | values})
+    assert said not in written(paper)
+    assert said in written(changed)
+
+
+def test_one_seed_is_not_called_a_repetition(paper: Config) -> None:
+    text = written(paper.model_copy(update={"seeds": [3]}))
+    assert "There was one seed, 3." in text
+    assert "bootstrap intervals over problems" in text
+
+
+def test_a_demonstration_says_so_first() -> None:
+    config = read(CONFIG / "config.yaml")
+    assert written(config).startswith(config.demonstration)
+
+
+def test_what_was_not_computed_is_not_claimed(paper: Config) -> None:
+    assert "Holm" not in written(paper)
+
+
+def test_changes_that_are_not_committed_are_admitted(paper: Config) -> None:
+    dirty = written(paper, workflow=PROVENANCE["workflow"] | {"dirty": True})
+    assert "commit 0123456789ab with uncommitted changes" in dirty
+    assert "commit" not in written(paper, workflow={"g2d": "0.1.0", "commit": None, "dirty": None})

@@ -1,0 +1,58 @@
+"""results/report/index.html of the real micro grid, in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import pandas as pd
+import pytest
+from playwright.sync_api import Browser
+
+from tests.report.browser import chromium, needs_chromium, opened
+from tests.workflow.conftest import Project
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@needs_chromium
+def test_the_page_shows_the_grid(browser: Browser, micro_grid: Project) -> None:
+    page = micro_grid.results / "report/index.html"
+    with opened(browser, page) as (tab, complaints):
+        assert tab.locator(".demonstration:visible").inner_text() == "Micro grid of the tests."
+        assert tab.locator(".sentences:visible p").count() == 3
+        for figure in tab.locator("figure.chart:visible").all():
+            figure.scroll_into_view_if_needed()
+            figure.locator("svg.marks").wait_for()
+        for csv in sorted((micro_grid.results / "tables").glob("*.csv")):
+            block = tab.locator(f"#table-{csv.stem}")
+            assert (page.parent / block.locator(".table-tools a").get_attribute("href")).samefile(csv)
+            if n := len(pd.read_csv(csv)):
+                assert block.locator("output").inner_text() == f"{n} rows"
+        images = tab.locator("#figures img")
+        assert images.count() == len(list((micro_grid.results / "figures").glob("*.svg")))
+        assert all(image.evaluate("image => image.naturalWidth") for image in images.all())
+        ks = [text.split()[0] for text in tab.locator("#pair-stage .ks button").all_inner_texts()]
+        assert ks == ["K=0", "K=2", "K=4"]
+        assert not complaints, complaints
+
+
+def test_provenance_and_methods_are_those_of_the_run(micro_grid: Project) -> None:
+    record = json.loads((micro_grid.results / "provenance.json").read_text())
+    adapters = {
+        path.parent.relative_to(micro_grid.results).as_posix(): json.loads(path.read_text())["weights_sha256"]
+        for path in micro_grid.results.glob("*/seed*/*/*/*/policy.json")
+    }
+    assert record["policies"].items() <= adapters.items()
+    assert record["workflow"]["commit"] is None  # the copy that the tests run is not under version control
+    assert record["devices"]
+    text = (micro_grid.results / "methods.md").read_text()
+    assert "K in {0, 2, 4} gradient steps of GRPO" in text
+    page = (micro_grid.results / "report/index.html").read_text()
+    assert re.sub(r"\W", "", text.splitlines()[2]) in re.sub(r"\W", "", page)
+    assert str(micro_grid.root) not in page + text + json.dumps(record)

@@ -1,0 +1,81 @@
+# What a reader gets: where the results come from, how they were made, and one page that opens without a server.
+
+
+rule record_provenance:
+    input:
+        base=expand("results/{model}/base/policy.json", model=CONFIG.models),
+        policies=[f"results/{p.folder}/policy.json" for p in POLICIES if p.regime != "base"],
+        manifests=expand("results/problems/{name}.manifest.json", name=CONFIG.problem_sources),
+        bill="results/tables/cost.csv",
+    output:
+        "results/provenance.json",
+    log:
+        "results/logs/record_provenance.log",
+    benchmark:
+        "results/benchmarks/record_provenance.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    threads: 1
+    params:
+        version=VERSIONS["record_provenance"],
+        config=CONFIG.identity,
+        names=list(CONFIG.problem_sources),
+    message:
+        "Record versions, revisions and digests"
+    script:
+        "../scripts/record_provenance.py"
+
+
+rule write_methods:
+    input:
+        provenance="results/provenance.json",
+        calibration="results/tables/calibration.csv",
+        harvest="results/tables/harvest.csv",
+    output:
+        "results/methods.md",
+    log:
+        "results/logs/write_methods.log",
+    benchmark:
+        "results/benchmarks/write_methods.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    threads: 1
+    params:
+        version=VERSIONS["write_methods"],
+        config=CONFIG.identity,
+        tables=list(TABLES),
+    message:
+        "Write the methods paragraph"
+    script:
+        "../scripts/write_methods.py"
+
+
+rule build_report:
+    input:
+        tables=expand("results/tables/{table}.csv", table=TABLES),
+        figures=expand("results/figures/{figure}.svg", figure=FIGURES),
+        captions=[caption_file(name) for name in [*TABLES, *FIGURES]],
+        description=caption_file("workflow"),
+        provenance="results/provenance.json",
+        methods="results/methods.md",
+        problems=expand("results/{model}/calibration/train.jsonl", model=CONFIG.models),
+        pairs=[f"results/{h.folder}/pairs.jsonl" for h in HARVESTS],
+        rollouts=[f"results/{h.folder}/rollouts.parquet" for h in HARVESTS],
+    output:
+        "results/report/index.html",
+    log:
+        "results/logs/build_report.log",
+    benchmark:
+        "results/benchmarks/build_report.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    threads: 1
+    params:
+        version=VERSIONS["build_report"],
+        config=CONFIG.identity,
+        tables=TABLES,
+        figures=FIGURES,
+    message:
+        "Build the report"
+    script:
+        "../scripts/build_report.py"

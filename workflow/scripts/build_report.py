@@ -1,0 +1,46 @@
+"""Rule build_report: the tables, figures, pairs and their provenance as one page."""
+
+from pathlib import Path
+
+from g2d.config import load
+from g2d.files import atomic, read_json
+from g2d.grid import harvests
+from g2d.pairs import read_pairs
+from g2d.problems import read_problems
+from g2d.report.page import build
+from g2d.report.pair_browser import ROLLOUT_COLUMNS, browse
+from g2d.rollouts.rollout import read_rollouts
+from g2d.stage import stage
+
+
+def main(snakemake):
+    with stage(snakemake):
+        given, params, out = snakemake.input, snakemake.params, Path(snakemake.output[0])
+        config = load(params.config)
+        series = browse(
+            harvests(config),
+            pairs=lambda key: read_pairs(f"results/{key.folder}/pairs.jsonl"),
+            rollouts=lambda key: read_rollouts(f"results/{key.folder}/rollouts.parquet", ROLLOUT_COLUMNS),
+            problems={
+                model: {problem.problem_id: problem for problem in read_problems(path)}
+                for model, path in zip(config.models, given.problems, strict=True)
+            },
+        )
+        page = build(
+            tables=dict(zip(params.tables, given.tables, strict=True)),
+            titles=params.tables,
+            figures=dict(zip(params.figures, given.figures, strict=True)),
+            captions=dict(zip([*params.tables, *params.figures], given.captions, strict=True)),
+            description=given.description,
+            config=config,
+            series=series,
+            provenance=read_json(given.provenance),
+            methods=Path(given.methods).read_text(encoding="utf-8"),
+            folder=out.parent,
+        )
+        with atomic(out) as draft:
+            draft.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(snakemake)
