@@ -6,6 +6,7 @@ same ones) and which seed trained the policy. An interval that resamples only on
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from statistics import stdev
@@ -15,45 +16,117 @@ import numpy as np
 from scipy import stats
 
 
-def hierarchical_bootstrap(
-    correct: np.ndarray, level: float = 0.95, resamples: int = 2000, seed: int = 0
-) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean, seeds and questions resampled independently (crossed).
+RESAMPLES = 2000
 
-    A resample gives every seed and every question a multinomial weight, so its mean is w_seeds' C w_questions, and
-    all resamples are two matrix products. With one seed only the questions are resampled: the interval then says
-    nothing about other seeds. A percentile interval is somewhat narrow for few seeds, and has no width where all
-    answers agree: 100 % of 20 questions is [1, 1] here.
+
+def resample(
+    values: np.ndarray, weights: np.ndarray | None = None, resamples: int = RESAMPLES, seed: int = 0
+) -> np.ndarray:
+    """Hierarchical bootstrap: the mean in every resample, seeds and questions resampled independently (crossed).
+
+    A resample gives every seed and every question a multinomial weight, so its mean is w_seeds' V w_questions (the
+    pigeonhole bootstrap: Owen 2007, "The pigeonhole bootstrap", section 3; no bootstrap of crossed factors is exact,
+    McCullagh 2000, and this one errs on the wide side). Of n seeds or questions n - 1 are drawn, which makes the
+    variance of each factor unbiased (Rao and Wu 1988, section 2); drawing n of 2 seeds would halve it. Equal shapes
+    and `seed` give equal resamples, so functions of several means can be resampled together.
 
     Args:
-        correct: (n_seeds, n_questions), the share of correct answers per seed and question, in 0..1.
+        values: (n_seeds, n_questions), finite.
+        weights: of the same shape, not negative; with them a seed's mean is sum(values) / sum(weights) over its
+            questions, a ratio, and NaN in resamples where the weights of a drawn seed are all 0.
+        resamples: number of bootstrap resamples.
+        seed: of the resampling.
+
+    Returns:
+        (resamples,) means over seeds of the seeds' means.
+
+    Raises:
+        ValueError: the array is not two-dimensional, is empty or holds something that is not a number.
+    """
+    values = np.asarray(values, dtype=float)
+    if values.ndim != 2 or values.size == 0:
+        raise ValueError(f"expected a non-empty (seeds, questions) array, not shape {values.shape}")
+    if not np.isfinite(values).all():
+        raise ValueError("some answers are missing: every seed must have answered every question")
+    seed_weights, question_weights = _bootstrap_weights(*values.shape, resamples, seed)
+    totals = question_weights @ values.T
+    if weights is None:
+        means = totals / values.shape[1]
+    else:
+        denominators = question_weights @ np.asarray(weights, dtype=float).T
+        means = np.divide(totals, denominators, out=np.full_like(totals, np.nan), where=denominators > 0)
+        means = np.where(seed_weights > 0, means, 0)
+    return np.einsum("rs,rs->r", seed_weights, means) / values.shape[0]
+
+
+def hierarchical_bootstrap(
+    correct: np.ndarray,
+    weights: np.ndarray | None = None,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Percentile interval of the mean from `resample`; docs/analysis.md has its coverage in simulations.
+
+    With one seed only the questions are resampled: the interval then says nothing about other seeds. It has no width
+    where all answers agree; `accuracy_interval` has an answer for that.
+
+    Args:
+        correct: (n_seeds, n_questions), for example the share of correct answers per seed and question, in 0..1.
+        weights: as for `resample`.
         level: coverage.
         resamples: number of bootstrap resamples.
         seed: of the resampling.
 
     Returns:
-        The interval's ends.
+        The interval's ends; NaN if no resample has a mean.
 
     Raises:
-        ValueError: the array is not two-dimensional, is empty or holds something that is not a number.
+        ValueError: as `resample`.
     """
-    correct = np.asarray(correct, dtype=float)
-    if correct.ndim != 2 or correct.size == 0:
-        raise ValueError(f"expected a non-empty (seeds, questions) array, not shape {correct.shape}")
-    if not np.isfinite(correct).all():
-        raise ValueError("some answers are missing: every seed must have answered every question")
-    rng = np.random.default_rng(seed)
-    n_seeds, n_questions = correct.shape
-    question_weights = _bootstrap_weights(rng, n_questions, resamples)
-    seed_weights = _bootstrap_weights(rng, n_seeds, resamples)
-    means = np.einsum("rs,rs->r", seed_weights, question_weights @ correct.T) / correct.size
+    return percentile_interval(resample(correct, weights, resamples, seed), level)
+
+
+def percentile_interval(means: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """Central interval of a bootstrap distribution (Efron and Tibshirani 1993, eq. 13.5), resamples of NaN left out."""
+    means = means[np.isfinite(means)]
+    if means.size == 0:
+        return math.nan, math.nan
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 
-def _bootstrap_weights(rng: np.random.Generator, n: int, resamples: int) -> np.ndarray:
-    """How often each of n items is drawn in n draws with replacement; (resamples, n), rows sum to n."""
-    return rng.multinomial(n, np.full(n, 1 / n), size=resamples).astype(float)
+def accuracy_interval(correct: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """`hierarchical_bootstrap`, or Wilson's interval over the questions where all answers agree.
+
+    A bootstrap would say that 40 of 40 proves 100 %.
+    """
+    if np.ptp(correct) > 0 or 0 < correct.flat[0] < 1:
+        return hierarchical_bootstrap(correct, level=level)
+    n_questions = correct.shape[1]
+    return wilson_interval(int(correct.flat[0]) * n_questions, n_questions, level)
+
+
+def wilson_interval(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
+    """Interval of a binomial share (Wilson 1927; Brown, Cai and DasGupta 2001, eq. 4); NaN for n = 0."""
+    if n == 0:
+        return math.nan, math.nan
+    interval = stats.binomtest(successes, n).proportion_ci(level, method="wilson")
+    return float(interval.low), float(interval.high)
+
+
+@functools.lru_cache(maxsize=8)
+def _bootstrap_weights(n_seeds: int, n_questions: int, resamples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """How often each seed and question is drawn, (resamples, n) each, scaled so that rows sum to n."""
+    rng = np.random.default_rng(seed)
+
+    def weights(n: int) -> np.ndarray:
+        if n == 1:
+            return np.ones((resamples, 1))
+        return rng.multinomial(n - 1, np.full(n, 1 / n), size=resamples) * (n / (n - 1))
+
+    questions = weights(n_questions)
+    return weights(n_seeds), questions
 
 
 def standard_deviation(values: Sequence[float] | np.ndarray) -> float | None:
@@ -67,12 +140,23 @@ def standard_error(values: Sequence[float] | np.ndarray) -> float | None:
     return None if deviation is None else deviation / math.sqrt(len(values))
 
 
+def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Holm's step-down adjustment of a family of p-values, in their order (Holm 1979, section 3)."""
+    p = np.asarray(p_values, dtype=float)
+    order = np.argsort(p, kind="stable")
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(1, np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order]))
+    return adjusted
+
+
 class Correlation(NamedTuple):
-    """Pearson's r with its two-sided p-value under independence; both None where r is not defined."""
+    """Pearson's r with its two-sided p-value under independence; all None where r is not defined."""
 
     r: float | None
     p: float | None
     n: int  # pairs in which both values are known
+    low: float | None = None  # 95 % interval by Fisher's z, None for fewer than four pairs
+    high: float | None = None
 
 
 def pearson(x: Sequence[float | None] | np.ndarray, y: Sequence[float | None] | np.ndarray) -> Correlation:
@@ -93,7 +177,23 @@ def pearson(x: Sequence[float | None] | np.ndarray, y: Sequence[float | None] | 
     if n < 3 or _constant(a) or _constant(b):
         return Correlation(None, None, n)
     result = stats.pearsonr(a, b)
-    return Correlation(float(result.statistic), float(result.pvalue), n)
+    low, high = fisher_interval(float(result.statistic), n - 3)
+    return Correlation(float(result.statistic), float(result.pvalue), n, low, high)
+
+
+def fisher_interval(r: float, degrees: int, level: float = 0.95) -> tuple[float | None, float | None]:
+    """Interval of a correlation by Fisher's z = atanh r, whose variance is 1 / degrees (Fisher 1921).
+
+    Args:
+        r: the correlation.
+        degrees: n - 3 for n independent pairs; None is returned where it is not positive.
+        level: coverage.
+    """
+    if degrees <= 0:
+        return None, None
+    z = math.atanh(min(max(r, -1 + 1e-15), 1 - 1e-15))
+    reach = float(stats.norm.ppf((1 + level) / 2)) / math.sqrt(degrees)
+    return math.tanh(z - reach), math.tanh(z + reach)
 
 
 def _constant(values: np.ndarray) -> bool:
