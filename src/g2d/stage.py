@@ -27,7 +27,7 @@ VERSIONS = {
     "select_training_set": 1,
     "train_grpo": 1,
     "harvest_rollouts": 2,
-    "build_pairs": 1,
+    "build_pairs": 2,
     "train_dpo": 1,
     "evaluate": 2,
     "make_tables": 1,

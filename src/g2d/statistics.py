@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-
 RESAMPLES = 2000
 
 

@@ -47,6 +47,9 @@ HARVESTS = grid.harvests(CONFIG)
 POLICIES = grid.policies(CONFIG)
 TABLES = {
     "main": "Table 1: accuracy and cost",
+    "comparisons": "Which differences are real: paired tests",
+    "decomposition": "Where a gain comes from",
+    "budgets": "Accuracy by token budget",
     "harvest": "Table 2: informativeness of the harvest",
     "correlations": "Table 2: correlation with accuracy",
     "ablations": "Table 3: ablations",
@@ -54,7 +57,7 @@ TABLES = {
     "disputes": "Verifier: disputed answers",
     "cost": "The bill by policy and stage",
 }
-FIGURES = ["accuracy", "informativeness"]
+FIGURES = ["accuracy", "informativeness", "gains", "budgets"]
 SCRATCH_MODELS = [name for name, source in CONFIG.models.items() if source.source == "scratch"]
 
 
