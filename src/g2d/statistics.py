@@ -47,15 +47,15 @@ def resample(
         raise ValueError(f"expected a non-empty (seeds, questions) array, not shape {values.shape}")
     if not np.isfinite(values).all():
         raise ValueError("some answers are missing: every seed must have answered every question")
-    seed_weights, question_weights = _bootstrap_weights(*values.shape, resamples, seed)
-    totals = question_weights @ values.T
+    drawn_seeds, drawn_questions = _draws(*values.shape, resamples, seed)
+    totals = drawn_questions @ values.T
     if weights is None:
-        means = totals / values.shape[1]
+        means = totals / drawn_questions[0].sum()
     else:
-        denominators = question_weights @ np.asarray(weights, dtype=float).T
+        denominators = drawn_questions @ np.asarray(weights, dtype=float).T
         means = np.divide(totals, denominators, out=np.full_like(totals, np.nan), where=denominators > 0)
-        means = np.where(seed_weights > 0, means, 0)
-    return np.einsum("rs,rs->r", seed_weights, means) / values.shape[0]
+        means = np.where(drawn_seeds > 0, means, 0)
+    return np.einsum("rs,rs->r", drawn_seeds, means) / drawn_seeds[0].sum()
 
 
 def hierarchical_bootstrap(
@@ -115,17 +115,15 @@ def wilson_interval(successes: int, n: int, level: float = 0.95) -> tuple[float,
 
 
 @functools.lru_cache(maxsize=8)
-def _bootstrap_weights(n_seeds: int, n_questions: int, resamples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """How often each seed and question is drawn, (resamples, n) each, scaled so that rows sum to n."""
+def _draws(n_seeds: int, n_questions: int, resamples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """How often each seed and question is drawn, (resamples, n) each; n - 1 draws, or the only one there is."""
     rng = np.random.default_rng(seed)
 
-    def weights(n: int) -> np.ndarray:
-        if n == 1:
-            return np.ones((resamples, 1))
-        return rng.multinomial(n - 1, np.full(n, 1 / n), size=resamples) * (n / (n - 1))
+    def draws(n: int) -> np.ndarray:
+        return rng.multinomial(max(n - 1, 1), np.full(n, 1 / n), size=resamples).astype(float)
 
-    questions = weights(n_questions)
-    return weights(n_seeds), questions
+    questions = draws(n_questions)
+    return draws(n_seeds), questions
 
 
 def standard_deviation(values: Sequence[float] | np.ndarray) -> float | None:

@@ -12,10 +12,9 @@ from matplotlib.figure import Figure
 
 from g2d.figures import accuracy_figure, informativeness_figure, save_figure
 from g2d.grid import HarvestKey, PolicyKey
-from g2d.informativeness import informativeness
 from g2d.tables import harvest_table, main_table, read_table, write_table
 
-from .frames import answers, groups
+from .frames import answers, groups, summarised
 
 
 def tables(
@@ -32,10 +31,8 @@ def tables(
         keys += [PolicyKey(model, "grpo", g, max(ks), seed) for g in grpo for seed in seeds]
         for i, key in enumerate(keys):
             evaluations[key, "id"] = answers({f"q{j}": [float(j < 5 + i % 4)] for j in range(10)})
-        harvests |= {
-            HarvestKey(model, 2 if k else 0, k, seed): informativeness(groups(successes)) for k in ks for seed in seeds
-        }
-    return main_table(evaluations, {}), harvest_table(harvests)
+        harvests |= {HarvestKey(model, 2 if k else 0, k, seed): groups(successes) for k in ks for seed in seeds}
+    return main_table(evaluations, {}), harvest_table(*summarised(harvests))
 
 
 def svg(figure: Figure, path) -> str:
