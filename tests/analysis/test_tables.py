@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import pandas as pd
 import pytest
 
+from g2d.budgets import to_json
 from g2d.cost import Cost, CostFile
 from g2d.grid import HarvestKey, PolicyKey
 from g2d.informativeness import informativeness
@@ -34,6 +36,7 @@ from g2d.tables import (
     read_table,
     write_table,
 )
+from g2d.verifier import Verdict
 
 from .frames import answers, groups, published, rollout, summarised
 
@@ -113,6 +116,31 @@ def test_models_and_benchmarks_keep_the_order_of_the_configuration():
         ("alpha", "z"),
         ("alpha", "a"),
     ]
+
+
+# ----------------------------------------------------------------------------------------------------- token budgets
+
+
+def at(*verdicts: Mapping[int, Verdict]) -> pd.DataFrame:
+    rows = [rollout(f"q{i}", 0, by[max(by)], budget_verdicts=to_json(by)) for i, by in enumerate(verdicts)]
+    return to_frame(rows)
+
+
+def test_accuracy_at_every_budget():
+    base = at({8: "truncated", 16: "correct"}, {8: "incorrect", 16: "incorrect"})
+    own = at({8: "correct", 16: "correct"}, {8: "no_boxed", 16: "no_boxed"})
+    table = budget_table({(BASE, "id"): base, (policy("dpo", 0), "id"): own, (policy("dpo", 0, 1), "id"): base})
+    assert tuple(table.columns) == BUDGET_COLUMNS
+    assert list(zip(table["policy"], table["budget"], table["n_seeds"], table["accuracy"], strict=True)) == [
+        ("base", 8, 1, 0),
+        ("base", 16, 1, 0.5),
+        ("dpo", 8, 2, 0.25),
+        ("dpo", 16, 2, 0.5),
+    ]
+    assert table["finished"].tolist() == [0.5, 1, 0.75, 1]
+    assert table["parseable"].tolist() == pytest.approx([1, 1, 2 / 3, 3 / 4])
+    with pytest.raises(ValueError, match="judged at different budgets"):
+        budget_table({(policy("dpo", 0), "id"): own, (policy("dpo", 0, 1), "id"): solved(1, of=2)})
 
 
 # --------------------------------------------------------------------------------------------------------- ablations
