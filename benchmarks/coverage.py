@@ -1,8 +1,8 @@
 """Do the intervals cover, and what does the correction for eight rollouts correct? Simulations with known truth.
 
 Prints the tables of docs/analysis.md. Accuracy: answers are drawn with P(correct) = 0.6 + seed effect + difficulty;
-difference: such a policy minus an M0 without seeds, on the same questions. Harvest: 8 rollouts of 300 prompts whose p is
-drawn from a known distribution.
+difference: such a policy minus an M0 without seeds, on the same questions. Harvest: 8 rollouts of 300 prompts whose p
+is drawn from a known distribution.
 
     python benchmarks/coverage.py
 """

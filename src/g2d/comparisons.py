@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from g2d.statistics import percentile_interval, resample
+from g2d.statistics import calibrated, percentile_interval, resample
 
 POWER = 0.8
 LEVEL = 0.05
@@ -54,7 +54,7 @@ def compare(policy: np.ndarray, reference: np.ndarray, samples: int = 1) -> Comp
         raise ValueError(f"answers of shape {policy.shape} cannot be paired with {reference.shape}")
     deltas = policy - reference
     difference = float(deltas.mean())
-    resampled = resample(deltas)
+    resampled = calibrated(resample(deltas), deltas)
     error = float(resampled.std(ddof=1))
     low, high = percentile_interval(resampled)
     return Comparison(

@@ -73,3 +73,25 @@ def contributions(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
             current[factor] = new[factor]
             total[factor] += current.prod(axis=0) - before
     return total / len(orders)
+
+
+def linearised(reference: np.ndarray, policy: np.ndarray, step: float = 1e-6) -> np.ndarray:
+    """What each seed and question adds to the contributions, to first order around the means (delta method).
+
+    Args:
+        reference, policy: (3 stages, n_seeds, n_questions) shares that reached each of `STAGES`.
+        step: of the numerical derivative.
+
+    Returns:
+        (3 factors, n_seeds, n_questions), whose means are the contributions.
+    """
+    both = np.concatenate([reference, policy])
+    means = both.mean(axis=(1, 2))
+    center = contributions(means[:3], means[3:])
+    values = np.broadcast_to(center[:, None, None], (3, *both.shape[1:])).copy()
+    for stage, deviations in enumerate(both - means[:, None, None]):
+        moved = np.stack([means, means], axis=1)
+        moved[stage] += [-step, step]
+        slope = np.diff(contributions(moved[:3], moved[3:]), axis=1)[:, 0] / (2 * step)
+        values += slope[:, None, None] * deviations
+    return values

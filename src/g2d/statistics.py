@@ -24,10 +24,10 @@ def resample(
     """Hierarchical bootstrap: the mean in every resample, seeds and questions resampled independently (crossed).
 
     A resample gives every seed and every question a multinomial weight, so its mean is w_seeds' V w_questions (the
-    pigeonhole bootstrap: Owen 2007, "The pigeonhole bootstrap", section 3; no bootstrap of crossed factors is exact,
-    McCullagh 2000, and this one errs on the wide side). Of n seeds or questions n - 1 are drawn, which makes the
-    variance of each factor unbiased (Rao and Wu 1988, section 2); drawing n of 2 seeds would halve it. Equal shapes
-    and `seed` give equal resamples, so functions of several means can be resampled together.
+    pigeonhole bootstrap: Owen 2007, section 3). Of n seeds or questions n - 1 are drawn, which makes the variance of each
+    factor unbiased (Rao and Wu 1988, section 2); drawing 2 of 2 seeds would halve it. The noise of single answers counts
+    up to three times, as no bootstrap of crossed factors is exact (McCullagh 2000); `calibrated` takes that back. Equal
+    shapes and `seed` give equal resamples, so functions of several means can be resampled together.
 
     Args:
         values: (n_seeds, n_questions), finite.
@@ -65,7 +65,7 @@ def hierarchical_bootstrap(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Percentile interval of the mean from `resample`; docs/analysis.md has its coverage in simulations.
+    """Percentile interval of the mean from `resample`, `calibrated`; docs/analysis.md has its coverage in simulations.
 
     With one seed only the questions are resampled: the interval then says nothing about other seeds. It has no width
     where all answers agree; `accuracy_interval` has an answer for that.
@@ -83,7 +83,67 @@ def hierarchical_bootstrap(
     Raises:
         ValueError: as `resample`.
     """
-    return percentile_interval(resample(correct, weights, resamples, seed), level)
+    means = resample(correct, weights, resamples, seed)
+    values = np.asarray(correct, dtype=float)
+    if weights is not None:
+        # What each question adds to its seed's ratio, to first order (Cochran 1977, eq. 6.12).
+        totals = np.asarray(weights, dtype=float).mean(axis=1, keepdims=True)
+        if not (totals > 0).all():
+            return math.nan, math.nan
+        ratios = values.mean(axis=1, keepdims=True) / totals
+        values = ratios + (values - ratios * weights) / totals
+    return percentile_interval(calibrated(means, values, level), level)
+
+
+def calibrated(means: np.ndarray, values: np.ndarray, level: float = 0.95) -> np.ndarray:
+    """Resampled means, drawn towards the mean of `values` where they vary more than the analysis of variance says.
+
+    Their standard deviation becomes t/z times the estimated standard error of the mean, with t at the error's degrees
+    of freedom, so that few seeds count as few; it is never raised, because with two seeds the estimate is itself too
+    noisy to be followed upwards. With one seed nothing is to be corrected.
+
+    Args:
+        means: (resamples,) from `resample`; NaN stays.
+        values: (n_seeds, n_questions), whose mean over both they are resamples of, to first order.
+        level: coverage that t is for.
+    """
+    if values.shape[0] == 1 or values.shape[1] == 1:
+        return means
+    variance, degrees = crossed_variance(values)
+    quantile = (1 + level) / 2
+    wanted = math.sqrt(variance) * float(stats.t.ppf(quantile, degrees) / stats.norm.ppf(quantile))
+    spread = float(np.nanstd(means))
+    if spread <= wanted:
+        return means
+    center = float(values.mean())
+    return center + (means - center) * (wanted / spread)
+
+
+def crossed_variance(values: np.ndarray) -> tuple[float, float]:
+    """Variance of the mean of crossed random seeds and questions, and its degrees of freedom.
+
+    (MS_seeds + MS_questions - MS_rest) / (seeds questions), the unbiased estimate of the two-way analysis of variance
+    without replication (Searle, Casella and McCulloch 1992, section 4.3), with components that come out negative set to
+    zero; degrees of freedom after Satterthwaite (1946, eq. 17).
+
+    Args:
+        values: (n_seeds, n_questions), at least two of each.
+    """
+    n_seeds, n_questions = values.shape
+    mean = values.mean()
+    seeds, questions = values.mean(axis=1) - mean, values.mean(axis=0) - mean
+    rest = values - mean - seeds[:, None] - questions[None]
+    rest_degrees = (n_seeds - 1) * (n_questions - 1)
+    rest_square = float((rest**2).sum()) / rest_degrees
+    total, uncertainty = rest_square, 0.0
+    for effects, others in ((seeds, n_questions), (questions, n_seeds)):
+        square, degrees = others * float(effects @ effects) / (len(effects) - 1), len(effects) - 1
+        if square > rest_square:
+            total += square - rest_square
+            uncertainty += square**2 / degrees
+    if total == 0:
+        return 0.0, float(rest_degrees)
+    return total / values.size, total**2 / uncertainty if uncertainty else float(rest_degrees)
 
 
 def percentile_interval(means: np.ndarray, level: float = 0.95) -> tuple[float, float]:

@@ -26,6 +26,7 @@ from g2d.grid import HarvestKey, PolicyKey
 from g2d.informativeness import Informativeness, informative_parts
 from g2d.statistics import (
     accuracy_interval,
+    calibrated,
     hierarchical_bootstrap,
     holm,
     percentile_interval,
@@ -436,8 +437,9 @@ def _gain(reference: np.ndarray, policy: np.ndarray) -> dict[str, float]:
     spread = decomposition.contributions(*resampled)
     values = {"gain": float(new[2] - old[2])}
     parts = decomposition.contributions(old, new)
-    for factor, part, draws in zip(decomposition.FACTORS, parts, spread, strict=True):
-        low, high = percentile_interval(draws)
+    to_first_order = decomposition.linearised(reference, policy)
+    for factor, part, draws, linear in zip(decomposition.FACTORS, parts, spread, to_first_order, strict=True):
+        low, high = percentile_interval(calibrated(draws, linear))
         values |= {f"from_{factor}": float(part), f"from_{factor}_low": low, f"from_{factor}_high": high}
     return values
 

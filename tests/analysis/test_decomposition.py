@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from g2d.decomposition import contributions, factors, stages
+from g2d.decomposition import contributions, factors, linearised, stages
 from g2d.rollouts.rollout import to_frame
 from g2d.tables import DECOMPOSITION_COLUMNS, decomposition_table
 
@@ -105,6 +105,18 @@ def test_intervals_of_the_parts_cover_the_truth():
         for i, (name, truth) in enumerate((("finishing", 0.3), ("format", 0.0), ("reasoning", 0.0))):
             covered[i] += row[f"from_{name}_low"] <= truth <= row[f"from_{name}_high"]
     assert (covered / runs > 0.85).all()
+
+
+def test_the_first_order_has_the_right_means_and_slopes():
+    rng = np.random.default_rng(0)
+    reached = np.sort(rng.random((2, 3, 2, 20)), axis=1)[:, ::-1]
+    values = linearised(*reached)
+    means = reached.mean(axis=(2, 3))
+    assert values.mean(axis=(1, 2)) == pytest.approx(contributions(*means))
+    assert values.sum(axis=0) == pytest.approx(reached[1, 2] - reached[0, 2], abs=1e-6)
+    heavier = np.append(np.ones(19), 1.01) / 20.01 * 20  # the last question counts 1 % more
+    moved = (reached * heavier).mean(axis=(2, 3))
+    assert (values * heavier).mean(axis=(1, 2)) == pytest.approx(contributions(*moved), abs=1e-4)
 
 
 def test_without_m0_nothing_is_decomposed():
