@@ -24,10 +24,10 @@ def resample(
     """Hierarchical bootstrap: the mean in every resample, seeds and questions resampled independently (crossed).
 
     A resample gives every seed and every question a multinomial weight, so its mean is w_seeds' V w_questions (the
-    pigeonhole bootstrap: Owen 2007, section 3). Of n seeds or questions n - 1 are drawn, which makes the variance of each
-    factor unbiased (Rao and Wu 1988, section 2); drawing 2 of 2 seeds would halve it. The noise of single answers counts
-    up to three times, as no bootstrap of crossed factors is exact (McCullagh 2000); `calibrated` takes that back. Equal
-    shapes and `seed` give equal resamples, so functions of several means can be resampled together.
+    pigeonhole bootstrap: Owen 2007, section 3). Of n seeds or questions n - 1 are drawn, which makes the variance of
+    each factor unbiased (Rao and Wu 1988, section 2); drawing 2 of 2 seeds would halve it. The noise of single answers
+    counts up to three times, as no bootstrap of crossed factors is exact (McCullagh 2000); `calibrated` takes that
+    back. Equal shapes and `seed` give equal resamples, so functions of several means can be resampled together.
 
     Args:
         values: (n_seeds, n_questions), finite.
