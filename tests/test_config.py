@@ -108,6 +108,8 @@ def test_paper_grid_states_the_papers_budgets() -> None:
             "K=6 is no multiple of warmup.sync_every=4",
         ),
         ({"benchmarks": {"pool": MINIMAL["pool"]}}, "choose another"),
+        ({"evaluation": {"token_budgets": [8, 2000]}}, "2000 exceeds evaluation.max_completion_length=1024"),
+        ({"evaluation": {"token_budgets": [8, 8]}}, "my.yaml: evaluation.token_budgets: budgets must be positive and"),
         ({"seeds": []}, "my.yaml: seeds"),
         ({"seeds": [1, 1]}, "seeds repeat"),
     ],

@@ -424,6 +424,25 @@ class Evaluation(Section):
     max_completion_length: int = key(1024, "Token budget of an answer.", unit="tokens", paper="not stated", ge=1)
     batch_size: int = key(64, "Completions generated together by transformers; vLLM batches by itself.", ge=1)
     sampled: SampledEvaluation | None = key(None, "Draw n samples per problem instead of decoding greedily.")
+    token_budgets: list[int] = key(
+        [], "Also judge each completion cut after so many tokens, which tells truncation from reasoning.", unit="tokens"
+    )
+
+    @field_validator("token_budgets")
+    @classmethod
+    def _distinct_budgets(cls, budgets: list[int]) -> list[int]:
+        if len(set(budgets)) != len(budgets) or any(budget < 1 for budget in budgets):
+            raise ValueError(f"budgets must be positive and must not repeat: {budgets}")
+        return sorted(budgets)
+
+    @model_validator(mode="after")
+    def _budgets_fit(self) -> Evaluation:
+        if self.token_budgets and self.token_budgets[-1] > self.max_completion_length:
+            raise ValueError(
+                f"token_budgets: {self.token_budgets[-1]} exceeds evaluation.max_completion_length="
+                f"{self.max_completion_length}: raise that or drop the budget"
+            )
+        return self
 
 
 class Checkpointing(Section):

@@ -1,4 +1,5 @@
-"""The paper's Figures 2 and 3, one panel per model, drawn from the tables.
+"""The paper's Figures 2 and 3, where gains come from, and accuracy by token budget; one panel per model, drawn from
+the tables.
 
 Readable in black and white: what differs by colour differs by marker and line style too. Deterministic: the same
 tables give the same bytes of SVG, whose text stays text, so that it can be searched and read aloud.
@@ -16,7 +17,8 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from g2d.files import atomic
 
@@ -126,6 +128,78 @@ def informativeness_figure(
     return figure
 
 
+def gain_figure(decomposition: pd.DataFrame, benchmark: str, note: str | None = None) -> Figure:
+    """A waterfall per policy: from M0's accuracy to the policy's by finishing, by format, by reasoning.
+
+    Each step begins where the one before ended; its thin line is the 95 % interval of its size. The black mark at the
+    end is the policy's accuracy.
+
+    Args:
+        decomposition: from `tables.decomposition_table`.
+        benchmark: the benchmark to show.
+        note: printed small below the panels.
+
+    Raises:
+        ValueError: the table has rows, but none for this benchmark.
+    """
+    rows = _of_benchmark(decomposition, benchmark)
+    models = list(dict.fromkeys(rows["model"]))
+    with mpl.rc_context(STYLE):
+        figure, panels = _panels(models, note)
+        for panel, model in zip(panels, models, strict=True):
+            own = rows[rows["model"] == model]
+            base, gains = own[own["policy"] == "base"], own[own["gain"].notna()]
+            for x, row in enumerate(gains.to_dict("records")):
+                _waterfall(panel, x, row)
+            for accuracy in base["accuracy"]:
+                panel.axhline(accuracy, ls="--", lw=1, color="0.3", label="M0")
+            panel.set_ylabel(f"{benchmark}, pass@1")
+            panel.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.4g}%"))
+            panel.set_xticks(range(len(gains)), [_policy_name(row) for row in gains.to_dict("records")], rotation=45)
+            handles = [Patch(facecolor=color, hatch=hatch, label=label) for _, label, color, hatch in STEPS]
+            panel.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=3)
+    return figure
+
+
+def budget_figure(budgets: pd.DataFrame, benchmark: str, note: str | None = None) -> Figure:
+    """Accuracy against the token budget, a line per policy with the table's 95 % intervals as bars.
+
+    Args:
+        budgets: from `tables.budget_table`; empty where no budgets were evaluated.
+        benchmark: the benchmark to show.
+        note: printed small below the panels.
+
+    Raises:
+        ValueError: the table has rows, but none for this benchmark.
+    """
+    rows = _of_benchmark(budgets, benchmark)
+    rows = rows[rows["policy"].isin(["base", "dpo", "g2d", "grpo"])]
+    models = list(dict.fromkeys(rows["model"]))
+    with mpl.rc_context(STYLE):
+        figure, panels = _panels(models, note, nothing="No token budgets were evaluated (evaluation.token_budgets).")
+        for panel, model in zip(panels, models, strict=True):
+            own = rows[rows["model"] == model]
+            curves = list(own.groupby(["policy", "K", own["group_size"].fillna(0)], sort=False))
+            for i, (_, curve) in enumerate(curves):
+                marker, line, color = SERIES[i % len(SERIES)]
+                offset = 1 + 0.012 * (i - (len(curves) - 1) / 2)  # bars beside each other
+                x, y = curve["budget"] * offset, curve["accuracy"]
+                errors = [y - curve["ci_low"], curve["ci_high"] - y]
+                name = _policy_name(curve.iloc[0].to_dict())
+                fill = color if i < len(SERIES) else "white"
+                panel.errorbar(
+                    x, y, yerr=errors, marker=marker, ls=line, color=color, mfc=fill, lw=1.2, elinewidth=0.7, label=name
+                )
+            panel.set_xscale("log", base=2)
+            panel.set_xticks(sorted(set(own["budget"])), [str(budget) for budget in sorted(set(own["budget"]))])
+            panel.xaxis.set_minor_locator(NullLocator())
+            panel.set_xlabel("token budget")
+            panel.set_ylabel(f"{benchmark}, pass@1")
+            panel.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.4g}%"))
+            panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=3)
+    return figure
+
+
 def save_figure(path: str | Path, figure: Figure) -> None:
     """Write a figure as SVG without a date, so that two runs give identical bytes."""
     with mpl.rc_context(STYLE), atomic(path) as draft:
@@ -133,6 +207,31 @@ def save_figure(path: str | Path, figure: Figure) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- parts
+
+STEPS = [  # column of the decomposition, label, colour, hatch
+    ("from_finishing", "finishing", BLUE, ""),
+    ("from_format", "format", "white", "////"),
+    ("from_reasoning", "reasoning", VERMILION, "...."),
+]
+
+
+def _waterfall(panel: Axes, x: int, row: dict[Any, Any], width: float = 0.26) -> None:
+    level = row["accuracy"] - row["gain"]
+    for i, (column, _, color, hatch) in enumerate(STEPS):
+        at, size = x + (i - 1) * width, row[column]
+        panel.bar(at, size, width, bottom=level, color=color, hatch=hatch, edgecolor="black", lw=0.6)
+        panel.vlines(at, level + row[f"{column}_low"], level + row[f"{column}_high"], color="black", lw=0.8)
+        level += size
+    panel.hlines(level, x - 1.5 * width, x + 1.8 * width, color="black", lw=2)
+
+
+def _policy_name(row: dict[Any, Any]) -> str:
+    if row["policy"] == "base":
+        return "M0"
+    group_size = row["group_size"]
+    size = "" if pd.isna(group_size) or row["policy"] != "grpo" else f", G={int(group_size)}"
+    name = {"dpo": "DPO", "g2d": "G2D", "grpo": "GRPO"}.get(row["policy"], row["policy"])
+    return f"{name} K={row['K']}{size}"
 
 
 def _of_benchmark(main: pd.DataFrame, benchmark: str) -> pd.DataFrame:
@@ -159,11 +258,13 @@ def _curves(rows: pd.DataFrame) -> list[tuple[int | None, pd.DataFrame]]:
     return [(size, rows[group_size.isin([0, size])].sort_values("K")) for size in sizes]
 
 
-def _panels(models: Sequence[str], note: str | None) -> tuple[Figure, list[Axes]]:
+def _panels(
+    models: Sequence[str], note: str | None, nothing: str = "Nothing was evaluated."
+) -> tuple[Figure, list[Axes]]:
     width = PANEL_WIDTH * max(1, len(models))
     figure = Figure(figsize=(width, PANEL_HEIGHT))
     if not models:
-        figure.text(0.5, 0.5, "Nothing was evaluated.", ha="center")
+        figure.text(0.5, 0.5, nothing, ha="center")
     panels = [figure.add_subplot(1, len(models), i + 1, title=model) for i, model in enumerate(models)]
     if note:
         figure.supxlabel(textwrap.fill(note, int(width * NOTE_CHARACTERS_PER_INCH)), fontsize=7, color="0.3")

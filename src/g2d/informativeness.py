@@ -3,7 +3,8 @@ sections 2.2 and 2.3), with what explains them: pass@1, all-wrong and all-correc
 
 All of it is counted from the rows of a harvest; no model is needed. p(x) is estimated from G' rollouts and so is a
 multiple of 1/G'. Which prompts are pairable, and what they contribute to mu and H, depends on G': compare harvests at
-equal G' only.
+equal G' only. `entropy_corrected` and `mid_band_corrected` undo the bias (`g2d.mixing`). The 95 % intervals are over
+prompts, for this one harvest: Wilson's for shares, Student's t for H.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from g2d.files import read_json, write_json
+from g2d.mixing import corrected
+from g2d.statistics import standard_error, wilson_interval
 
 PARSEABLE = ("correct", "incorrect")  # verdicts that were reached on a terminated box that parses
 
@@ -34,6 +38,14 @@ class Informativeness:
     all_correct: float | None  # share of prompts with p(x) = 1
     mid_band: float | None  # mu: share of the pairable prompts with 3/8 <= p(x) <= 5/8
     entropy: float | None  # H: mean of H(p(x)) over the pairable prompts, in bits
+    pairability_low: float | None
+    pairability_high: float | None
+    mid_band_low: float | None
+    mid_band_high: float | None
+    entropy_low: float | None  # None for fewer than two pairable prompts
+    entropy_high: float | None
+    mid_band_corrected: float | None  # of the true p(x), with the bias of G' rollouts removed
+    entropy_corrected: float | None
     format_compliance: float | None  # share of rollouts with a terminated box that parses
     truncated_share: float | None  # share of rollouts that used up their token budget
     mean_length: float | None  # tokens per rollout
@@ -76,6 +88,11 @@ def informativeness(rollouts: pd.DataFrame) -> Informativeness:
     """Summarise rollouts, one policy's at a time; rows in any order."""
     counts = success_counts(rollouts)
     candidates = counts[pairable(counts)]
+    entropies = binary_entropy(candidates["p_hat"].to_numpy())
+    rho_low, rho_high = _share_interval(pairable(counts))
+    mu_low, mu_high = _share_interval(in_mid_band(candidates))
+    entropy_low, entropy_high = _mean_interval(entropies)
+    entropy_corrected, mid_band_corrected = corrected(counts)
     return Informativeness(
         n_prompts=len(counts),
         n_rollouts=len(rollouts),
@@ -85,12 +102,40 @@ def informativeness(rollouts: pd.DataFrame) -> Informativeness:
         all_wrong=_mean(counts["correct"] == 0),
         all_correct=_mean(counts["correct"] == counts["n"]),
         mid_band=_mean(in_mid_band(candidates)),
-        entropy=_mean(binary_entropy(candidates["p_hat"].to_numpy())),
+        entropy=_mean(entropies),
+        pairability_low=rho_low,
+        pairability_high=rho_high,
+        mid_band_low=mu_low,
+        mid_band_high=mu_high,
+        entropy_low=entropy_low,
+        entropy_high=entropy_high,
+        mid_band_corrected=mid_band_corrected,
+        entropy_corrected=entropy_corrected,
         format_compliance=_mean(rollouts["verdict"].isin(PARSEABLE)),
         truncated_share=_mean(rollouts["finish_reason"] == "length"),
         mean_length=_mean(rollouts["token_count"]),
         disputed_share=_mean(rollouts["disputed"]),
     )
+
+
+def informative_parts(counts: pd.DataFrame) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """rho, H and mu as ratios, for intervals over several harvests of the same prompts.
+
+    Args:
+        counts: from `success_counts`.
+
+    Returns:
+        By metric (pairability, entropy, mid_band), what each prompt adds to the numerator and to the denominator.
+    """
+    ones, candidates = np.ones(len(counts)), pairable(counts).to_numpy(dtype=float)
+    entropies = np.zeros(len(counts))
+    entropies[candidates > 0] = binary_entropy(counts["p_hat"].to_numpy()[candidates > 0])
+    middle = candidates * in_mid_band(counts).to_numpy()
+    return {
+        "pairability": (candidates, ones),
+        "entropy": (entropies, candidates),
+        "mid_band": (middle, candidates),
+    }
 
 
 def write_informativeness(path: str | Path, summary: Informativeness) -> None:
@@ -109,6 +154,19 @@ def read_informativeness(path: str | Path) -> Informativeness:
     if set(values) != set(names):
         raise ValueError(f"{path}: an informativeness summary has exactly the keys {', '.join(names)}")
     return Informativeness(**values)
+
+
+def _share_interval(hits: pd.Series) -> tuple[float | None, float | None]:
+    return wilson_interval(int(hits.sum()), len(hits)) if len(hits) else (None, None)
+
+
+def _mean_interval(values: np.ndarray) -> tuple[float | None, float | None]:
+    """Student's t interval of a mean, kept inside 0..1, where entropies lie."""
+    if len(values) < 2:
+        return None, None
+    reach = float(stats.t.ppf(0.975, len(values) - 1)) * (standard_error(values) or 0.0)
+    center = math.fsum(values) / len(values)
+    return max(0.0, center - reach), min(1.0, center + reach)
 
 
 def _mean(values: Iterable[float]) -> float | None:

@@ -113,9 +113,11 @@ def _training(config: Config, harvest: pd.DataFrame) -> str:
         )
     if config.ablations:
         named = [
-            f"{name} ({_settings(entry.dpo)}; K={_numbers(entry.steps)})" for name, entry in config.ablations.items()
+            f"{name} ({_settings({**entry.dpo, **entry.warmup})}; "
+            f"{'every K' if entry.steps == 'all' else f'K={_numbers(entry.steps)}'})"
+            for name, entry in config.ablations.items()
         ]
-        sentences.append(f"Ablations of DPO: {'; '.join(named)}.")
+        sentences.append(f"Ablations: {'; '.join(named)}.")
     differing = [f"for {name}, {_nested(source.settings)}" for name, source in config.models.items() if source.settings]
     if differing:
         sentences.append(f"Settings that differ by model: {'; '.join(differing)}.")

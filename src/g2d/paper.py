@@ -26,7 +26,7 @@ def published(name: str) -> pd.DataFrame:
     return pd.read_csv(StringIO(text), comment="#", dtype=str, keep_default_na=False)
 
 
-def comparison_table(main: pd.DataFrame, config: Config) -> pd.DataFrame:
+def published_table(main: pd.DataFrame, config: Config) -> pd.DataFrame:
     """Table 1 of the G2D paper beside a grid's own, for the models and benchmarks that both have.
 
     A model is the paper's if its Hub id, or its folder, ends with the paper's name for it; a benchmark, if its name or

@@ -28,7 +28,7 @@ VERSIONS = {
     "make_factorial": 1,
     "train_grpo": 1,
     "harvest_rollouts": 2,
-    "build_pairs": 1,
+    "build_pairs": 2,
     "build_several_pairs": 1,
     "train_dpo": 1,
     "evaluate": 2,

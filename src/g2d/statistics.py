@@ -6,6 +6,7 @@ same ones) and which seed trained the policy. An interval that resamples only on
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from statistics import stdev
@@ -14,46 +15,175 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+RESAMPLES = 2000
 
-def hierarchical_bootstrap(
-    correct: np.ndarray, level: float = 0.95, resamples: int = 2000, seed: int = 0
-) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean, seeds and questions resampled independently (crossed).
 
-    A resample gives every seed and every question a multinomial weight, so its mean is w_seeds' C w_questions, and
-    all resamples are two matrix products. With one seed only the questions are resampled: the interval then says
-    nothing about other seeds. A percentile interval is somewhat narrow for few seeds, and has no width where all
-    answers agree: 100 % of 20 questions is [1, 1] here.
+def resample(
+    values: np.ndarray, weights: np.ndarray | None = None, resamples: int = RESAMPLES, seed: int = 0
+) -> np.ndarray:
+    """Hierarchical bootstrap: the mean in every resample, seeds and questions resampled independently (crossed).
+
+    A resample gives every seed and every question a multinomial weight, so its mean is w_seeds' V w_questions (the
+    pigeonhole bootstrap: Owen 2007, section 3). Of n seeds or questions n - 1 are drawn, which makes the variance of
+    each factor unbiased (Rao and Wu 1988, section 2); drawing 2 of 2 seeds would halve it. The noise of single answers
+    counts up to three times, as no bootstrap of crossed factors is exact (McCullagh 2000); `calibrated` takes that
+    back. Equal shapes and `seed` give equal resamples, so functions of several means can be resampled together.
 
     Args:
-        correct: (n_seeds, n_questions), the share of correct answers per seed and question, in 0..1.
+        values: (n_seeds, n_questions), finite.
+        weights: of the same shape, not negative; with them a seed's mean is sum(values) / sum(weights) over its
+            questions, a ratio, and NaN in resamples where the weights of a drawn seed are all 0.
+        resamples: number of bootstrap resamples.
+        seed: of the resampling.
+
+    Returns:
+        (resamples,) means over seeds of the seeds' means.
+
+    Raises:
+        ValueError: the array is not two-dimensional, is empty or holds something that is not a number.
+    """
+    values = np.asarray(values, dtype=float)
+    if values.ndim != 2 or values.size == 0:
+        raise ValueError(f"expected a non-empty (seeds, questions) array, not shape {values.shape}")
+    if not np.isfinite(values).all():
+        raise ValueError("some answers are missing: every seed must have answered every question")
+    drawn_seeds, drawn_questions = _draws(*values.shape, resamples, seed)
+    totals = drawn_questions @ values.T
+    if weights is None:
+        means = totals / drawn_questions[0].sum()
+    else:
+        denominators = drawn_questions @ np.asarray(weights, dtype=float).T
+        means = np.divide(totals, denominators, out=np.full_like(totals, np.nan), where=denominators > 0)
+        means = np.where(drawn_seeds > 0, means, 0)
+    return np.einsum("rs,rs->r", drawn_seeds, means) / drawn_seeds[0].sum()
+
+
+def hierarchical_bootstrap(
+    correct: np.ndarray,
+    weights: np.ndarray | None = None,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Percentile interval of the mean from `resample`, `calibrated`; docs/analysis.md has its coverage in simulations.
+
+    With one seed only the questions are resampled: the interval then says nothing about other seeds. It has no width
+    where all answers agree; `accuracy_interval` has an answer for that.
+
+    Args:
+        correct: (n_seeds, n_questions), for example the share of correct answers per seed and question, in 0..1.
+        weights: as for `resample`.
         level: coverage.
         resamples: number of bootstrap resamples.
         seed: of the resampling.
 
     Returns:
-        The interval's ends.
+        The interval's ends; NaN if no resample has a mean.
 
     Raises:
-        ValueError: the array is not two-dimensional, is empty or holds something that is not a number.
+        ValueError: as `resample`.
     """
-    correct = np.asarray(correct, dtype=float)
-    if correct.ndim != 2 or correct.size == 0:
-        raise ValueError(f"expected a non-empty (seeds, questions) array, not shape {correct.shape}")
-    if not np.isfinite(correct).all():
-        raise ValueError("some answers are missing: every seed must have answered every question")
-    rng = np.random.default_rng(seed)
-    n_seeds, n_questions = correct.shape
-    question_weights = _bootstrap_weights(rng, n_questions, resamples)
-    seed_weights = _bootstrap_weights(rng, n_seeds, resamples)
-    means = np.einsum("rs,rs->r", seed_weights, question_weights @ correct.T) / correct.size
+    means = resample(correct, weights, resamples, seed)
+    values = np.asarray(correct, dtype=float)
+    if weights is not None:
+        # What each question adds to its seed's ratio, to first order (Cochran 1977, eq. 6.12).
+        totals = np.asarray(weights, dtype=float).mean(axis=1, keepdims=True)
+        if not (totals > 0).all():
+            return math.nan, math.nan
+        ratios = values.mean(axis=1, keepdims=True) / totals
+        values = ratios + (values - ratios * weights) / totals
+    return percentile_interval(calibrated(means, values, level), level)
+
+
+def calibrated(means: np.ndarray, values: np.ndarray, level: float = 0.95) -> np.ndarray:
+    """Resampled means, drawn towards the mean of `values` where they vary more than the analysis of variance says.
+
+    Their standard deviation becomes t/z times the estimated standard error of the mean, with t at the error's degrees
+    of freedom, so that few seeds count as few; it is never raised, because with two seeds the estimate is itself too
+    noisy to be followed upwards. With one seed nothing is to be corrected.
+
+    Args:
+        means: (resamples,) from `resample`; NaN stays.
+        values: (n_seeds, n_questions), whose mean over both they are resamples of, to first order.
+        level: coverage that t is for.
+    """
+    if values.shape[0] == 1 or values.shape[1] == 1:
+        return means
+    variance, degrees = crossed_variance(values)
+    quantile = (1 + level) / 2
+    wanted = math.sqrt(variance) * float(stats.t.ppf(quantile, degrees) / stats.norm.ppf(quantile))
+    spread = float(np.nanstd(means))
+    if spread <= wanted:
+        return means
+    center = float(values.mean())
+    return center + (means - center) * (wanted / spread)
+
+
+def crossed_variance(values: np.ndarray) -> tuple[float, float]:
+    """Variance of the mean of crossed random seeds and questions, and its degrees of freedom.
+
+    (MS_seeds + MS_questions - MS_rest) / (seeds questions), the unbiased estimate of the two-way analysis of variance
+    without replication (Searle, Casella and McCulloch 1992, section 4.3), with components that come out negative set to
+    zero; degrees of freedom after Satterthwaite (1946, eq. 17).
+
+    Args:
+        values: (n_seeds, n_questions), at least two of each.
+    """
+    n_seeds, n_questions = values.shape
+    mean = values.mean()
+    seeds, questions = values.mean(axis=1) - mean, values.mean(axis=0) - mean
+    rest = values - mean - seeds[:, None] - questions[None]
+    rest_degrees = (n_seeds - 1) * (n_questions - 1)
+    rest_square = float((rest**2).sum()) / rest_degrees
+    total, uncertainty = rest_square, 0.0
+    for effects, others in ((seeds, n_questions), (questions, n_seeds)):
+        square, degrees = others * float(effects @ effects) / (len(effects) - 1), len(effects) - 1
+        if square > rest_square:
+            total += square - rest_square
+            uncertainty += square**2 / degrees
+    if total == 0:
+        return 0.0, float(rest_degrees)
+    return total / values.size, total**2 / uncertainty if uncertainty else float(rest_degrees)
+
+
+def percentile_interval(means: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """Central interval of a bootstrap distribution (Efron and Tibshirani 1993, eq. 13.5), resamples of NaN left out."""
+    means = means[np.isfinite(means)]
+    if means.size == 0:
+        return math.nan, math.nan
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 
-def _bootstrap_weights(rng: np.random.Generator, n: int, resamples: int) -> np.ndarray:
-    """How often each of n items is drawn in n draws with replacement; (resamples, n), rows sum to n."""
-    return rng.multinomial(n, np.full(n, 1 / n), size=resamples).astype(float)
+def accuracy_interval(correct: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """`hierarchical_bootstrap`, or Wilson's interval over the questions where all answers agree.
+
+    A bootstrap would say that 40 of 40 proves 100 %.
+    """
+    if np.ptp(correct) > 0 or 0 < correct.flat[0] < 1:
+        return hierarchical_bootstrap(correct, level=level)
+    n_questions = correct.shape[1]
+    return wilson_interval(int(correct.flat[0]) * n_questions, n_questions, level)
+
+
+def wilson_interval(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
+    """Interval of a binomial share (Wilson 1927; Brown, Cai and DasGupta 2001, eq. 4); NaN for n = 0."""
+    if n == 0:
+        return math.nan, math.nan
+    interval = stats.binomtest(successes, n).proportion_ci(level, method="wilson")
+    return float(interval.low), float(interval.high)
+
+
+@functools.lru_cache(maxsize=8)
+def _draws(n_seeds: int, n_questions: int, resamples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """How often each seed and question is drawn, (resamples, n) each; n - 1 draws, or the only one there is."""
+    rng = np.random.default_rng(seed)
+
+    def draws(n: int) -> np.ndarray:
+        return rng.multinomial(max(n - 1, 1), np.full(n, 1 / n), size=resamples).astype(float)
+
+    questions = draws(n_questions)
+    return draws(n_seeds), questions
 
 
 def standard_deviation(values: Sequence[float] | np.ndarray) -> float | None:
@@ -67,12 +197,23 @@ def standard_error(values: Sequence[float] | np.ndarray) -> float | None:
     return None if deviation is None else deviation / math.sqrt(len(values))
 
 
+def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Holm's step-down adjustment of a family of p-values, in their order (Holm 1979, section 3)."""
+    p = np.asarray(p_values, dtype=float)
+    order = np.argsort(p, kind="stable")
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(1, np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order]))
+    return adjusted
+
+
 class Correlation(NamedTuple):
-    """Pearson's r with its two-sided p-value under independence; both None where r is not defined."""
+    """Pearson's r with its two-sided p-value under independence; all None where r is not defined."""
 
     r: float | None
     p: float | None
     n: int  # pairs in which both values are known
+    low: float | None = None  # 95 % interval by Fisher's z, None for fewer than four pairs
+    high: float | None = None
 
 
 def pearson(x: Sequence[float | None] | np.ndarray, y: Sequence[float | None] | np.ndarray) -> Correlation:
@@ -93,7 +234,23 @@ def pearson(x: Sequence[float | None] | np.ndarray, y: Sequence[float | None] | 
     if n < 3 or _constant(a) or _constant(b):
         return Correlation(None, None, n)
     result = stats.pearsonr(a, b)
-    return Correlation(float(result.statistic), float(result.pvalue), n)
+    low, high = fisher_interval(float(result.statistic), n - 3)
+    return Correlation(float(result.statistic), float(result.pvalue), n, low, high)
+
+
+def fisher_interval(r: float, degrees: int, level: float = 0.95) -> tuple[float | None, float | None]:
+    """Interval of a correlation by Fisher's z = atanh r, whose variance is 1 / degrees (Fisher 1921).
+
+    Args:
+        r: the correlation.
+        degrees: n - 3 for n independent pairs; None is returned where it is not positive.
+        level: coverage.
+    """
+    if degrees <= 0:
+        return None, None
+    z = math.atanh(min(max(r, -1 + 1e-15), 1 - 1e-15))
+    reach = float(stats.norm.ppf((1 + level) / 2)) / math.sqrt(degrees)
+    return math.tanh(z - reach), math.tanh(z + reach)
 
 
 def _constant(values: np.ndarray) -> bool:

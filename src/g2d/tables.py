@@ -1,4 +1,5 @@
-"""The paper's Tables 1 to 4 and the bill, as tidy frames built from evaluations, harvests and cost records.
+"""The paper's Tables 1 to 4, their tests and decompositions, and the bill, as tidy frames built from evaluations,
+harvests and cost records.
 
 Pure builders: which files exist is the caller's knowledge, and the rows follow the order of the grid whatever order
 they are handed in. Accuracies and other shares lie in 0..1; what does not apply or cannot be computed is null.
@@ -7,18 +8,32 @@ they are handed in. Accuracies and other shares lie in 0..1; what does not apply
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from g2d import decomposition
+from g2d.budgets import at_budgets
+from g2d.comparisons import Comparison, compare
+from g2d.correlations import permutation_p, ranks_within, within_correlation
 from g2d.cost import Cost
 from g2d.files import atomic, read_lines
 from g2d.grid import HarvestKey, PolicyKey
-from g2d.informativeness import Informativeness
-from g2d.statistics import hierarchical_bootstrap, pearson, standard_deviation
+from g2d.informativeness import Informativeness, informative_parts
+from g2d.statistics import (
+    accuracy_interval,
+    calibrated,
+    hierarchical_bootstrap,
+    holm,
+    percentile_interval,
+    resample,
+    standard_deviation,
+    standard_error,
+)
 
 Evaluations = Mapping[tuple[PolicyKey, str], pd.DataFrame]  # (policy, benchmark): rows as in `Rollout`
 Column = tuple[str, str, int, int]  # model, regime, group_size, k: one policy over its seeds
@@ -35,6 +50,7 @@ MAIN_COLUMNS = (
     "n_problems",
     "accuracy",
     "std_over_seeds",
+    "standard_error",
     "ci_low",
     "ci_high",
     "device_hours",
@@ -60,12 +76,15 @@ EQUAL_COMPUTE_COLUMNS = (
     "difference",
 )
 
+CORRELATED_METRICS = ("pairability", "entropy", "mid_band")
 HARVEST_METRICS = {  # column: attribute of Informativeness
     "harvest_pass_at_1": "pass_at_1",
     "pairability": "pairability",
     "n_pairs": "n_pairable",
     "entropy": "entropy",
     "mid_band": "mid_band",
+    "entropy_corrected": "entropy_corrected",
+    "mid_band_corrected": "mid_band_corrected",
     "format_compliance": "format_compliance",
     "truncated_share": "truncated_share",
     "mean_length": "mean_length",
@@ -78,10 +97,65 @@ HARVEST_COLUMNS = (
     "n_seeds",
     *HARVEST_METRICS,
     *(f"{metric}_std" for metric in HARVEST_METRICS),
+    *(f"{metric}_{end}" for metric in CORRELATED_METRICS for end in ("low", "high")),
 )
 
-CORRELATED_METRICS = ("pairability", "entropy", "mid_band")
-CORRELATION_COLUMNS = ("model", "benchmark", "metric", "n", "pearson_r", "p_value")
+CORRELATION_COLUMNS = (
+    "model",
+    "benchmark",
+    "metric",
+    "pooling",
+    "n",
+    "pearson_r",
+    "ci_low",
+    "ci_high",
+    "p_value",
+    "permutation_p",
+    "spearman_rho",
+)
+
+_POLICY = ("model", "benchmark", "policy", "K", "group_size")
+COMPARISON_COLUMNS = (
+    *_POLICY,
+    "reference",
+    "reference_K",
+    "reference_group_size",
+    "n_seeds",
+    "n_problems",
+    "difference",
+    "ci_low",
+    "ci_high",
+    "standard_error",
+    "p_value",
+    "p_holm",
+    "p_questions",
+    "gained",
+    "lost",
+    "cohens_h",
+    "minimum_detectable",
+)
+DECOMPOSITION_COLUMNS = (
+    *_POLICY,
+    "n_seeds",
+    "n_problems",
+    "accuracy",
+    "finished",
+    "parseable",
+    "correct",
+    "gain",
+    *(f"from_{factor}{end}" for factor in decomposition.FACTORS for end in ("", "_low", "_high")),
+)
+BUDGET_COLUMNS = (
+    *_POLICY,
+    "budget",
+    "n_seeds",
+    "n_problems",
+    "accuracy",
+    "ci_low",
+    "ci_high",
+    "finished",
+    "parseable",
+)
 
 COST_COLUMNS = (
     "model",
@@ -116,6 +190,13 @@ _TYPES: dict[Hashable, str] = {
     **dict.fromkeys(["pass_at_1", "pairable_share", "all_wrong_share", "all_correct_share"], "float64"),
     **dict.fromkeys(["model", "policy", "benchmark", "metric", "stage", "regime", "device", "change"], "object"),
     **dict.fromkeys(["source", "problem_id", "reference_answer", "extracted_answer", "verdict"], "object"),
+    **dict.fromkeys([f"{metric}_{end}" for metric in CORRELATED_METRICS for end in ("low", "high")], "float64"),
+    **dict.fromkeys(["permutation_p", "spearman_rho"], "float64"),
+    **dict.fromkeys(["pooling", "reference"], "object"),
+    **dict.fromkeys(["reference_K", "budget"], "int64"),
+    "reference_group_size": "Int64",
+    **dict.fromkeys(COMPARISON_COLUMNS[10:], "float64"),
+    **dict.fromkeys(DECOMPOSITION_COLUMNS[7:], "float64"),
     "n_rollouts": "int64",
     "levels": "object",
     "selected": "bool",
@@ -135,7 +216,9 @@ def main_table(evaluations: Evaluations, device_hours: Mapping[PolicyKey, float]
     Returns:
         `MAIN_COLUMNS`, one row per (model, policy, K, group_size, benchmark). accuracy is the mean over samples, then
         problems, then seeds; std_over_seeds the sample standard deviation (ddof=1) of the seeds' accuracies, null for
-        one seed; ci_low and ci_high the 95 % interval of `hierarchical_bootstrap`; device_hours the mean over seeds.
+        one seed; standard_error the plain one, s / sqrt(n) over the n problems' mean scores, these seeds given (Miller
+        2024, "Adding error bars to evals", section 2); ci_low and ci_high the 95 % interval of `accuracy_interval` over
+        seeds and problems; device_hours the mean over seeds.
 
     Raises:
         ValueError: the seeds of a policy answered different problems.
@@ -270,26 +353,34 @@ def _accuracy_row(
     keys = list(by_key)
     correct = _crossed(by_key, benchmark)
     per_seed = correct.mean(axis=1)
-    low, high = hierarchical_bootstrap(correct)
+    low, high = accuracy_interval(correct)
     return {
-        "model": keys[0].model,
-        "policy": keys[0].label,
-        "K": keys[0].k,
-        "group_size": keys[0].group_size or None,
-        "benchmark": benchmark,
+        **_named(keys[0], benchmark),
         "n_seeds": len(keys),
         "n_problems": correct.shape[1],
         "accuracy": float(per_seed.mean()),
         "std_over_seeds": standard_deviation(per_seed),
+        "standard_error": standard_error(correct.mean(axis=0)),
         "ci_low": low,
         "ci_high": high,
         "device_hours": _mean([device_hours[key] for key in keys if key in device_hours]),
     }
 
 
+def _named(key: PolicyKey, benchmark: str) -> dict[str, Any]:
+    group_size = key.group_size or None
+    return {"model": key.model, "policy": key.label, "K": key.k, "group_size": group_size, "benchmark": benchmark}
+
+
 def _crossed(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> np.ndarray:
     """Share of correct answers, (n_seeds, n_problems), with the problems in one order for all seeds."""
-    shares = [answers.groupby("problem_id", sort=True)["reward"].mean() for answers in by_key.values()]
+    rewards = {key: answers.assign(value=answers["reward"]) for key, answers in by_key.items()}
+    return _crossed_values(rewards, benchmark)
+
+
+def _crossed_values(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> np.ndarray:
+    """Mean of the column `value` per seed and problem, as `_crossed`."""
+    shares = [answers.groupby("problem_id", sort=True)["value"].mean() for answers in by_key.values()]
     for key, share in zip(by_key, shares, strict=True):
         if share.empty or not share.index.equals(shares[0].index):
             raise ValueError(
@@ -299,15 +390,201 @@ def _crossed(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> np.nda
     return np.stack([share.to_numpy(dtype=float) for share in shares])
 
 
+# ------------------------------------------------------------------------------- comparisons, decomposition, budgets
+
+
+def comparison_table(evaluations: Evaluations) -> pd.DataFrame:
+    """Every policy against what it has to beat, on the same questions: M0, DPO at K=0, GRPO, and an ablation against
+    the policy it differs from.
+
+    Returns:
+        `COMPARISON_COLUMNS`, see `g2d.comparisons.Comparison`; p_holm corrects p_value over the values of K (and G) of
+        one policy against one reference on one benchmark.
+
+    Raises:
+        ValueError: two policies answered different problems, or have different seeds.
+    """
+    grouped = _by_policy(evaluations, keep=lambda key: True)
+    rows = []
+    for family in _families(grouped):
+        compared = [(at, reference, _compare(grouped, at, reference)) for at, reference in family]
+        adjusted = holm([comparison.p_value for *_, comparison in compared])
+        for (at, reference, comparison), p_holm in zip(compared, adjusted, strict=True):
+            row = _named(next(iter(grouped[at])), at[1]) | asdict(comparison) | {"p_holm": float(p_holm)}
+            other = _named(next(iter(grouped[reference])), at[1])
+            rows.append(
+                row
+                | {
+                    "reference": other["policy"],
+                    "reference_K": other["K"],
+                    "reference_group_size": other["group_size"],
+                }
+            )
+    return _frame(rows, COMPARISON_COLUMNS)
+
+
+def _families(grouped: Iterable[tuple[Column, str]]) -> Iterator[list[tuple[tuple[Column, str], tuple[Column, str]]]]:
+    """Pairs (policy, reference) by family: one regime against one kind of reference, over its K and G."""
+    present = list(grouped)
+    regimes = list(dict.fromkeys((*MAIN_REGIMES, *(column[1] for column, _ in present))))
+    order = _grid_order(present, regimes=regimes)
+    for model, benchmark in dict.fromkeys((column[0], name) for column, name in order):
+        own = [(column, name) for column, name in order if (column[0], name) == (model, benchmark)]
+        baselines = [at for at in own if at[0][1] in ("base", "grpo") or at[0][1:] == ("dpo", 0, 0)]
+        for regime in dict.fromkeys(column[1] for column, _ in own):
+            members = [at for at in own if at[0][1] == regime]
+            for reference in baselines:
+                if regime in ("dpo", "grpo") or reference[0][1] == "base":
+                    yield [(at, reference) for at in members if _worth_comparing(at[0], reference[0])]
+            if regime not in MAIN_REGIMES:
+                same = [((model, "dpo", *column[2:]), benchmark) for column, _ in members]
+                yield [(at, reference) for at, reference in zip(members, same, strict=True) if reference in own]
+
+
+def _worth_comparing(policy: Column, reference: Column) -> bool:
+    """M0 is a reference only, nothing is compared with itself, and GRPO with M0 only."""
+    if policy == reference or policy[1] == "base":
+        return False
+    return policy[1] != "grpo" or reference[1] == "base"
+
+
+def _compare(
+    grouped: Mapping[tuple[Column, str], Mapping[PolicyKey, pd.DataFrame]],
+    at: tuple[Column, str],
+    reference: tuple[Column, str],
+) -> Comparison:
+    both = grouped[reference], grouped[at]
+    seeds = [[key.seed for key in side] for side in both]
+    if seeds[0] not in ([None], seeds[1]):
+        raise ValueError(
+            f"{next(iter(both[1])).folder} has seeds {seeds[1]} and {next(iter(both[0])).folder} {seeds[0]}: "
+            "policies are compared seed by seed"
+        )
+    correct = _crossed({**both[0], **both[1]}, at[1])
+    n = len(both[0])
+    samples = int(next(iter(both[1].values())).groupby("problem_id").size().max())
+    return compare(correct[n:], correct[:n], samples)
+
+
+def decomposition_table(evaluations: Evaluations) -> pd.DataFrame:
+    """Where each policy's gain over M0 comes from; see `g2d.decomposition`.
+
+    Returns:
+        `DECOMPOSITION_COLUMNS`, one row per (model, policy, K, group_size, benchmark), M0 first: finished, parseable
+        and correct are P(finished), P(parseable | finished) and P(correct | parseable), means over seeds and problems;
+        gain = accuracy - M0's = from_finishing + from_format + from_reasoning, each with its 95 % interval over seeds
+        and problems. Nothing is decomposed for M0 itself or without it.
+
+    Raises:
+        ValueError: two policies answered different problems.
+    """
+    grouped = _by_policy(evaluations, keep=lambda key: True)
+    regimes = list(dict.fromkeys((*MAIN_REGIMES, *(column[1] for column, _ in grouped))))
+    rows = []
+    for at in _grid_order(grouped, regimes=regimes):
+        (model, regime, *_), benchmark = at
+        base, own = grouped.get(((model, "base", 0, 0), benchmark), {}), grouped[at]
+        reached = _reached({**base, **own}, benchmark)
+        policy = reached[:, -len(own) :]
+        shares = policy.mean(axis=(1, 2))
+        finished, parseable, correct = decomposition.factors(shares)
+        row = _named(next(iter(own)), benchmark) | {
+            "n_seeds": len(own),
+            "n_problems": policy.shape[2],
+            "accuracy": shares[2],
+            "finished": finished,
+            "parseable": parseable,
+            "correct": correct,
+        }
+        if base and regime != "base":
+            reference = np.broadcast_to(reached[:, :1], policy.shape)
+            row |= _gain(reference, policy)
+        rows.append(row)
+    return _frame(rows, DECOMPOSITION_COLUMNS)
+
+
+def _gain(reference: np.ndarray, policy: np.ndarray) -> dict[str, float]:
+    """The gain and its parts with intervals; both arrays are (3 stages, n_seeds, n_problems)."""
+    old, new = reference.mean(axis=(1, 2)), policy.mean(axis=(1, 2))
+    resampled = [np.stack([resample(stage) for stage in side]) for side in (reference, policy)]
+    spread = decomposition.contributions(*resampled)
+    values = {"gain": float(new[2] - old[2])}
+    parts = decomposition.contributions(old, new)
+    to_first_order = decomposition.linearised(reference, policy)
+    for factor, part, draws, linear in zip(decomposition.FACTORS, parts, spread, to_first_order, strict=True):
+        low, high = percentile_interval(calibrated(draws, linear))
+        values |= {f"from_{factor}": float(part), f"from_{factor}_low": low, f"from_{factor}_high": high}
+    return values
+
+
+def _reached(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str, column: str = "verdict") -> np.ndarray:
+    """Share of a problem's answers that reached each stage, (3 stages, policies, problems)."""
+    reached = {key: answers.join(decomposition.stages(answers[column])) for key, answers in by_key.items()}
+    values = [
+        _crossed_values({key: answers.assign(value=answers[stage]) for key, answers in reached.items()}, benchmark)
+        for stage in decomposition.STAGES
+    ]
+    return np.stack(values)
+
+
+def budget_table(evaluations: Evaluations) -> pd.DataFrame:
+    """Accuracy at every token budget of `evaluation.token_budgets`, from one generation; see `g2d.budgets`.
+
+    Returns:
+        `BUDGET_COLUMNS`, one row per (model, policy, K, group_size, benchmark) and budget (tokens); accuracy and its
+        interval as in `main_table`, finished and parseable as in `decomposition_table`. Empty without budgets.
+
+    Raises:
+        ValueError: the seeds of a policy answered different problems or were judged at different budgets.
+    """
+    grouped = _by_policy(evaluations, keep=lambda key: True)
+    regimes = list(dict.fromkeys((*MAIN_REGIMES, *(column[1] for column, _ in grouped))))
+    rows = []
+    for at in _grid_order(grouped, regimes=regimes):
+        own, benchmark = grouped[at], at[1]
+        verdicts = {key: at_budgets(answers) for key, answers in own.items()}
+        if len({tuple(by_budget) for by_budget in verdicts.values()}) > 1:
+            raise ValueError(f"{next(iter(own)).folder} on {benchmark}: its seeds were judged at different budgets")
+        for budget in next(iter(verdicts.values())):
+            cut = {key: answers.assign(cut=verdicts[key][budget]) for key, answers in own.items()}
+            reached = _reached(cut, benchmark, "cut")
+            finished, parseable, _ = decomposition.factors(reached.mean(axis=(1, 2)))
+            low, high = accuracy_interval(reached[2])
+            rows.append(
+                _named(next(iter(own)), benchmark)
+                | {
+                    "budget": budget,
+                    "n_seeds": len(own),
+                    "n_problems": reached.shape[2],
+                    "accuracy": float(reached[2].mean()),
+                    "ci_low": low,
+                    "ci_high": high,
+                    "finished": finished,
+                    "parseable": parseable,
+                }
+            )
+    return _frame(rows, BUDGET_COLUMNS)
+
+
 # ----------------------------------------------------------------------------------------------------------- Table 2
 
 
-def harvest_table(harvests: Mapping[HarvestKey, Informativeness]) -> pd.DataFrame:
+def harvest_table(
+    harvests: Mapping[HarvestKey, Informativeness], counts: Mapping[HarvestKey, pd.DataFrame]
+) -> pd.DataFrame:
     """Table 2: the informativeness of every harvest, mean and sample standard deviation over seeds.
+
+    Args:
+        harvests: the summary of every harvest.
+        counts: its `success_counts`.
 
     Returns:
         `HARVEST_COLUMNS`, one row per (model, group_size, K). A seed in which a metric is null does not count for it;
-        the metric is null where all seeds are.
+        the metric is null where all seeds are. The ends _low and _high of rho, H and mu bound a 95 % interval over
+        seeds and prompts; the columns _corrected are free of the bias of G' rollouts (`g2d.mixing`).
+
+    Raises:
+        ValueError: the seeds of a policy harvested different prompts.
     """
     groups: dict[tuple[str, int, int], list[Informativeness]] = {}
     for key in sorted(harvests, key=lambda key: key.seed):
@@ -320,31 +597,106 @@ def harvest_table(harvests: Mapping[HarvestKey, Informativeness]) -> pd.DataFram
         for metric, attribute in HARVEST_METRICS.items():
             known = [value for seed in seeds if (value := getattr(seed, attribute)) is not None]
             row |= {metric: _mean(known), f"{metric}_std": standard_deviation(known)}
-        rows.append(row)
+        keys = [HarvestKey(model, group_size, k, seed) for seed in sorted(_seeds(harvests, model, group_size, k))]
+        rows.append(row | _harvest_intervals([counts[key] for key in keys], keys[0].folder))
     return _frame(rows, HARVEST_COLUMNS)
 
 
-def correlation_table(harvest: pd.DataFrame, main: pd.DataFrame) -> pd.DataFrame:
-    """Last row of Table 2: Pearson's r of a harvest's informativeness with the accuracy of the policy trained on it.
+def _seeds(harvests: Iterable[HarvestKey], model: str, group_size: int, k: int) -> list[int]:
+    return [key.seed for key in harvests if (key.model, key.group_size, key.k) == (model, group_size, k)]
 
-    A point is a harvest (K, G) of a model. Six values of K are few points: read r with its n and p-value.
 
-    Args:
-        harvest: from `harvest_table`.
-        main: from `main_table`.
+def _harvest_intervals(counts: Sequence[pd.DataFrame], folder: str) -> dict[str, float]:
+    """Intervals of rho, H and mu, which are means over seeds of ratios of sums over prompts."""
+    ordered = [frame.sort_values("problem_id", kind="stable") for frame in counts]
+    if any(list(frame["problem_id"]) != list(ordered[0]["problem_id"]) for frame in ordered):
+        raise ValueError(f"{folder}: the seeds of this policy harvested different prompts: harvest them again")
+    parts = [informative_parts(frame) for frame in ordered]
+    values: dict[str, float] = {}
+    for metric in CORRELATED_METRICS:
+        known = [part[metric] for part in parts if part[metric][1].any()]
+        low, high = math.nan, math.nan
+        if known:
+            numerators, denominators = (np.stack(side) for side in zip(*known, strict=True))
+            low, high = hierarchical_bootstrap(numerators, denominators)
+        values |= {f"{metric}_low": low, f"{metric}_high": high}
+    return values
+
+
+def correlation_points(harvests: Mapping[HarvestKey, Informativeness], evaluations: Evaluations) -> pd.DataFrame:
+    """What Table 2 correlates: every harvest with the accuracy of the policy trained on it.
 
     Returns:
-        `CORRELATION_COLUMNS`, one row per model, benchmark and metric; r and p null where not defined.
+        One row per harvest and benchmark: model, group_size (0 for K=0), K, seed, benchmark, accuracy and
+        `CORRELATED_METRICS`.
     """
-    keys = ["model", "group_size", "K"]
-    trained = main[main["policy"].isin(["dpo", "g2d"])][[*keys, "benchmark", "accuracy"]]
-    points = trained.fillna({"group_size": 0}).merge(harvest.fillna({"group_size": 0}), on=keys)
+    rows = []
+    for (policy, benchmark), answers in evaluations.items():
+        key = HarvestKey(policy.model, policy.group_size, policy.k, policy.seed if policy.seed is not None else -1)
+        if policy.regime == "dpo" and key in harvests:
+            metrics = {metric: getattr(harvests[key], metric) for metric in CORRELATED_METRICS}
+            accuracy = float(answers.groupby("problem_id")["reward"].mean().mean())
+            rows.append({**asdict(key), "benchmark": benchmark, "accuracy": accuracy, **metrics})
+    columns = ["model", "group_size", "k", "seed", "benchmark", "accuracy", *CORRELATED_METRICS]
+    frame = pd.DataFrame(rows, columns=columns).rename(columns={"k": "K"})
+    return frame.astype(dict.fromkeys(["accuracy", *CORRELATED_METRICS], "float64"))
+
+
+def correlation_table(points: pd.DataFrame) -> pd.DataFrame:
+    """Last row of Table 2: the correlation of a harvest's informativeness with the accuracy of the policy trained on
+    it.
+
+    Six values of K are few points: read r with its n, interval and p-values.
+
+    Args:
+        points: from `correlation_points`.
+
+    Returns:
+        `CORRELATION_COLUMNS`, one row per model, benchmark, metric and pooling; null where not defined.
+
+        - pooling "means over seeds": a point is a (K, G), as in the paper.
+        - "within seeds": a point is a (K, G) of one seed; what distinguishes seeds is removed (`within_correlation`).
+        - "within seeds and models", model "all": the same over all models, each seed of each model for itself.
+
+        p_value assumes independent points, which seeds that share their K are not; permutation_p does not, because it
+        permutes the K of all seeds of a model together.
+    """
     rows = []
     for (model, benchmark), group in points.groupby(["model", "benchmark"], sort=False):
-        for metric in CORRELATED_METRICS:
-            r, p, n = pearson(group[metric].to_numpy(dtype=float), group["accuracy"].to_numpy(dtype=float))
-            rows.append(dict(zip(CORRELATION_COLUMNS, (model, benchmark, metric, n, r, p), strict=True)))
+        averaged = group.groupby(["group_size", "K"], as_index=False)[["accuracy", *CORRELATED_METRICS]].mean()
+        rows += _correlations(averaged.assign(model=str(model), seed=0), model, benchmark, "means over seeds")
+        if group["seed"].nunique() > 1:
+            rows += _correlations(group, model, benchmark, "within seeds")
+    if points["model"].nunique() > 1:
+        for benchmark, group in points.groupby("benchmark", sort=False):
+            rows += _correlations(group, "all", benchmark, "within seeds and models")
     return _frame(rows, CORRELATION_COLUMNS)
+
+
+def _correlations(points: pd.DataFrame, model: Hashable, benchmark: Hashable, pooling: str) -> list[dict[str, Any]]:
+    rows = []
+    for metric in CORRELATED_METRICS:
+        known = points.dropna(subset=[metric])
+        subjects = known.groupby(["model", "seed"]).ngroup().to_numpy()
+        x, y = known[metric].to_numpy(), known["accuracy"].to_numpy()
+        found = within_correlation(x, y, subjects)
+        ranked = within_correlation(ranks_within(x, subjects), ranks_within(y, subjects), subjects)
+        rows.append(
+            {
+                "model": model,
+                "benchmark": benchmark,
+                "metric": metric,
+                "pooling": pooling,
+                "n": found.n,
+                "pearson_r": found.r,
+                "ci_low": found.low,
+                "ci_high": found.high,
+                "p_value": found.p,
+                "permutation_p": None if found.r is None else permutation_p(known, metric, "accuracy"),
+                "spearman_rho": ranked.r,
+            }
+        )
+    return rows
 
 
 # ------------------------------------------------------------------------------------------------------ Table 4, cost

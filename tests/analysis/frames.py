@@ -9,6 +9,8 @@ import pandas as pd
 from hypothesis import strategies as st
 
 import g2d
+from g2d.grid import HarvestKey
+from g2d.informativeness import Informativeness, informativeness, success_counts
 from g2d.problems import Problem
 from g2d.rollouts.rollout import Rollout, to_frame
 from g2d.verifier import Verdict
@@ -52,6 +54,16 @@ def group(problem_id: str, correct: int, n: int = 8, level: int | None = 1) -> l
 def groups(successes: Iterable[tuple[int, int]], level: int | None = 1) -> pd.DataFrame:
     """Rollouts of prompts p0, p1, ... with the given (correct, n)."""
     return to_frame([r for i, (correct, n) in enumerate(successes) for r in group(f"p{i}", correct, n, level)])
+
+
+def summarised(
+    harvests: Mapping[HarvestKey, pd.DataFrame],
+) -> tuple[dict[HarvestKey, Informativeness], dict[HarvestKey, pd.DataFrame]]:
+    """What `harvest_table` takes: summary and success counts of every harvest."""
+    return (
+        {key: informativeness(rollouts) for key, rollouts in harvests.items()},
+        {key: success_counts(rollouts) for key, rollouts in harvests.items()},
+    )
 
 
 def problems(n: int) -> list[Problem]:

@@ -11,7 +11,7 @@ import pytest
 
 from g2d.audit import Printed, attainable, audit, claims, printed, read_audit, summary
 from g2d.config import load, read
-from g2d.paper import COMPARISON_COLUMNS, ROW, comparison_table, published
+from g2d.paper import COMPARISON_COLUMNS, ROW, published_table, published
 from g2d.tables import write_table
 from tests.test_config import CONFIG, MINIMAL
 
@@ -119,7 +119,7 @@ MAIN = pd.DataFrame(
 
 
 def test_the_papers_rows_stand_beside_ones_own() -> None:
-    table = comparison_table(MAIN, read(CONFIG / "paper.yaml"))
+    table = published_table(MAIN, read(CONFIG / "paper.yaml"))
     assert tuple(table.columns) == COMPARISON_COLUMNS
     assert len(table) == 2 * 9 * 2  # models, rows of Table 1, benchmarks
     rows = {tuple(row[name] for name in ROW if name != "group_size"): row for row in table.to_dict("records")}
@@ -141,12 +141,12 @@ def test_a_model_in_a_folder_and_a_benchmark_in_a_file_are_recognised() -> None:
             "benchmarks": {"MATH-500": MINIMAL["benchmarks"]["held-out"]},
         }
     )
-    table = comparison_table(MAIN, config)
+    table = published_table(MAIN, config)
     assert set(table["benchmark"]) == {"MATH-500"}
     assert len(table) == 9
 
 
 def test_models_that_the_paper_does_not_have_leave_the_table_empty() -> None:
-    table = comparison_table(MAIN, load(MINIMAL))
+    table = published_table(MAIN, load(MINIMAL))
     assert table.empty
     assert tuple(table.columns) == COMPARISON_COLUMNS

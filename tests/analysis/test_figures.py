@@ -10,12 +10,14 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from g2d.figures import accuracy_figure, informativeness_figure, save_figure
+from g2d.budgets import to_json
+from g2d.figures import accuracy_figure, budget_figure, gain_figure, informativeness_figure, save_figure
 from g2d.grid import HarvestKey, PolicyKey
-from g2d.informativeness import informativeness
-from g2d.tables import harvest_table, main_table, read_table, write_table
+from g2d.rollouts.rollout import to_frame
+from g2d.tables import budget_table, decomposition_table, harvest_table, main_table, read_table, write_table
+from g2d.verifier import Verdict
 
-from .frames import answers, groups
+from .frames import answers, groups, rollout, summarised
 
 
 def tables(
@@ -32,10 +34,8 @@ def tables(
         keys += [PolicyKey(model, "grpo", g, max(ks), seed) for g in grpo for seed in seeds]
         for i, key in enumerate(keys):
             evaluations[key, "id"] = answers({f"q{j}": [float(j < 5 + i % 4)] for j in range(10)})
-        harvests |= {
-            HarvestKey(model, 2 if k else 0, k, seed): informativeness(groups(successes)) for k in ks for seed in seeds
-        }
-    return main_table(evaluations, {}), harvest_table(harvests)
+        harvests |= {HarvestKey(model, 2 if k else 0, k, seed): groups(successes) for k in ks for seed in seeds}
+    return main_table(evaluations, {}), harvest_table(*summarised(harvests))
 
 
 def svg(figure: Figure, path) -> str:
@@ -86,6 +86,50 @@ def test_tables_read_from_csv_give_the_same_figure(tmp_path):
     again = svg(accuracy_figure(read_table(tmp_path / "main.csv"), "id"), tmp_path / "again.svg")
     labels = re.findall(r">([^<]+)</text>", again)
     assert labels == re.findall(r">([^<]+)</text>", svg(accuracy_figure(main, "id"), tmp_path / "main.svg"))
+
+
+def verdicts(*share: tuple[Verdict, int], budgets: Sequence[int] = (8, 16)) -> pd.DataFrame:
+    judged = [verdict for verdict, n in share for _ in range(n)]
+    rows = []
+    for i, verdict in enumerate(judged):
+        early: Verdict = "truncated" if verdict == "correct" else verdict
+        by_budget = {budget: early if budget <= 8 else verdict for budget in budgets}
+        rows.append(rollout(f"q{i}", 0, verdict, budget_verdicts=to_json(by_budget)))
+    return to_frame(rows)
+
+
+def judged_grid(budgets: Sequence[int] = (8, 16)) -> dict[tuple[PolicyKey, str], pd.DataFrame]:
+    base = verdicts(("correct", 4), ("truncated", 8), ("no_boxed", 4), ("incorrect", 4), budgets=budgets)
+    better = verdicts(("correct", 12), ("truncated", 2), ("no_boxed", 1), ("incorrect", 5), budgets=budgets)
+    keys = [PolicyKey("m", "dpo", 2 if k else 0, k, 0) for k in (0, 150, 300)] + [PolicyKey("m", "grpo", 4, 300, 0)]
+    return {(PolicyKey("m", "base", 0, 0, None), "id"): base} | {(key, "id"): better for key in keys}
+
+
+def test_a_waterfall_ends_at_the_policys_accuracy(tmp_path):
+    table = decomposition_table(judged_grid())
+    figure = gain_figure(table, "id", note="Synthetic demonstration")
+    text = svg(figure, tmp_path / "gains.svg")
+    for label in ("finishing", "format", "reasoning", "DPO K=0", "G2D K=150", "GRPO K=300, G=4", "id, pass@1"):
+        assert f">{label}</text>" in text
+    (panel,) = figure.axes
+    first = panel.patches[:3]
+    heights = [bar.get_y() + bar.get_height() for bar in first]
+    assert first[0].get_y() == pytest.approx(0.2)
+    assert [bar.get_y() for bar in first[1:]] == pytest.approx(heights[:2])
+    assert heights[2] == pytest.approx(0.6)
+
+
+def test_accuracy_against_the_token_budget(tmp_path):
+    figure = budget_figure(budget_table(judged_grid()), "id")
+    text = svg(figure, tmp_path / "budgets.svg")
+    for label in ("M0", "DPO K=0", "G2D K=300", "GRPO K=300, G=4", "token budget", "8", "16"):
+        assert f">{label}</text>" in text
+    none = svg(budget_figure(budget_table(judged_grid(budgets=())), "id"), tmp_path / "none.svg")
+    assert "No token budgets were evaluated" in none
+
+
+def test_nothing_evaluated_has_no_gain(tmp_path):
+    assert "Nothing was evaluated." in svg(gain_figure(decomposition_table({}), "id"), tmp_path / "gains.svg")
 
 
 @pytest.mark.filterwarnings("error")

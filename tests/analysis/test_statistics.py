@@ -8,9 +8,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from scipy.stats import binomtest
 
-from g2d.statistics import hierarchical_bootstrap, pearson, standard_deviation, standard_error
+from g2d.statistics import (
+    accuracy_interval,
+    calibrated,
+    crossed_variance,
+    fisher_interval,
+    hierarchical_bootstrap,
+    holm,
+    pearson,
+    resample,
+    standard_deviation,
+    standard_error,
+)
 
 from .frames import RECOMPUTED_CORRELATIONS, published
 
@@ -25,21 +37,44 @@ def test_one_seed_agrees_with_wilsons_interval(correct, n):
 def test_coverage_of_one_seed_at_a_known_truth():
     rng = np.random.default_rng(0)
     truth, runs = 0.6, 300
-    intervals = [hierarchical_bootstrap(rng.random((1, 200)) < truth, resamples=400, seed=i) for i in range(runs)]
+    intervals = [hierarchical_bootstrap(rng.random((1, 200)) < truth, resamples=400, seed=i % 5) for i in range(runs)]
     covered = sum(low <= truth <= high for low, high in intervals)
     assert binomtest(covered, runs, 0.95).pvalue > 0.001
 
 
-def test_coverage_with_crossed_seeds_and_questions():
-    """Accuracy of seed s on question q is clip(seed effect + difficulty); truth is its mean over both."""
+@pytest.mark.parametrize(("n_seeds", "seed_effect"), [(2, 0.01), (5, 0.0), (5, 0.03)])
+def test_coverage_with_crossed_seeds_and_questions(n_seeds, seed_effect):
+    """P(correct) is truth + seed effect + difficulty."""
     rng = np.random.default_rng(1)
-    truth, runs, covered = 0.6, 200, 0
+    truth, runs, covered = 0.6, 300, 0
     for i in range(runs):
-        seeds, questions = rng.normal(0, 0.03, (8, 1)), rng.normal(0, 0.1, (1, 150))
-        answers = rng.random((8, 150)) < truth + seeds + questions
-        low, high = hierarchical_bootstrap(answers, resamples=400, seed=i)
+        seeds, questions = rng.normal(0, seed_effect, (n_seeds, 1)), rng.uniform(-0.35, 0.35, (1, 100))
+        answers = rng.random((n_seeds, 100)) < truth + seeds + questions
+        low, high = hierarchical_bootstrap(answers, resamples=400, seed=i % 5)
         covered += low <= truth <= high
-    assert covered / runs > 0.9
+    assert binomtest(covered, runs, 0.95).pvalue > 0.001
+
+
+def test_the_variance_of_crossed_factors_is_unbiased_and_knows_its_degrees_of_freedom():
+    rng = np.random.default_rng(4)
+    found = [
+        crossed_variance(rng.normal(0, 0.3, (4, 1)) + rng.normal(0, 1, (1, 30)) + rng.normal(0, 1, (4, 30)))
+        for _ in range(1500)
+    ]
+    assert np.mean([variance for variance, _ in found]) == pytest.approx(0.09 / 4 + 1 / 30 + 1 / 120, rel=0.05)
+    seeds_alone = np.tile([[0.0], [1.0], [2.0]], (1, 50))
+    assert crossed_variance(seeds_alone) == pytest.approx((1 / 3, 2))
+    assert crossed_variance(np.ones((2, 3))) == (0, 2)
+
+
+def test_calibration_only_narrows():
+    rng = np.random.default_rng(5)
+    noise = rng.random((5, 200))
+    means = resample(noise)
+    assert calibrated(means, noise).std() < means.std()
+    seeds_alone = np.tile([[0.0], [1.0]], (1, 50))
+    means = resample(seeds_alone)
+    assert calibrated(means, seeds_alone).tolist() == means.tolist()
 
 
 def test_seeds_that_disagree_widen_the_interval():
@@ -49,9 +84,58 @@ def test_seeds_that_disagree_widen_the_interval():
     assert widths[1] > 1.5 * widths[0]
 
 
-def test_when_all_agree_the_interval_has_no_width():
+def test_all_answers_right_do_not_prove_100_percent():
     assert hierarchical_bootstrap(np.ones((3, 20))) == (1, 1)
-    assert hierarchical_bootstrap(np.zeros((1, 1))) == (0, 0)
+    wilson = binomtest(20, 20).proportion_ci(method="wilson")
+    assert accuracy_interval(np.ones((3, 20))) == pytest.approx((wilson.low, 1))
+    assert accuracy_interval(np.zeros((1, 1)))[1] > 0.7
+    assert accuracy_interval(np.array([[0.5, 0.5]])) == (0.5, 0.5)
+
+
+def test_a_ratio_is_resampled_as_a_ratio():
+    """With equal weights it is the mean; where a seed's weights are all 0 in a resample, that resample is left out."""
+    values = np.random.default_rng(0).random((3, 40))
+    assert resample(values, np.ones_like(values)) == pytest.approx(resample(values))
+    rare = np.zeros((1, 10))
+    rare[0, 0] = 1
+    assert np.isnan(resample(rare * 0.5, rare)).any()
+    assert hierarchical_bootstrap(rare * 0.5, rare) == (0.5, 0.5)
+    assert np.isnan(hierarchical_bootstrap(rare, np.zeros_like(rare))).all()
+
+
+def test_coverage_of_a_ratio_at_a_known_truth():
+    """mu-like: among the prompts that count (60 %), a share of 0.4 is inside."""
+    rng = np.random.default_rng(2)
+    runs, covered = 300, 0
+    for i in range(runs):
+        counts = rng.random((1, 150)) < 0.6
+        low, high = hierarchical_bootstrap(counts & (rng.random((1, 150)) < 0.4), counts, resamples=400, seed=i % 5)
+        covered += low <= 0.4 <= high
+    assert binomtest(covered, runs, 0.95).pvalue > 0.001
+
+
+def test_two_seeds_are_not_taken_for_certain():
+    """Questions all alike, seeds 3 points apart on average: drawing 2 of 2 seeds would halve their variance."""
+    rng = np.random.default_rng(3)
+    seeds = rng.normal(0.6, 0.03, (200, 2, 1))
+    variances = [resample(np.tile(pair, (1, 5)), resamples=400).var() for pair in seeds]
+    assert np.mean(variances) == pytest.approx(0.03**2 / 2, rel=0.3)
+
+
+def test_holm_by_hand():
+    """Holm 1979: the smallest of four is multiplied by 4, the next by 3, and none falls below the one before."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]).tolist() == [1, 1]
+    assert holm([]).size == 0
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_keeps_the_order_and_multiplies_the_smallest_by_all(p):
+    adjusted = holm(p)
+    assert (adjusted >= np.array(p)).all()
+    assert (np.diff(adjusted[np.argsort(p)]) >= 0).all()
+    assert adjusted.min() == pytest.approx(min(1, len(p) * min(p)))
 
 
 @pytest.mark.parametrize("array", [np.ones(3), np.ones((0, 3)), np.ones((3, 0))])
@@ -118,7 +202,17 @@ def test_significance_at_six_points_begins_at_0_811():
     ],
 )
 def test_no_correlation_where_it_is_not_defined(x, y, n):
-    assert pearson(x, y) == (None, None, n)
+    assert pearson(x, y) == (None, None, n, None, None)
+
+
+def test_the_interval_of_a_correlation_is_scipys():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=12)
+    y = x + rng.normal(size=12)
+    found = pearson(x, y)
+    assert (found.low, found.high) == pytest.approx(tuple(stats.pearsonr(x, y).confidence_interval()))
+    assert fisher_interval(0.5, 0) == (None, None)
+    assert fisher_interval(1.0, 3)[1] == pytest.approx(1)
 
 
 def test_pairs_of_different_length_are_refused():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import pandas as pd
 import pytest
 
+from g2d.budgets import to_json
 from g2d.cost import Cost, CostFile
 from g2d.grid import HarvestKey, PolicyKey
 from g2d.informativeness import informativeness
@@ -14,13 +16,20 @@ from g2d.rollouts.rollout import to_frame
 from g2d.statistics import hierarchical_bootstrap
 from g2d.tables import (
     ABLATION_COLUMNS,
+    BUDGET_COLUMNS,
+    COMPARISON_COLUMNS,
     COST_COLUMNS,
+    DECOMPOSITION_COLUMNS,
     HARVEST_COLUMNS,
     MAIN_COLUMNS,
     ablation_table,
+    budget_table,
     calibration_table,
+    comparison_table,
+    correlation_points,
     correlation_table,
     cost_table,
+    decomposition_table,
     dispute_table,
     equal_compute_table,
     harvest_table,
@@ -28,8 +37,9 @@ from g2d.tables import (
     read_table,
     write_table,
 )
+from g2d.verifier import Verdict
 
-from .frames import RECOMPUTED_CORRELATIONS, answers, groups, published, rollout
+from .frames import RECOMPUTED_CORRELATIONS, answers, groups, published, rollout, summarised
 
 BASE = PolicyKey("m", "base", 0, 0, None)
 
@@ -109,6 +119,31 @@ def test_models_and_benchmarks_keep_the_order_of_the_configuration():
     ]
 
 
+# ----------------------------------------------------------------------------------------------------- token budgets
+
+
+def at(*verdicts: Mapping[int, Verdict]) -> pd.DataFrame:
+    rows = [rollout(f"q{i}", 0, by[max(by)], budget_verdicts=to_json(by)) for i, by in enumerate(verdicts)]
+    return to_frame(rows)
+
+
+def test_accuracy_at_every_budget():
+    base = at({8: "truncated", 16: "correct"}, {8: "incorrect", 16: "incorrect"})
+    own = at({8: "correct", 16: "correct"}, {8: "no_boxed", 16: "no_boxed"})
+    table = budget_table({(BASE, "id"): base, (policy("dpo", 0), "id"): own, (policy("dpo", 0, 1), "id"): base})
+    assert tuple(table.columns) == BUDGET_COLUMNS
+    assert list(zip(table["policy"], table["budget"], table["n_seeds"], table["accuracy"], strict=True)) == [
+        ("base", 8, 1, 0),
+        ("base", 16, 1, 0.5),
+        ("dpo", 8, 2, 0.25),
+        ("dpo", 16, 2, 0.5),
+    ]
+    assert table["finished"].tolist() == [0.5, 1, 0.75, 1]
+    assert table["parseable"].tolist() == pytest.approx([1, 1, 2 / 3, 3 / 4])
+    with pytest.raises(ValueError, match="judged at different budgets"):
+        budget_table({(policy("dpo", 0), "id"): own, (policy("dpo", 0, 1), "id"): solved(1, of=2)})
+
+
 # --------------------------------------------------------------------------------------------------------- ablations
 
 
@@ -172,14 +207,16 @@ def test_an_ablation_needs_a_description():
 
 
 def test_harvest_means_skip_seeds_without_a_value():
-    decided, mixed = informativeness(groups([(0, 8), (8, 8)])), informativeness(groups([(4, 8), (1, 8)]))
+    decided, mixed = groups([(0, 8), (8, 8)]), groups([(4, 8), (1, 8)])
     table = harvest_table(
-        {
-            HarvestKey("m", 2, 300, 0): decided,
-            HarvestKey("m", 2, 150, 1): mixed,
-            HarvestKey("m", 2, 150, 0): decided,
-            HarvestKey("m", 0, 0, 0): mixed,
-        }
+        *summarised(
+            {
+                HarvestKey("m", 2, 300, 0): decided,
+                HarvestKey("m", 2, 150, 1): mixed.iloc[::-1],
+                HarvestKey("m", 2, 150, 0): decided,
+                HarvestKey("m", 0, 0, 0): mixed,
+            }
+        )
     )
     assert tuple(table.columns) == HARVEST_COLUMNS
     assert list(table["K"]) == [0, 150, 300]
@@ -188,37 +225,54 @@ def test_harvest_means_skip_seeds_without_a_value():
     middle = table.iloc[1]
     assert (middle["pairability"], middle["n_pairs"]) == (0.5, 1)
     assert middle["pairability_std"] == pytest.approx(math.sqrt(0.5))
-    assert middle["mid_band"] == mixed.mid_band == 0.5, "the seed without pairable prompts has no mu"
+    assert middle["mid_band"] == informativeness(mixed).mid_band == 0.5, "the seed without pairable prompts has no mu"
     assert math.isnan(middle["mid_band_std"])
-    assert math.isnan(table.iloc[2]["entropy"])
+    assert table.iloc[2][["entropy", "entropy_low", "entropy_corrected", "mid_band_high"]].isna().all()
+    assert middle["entropy_low"] < middle["entropy"] < middle["entropy_high"]
+    assert 0 <= middle["pairability_low"] < 0.5 < middle["pairability_high"] <= 1
+
+
+def test_the_seeds_of_a_harvest_share_their_prompts():
+    keys = [HarvestKey("m", 2, 150, seed) for seed in (0, 1)]
+    with pytest.raises(ValueError, match=r"m/seed0/harvest/g2/k150: .* different prompts"):
+        harvest_table(*summarised({keys[0]: groups([(1, 8)]), keys[1]: groups([(1, 8), (2, 8)])}))
 
 
 def test_correlations_of_the_published_tables():
     paper = published("table1").query("method != 'SFT'")
-    main = pd.DataFrame(
-        {
-            "model": paper["model"],
-            "policy": paper["method"].str.lower(),
-            "K": paper["K"].astype("int64"),
-            "group_size": paper["group_size"].astype("Int64"),
-            "benchmark": "MATH-500",
-            "accuracy": paper["math500"],
-        }
-    )
-    harvest = published("table2")
-    harvest["group_size"] = harvest["K"].map(lambda k: 2 if k else None).astype("Int64")
-    table = correlation_table(harvest, main).set_index("metric")
+    trained = paper[paper["method"].isin(["DPO", "G2D"])].rename(columns={"math500": "accuracy"})
+    points = published("table2").merge(trained.query("model == 'Qwen2.5-7B-Instruct'")[["model", "K", "accuracy"]])
+    points = points.assign(benchmark="MATH-500", seed=0, group_size=0)
+    table = correlation_table(points).set_index("metric")
     assert table["pearson_r"].to_dict() == pytest.approx(RECOMPUTED_CORRELATIONS, abs=0.0005)
     assert (table["n"] == 6).all()
     assert (table["p_value"] > 0.05).all()
+    assert (table["permutation_p"] > 0.05).all()
+    assert ((table["ci_low"] < 0) & (table["ci_high"] > 0)).all()
+    assert (table["pooling"] == "means over seeds").all()
 
 
 def test_too_few_points_have_no_correlation():
-    main = main_table({(policy("dpo", k), "id"): solved(2) for k in (0, 150)}, {})
-    found = {HarvestKey("m", 2 if k else 0, k, 0): informativeness(groups([(1, 8)])) for k in (0, 150)}
-    table = correlation_table(harvest_table(found), main)
+    evaluations = {(policy("dpo", k), "id"): solved(2) for k in (0, 150)}
+    found, _ = summarised({HarvestKey("m", 2 if k else 0, k, 0): groups([(1, 8)]) for k in (0, 150)})
+    table = correlation_table(correlation_points(found, evaluations))
     assert list(table["n"]) == [2, 2, 2]
-    assert table[["pearson_r", "p_value"]].isna().all(axis=None)
+    assert table[["pearson_r", "p_value", "permutation_p"]].isna().all(axis=None)
+
+
+def test_a_point_is_a_harvest_and_the_policy_trained_on_it():
+    evaluations = {(policy("dpo", k, seed), "id"): solved(k + seed) for k in (0, 1, 2) for seed in (0, 1)}
+    evaluations |= {(policy(regime, 2), "id"): solved(4) for regime in ("ipo", "grpo")} | {(BASE, "id"): solved(0)}
+    found, _ = summarised(
+        {HarvestKey("m", 2 if k else 0, k, seed): groups([(1, 8)] * k + [(8, 8)]) for k in (0, 1, 2) for seed in (0, 1)}
+    )
+    points = correlation_points(found, evaluations)
+    assert list(points.query("seed == 1")["accuracy"]) == [0.25, 0.5, 0.75]
+    assert points["entropy"].isna().tolist() == [True, True] + [False] * 4
+    table = correlation_table(points).set_index(["pooling", "metric"])
+    assert list(table["n"]) == [3, 2, 2, 6, 4, 4]
+    assert table.loc[("within seeds", "pairability"), "spearman_rho"] == pytest.approx(1)
+    assert table.loc[("within seeds", "pairability"), "permutation_p"] == pytest.approx(2 / 6)
 
 
 # -------------------------------------------------------------------------------------------------- calibration, cost
@@ -258,7 +312,7 @@ def test_csv_keeps_types_nulls_and_bytes(tmp_path):
         write_table(tmp_path / name, table)
     pd.testing.assert_frame_equal(read_table(tmp_path / "first.csv"), table, rtol=1e-5)
     assert (tmp_path / "first.csv").read_bytes() == (tmp_path / "second.csv").read_bytes()
-    assert "m,base,0,,id,1,3,0.333333,,0,1,\n" in (tmp_path / "first.csv").read_text()
+    assert "m,base,0,,id,1,3,0.333333,,0.333333,0,1,\n" in (tmp_path / "first.csv").read_text()
 
 
 @pytest.mark.parametrize("content", ["", "model,K\nm,many\n"])
@@ -270,9 +324,12 @@ def test_a_broken_csv_is_named(tmp_path, content):
 
 
 def test_an_empty_grid_gives_empty_tables_with_their_columns():
-    main, harvest = main_table({}, {}), harvest_table({})
-    assert main.empty
-    assert correlation_table(harvest, main).empty
+    assert main_table({}, {}).empty
+    assert harvest_table({}, {}).empty
+    assert correlation_table(correlation_points({}, {})).empty
+    assert tuple(comparison_table({}).columns) == COMPARISON_COLUMNS
+    assert tuple(decomposition_table({}).columns) == DECOMPOSITION_COLUMNS
+    assert tuple(budget_table({}).columns) == BUDGET_COLUMNS
     assert tuple(cost_table({}).columns) == COST_COLUMNS
     assert tuple(ablation_table({}, {}, {}, {}).columns) == ABLATION_COLUMNS
 

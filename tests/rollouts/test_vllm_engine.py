@@ -94,6 +94,15 @@ def test_truncation_and_token_counts_are_those_of_transformers(
     assert all(c.token_count == 5 for [c] in ours if c.finish_reason == "length")
 
 
+def test_prefixes_at_token_budgets_are_those_of_transformers(
+    vllm: VllmEngine, transformers: TransformersEngine
+) -> None:
+    asked, decoding = requests(vllm), replace(GREEDY, token_budgets=(4, 9))
+    ours = vllm.generate(asked, decoding)
+    assert identical(ours, transformers.generate(asked, decoding)) >= 0.98  # equal texts have equal prefixes
+    assert any(completion.prefixes for [completion] in ours)
+
+
 def test_a_sample_does_not_depend_on_order_or_company(vllm: VllmEngine) -> None:
     asked = requests(vllm, 24)
     drawn = vllm.generate(asked, SAMPLED)

@@ -50,6 +50,26 @@ def test_main_table_has_every_policy_and_is_computed_from_the_evaluations(micro_
     )
 
 
+def test_where_a_gain_comes_from_and_what_the_budget_does(micro_grid: Project) -> None:
+    tables = micro_grid.results / "tables"
+    parts, budgets, main = (pd.read_csv(tables / f"{name}.csv") for name in ("decomposition", "budgets", "main"))
+    gains = parts[parts.policy != "base"]
+    total = gains.from_finishing + gains.from_format + gains.from_reasoning
+    assert total.to_numpy() == pytest.approx(gains.gain.to_numpy(), abs=1e-5)
+    assert set(budgets.budget) == {8, 16}
+    keys = ["policy", "K", "group_size", "benchmark"]
+    wide = budgets.pivot_table(index=keys, columns="budget", values="finished", dropna=False)
+    assert (wide[16] >= wide[8]).all()
+    at_16, whole = (
+        t.fillna({"group_size": 0}).set_index(keys).finished for t in (budgets.query("budget == 16"), parts)
+    )
+    assert (at_16 <= whole.loc[at_16.index] + 1e-9).all()
+    compared = pd.read_csv(tables / "comparisons.csv").query("reference == 'base' and policy == 'g2d' and K == 4")
+    row = main[(main.policy == "g2d") & (main.K == 4)].set_index("benchmark").accuracy
+    base = main[main.policy == "base"].set_index("benchmark").accuracy
+    assert compared.set_index("benchmark").difference.to_numpy() == pytest.approx((row - base).to_numpy(), abs=1e-5)
+
+
 def test_a_policys_bill_covers_its_own_ancestry_once(micro_grid: Project) -> None:
     bill = read_cost(micro_grid.results / "micro/seed0/dpo/g2/k4/cost.json")
     assert [record.stage for record in bill.records] == [

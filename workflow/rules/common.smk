@@ -50,6 +50,9 @@ HARVESTS = grid.harvests(CONFIG)
 POLICIES = grid.policies(CONFIG)
 TABLES = {
     "main": "Table 1: accuracy and cost",
+    "comparisons": "Which differences are real: paired tests",
+    "decomposition": "Where a gain comes from",
+    "budgets": "Accuracy by token budget",
     "harvest": "Table 2: informativeness of the harvest",
     "correlations": "Table 2: correlation with accuracy",
     "ablations": "Table 3: ablations",
@@ -67,7 +70,7 @@ if FACTORIAL:
     }
 if POLICIES and any("grpo" in ablation.policies for ablation in CONFIG.ablations.values()):
     TABLES["equal_compute"] = "GRPO variants at equal compute"
-FIGURES = ["accuracy", "informativeness"]
+FIGURES = ["accuracy", "informativeness", "gains", "budgets"]
 SCRATCH_MODELS = [name for name, source in CONFIG.models.items() if source.source == "scratch"]
 
 

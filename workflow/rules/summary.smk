@@ -17,6 +17,9 @@ rule make_tables:
     output:
         **{table: f"results/tables/{table}.csv" for table in ("equal_compute",) if table in TABLES},
         main="results/tables/main.csv",
+        comparisons="results/tables/comparisons.csv",
+        decomposition="results/tables/decomposition.csv",
+        budgets="results/tables/budgets.csv",
         harvest="results/tables/harvest.csv",
         correlations="results/tables/correlations.csv",
         ablations="results/tables/ablations.csv",
@@ -63,6 +66,24 @@ rule render_tables:
             caption="../report/main.rst",
             category=category("1. Results"),
             labels={"what": TABLES["main"]},
+        ),
+        comparisons=report(
+            "results/tables/comparisons.html",
+            caption="../report/comparisons.rst",
+            category=category("1. Results"),
+            labels={"what": TABLES["comparisons"]},
+        ),
+        decomposition=report(
+            "results/tables/decomposition.html",
+            caption="../report/decomposition.rst",
+            category=category("1. Results"),
+            labels={"what": TABLES["decomposition"]},
+        ),
+        budgets=report(
+            "results/tables/budgets.html",
+            caption="../report/budgets.rst",
+            category=category("1. Results"),
+            labels={"what": TABLES["budgets"]},
         ),
         ablations=report(
             "results/tables/ablations.html",
@@ -133,7 +154,21 @@ rule draw_figures:
     input:
         main="results/tables/main.csv",
         harvest="results/tables/harvest.csv",
+        decomposition="results/tables/decomposition.csv",
+        budgets="results/tables/budgets.csv",
     output:
+        gains=report(
+            "results/figures/gains.svg",
+            caption="../report/gains.rst",
+            category=category("1. Results"),
+            labels={"what": "Where a gain comes from"},
+        ),
+        budgets=report(
+            "results/figures/budgets.svg",
+            caption="../report/budgets_figure.rst",
+            category=category("1. Results"),
+            labels={"what": "Accuracy against the token budget"},
+        ),
         accuracy=report(
             "results/figures/accuracy.svg",
             caption="../report/accuracy.rst",

@@ -1,21 +1,21 @@
-"""Rule make_tables: Tables 1 to 4 of the paper and the bill, for this grid, from the files the stages left."""
+"""Rule make_tables: Tables 1 to 4 of the paper, their tests and the bill, from the files the stages left."""
 
 from g2d import grid, tables
 from g2d.config import load
 from g2d.cost import read_cost
-from g2d.informativeness import read_informativeness
-from g2d.paper import comparison_table
+from g2d.informativeness import read_informativeness, success_counts
+from g2d.paper import published_table
 from g2d.policies import read_policy
-from g2d.rollouts.rollout import TEXTLESS, read_rollouts
+from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, read_rollouts
 from g2d.stage import stage
 
 
 def main(snakemake):
     with stage(snakemake):
         config, out = load(snakemake.params.config), snakemake.output
-        policies = grid.policies(config)
+        policies, columns = grid.policies(config), (*TEXTLESS, BUDGET_VERDICTS)
         evaluations = {
-            (policy, benchmark): read_rollouts(f"results/{policy.folder}/eval/{benchmark}.parquet", TEXTLESS)
+            (policy, benchmark): read_rollouts(f"results/{policy.folder}/eval/{benchmark}.parquet", columns)
             for policy in policies
             for benchmark in config.benchmarks
         }
@@ -32,27 +32,29 @@ def main(snakemake):
             | {"tokens": sum(record.tokens_generated for record in costs[policy].records)}
             for policy in trained
         }
-        harvest = tables.harvest_table(
-            {key: read_informativeness(f"results/{key.folder}/informativeness.json") for key in grid.harvests(config)}
-        )
-        main_table = tables.main_table(evaluations, hours)
+        harvested = {
+            key: read_rollouts(f"results/{key.folder}/rollouts.parquet", TEXTLESS) for key in grid.harvests(config)
+        }
+        summaries = {key: read_informativeness(f"results/{key.folder}/informativeness.json") for key in harvested}
+        counts = {key: success_counts(rollouts) for key, rollouts in harvested.items()}
         levels = {model: tables.read_table(f"results/{model}/calibration/levels.csv") for model in config.models}
+        points = tables.correlation_points(summaries, evaluations)
+        main_table = tables.main_table(evaluations, hours)
         tables.write_table(out.main, main_table)
-        tables.write_table(out.published, comparison_table(main_table, config))
-        tables.write_table(out.harvest, harvest)
-        tables.write_table(out.correlations, tables.correlation_table(harvest, main_table))
-        tables.write_table(
-            out.ablations, tables.ablation_table(evaluations, hours, grid.ablation_changes(config), measured)
-        )
+        tables.write_table(out.published, published_table(main_table, config))
+        tables.write_table(out.comparisons, tables.comparison_table(evaluations))
+        tables.write_table(out.decomposition, tables.decomposition_table(evaluations))
+        tables.write_table(out.budgets, tables.budget_table(evaluations))
+        tables.write_table(out.harvest, tables.harvest_table(summaries, counts))
+        tables.write_table(out.correlations, tables.correlation_table(points))
+        changes = grid.ablation_changes(config)
+        tables.write_table(out.ablations, tables.ablation_table(evaluations, hours, changes, measured))
         if out.get("equal_compute"):
             tables.write_table(out.equal_compute, tables.equal_compute_table(evaluations, hours, measured))
         tables.write_table(out.calibration, tables.calibration_table(levels))
-        harvested = {
-            key.folder: read_rollouts(f"results/{key.folder}/rollouts.parquet", TEXTLESS)
-            for key in grid.harvests(config)
-        }
+        drawn = {key.folder: rollouts for key, rollouts in harvested.items()}
         evaluated = {f"{policy.folder}/eval/{name}": frame for (policy, name), frame in evaluations.items()}
-        tables.write_table(out.disputes, tables.dispute_table(harvested | evaluated))
+        tables.write_table(out.disputes, tables.dispute_table(drawn | evaluated))
         tables.write_table(out.cost, tables.cost_table(bills))
 
 

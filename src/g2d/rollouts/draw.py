@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from g2d.budgets import to_json
 from g2d.config import Evaluation, Prompt, Sampling
 from g2d.policies.policy import Policy
 from g2d.problems import Problem
@@ -35,6 +36,7 @@ def evaluation_decoding(settings: Evaluation) -> Decoding:
         max_completion_length=settings.max_completion_length,
         batch_size=settings.batch_size,
         seed=drawn.seed if drawn else 0,
+        token_budgets=tuple(settings.token_budgets),
     )
 
 
@@ -65,6 +67,12 @@ def draw_rollouts(
             [(problem.answer, completion.text) for problem, _, _, completion in drawn],
             [completion.finish_reason for *_, completion in drawn],
         )
+        cut = [(problem.answer, text) for problem, _, _, done in drawn for text in done.prefixes.values()]
+        cut_verdicts = iter(found.verdict for found in verifier.verify(cut, ["length"] * len(cut)))
+    at_budgets = [
+        {b: next(cut_verdicts) if b in done.prefixes else judgement.verdict for b in decoding.token_budgets}
+        for (*_, done), judgement in zip(drawn, judgements, strict=True)
+    ]
     return [
         Rollout(
             problem_id=problem.problem_id,
@@ -83,8 +91,11 @@ def draw_rollouts(
             temperature=decoding.temperature,
             seed=decoding.seed,
             policy_id=policy.policy_id,
+            budget_verdicts=to_json(verdicts),
         )
-        for (problem, request, sample, completion), judgement in zip(drawn, judgements, strict=True)
+        for (problem, request, sample, completion), judgement, verdicts in zip(
+            drawn, judgements, at_budgets, strict=True
+        )
     ]
 
 

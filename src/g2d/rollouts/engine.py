@@ -6,8 +6,8 @@ verdicts or files: `g2d.rollouts.draw` adds those.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from g2d.config import EngineSettings
@@ -26,6 +26,7 @@ class Decoding:
     max_completion_length: int  # tokens
     batch_size: int  # completions generated together, where the engine does not choose that itself
     seed: int
+    token_budgets: tuple[int, ...] = ()  # also return the text of the first b tokens, for each of these b
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Completion:
     text: str
     token_count: int
     finish_reason: FinishReason
+    prefixes: Mapping[int, str] = field(default_factory=dict)  # text at every token budget that cuts this completion
 
 
 class Engine(Protocol):

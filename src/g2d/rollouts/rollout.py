@@ -40,10 +40,12 @@ class Rollout:
     temperature: float  # 0 means greedy
     seed: int
     policy_id: str
+    budget_verdicts: str | None = None  # JSON, token budget -> verdict on the completion cut there (`g2d.budgets`)
 
 
 COLUMNS = tuple(field.name for field in fields(Rollout))
-TEXTLESS = tuple(name for name in COLUMNS if name not in ("prompt_text", "completion_text"))
+BUDGET_VERDICTS = "budget_verdicts"  # evaluations only; null elsewhere, absent from files of before there were budgets
+TEXTLESS = tuple(name for name in COLUMNS if name not in ("prompt_text", "completion_text", BUDGET_VERDICTS))
 
 
 def to_frame(rollouts: Sequence[Rollout]) -> pd.DataFrame:
@@ -70,9 +72,10 @@ def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.Data
     """
     try:
         available = pyarrow.parquet.read_schema(path).names
-        if missing := [column for column in columns if column not in available]:
+        if missing := [column for column in columns if column not in (*available, BUDGET_VERDICTS)]:
             raise ValueError(f"rollouts lack the column {missing[0]}")
-        return pd.read_parquet(path, columns=list(columns))
+        frame = pd.read_parquet(path, columns=[column for column in columns if column in available])
+        return frame if len(frame.columns) == len(columns) else frame.assign(**{BUDGET_VERDICTS: None})
     except Exception as error:  # pyarrow raises several unrelated types for a truncated file
         raise ValueError(
             f"{path}: not a readable file of rollouts ({error}); delete it to have it made again"

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from transformers import GenerationConfig
 
+from g2d.budgets import prefixes
 from g2d.policies.policy import Policy, load_model, load_tokenizer
 from g2d.prompts import Messages, render
 from g2d.rollouts.continuous_batching import ContinuousBatch, Sample, is_supported
@@ -64,7 +65,7 @@ class TransformersEngine:
             drawn = ContinuousBatch(self.model, prompts, decoding, stream, self.end_ids).complete(samples)
         else:
             drawn = self._in_closed_batches(prompts, decoding, stream, samples)
-        completions = dict(zip(drawn, self._completions(list(drawn.values())), strict=True))
+        completions = dict(zip(drawn, self._completions(list(drawn.values()), decoding), strict=True))
         return [[completions[i, j] for j in range(decoding.samples_per_prompt)] for i in range(len(requests))]
 
     @torch.inference_mode()
@@ -95,13 +96,18 @@ class TransformersEngine:
                 drawn[sample] = tokens[: end + 1]
         return drawn
 
-    def _completions(self, drawn: list[list[int]]) -> list[Completion]:
+    def _completions(self, drawn: list[list[int]], decoding: Decoding) -> list[Completion]:
         ended = [tokens[-1] in self.end_ids for tokens in drawn]
         kept = [tokens[:-1] if end else tokens for tokens, end in zip(drawn, ended, strict=True)]
         texts = self.tokenizer.batch_decode(kept, skip_special_tokens=True)
         # The end-of-turn token was generated too, so it counts.
         return [
-            Completion(text, len(tokens), "stop" if end else "length")
+            Completion(
+                text,
+                len(tokens),
+                "stop" if end else "length",
+                prefixes(self.tokenizer, tokens, decoding.token_budgets),
+            )
             for text, tokens, end in zip(texts, drawn, ended, strict=True)
         ]
 

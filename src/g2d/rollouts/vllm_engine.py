@@ -25,6 +25,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
+from g2d.budgets import prefixes
 from g2d.config import EngineSettings
 from g2d.files import read_json
 from g2d.policies.policy import Policy, load_model, load_tokenizer, require_own_weights
@@ -110,7 +111,7 @@ class VllmEngine:
         seeds = [request_seed(decoding.seed, request.problem_id) for request in requests]
         names = [f"problem {request.problem_id}" for request in requests]
         outputs = self.complete(prompts, seeds, decoding, names=names)
-        return [[self._completion(sample) for sample in output.outputs] for output in outputs]
+        return [[self._completion(sample, decoding) for sample in output.outputs] for output in outputs]
 
     def complete(
         self,
@@ -260,14 +261,15 @@ class VllmEngine:
             gc.collect()
         return self._merged.name
 
-    def _completion(self, sample: Any) -> Completion:
+    def _completion(self, sample: Any, decoding: Decoding) -> Completion:
         tokens = list(sample.token_ids)
         reason: FinishReason = sample.finish_reason
         if reason not in ("stop", "length"):
             raise RuntimeError(f"vLLM gave a completion up: {reason}")
         text = tokens[:-1] if reason == "stop" else tokens
         # The end-of-turn token was generated too, so it counts.
-        return Completion(str(self.tokenizer.decode(text, skip_special_tokens=True)), len(tokens), reason)
+        cut = prefixes(self.tokenizer, tokens, decoding.token_budgets)
+        return Completion(str(self.tokenizer.decode(text, skip_special_tokens=True)), len(tokens), reason, cut)
 
 
 def prepare_environment() -> None:

@@ -1,0 +1,92 @@
+"""Correlations within seeds and models, and permutation tests that keep the seeds of a K together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from scipy.stats import binomtest
+
+from g2d.correlations import permutation_p, ranks_within, within_correlation
+from g2d.statistics import pearson
+
+
+def points(x: np.ndarray, y: np.ndarray, model: str = "m") -> pd.DataFrame:
+    """Arrays (seeds, K) as rows."""
+    seeds, ks = np.indices(x.shape)
+    return pd.DataFrame(
+        {"model": model, "seed": seeds.ravel(), "group_size": 2, "K": ks.ravel(), "x": x.ravel(), "y": y.ravel()}
+    )
+
+
+def test_one_subject_is_pearson_and_spearman():
+    rng = np.random.default_rng(0)
+    x, y, one = rng.normal(size=8), rng.normal(size=8), np.zeros(8)
+    assert within_correlation(x, y, one) == pytest.approx(pearson(x, y))
+    ranked = within_correlation(ranks_within(x, one), ranks_within(y, one), one)
+    assert ranked.r == pytest.approx(stats.spearmanr(x, y).statistic)
+
+
+def test_levels_of_the_subjects_do_not_count():
+    """Between subjects the association is perfect and negative, within them perfect and positive (Simpson)."""
+    x = np.array([0, 1, 2, 10, 11, 12.0])
+    y = np.array([100, 101, 102, 0, 1, 2.0])
+    found = within_correlation(x, y, np.repeat([0, 1], 3))
+    assert found.r == pytest.approx(1)
+    assert found.n == 6
+    assert pearson(x, y).r < -0.9
+
+
+def test_degrees_of_freedom_are_those_of_the_published_method():
+    """Bakdash and Marusich 2017: n - subjects - 1."""
+    rng = np.random.default_rng(1)
+    x, y, subjects = rng.normal(size=12), rng.normal(size=12), np.repeat(np.arange(3), 4)
+    found = within_correlation(x, y, subjects)
+    t = found.r * np.sqrt(8 / (1 - found.r**2))
+    assert found.p == pytest.approx(2 * stats.t.sf(abs(t), 8))
+
+
+@pytest.mark.parametrize("subjects", [[0, 0, 1, 1], [0, 1, 2, 3]])
+def test_not_defined_without_degrees_of_freedom_or_variation(subjects):
+    x = np.array([1, 2, 3, 4.0])
+    assert within_correlation(x, np.array([1.0, 1, 2, 2]), np.array(subjects)).r is None
+    assert within_correlation(np.array([]), np.array([]), np.array([])).r is None
+
+
+def test_the_p_value_of_independent_subjects_is_uniform():
+    rng = np.random.default_rng(2)
+    subjects = np.repeat(np.arange(3), 5)
+    rejected = sum(within_correlation(rng.normal(size=15), rng.normal(size=15), subjects).p < 0.05 for _ in range(400))
+    assert binomtest(rejected, 400, 0.05).pvalue > 0.001
+
+
+def test_all_orders_of_four_points_are_counted():
+    x = np.array([[1, 2, 3, 4.0]])
+    assert permutation_p(points(x, x), "x", "y") == pytest.approx(2 / 24)
+    assert permutation_p(points(x, np.array([[1, -1, -1, 1.0]])), "x", "y") == 1
+
+
+def test_seeds_that_share_their_k_are_permuted_together():
+    """Every K has an effect of its own on both sides, unrelated: the naive p-value rejects far too often."""
+    rng = np.random.default_rng(3)
+    runs, naive, permuted = 200, 0, 0
+    for _ in range(runs):
+        x, y = (rng.normal(size=(1, 5)) + rng.normal(0, 0.3, (5, 5)) for _ in range(2))
+        table = points(x, y)
+        naive += within_correlation(table["x"].to_numpy(), table["y"].to_numpy(), table["seed"].to_numpy()).p < 0.05
+        permuted += permutation_p(table, "x", "y") < 0.05
+    assert naive / runs > 0.2
+    assert binomtest(permuted, runs, 0.05, alternative="greater").pvalue > 0.001
+
+
+def test_models_are_permuted_independently_and_repeatably():
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(2, 6))
+    both = pd.concat([points(x, x, "a"), points(x[:, :4], x[:, :4], "b")])
+    assert permutation_p(both, "x", "y") == permutation_p(both, "x", "y") < 0.001
+
+
+def test_an_incomplete_grid_cannot_be_permuted():
+    x = np.arange(6.0).reshape(2, 3)
+    assert permutation_p(points(x, x).iloc[1:], "x", "y") is None

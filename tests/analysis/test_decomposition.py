@@ -1,0 +1,125 @@
+"""The parts of a gain: by hand, and that they always add up."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from g2d.decomposition import contributions, factors, linearised, stages
+from g2d.rollouts.rollout import to_frame
+from g2d.tables import DECOMPOSITION_COLUMNS, decomposition_table
+
+from .frames import rollout
+from .test_tables import BASE, policy
+
+REACHED = st.lists(st.floats(0, 1), min_size=3, max_size=3).map(lambda shares: np.sort(shares)[::-1])
+
+
+def judged(*verdicts):
+    return to_frame([rollout(f"q{i}", 0, verdict) for i, verdict in enumerate(verdicts)])
+
+
+def test_where_every_verdict_falls():
+    verdicts = ["correct", "incorrect", "no_boxed", "parse_error", "timeout", "limit", "truncated"]
+    table = stages(judged(*verdicts)["verdict"])
+    assert table["finished"].tolist() == [True] * 6 + [False]
+    assert table["parseable"].tolist() == [True] * 2 + [False] * 5
+    assert table["correct"].tolist() == [True] + [False] * 6
+
+
+def test_a_box_that_was_closed_before_the_cut_counts_as_finished():
+    rows = to_frame([rollout("q0", 0, "incorrect", finish_reason="length")])
+    assert stages(rows["verdict"]).loc[0].tolist() == [True, True, False]
+
+
+def test_a_gain_by_hand():
+    # From 1/2 x 1 x 1/2 to 1 x 1 x 1/2: finishing alone.
+    assert contributions(np.array([0.5, 0.5, 0.25]), np.array([1, 1, 0.5])) == pytest.approx([0.25, 0, 0])
+    # From 1/2 x 1 x 1/2 to 1 x 1 x 1: half a step each way, (1/4 + 1/2) / 2.
+    assert contributions(np.array([0.5, 0.5, 0.25]), np.array([1, 1, 1])) == pytest.approx([0.375, 0, 0.375])
+
+
+def test_what_is_not_defined_contributes_nothing():
+    nothing = np.zeros(3)
+    assert np.isnan(factors(nothing)[1:]).all()
+    assert contributions(nothing, np.array([0.8, 0.4, 0.2])) == pytest.approx([0.2, 0, 0])
+    assert contributions(np.array([0.8, 0.4, 0.2]), nothing) == pytest.approx([-0.2, 0, 0])
+    assert contributions(nothing, nothing).tolist() == [0, 0, 0]
+
+
+@settings(deadline=None, max_examples=200)
+@given(REACHED, REACHED)
+def test_the_parts_add_up_to_the_gain_and_swap_sign_with_the_sides(reference, own):
+    parts = contributions(reference, own)
+    assert parts.sum() == pytest.approx(own[2] - reference[2], abs=1e-12)
+    assert contributions(own, reference) == pytest.approx(-parts, abs=1e-12)
+    for part, old, new in zip(parts, factors(reference), factors(own), strict=True):
+        if not (math.isnan(old) or math.isnan(new)):
+            assert part * (new - old) >= -1e-15, "a factor that grows never costs accuracy"
+
+
+@settings(deadline=None, max_examples=30)
+@given(REACHED, REACHED, REACHED)
+def test_many_at_once_are_each_alone(reference, first, second):
+    together = contributions(np.stack([reference, reference], axis=1), np.stack([first, second], axis=1))
+    alone = np.stack([contributions(reference, first), contributions(reference, second)], axis=1)
+    assert together == pytest.approx(alone)
+
+
+def test_the_table_by_hand():
+    evaluations = {
+        (BASE, "id"): judged("correct", "truncated", "truncated", "incorrect"),
+        (policy("dpo", 150, 0), "id"): judged("correct", "correct", "no_boxed", "incorrect"),
+        (policy("dpo", 150, 1), "id"): judged("correct", "correct", "incorrect", "incorrect").iloc[::-1],
+    }
+    table = decomposition_table(evaluations)
+    assert tuple(table.columns) == DECOMPOSITION_COLUMNS
+    base, own = table.to_dict("records")
+    assert (base["finished"], base["parseable"], base["correct"], base["accuracy"]) == (0.5, 1, 0.5, 0.25)
+    assert math.isnan(base["gain"])
+    assert (own["n_seeds"], own["finished"], own["parseable"]) == (2, 1, 0.875)
+    assert own["correct"] == pytest.approx(4 / 7)
+    parts = [own[f"from_{name}"] for name in ("finishing", "format", "reasoning")]
+    assert own["gain"] == pytest.approx(0.25)
+    assert sum(parts) == pytest.approx(0.25)
+    assert parts[0] > 0 > parts[1]
+    for name, part in zip(("finishing", "format", "reasoning"), parts, strict=True):
+        assert own[f"from_{name}_low"] <= part <= own[f"from_{name}_high"]
+
+
+def test_intervals_of_the_parts_cover_the_truth():
+    """M0 finishes half of the time and the policy always; nothing else differs."""
+    rng = np.random.default_rng(0)
+    runs, covered = 60, np.zeros(3)
+    for _ in range(runs):
+        right, finished = rng.random((2, 120)) < 0.6, rng.random(120) < 0.5
+        mine = ["correct" if r else "incorrect" for r in right[0]]
+        theirs = [
+            ("correct" if r else "incorrect") if f else "truncated" for r, f in zip(right[1], finished, strict=True)
+        ]
+        row = decomposition_table({(BASE, "id"): judged(*theirs), (policy("dpo", 0), "id"): judged(*mine)}).iloc[1]
+        for i, (name, truth) in enumerate((("finishing", 0.3), ("format", 0.0), ("reasoning", 0.0))):
+            covered[i] += row[f"from_{name}_low"] <= truth <= row[f"from_{name}_high"]
+    assert (covered / runs > 0.85).all()
+
+
+def test_the_first_order_has_the_right_means_and_slopes():
+    rng = np.random.default_rng(0)
+    reached = np.sort(rng.random((2, 3, 2, 20)), axis=1)[:, ::-1]
+    values = linearised(*reached)
+    means = reached.mean(axis=(2, 3))
+    assert values.mean(axis=(1, 2)) == pytest.approx(contributions(*means))
+    assert values.sum(axis=0) == pytest.approx(reached[1, 2] - reached[0, 2], abs=1e-6)
+    heavier = np.append(np.ones(19), 1.01) / 20.01 * 20  # the last question counts 1 % more
+    moved = (reached * heavier).mean(axis=(2, 3))
+    assert (values * heavier).mean(axis=(1, 2)) == pytest.approx(contributions(*moved), abs=1e-4)
+
+
+def test_without_m0_nothing_is_decomposed():
+    (row,) = decomposition_table({(policy("dpo", 0), "id"): judged("correct", "truncated")}).to_dict("records")
+    assert row["accuracy"] == 0.5
+    assert math.isnan(row["from_finishing"])
