@@ -5,14 +5,18 @@ from the paper's Table 1. Those hours are approximate ones of one A100 80GB, for
 this, so they say how long a grid is, not when it ends. The paper gives one number for the harvest and the DPO on it
 (the row with K=0); it is split in half here. It gives none for evaluation, which is then listed without hours.
 
-Pure functions; `workflow/rules/common.smk` collects the jobs.
+`workflow/rules/common.smk` collects the jobs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import mean
+
+from g2d.cost import read_cost
+from g2d.policies.policy import read_policy
 
 # Table 1, GRPO with K=1000: 26.6, 27.2 (G=2) and 52.2, 54.2 (G=4) GPU-hours, that is, per step and member of the group:
 HOURS_PER_STEP_AND_ROLLOUT = mean((26.6 / 2000, 27.2 / 2000, 52.2 / 4000, 54.2 / 4000))
@@ -64,6 +68,30 @@ def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence
         Line(stage, len(hours), None if None in hours else sum(h for h in hours if h is not None), source)
         for (stage, source), hours in found.items()
     ]
+
+
+def measured_rates(results: str | Path, models: Iterable[str]) -> dict[tuple[str, str], list[float]]:
+    """GPU-hours per unit of everything that is finished, by (stage, model), from the bills below the results folder.
+
+    What ran without a GPU does not count. A bill that cannot be read is left out: the job that needs it says so.
+    """
+    rates: dict[tuple[str, str], list[float]] = {}
+    for model in models:
+        for path in sorted(Path(results, model).rglob("*cost.json")):
+            try:
+                bill = read_cost(path)
+                stage, units = bill.own.stage, _grpo_units(path.parent) if bill.own.stage == "train_grpo" else 1
+            except (OSError, ValueError):
+                continue
+            shards = [record for record in bill.ancestry if record.stage == stage and ".shards/" in record.job]
+            if seconds := sum(record.device_s for record in (bill.own, *shards) if record.device != "cpu"):
+                rates.setdefault((stage, model), []).append(seconds / 3600 / units)
+    return rates
+
+
+def _grpo_units(folder: Path) -> int:
+    policy = read_policy(folder / "policy.json")
+    return (policy.k - (policy.continued_from or 0)) * policy.group_size
 
 
 def report(lines: Sequence[Line]) -> str:
