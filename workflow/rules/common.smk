@@ -313,7 +313,7 @@ def with_estimate(workflow):
 
         def stats():
             message, numbers = count()
-            jobs = [gpu_job(job) for job in workflow.dag.needrun_jobs()]
+            jobs = [gpu_job(job) for job in workflow.dag.needrun_jobs(exclude_finished=False)]
             lines = estimate(filter(None, jobs), measured_rates("results", CONFIG.models) if any(jobs) else {})
             return "\n".join(filter(None, [message, report_hours(lines)])), numbers
 

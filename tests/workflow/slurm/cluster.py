@@ -1,7 +1,7 @@
-"""A real Slurm of three nodes on this one machine, for the tests: two nodes with fake GPUs, one without.
+"""A real Slurm of five nodes on this one machine, for the tests: four nodes with fake GPUs, one without.
 
-    python -m tests.slurm.cluster up FOLDER      # as root; then sinfo, sbatch, snakemake --profile slurm ...
-    python -m tests.slurm.cluster down FOLDER
+    python -m tests.workflow.slurm.cluster up FOLDER      # as root; then sinfo, sbatch, snakemake --profile slurm ...
+    python -m tests.workflow.slurm.cluster down FOLDER
 
 Slurm reads its configuration from /etc/slurm and nowhere else, so only one such cluster can run on a machine; where
 Slurm is configured already, `up` refuses. Everything else lives in FOLDER, and `down` ends the daemons whose process
@@ -24,8 +24,8 @@ from pathlib import Path
 
 ETC = Path("/etc/slurm")
 FILES = ("slurm.conf", "gres.conf", "cgroup.conf")
-GPU_NODES, CPU_NODES = ("gpu1", "gpu2"), ("cpu1",)
-NODES = (*GPU_NODES, *CPU_NODES)
+GPU_NODES = ("gpu1", "gpu2", "gpu3", "gpu4")
+NODES = (*GPU_NODES, "cpu1")
 GPUS_PER_NODE = 2
 
 SLURM_CONF = """\
@@ -51,22 +51,22 @@ JobAcctGatherParams=OverMemoryKill
 AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
-SchedulerParameters=sched_interval=2,bf_interval=2,sched_min_interval=0,batch_sched_delay=0,requeue_delay=1
+SchedulerParameters=sched_interval=2,bf_interval=2,sched_min_interval=0,batch_sched_delay=0
 SlurmdParameters=config_overrides
 GresTypes=gpu
 ReturnToService=2
 MinJobAge=3600
 MessageTimeout=5
 SlurmdTimeout=6
-KillWait=30
+KillWait=5
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 PropagateResourceLimits=NONE
 {nodes}
-PartitionName=gpu Nodes={gpu} Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=5 PreemptMode=REQUEUE
-PartitionName=cancelling Nodes={gpu} MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=0 PreemptMode=CANCEL
-PartitionName=urgent Nodes={gpu} MaxTime=INFINITE State=UP PriorityTier=9 PreemptMode=OFF
-PartitionName=cpu Nodes={cpu} MaxTime=INFINITE State=UP
+PartitionName=cpu Nodes=cpu1 Default=YES MaxTime=INFINITE State=UP
+PartitionName=gpu Nodes=gpu1,gpu2 MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=60 PreemptMode=REQUEUE
+PartitionName=flaky Nodes=gpu3,gpu4 MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=6 PreemptMode=REQUEUE
+PartitionName=urgent Nodes=gpu[1-4] MaxTime=INFINITE State=UP PriorityTier=9 PreemptMode=OFF
 """
 
 
@@ -80,8 +80,10 @@ class Cluster:
 
     folder: Path
 
-    def up(self) -> None:
+    def up(self, owner: int | None = None) -> None:
         """Start all daemons and wait until every node is idle.
+
+        With an `owner`, a later `up` may take the cluster away once that process is gone.
 
         Raises:
             NoCluster: Slurm's packages or root are missing, Slurm is configured here already, or a daemon failed.
@@ -96,6 +98,8 @@ class Cluster:
             raise NoCluster(f"{configured[0]} exists: a configured Slurm is left alone")
         for name in ("state", "run", "log", "dev", *(f"spool.{node}" for node in NODES)):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
+        if owner is not None:
+            (self.folder / "run/owner.pid").write_text(str(owner))
         self._configure()
         try:
             self.start_controller()
@@ -120,21 +124,19 @@ class Cluster:
                 os.mknod(device, 0o20666, os.makedev(1, 3))  # what /dev/null is
         except PermissionError as error:
             raise NoCluster(f"fake GPUs need device files, which cannot be made here: {error}") from error
-        gpu, cpu = ",".join(GPU_NODES), ",".join(CPU_NODES)
-        values = {"host": host, "folder": self.folder, "ports": ports, "nodes": "\n".join(lines), "gpu": gpu, "cpu": cpu}
+        values = {"host": host, "folder": self.folder, "ports": ports, "nodes": "\n".join(lines)}
         (self.folder / "slurm.conf").write_text(SLURM_CONF.format(**values))
-        gres = f"NodeName={gpu} Name=gpu Type=h100 File={self.folder}/dev/gpu[0-{GPUS_PER_NODE - 1}]\n"
+        gres = f"NodeName={','.join(GPU_NODES)} Name=gpu Type=h100 File={self.folder}/dev/gpu[0-{GPUS_PER_NODE - 1}]\n"
         (self.folder / "gres.conf").write_text(gres)
         (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
-        (self.folder / "run/owner.pid").write_text(str(os.getpid()))
         for name in FILES:
             (ETC / name).symlink_to(self.folder / name)
 
     def down(self) -> None:
         """End the running jobs and the daemons this cluster started, and take its configuration out of /etc/slurm."""
         if self.pid("slurmctld") is not None:
-            subprocess.run(["scancel", "--user=root", "--state=RUNNING"], check=False, capture_output=True)
-            subprocess.run(["scancel", "--user=root"], check=False, capture_output=True)
+            subprocess.run(["scancel", "--me"], check=False, capture_output=True)
+            subprocess.run(["scancel", "--me", "--signal=KILL"], check=False, capture_output=True)
         for node in NODES:
             self.stop(f"slurmd-{node}", signal.SIGTERM)
         self.stop("slurmctld", signal.SIGTERM)
@@ -177,6 +179,12 @@ class Cluster:
             for descendant in [*_descendants(pid), pid]:
                 with suppress(ProcessLookupError):
                     os.kill(descendant, signal.SIGKILL)
+
+    def start_requeued(self, job: str) -> None:
+        """Start a job that Slurm requeued now, instead of after the two minutes for which it holds such jobs back."""
+        while squeue("--jobs", job, "--states=PENDING", "--format=%i") != [job]:
+            time.sleep(0.2)
+        _call(["scontrol", "update", f"JobId={job}", "StartTime=now"])
 
     def _wait_until_idle(self) -> None:
         for _ in range(200):

@@ -3,7 +3,7 @@
 
 rule all:
     input:
-        expand("results/{fault}.txt", fault=config["faults"]),
+        expand("results/{fault}.txt", fault=[*config["gpu"], *config["cpu"]]),
 
 
 rule prepare:
@@ -15,10 +15,25 @@ rule prepare:
 
 rule evaluate:
     input:
-        "results/prepared.txt",
+        config["after"],
     output:
         "results/{fault}.txt",
+    wildcard_constraints:
+        fault="|".join(config["gpu"]) or "(?!)",
     resources:
         gpu=1,
+    params:
+        settings=config.get("settings"),
+    script:
+        "victim.py"
+
+
+rule count:
+    input:
+        config["after"],
+    output:
+        "results/{fault}.txt",
+    wildcard_constraints:
+        fault="|".join(config["cpu"]) or "(?!)",
     script:
         "victim.py"
