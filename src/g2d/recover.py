@@ -60,7 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"delete {output}: made after Snakemake was killed, so there is no record of its settings")
     print("remove Snakemake's lock")
     if not arguments.yes:
-        print("\nnothing was done. If no Snakemake is running in this folder, on this or another host: g2d recover --yes")
+        print(
+            "\nnothing was done. If no Snakemake is running in this folder, on this or another host: g2d recover --yes"
+        )
         return 1
     cancel(folder, jobs)
     for output in unrecorded_outputs(folder):  # again: a job may have ended well in the meantime

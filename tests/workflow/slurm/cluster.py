@@ -243,7 +243,9 @@ def _titles() -> list[tuple[int, str]]:
     found = []
     for entry in Path("/proc").iterdir():
         with suppress(ValueError, OSError):
-            found.append((int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")))
+            found.append(
+                (int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+            )
     return found
 
 

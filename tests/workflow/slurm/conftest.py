@@ -89,7 +89,9 @@ def create_project(
         project = SlurmProject.create(tmp_path_factory.mktemp(name) / "g2d", config)
         (project.root / "slurm").symlink_to("profiles/slurm")
         (project.root / "config/paper.yaml").write_text(yaml.safe_dump(config))
-        project.edit_profile({"before-status-checks: 10": "before-status-checks: 1", "per-second: 0.2": "per-second: 1"})
+        project.edit_profile(
+            {"before-status-checks: 10": "before-status-checks: 1", "per-second: 0.2": "per-second: 1"}
+        )
         made.append(project)
         return project
 
@@ -109,7 +111,7 @@ def create_victims(create_project: Callable[..., SlurmProject]) -> Callable[...,
     """Make a project of small jobs to which something is to happen, with the shipped profile in small numbers."""
 
     def create(name: str, **config: Any) -> SlurmProject:
-        project = create_project(name, {"cpu": [], "gpu": [], "after": [], "works": {}, "seconds": 3600} | config)
+        project = create_project(name, {"cpu": [], "gpu": [], "after": [], "works": {}, "seconds": {}} | config)
         for file in ("faults.smk", "victim.py"):
             shutil.copy2(HERE / file, project.root / file)
         project.edit_profile(

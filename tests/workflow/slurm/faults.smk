@@ -1,5 +1,13 @@
 # Jobs to which something happens. They go through the shipped profile: `evaluate` has the resources of the real rule.
 
+from pathlib import Path
+
+from g2d.recover import require_no_orphans
+
+
+onstart:
+    require_no_orphans(Path.cwd())
+
 
 rule all:
     input:

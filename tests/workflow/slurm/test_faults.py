@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,12 @@ from tests.workflow.slurm.conftest import SlurmProject, wait_for
 def job_of(project: SlurmProject, fault: str) -> str:
     """Id of the Slurm job in which a victim is running now."""
     return project.diary(fault)[-1]["job"]
+
+
+def has_ended(project: SlurmProject, fault: str) -> bool:
+    """Whether a victim has succeeded and its job is gone from its node."""
+    running = "--states=RUNNING,COMPLETING"
+    return "end" in project.events(fault) and not squeue(running, f"--jobs={job_of(project, fault)}")
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +42,12 @@ def survived(cluster: Cluster, create_victims: Callable[..., SlurmProject]) -> S
     )
     (project.root / "second.out").write_text(f"exit {second.returncode}\n{second.stdout}{second.stderr}")
     subprocess.run(["scancel", job_of(project, "cancelled")], check=True)
-    wait_for(lambda: "end" in project.events("cancelled"), snakemake)
+    wait_for(lambda: has_ended(project, "cancelled"), snakemake)
     # A more important job takes all GPUs: the three others are preempted. One of them does not end by itself.
     urgent = ["--partition=urgent", "--nodelist=gpu3,gpu4", "--nodes=2", "--gpus-per-node=2", "--time=1", "--mem=10"]
     subprocess.run(["sbatch", *urgent, "--wrap", "sleep 1"], cwd=project.root, check=True, capture_output=True)
     cluster.start_requeued(job_of(project, "stubborn"))
-    wait_for(lambda: all("end" in project.events(fault) for fault in ("preempted", "stubborn")), snakemake)
-    wait_for(lambda: not squeue("--states=RUNNING,COMPLETING", f"--jobs={job_of(project, 'stubborn')}"))
+    wait_for(lambda: has_ended(project, "preempted") and has_ended(project, "stubborn"), snakemake)
     wait_for(lambda: project.events("lost").count("start") == 2, snakemake)
     node = project.diary("lost")[-1]["node"]
     cluster.lose_node(node)
@@ -83,7 +89,9 @@ def test_a_job_over_its_time_gets_more(survived: SlurmProject) -> None:
 
 def test_jobs_hold_a_gpu_where_the_rule_says_so_and_nowhere_else(survived: SlurmProject) -> None:
     for fault in ("cancelled", "preempted", "stubborn", "lost"):
-        assert {entry["gpu"] is not None and entry["node"].startswith("gpu") for entry in survived.diary(fault)} == {True}
+        assert {entry["gpu"] is not None and entry["node"].startswith("gpu") for entry in survived.diary(fault)} == {
+            True
+        }
     for fault in ("memory", "time"):
         assert {(entry["gpu"], entry["node"]) for entry in survived.diary(fault)} == {(None, "cpu1")}
 
@@ -96,7 +104,9 @@ def test_a_second_snakemake_is_refused(survived: SlurmProject) -> None:
 
 def test_a_controller_that_is_down_is_waited_for(cluster: Cluster, create_victims: Callable[..., SlurmProject]) -> None:
     """Half a minute at a submission, and a minute while a job is running and ends."""
-    project = create_victims("outage", gpu=["steady"], after="results/prepared.txt", works={"steady": 1}, seconds=10)
+    project = create_victims(
+        "outage", gpu=["steady"], after="results/prepared.txt", works={"steady": 1}, seconds={"steady": 10}
+    )
     snakemake = project.start("--snakefile", "faults.smk")
     wait_for(lambda: "Finished jobid" in project.output(), snakemake)
     cluster.stop("slurmctld", signal.SIGKILL)
@@ -114,7 +124,7 @@ def test_a_controller_that_is_down_is_waited_for(cluster: Cluster, create_victim
 def test_after_kill_9_orphans_are_ended_and_what_they_finished_is_redone(
     create_victims: Callable[..., SlurmProject],
 ) -> None:
-    config = {"gpu": ["finished", "running"], "works": {"finished": 1, "running": 1}, "seconds": 20}
+    config = {"gpu": ["finished", "running"], "works": {"finished": 1, "running": 1}, "seconds": {"finished": 10}}
     project = create_victims("killed", settings="old", **config)
     command = ("--snakefile", "faults.smk")
 
@@ -127,19 +137,24 @@ def test_after_kill_9_orphans_are_ended_and_what_they_finished_is_redone(
     assert recover("--yes").returncode == 2  # Snakemake is running
     snakemake.kill()
     snakemake.wait()
-    subprocess.run(["scontrol", "suspend", job_of(project, "running")], check=True)
-    wait_for(lambda: (project.results / "finished.txt").exists())
-    wait_for(lambda: job_of(project, "finished") not in squeue("--format=%i"))
+    wait_for(lambda: has_ended(project, "finished"))
 
     restarted = project.start(*command)  # the same command: the lock
     assert restarted.wait() != 0
     assert "cannot be locked" in project.output()
+    locks = project.root / ".snakemake/locks"
+    shutil.copytree(locks, project.root / "kept")
+    assert project.snakemake("--unlock", "--snakefile", "faults.smk", "--cores", "1").returncode == 0
+    assert project.start(*command).wait() != 0  # without the lock: the orphan
+    assert f"have not ended (first: {job_of(project, 'running')}, RUNNING" in project.output()
+    shutil.rmtree(locks, ignore_errors=True)
+    (project.root / "kept").rename(locks)
+
     plan = recover()
     assert plan.returncode == 1
     assert f"cancel the Slurm job {job_of(project, 'running')} " in plan.stdout
     assert "results/finished.txt" in plan.stdout
     assert (project.results / "finished.txt").read_text() == "old\n"
-    subprocess.run(["scontrol", "resume", job_of(project, "running")], check=True)
     done = recover("--yes")
     assert done.returncode == 0, done.stderr
     assert not squeue("--states=RUNNING,PENDING,SUSPENDED", f"--jobs={job_of(project, 'running')}")

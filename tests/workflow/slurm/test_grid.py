@@ -69,12 +69,11 @@ def test_the_cancelled_and_the_preempted_stage_ran_again(grid: SlurmProject) -> 
 
 def test_the_result_is_that_of_a_run_without_a_cluster(grid: SlurmProject, micro_grid: Project) -> None:
     for folder in ("base", "seed0/grpo/g2/k2", "seed0/dpo/g2/k2"):
-        ours, theirs = (
-            read_policy(project.results / f"micro/{folder}/policy.json") for project in (grid, micro_grid)
-        )
+        ours, theirs = (read_policy(project.results / f"micro/{folder}/policy.json") for project in (grid, micro_grid))
         assert ours.weights_sha256 == theirs.weights_sha256, folder
     ours, theirs = (
-        pd.read_parquet(project.results / "micro/seed0/harvest/g2/k2/rollouts.parquet") for project in (grid, micro_grid)
+        pd.read_parquet(project.results / "micro/seed0/harvest/g2/k2/rollouts.parquet")
+        for project in (grid, micro_grid)
     )
     assert ours.completion_text.equals(theirs.completion_text)
 

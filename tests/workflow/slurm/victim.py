@@ -1,7 +1,7 @@
 """A job that writes down every start, SIGTERM and end it sees, for the tests to read.
 
 `memory` takes more than its first attempt may have, and `time` longer; `stubborn` ignores SIGTERM; the others work
-until something has happened to them as often as `config["works"]` says, for `config["seconds"]`.
+in their first `config["works"]` starts, for an hour or `config["seconds"]`.
 """
 
 import json
@@ -39,7 +39,7 @@ def main(snakemake):
     elif fault == "time":
         time.sleep(0 if snakemake.resources.runtime > 1 else 3600)
     elif starts < snakemake.config["works"].get(fault, 0):
-        time.sleep(snakemake.config["seconds"])
+        time.sleep(snakemake.config["seconds"].get(fault, 3600))
     Path(snakemake.output[0]).write_text(f"{snakemake.params.get('settings')}\n")
     note("end")
 
