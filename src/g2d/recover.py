@@ -114,15 +114,15 @@ def unfinished_jobs(folder: Path) -> list[SlurmJob]:
 
 
 def require_no_orphans(folder: Path) -> None:
-    """Refuse to start while jobs of an earlier run are in the queue: they would write what this run is to write.
+    """Refuse to start while jobs of another run are in the queue: they may write what this run is to write.
 
     Raises:
         RuntimeError: there are such jobs, or Slurm does not answer.
     """
     if jobs := unfinished_jobs(folder):
         raise RuntimeError(
-            f"{len(jobs)} Slurm jobs of an earlier run from this folder have not ended (first: {jobs[0].job_id}, "
-            f"{jobs[0].state}, {jobs[0].what}): cancel them with `g2d recover --yes`, then start again"
+            f"{len(jobs)} Slurm jobs of another run from this folder have not ended (first: {jobs[0].job_id}, "
+            f"{jobs[0].state}, {jobs[0].what}); if its Snakemake was killed: g2d recover --yes, then start again"
         )
 
 

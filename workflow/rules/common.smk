@@ -70,6 +70,8 @@ if FACTORIAL:
 if POLICIES and any("grpo" in ablation.policies for ablation in CONFIG.ablations.values()):
     TABLES["equal_compute"] = "GRPO variants at equal compute"
 FIGURES = ["accuracy", "informativeness"]
+
+
 # Small jobs that run where Snakemake runs, which has the network that the first two need. On a cluster, to wait for a
 # node would take each of them longer than to do its work.
 localrules:

@@ -70,7 +70,7 @@ PartitionName=urgent Nodes=gpu[1-4] MaxTime=INFINITE State=UP PriorityTier=9 Pre
 """
 
 
-class NoCluster(RuntimeError):
+class NoClusterError(RuntimeError):
     """Slurm cannot be started here; the message says why."""
 
 
@@ -86,16 +86,18 @@ class Cluster:
         With an `owner`, a later `up` may take the cluster away once that process is gone.
 
         Raises:
-            NoCluster: Slurm's packages or root are missing, Slurm is configured here already, or a daemon failed.
+            NoClusterError: Slurm's packages or root are missing, Slurm is configured here already, or a daemon failed.
         """
         missing = [name for name in ("slurmctld", "slurmd", "squeue") if shutil.which(name) is None]
         if missing:
-            raise NoCluster(f"{', '.join(missing)} not found: apt-get install slurm-wlm slurm-client slurmctld slurmd")
+            raise NoClusterError(
+                f"{', '.join(missing)} not found: apt-get install slurm-wlm slurm-client slurmctld slurmd"
+            )
         if os.geteuid() != 0:
-            raise NoCluster("Slurm's daemons need root")
+            raise NoClusterError("Slurm's daemons need root")
         _remove_what_a_killed_run_left()
         if configured := [str(ETC / name) for name in FILES if os.path.lexists(ETC / name)]:
-            raise NoCluster(f"{configured[0]} exists: a configured Slurm is left alone")
+            raise NoClusterError(f"{configured[0]} exists: a configured Slurm is left alone")
         for name in ("state", "run", "log", "dev", *(f"spool.{node}" for node in NODES)):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         if owner is not None:
@@ -123,7 +125,7 @@ class Cluster:
             for device in devices:
                 os.mknod(device, 0o20666, os.makedev(1, 3))  # what /dev/null is
         except PermissionError as error:
-            raise NoCluster(f"fake GPUs need device files, which cannot be made here: {error}") from error
+            raise NoClusterError(f"fake GPUs need device files, which cannot be made here: {error}") from error
         values = {"host": host, "folder": self.folder, "ports": ports, "nodes": "\n".join(lines)}
         (self.folder / "slurm.conf").write_text(SLURM_CONF.format(**values))
         gres = f"NodeName={','.join(GPU_NODES)} Name=gpu Type=h100 File={self.folder}/dev/gpu[0-{GPUS_PER_NODE - 1}]\n"
@@ -150,7 +152,7 @@ class Cluster:
         with suppress(FileNotFoundError, ValueError, ProcessLookupError):
             pid = int((self.folder / f"run/{daemon}.pid").read_text())
             command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
-            if command.decode().endswith(daemon.split("-")[0]):
+            if command.decode().endswith(daemon.split("-", maxsplit=1)[0]):
                 return pid
         return None
 
@@ -192,7 +194,9 @@ class Cluster:
             if done.returncode == 0 and set(done.stdout.split()) == {"idle"}:
                 return
             time.sleep(0.1)
-        raise NoCluster(f"the nodes do not become idle: {done.stdout.split()} {done.stderr}; see {self.folder}/log")
+        raise NoClusterError(
+            f"the nodes do not become idle: {done.stdout.split()} {done.stderr}; see {self.folder}/log"
+        )
 
 
 def squeue(*arguments: str) -> list[str]:
@@ -204,7 +208,7 @@ def squeue(*arguments: str) -> list[str]:
 def _call(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise NoCluster(f"{' '.join(command)}: {done.stderr.strip()}")
+        raise NoClusterError(f"{' '.join(command)}: {done.stderr.strip()}")
 
 
 def _free_ports(n: int) -> list[int]:
@@ -228,7 +232,7 @@ def _remove_what_a_killed_run_left() -> None:
     if not owner.exists() and folder.exists():
         return
     if owner.exists() and _state_of(int(owner.read_text())) not in ("Z", ""):
-        raise NoCluster(f"a cluster of process {owner.read_text()} is running in {folder}")
+        raise NoClusterError(f"a cluster of process {owner.read_text()} is running in {folder}")
     Cluster(folder).down()
 
 
@@ -262,5 +266,5 @@ if __name__ == "__main__":
     action, cluster = sys.argv[1], Cluster(Path(sys.argv[2]).resolve())
     try:
         cluster.up() if action == "up" else cluster.down()
-    except NoCluster as problem:
+    except NoClusterError as problem:
         sys.exit(f"slurm: {problem}")

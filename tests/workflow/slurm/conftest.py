@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from tests.workflow.conftest import Project
-from tests.workflow.slurm.cluster import Cluster, NoCluster
+from tests.workflow.slurm.cluster import Cluster, NoClusterError
 
 HERE = Path(__file__).parent
 
@@ -72,7 +72,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster = Cluster(tmp_path_factory.mktemp("slurm"))
     try:
         cluster.up(owner=os.getpid())
-    except NoCluster as reason:
+    except NoClusterError as reason:
         pytest.skip(f"no Slurm: {reason}")
     yield cluster
     cluster.down()
