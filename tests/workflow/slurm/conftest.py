@@ -89,9 +89,7 @@ def create_project(
         project = SlurmProject.create(tmp_path_factory.mktemp(name) / "g2d", config)
         (project.root / "slurm").symlink_to("profiles/slurm")
         (project.root / "config/paper.yaml").write_text(yaml.safe_dump(config))
-        project.edit_profile(
-            {"before-status-checks: 10": "before-status-checks: 1", "per-second: 0.2": "per-second: 1"}
-        )
+        project.edit_profile({"before-status-checks: 5": "before-status-checks: 1", "per-second: 0.2": "per-second: 1"})
         made.append(project)
         return project
 
