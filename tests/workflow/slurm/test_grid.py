@@ -17,10 +17,11 @@ from tests.workflow.slurm.conftest import SlurmProject, wait_for
 GPU_RULES = {"calibrate", "train_grpo", "harvest_rollouts", "train_dpo", "evaluate"}
 
 
-def running(rule: str) -> str | None:
-    """Id of a running job of a rule."""
+def at_work(project: SlurmProject, rule: str) -> str | None:
+    """Id of the Slurm job of a rule whose script has begun, which the rule's log tells."""
     jobs = [line.split("|") for line in squeue("--states=RUNNING", "--format=%i|%k")]
-    return next((job for job, comment in jobs if comment.startswith(f"rule_{rule}_")), None)
+    begun = any((project.results / "logs" / rule).rglob("*.log"))
+    return next((job for job, comment in jobs if begun and comment.startswith(f"rule_{rule}_")), None)
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +34,9 @@ def grid(create_project: Callable[..., SlurmProject], micro_config: dict[str, An
     }
     project = create_project("grid", micro_config | smaller)
     snakemake = project.start()
-    job = wait_for(lambda: running("train_grpo"), snakemake)
+    job = wait_for(lambda: at_work(project, "train_grpo"), snakemake)
     subprocess.run(["scancel", job], check=True)
-    wait_for(lambda: running("train_dpo"), snakemake)
+    wait_for(lambda: at_work(project, "train_dpo"), snakemake)
     urgent = ["--partition=urgent", "--nodelist=gpu1,gpu2", "--nodes=2", "--gpus-per-node=2", "--time=1", "--mem=10"]
     subprocess.run(["sbatch", *urgent, "--wrap", "sleep 1"], cwd=project.root, check=True, capture_output=True)
     assert snakemake.wait() == 0, project.output()
