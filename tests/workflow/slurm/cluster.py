@@ -49,7 +49,6 @@ JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=task=1
 JobAcctGatherParams=OverMemoryKill
 AccountingStorageType=accounting_storage/none
-AccountingStorageTRES=gres/gpu
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 SchedulerParameters=sched_interval=2,bf_interval=2,sched_min_interval=0,batch_sched_delay=0
@@ -166,13 +165,16 @@ class Cluster:
         _call(["slurmd", "-N", node])
 
     def stop(self, daemon: str, how: signal.Signals) -> None:
-        """End a daemon and wait until it is gone."""
+        """End a daemon and wait until it is gone; slurmd does not end while it looks for a controller that is not there."""
         if (pid := self.pid(daemon)) is None:
             return
-        with suppress(ProcessLookupError):
-            os.kill(pid, how)
-        while self.pid(daemon) == pid and _state_of(pid) not in ("Z", ""):
-            time.sleep(0.05)
+        for sent in (how, signal.SIGKILL):
+            with suppress(ProcessLookupError):
+                os.kill(pid, sent)
+            for _ in range(100):
+                if _state_of(pid) in ("Z", ""):
+                    return
+                time.sleep(0.05)
 
     def lose_node(self, node: str) -> None:
         """What a power cut does to a node: its daemon, its jobs and their processes are gone without a word."""
@@ -194,9 +196,11 @@ class Cluster:
             done = subprocess.run(["sinfo", "-h", "-N", "-o", "%T"], capture_output=True, text=True, check=False)
             if done.returncode == 0 and set(done.stdout.split()) == {"idle"}:
                 return
+            if self.pid("slurmctld") is None:
+                break
             time.sleep(0.1)
         raise NoClusterError(
-            f"the nodes do not become idle: {done.stdout.split()} {done.stderr}; see {self.folder}/log"
+            f"the nodes do not become idle: {done.stdout.split()} {done.stderr.strip()}; see {self.folder}/log"
         )
 
 

@@ -45,11 +45,11 @@ def grid(create_project: Callable[..., SlurmProject], micro_config: dict[str, An
 
 def jobs(project: SlurmProject) -> pd.DataFrame:
     """Every Slurm job of the project: rule, state, partition, GPUs."""
-    lines = squeue("--states=all", "--Format=Comment:90,State:20,Partition:20,tres-alloc:90,WorkDir:200")
+    lines = squeue("--states=all", "--Format=Comment:90,State:20,Partition:20,tres-per-job:40,WorkDir:200")
     rows = [line.split() for line in lines if line.rstrip().endswith(str(project.root))]
     frame = pd.DataFrame([row[:4] for row in rows], columns=["comment", "state", "partition", "tres"])
     frame["rule"] = frame.comment.str.extract(r"rule_(.*?)(?:_wildcards|$)")[0]
-    frame["gpus"] = frame.tres.str.extract(r"gres/gpu(?::h100)?=(\d+)")[0].fillna(0).astype(int)
+    frame["gpus"] = frame.tres.map({"gres:gpu:h100:1": 1, "N/A": 0})
     return frame
 
 
