@@ -165,7 +165,7 @@ class Cluster:
         _call(["slurmd", "-N", node])
 
     def stop(self, daemon: str, how: signal.Signals) -> None:
-        """End a daemon and wait until it is gone; slurmd does not end while it looks for a controller that is not there."""
+        """End a daemon and wait until it is gone; a slurmd without its controller does not end when asked."""
         if (pid := self.pid(daemon)) is None:
             return
         for sent in (how, signal.SIGKILL):
