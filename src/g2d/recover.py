@@ -79,7 +79,8 @@ def require_no_snakemake(folder: Path) -> None:
         RuntimeError: one does.
     """
     for pid, command in _processes_in(folder):
-        if any(Path(word).name == "snakemake" for word in command):
+        # Inside a job there is a Snakemake too, with the job as its target; that one is cancelled with its job.
+        if any(Path(word).name == "snakemake" for word in command) and "--target-jobs" not in command:
             raise RuntimeError(f"process {pid} is a Snakemake that is running in {folder}: end it first (Ctrl-C)")
 
 
