@@ -83,6 +83,7 @@ localrules:
     make_tables,
     render_tables,
     draw_figures,
+    write_cards,
 
 
 SCRATCH_MODELS = [name for name, source in CONFIG.models.items() if source.source == "scratch"]
