@@ -16,7 +16,6 @@ NAMES = ["recorded.txt", "written-again.txt", "unrecorded.txt", "absent.txt"]
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", "")  # no squeue
     for name in ("locks", "metadata"):
         (tmp_path / ".snakemake" / name).mkdir(parents=True)
     (tmp_path / ".snakemake/locks/0.output.lock").write_text("".join(f"{name}\n" for name in NAMES[:4]))

@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ENDED = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
-
 
 @dataclass(frozen=True)
 class SlurmJob:
@@ -48,7 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Recover the current folder; 0 if there is nothing to do or all is done, 1 if `--yes` is needed."""
     folder = Path.cwd()
     require_no_snakemake(folder)
-    jobs = unfinished_jobs(folder) if shutil.which("squeue") else []
+    submitted = (folder / ".snakemake/slurm_logs").exists()
+    jobs = unfinished_jobs(folder) if submitted else []
     outputs = unrecorded_outputs(folder)
     locks = folder / ".snakemake/locks"
     if not jobs and not locks.exists():
@@ -97,7 +96,7 @@ def unfinished_jobs(folder: Path) -> list[SlurmJob]:
     Raises:
         RuntimeError: the controller does not answer, so nobody knows.
     """
-    command = ["squeue", "--me", "--noheader", "--states=all", "--format=%i|%T|%Z|%k"]
+    command = ["squeue", "--me", "--noheader", "--format=%i|%T|%Z|%k"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(
@@ -108,9 +107,7 @@ def unfinished_jobs(folder: Path) -> list[SlurmJob]:
     return [
         SlurmJob(job_id, state, comment)
         for job_id, state, workdir, comment in rows
-        if state not in ENDED
-        and comment.startswith(("rule_", "group_"))
-        and Path(workdir).resolve() == folder.resolve()
+        if comment.startswith(("rule_", "group_")) and Path(workdir).resolve() == folder.resolve()
     ]
 
 
