@@ -46,7 +46,8 @@ def grid(create_project: Callable[..., SlurmProject], micro_config: dict[str, An
 def jobs(project: SlurmProject) -> pd.DataFrame:
     """Every Slurm job of the project: rule, state, partition, GPUs."""
     lines = squeue("--states=all", "--Format=Comment:90,State:20,Partition:20,tres-per-job:40,WorkDir:200")
-    rows = [line.split() for line in lines if line.rstrip().endswith(str(project.root))]
+    ours = [line for line in lines if line.startswith("rule_") and line.rstrip().endswith(str(project.root))]
+    rows = [line.split() for line in ours]
     frame = pd.DataFrame([row[:4] for row in rows], columns=["comment", "state", "partition", "tres"])
     frame["rule"] = frame.comment.str.extract(r"rule_(.*?)(?:_wildcards|$)")[0]
     frame["gpus"] = frame.tres.map({"gres:gpu:h100:1": 1, "N/A": 0})
