@@ -65,7 +65,7 @@ PropagateResourceLimits=NONE
 {nodes}
 PartitionName=cpu Nodes=cpu1 Default=YES MaxTime=INFINITE State=UP
 PartitionName=gpu Nodes=gpu1,gpu2 MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=60 PreemptMode=REQUEUE
-PartitionName=flaky Nodes=gpu3,gpu4 MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=6 PreemptMode=REQUEUE
+PartitionName=flaky Nodes=gpu3,gpu4 MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=20 PreemptMode=REQUEUE
 PartitionName=urgent Nodes=gpu[1-4] MaxTime=INFINITE State=UP PriorityTier=9 PreemptMode=OFF
 """
 

@@ -26,7 +26,7 @@ def main(snakemake):
 
     def save(*_):
         note("SIGTERM")
-        time.sleep(3)  # what a checkpoint takes
+        time.sleep(1)  # what a checkpoint takes
         note("saved")
         sys.exit(1)
 
