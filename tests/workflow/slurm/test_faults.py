@@ -105,7 +105,7 @@ def test_a_second_snakemake_is_refused(survived: SlurmProject) -> None:
 def test_a_controller_that_is_down_is_waited_for(cluster: Cluster, create_victims: Callable[..., SlurmProject]) -> None:
     """A minute at a submission, and a moment while a job is running and ends."""
     project = create_victims(
-        "outage", gpu=["steady"], after="results/prepared.txt", works={"steady": 1}, seconds={"steady": 10}
+        "outage", gpu=["steady"], after="results/prepared.txt", works={"steady": 1}, seconds={"steady": 25}
     )
     snakemake = project.start("--snakefile", "faults.smk")
     wait_for(lambda: "Finished jobid" in project.output(), snakemake)
