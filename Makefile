@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint clean
+.PHONY: demo test test-slurm lint clean
 
 demo: $(VENV)/.ready
 	$(BIN)/snakemake --cores 2 --quiet host reason
@@ -15,6 +15,10 @@ test: $(VENV)/.ready-test
 	$(BIN)/snakemake --lint
 	$(BIN)/mypy
 	$(BIN)/pytest
+
+# As root, with Debian's slurm-wlm, slurm-client, slurmctld and slurmd; part of `make test`, and skipped there without.
+test-slurm: $(VENV)/.ready-test
+	$(BIN)/pytest tests/workflow/slurm
 
 # Made anew when the pins change. torch first and alone: named exactly, pip can take a CPU build where one is offered.
 $(VENV)/.ready: pyproject.toml envs/constraints.txt

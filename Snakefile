@@ -4,6 +4,7 @@
 #   snakemake --cores 2 k50                 everything that belongs to one K
 #   snakemake --cores 2 k50 -R harvest      the same, with that K's harvest drawn again
 #   snakemake -n --configfile config/paper.yaml      what the paper's grid would run
+#   snakemake --profile slurm               the paper's grid on a Slurm cluster (docs/slurm.md)
 #
 # Config says WHAT runs (config/README.md), profiles say HOW (profiles/).
 
@@ -102,8 +103,12 @@ with_forced_jobs(
     },
 )
 
+with_estimate(workflow)
+
 
 onstart:
+    if not workflow.local_exec:
+        recover.require_no_orphans(Path.cwd())
     if not workflow.deployment_settings.deployment_method:  # else the jobs' environment is not this one
         g2d_config.require_engines(CONFIG)
     hub.require_repositories(CONFIG)

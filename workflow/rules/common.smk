@@ -10,8 +10,10 @@ from snakemake.exceptions import WorkflowError
 
 try:
     from g2d import config as g2d_config
-    from g2d import grid, hub
+    from g2d import grid, hub, recover
     from g2d.cost import read_cost
+    from g2d.estimate import GpuJob, estimate, measured_rates
+    from g2d.estimate import report as report_hours
     from g2d.policies.policy import read_policy
     from g2d.stage import VERSIONS
 except ModuleNotFoundError as error:
@@ -71,6 +73,28 @@ if FACTORIAL:
 if POLICIES and any("grpo" in ablation.policies for ablation in CONFIG.ablations.values()):
     TABLES["equal_compute"] = "GRPO variants at equal compute"
 FIGURES = ["accuracy", "informativeness", "gains", "budgets"]
+
+
+# Small jobs that run where Snakemake runs, which has the network that the first two need. On a cluster, to wait for a
+# node would take each of them longer than to do its work.
+localrules:
+    pretrained_model,
+    load_problems,
+    check_leakage,
+    select_training_set,
+    build_pairs,
+    make_tables,
+    render_tables,
+    draw_figures,
+    write_cards,
+    build_several_pairs,
+    make_factorial,
+    audit_papers,
+    record_provenance,
+    write_methods,
+    build_report,
+
+
 SCRATCH_MODELS = [name for name, source in CONFIG.models.items() if source.source == "scratch"]
 
 
@@ -275,6 +299,39 @@ def with_forced_jobs(workflow, jobs_of_target):
         return prepare(*args, **kwargs)
 
     workflow._prepare_dag = prepare_with_jobs
+
+
+def gpu_job(job):
+    """What the estimate knows of a job that holds a GPU, or None for any other."""
+    holds_gpu = "gpu" in job.rule.resources and not job.input.get("shards")
+    if not holds_gpu or model_of(job.wildcards) in SCRATCH_MODELS:
+        return None
+    units = 1 / int(job.wildcards.get("shards", 1))
+    if job.rule.name == "train_grpo":
+        units = (int(job.wildcards.k) - (continued_from(job.wildcards) or 0)) * int(job.wildcards.g)
+    return GpuJob(job.rule.name.removesuffix("_shard"), model_of(job.wildcards), units)
+
+
+def with_estimate(workflow):
+    """Add the GPU-hours of the jobs to Snakemake's table of jobs, on a dry-run and before anything is submitted.
+
+    `onstart` would be too late for a dry-run, which never gets there.
+    """
+    build = workflow._build_dag
+
+    def build_with_estimate(*args, **kwargs):
+        build(*args, **kwargs)
+        count = workflow.dag.stats
+
+        def stats():
+            message, numbers = count()
+            jobs = [gpu_job(job) for job in workflow.dag.needrun_jobs(exclude_finished=False)]
+            lines = estimate(filter(None, jobs), measured_rates("results", CONFIG.models) if any(jobs) else {})
+            return "\n".join(filter(None, [message, report_hours(lines)])), numbers
+
+        workflow.dag.stats = stats
+
+    workflow._build_dag = build_with_estimate
 
 
 def category(title):

@@ -1,0 +1,62 @@
+"""The estimate: published rates where nothing ran, measured ones where something did, and no number out of thin air."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from g2d.cost import Cost, write_cost
+from g2d.estimate import GpuJob, Line, estimate, measured_rates, report
+from g2d.policies import Policy, write_policy
+
+COST = Cost("job", "evaluate", 1800.0, 1.0, 1, "NVIDIA H100", 1800.0, 0, 0)
+
+
+def test_published_rates_give_back_table_1() -> None:
+    grpo = [GpuJob("train_grpo", "qwen", 1000 * 2), GpuJob("train_grpo", "qwen", 1000 * 4)]
+    (line,) = estimate(grpo, {})
+    assert line.jobs == 2
+    assert line.hours == pytest.approx(26.6 + 52.2, rel=0.03)
+    offline = estimate([GpuJob("harvest_rollouts", "qwen"), GpuJob("train_dpo", "qwen")], {})
+    assert sum(line.hours or 0 for line in offline) == pytest.approx(2.4)
+    assert {line.source for line in [line, *offline]} == {"paper, Table 1, A100 80GB"}
+
+
+def test_a_stage_without_a_rate_has_no_hours() -> None:
+    lines = estimate([GpuJob("evaluate", "qwen")] * 3, {})
+    assert lines == [Line("evaluate", 3, None, "not measured yet")]
+    assert "0.0, and what is marked ?" in report(lines)
+    assert report([]) == ""
+
+
+def test_what_ran_here_is_preferred_for_its_own_model() -> None:
+    jobs = [GpuJob("train_dpo", "mine"), GpuJob("train_dpo", "other")]
+    mine, other = estimate(jobs, {("train_dpo", "mine"): [0.25, 0.75]})
+    assert (mine.hours, mine.source) == (0.5, "measured here (mine, n=2)")
+    assert other.hours == pytest.approx(1.2)
+    assert other.source == "paper, Table 1, A100 80GB"
+
+
+def test_rates_are_read_from_bills_of_jobs_that_had_a_gpu(tmp_path: Path) -> None:
+    folder = tmp_path / "mine/seed0/grpo/g2/k150"
+    policy = Policy("p", "mine", "grpo", "m0", group_size=2, k=150, seed=0, continued_from=50)
+    folder.mkdir(parents=True)
+    write_policy(folder / "policy.json", policy)
+    write_cost(folder / "cost.json", replace(COST, stage="train_grpo", device_s=7200.0))
+    write_cost(tmp_path / "mine/base/eval/a.cost.json", COST)
+    write_cost(tmp_path / "mine/base/eval/b.cost.json", replace(COST, device="cpu"))
+    (tmp_path / "mine/broken.cost.json").write_text("{")
+    assert measured_rates(tmp_path, ["mine", "absent"]) == {
+        ("evaluate", "mine"): [0.5],
+        ("train_grpo", "mine"): [2 / (100 * 2)],
+    }
+
+
+def test_shards_count_as_one_whole(tmp_path: Path) -> None:
+    for n in (1, 2):
+        write_cost(tmp_path / f"{n}.json", replace(COST, job=f"mine/eval/a.shards/{n}-of-2"))
+    merged = replace(COST, job="mine/eval/a", device="cpu", device_s=5.0)
+    write_cost(tmp_path / "mine/eval/a.cost.json", merged, parents=[tmp_path / "1.json", tmp_path / "2.json"])
+    assert measured_rates(tmp_path, ["mine"]) == {("evaluate", "mine"): [1.0]}

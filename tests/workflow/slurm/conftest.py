@@ -1,0 +1,126 @@
+"""A cluster for the session, and workflows that run on it through the shipped profile."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.workflow.conftest import Project
+from tests.workflow.slurm.cluster import Cluster, NoClusterError
+
+HERE = Path(__file__).parent
+
+
+def wait_for(condition: Callable[[], Any], running: subprocess.Popen[Any] | None = None) -> Any:
+    """What the condition returns once it is true; an assertion if the process ends before that."""
+    while not (found := condition()):
+        assert running is None or running.poll() is None, "Snakemake ended before this happened"
+        time.sleep(0.2)
+    return found
+
+
+@dataclass(frozen=True)
+class SlurmProject(Project):
+    """A checkout whose Snakemake submits to the test's cluster."""
+
+    def start(self, *arguments: str, log: str = "snakemake.out") -> subprocess.Popen[bytes]:
+        """`snakemake --profile slurm`, in the background."""
+        with open(self.root / log, "ab") as file:
+            return subprocess.Popen(
+                [sys.executable, "-m", "snakemake", "--profile", "slurm", *arguments],
+                cwd=self.root,
+                env=os.environ | {"PYTHONPATH": str(self.root / "src"), "HF_HUB_OFFLINE": "1"},
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+
+    def output(self, log: str = "snakemake.out") -> str:
+        return (self.root / log).read_text()
+
+    def edit_profile(self, changes: dict[str, str]) -> None:
+        """Change values of the copied profile; each must be there."""
+        path = self.root / "profiles/slurm/config.yaml"
+        text = path.read_text()
+        for old, new in changes.items():
+            assert old in text, old
+            text = text.replace(old, new)
+        path.write_text(text)
+
+    def diary(self, fault: str) -> list[dict[str, Any]]:
+        """What a victim wrote down."""
+        path = self.root / f"diary/{fault}.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def events(self, fault: str) -> list[str]:
+        return [entry["event"] for entry in self.diary(fault)]
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path_factory.mktemp("slurm"))
+    try:
+        cluster.up(owner=os.getpid())
+    except NoClusterError as reason:
+        pytest.skip(f"no Slurm: {reason}")
+    yield cluster
+    cluster.down()
+
+
+@pytest.fixture(scope="session")
+def create_project(
+    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str, dict[str, Any]], SlurmProject]]:
+    """Make a checkout on the cluster; what is still running in it at the end is ended."""
+    made = []
+
+    def create(name: str, config: dict[str, Any]) -> SlurmProject:
+        project = SlurmProject.create(tmp_path_factory.mktemp(name) / "g2d", config)
+        (project.root / "slurm").symlink_to("profiles/slurm")
+        (project.root / "config/paper.yaml").write_text(yaml.safe_dump(config))
+        project.edit_profile({"before-status-checks: 5": "before-status-checks: 1", "per-second: 0.2": "per-second: 1"})
+        made.append(project)
+        return project
+
+    yield create
+    for project in made:
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                ours = (entry / "cwd").resolve() == project.root.resolve()
+            except OSError:
+                continue
+            if ours:
+                os.kill(int(entry.name), signal.SIGKILL)
+
+
+@pytest.fixture(scope="session")
+def create_victims(create_project: Callable[..., SlurmProject]) -> Callable[..., SlurmProject]:
+    """Make a project of small jobs to which something is to happen, with the shipped profile in small numbers."""
+
+    def create(name: str, **config: Any) -> SlurmProject:
+        project = create_project(name, {"cpu": [], "gpu": [], "after": [], "works": {}, "seconds": {}} | config)
+        for file in ("faults.smk", "victim.py"):
+            shutil.copy2(HERE / file, project.root / file)
+        project.edit_profile(
+            {
+                "gpu_partition: gpu": "gpu_partition: flaky",
+                "runtime: 60 * attempt": "runtime: attempt",
+                "mem_mb: 8000 * attempt": "mem_mb: 600 * attempt",
+                "merging(8000, 64000)": "merging(600, 600)",
+                "TERM@120": "TERM@20",
+            }
+        )
+        return project
+
+    return create

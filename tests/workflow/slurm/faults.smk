@@ -1,0 +1,47 @@
+# Jobs to which something happens. They go through the shipped profile: `evaluate` has the resources of the real rule.
+
+from pathlib import Path
+
+from g2d.recover import require_no_orphans
+
+
+onstart:
+    require_no_orphans(Path.cwd())
+
+
+rule all:
+    input:
+        expand("results/{fault}.txt", fault=[*config["gpu"], *config["cpu"]]),
+
+
+rule prepare:
+    output:
+        "results/prepared.txt",
+    script:
+        "victim.py"
+
+
+rule evaluate:
+    input:
+        config["after"],
+    output:
+        "results/{fault}.txt",
+    wildcard_constraints:
+        fault="|".join(config["gpu"]) or "(?!)",
+    resources:
+        gpu=1,
+    params:
+        settings=config.get("settings"),
+    script:
+        "victim.py"
+
+
+rule count:
+    input:
+        config["after"],
+    output:
+        "results/{fault}.txt",
+    wildcard_constraints:
+        fault="|".join(config["cpu"]) or "(?!)",
+    script:
+        "victim.py"

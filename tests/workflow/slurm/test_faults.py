@@ -1,0 +1,167 @@
+"""What can happen to a job, to a node, to the controller and to Snakemake: the same command always ends right."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.workflow.slurm.cluster import Cluster, squeue
+from tests.workflow.slurm.conftest import SlurmProject, wait_for
+
+
+def job_of(project: SlurmProject, fault: str) -> str:
+    """Id of the Slurm job in which a victim is running now."""
+    return project.diary(fault)[-1]["job"]
+
+
+def has_ended(project: SlurmProject, fault: str) -> bool:
+    """Whether a victim has succeeded and its job is gone from its node."""
+    running = "--states=RUNNING,COMPLETING"
+    return "end" in project.events(fault) and not squeue(running, f"--jobs={job_of(project, fault)}")
+
+
+@pytest.fixture(scope="module")
+def survived(cluster: Cluster, create_victims: Callable[..., SlurmProject]) -> SlurmProject:
+    """One run with all that can happen to single jobs: it ends with exit 0."""
+    faults = {"cancelled": 1, "preempted": 1, "stubborn": 1, "lost": 2}
+    project = create_victims("faults", gpu=[*faults], cpu=["memory", "time"], works=faults)
+    snakemake = project.start("--snakefile", "faults.smk")
+    wait_for(lambda: all(project.events(fault) for fault in faults), snakemake)
+    second = subprocess.run(
+        [sys.executable, "-m", "snakemake", "--profile", "slurm", "--snakefile", "faults.smk"],
+        cwd=project.root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    (project.root / "second.out").write_text(f"exit {second.returncode}\n{second.stdout}{second.stderr}")
+    subprocess.run(["scancel", job_of(project, "cancelled")], check=True)
+    wait_for(lambda: has_ended(project, "cancelled"), snakemake)
+    # A more important job takes all GPUs: the three others are preempted. One of them does not end by itself.
+    urgent = ["--partition=urgent", "--nodelist=gpu3,gpu4", "--nodes=2", "--gpus-per-node=2", "--time=1", "--mem=10"]
+    subprocess.run(["sbatch", *urgent, "--wrap", "sleep 1"], cwd=project.root, check=True, capture_output=True)
+    cluster.start_requeued(job_of(project, "stubborn"))
+    wait_for(lambda: has_ended(project, "preempted") and has_ended(project, "stubborn"), snakemake)
+    wait_for(lambda: project.events("lost").count("start") == 2, snakemake)
+    node = project.diary("lost")[-1]["node"]
+    cluster.lose_node(node)
+    cluster.start_requeued(job_of(project, "lost"))
+    assert snakemake.wait() == 0, project.output()
+    cluster.start_node(node)
+    return project
+
+
+def test_a_cancelled_job_is_submitted_again(survived: SlurmProject) -> None:
+    assert survived.events("cancelled") == ["start", "SIGTERM", "saved", "start", "end"]
+    assert len({entry["job"] for entry in survived.diary("cancelled")}) == 2
+
+
+def test_a_preempted_job_has_time_for_a_checkpoint_and_is_submitted_again(survived: SlurmProject) -> None:
+    assert survived.events("preempted") == ["start", "SIGTERM", "saved", "start", "end"]
+    assert len({entry["job"] for entry in survived.diary("preempted")}) == 2
+
+
+def test_a_preempted_job_that_does_not_end_is_requeued_by_slurm(survived: SlurmProject) -> None:
+    assert survived.events("stubborn") == ["start", "start", "end"]
+    assert len({entry["job"] for entry in survived.diary("stubborn")}) == 1
+
+
+def test_a_job_on_a_lost_node_runs_again_on_another(survived: SlurmProject) -> None:
+    assert survived.events("lost") == ["start", "SIGTERM", "saved", "start", "start", "end"]
+    before, after = (entry for entry in survived.diary("lost")[-3:-1])
+    assert before["job"] == after["job"]
+    assert before["node"] != after["node"]
+
+
+def test_a_job_over_its_memory_gets_more(survived: SlurmProject) -> None:
+    assert survived.events("memory") == ["start", "start", "end"]
+
+
+def test_a_job_over_its_time_gets_more(survived: SlurmProject) -> None:
+    assert survived.events("time") == ["start", "SIGTERM", "saved", "start", "end"]
+
+
+def test_jobs_hold_a_gpu_where_the_rule_says_so_and_nowhere_else(survived: SlurmProject) -> None:
+    for fault in ("cancelled", "preempted", "stubborn", "lost"):
+        assert {entry["gpu"] is not None and entry["node"].startswith("gpu") for entry in survived.diary(fault)} == {
+            True
+        }
+    for fault in ("memory", "time"):
+        assert {(entry["gpu"], entry["node"]) for entry in survived.diary(fault)} == {(None, "cpu1")}
+
+
+def test_a_second_snakemake_is_refused(survived: SlurmProject) -> None:
+    second = (survived.root / "second.out").read_text()
+    assert not second.startswith("exit 0\n")
+    assert "Directory cannot be locked" in second
+
+
+def test_a_controller_that_is_down_is_waited_for(cluster: Cluster, create_victims: Callable[..., SlurmProject]) -> None:
+    """A minute at a submission, and a moment while a job is running and ends."""
+    project = create_victims(
+        "outage", gpu=["steady"], after="results/prepared.txt", works={"steady": 1}, seconds={"steady": 25}
+    )
+    snakemake = project.start("--snakefile", "faults.smk")
+    wait_for(lambda: "Finished jobid" in project.output(), snakemake)
+    cluster.stop("slurmctld", signal.SIGTERM)
+    time.sleep(60)
+    assert project.events("steady") == []
+    cluster.start_controller()
+    wait_for(lambda: project.events("steady"), snakemake)
+    cluster.stop("slurmctld", signal.SIGTERM)
+    time.sleep(15)
+    cluster.start_controller()
+    assert snakemake.wait() == 0, project.output()
+    assert project.events("steady") == ["start", "end"]
+
+
+def test_after_kill_9_orphans_are_ended_and_what_they_finished_is_redone(
+    create_victims: Callable[..., SlurmProject],
+) -> None:
+    config = {"gpu": ["finished", "running"], "works": {"finished": 1, "running": 1}, "seconds": {"finished": 10}}
+    project = create_victims("killed", settings="old", **config)
+    command = ("--snakefile", "faults.smk")
+
+    def recover(*arguments: str) -> subprocess.CompletedProcess[str]:
+        call = [sys.executable, "-m", "g2d.cli", "recover", *arguments]
+        return subprocess.run(call, cwd=project.root, capture_output=True, text=True, check=False)
+
+    snakemake = project.start(*command)
+    wait_for(lambda: project.events("finished") and project.events("running"), snakemake)
+    assert recover("--yes").returncode == 2  # Snakemake is running
+    snakemake.kill()
+    snakemake.wait()
+    wait_for(lambda: has_ended(project, "finished"))
+
+    restarted = project.start(*command)  # the same command: the lock
+    assert restarted.wait() != 0
+    assert "cannot be locked" in project.output()
+    locks = project.root / ".snakemake/locks"
+    shutil.copytree(locks, project.root / "kept")
+    assert project.start("--unlock", *command).wait() == 0
+    assert project.start(*command).wait() != 0  # without the lock: the orphan
+    assert f"have not ended (first: {job_of(project, 'running')}, RUNNING" in project.output()
+    shutil.rmtree(locks, ignore_errors=True)
+    (project.root / "kept").rename(locks)
+
+    plan = recover()
+    assert plan.returncode == 1
+    assert f"cancel the Slurm job {job_of(project, 'running')} " in plan.stdout
+    assert "results/finished.txt" in plan.stdout
+    assert (project.results / "finished.txt").read_text() == "old\n"
+    done = recover("--yes")
+    assert done.returncode == 0, done.stderr
+    assert not squeue("--states=RUNNING,PENDING,SUSPENDED", f"--jobs={job_of(project, 'running')}")
+
+    text = (project.root / "config/paper.yaml").read_text()
+    (project.root / "config/paper.yaml").write_text(text.replace("old", "new"))
+    assert project.start(*command).wait() == 0, project.output()
+    for fault in ("finished", "running"):
+        assert (project.results / f"{fault}.txt").read_text() == "new\n"
+    assert recover().stdout == "nothing to recover: no jobs, no lock\n"

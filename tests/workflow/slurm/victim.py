@@ -1,0 +1,48 @@
+"""A job that writes down every start, SIGTERM and end it sees, for the tests to read.
+
+`memory` takes more than its first attempt may have, and `time` longer; `stubborn` ignores SIGTERM; the others work
+in their first `config["works"]` starts, for an hour or `config["seconds"]`.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+
+def main(snakemake):
+    fault = snakemake.wildcards.get("fault", "prepared")
+    diary = Path(f"diary/{fault}.jsonl")
+    diary.parent.mkdir(exist_ok=True)
+    starts = diary.read_text().count('"start"') if diary.exists() else 0
+
+    def note(event):
+        job, node, gpu = (os.environ.get(key) for key in ("SLURM_JOB_ID", "SLURMD_NODENAME", "CUDA_VISIBLE_DEVICES"))
+        entry = {"event": event, "time": time.time(), "job": job, "node": node, "gpu": gpu}
+        with diary.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def save(*_):
+        note("SIGTERM")
+        time.sleep(1)  # what a checkpoint takes
+        note("saved")
+        sys.exit(1)
+
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if fault == "stubborn" else save)
+    note("start")
+    if fault == "memory":
+        held = b"x" * 700_000_000
+        time.sleep(4)
+        del held
+    elif fault == "time":
+        time.sleep(0 if snakemake.resources.runtime > 1 else 3600)
+    elif starts < snakemake.config["works"].get(fault, 0):
+        time.sleep(snakemake.config["seconds"].get(fault, 3600))
+    Path(snakemake.output[0]).write_text(f"{snakemake.params.get('settings')}\n")
+    note("end")
+
+
+if __name__ == "__main__":
+    main(snakemake)

@@ -1,0 +1,53 @@
+"""`snakemake --profile slurm -n`, as typed, where no Slurm is needed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.workflow.conftest import REPOSITORY, Project
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
+    project = Project.create(tmp_path_factory.mktemp("profile") / "g2d", micro_config)
+    (project.root / "slurm").symlink_to((REPOSITORY / "slurm").readlink())
+    shutil.copy2(REPOSITORY / "config/paper.yaml", project.root / "config/paper.yaml")
+    return project
+
+
+def test_the_papers_grid_and_its_gpu_hours_before_anything_is_submitted(project: Project) -> None:
+    done = project.snakemake("--profile", "slurm", "-n", "--quiet", "rules")
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"^train_dpo +80$", done.stdout, re.M)
+    grpo = re.search(r"^train_grpo +60 +([\d.]+)  paper, Table 1, A100 80GB$", done.stdout, re.M)
+    assert grpo is not None, done.stdout
+    # A chain to K=1000 with G=2 and one run with G=4, for two models and five seeds.
+    assert float(grpo.group(1)) == pytest.approx(5 * (26.6 + 27.2 + 52.2 + 54.2), rel=0.01)
+    assert re.search(r"^evaluate +204 +\?  not measured yet$", done.stdout, re.M)
+    assert done.stdout.rindex("Estimated GPU-hours") > done.stdout.rindex("Job stats")
+
+
+def test_another_configuration_replaces_the_papers(project: Project) -> None:
+    jobs = project.planned("--profile", "slurm", "--configfile", "config/config.yaml")
+    assert jobs["scratch_model"] == 1
+    assert "pretrained_model" not in jobs
+    done = project.snakemake("--profile", "slurm", "-n", "--configfile", "config/config.yaml")
+    assert "GPU-hours" not in done.stdout  # the demonstration's model is no 7B
+
+
+def test_every_rule_that_may_hold_a_gpu_is_in_the_profile() -> None:
+    text = "\n".join(path.read_text() for path in (REPOSITORY / "workflow/rules").glob("*.smk"))
+    on_gpu = set()
+    for block in re.split(r"^(?=(?:use )?rule )", text, flags=re.M):
+        if match := re.match(r"rule (\w+):", block):
+            on_gpu |= {match[1]} if re.search(r"^        gpu=", block, re.M) else set()
+        elif match := re.match(r"use rule (\w+) as (\w+) with:", block):
+            on_gpu |= {match[2]} if match[1] in on_gpu else set()
+    profile = yaml.safe_load(Path(REPOSITORY / "profiles/slurm/config.yaml").read_text())
+    assert set(profile["set-resources"]) == set(profile["set-threads"]) == on_gpu
