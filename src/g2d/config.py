@@ -507,7 +507,7 @@ class Config(Section):
             raise ValueError(f"ablations.{name}.dpo.{first_message(error, Dpo)}") from error
 
 
-RESERVED_FOLDERS = frozenset({"problems", "tables", "figures", "logs", "benchmarks"})
+RESERVED_FOLDERS = frozenset({"problems", "tables", "figures", "logs", "benchmarks", "attempts"})
 RESERVED_REGIMES = frozenset({"base", "grpo", "dpo", "harvest", "calibration"})
 MODEL_SECTIONS = frozenset(
     {"prompt", "engine", "lora", "calibration", "training_set", "warmup", "harvest", "dpo", "evaluation"}

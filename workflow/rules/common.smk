@@ -53,6 +53,7 @@ TABLES = {
     "calibration": "Table 4: difficulty calibration",
     "disputes": "Verifier: disputed answers",
     "cost": "The bill by policy and stage",
+    "attempts": "What the grid really cost, failed attempts included",
 }
 FIGURES = ["accuracy", "informativeness"]
 SCRATCH_MODELS = [name for name, source in CONFIG.models.items() if source.source == "scratch"]

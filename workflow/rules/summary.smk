@@ -22,6 +22,7 @@ rule make_tables:
         calibration="results/tables/calibration.csv",
         disputes="results/tables/disputes.csv",
         cost="results/tables/cost.csv",
+        attempts="results/tables/attempts.csv",
     log:
         "results/logs/make_tables.log",
     benchmark:
@@ -83,6 +84,12 @@ rule render_tables:
             caption="../report/cost.rst",
             category=category("3. Cost"),
             labels={"what": TABLES["cost"]},
+        ),
+        attempts=report(
+            "results/tables/attempts.html",
+            caption="../report/attempts.rst",
+            category=category("3. Cost"),
+            labels={"what": TABLES["attempts"]},
         ),
     log:
         "results/logs/render_tables.log",
