@@ -83,6 +83,8 @@ with_forced_jobs(
     },
 )
 
+refuse_unrecorded(workflow)
+
 
 onstart:
     if not workflow.deployment_settings.deployment_method:  # else the jobs' environment is not this one

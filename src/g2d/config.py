@@ -343,6 +343,12 @@ class Harvest(Sampling):
     """Stage 2: rollouts of the frozen policy pi_K (paper, section 2.1)."""
 
 
+class Pairs(Section):
+    """The draw of a right and a wrong rollout for every pairable prompt (paper, section 2.1)."""
+
+    seed: Seed | None = key(None, "Seed of the draw; null: the seed of the run, so that every seed draws its own.")
+
+
 class Dpo(Section):
     """Stage 3: DPO on the harvested pairs, from a fresh copy of M0 (paper, section 2.1, appendix B)."""
 
@@ -417,6 +423,7 @@ class Config(Section):
     training_set: TrainingSet = key(TrainingSet(), "The prompts to train on.")
     warmup: Warmup = key(Warmup(), "GRPO warm-up.")
     harvest: Harvest = key(Harvest(), "Rollouts of the frozen policy.")
+    pairs: Pairs = key(Pairs(), "The draw of preference pairs.")
     dpo: Dpo = key(Dpo(), "Offline preference optimisation.")
     ablations: dict[Name, Ablation] = key({}, "Further DPO policies by name.")
     baselines: Baselines = key(Baselines(), "GRPO alone.")
@@ -510,7 +517,7 @@ class Config(Section):
 RESERVED_FOLDERS = frozenset({"problems", "tables", "figures", "logs", "benchmarks", "attempts"})
 RESERVED_REGIMES = frozenset({"base", "grpo", "dpo", "harvest", "calibration"})
 MODEL_SECTIONS = frozenset(
-    {"prompt", "engine", "lora", "calibration", "training_set", "warmup", "harvest", "dpo", "evaluation"}
+    {"prompt", "engine", "lora", "calibration", "training_set", "warmup", "harvest", "pairs", "dpo", "evaluation"}
 )
 
 

@@ -233,6 +233,27 @@ def with_forced_jobs(workflow, jobs_of_target):
     workflow._prepare_dag = prepare_with_jobs
 
 
+def refuse_unrecorded(workflow):
+    """Stop where a changed configuration could not be noticed.
+
+    Snakemake remembers in `.snakemake` with which settings a result was made. For results that it has no memory of it
+    only looks at time stamps, so a changed learning rate would leave them stale without a word.
+    """
+    build, record = workflow._build_dag, Path("results/config.yaml")
+
+    def build_and_check(*args, **kwargs):
+        build(*args, **kwargs)
+        unrecorded = sum(workflow.dag.reason(job).no_metadata for job in workflow.dag.jobs if job.rule.is_script)
+        if unrecorded and record.exists() and g2d_config.read(record).identity != CONFIG.identity:
+            raise WorkflowError(
+                f"{unrecorded} finished results have no record in .snakemake, so nobody can tell which of them the "
+                f"changed configuration makes stale. Run `snakemake --configfile {record} --touch --forceall` once, "
+                "which records them with the configuration they were made with, then this command again."
+            )
+
+    workflow._build_dag = build_and_check
+
+
 def category(title):
     """A heading of the report's menu, which every page shows: a demonstration says so there too."""
     return f"{title} (synthetic demonstration)" if CONFIG.demonstration else title

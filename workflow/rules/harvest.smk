@@ -63,7 +63,7 @@ rule build_pairs:
     threads: 1
     params:
         version=VERSIONS["build_pairs"],
-        settings=settings("prompt"),
+        settings=settings("prompt", "pairs"),
     message:
         "Pair the rollouts of {wildcards.model} at K={wildcards.k}, G={wildcards.g}, seed {wildcards.seed}"
     script:
