@@ -243,7 +243,8 @@ def refuse_unrecorded(workflow):
 
     def build_and_check(*args, **kwargs):
         build(*args, **kwargs)
-        unrecorded = sum(workflow.dag.reason(job).no_metadata for job in workflow.dag.jobs if job.rule.is_script)
+        jobs = [job for job in workflow.dag.jobs if job.rule.is_script and not workflow.dag.needrun(job)]
+        unrecorded = sum(workflow.dag.reason(job).no_metadata for job in jobs)
         if unrecorded and record.exists() and g2d_config.read(record).identity != CONFIG.identity:
             raise WorkflowError(
                 f"{unrecorded} finished results have no record in .snakemake, so nobody can tell which of them the "
