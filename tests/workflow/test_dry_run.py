@@ -25,7 +25,7 @@ def test_the_papers_grid_lists_its_jobs(project: Project) -> None:
     per_seed = {"train_grpo": 6, "harvest_rollouts": 6, "build_pairs": 6, "train_dpo": 8}
     expected = {rule: 2 * 5 * n for rule, n in per_seed.items()}
     expected |= {"evaluate": 2 * 2 * (1 + 5 * 10), "calibrate": 2, "select_training_set": 2, "pretrained_model": 2}
-    expected |= {"load_problems": 3, "check_leakage": 1}
+    expected |= {"load_problems": 3, "check_leakage": 2}
     expected |= {"make_tables": 1, "render_tables": 1, "draw_figures": 1, "all": 1}
     assert project.planned("--configfile", str(REPOSITORY / "config/paper.yaml")) == expected
 
@@ -130,13 +130,13 @@ def test_a_leak_stops_the_run(project: Project, micro_config: dict[str, Any]) ->
         micro_config | local | {"benchmarks": {"held-out": {"source": "local", "path": "held-out.jsonl"}}}
     )
     try:
-        done = project.snakemake("--cores", "1", "results/problems/leakage.json")
+        done = project.snakemake("--cores", "1", "results/problems/held-out.leakage.json")
     finally:
         project.configure(micro_config)
     assert done.returncode != 0
     assert "check_leakage: " in done.stdout
     assert "held-out" in done.stdout
-    assert not (project.results / "problems/leakage.json").exists()
+    assert not (project.results / "problems/held-out.leakage.json").exists()
 
 
 def test_targets_are_listed(project: Project) -> None:

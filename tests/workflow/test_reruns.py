@@ -119,7 +119,7 @@ CASES: dict[str, tuple[Callable[[Project, Config], AbstractContextManager[None]]
     ),
     "remove a benchmark": (
         configured(lambda config: config["benchmarks"].pop("word-problems")),
-        {"check_leakage": 1} | TABLES,
+        TABLES,
         (),
     ),
     "remove an ablation": (configured(lambda config: config["ablations"].pop("ipo")), TABLES, ()),
@@ -191,6 +191,18 @@ def test_exactly_what_depends_on_a_change_runs_again(micro_grid: Project, micro_
     apply, expected, arguments = CASES[change]
     with apply(micro_grid, micro_config):
         assert micro_grid.planned(*arguments) == expected
+
+
+def test_two_changes_at_once_run_what_both_ask_for(micro_grid: Project, micro_config: Config) -> None:
+    """A new benchmark must not hide a changed setting: whatever is behind a job that runs is not looked at again."""
+
+    def both(config: Config) -> None:
+        another_benchmark(config)
+        config["dpo"]["learning_rate"] = 1e-4
+
+    with configured(both)(micro_grid, micro_config):
+        jobs = micro_grid.planned()
+    assert jobs == {"load_problems": 1, "check_leakage": 1, "train_dpo": 6, "evaluate": 9 + 12} | TABLES
 
 
 def test_the_documentation_has_the_same_table() -> None:
