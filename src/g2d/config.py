@@ -567,22 +567,24 @@ def model_files(source: ScratchModel | LocalModel | HubModel | RecordedModel) ->
 
 
 def require_files(config: Config) -> None:
-    """Check that every local file the configuration names is there.
+    """Check that every local file the configuration names is there, and that Snakemake can name it.
 
     Raises:
-        ConfigError: one line per missing file, with its key.
+        ConfigError: one line per file that is missing or has a brace in its path, with its key.
     """
     named = [("pool", problem_files(config.pool))]
     named += [(f"benchmarks.{name}", problem_files(source)) for name, source in config.benchmarks.items()]
     named += [(f"models.{name}", model_files(source)) for name, source in config.models.items()]
-    missing = [
-        f"{key}.path: {file} does not exist: correct the path or put the file there"
+    problems = [
+        f"{key}.path: {file} has a brace in it, which Snakemake would read as a wildcard: rename it or link to it"
+        if {"{", "}"} & set(file)
+        else f"{key}.path: {file} does not exist: correct the path or put the file there"
         for key, files in named
         for file in files
-        if not Path(file).is_file()
+        if {"{", "}"} & set(file) or not Path(file).is_file()
     ]
-    if missing:
-        raise ConfigError("\n".join(missing))
+    if problems:
+        raise ConfigError("\n".join(problems))
 
 
 def require_engines(config: Config) -> None:

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from tests.workflow.conftest import REPOSITORY, Project
+from tests.workflow.test_grid import SUMMARIES as TABLES
 
 Config = dict[str, Any]
 Jobs = dict[str, int]
 
-TABLES: Jobs = {"make_tables": 1, "render_tables": 1, "draw_figures": 1, "all": 1}
 # Below a stage of the micro grid: 3 warm-ups, 3 harvests, 6 DPO policies, 9 policies on 2 benchmarks.
 TRAINED: Jobs = {"train_dpo": 6, "evaluate": 12} | TABLES
 HARVESTED: Jobs = {"harvest_rollouts": 3, "build_pairs": 3} | TRAINED
