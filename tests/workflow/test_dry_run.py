@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ def test_the_papers_grid_lists_its_jobs(project: Project) -> None:
     expected = {rule: 2 * 5 * n for rule, n in per_seed.items()}
     expected |= {"evaluate": 2 * 2 * (1 + 5 * 10), "calibrate": 2, "select_training_set": 2, "pretrained_model": 2}
     expected |= {"load_problems": 3, "check_leakage": 2}
-    expected |= {"make_tables": 1, "render_tables": 1, "draw_figures": 1, "all": 1}
+    expected |= {"make_tables": 1, "render_tables": 1, "draw_figures": 1, "write_cards": 1, "all": 1}
     assert project.planned("--configfile", str(REPOSITORY / "config/paper.yaml")) == expected
 
 
@@ -118,6 +120,16 @@ def test_every_job_says_what_it_does_logs_and_is_timed(project: Project) -> None
             assert f"\n    {directive}:" in block, f"rule {name} lacks {directive}"
         assert f'version=VERSIONS["{name}"]' in block
         assert f'"../scripts/{name}.py"' in block
+
+
+def test_no_job_imports_before_its_stage_what_it_may_not_need() -> None:
+    """What a script imports at its top is on no bill and in no log, and would leave the Hub's client online."""
+    heavy = {"torch", "transformers", "trl", "peft", "datasets", "vllm", "huggingface_hub", "math_verify", "sympy"}
+    scripts = sorted(map(str, (REPOSITORY / "workflow/scripts").glob("*.py")))
+    lines = ["import runpy, sys", f"for script in {scripts}:", "    runpy.run_path(script, run_name='imported')"]
+    lines.append(f"print(sorted({heavy} & set(sys.modules)))")
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_a_leak_stops_the_run(project: Project, micro_config: dict[str, Any]) -> None:
