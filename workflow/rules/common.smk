@@ -243,8 +243,9 @@ def refuse_unrecorded(workflow):
 
     def build_and_check(*args, **kwargs):
         build(*args, **kwargs)
-        jobs = [job for job in workflow.dag.jobs if job.rule.is_script and not workflow.dag.needrun(job)]
-        unrecorded = sum(workflow.dag.reason(job).no_metadata for job in jobs)
+        dag = workflow.dag
+        jobs = [job for job in dag.jobs if dag.reason(job).no_metadata and not dag.needrun(job)]
+        unrecorded = sum(job.rule.is_script and all(map(os.path.exists, job.output)) for job in jobs)
         if unrecorded and record.exists() and g2d_config.read(record).identity != CONFIG.identity:
             raise WorkflowError(
                 f"{unrecorded} finished results have no record in .snakemake, so nobody can tell which of them the "
