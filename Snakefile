@@ -104,6 +104,7 @@ with_forced_jobs(
 )
 
 with_estimate(workflow)
+refuse_unrecorded(workflow)
 
 
 onstart:

@@ -157,13 +157,14 @@ def test_every_key_is_documented() -> None:
     assert Config in sections
 
 
-def test_pins_of_the_job_environment_are_the_packages() -> None:
+def test_pins_of_the_environments_are_the_packages() -> None:
     import tomllib
 
     project = tomllib.loads((CONFIG.parent / "pyproject.toml").read_text())["project"]
-    environment = yaml.safe_load((CONFIG.parent / "envs/g2d.yaml").read_text())
-    pip = next(entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
-    assert pip == project["dependencies"]
+    for file, extra in (("g2d.yaml", []), ("g2d-gpu.yaml", project["optional-dependencies"]["vllm"])):
+        environment = yaml.safe_load((CONFIG.parent / "envs" / file).read_text())
+        pip = next(entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
+        assert pip == project["dependencies"] + extra
     constraints = (CONFIG.parent / "envs/constraints.txt").read_text().lower().replace("_", "-").split()
     everything = [*project["dependencies"], *project["optional-dependencies"]["test"]]
     assert [pin for pin in everything if pin.lower().replace("_", "-") not in constraints] == []

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+import pytest
+
+from g2d.attempts import read_attempts
 
 SCRIPT = """
 import os, sys
@@ -18,7 +25,7 @@ class Named(list):
 
 output, given = Named(["cost.html", "cost.json"]), Named()
 given.costs = []
-snakemake = SimpleNamespace(rule="train_dpo", threads=3, log=["logs/a.log"], output=output, input=given)
+snakemake = SimpleNamespace(rule="{rule}", threads=3, log=["logs/a.log"], output=output, input=given)
 with stage(snakemake) as meter:
     print("from python")
     os.system("echo from a child process")
@@ -27,11 +34,16 @@ with stage(snakemake) as meter:
     {body}
 """
 
+ATTEMPTS = "attempts/a.*.json"
 
-def run(folder: Path, body: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", SCRIPT.replace("{body}", body)], cwd=folder, capture_output=True, text=True, check=False
-    )
+
+def command(body: str, rule: str = "train_dpo") -> list[str]:
+    return [sys.executable, "-c", SCRIPT.replace("{body}", body).replace("{rule}", rule)]
+
+
+def run(folder: Path, body: str, rule: str = "train_dpo", **environment: str) -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ) | environment
+    return subprocess.run(command(body, rule), cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_output_goes_to_the_log_and_the_bill_is_written(tmp_path: Path) -> None:
@@ -50,12 +62,71 @@ def test_a_failure_is_one_line_and_a_traceback_in_the_log(tmp_path: Path) -> Non
     assert done.stderr == "train_dpo: pairs.jsonl: no pairs\n  details: logs/a.log\n"
     assert "Traceback" in (tmp_path / "logs/a.log").read_text()
     assert not (tmp_path / "cost.json").exists()
+    attempt = json.loads(next(tmp_path.glob(ATTEMPTS)).read_text())
+    assert (attempt["status"], attempt["cost"]["tokens_generated"]) == ("failed", 7)
 
 
 def test_a_log_on_a_full_disk_does_not_swallow_the_last_word(tmp_path: Path) -> None:
     script = SCRIPT.replace("logs/a.log", "/dev/full").replace('    os.system("echo from a child process")\n', "")
     script = script.replace('    print("from python")\n', "").replace('    print(os.environ["OMP_NUM_THREADS"])\n', "")
-    command = [sys.executable, "-c", script.replace("{body}", "raise ValueError('work: disk full')")]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    script = script.replace("{rule}", "train_dpo").replace("{body}", "raise ValueError('work: disk full')")
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stderr.startswith("train_dpo: work: disk full\n")
     assert done.returncode == 1
+
+
+def test_every_attempt_is_recorded(tmp_path: Path) -> None:
+    assert [run(tmp_path, body).returncode for body in ("1 / 0", "pass", "pass")] == [1, 0, 0]
+    attempts = read_attempts(tmp_path / "attempts")
+    assert [attempt.status for attempt in attempts] == ["failed", "ok", "ok"]
+    assert {(attempt.cost.job, attempt.cost.stage) for attempt in attempts} == {("cost", "train_dpo")}
+    for attempt in attempts:
+        assert attempt.cost.wall_s > 0
+        assert attempt.start_up_s > 0
+
+
+def started(folder: Path) -> subprocess.Popen[str]:
+    """A job in the middle of its work."""
+    process = subprocess.Popen(command("import time; open('begun', 'w').close(); time.sleep(600)"), cwd=folder)
+    while not (folder / "begun").exists():
+        time.sleep(0.02)
+    return process
+
+
+def test_a_job_that_is_asked_to_stop_says_so(tmp_path: Path) -> None:
+    process = started(tmp_path)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 1
+    assert "Stopped: stopped by SIGTERM" in (tmp_path / "logs/a.log").read_text()
+    (attempt,) = read_attempts(tmp_path / "attempts")
+    assert (attempt.status, attempt.cost.tokens_generated) == ("stopped", 7)
+
+
+def test_a_job_that_was_killed_is_known_when_it_runs_again(tmp_path: Path) -> None:
+    process = started(tmp_path)
+    assert read_attempts(tmp_path / "attempts") == []  # it is running
+    process.kill()
+    process.wait()
+    run(tmp_path, "pass")
+    killed, ok = read_attempts(tmp_path / "attempts")
+    assert (killed.status, ok.status) == ("killed", "ok")
+    assert killed.updated < ok.started
+
+
+def test_an_attempt_that_cannot_be_recorded_costs_nobody_the_result(tmp_path: Path) -> None:
+    (tmp_path / "attempts").write_text("in the way")
+    assert run(tmp_path, "pass").returncode == 0
+    assert (tmp_path / "cost.json").exists()
+    assert "this attempt is not recorded" in (tmp_path / "logs/a.log").read_text()
+
+
+TELL = "print(*(os.environ.get(name) for name in ('HF_HUB_OFFLINE', 'HF_TOKEN', 'HF_HUB_DISABLE_TELEMETRY')))"
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [("evaluate", "1 None 1"), ("load_problems", "0 hf_secret 1"), ("pretrained_model", "0 hf_secret 1")],
+)
+def test_only_what_fetches_knows_the_hub_and_its_token(tmp_path: Path, rule: str, told: str) -> None:
+    assert run(tmp_path, TELL, rule, HF_HUB_OFFLINE="0", HF_TOKEN="hf_secret").returncode == 0
+    assert told in (tmp_path / "logs/a.log").read_text().splitlines()

@@ -351,6 +351,12 @@ class Harvest(Sampling):
     """Stage 2: rollouts of the frozen policy pi_K (paper, section 2.1)."""
 
 
+class Pairs(Section):
+    """The draw of a right and a wrong rollout for every pairable prompt (paper, section 2.1)."""
+
+    seed: Seed | None = key(None, "Seed of the draw; null: the seed of the run, so that every seed draws its own.")
+
+
 class Dpo(Section):
     """Stage 3: DPO on the harvested pairs, from a fresh copy of M0 (paper, section 2.1, appendix B)."""
 
@@ -473,6 +479,7 @@ class Config(Section):
     training_set: TrainingSet = key(TrainingSet(), "The prompts to train on.")
     warmup: Warmup = key(Warmup(), "GRPO warm-up.")
     harvest: Harvest = key(Harvest(), "Rollouts of the frozen policy.")
+    pairs: Pairs = key(Pairs(), "The draw of preference pairs.")
     dpo: Dpo = key(Dpo(), "Offline preference optimisation.")
     ablations: dict[Name, Ablation] = key({}, "Further policies, by name: the confounders of Table 3.")
     baselines: Baselines = key(Baselines(), "GRPO alone.")
@@ -599,10 +606,10 @@ class Config(Section):
             raise ValueError(f"ablations.{variant}.warmup.{first_message(error, Warmup)}") from error
 
 
-RESERVED_FOLDERS = frozenset({"problems", "tables", "figures", "logs", "benchmarks"})
+RESERVED_FOLDERS = frozenset({"problems", "tables", "figures", "logs", "benchmarks", "attempts"})
 RESERVED_REGIMES = frozenset({"base", "grpo", "dpo", "harvest", "calibration"})
 MODEL_SECTIONS = frozenset(
-    {"prompt", "engine", "lora", "calibration", "training_set", "warmup", "harvest", "dpo", "evaluation"}
+    {"prompt", "engine", "lora", "calibration", "training_set", "warmup", "harvest", "pairs", "dpo", "evaluation"}
 )
 
 
@@ -652,22 +659,24 @@ def model_files(source: ScratchModel | LocalModel | HubModel | RecordedModel) ->
 
 
 def require_files(config: Config) -> None:
-    """Check that every local file the configuration names is there.
+    """Check that every local file the configuration names is there, and that Snakemake can name it.
 
     Raises:
-        ConfigError: one line per missing file, with its key.
+        ConfigError: one line per file that is missing or has a brace in its path, with its key.
     """
     named = [("pool", problem_files(config.pool))]
     named += [(f"benchmarks.{name}", problem_files(source)) for name, source in config.benchmarks.items()]
     named += [(f"models.{name}", model_files(source)) for name, source in config.models.items()]
-    missing = [
-        f"{key}.path: {file} does not exist: correct the path or put the file there"
+    problems = [
+        f"{key}.path: {file} has a brace in it, which Snakemake would read as a wildcard: rename it or link to it"
+        if {"{", "}"} & set(file)
+        else f"{key}.path: {file} does not exist: correct the path or put the file there"
         for key, files in named
         for file in files
-        if not Path(file).is_file()
+        if {"{", "}"} & set(file) or not Path(file).is_file()
     ]
-    if missing:
-        raise ConfigError("\n".join(missing))
+    if problems:
+        raise ConfigError("\n".join(problems))
 
 
 def require_engines(config: Config) -> None:

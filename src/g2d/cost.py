@@ -13,13 +13,15 @@ warm-up chain.
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from g2d.files import read_json, write_json
@@ -38,6 +40,7 @@ class Cost:
     device_s: float  # wall_s x devices
     tokens_generated: int
     peak_memory_bytes: int  # resident memory of the job's largest process; GPU memory is not in it
+    peak_gpu_memory_bytes: int | None = None  # torch's, on the fullest GPU; null without one or in a process of vLLM
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,15 @@ class CostFile:
 # ------------------------------------------------------------------------------------------------------- measurement
 
 
+def _usages() -> list[resource.struct_rusage]:
+    return [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+
+
+def _cpu_seconds() -> float:
+    own = sum(usage.ru_utime + usage.ru_stime for usage in _usages())
+    return own + sum(part.cpu_s for part in _elsewhere)
+
+
 @dataclass(slots=True)
 class Meter:
     """Filled in by `measure`; the caller adds the tokens it generated."""
@@ -68,7 +80,35 @@ class Meter:
     job: str
     stage: str
     tokens_generated: int = 0
+    _wall: float = field(default_factory=time.perf_counter, repr=False)
+    _cpu: float = field(default_factory=_cpu_seconds, repr=False)
     _cost: Cost | None = field(default=None, repr=False)
+
+    def measured(self) -> Cost:
+        """What the block has cost until now, or until its end. Asks torch for its devices, so not for a side thread."""
+        return self._record(*visible_devices(), _peak_gpu_memory_bytes())
+
+    def so_far(self) -> Cost:
+        """The same from any thread, while the block may be importing torch or about to fork: without a call of CUDA."""
+        allotted = len([name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name])
+        torch = sys.modules.get("torch")
+        device = "unknown" if getattr(getattr(torch, "version", None), "cuda", None) else "cpu"
+        return self._record(device, max(1, allotted) if device == "unknown" else 1, None)
+
+    def _record(self, device: str, devices: int, peak_gpu_memory_bytes: int | None) -> Cost:
+        wall_s = time.perf_counter() - self._wall
+        return Cost(
+            job=self.job,
+            stage=self.stage,
+            wall_s=wall_s,
+            cpu_s=_cpu_seconds() - self._cpu,
+            devices=devices,
+            device=device,
+            device_s=wall_s * devices,
+            tokens_generated=self.tokens_generated,
+            peak_memory_bytes=_peak_memory_bytes(),
+            peak_gpu_memory_bytes=peak_gpu_memory_bytes,
+        )
 
     @property
     def cost(self) -> Cost:
@@ -90,21 +130,8 @@ def measure(job: str, stage: str) -> Iterator[Meter]:
     the high-water mark of the process's whole life: one job, one process.
     """
     meter = Meter(job, stage)
-    wall, cpu = time.perf_counter(), _cpu_seconds()
     yield meter
-    wall_s = time.perf_counter() - wall
-    device, devices = visible_devices()  # asked last: the block itself may be what imports torch
-    meter._cost = Cost(
-        job=job,
-        stage=stage,
-        wall_s=wall_s,
-        cpu_s=_cpu_seconds() - cpu,
-        devices=devices,
-        device=device,
-        device_s=wall_s * devices,
-        tokens_generated=meter.tokens_generated,
-        peak_memory_bytes=_peak_memory_bytes(),
-    )
+    meter._cost = meter.measured()  # its devices are asked for last: the block itself may be what imports torch
 
 
 def visible_devices() -> tuple[str, int]:
@@ -120,13 +147,11 @@ def visible_devices() -> tuple[str, int]:
     return "cpu", 1
 
 
-def _usages() -> list[resource.struct_rusage]:
-    return [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-
-
-def _cpu_seconds() -> float:
-    own = sum(usage.ru_utime + usage.ru_stime for usage in _usages())
-    return own + sum(part.cpu_s for part in _elsewhere)
+def _peak_gpu_memory_bytes() -> int | None:
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    return max(int(torch.cuda.max_memory_allocated(gpu)) for gpu in range(torch.cuda.device_count()))
 
 
 def _peak_memory_bytes() -> int:
@@ -192,8 +217,8 @@ def read_cost(path: str | Path) -> CostFile:
     values = read_json(path)
     if not isinstance(values.get("ancestry"), list):
         raise ValueError(f"{path}: a cost record has a list called ancestry")
-    ancestry = tuple(_record(entry, f"{path}, ancestry {i}") for i, entry in enumerate(values.pop("ancestry")))
-    own = _record(values, str(path))
+    ancestry = tuple(parse_cost(entry, f"{path}, ancestry {i}") for i, entry in enumerate(values.pop("ancestry")))
+    own = parse_cost(values, str(path))
     names = [record.job for record in (*ancestry, own)]
     if repeated := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"{path}: job {repeated!r} is billed twice")
@@ -209,20 +234,33 @@ def device_hours(path: str | Path) -> float:
     return read_cost(path).device_hours
 
 
-_TYPES: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float)}
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "int | None": (int, NoneType),
+}
 
 
-def _record(values: Any, where: str) -> Cost:
-    """One record, checked field by field: a bill with a hole in it must not add up to a smaller bill."""
+def parse_cost(values: Any, where: str) -> Cost:
+    """One record, checked field by field: a bill with a hole in it must not add up to a smaller bill.
+
+    Args:
+        values: the parsed JSON. A field that has a default may be missing: it is younger than the file.
+        where: the place to name.
+
+    Raises:
+        ValueError: a field is missing, unknown or not what it must be.
+    """
     names = [entry.name for entry in fields(Cost)]
     if not isinstance(values, dict):
         raise ValueError(f"{where}: expected an object with {', '.join(names)}")
-    if missing := [name for name in names if name not in values]:
+    if missing := [entry.name for entry in fields(Cost) if entry.default is MISSING and entry.name not in values]:
         raise ValueError(f"{where}: lacks {missing[0]}")
     if unknown := sorted(set(values) - set(names)):
         raise ValueError(f"{where}: unknown key {unknown[0]}")
     for entry in fields(Cost):
-        value = values[entry.name]
+        value = values.get(entry.name, entry.default)
         if not isinstance(value, _TYPES[str(entry.type)]) or isinstance(value, bool):
             raise ValueError(f"{where}: {entry.name} must be {entry.type}, not {value!r}")
         if isinstance(value, (int, float)) and not 0 <= value < float("inf"):

@@ -1,4 +1,4 @@
-"""What every stage does around its work: its version, its log, its bill and its last word when it fails.
+"""What every stage does around its work: version, log, bill, record of the attempt, and a last word when it fails.
 
 Snakemake re-runs a job when its script, parameters or inputs change and does not look into imported modules. So each
 rule passes its stage's version as a parameter: whoever changes what a stage *computes* raises the number here, and
@@ -8,6 +8,7 @@ exactly the affected jobs run again; a comment or a refactoring re-runs nothing.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from g2d.attempts import Stopped, attempt_file, recorded
 from g2d.cost import Meter, measure, write_cost
 from g2d.orphans import end_with_snakemake
 
@@ -43,32 +45,68 @@ VERSIONS = {
 }
 
 
+# What fetches runs where there is a network (local rules); every other stage runs without one and without a token.
+FETCHING = frozenset({"pretrained_model", "load_problems"})
+TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+
+
 @contextmanager
 def stage(snakemake: Any) -> Iterator[Meter]:
     """Run the body of a rule's script.
 
     Everything printed goes to the rule's log. If one of the outputs is a `cost.json`, the measured cost is written
-    there together with the costs among its inputs. An exception leaves its traceback in the log and one line on the
-    terminal, and the process exits with 1.
+    there together with the costs among its inputs; the attempt is recorded in any case. An exception, SIGTERM included,
+    leaves its traceback in the log and one line on the terminal, and the process exits with 1.
     """
     terminal = _redirect_output(Path(snakemake.log[0]))
     end_with_snakemake()
     os.environ["OMP_NUM_THREADS"] = str(snakemake.threads)  # for a torch that is imported later
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(snakemake.threads)
+    _cut_off(snakemake.rule)
+    cost = next((path for path in snakemake.output if path.endswith("cost.json")), None)
+    job = str(Path(cost or snakemake.output[0]).with_suffix(""))
     try:
-        cost = next((path for path in snakemake.output if path.endswith("cost.json")), None)
-        job = str(Path(cost or snakemake.output[0]).with_suffix(""))
-        with measure(job=job, stage=snakemake.rule.removesuffix("_shard")) as meter:
+        with (
+            _stoppable(),
+            measure(job=job, stage=snakemake.rule.removesuffix("_shard")) as meter,
+            recorded(attempt_file(snakemake.log[0]), meter),
+        ):
             yield meter
         if cost:
             write_cost(cost, meter.cost, parents=snakemake.input.get("costs", []))
-    except Exception as error:
+    except (Exception, Stopped) as error:
         print(f"{snakemake.rule}: {error}\n  details: {snakemake.log[0]}", file=terminal, flush=True)
         with suppress(OSError):  # the log may be on the disk that is full
             traceback.print_exc()
             sys.stderr.flush()
         sys.exit(1)
+
+
+def _cut_off(rule: str) -> None:
+    """Keep libraries, here and in child processes, from reporting home, and from the Hub where nothing is fetched.
+
+    The Hub's client reads its environment when it is imported, so no script imports it before its stage begins.
+    """
+    os.environ.update(HF_HUB_DISABLE_TELEMETRY="1", DO_NOT_TRACK="1")
+    if rule not in FETCHING:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+        for token in TOKENS:
+            os.environ.pop(token, None)
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Turn SIGTERM (preemption, `scancel`, `kill`) into an exception, so that the attempt is recorded."""
+
+    def stop(number: int, _frame: object) -> None:
+        raise Stopped(f"stopped by {signal.Signals(number).name}")
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _redirect_output(log: Path) -> Any:

@@ -8,6 +8,7 @@ they are handed in. Accuracies and other shares lie in 0..1; what does not apply
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from g2d import decomposition
+from g2d.attempts import ENDED_BADLY, Attempt, kept, lost
 from g2d.budgets import at_budgets
 from g2d.comparisons import Comparison, compare
 from g2d.correlations import permutation_p, ranks_within, within_correlation
@@ -173,6 +175,26 @@ COST_COLUMNS = (
     "device",
     "tokens_generated",
     "peak_memory_gb",
+    "peak_gpu_memory_gb",
+    "n_lost_attempts",
+    "device_hours_with_lost_attempts",
+)
+ATTEMPT_COLUMNS = (
+    "stage",
+    "n_jobs",
+    "n_attempts",
+    "n_failed",
+    "n_stopped",
+    "n_killed",
+    "n_repeated",
+    "device_hours_kept",
+    "device_hours_all",
+    "wall_s_all",
+    "cpu_s_all",
+    "start_up_s_all",
+    "tokens_generated_all",
+    "peak_memory_gb",
+    "peak_gpu_memory_gb",
 )
 
 DISPUTE_COLUMNS = ("source", "problem_id", "reference_answer", "extracted_answer", "verdict", "n_rollouts")
@@ -197,6 +219,10 @@ _TYPES: dict[Hashable, str] = {
     "reference_group_size": "Int64",
     **dict.fromkeys(COMPARISON_COLUMNS[10:], "float64"),
     **dict.fromkeys(DECOMPOSITION_COLUMNS[7:], "float64"),
+    **dict.fromkeys(["n_attempts", "n_failed", "n_stopped", "n_killed", "n_repeated", "n_lost_attempts"], "int64"),
+    **dict.fromkeys(["device_hours_kept", "device_hours_all", "device_hours_with_lost_attempts"], "float64"),
+    **dict.fromkeys(["wall_s_all", "cpu_s_all", "start_up_s_all", "peak_gpu_memory_gb"], "float64"),
+    "tokens_generated_all": "int64",
     "n_rollouts": "int64",
     "levels": "object",
     "selected": "bool",
@@ -708,21 +734,26 @@ def calibration_table(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["model"])
 
 
-def cost_table(bills: Mapping[PolicyKey, Sequence[Cost]]) -> pd.DataFrame:
+def cost_table(bills: Mapping[PolicyKey, Sequence[Cost]], attempts: Sequence[Attempt] = ()) -> pd.DataFrame:
     """The bill: what each stage behind a policy cost.
 
     Args:
         bills: the jobs on each policy's bill, oldest first.
+        attempts: all attempts at the jobs of the grid, from `read_attempts`.
 
     Returns:
         `COST_COLUMNS`, one row per policy (with its seed) and stage, stages in the order in which they ran. Times and
-        tokens are sums over the stage's jobs, devices and peak_memory_gb (1e9 bytes) the largest. Jobs that several
-        policies share stand in each of their bills, so sum within a policy, not over the column.
+        tokens are sums over the stage's jobs, devices and the peaks (1e9 bytes; resident memory, and torch's on a GPU)
+        the largest. Attempts that failed or were repeated are counted in n_lost_attempts and are in no other column
+        than device_hours_with_lost_attempts. Jobs that several policies share stand in each of their bills, so sum
+        within a policy, not over the column.
     """
+    wasted = lost(attempts)
     rows = []
     for key, bill in bills.items():
         for stage in dict.fromkeys(record.stage for record in bill):
             jobs = [record for record in bill if record.stage == stage]
+            in_vain = [attempt.cost for job in jobs for attempt in wasted.get(job.job, [])]
             rows.append(
                 {
                     "model": key.model,
@@ -735,14 +766,68 @@ def cost_table(bills: Mapping[PolicyKey, Sequence[Cost]]) -> pd.DataFrame:
                     "n_jobs": len(jobs),
                     "wall_s": math.fsum(job.wall_s for job in jobs),
                     "cpu_s": math.fsum(job.cpu_s for job in jobs),
-                    "device_hours": math.fsum(job.device_s for job in jobs) / 3600,
+                    "device_hours": _device_hours(jobs),
                     "devices": max(job.devices for job in jobs),
                     "device": ", ".join(dict.fromkeys(job.device for job in jobs)),
                     "tokens_generated": sum(job.tokens_generated for job in jobs),
-                    "peak_memory_gb": max(job.peak_memory_bytes for job in jobs) / 1e9,
+                    **_peaks(jobs),
+                    "n_lost_attempts": len(in_vain),
+                    "device_hours_with_lost_attempts": _device_hours([*jobs, *in_vain]),
                 }
             )
     return _frame(rows, COST_COLUMNS)
+
+
+def attempt_table(attempts: Sequence[Attempt]) -> pd.DataFrame:
+    """What the grid really cost, beside what the results that were kept cost.
+
+    Args:
+        attempts: from `read_attempts`; every job counts once, whatever policies share it.
+
+    Returns:
+        `ATTEMPT_COLUMNS`, one row per stage, then one called "all". n_attempts counts those that are over, of which
+        n_failed, n_stopped (by a signal) and n_killed (no last word) left nothing and n_repeated left something that
+        was made again later. device_hours_kept is the cost of every job's last successful attempt; the columns that end
+        in `_all` and the peaks are over all attempts. The start-up (interpreter, imports) is not in the wall time. A
+        killed attempt counts as far as its last sign of life, at most half a minute before its end.
+    """
+    stages = list(dict.fromkeys(attempt.cost.stage for attempt in sorted(attempts, key=lambda a: a.started)))
+    rows = []
+    for stage in [*stages, "all"] if stages else []:
+        own = [attempt for attempt in attempts if stage in (attempt.cost.stage, "all")]
+        costs = [attempt.cost for attempt in own]
+        successful = [attempt.cost for attempt in kept(own).values()]
+        statuses = Counter(attempt.status for attempt in own)
+        rows.append(
+            {
+                "stage": stage,
+                "n_jobs": len({cost.job for cost in costs}),
+                "n_attempts": len(own),
+                **{f"n_{status}": statuses[status] for status in ENDED_BADLY},
+                "n_repeated": statuses["ok"] - len(successful),
+                "device_hours_kept": _device_hours(successful),
+                "device_hours_all": _device_hours(costs),
+                "wall_s_all": math.fsum(cost.wall_s for cost in costs),
+                "cpu_s_all": math.fsum(cost.cpu_s for cost in costs),
+                "start_up_s_all": math.fsum(attempt.start_up_s for attempt in own),
+                "tokens_generated_all": sum(cost.tokens_generated for cost in costs),
+                **_peaks(costs),
+            }
+        )
+    return _frame(rows, ATTEMPT_COLUMNS)
+
+
+def _device_hours(costs: Sequence[Cost]) -> float:
+    return math.fsum(cost.device_s for cost in costs) / 3600
+
+
+def _peaks(costs: Sequence[Cost]) -> dict[str, float | None]:
+    """The largest memory of any job, in 1e9 bytes; on a GPU null where no job knows its own."""
+    on_gpu = [cost.peak_gpu_memory_bytes for cost in costs if cost.peak_gpu_memory_bytes is not None]
+    return {
+        "peak_memory_gb": max(cost.peak_memory_bytes for cost in costs) / 1e9,
+        "peak_gpu_memory_gb": max(on_gpu) / 1e9 if on_gpu else None,
+    }
 
 
 def dispute_table(rollouts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

@@ -11,7 +11,7 @@ import pytest
 
 from g2d.audit import Printed, attainable, audit, claims, printed, read_audit, summary
 from g2d.config import load, read
-from g2d.paper import COMPARISON_COLUMNS, ROW, published_table, published
+from g2d.paper import COMPARISON_COLUMNS, ROW, published, published_table
 from g2d.tables import write_table
 from tests.test_config import CONFIG, MINIMAL
 

@@ -94,6 +94,13 @@ def test_a_truncated_file_is_named(grid):
         read_cost(grid["base"])
 
 
+def test_a_file_from_before_gpu_memory_was_measured_is_read(grid):
+    old = json.loads(grid["base"].read_text())
+    assert old.pop("peak_gpu_memory_bytes") is None
+    grid["base"].write_text(json.dumps(old))
+    assert read_cost(grid["base"]).own == cost("base")
+
+
 def test_a_block_is_measured():
     with measure("seed0/harvest", stage="harvest") as meter:
         deadline = time.process_time() + 0.05
@@ -107,6 +114,7 @@ def test_a_block_is_measured():
     assert found.cpu_s > 0.055, "the child's time counts"
     assert found.device_s == found.wall_s * found.devices
     assert 2**20 < found.peak_memory_bytes < 2**40
+    assert found.peak_gpu_memory_bytes is None  # nothing here has a GPU in use
 
 
 def test_a_block_that_failed_has_no_cost():
@@ -127,12 +135,15 @@ def test_visible_gpus_are_counted(monkeypatch):
         is_available = staticmethod(lambda: True)
         get_device_name = staticmethod(lambda index: "NVIDIA A100")
         device_count = staticmethod(lambda: 2)
+        is_initialized = staticmethod(lambda: True)
+        max_memory_allocated = staticmethod(lambda gpu: 10**9 * (gpu + 1))
 
     monkeypatch.setitem(sys.modules, "torch", type("torch", (), {"cuda": Cuda}))
     with measure("job", "stage") as meter:
         pass
     assert (meter.cost.device, meter.cost.devices) == ("NVIDIA A100", 2)
     assert meter.cost.device_s == 2 * meter.cost.wall_s
+    assert meter.cost.peak_gpu_memory_bytes == 2 * 10**9  # of the fuller one
 
 
 def test_what_a_shared_process_did_for_a_job_is_on_its_bill(monkeypatch):

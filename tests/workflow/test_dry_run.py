@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ def test_the_papers_grid_lists_its_jobs(project: Project) -> None:
     per_seed = {"train_grpo": 6, "harvest_rollouts": 6, "build_pairs": 6, "train_dpo": 8}
     expected = {rule: 2 * 5 * n for rule, n in per_seed.items()}
     expected |= {"evaluate": 2 * 2 * (1 + 5 * 10), "calibrate": 2, "select_training_set": 2, "pretrained_model": 2}
-    expected |= {"load_problems": 3, "check_leakage": 1}
+    expected |= {"load_problems": 3, "check_leakage": 2}
     expected |= {"make_tables": 1, "audit_papers": 1, "render_tables": 1, "draw_figures": 1, "write_cards": 1, "all": 1}
     expected |= {"record_provenance": 1, "write_methods": 1, "build_report": 1}
     assert project.planned("--configfile", str(REPOSITORY / "config/paper.yaml")) == expected
@@ -135,6 +137,16 @@ def test_every_job_says_what_it_does_logs_and_is_timed(project: Project) -> None
         assert f'"../scripts/{name}.py"' in block
 
 
+def test_no_job_imports_before_its_stage_what_it_may_not_need() -> None:
+    """What a script imports at its top is on no bill and in no log, and would leave the Hub's client online."""
+    heavy = {"torch", "transformers", "trl", "peft", "datasets", "vllm", "huggingface_hub", "math_verify", "sympy"}
+    scripts = sorted(map(str, (REPOSITORY / "workflow/scripts").glob("*.py")))
+    lines = ["import runpy, sys", f"for script in {scripts}:", "    runpy.run_path(script, run_name='imported')"]
+    lines.append(f"print(sorted({heavy} & set(sys.modules)))")
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_a_leak_stops_the_run(project: Project, micro_config: dict[str, Any]) -> None:
     rows = [{"problem": f"Compute ${n} + 1$.", "answer": str(n + 1)} for n in range(5)]
     leaked = [*rows[:1], {"problem": "compute  3 + 1", "answer": "4"}]
@@ -145,13 +157,13 @@ def test_a_leak_stops_the_run(project: Project, micro_config: dict[str, Any]) ->
         micro_config | local | {"benchmarks": {"held-out": {"source": "local", "path": "held-out.jsonl"}}}
     )
     try:
-        done = project.snakemake("--cores", "1", "results/problems/leakage.json")
+        done = project.snakemake("--cores", "1", "results/problems/held-out.leakage.json")
     finally:
         project.configure(micro_config)
     assert done.returncode != 0
     assert "check_leakage: " in done.stdout
     assert "held-out" in done.stdout
-    assert not (project.results / "problems/leakage.json").exists()
+    assert not (project.results / "problems/held-out.leakage.json").exists()
 
 
 def test_the_audit_prints_every_time_it_is_asked_for_and_trains_nothing(project: Project) -> None:

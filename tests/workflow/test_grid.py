@@ -168,10 +168,6 @@ def test_report_is_one_file_that_says_what_it_is(micro_grid: Project) -> None:
 # ----------------------------------------------------------------------------------------------------------- re-runs
 
 
-def test_nothing_runs_again(micro_grid: Project) -> None:
-    assert micro_grid.planned() == {}
-
-
 def test_the_same_run_twice_gives_the_same_files(
     micro_grid: Project, tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]
 ) -> None:
@@ -213,53 +209,6 @@ def test_adding_a_k_between_two_others_runs_only_that_k(micro_grid: Project, mic
     assert read_policy(micro_grid.results / "micro/seed0/grpo/g2/k3/policy.json").continued_from == 2
     assert micro_grid.planned() == SUMMARIES  # dropping the K changes the tables and nothing else
     micro_grid.build("--quiet", "rules")
-
-
-def test_adding_a_seed_runs_only_that_seed(micro_grid: Project, micro_config: dict[str, Any]) -> None:
-    micro_grid.configure(micro_config | {"seeds": [0, 1]})
-    try:
-        jobs = micro_grid.planned()
-    finally:
-        micro_grid.configure(micro_config)
-    expected = {"train_grpo": 3, "harvest_rollouts": 3, "build_pairs": 3, "train_dpo": 6, "evaluate": 16}
-    assert jobs == expected | SUMMARIES
-
-
-@pytest.mark.parametrize(
-    ("change", "first", "spared"),
-    [
-        (("warmup", {"learning_rate": 1e-4}), "train_grpo", {"calibrate", "scratch_model"}),
-        (("harvest", {"temperature": 1.2}), "harvest_rollouts", {"train_grpo", "calibrate"}),
-        (("dpo", {"beta": 0.2}), "train_dpo", {"harvest_rollouts", "build_pairs"}),
-        (("evaluation", {"max_completion_length": 20}), "evaluate", {"train_dpo", "train_grpo"}),
-        (("calibration", {"levels": [1, 2]}), "select_training_set", {"calibrate", "scratch_model"}),
-    ],
-)
-def test_a_changed_setting_runs_its_stage_and_what_follows(
-    micro_grid: Project,
-    micro_config: dict[str, Any],
-    change: tuple[str, dict[str, Any]],
-    first: str,
-    spared: set[str],
-) -> None:
-    section, values = change
-    micro_grid.configure(micro_config | {section: micro_config[section] | values})
-    try:
-        jobs = micro_grid.planned()
-    finally:
-        micro_grid.configure(micro_config)
-    assert first in jobs
-    assert not spared & set(jobs)
-
-
-def test_a_comment_in_the_package_runs_nothing(micro_grid: Project) -> None:
-    with micro_grid.edited("src/g2d/policies/grpo.py", "def train_grpo(", "# A comment.\ndef train_grpo("):
-        assert micro_grid.planned() == {}
-
-
-def test_a_stage_version_runs_that_stage_and_what_follows(micro_grid: Project) -> None:
-    with micro_grid.edited("src/g2d/stage.py", '"train_dpo": 1', '"train_dpo": 2'):
-        assert micro_grid.planned() == {"train_dpo": 6, "evaluate": 12} | SUMMARIES
 
 
 def test_one_k_can_be_built_and_its_harvest_forced(micro_grid: Project) -> None:

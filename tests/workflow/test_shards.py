@@ -48,6 +48,9 @@ def test_shards_merge_to_the_file_that_one_job_writes(sharded: Project) -> None:
         assert (sharded.root / file).read_bytes() == content, file
     assert sharded.planned(*whole) == {}
     assert not list(sharded.results.rglob("*-of-*.parquet"))
+    # Merged shards are gone, so there is no result without a record in the way of another configuration.
+    renamed = sharded.snakemake("-n", *whole, "--config", "title=Another")
+    assert renamed.returncode == 0, renamed.stdout
 
     bill = read_cost((sharded.root / HARVEST).with_name("cost.json"))
     drawn = [record for record in bill.records if record.stage == "harvest_rollouts"]

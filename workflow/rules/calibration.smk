@@ -10,7 +10,6 @@ rule calibrate:
         base_files,
         policy="results/{model}/base/policy.json",
         pool="results/problems/pool.jsonl",
-        leakage=ancient("results/problems/leakage.json"),
         shards=shards("calibration", f"{CALIBRATION_SHARD}.parquet", CALIBRATION_COST),
         costs=shards("calibration", f"{CALIBRATION_SHARD}.cost.json", CALIBRATION_COST),
     output:

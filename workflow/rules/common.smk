@@ -63,6 +63,7 @@ TABLES = {
     "cost": "The bill by policy and stage",
     "published": "The paper's Table 1 beside this grid's",
     "audit": "Published numbers recomputed",
+    "attempts": "What the grid really cost, failed attempts included",
 }
 FACTORIAL = {model: files for model in CONFIG.models if (files := grid.factorial_files(CONFIG, model))}
 if FACTORIAL:
@@ -332,6 +333,29 @@ def with_estimate(workflow):
         workflow.dag.stats = stats
 
     workflow._build_dag = build_with_estimate
+
+
+def refuse_unrecorded(workflow):
+    """Stop where a changed configuration could not be noticed.
+
+    Snakemake remembers in `.snakemake` with which settings a result was made. For results that it has no memory of it
+    only looks at time stamps, so a changed learning rate would leave them stale without a word.
+    """
+    build, record = workflow._build_dag, Path("results/config.yaml")
+
+    def build_and_check(*args, **kwargs):
+        build(*args, **kwargs)
+        dag = workflow.dag
+        jobs = [job for job in dag.jobs if dag.reason(job).no_metadata and not dag.needrun(job)]
+        unrecorded = sum(job.rule.is_script and all(map(os.path.exists, job.output)) for job in jobs)
+        if unrecorded and record.exists() and g2d_config.read(record).identity != CONFIG.identity:
+            raise WorkflowError(
+                f"{unrecorded} finished results have no record in .snakemake, so nobody can tell which of them the "
+                f"changed configuration makes stale. Run `snakemake --configfile {record} --touch --forceall` once, "
+                "which records them with the configuration they were made with, then this command again."
+            )
+
+    workflow._build_dag = build_and_check
 
 
 def category(title):

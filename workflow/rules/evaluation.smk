@@ -10,6 +10,7 @@ rule evaluate:
         policy_files,
         policy="results/{policy}/policy.json",
         benchmark="results/problems/{benchmark}.jsonl",
+        leakage="results/problems/{benchmark}.leakage.json",
         shards=shards("evaluation", f"{EVALUATION_SHARD}.parquet", EVALUATION_COST),
         costs=shards("evaluation", f"{EVALUATION_SHARD}.cost.json", EVALUATION_COST),
     output:

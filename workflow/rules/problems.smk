@@ -13,6 +13,7 @@ rule load_problems:
         "results/benchmarks/load_problems/{set}.tsv"
     wildcard_constraints:
         set=names(CONFIG.problem_sources),
+    priority: 1
     conda:
         "../../envs/g2d.yaml"
     threads: 1
@@ -25,22 +26,26 @@ rule load_problems:
         "../scripts/load_problems.py"
 
 
+# One check a benchmark, and first of all that can run: a leak stops the run before anything is trained. It is an input of
+# the evaluations, which another benchmark does not touch; an `ancient` input of the calibration would have hidden from
+# Snakemake what else has changed behind it.
 rule check_leakage:
     input:
         pool="results/problems/pool.jsonl",
-        benchmarks=expand("results/problems/{benchmark}.jsonl", benchmark=CONFIG.benchmarks),
+        benchmark="results/problems/{benchmark}.jsonl",
     output:
-        "results/problems/leakage.json",
+        "results/problems/{benchmark}.leakage.json",
     log:
-        "results/logs/check_leakage.log",
+        "results/logs/check_leakage/{benchmark}.log",
     benchmark:
-        "results/benchmarks/check_leakage.tsv"
+        "results/benchmarks/check_leakage/{benchmark}.tsv"
+    priority: 1
     conda:
         "../../envs/g2d.yaml"
     threads: 1
     params:
         version=VERSIONS["check_leakage"],
     message:
-        "Check that no benchmark problem is in the training pool"
+        "Check that no problem of {wildcards.benchmark} is in the training pool"
     script:
         "../scripts/check_leakage.py"

@@ -27,6 +27,7 @@ rule make_tables:
         disputes="results/tables/disputes.csv",
         cost="results/tables/cost.csv",
         published="results/tables/published.csv",
+        attempts="results/tables/attempts.csv",
     log:
         "results/logs/make_tables.log",
     benchmark:
@@ -132,6 +133,12 @@ rule render_tables:
             caption="../report/audit.rst",
             category=category("4. The paper"),
             labels={"what": TABLES["audit"]},
+        ),
+        attempts=report(
+            "results/tables/attempts.html",
+            caption="../report/attempts.rst",
+            category=category("3. Cost"),
+            labels={"what": TABLES["attempts"]},
         ),
     log:
         "results/logs/render_tables.log",

@@ -14,7 +14,9 @@ def main(snakemake):
         problems = read_problems(snakemake.input.problems)
         prompt = Prompt.model_validate(snakemake.params.settings["prompt"])
         write_informativeness(snakemake.output.informativeness, informativeness(rollouts))
-        write_pairs(snakemake.output.pairs, build_pairs(rollouts, problems, prompt, int(snakemake.wildcards.seed)))
+        own_seed = snakemake.params.settings["pairs"]["seed"]
+        seed = int(snakemake.wildcards.seed) if own_seed is None else own_seed
+        write_pairs(snakemake.output.pairs, build_pairs(rollouts, problems, prompt, seed))
 
 
 if __name__ == "__main__":

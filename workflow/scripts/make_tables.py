@@ -1,6 +1,7 @@
 """Rule make_tables: Tables 1 to 4 of the paper, their tests and the bill, from the files the stages left."""
 
 from g2d import grid, tables
+from g2d.attempts import read_attempts
 from g2d.config import load
 from g2d.cost import read_cost
 from g2d.informativeness import read_informativeness, success_counts
@@ -55,7 +56,9 @@ def main(snakemake):
         drawn = {key.folder: rollouts for key, rollouts in harvested.items()}
         evaluated = {f"{policy.folder}/eval/{name}": frame for (policy, name), frame in evaluations.items()}
         tables.write_table(out.disputes, tables.dispute_table(drawn | evaluated))
-        tables.write_table(out.cost, tables.cost_table(bills))
+        attempts = read_attempts("results/attempts")  # no input: what a failed job cost makes no table stale
+        tables.write_table(out.cost, tables.cost_table(bills, attempts))
+        tables.write_table(out.attempts, tables.attempt_table(attempts))
 
 
 if __name__ == "__main__":

@@ -5,12 +5,13 @@ from pathlib import Path
 from g2d.config import ScratchModel
 from g2d.files import atomic, sha256
 from g2d.policies import Policy, write_policy
-from g2d.policies.scratch import train_scratch
 from g2d.stage import stage
 
 
 def main(snakemake):
     with stage(snakemake):
+        from g2d.policies.scratch import train_scratch  # torch and transformers: on this job's bill and in its log
+
         name, folder = snakemake.wildcards.model, Path(snakemake.output.weights).parent
         settings = ScratchModel.model_validate(snakemake.params.source)
         with atomic(folder) as draft:

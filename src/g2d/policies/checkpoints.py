@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from g2d.attempts import Stopped
 from g2d.config import Checkpointing
 from g2d.files import names_the_disk, read_json, sha256, write_json
 
@@ -30,7 +31,7 @@ MANIFEST = "manifest.json"
 KEPT = 2  # should the newest not have reached the disk when a machine went down, the one before it is still there
 
 
-class TrainingStoppedError(RuntimeError):
+class TrainingStoppedError(Stopped):
     """The training was asked to stop and has saved what it had."""
 
 

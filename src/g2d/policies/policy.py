@@ -65,7 +65,7 @@ def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
     """
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(policy.base)
+    tokenizer = AutoTokenizer.from_pretrained(policy.base, trust_remote_code=False)
     if tokenizer.chat_template is None:
         raise ValueError(f"{policy.base}: the tokenizer has no chat template; use an instruction-tuned model")
     if tokenizer.pad_token is None:
@@ -106,7 +106,9 @@ def load_base(policy: Policy) -> PreTrainedModel:
         release()  # an engine that waits for the next job holds the memory
     dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
     try:
-        return AutoModelForCausalLM.from_pretrained(policy.base, dtype=dtype, use_safetensors=True)
+        return AutoModelForCausalLM.from_pretrained(
+            policy.base, dtype=dtype, use_safetensors=True, trust_remote_code=False
+        )
     except SafetensorError as error:
         raise ValueError(
             f"{policy.base}: its weights cannot be read ({error}); delete the file to have it made or fetched again"

@@ -16,13 +16,14 @@ def resolve_base(name: str, source: LocalModel | HubModel | RecordedModel) -> Po
     """The record of M0, its weights downloaded where they are not here yet.
 
     Raises:
-        ValueError: a local folder has no safetensors.
+        ValueError: there are no safetensors, in the folder or in the repository.
     """
     settings = source.model_dump(mode="json", exclude={"settings"})
     if isinstance(source, HubModel):
         from huggingface_hub import snapshot_download
 
         folder = snapshot_download(source.id, revision=source.revision, allow_patterns=HUB_PATTERNS)
+        _safetensors(Path(folder), f"{source.id} at {source.revision[:8]}")
         return Policy(f"{name}/base", name, "base", base=folder, revision=source.revision, settings=settings)
     digest = sha256(source.path) if isinstance(source, RecordedModel) else _folder_digest(Path(source.path))
     return Policy(f"{name}/base", name, "base", base=source.path, weights_sha256=digest, settings=settings)
@@ -32,7 +33,11 @@ def _folder_digest(folder: Path) -> str:
     """Digest over the weights of a local model, shards in order of their names."""
     import hashlib
 
-    shards = sorted(folder.glob("*.safetensors"))
-    if not shards:
-        raise ValueError(f"{folder}: no *.safetensors in it; convert the model with save_pretrained first")
-    return hashlib.sha256("".join(map(sha256, shards)).encode()).hexdigest()
+    return hashlib.sha256("".join(map(sha256, _safetensors(folder, str(folder)))).encode()).hexdigest()
+
+
+def _safetensors(folder: Path, name: str) -> list[Path]:
+    """The weights in a folder; pickled ones do not count."""
+    if not (shards := sorted(folder.glob("*.safetensors"))):
+        raise ValueError(f"{name}: no *.safetensors in it; convert the model with save_pretrained first")
+    return shards

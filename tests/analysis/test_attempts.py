@@ -1,0 +1,131 @@
+"""What the grid really cost: attempts whose results were kept, and those that were in vain."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from g2d import attempts as module
+from g2d.attempts import BEAT_S, Attempt, Status, attempt_file, kept, lost, read_attempts, recorded
+from g2d.cost import Cost, Meter, measure
+from g2d.grid import PolicyKey
+from g2d.tables import attempt_table, cost_table
+
+HOUR = 3600.0
+
+
+def attempt(job: str, status: Status, started: float, hours: float = 1) -> Attempt:
+    seconds = hours * HOUR
+    cost = Cost(job, job.partition("-")[0], seconds, seconds, 1, "cpu", seconds, 10, 10**9)
+    return Attempt(status, cost, "node1", started, started + seconds, 5.0)
+
+
+# A harvest that failed, was killed and succeeded; a training that succeeded, and was repeated, and failed later.
+HISTORY = [
+    attempt("harvest-a", "failed", 0, 0.5),
+    attempt("harvest-a", "killed", 10, 0.25),
+    attempt("harvest-a", "ok", 20, 2),
+    attempt("train-a", "ok", 30, 1),
+    attempt("train-a", "ok", 40, 3),
+    attempt("train-a", "stopped", 50, 0.5),
+]
+
+
+def written(folder: Path, attempts: list[Attempt]) -> Path:
+    for number, entry in enumerate(attempts):
+        (folder / f"{number}.json").write_text(json.dumps(asdict(entry)))
+    return folder
+
+
+def test_kept_and_lost_partition_the_attempts() -> None:
+    assert {job: entry.cost.wall_s / HOUR for job, entry in kept(HISTORY).items()} == {"harvest-a": 2, "train-a": 3}
+    in_vain = lost(HISTORY)
+    assert {job: [entry.status for entry in entries] for job, entries in in_vain.items()} == {
+        "harvest-a": ["failed", "killed"],
+        "train-a": ["ok", "stopped"],
+    }
+    assert sum(map(len, in_vain.values())) + len(kept(HISTORY)) == len(HISTORY)
+
+
+def test_the_table_sets_all_attempts_beside_the_kept_ones() -> None:
+    table = attempt_table(HISTORY).set_index("stage")
+    assert list(table.index) == ["harvest", "train", "all"]
+    assert dict(table.loc["harvest", ["n_jobs", "n_attempts", "n_failed", "n_stopped", "n_killed", "n_repeated"]]) == {
+        **{"n_jobs": 1, "n_attempts": 3, "n_failed": 1, "n_stopped": 0, "n_killed": 1, "n_repeated": 0}
+    }
+    assert list(table.n_repeated) == [0, 1, 1]
+    assert list(table.device_hours_kept) == [2, 3, 5]
+    assert list(table.device_hours_all) == [2.75, 4.5, 7.25]
+    assert list(table.start_up_s_all) == [15, 15, 30]
+    assert list(table.tokens_generated_all) == [30, 30, 60]
+
+
+def test_a_policys_bill_shows_what_was_lost_on_its_way() -> None:
+    bill = [kept(HISTORY)["harvest-a"].cost, kept(HISTORY)["train-a"].cost]
+    table = cost_table({PolicyKey("demo", "dpo", 0, 0, 0): bill}, HISTORY)
+    assert list(table.device_hours) == [2, 3]
+    assert list(table.n_lost_attempts) == [2, 2]
+    assert list(table.device_hours_with_lost_attempts) == [2.75, 4.5]
+    unknown = cost_table({PolicyKey("demo", "dpo", 0, 0, 0): bill})
+    assert list(unknown.device_hours_with_lost_attempts) == [2, 3]
+
+
+def test_no_attempts_make_an_empty_table(tmp_path: Path) -> None:
+    assert read_attempts(tmp_path / "absent") == []
+    assert attempt_table([]).empty
+
+
+def test_without_a_last_word_silence_or_a_later_attempt_tells(tmp_path: Path) -> None:
+    now = time.time()
+    alive = replace(attempt("a", "running", now - 100), updated=now - BEAT_S)
+    silent = replace(attempt("b", "running", now - 9000), updated=now - 8000)
+    repeated = replace(attempt("c", "running", now - 100), updated=now - BEAT_S)
+    again = attempt("c", "ok", now - 10)
+    found = read_attempts(written(tmp_path, [alive, silent, repeated, again]))
+    assert [(entry.cost.job, entry.status) for entry in found] == [("b", "killed"), ("c", "killed"), ("c", "ok")]
+
+
+def test_a_running_attempt_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BEAT_S", 0.01)
+    file = tmp_path / "a.json"
+
+    def tokens() -> int:
+        return json.loads(file.read_text())["cost"]["tokens_generated"]
+
+    with measure("a", "harvest") as meter, recorded(file, meter):
+        meter.tokens_generated = 3
+        while tokens() != 3:
+            time.sleep(0.01)
+        assert json.loads(file.read_text())["status"] == "running"
+    assert json.loads(file.read_text())["status"] == "ok"
+
+
+def test_a_log_names_its_attempts() -> None:
+    file = attempt_file("results/logs/evaluate/demo/logs.v1/logs.log")
+    assert str(file.parent) == "results/attempts/evaluate/demo/logs.v1"
+    assert file.name.startswith("logs.2")
+    assert file.suffix == ".json"
+
+
+@pytest.mark.parametrize("content", ["{}", "[1]", '{"status": "ok"}', '{"cost": {}}', "{"])
+def test_a_broken_record_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "x.json").write_text(content)
+    with pytest.raises(ValueError, match=r"x\.json"):
+        read_attempts(tmp_path)
+
+
+def test_nobody_asks_cuda_from_a_side_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asking CUDA in the parent ruins it for a child that is forked later, so signs of life do without."""
+
+    class Torch:
+        version = type("version", (), {"cuda": "13.0"})
+
+    monkeypatch.setitem(sys.modules, "torch", Torch)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    cost = Meter("a", "harvest").so_far()
+    assert (cost.device, cost.devices) == ("unknown", 2)

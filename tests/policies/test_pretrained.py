@@ -1,0 +1,71 @@
+"""Base models from outside: safetensors only, nothing unpickled, none of their code run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from g2d.config import LocalModel
+from g2d.policies.policy import Policy, load_base, load_tokenizer
+from g2d.policies.pretrained import resolve_base
+from tests.models import tiny_policy
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    shutil.copytree(tiny_policy().base, tmp_path / "model")
+    return tmp_path / "model"
+
+
+def policy(folder: Path) -> Policy:
+    return resolve_base("mine", LocalModel(source="local", path=str(folder)))
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return exec, ("raise SystemExit('unpickled')",)
+
+
+def test_pickled_weights_alone_are_refused(model: Path) -> None:
+    import torch
+
+    (model / "model.safetensors").unlink()
+    torch.save(Bomb(), model / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"no \*\.safetensors in it; convert the model with save_pretrained"):
+        policy(model)
+    with pytest.raises(OSError, match="safetensors"):  # nor is it loaded when somebody writes the record by hand
+        load_base(Policy("mine/base", "mine", "base", base=str(model)))
+
+
+def test_pickled_weights_beside_safetensors_are_never_opened(model: Path) -> None:
+    import torch
+
+    torch.save(Bomb(), model / "pytorch_model.bin")
+    assert load_base(policy(model)).num_parameters() > 0
+
+
+@pytest.mark.parametrize(
+    ("file", "known", "auto_map"),
+    [
+        ("config.json", True, {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}),
+        ("config.json", False, {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}),
+        ("tokenizer_config.json", True, {"AutoTokenizer": ["code.Tokenizer", None]}),
+    ],
+)
+def test_code_that_comes_with_a_model_is_not_run(
+    model: Path, file: str, known: bool, auto_map: dict[str, object]
+) -> None:
+    values = json.loads((model / file).read_text()) | {"auto_map": auto_map}
+    values |= {} if known else {"model_type": "unheard-of", "architectures": ["Model"]}
+    (model / file).write_text(json.dumps(values))
+    (model / "code.py").write_text(f"open({str(model / 'run')!r}, 'w')\n")
+    if known:
+        load_base(policy(model))
+        load_tokenizer(policy(model))
+    else:
+        with pytest.raises(ValueError, match="trust_remote_code"):
+            load_base(policy(model))
+    assert not (model / "run").exists()

@@ -1,0 +1,241 @@
+"""What runs again when something changes: the table of docs/reruns.md, row by row, as dry-runs of a finished grid."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workflow.conftest import REPOSITORY, Project
+from tests.workflow.test_grid import SUMMARIES as TABLES
+
+Config = dict[str, Any]
+Jobs = dict[str, int]
+
+# Below a stage of the micro grid: 3 warm-ups, 3 harvests, 6 DPO policies, 9 policies on 2 benchmarks.
+TRAINED: Jobs = {"train_dpo": 6, "evaluate": 12} | TABLES
+HARVESTED: Jobs = {"harvest_rollouts": 3, "build_pairs": 3} | TRAINED
+SELECTED: Jobs = {"train_grpo": 3} | HARVESTED | {"evaluate": 16}
+# Harvests at K=2 and 4, and the policies that read them: the N-matched control counts the pairs at K=4.
+WARMED_UP: Jobs = {"train_grpo": 3, "harvest_rollouts": 2, "build_pairs": 2, "train_dpo": 5, "evaluate": 14} | TABLES
+
+
+def configured(change: Callable[[Config], Any]) -> Callable[[Project, Config], AbstractContextManager[None]]:
+    """The grid with an edited configuration."""
+
+    @contextmanager
+    def apply(project: Project, config: Config) -> Iterator[None]:
+        edited = copy.deepcopy(config)
+        change(edited)
+        project.configure(edited)
+        try:
+            yield
+        finally:
+            project.configure(config)
+
+    return apply
+
+
+def edited(file: str, old: str, new: str) -> Callable[[Project, Config], AbstractContextManager[None]]:
+    return lambda project, _: project.edited(file, old, new)
+
+
+def touched(*files: str) -> Callable[[Project, Config], AbstractContextManager[None]]:
+    @contextmanager
+    def apply(project: Project, _: Config) -> Iterator[None]:
+        paths = [project.root / file for file in files]
+        before = [(path.stat().st_atime, path.stat().st_mtime) for path in paths]
+        for path in paths:
+            path.touch()
+        try:
+            yield
+        finally:
+            for path, times in zip(paths, before, strict=True):
+                os.utime(path, times)
+
+    return apply
+
+
+def away(folder: str) -> Callable[[Project, Config], AbstractContextManager[None]]:
+    @contextmanager
+    def apply(project: Project, _: Config) -> Iterator[None]:
+        hidden = project.root.parent / "hidden"
+        (project.root / folder).rename(hidden)
+        try:
+            yield
+        finally:
+            shutil.rmtree(project.root / folder, ignore_errors=True)
+            hidden.rename(project.root / folder)
+
+    return apply
+
+
+def unchanged(_project: Project, _config: Config) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def put(section: str, **values: Any) -> Callable[[Project, Config], AbstractContextManager[None]]:
+    return configured(lambda config: config.setdefault(section, {}).update(values))
+
+
+def another_model(config: Config) -> None:
+    config["models"]["second"] = config["models"]["micro"] | {"seed": 1}
+
+
+def another_benchmark(config: Config) -> None:
+    config["benchmarks"]["more"] = config["benchmarks"]["arithmetic"] | {"n": 10, "seed": 5}
+
+
+NEW_MODEL: Jobs = {"scratch_model": 1, "calibrate": 1, "select_training_set": 1} | SELECTED | {"evaluate": 18}
+NEW_BENCHMARK: Jobs = {"load_problems": 1, "check_leakage": 1, "evaluate": 9} | TABLES
+PARTITION = ("--default-resources", "slurm_partition=other", "runtime=5")
+
+CASES: dict[str, tuple[Callable[[Project, Config], AbstractContextManager[None]], Jobs, tuple[str, ...]]] = {
+    "nothing": (unchanged, {}, ()),
+    "add a K": (
+        put("warmup", steps=[0, 2, 3, 4]),
+        {"train_grpo": 1, "harvest_rollouts": 1, "build_pairs": 1, "train_dpo": 1, "evaluate": 2} | TABLES,
+        (),
+    ),
+    "add a seed": (configured(lambda config: config.update(seeds=[0, 1])), SELECTED, ()),
+    "add a model": (configured(another_model), NEW_MODEL, ()),
+    "add a benchmark": (configured(another_benchmark), NEW_BENCHMARK, ()),
+    "add an ablation": (
+        configured(lambda config: config["ablations"].update(beta={"steps": [2], "dpo": {"beta": 0.2}})),
+        {"train_dpo": 1, "evaluate": 2} | TABLES,
+        (),
+    ),
+    "remove a K": (
+        configured(lambda config: (config["warmup"].update(steps=[0, 4]), config.update(ablations={}))),
+        TABLES,
+        (),
+    ),
+    "remove a benchmark": (
+        configured(lambda config: config["benchmarks"].pop("word-problems")),
+        TABLES,
+        (),
+    ),
+    "remove an ablation": (configured(lambda config: config["ablations"].pop("ipo")), TABLES, ()),
+    "change warmup.learning_rate": (put("warmup", learning_rate=1e-4), WARMED_UP, ()),
+    "change dpo.learning_rate": (put("dpo", learning_rate=1e-4), TRAINED, ()),
+    "change harvest.temperature": (put("harvest", temperature=1.2), HARVESTED, ()),
+    "change calibration.temperature": (
+        put("calibration", temperature=1.2),
+        {"calibrate": 1, "select_training_set": 1} | SELECTED,
+        (),
+    ),
+    "change calibration.levels": (put("calibration", levels=[1, 2]), {"select_training_set": 1} | SELECTED, ()),
+    "change evaluation.max_completion_length": (
+        put("evaluation", max_completion_length=20),
+        {"evaluate": 18} | TABLES,
+        (),
+    ),
+    "change pairs.seed": (put("pairs", seed=7), {"build_pairs": 3} | TRAINED, ()),
+    "change engine.tensor_parallel_size, engine.shards": (
+        put("engine", tensor_parallel_size=2, shards={"harvest": 3, "evaluation": 2}),
+        {},
+        (),
+    ),
+    "change title": (configured(lambda config: config.update(title="Another")), TABLES, ()),
+    "change a partition, a time limit or memory": (unchanged, {}, PARTITION),
+    "add a comment in src/g2d": (
+        edited("src/g2d/policies/grpo.py", "def train_grpo(", "# A comment.\ndef train_grpo("),
+        {},
+        (),
+    ),
+    "add a comment in workflow/scripts": (
+        edited("workflow/scripts/train_grpo.py", "def main(", "# A comment.\ndef main("),
+        {},
+        (),
+    ),
+    "add a comment in workflow/rules": (
+        edited("workflow/rules/warmup.smk", "rule train_grpo:", "# A comment.\nrule train_grpo:"),
+        {},
+        (),
+    ),
+    "raise the number of train_dpo in g2d.stage": (
+        edited("src/g2d/stage.py", '"train_dpo": ', '"train_dpo": 9'),
+        TRAINED,
+        (),
+    ),
+    "change a caption in workflow/report": (
+        edited("workflow/report/main.rst", "{% endif %}", "{% endif %}New: "),
+        {},
+        (),
+    ),
+    "touch a script, a rule file or the configuration": (
+        touched("workflow/scripts/train_grpo.py", "workflow/rules/warmup.smk", "config/config.yaml"),
+        {},
+        (),
+    ),
+    "touch a small result": (
+        touched("results/micro/seed0/grpo/g2/k2/policy.json", "results/problems/pool.jsonl"),
+        {},
+        (),
+    ),
+    "upgrade a package": (edited("envs/g2d.yaml", "trl==", "trl==99."), {}, ()),
+    "lose .snakemake": (away(".snakemake"), {}, ()),
+    "lose results/logs, results/benchmarks or results/attempts": (away("results/attempts"), {}, ()),
+}
+
+
+@pytest.mark.parametrize("change", CASES)
+def test_exactly_what_depends_on_a_change_runs_again(micro_grid: Project, micro_config: Config, change: str) -> None:
+    apply, expected, arguments = CASES[change]
+    with apply(micro_grid, micro_config):
+        assert micro_grid.planned(*arguments) == expected
+
+
+def test_two_changes_at_once_run_what_both_ask_for(micro_grid: Project, micro_config: Config) -> None:
+    """A new benchmark must not hide a changed setting: whatever is behind a job that runs is not looked at again."""
+
+    def both(config: Config) -> None:
+        another_benchmark(config)
+        config["dpo"]["learning_rate"] = 1e-4
+
+    with configured(both)(micro_grid, micro_config):
+        jobs = micro_grid.planned()
+    assert jobs == {"load_problems": 1, "check_leakage": 1, "train_dpo": 6, "evaluate": 9 + 12} | TABLES
+
+
+def test_the_documentation_has_the_same_table() -> None:
+    """First column: the change; second: the rules that run, with the tables and figures as one."""
+    text = (REPOSITORY / "docs/reruns.md").read_text()
+    rows = re.findall(r"^\| (.+?) \| (.+?) \| .+ \|$", text, re.M)[1:]
+    documented = {change.replace("`", ""): runs.replace("`", "") for change, runs in rows}
+    tested = {}
+    for change, (_, jobs, _) in CASES.items():
+        runs = [rule for rule in jobs if rule not in TABLES] + ["tables"] * ("make_tables" in jobs)
+        tested[change] = ", ".join(runs) or "nothing"
+    assert documented == tested
+
+
+def test_a_dry_run_says_why(micro_grid: Project, micro_config: Config) -> None:
+    with put("dpo", learning_rate=1e-4)(micro_grid, micro_config):
+        said = micro_grid.snakemake("-n").stdout
+    assert re.search(r"params have changed since last execution:\s+train_dpo", said), said
+    assert re.search(r"input files updated by another job:\s+.*evaluate", said)
+
+
+def test_without_a_record_of_the_settings_a_changed_configuration_is_refused(
+    micro_grid: Project, micro_config: Config, tmp_path: Path
+) -> None:
+    shutil.copytree(micro_grid.root, tmp_path / "g2d")
+    project = Project(tmp_path / "g2d")
+    shutil.rmtree(project.root / ".snakemake")
+    with put("dpo", learning_rate=1e-4)(project, micro_config):
+        refused = project.snakemake("-n")
+        assert refused.returncode != 0
+        assert "finished results have no record in .snakemake" in refused.stdout
+        assert "Traceback" not in refused.stdout
+        recorded = project.snakemake("--configfile", "results/config.yaml", "--touch", "--forceall", "--cores", "1")
+        assert recorded.returncode == 0, recorded.stdout
+        assert project.planned() == TRAINED
+    assert project.planned() == {}

@@ -1,0 +1,50 @@
+"""What a run leaves behind holds no secret, and names from outside are only ever names."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from g2d.config import ConfigError, load, require_files
+from tests.test_config import MINIMAL
+from tests.workflow.conftest import SECRET, Project
+
+
+def test_a_token_in_the_environment_is_in_no_file(micro_grid: Project) -> None:
+    """The whole grid ran with it: results, logs, attempts, report, and Snakemake's own records."""
+    files = [file for file in micro_grid.root.rglob("*") if file.is_file()]
+    assert any(file.suffix == ".html" for file in files)
+    assert any(".snakemake" in file.parts for file in files)
+    assert [file for file in files if SECRET.encode() in file.read_bytes()] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "$(touch pwned)", "`id`", "a;b", "../up", "a/b", "-n", ".hidden", "", 'a"b', "{k}"]
+)
+@pytest.mark.parametrize("section", ["models", "benchmarks", "ablations"])
+def test_names_that_a_shell_or_a_path_could_misread_are_refused(section: str, name: str) -> None:
+    content = {"models": {"source": "scratch"}, "benchmarks": MINIMAL["pool"], "ablations": {"steps": [150]}}
+    with pytest.raises(ConfigError, match=section):
+        load(MINIMAL | {section: {name: content[section]}})
+
+
+def test_a_brace_in_a_path_is_refused() -> None:
+    config = load(MINIMAL | {"pool": {"source": "local", "path": "{k}.jsonl"}})
+    with pytest.raises(ConfigError, match=r"pool\.path: {k}\.jsonl has a brace in it.*: rename it"):
+        require_files(config)
+
+
+def test_any_other_local_path_works_and_none_is_run(project: Project, micro_config: dict[str, Any]) -> None:
+    name = 'it\'s a "b" $(touch pwned) `touch pwned`; k.jsonl'
+    (project.root / name).write_text(json.dumps({"problem": "Compute $1 + 1$.", "answer": "2"}) + "\n")
+    project.configure(micro_config | {"pool": {"source": "local", "path": name}})
+    project.build("results/problems/pool.jsonl")
+    assert json.loads((project.results / "problems/pool.jsonl").read_text())["source"] == f"local:{name}"
+    assert not (project.root / "pwned").exists()
+
+
+@pytest.fixture
+def project(tmp_path: Any, micro_config: dict[str, Any]) -> Project:
+    return Project.create(tmp_path / "g2d", micro_config)
