@@ -78,12 +78,18 @@ localrules:
     pretrained_model,
     load_problems,
     check_leakage,
+    audit_papers,
     select_training_set,
+    make_factorial,
     build_pairs,
+    build_several_pairs,
     make_tables,
     render_tables,
     draw_figures,
     write_cards,
+    record_provenance,
+    write_methods,
+    build_report,
 
 
 SCRATCH_MODELS = [name for name, source in CONFIG.models.items() if source.source == "scratch"]
