@@ -159,7 +159,7 @@ def build(
 def vega_bundle() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script that defines `vegaEmbed`, from vl-convert's own copy."""
     major_minor = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
-    return vl_convert.javascript_bundle(snippet=None, vl_version=major_minor).replace("</script", r"<\/script")
+    return vl_convert.javascript_bundle(vl_version=major_minor).replace("</script", r"<\/script")  # type: ignore[call-arg]
 
 
 def content_security_policy(scripts: Sequence[str]) -> str:
