@@ -1,0 +1,81 @@
+"""`g2d compare`: equal folders are the same, chance is called chance, and what matters is found."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from g2d.cli import main
+from g2d.replication import compare_results, verdict
+from tests.workflow.conftest import Project
+
+EVALUATION = "micro/seed0/dpo/g2/k4/eval/arithmetic.parquet"
+
+
+@pytest.fixture
+def copy(micro_grid: Project, tmp_path: Path) -> Path:
+    """Results that a test may change."""
+    return Path(shutil.copytree(micro_grid.results, tmp_path / "results"))
+
+
+def set_rewards(file: Path, n: int) -> None:
+    """Turn the verdicts of the first n wrong answers into right ones."""
+    frame = pd.read_parquet(file)
+    wrong = frame.index[frame.reward == 0][:n]
+    frame.loc[wrong, "reward"] = 1.0
+    frame.to_parquet(file, index=False)
+
+
+def test_equal_results_are_the_same(micro_grid: Project, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", str(micro_grid.results), str(copy)]) == 0
+    assert capsys.readouterr().out == "the same\n"
+
+
+def test_a_few_other_answers_are_chance_and_many_are_not(micro_grid: Project, copy: Path) -> None:
+    set_rewards(copy / EVALUATION, 2)
+    [few] = compare_results(micro_grid.results, copy)
+    assert (few.kind, few.name, few.weight) == ("evaluation", EVALUATION.removesuffix(".parquet"), "noise")
+    assert "2 questions differ, p = 1 (Holm)" in few.detail
+    set_rewards(copy / EVALUATION, 20)
+    [many] = compare_results(micro_grid.results, copy)
+    assert many.weight == "matters"
+    assert verdict([many]).startswith("different")
+
+
+def test_rollouts_weights_and_missing_files_are_told_apart(micro_grid: Project, copy: Path) -> None:
+    harvest = copy / "micro/seed0/harvest/g2/k2/rollouts.parquet"
+    frame = pd.read_parquet(harvest)
+    frame.loc[frame.index[:120], "completion_text"] += " "
+    frame.to_parquet(harvest, index=False)
+    policy = copy / "micro/seed0/dpo/g2/k2/policy.json"
+    policy.write_text(json.dumps(json.loads(policy.read_text()) | {"weights_sha256": "0" * 64}))
+    (copy / EVALUATION).unlink()
+    found = {(d.kind, d.weight): d.detail for d in compare_results(micro_grid.results, copy)}
+    assert found[("harvest", "expected")] == "75.0% of the rollouts are identical"
+    assert found[("policy", "expected")] == "other weights"
+    assert found[("evaluation", "matters")].endswith("arithmetic.parquet is missing")
+
+
+def test_another_experiment_is_named_by_its_keys(
+    micro_grid: Project, copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = yaml.safe_load((copy / "config.yaml").read_text())
+    config["dpo"]["beta"] = 0.2
+    config["engine"]["shards"] = {"harvest": 4}  # says how, not what
+    (copy / "config.yaml").write_text(yaml.safe_dump(config))
+    assert main(["compare", str(micro_grid.results), str(copy), "--json"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    [difference] = answer["differences"]
+    assert (difference["name"], difference["detail"], difference["weight"]) == ("dpo.beta", "0.1 | 0.2", "asked")
+
+
+def test_a_folder_that_is_no_result_is_refused(
+    micro_grid: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", str(micro_grid.results), str(tmp_path)]) == 2
+    assert f"{tmp_path}: no config.yaml in it" in capsys.readouterr().err
