@@ -243,3 +243,23 @@ def log_of(folder: Path) -> list[dict[str, Any]]:
     assert [row["step"] for row in rows] == list(range(1, 25))
     assert any(row["grad_norm"] > 0 for row in rows)
     return [{name: value for name, value in row.items() if name != "step_time"} for row in rows]
+
+
+def test_two_runs_started_at_once_leave_one_result(tmp_path: Path, micro_config: dict[str, Any]) -> None:
+    """Either the second is refused by Snakemake's lock, or it comes late enough to find everything done."""
+    project = Project.create(tmp_path / "g2d", micro_config)
+    target = "results/problems/arithmetic.leakage.json"
+    command = [sys.executable, "-m", "snakemake", "--cores", "1", "--nocolor", target]
+    environment = os.environ | {"PYTHONPATH": str(project.root / "src")}
+    both = [
+        subprocess.Popen(
+            command, cwd=project.root, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        for _ in range(2)
+    ]
+    outputs = [run.communicate()[0] for run in both]
+    assert 0 in {run.returncode for run in both}, outputs
+    for run, output in zip(both, outputs, strict=True):
+        assert run.returncode == 0 or "cannot be locked" in output or "Unable to lock" in output, output
+    assert project.planned(target) == {}
+    assert not (project.root / ".snakemake/locks").exists() or not list((project.root / ".snakemake/locks").iterdir())
