@@ -77,6 +77,7 @@ class VllmEngine:
         self._adapter: Any = None
         self._adapters_seen = 0
         if policy.adapter is not None:
+            adapter_rank_of(policy.adapter)  # is there one
             require_own_weights(policy)
             require_own_base(policy.adapter, policy.base)
         rank = adapter_rank
