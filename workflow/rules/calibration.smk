@@ -83,7 +83,6 @@ use rule calibrate as calibrate_temperature with:
         base_files,
         policy="results/{model}/base/policy.json",
         pool="results/problems/pool.jsonl",
-        leakage=ancient("results/problems/leakage.json"),
         shards=shards("calibration", f"{TEMPERATURE_SHARD}.parquet", TEMPERATURE_COST),
         costs=shards("calibration", f"{TEMPERATURE_SHARD}.cost.json", TEMPERATURE_COST),
     output:
