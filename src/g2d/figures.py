@@ -17,6 +17,7 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
@@ -152,12 +153,17 @@ def gain_figure(decomposition: pd.DataFrame, benchmark: str, note: str | None = 
             for x, row in enumerate(gains.to_dict("records")):
                 _waterfall(panel, x, row)
             for accuracy in base["accuracy"]:
-                panel.axhline(accuracy, ls="--", lw=1, color="0.3", label="M0")
+                panel.axhline(accuracy, ls="--", lw=1, color="0.3")
             panel.set_ylabel(f"{benchmark}, pass@1")
             panel.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.4g}%"))
-            panel.set_xticks(range(len(gains)), [_policy_name(row) for row in gains.to_dict("records")], rotation=45)
-            handles = [Patch(facecolor=color, hatch=hatch, label=label) for _, label, color, hatch in STEPS]
-            panel.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=3)
+            names = [_policy_name(row) for row in gains.to_dict("records")]
+            panel.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor")
+            panel.use_sticky_edges = False  # M0's line is the lower edge of most bars
+            panel.margins(y=0.06)
+        steps = [Patch(fc=color, ec="black", hatch=hatch, label=label) for _, label, color, hatch in STEPS]
+        handles = [Line2D([], [], ls="--", lw=1, color="0.3", label="M0"), *steps]
+        if models:
+            figure.legend(handles=handles, loc="outside upper center", ncols=4)
     return figure
 
 

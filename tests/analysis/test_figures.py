@@ -117,6 +117,7 @@ def test_a_waterfall_ends_at_the_policys_accuracy(tmp_path):
     assert first[0].get_y() == pytest.approx(0.2)
     assert [bar.get_y() for bar in first[1:]] == pytest.approx(heights[:2])
     assert heights[2] == pytest.approx(0.6)
+    assert panel.get_ylim()[0] < 0.2, "M0's line is inside the panel"
 
 
 def test_accuracy_against_the_token_budget(tmp_path):
