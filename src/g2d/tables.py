@@ -463,7 +463,8 @@ def _families(grouped: Iterable[tuple[Column, str]]) -> Iterator[list[tuple[tupl
                 if regime in ("dpo", "grpo") or reference[0][1] == "base":
                     yield [(at, reference) for at in members if _worth_comparing(at[0], reference[0])]
             if regime not in MAIN_REGIMES:
-                same = [((model, "dpo", *column[2:]), benchmark) for column, _ in members]
+                reference_regime = "grpo" if regime.split("/")[-1] == "grpo" else "dpo"  # as in Table 3
+                same = [((model, reference_regime, *column[2:]), benchmark) for column, _ in members]
                 yield [(at, reference) for at, reference in zip(members, same, strict=True) if reference in own]
 
 

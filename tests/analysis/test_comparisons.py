@@ -126,6 +126,13 @@ def test_who_is_compared_with_whom():
     assert len(table) == 5 + 1 + 2 + 6 + 1
 
 
+def test_an_ablation_of_the_warmup_is_compared_with_grpo_as_it_is():
+    keys = [policy("dpo", 300), policy("grpo", 300), policy("longer/grpo", 300), policy("longer/dpo", 300)]
+    table = comparison_table({(key, "id"): solved(2) for key in keys})
+    rows = table[table["policy"].str.startswith("longer")]
+    assert list(zip(rows["policy"], rows["reference"], strict=True)) == [("longer/grpo", "grpo"), ("longer/dpo", "g2d")]
+
+
 def test_holm_corrects_over_k():
     evaluations = {(BASE, "id"): solved(10, of=60)}
     evaluations |= {(policy("dpo", k), "id"): solved(n, of=60) for k, n in ((0, 10), (150, 16), (300, 13))}
