@@ -103,8 +103,7 @@ with_forced_jobs(
     },
 )
 
-with_estimate(workflow)
-refuse_unrecorded(workflow)
+when_planned(workflow, add_estimate, refuse_unrecorded)
 
 
 onstart:

@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from g2d.files import atomic
+from g2d.files import write_text
 
 
 class ConfigError(ValueError):
@@ -573,8 +573,7 @@ class Config(Section):
 
     def save(self, path: str | Path) -> None:
         """Write the configuration with every default filled in; reading it again gives an equal one."""
-        with atomic(path) as draft:
-            draft.write_text(yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
+        write_text(path, yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False))
 
     def ablation_dpo(self, name: str) -> Dpo:
         """The dpo section of one ablation."""

@@ -53,6 +53,7 @@ METRICS = [
 
 PANEL_WIDTH, PANEL_HEIGHT = 4.8, 4.0  # inches, legend and note included
 NOTE_CHARACTERS_PER_INCH = 17
+NOTHING = "Nothing was evaluated."
 
 
 def accuracy_figure(main: pd.DataFrame, benchmark: str, note: str | None = None) -> Figure:
@@ -69,11 +70,9 @@ def accuracy_figure(main: pd.DataFrame, benchmark: str, note: str | None = None)
         ValueError: the table has rows, but none for this benchmark.
     """
     rows = _of_benchmark(main, benchmark)
-    models = list(dict.fromkeys(rows["model"]))
     with mpl.rc_context(STYLE):
-        figure, panels = _panels(models, note)
-        for panel, model in zip(panels, models, strict=True):
-            own = rows[rows["model"] == model]
+        figure, panels = _panel_per_model(rows, note)
+        for panel, own in panels:
             for i, (group_size, curve) in enumerate(_curves(own)):
                 marker, line, color = SERIES[i % len(SERIES)]
                 at_zero = " (DPO at K=0)" if 0 in curve["K"].values else ""
@@ -144,25 +143,22 @@ def gain_figure(decomposition: pd.DataFrame, benchmark: str, note: str | None = 
         ValueError: the table has rows, but none for this benchmark.
     """
     rows = _of_benchmark(decomposition, benchmark)
-    models = list(dict.fromkeys(rows["model"]))
     with mpl.rc_context(STYLE):
-        figure, panels = _panels(models, note)
-        for panel, model in zip(panels, models, strict=True):
-            own = rows[rows["model"] == model]
+        figure, panels = _panel_per_model(rows, note)
+        for panel, own in panels:
             base, gains = own[own["policy"] == "base"], own[own["gain"].notna()]
             for x, row in enumerate(gains.to_dict("records")):
                 _waterfall(panel, x, row)
             for accuracy in base["accuracy"]:
                 panel.axhline(accuracy, ls="--", lw=1, color="0.3")
-            panel.set_ylabel(f"{benchmark}, pass@1")
-            panel.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.4g}%"))
+            _accuracy_axis(panel, benchmark)
             names = [_policy_name(row) for row in gains.to_dict("records")]
             panel.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor")
             panel.use_sticky_edges = False  # M0's line is the lower edge of most bars
             panel.margins(y=0.06)
         steps = [Patch(fc=color, ec="black", hatch=hatch, label=label) for _, label, color, hatch in STEPS]
         handles = [Line2D([], [], ls="--", lw=1, color="0.3", label="M0"), *steps]
-        if models:
+        if panels:
             figure.legend(handles=handles, loc="outside upper center", ncols=4)
     return figure
 
@@ -180,11 +176,10 @@ def budget_figure(budgets: pd.DataFrame, benchmark: str, note: str | None = None
     """
     rows = _of_benchmark(budgets, benchmark)
     rows = rows[rows["policy"].isin(["base", "dpo", "g2d", "grpo"])]
-    models = list(dict.fromkeys(rows["model"]))
+    nothing = "No token budgets were evaluated (evaluation.token_budgets)."
     with mpl.rc_context(STYLE):
-        figure, panels = _panels(models, note, nothing="No token budgets were evaluated (evaluation.token_budgets).")
-        for panel, model in zip(panels, models, strict=True):
-            own = rows[rows["model"] == model]
+        figure, panels = _panel_per_model(rows, note, nothing)
+        for panel, own in panels:
             curves = list(own.groupby(["policy", "K", own["group_size"].fillna(0)], sort=False))
             for i, (_, curve) in enumerate(curves):
                 marker, line, color = SERIES[i % len(SERIES)]
@@ -200,8 +195,7 @@ def budget_figure(budgets: pd.DataFrame, benchmark: str, note: str | None = None
             panel.set_xticks(sorted(set(own["budget"])), [str(budget) for budget in sorted(set(own["budget"]))])
             panel.xaxis.set_minor_locator(NullLocator())
             panel.set_xlabel("token budget")
-            panel.set_ylabel(f"{benchmark}, pass@1")
-            panel.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.4g}%"))
+            _accuracy_axis(panel, benchmark)
             panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=3)
     return figure
 
@@ -264,9 +258,16 @@ def _curves(rows: pd.DataFrame) -> list[tuple[int | None, pd.DataFrame]]:
     return [(size, rows[group_size.isin([0, size])].sort_values("K")) for size in sizes]
 
 
-def _panels(
-    models: Sequence[str], note: str | None, nothing: str = "Nothing was evaluated."
-) -> tuple[Figure, list[Axes]]:
+def _panel_per_model(
+    rows: pd.DataFrame, note: str | None, nothing: str = NOTHING
+) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
+    """A figure, and for every model of a table its panel and its rows."""
+    models = list(dict.fromkeys(rows["model"]))
+    figure, panels = _panels(models, note, nothing)
+    return figure, [(panel, rows[rows["model"] == model]) for panel, model in zip(panels, models, strict=True)]
+
+
+def _panels(models: Sequence[str], note: str | None, nothing: str = NOTHING) -> tuple[Figure, list[Axes]]:
     width = PANEL_WIDTH * max(1, len(models))
     figure = Figure(figsize=(width, PANEL_HEIGHT))
     if not models:
@@ -287,10 +288,14 @@ def _band(panel: Axes, curve: pd.DataFrame, color: str) -> None:
 
 def _finish(panel: Axes, rows: pd.DataFrame, benchmark: str) -> None:
     panel.set_xlabel("GRPO warm-up steps K")
-    panel.set_ylabel(f"{benchmark}, pass@1")
+    _accuracy_axis(panel, benchmark)
     panel.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-    panel.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.4g}%"))
     panel.set_xticks(_apart(sorted({int(k) for k in _trained(rows)["K"]})))
+
+
+def _accuracy_axis(panel: Axes, benchmark: str) -> None:
+    panel.set_ylabel(f"{benchmark}, pass@1")
+    panel.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.4g}%"))
 
 
 def _apart(ks: Sequence[int], share: float = 0.08) -> list[int]:

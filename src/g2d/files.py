@@ -78,8 +78,7 @@ def install(source: Path, path: Path) -> None:
 
 def write_json(path: str | Path, value: Mapping[str, Any]) -> None:
     """Indented JSON, written atomically; NaN is refused because it is not JSON."""
-    with atomic(path) as draft:
-        draft.write_text(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -118,8 +118,8 @@ def _policies(a: Path, b: Path, keys: list[grid.PolicyKey]) -> list[Difference]:
     found = []
     for key in keys:
         files = [folder / key.folder / "policy.json" for folder in (a, b)]
-        if absent := [str(file) for file in files if not file.is_file()]:
-            found.append(Difference("policy", key.folder, f"{absent[0]} is missing", "matters"))
+        if missing := _missing("policy", key.folder, files):
+            found.append(missing)
         elif len({read_policy(file).weights_sha256 for file in files}) > 1:
             found.append(Difference("policy", key.folder, "other weights", "expected"))
     return found
@@ -129,8 +129,8 @@ def _harvests(a: Path, b: Path, keys: list[grid.HarvestKey]) -> list[Difference]
     found = []
     for key in keys:
         files = [folder / key.folder / "rollouts.parquet" for folder in (a, b)]
-        if absent := [str(file) for file in files if not file.is_file()]:
-            found.append(Difference("harvest", key.folder, f"{absent[0]} is missing", "matters"))
+        if missing := _missing("harvest", key.folder, files):
+            found.append(missing)
             continue
         first, second = (read_rollouts(file, ["problem_id", "sample", "completion_text"]) for file in files)
         if not first.equals(second):
@@ -142,20 +142,20 @@ def _harvests(a: Path, b: Path, keys: list[grid.HarvestKey]) -> list[Difference]
 
 def _evaluations(a: Path, b: Path, keys: list[grid.PolicyKey], benchmarks: list[str]) -> list[Difference]:
     """Evaluations that are not equal, by an exact paired test on the same questions, Holm-corrected over all."""
-    missing, tested = [], []
+    found, tested = [], []
     for name in (f"{key.folder}/eval/{benchmark}" for key in keys for benchmark in benchmarks):
         files = [folder / f"{name}.parquet" for folder in (a, b)]
-        if absent := [str(file) for file in files if not file.is_file()]:
-            missing.append(Difference("evaluation", name, f"{absent[0]} is missing", "matters"))
+        if missing := _missing("evaluation", name, files):
+            found.append(missing)
             continue
         right = [read_rollouts(file, ["problem_id", "reward"]).groupby("problem_id")["reward"].sum() for file in files]
         if not right[0].index.equals(right[1].index):
-            missing.append(Difference("evaluation", name, "other questions", "asked"))
+            found.append(Difference("evaluation", name, "other questions", "asked"))
             continue
         delta = (right[1] - right[0]).to_numpy().astype(int)
         tested.append((name, right[0].mean(), right[1].mean(), int((delta != 0).sum()), sign_flip_p(delta)))
     corrected = holm([p for *_, p in tested])
-    return missing + [
+    return found + [
         Difference(
             "evaluation",
             name,
@@ -165,6 +165,11 @@ def _evaluations(a: Path, b: Path, keys: list[grid.PolicyKey], benchmarks: list[
         for (name, before, after, changed, _), p in zip(tested, corrected, strict=True)
         if changed
     ]
+
+
+def _missing(kind: Kind, name: str, files: list[Path]) -> Difference | None:
+    absent = next((file for file in files if not file.is_file()), None)
+    return None if absent is None else Difference(kind, name, f"{absent} is missing", "matters")
 
 
 def register(subparsers: Any) -> None:

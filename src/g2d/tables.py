@@ -42,12 +42,9 @@ Column = tuple[str, str, int, int]  # model, regime, group_size, k: one policy o
 
 MAIN_REGIMES = ("base", "dpo", "grpo")  # Table 1; any other regime is an ablation
 
+ROW_COLUMNS = ("model", "policy", "K", "group_size", "benchmark")  # name a row of most tables
 MAIN_COLUMNS = (
-    "model",
-    "policy",
-    "K",
-    "group_size",
-    "benchmark",
+    *ROW_COLUMNS,
     "n_seeds",
     "n_problems",
     "accuracy",
@@ -60,11 +57,7 @@ MAIN_COLUMNS = (
 ABLATION_COLUMNS = (*MAIN_COLUMNS, "tokens", "n_pairs", "gradient_steps", "change")
 
 EQUAL_COMPUTE_COLUMNS = (
-    "model",
-    "policy",
-    "K",
-    "group_size",
-    "benchmark",
+    *ROW_COLUMNS,
     "n_seeds",
     "accuracy",
     "ci_low",

@@ -91,9 +91,6 @@ localrules:
     render_tables,
     draw_figures,
     write_cards,
-    build_several_pairs,
-    make_factorial,
-    audit_papers,
     record_provenance,
     write_methods,
     build_report,
@@ -316,49 +313,46 @@ def gpu_job(job):
     return GpuJob(job.rule.name.removesuffix("_shard"), model_of(job.wildcards), units)
 
 
-def with_estimate(workflow):
-    """Add the GPU-hours of the jobs to Snakemake's table of jobs, on a dry-run and before anything is submitted.
-
-    `onstart` would be too late for a dry-run, which never gets there.
-    """
+def when_planned(workflow, *steps):
+    """Call every step with the DAG once it is built; `onstart` would be too late, because a dry-run never gets there."""
     build = workflow._build_dag
 
-    def build_with_estimate(*args, **kwargs):
+    def build_and_go_on(*args, **kwargs):
         build(*args, **kwargs)
-        count = workflow.dag.stats
+        for step in steps:
+            step(workflow.dag)
 
-        def stats():
-            message, numbers = count()
-            jobs = [gpu_job(job) for job in workflow.dag.needrun_jobs(exclude_finished=False)]
-            lines = estimate(filter(None, jobs), measured_rates("results", CONFIG.models) if any(jobs) else {})
-            return "\n".join(filter(None, [message, report_hours(lines)])), numbers
-
-        workflow.dag.stats = stats
-
-    workflow._build_dag = build_with_estimate
+    workflow._build_dag = build_and_go_on
 
 
-def refuse_unrecorded(workflow):
+def add_estimate(dag):
+    """Add the GPU-hours of the jobs to Snakemake's table of jobs, on a dry-run and before anything is submitted."""
+    count = dag.stats
+
+    def stats():
+        message, numbers = count()
+        jobs = [gpu_job(job) for job in dag.needrun_jobs(exclude_finished=False)]
+        lines = estimate(filter(None, jobs), measured_rates("results", CONFIG.models) if any(jobs) else {})
+        return "\n".join(filter(None, [message, report_hours(lines)])), numbers
+
+    dag.stats = stats
+
+
+def refuse_unrecorded(dag):
     """Stop where a changed configuration could not be noticed.
 
     Snakemake remembers in `.snakemake` with which settings a result was made. For results that it has no memory of it
     only looks at time stamps, so a changed learning rate would leave them stale without a word.
     """
-    build, record = workflow._build_dag, Path("results/config.yaml")
-
-    def build_and_check(*args, **kwargs):
-        build(*args, **kwargs)
-        dag = workflow.dag
-        jobs = [job for job in dag.jobs if dag.reason(job).no_metadata and not dag.needrun(job)]
-        unrecorded = sum(job.rule.is_script and all(map(os.path.exists, job.output)) for job in jobs)
-        if unrecorded and record.exists() and g2d_config.read(record).identity != CONFIG.identity:
-            raise WorkflowError(
-                f"{unrecorded} finished results have no record in .snakemake, so nobody can tell which of them the "
-                f"changed configuration makes stale. Run `snakemake --configfile {record} --touch --forceall` once, "
-                "which records them with the configuration they were made with, then this command again."
-            )
-
-    workflow._build_dag = build_and_check
+    record = Path("results/config.yaml")
+    jobs = [job for job in dag.jobs if dag.reason(job).no_metadata and not dag.needrun(job)]
+    unrecorded = sum(job.rule.is_script and all(map(os.path.exists, job.output)) for job in jobs)
+    if unrecorded and record.exists() and g2d_config.read(record).identity != CONFIG.identity:
+        raise WorkflowError(
+            f"{unrecorded} finished results have no record in .snakemake, so nobody can tell which of them the "
+            f"changed configuration makes stale. Run `snakemake --configfile {record} --touch --forceall` once, "
+            "which records them with the configuration they were made with, then this command again."
+        )
 
 
 def category(title):

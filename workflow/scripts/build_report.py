@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from g2d.config import load
-from g2d.files import atomic, read_json
+from g2d.files import read_json, write_text
 from g2d.grid import harvests
 from g2d.pairs import read_pairs
 from g2d.problems import read_problems
@@ -38,8 +38,7 @@ def main(snakemake):
             methods=Path(given.methods).read_text(encoding="utf-8"),
             folder=out.parent,
         )
-        with atomic(out) as draft:
-            draft.write_text(page, encoding="utf-8")
+        write_text(out, page)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from g2d.files import atomic
+from g2d.files import write_text
 from g2d.pages import table_page
 from g2d.stage import stage
 
@@ -10,9 +10,8 @@ from g2d.stage import stage
 def main(snakemake):
     with stage(snakemake):
         for name, title in snakemake.params.titles.items():
-            with atomic(snakemake.output[name]) as draft:
-                page = table_page(Path(snakemake.input[name]), title, snakemake.params.note)
-                draft.write_text(page, encoding="utf-8")
+            page = table_page(Path(snakemake.input[name]), title, snakemake.params.note)
+            write_text(snakemake.output[name], page)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Rule write_methods: the methods paragraph, from the settings that were used."""
 
 from g2d.config import load
-from g2d.files import atomic, read_json
+from g2d.files import read_json, write_text
 from g2d.methods import methods
 from g2d.stage import stage
 from g2d.tables import read_table
@@ -12,8 +12,7 @@ def main(snakemake):
         given, params = snakemake.input, snakemake.params
         tables = (read_table(given.calibration), read_table(given.harvest))
         text = methods(load(params.config), read_json(given.provenance), *tables, params.tables)
-        with atomic(snakemake.output[0]) as draft:
-            draft.write_text(text, encoding="utf-8")
+        write_text(snakemake.output[0], text)
 
 
 if __name__ == "__main__":
