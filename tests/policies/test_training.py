@@ -79,6 +79,15 @@ def test_a_run_that_misses_k_fails(tmp_path: Path) -> None:
         warm_up(tmp_path / "second", problems, k=2, resume_from=tmp_path / "first/checkpoint")
 
 
+def test_a_prompt_longer_than_the_context_is_refused_before_training(tmp_path: Path) -> None:
+    asked, long = generate("arithmetic", "train", 2, seed=0)
+    long = replace(long, prompt="1 + " * 200)
+    with pytest.raises(
+        ValueError, match=rf"problem {long.problem_id}: its \d+ tokens and max_completion_length=\d+ exceed"
+    ):
+        warm_up(tmp_path, [asked, long], k=2)
+
+
 def pairs(n: int = 24) -> list[dict[str, Any]]:
     return [
         {

@@ -76,6 +76,13 @@ def test_no_requests_give_no_completions(engine: TransformersEngine) -> None:
     assert engine.generate([], GREEDY) == []
 
 
+def test_a_prompt_longer_than_the_context_names_the_problem(engine: TransformersEngine) -> None:
+    limit = engine.model.config.max_position_embeddings
+    message = rf"problem a: its {limit + 1} tokens and max_completion_length=12 exceed the {limit} that .* can hold"
+    with pytest.raises(ValueError, match=message):
+        engine.generate([Request("b", "1 +"), Request("a", "1 " * limit)], GREEDY)
+
+
 def own_greedy(engine: TransformersEngine, request: Request, budget: int) -> tuple[str, int]:
     """Text and number of tokens that the model's own `generate` gives for one prompt alone."""
     encoded = engine.tokenizer(request.prompt_text, return_tensors="pt", add_special_tokens=False)

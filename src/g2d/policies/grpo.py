@@ -20,11 +20,12 @@ from typing import Any, cast
 
 from g2d.config import Checkpointing, EngineSettings, Lora, Prompt, Warmup
 from g2d.policies.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train
-from g2d.policies.policy import Policy, load_base, load_tokenizer
+from g2d.policies.policy import Policy, context_limit, load_base, load_tokenizer
 from g2d.policies.training import lora_config, read_log, trainer_arguments
 from g2d.policies.training_rollouts import TrainingRollouts
 from g2d.problems import Problem
-from g2d.prompts import messages
+from g2d.prompts import messages, render
+from g2d.rollouts.engine import require_room
 from g2d.verifier.reward import MathVerifyReward
 
 ROLLOUTS = "rollouts.parquet"  # in a checkpoint: those of the steps that lie behind it
@@ -69,7 +70,7 @@ def train_grpo(
     Raises:
         TrainingStoppedError: a signal stopped it early.
         RuntimeError: the trainer stopped anywhere but at step K.
-        ValueError: `resume_from` is damaged.
+        ValueError: `resume_from` is damaged, or a prompt and its completion do not fit the model.
     """
     job = {
         "version": version,
@@ -122,6 +123,15 @@ def train_grpo(
         vllm_importance_sampling_clip_max=3.0,
     )
     tokenizer = load_tokenizer(base)
+    require_room(
+        tokenizer(
+            [render(tokenizer, messages(problem.prompt, prompt)) for problem in problems], add_special_tokens=False
+        )["input_ids"],
+        [f"problem {problem.problem_id}" for problem in problems],
+        warmup.max_completion_length,
+        model=base.base,
+        limit=context_limit(base),
+    )
     rollouts = TrainingRollouts([tokenizer.eos_token_id], warmup.keep_rollouts)
     reward = MathVerifyReward(eos_token_ids=[tokenizer.eos_token_id], on_judged=rollouts.record)
     generation = None

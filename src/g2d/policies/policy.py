@@ -73,6 +73,12 @@ def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+def context_limit(policy: Policy) -> int | None:
+    """Longest sequence of the model in tokens, where its configuration states one."""
+    limit = read_json(Path(policy.base) / "config.json").get("max_position_embeddings")
+    return int(limit) if limit is not None else None
+
+
 def require_own_weights(policy: Policy) -> None:
     """Check that the adapter is the one that the record was written for.
 

@@ -59,6 +59,29 @@ class Engine(Protocol):
         """`samples_per_prompt` completions for every request, in order."""
 
 
+def require_room(
+    prompts: Sequence[Sequence[int]], names: Sequence[str], budget: int, *, model: str, limit: int | None
+) -> None:
+    """Refuse prompts that leave no room for a completion.
+
+    Args:
+        prompts: tokens of each.
+        names: what to call each in the message.
+        budget: tokens of a completion, at most.
+        model: whose limit it is.
+        limit: tokens that a prompt and its completion may have together; None where the model states no limit.
+
+    Raises:
+        ValueError: the longest prompt is too long; the message names it.
+    """
+    longest = max(range(len(prompts)), key=lambda i: len(prompts[i]), default=None)
+    if limit is not None and longest is not None and len(prompts[longest]) + budget > limit:
+        raise ValueError(
+            f"{names[longest]}: its {len(prompts[longest])} tokens and max_completion_length={budget} exceed the "
+            f"{limit} that {model} can hold: lower max_completion_length or leave the problem out"
+        )
+
+
 def engine_for(policy: Policy, settings: EngineSettings | None = None) -> Engine:
     """The engine that answers for a policy: a replay of recorded completions, or the configured one."""
     if policy.is_recorded:

@@ -18,7 +18,7 @@ from g2d.budgets import prefixes
 from g2d.policies.policy import Policy, load_model, load_tokenizer
 from g2d.prompts import Messages, render
 from g2d.rollouts.continuous_batching import ContinuousBatch, Sample, is_supported
-from g2d.rollouts.engine import Completion, Decoding, Request
+from g2d.rollouts.engine import Completion, Decoding, Request, require_room
 from g2d.rollouts.sampling import choose_tokens, random_stream
 
 if TYPE_CHECKING:
@@ -50,10 +50,21 @@ class TransformersEngine:
         return render(self.tokenizer, messages)
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
-        """Complete every request, `decoding.batch_size` completions at a time."""
+        """Complete every request, `decoding.batch_size` completions at a time.
+
+        Raises:
+            ValueError: a prompt and its completion do not fit the model.
+        """
         if not requests:
             return []
         prompts = self.tokenizer([request.prompt_text for request in requests], add_special_tokens=False)["input_ids"]
+        require_room(
+            prompts,
+            [f"problem {request.problem_id}" for request in requests],
+            decoding.max_completion_length,
+            model=self.model.name_or_path,
+            limit=getattr(self.model.config, "max_position_embeddings", None),
+        )
         # Neighbours have prompts of similar length; the longest come first, so that too little memory shows at once.
         order = sorted(range(len(requests)), key=lambda i: len(prompts[i]), reverse=True)
         samples = [(i, j) for i in order for j in range(decoding.samples_per_prompt)]

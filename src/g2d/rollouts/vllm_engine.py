@@ -28,9 +28,9 @@ from typing import Any, ClassVar
 from g2d.budgets import prefixes
 from g2d.config import EngineSettings
 from g2d.files import read_json
-from g2d.policies.policy import Policy, load_model, load_tokenizer, require_own_weights
+from g2d.policies.policy import Policy, context_limit, load_model, load_tokenizer, require_own_weights
 from g2d.prompts import Messages, render
-from g2d.rollouts.engine import Completion, Decoding, Request
+from g2d.rollouts.engine import Completion, Decoding, Request, require_room
 from g2d.rollouts.rollout import FinishReason
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM's LoRA kernels are built for
@@ -239,15 +239,10 @@ class VllmEngine:
 
     def _reach(self, prompts: Sequence[Sequence[int]], budget: int, names: Sequence[str] | None) -> None:
         """Have an engine that holds the longest prompt and its completion."""
-        longest = max(range(len(prompts)), key=lambda i: len(prompts[i]))
-        needed = len(prompts[longest]) + budget
         limit = context_limit(self.policy)
-        if limit is not None and needed > limit:
-            raise ValueError(
-                f"{names[longest] if names else f'prompt {longest}'}: its {len(prompts[longest])} tokens and "
-                f"max_completion_length={budget} exceed the {limit} that {self.policy.base} can hold: "
-                "lower max_completion_length or leave the problem out"
-            )
+        names = names or [f"prompt {i}" for i in range(len(prompts))]
+        require_room(prompts, names, budget, model=self.policy.base, limit=limit)
+        needed = max(map(len, prompts)) + budget
         if needed > self._context or self._llm is None:
             roomy = max(self._context, math.ceil(needed / CONTEXT_STEP) * CONTEXT_STEP)
             self.start(roomy if limit is None else min(roomy, limit))
@@ -303,12 +298,6 @@ def end_tokens(policy: Policy, tokenizer: Any) -> frozenset[int]:
     ends = read_json(file).get("eos_token_id") if file.is_file() else None
     listed = ends if isinstance(ends, list) else [] if ends is None else [ends]
     return frozenset(listed) | {tokenizer.eos_token_id}
-
-
-def context_limit(policy: Policy) -> int | None:
-    """Longest sequence of the model in tokens, where its configuration states one."""
-    limit = read_json(Path(policy.base) / "config.json").get("max_position_embeddings")
-    return int(limit) if limit is not None else None
 
 
 def adapter_rank_of(folder: str | Path) -> int:
