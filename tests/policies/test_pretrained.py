@@ -48,6 +48,31 @@ def test_pickled_weights_beside_safetensors_are_never_opened(model: Path) -> Non
 
 
 @pytest.mark.parametrize(
+    ("lost", "message"),
+    [
+        ("chat_template", "model: the tokenizer has no chat template; use an instruction-tuned model"),
+        ("eos_token", "model: the tokenizer has no eos_token, so no completion would end"),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_used_is_refused_before_anything_runs(model: Path, lost: str, message: str) -> None:
+    settings = json.loads((model / "tokenizer_config.json").read_text())
+    settings.pop(lost, None)
+    (model / "tokenizer_config.json").write_text(json.dumps(settings))
+    if lost == "chat_template":
+        (model / "chat_template.jinja").unlink(missing_ok=True)
+    with pytest.raises(ValueError, match=message):
+        policy(model)
+
+
+def test_a_model_without_a_pad_token_pads_with_the_end_of_a_turn(model: Path) -> None:
+    settings = json.loads((model / "tokenizer_config.json").read_text())
+    assert settings.pop("pad_token")
+    (model / "tokenizer_config.json").write_text(json.dumps(settings))
+    tokenizer = load_tokenizer(policy(model))
+    assert tokenizer.pad_token == tokenizer.eos_token
+
+
+@pytest.mark.parametrize(
     ("file", "known", "auto_map"),
     [
         ("config.json", True, {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}),

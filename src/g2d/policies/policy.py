@@ -61,13 +61,19 @@ def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
     """The tokenizer of M0.
 
     Raises:
-        ValueError: it has no chat template, so training and evaluation could not render the same prompt.
+        ValueError: it has no chat template, so training and evaluation could not render the same prompt, or neither a
+            token that pads nor one that ends a turn.
     """
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(policy.base, trust_remote_code=False)
     if tokenizer.chat_template is None:
         raise ValueError(f"{policy.base}: the tokenizer has no chat template; use an instruction-tuned model")
+    if tokenizer.eos_token is None:
+        raise ValueError(
+            f"{policy.base}: the tokenizer has no eos_token, so no completion would end; name one in its "
+            "tokenizer_config.json"
+        )
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from g2d.config import HubModel, LocalModel, RecordedModel
 from g2d.files import sha256
-from g2d.policies.policy import Policy
+from g2d.policies.policy import Policy, load_tokenizer
 
 # Pickled weights can run code on loading; only safetensors are fetched or read.
 HUB_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
@@ -16,7 +16,8 @@ def resolve_base(name: str, source: LocalModel | HubModel | RecordedModel) -> Po
     """The record of M0, its weights downloaded where they are not here yet.
 
     Raises:
-        ValueError: there are no safetensors, in the folder or in the repository.
+        ValueError: there are no safetensors, in the folder or in the repository, or its tokenizer cannot be used
+            (`load_tokenizer`): better now than on a GPU.
     """
     settings = source.model_dump(mode="json", exclude={"settings"})
     if isinstance(source, HubModel):
@@ -24,9 +25,13 @@ def resolve_base(name: str, source: LocalModel | HubModel | RecordedModel) -> Po
 
         folder = snapshot_download(source.id, revision=source.revision, allow_patterns=HUB_PATTERNS)
         _safetensors(Path(folder), f"{source.id} at {source.revision[:8]}")
-        return Policy(f"{name}/base", name, "base", base=folder, revision=source.revision, settings=settings)
-    digest = sha256(source.path) if isinstance(source, RecordedModel) else _folder_digest(Path(source.path))
-    return Policy(f"{name}/base", name, "base", base=source.path, weights_sha256=digest, settings=settings)
+        base = Policy(f"{name}/base", name, "base", base=folder, revision=source.revision, settings=settings)
+    else:
+        digest = sha256(source.path) if isinstance(source, RecordedModel) else _folder_digest(Path(source.path))
+        base = Policy(f"{name}/base", name, "base", base=source.path, weights_sha256=digest, settings=settings)
+    if not base.is_recorded:
+        load_tokenizer(base)
+    return base
 
 
 def _folder_digest(folder: Path) -> str:
