@@ -110,7 +110,7 @@ onstart:
     if not workflow.local_exec:
         recover.require_no_orphans(Path.cwd())
     if not workflow.deployment_settings.deployment_method:  # else the jobs' environment is not this one
-        g2d_config.require_engines(CONFIG)
+        g2d_config.require_installed(CONFIG)
     hub.require_repositories(CONFIG)
     try:
         CONFIG.save("results/config.yaml")

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from g2d import config_docs
-from g2d.config import Config, ConfigError, load, read, require_engines, require_files
+from g2d.config import Config, ConfigError, load, read, require_files, require_installed
 
 CONFIG = Path(__file__).parents[1] / "config"
 
@@ -102,6 +102,10 @@ def test_paper_grid_states_the_papers_budgets() -> None:
         ),
         ({"ablations": {"grpo": {"steps": [0], "dpo": {"beta": 1}}}}, "the name is taken by a stage"),
         ({"engine": {"name": "vlm"}}, "my.yaml: engine.name: input should be 'transformers' or 'vllm'"),
+        (
+            {"engine": {"name": "vllm"}, "lora": {"r": 600}},
+            "lora.r=600 exceeds 512, the largest rank that vLLM applies",
+        ),
         ({"warmup": {"sync_every": 2}}, "warmup.sync_every=2 needs engine.name: vllm"),
         (
             {"engine": {"name": "vllm"}, "warmup": {"steps": [0, 4, 6], "sync_every": 4}},
@@ -184,9 +188,17 @@ def test_a_missing_vllm_is_reported_with_the_fix(monkeypatch: pytest.MonkeyPatch
     import importlib.util
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    require_engines(load(MINIMAL))
+    require_installed(load(MINIMAL))
     with pytest.raises(ConfigError, match=r"engine\.name: vllm is not installed.*pip install -e '\.\[vllm\]'"):
-        require_engines(load(MINIMAL | {"engine": {"name": "vllm"}}))
+        require_installed(load(MINIMAL | {"engine": {"name": "vllm"}}))
+
+
+def test_a_missing_tracker_is_reported_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"report_to: trackio is not installed.*pip install -e '\.\[trackio\]'"):
+        require_installed(load(MINIMAL | {"logging": {"report_to": "trackio"}}))
 
 
 def test_keys_that_say_how_are_not_part_of_what_results_depend_on() -> None:
@@ -194,5 +206,6 @@ def test_keys_that_say_how_are_not_part_of_what_results_depend_on() -> None:
     how = {"shards": {"harvest": 4}, "tensor_parallel_size": 2}
     assert load(MINIMAL | {"engine": how}).identity == plain
     assert load(MINIMAL | {"models": {"demo": {"source": "scratch", "settings": {"engine": how}}}}).identity == plain
+    assert load(MINIMAL | {"logging": {"report_to": "tensorboard"}}).identity == plain
     assert load(MINIMAL | {"engine": {"name": "vllm"}}).identity != plain
     assert load(plain).identity == plain

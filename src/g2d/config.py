@@ -169,6 +169,9 @@ class Prompt(Section):
         return template
 
 
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM's LoRA kernels are built for
+
+
 class Lora(Section):
     """PEFT LoRA, the same for GRPO and DPO (paper, section 4.1)."""
 
@@ -461,6 +464,14 @@ class Checkpointing(Section):
     every_steps: int | None = key(None, "Gradient steps between two; null for none by steps.", unit="steps", ge=1)
 
 
+class Logging(Section):
+    """Where GRPO and DPO report their metrics as they train, beside `metrics.jsonl`. Nothing here changes a result."""
+
+    report_to: Literal["none", "tensorboard", "trackio"] = key(
+        "none", "tensorboard or trackio: below results/logs/, to look at with `tensorboard --logdir` or `trackio show`."
+    )
+
+
 class Config(Section):
     """Everything that says WHAT runs. HOW it runs (cluster, cores) lives in `profiles/`."""
 
@@ -485,6 +496,7 @@ class Config(Section):
     baselines: Baselines = key(Baselines(), "GRPO alone.")
     evaluation: Evaluation = key(Evaluation(), "Benchmarks.")
     checkpoints: Checkpointing = key(Checkpointing(), "What a stopped training goes on from.")
+    logging: Logging = key(Logging(), "Where training curves go.")
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:
@@ -509,7 +521,7 @@ class Config(Section):
     @property
     def identity(self) -> dict[str, Any]:
         """The configuration without the keys that only say how fast and where; equal ones give equal results."""
-        values = self.model_dump(mode="json", exclude={"checkpoints"})
+        values = self.model_dump(mode="json", exclude={"checkpoints", "logging"})
         for section in [values, *(model["settings"] for model in values["models"].values())]:
             if name := section.pop("engine", {}).get("name"):
                 section["engine"] = {"name": name}
@@ -545,6 +557,11 @@ class Config(Section):
             raise ValueError(
                 f"warmup.sync_every={self.warmup.sync_every} needs engine.name: vllm, because {self.engine.name} "
                 "generates with the weights in training: set it to 1 or change the engine"
+            )
+        if self.engine.name == "vllm" and self.lora.r > LORA_RANKS[-1]:
+            raise ValueError(
+                f"lora.r={self.lora.r} exceeds {LORA_RANKS[-1]}, the largest rank that vLLM applies: lower it or "
+                "change the engine"
             )
         match = self.dpo.match_pairs_to
         if isinstance(match, int) and match not in self.warmup.steps:
@@ -678,12 +695,18 @@ def require_files(config: Config) -> None:
         raise ConfigError("\n".join(problems))
 
 
-def require_engines(config: Config) -> None:
-    """Check that the engines the configuration asks for are installed, without importing them.
+def require_installed(config: Config) -> None:
+    """Check that the optional packages the configuration asks for are installed, without importing them.
 
     Raises:
-        ConfigError: vLLM is asked for and not there.
+        ConfigError: vLLM or what training reports to is asked for and not there.
     """
+    tracker = config.logging.report_to
+    if tracker != "none" and importlib.util.find_spec(tracker) is None:
+        raise ConfigError(
+            f"logging.report_to: {tracker} is not installed in this environment: pip install -e '.[{tracker}]', "
+            "or set it to none"
+        )
     wanted = {
         config.for_model(name).engine.name
         for name, source in config.models.items()

@@ -8,7 +8,7 @@ from g2d.pairs import read_pairs, subsample
 from g2d.policies import Policy, read_policy, write_policy
 from g2d.policies.checkpoints import work_folder
 from g2d.policies.dpo import train_dpo
-from g2d.policies.training import write_metrics
+from g2d.policies.training import tracking_arguments, write_metrics
 from g2d.stage import stage
 
 
@@ -17,7 +17,8 @@ def main(snakemake):
     # The work folder is no output, so it outlives an attempt that fails; it vanishes when every output is there.
     with work_folder(folder / "work") as work, stage(snakemake):
         settings, wildcards, seed = snakemake.params.settings, snakemake.wildcards, int(snakemake.wildcards.seed)
-        base = read_policy(snakemake.input.base)
+        base, policy_id = read_policy(snakemake.input.base), str(folder.relative_to("results"))
+        own = load(snakemake.config)  # what does not change the result
         pairs = read_pairs(snakemake.input.pairs)
         if snakemake.input.matched:
             pairs = subsample(pairs, min(len(read_pairs(file)) for file in snakemake.input.matched), seed)
@@ -29,13 +30,14 @@ def main(snakemake):
             seed=seed,
             work=work,
             start=read_policy(snakemake.input.start[0]) if snakemake.input.start else None,
-            checkpointing=load(snakemake.config).checkpoints,
+            checkpointing=own.checkpoints,
+            tracking=tracking_arguments(own.logging, policy_id),
             version=snakemake.params.version,
         )
         write_metrics(snakemake.output.metrics, log)
         install(work / "adapter", folder / "adapter")
         policy = Policy(
-            policy_id=str(folder.relative_to("results")),
+            policy_id=policy_id,
             model=wildcards.model,
             regime=wildcards.variant + wildcards.regime,
             base=base.base,

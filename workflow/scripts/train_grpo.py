@@ -7,7 +7,7 @@ from g2d.files import install, sha256
 from g2d.policies import Policy, read_policy, write_policy
 from g2d.policies.checkpoints import work_folder
 from g2d.policies.grpo import completions_tokens, train_grpo
-from g2d.policies.training import write_metrics
+from g2d.policies.training import tracking_arguments, write_metrics
 from g2d.problems import read_problems
 from g2d.stage import stage
 
@@ -20,7 +20,7 @@ def main(snakemake):
         own = load(snakemake.config).for_model(wildcards.model)  # what does not change the result
         kept = {"steps": [k], "keep_rollouts": own.warmup_of(wildcards.variant.rstrip("/")).keep_rollouts}
         warmup = Warmup.model_validate(settings["warmup"] | kept)
-        base = read_policy(snakemake.input.base)
+        base, policy_id = read_policy(snakemake.input.base), str(folder.relative_to("results"))
         checkpoint = Path(snakemake.input.checkpoint[0]) if snakemake.input.checkpoint else None
         continued_from = read_policy(checkpoint.parent / "policy.json").k if checkpoint else None
         log = train_grpo(
@@ -36,6 +36,7 @@ def main(snakemake):
             resume_from=checkpoint,
             engine=own.engine,
             checkpointing=own.checkpoints,
+            tracking=tracking_arguments(own.logging, policy_id),
             version=snakemake.params.version,
         )
         meter.tokens_generated += completions_tokens(log, warmup.completions_per_step, continued_from or 0)
@@ -43,7 +44,7 @@ def main(snakemake):
         for part in ("adapter", "checkpoint", "rollouts.parquet"):
             install(work / part, folder / part)
         policy = Policy(
-            policy_id=str(folder.relative_to("results")),
+            policy_id=policy_id,
             model=wildcards.model,
             regime=f"{wildcards.variant}grpo",
             base=base.base,

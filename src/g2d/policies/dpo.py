@@ -42,6 +42,7 @@ def train_dpo(
     work: Path,
     start: Policy | None = None,
     checkpointing: Checkpointing | None = None,
+    tracking: Mapping[str, Any] | None = None,
     version: int = 0,
 ) -> list[dict[str, Any]]:
     """Train on preference pairs and leave `work/adapter`.
@@ -54,6 +55,7 @@ def train_dpo(
         work: a folder to train in, kept between attempts.
         start: pi_K to start from; None for a fresh adapter on M0.
         checkpointing: how often to save on the way.
+        tracking: from `tracking_arguments`; nothing is reported if None.
         version: of the stage; an attempt of another version is not continued.
 
     Returns:
@@ -80,7 +82,7 @@ def train_dpo(
     from trl import DPOConfig, DPOTrainer
 
     arguments = DPOConfig(
-        **trainer_arguments(checkpoints.draft, seed),
+        **trainer_arguments(checkpoints.draft, seed, tracking),
         num_train_epochs=dpo.epochs,
         max_steps=dpo.max_steps or -1,
         learning_rate=dpo.learning_rate,

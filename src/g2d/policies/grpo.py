@@ -13,7 +13,7 @@ import math
 import os
 import random
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -45,6 +45,7 @@ def train_grpo(
     resume_from: Path | None = None,
     engine: EngineSettings | None = None,
     checkpointing: Checkpointing | None = None,
+    tracking: Mapping[str, Any] | None = None,
     version: int = 0,
 ) -> list[dict[str, Any]]:
     """Train M0 to step K and leave `work/adapter`, `work/checkpoint` and `work/rollouts.parquet`.
@@ -62,6 +63,7 @@ def train_grpo(
         resume_from: checkpoint of a smaller K of the same trajectory, or None to start from M0.
         engine: what generates; TRL itself, with transformers, if None.
         checkpointing: how often to save on the way.
+        tracking: from `tracking_arguments`; nothing is reported if None.
         version: of the stage; an attempt of another version is not continued.
 
     Returns:
@@ -99,7 +101,7 @@ def train_grpo(
         for problem in asked
     ]
     arguments = GRPOConfig(
-        **trainer_arguments(checkpoints.draft, seed),
+        **trainer_arguments(checkpoints.draft, seed, tracking),
         max_steps=steps,
         learning_rate=warmup.learning_rate,
         lr_scheduler_type=warmup.lr_schedule,

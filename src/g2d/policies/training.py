@@ -6,18 +6,24 @@ here or by the caller, so that an upgrade cannot change a result in silence.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from g2d.config import Lora
+from g2d.config import Logging, Lora
 from g2d.files import read_json, write_jsonl
 
 if TYPE_CHECKING:
     from peft import LoraConfig
 
 
-def trainer_arguments(output_dir: str | Path, seed: int) -> dict[str, Any]:
-    """Arguments common to GRPOConfig and DPOConfig: precision by device, every step logged, nothing reported."""
+def trainer_arguments(output_dir: str | Path, seed: int, tracking: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Arguments common to GRPOConfig and DPOConfig: precision by device, every step logged.
+
+    Args:
+        tracking: from `tracking_arguments`; nothing is reported if None.
+    """
     import torch
 
     gpu = torch.cuda.is_available()
@@ -33,10 +39,22 @@ def trainer_arguments(output_dir: str | Path, seed: int) -> dict[str, Any]:
         "max_grad_norm": 1.0,
         "warmup_steps": 0,
         "logging_steps": 1,
-        "report_to": "none",
         "save_strategy": "no",
         "disable_tqdm": True,
+        **(tracking or {"report_to": "none"}),
     }
+
+
+def tracking_arguments(settings: Logging, policy_id: str) -> dict[str, Any]:
+    """The arguments by which a trainer reports its metrics while it trains.
+
+    Both trackers learn from the environment where to write: below results/logs, TensorBoard in a folder per policy,
+    trackio in one database. Neither is given an account or a server.
+    """
+    logs = Path("results/logs").resolve()
+    os.environ["TENSORBOARD_LOGGING_DIR"] = str(logs / "tensorboard" / policy_id)
+    os.environ["TRACKIO_DIR"] = str(logs / "trackio")
+    return {"report_to": settings.report_to, "run_name": policy_id, "project": "g2d"}
 
 
 def lora_config(lora: Lora) -> LoraConfig:

@@ -26,14 +26,13 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 from g2d.budgets import prefixes
-from g2d.config import EngineSettings
+from g2d.config import LORA_RANKS, EngineSettings
 from g2d.files import read_json
 from g2d.policies.policy import Policy, context_limit, load_model, load_tokenizer, require_own_weights
 from g2d.prompts import Messages, render
 from g2d.rollouts.engine import Completion, Decoding, Request, require_room
 from g2d.rollouts.rollout import FinishReason
 
-LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM's LoRA kernels are built for
 CONTEXT_STEP = 256  # tokens; room for somewhat longer prompts costs nothing, a start for each of them does
 CPU_KV_CACHE = "1"  # GiB; vLLM's own choice is half of the machine
 CPU_BATCH = 8192  # tokens of prompts read at once

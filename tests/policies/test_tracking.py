@@ -1,0 +1,72 @@
+"""Training curves in the real trackers hold what metrics.jsonl holds, and training is the same with and without."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.models import tiny_policy
+
+POLICY = "tiny/seed0/grpo/g2/k2"
+SCRIPT = """
+import sys
+from pathlib import Path
+from g2d.config import Logging, Lora, Prompt, Warmup
+from g2d.policies import Policy
+from g2d.policies.grpo import train_grpo
+from g2d.policies.training import tracking_arguments, write_metrics
+from g2d.problems.synthetic import generate
+
+work, base, tracker, policy_id = Path("work"), *sys.argv[1:]
+log = train_grpo(
+    Policy("tiny/base", "tiny", "base", base=base),
+    generate("arithmetic", "train", 16, seed=0),
+    warmup=Warmup(steps=[2], max_completion_length=12),
+    lora=Lora(),
+    prompt=Prompt(),
+    group_size=2,
+    k=2,
+    seed=0,
+    work=work,
+    tracking=tracking_arguments(Logging(report_to=tracker), policy_id),
+)
+write_metrics(work / "metrics.jsonl", log)
+"""
+
+
+def train(folder: Path, tracker: str) -> tuple[bytes, list[Any]]:
+    """Train in a process of its own, which starts without a tracker imported; adapter, and step and reward."""
+    folder.mkdir()
+    command = [sys.executable, "-c", SCRIPT, tiny_policy().base, tracker, POLICY]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    rows = map(json.loads, (folder / "work/metrics.jsonl").read_text().splitlines())
+    return (folder / "work/adapter/adapter_model.safetensors").read_bytes(), [(r["step"], r["reward"]) for r in rows]
+
+
+@pytest.fixture(scope="module")
+def untracked(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return train(tmp_path_factory.mktemp("tracking") / "none", "none")[0]
+
+
+def test_tensorboard(tmp_path: Path, untracked: bytes) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    adapter, rewards = train(tmp_path / "run", "tensorboard")
+    events = EventAccumulator(str(tmp_path / "run/results/logs/tensorboard" / POLICY))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("train/reward")] == rewards
+    assert adapter == untracked
+
+
+def test_trackio(tmp_path: Path, untracked: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter, rewards = train(tmp_path / "run", "trackio")
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "run/results/logs/trackio"))
+    ask = ["get", "metric", "--project", "g2d", "--run", POLICY, "--metric", "train/reward", "--json"]
+    told = subprocess.run([sys.executable, "-m", "trackio.cli", *ask], check=True, capture_output=True, text=True)
+    assert [(value["step"], value["value"]) for value in json.loads(told.stdout)["values"]] == rewards
+    assert adapter == untracked
