@@ -7,17 +7,22 @@ are drawn one after another in this process, as if by jobs of their own: the sum
 start. What each line draws is then verified, one worker, a verifier for each shard. All shards together give the same
 completions as one job, which is checked.
 
+Then shards side by side: a process for each, as jobs on as many devices would be, with one thread and an engine of its
+own, all beginning at once. The slowest counts, on the wall. For a CPU; more processes than cores gain nothing.
+
 `--cpu-time` is explained in benchmarks/harvest.py; it counts the workers too.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import resource
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from harvest import demonstration_model
 
@@ -76,6 +81,47 @@ def main() -> None:
             f"| {verification:.2f} | {n * samples / verification:,.0f} |",
             flush=True,
         )
+
+    print("\n| shards side by side | seconds of the slowest | against one |")
+    print("|---:|---:|---:|")
+    alone = None
+    for shards in SHARDS:
+        parts = [shard(problems, number, shards) for number in range(1, shards + 1)]
+        seconds = side_by_side(policy, arguments.engine, parts, arguments.batch_size, arguments.repeats)
+        alone = alone or seconds
+        print(f"| {shards} | {seconds:.2f} | {alone / seconds:.2f} |", flush=True)
+
+
+def side_by_side(policy: Policy, name: str, parts: Sequence[Sequence[Problem]], batch_size: int, repeats: int) -> float:
+    """Seconds until the last of several processes has drawn its part, G'=32; the best round counts."""
+    context = multiprocessing.get_context("spawn")
+    start, results = context.Barrier(len(parts)), context.SimpleQueue()
+    jobs = [
+        context.Process(target=_draw_part, args=(policy, name, p, batch_size, repeats, start, results)) for p in parts
+    ]
+    for job in jobs:
+        job.start()
+    rounds = [results.get() for _ in jobs]
+    for job in jobs:
+        job.join()
+    return min(max(seconds) for seconds in zip(*rounds, strict=True))
+
+
+def _draw_part(
+    policy: Policy, name: str, part: Sequence[Problem], batch_size: int, repeats: int, start: Any, results: Any
+) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    engine = engine_for(policy, EngineSettings.model_validate({"name": name}))
+    draw(engine, part[:2], decoding(32, batch_size))
+    rounds = []
+    for _ in range(repeats):
+        start.wait()
+        began = time.perf_counter()
+        draw(engine, part, decoding(32, batch_size))
+        rounds.append(time.perf_counter() - began)
+    results.put(rounds)
 
 
 def decoding(samples: int, batch_size: int) -> Decoding:
