@@ -1,4 +1,4 @@
-"""A model and a data set of the Hub in the real workflow: fetched once, where there is a network, never asked for again.
+"""A model and a data set of the Hub in the real workflow: fetched once, where there is a network, and then kept.
 
 A local server plays the Hub; it knows two repositories: a model, whose files are those of the micro grid's base model,
 and a data set.
@@ -41,32 +41,31 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.requests.append(self.path)
         self.server.tokens.add(self.headers.get("Authorization"))
-        path = self.path.partition("?")[0]
+        body = self._body(self.path.partition("?")[0])
+        self.send_response(404 if body is None else 200)
+        if body is not None:
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("ETag", f'"{hashlib.sha256(body).hexdigest()}"')
+            self.send_header("X-Repo-Commit", SHA)
+        self.end_headers()
+        if body is not None and self.command == "GET":
+            self.wfile.write(body)
+
+    do_HEAD = do_GET  # noqa: N815 - the name that http.server looks for
+
+    def _body(self, path: str) -> bytes | None:
         for place, files in self.server.repositories.items():
             api = f"/api/{place if place.startswith('datasets/') else f'models/{place}'}"
             if path.startswith(f"{api}/tree/"):
                 sizes = {name: len(body) for name, body in files.items()}
                 tree = [{"type": "file", "path": name, "size": size, "oid": SHA} for name, size in sizes.items()]
-                return self._answer(json.dumps(tree).encode())
+                return json.dumps(tree).encode()
             if path.startswith(api):
                 siblings = [{"rfilename": name, "size": len(body)} for name, body in files.items()]
-                name = place.removeprefix("datasets/")
-                return self._answer(json.dumps({"id": name, "sha": SHA, "siblings": siblings}).encode())
-            if path.startswith(prefix := f"/{place}/resolve/{SHA}/") and path[len(prefix) :] in files:
-                return self._answer(files[path[len(prefix) :]])
-        self.send_response(404)
-        self.end_headers()
-
-    do_HEAD = do_GET  # noqa: N815 - the name that http.server looks for
-
-    def _answer(self, body: bytes) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("ETag", f'"{hashlib.sha256(body).hexdigest()}"')
-        self.send_header("X-Repo-Commit", SHA)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
+                return json.dumps({"id": place.removeprefix("datasets/"), "sha": SHA, "siblings": siblings}).encode()
+            if path.startswith(prefix := f"/{place}/resolve/{SHA}/"):
+                return files.get(path.removeprefix(prefix))
+        return None
 
     def log_message(self, *arguments: object) -> None:
         pass
