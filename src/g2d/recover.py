@@ -128,7 +128,7 @@ def require_no_orphans(folder: Path) -> None:
                 "g2d recover --yes, then start again"
             )
         if not waited:
-            print(f"waiting for {len(jobs)} Slurm jobs of another run to end", flush=True)
+            print(f"waiting for {len(jobs)} Slurm jobs of another run to end (first: {jobs[0].job_id})", flush=True)
             waited = True
         time.sleep(1)
 
