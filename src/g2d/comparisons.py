@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from g2d.statistics import calibrated, percentile_interval, resample
 
@@ -64,7 +64,7 @@ def compare(policy: np.ndarray, reference: np.ndarray, samples: int = 1) -> Comp
         ci_low=low,
         ci_high=high,
         standard_error=error,
-        p_value=float(2 * stats.norm.sf(abs(difference) / error)) if error > 0 else float(difference == 0),
+        p_value=float(2 * scipy.stats.norm.sf(abs(difference) / error)) if error > 0 else float(difference == 0),
         p_questions=sign_flip_p(np.rint(deltas.sum(axis=0) * samples).astype(int)),
         gained=float(deltas.clip(min=0).mean()),
         lost=float((-deltas).clip(min=0).mean()),
@@ -104,4 +104,4 @@ def cohens_h(p: float, q: float) -> float:
 def minimum_detectable(standard_error: float, level: float = LEVEL, power: float = POWER) -> float:
     """Smallest true difference that a two-sided test finds with the given power: (z_{1-level/2} + z_power) SE, which is
     2.8 SE at 5 % and 80 % (Bloom 1995, table 1)."""
-    return float((stats.norm.ppf(1 - level / 2) + stats.norm.ppf(power)) * standard_error)
+    return float((scipy.stats.norm.ppf(1 - level / 2) + scipy.stats.norm.ppf(power)) * standard_error)

@@ -14,7 +14,7 @@ from itertools import permutations
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+import scipy
 
 from g2d.statistics import Correlation, fisher_interval
 
@@ -43,7 +43,7 @@ def within_correlation(x: np.ndarray, y: np.ndarray, subjects: np.ndarray) -> Co
     r = float(np.clip(a @ b / math.sqrt((a @ a) * (b @ b)), -1, 1))
     t = r * math.sqrt(degrees / max(1 - r * r, 1e-300))
     low, high = fisher_interval(r, degrees - 1)
-    return Correlation(r, float(2 * stats.t.sf(abs(t), degrees)), n, low, high)
+    return Correlation(r, float(2 * scipy.stats.t.sf(abs(t), degrees)), n, low, high)
 
 
 def ranks_within(values: np.ndarray, subjects: np.ndarray) -> np.ndarray:

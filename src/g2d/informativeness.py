@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+import scipy
 
 from g2d.files import read_json, write_json
 from g2d.mixing import corrected
@@ -164,7 +164,7 @@ def _mean_interval(values: np.ndarray) -> tuple[float | None, float | None]:
     """Student's t interval of a mean, kept inside 0..1, where entropies lie."""
     if len(values) < 2:
         return None, None
-    reach = float(stats.t.ppf(0.975, len(values) - 1)) * (standard_error(values) or 0.0)
+    reach = float(scipy.stats.t.ppf(0.975, len(values) - 1)) * (standard_error(values) or 0.0)
     center = math.fsum(values) / len(values)
     return max(0.0, center - reach), min(1.0, center + reach)
 

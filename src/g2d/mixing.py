@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+import scipy
 
 GRID = np.linspace(0, 1, 201)  # holds 3/8 and 5/8
 ITERATIONS = 100  # stopped early: more fit the noise, which mu shows first
@@ -33,7 +33,7 @@ def mixing_distribution(counts: pd.DataFrame) -> np.ndarray:
     """
     cells = counts.groupby(["correct", "n"]).size()
     correct, n = (cells.index.get_level_values(name).to_numpy()[:, None] for name in ("correct", "n"))
-    likelihood = stats.binom.pmf(correct, n, GRID)
+    likelihood = scipy.stats.binom.pmf(correct, n, GRID)
     shares = cells.to_numpy() / len(counts)
     weights = np.full(len(GRID), 1 / len(GRID))
     for _ in range(ITERATIONS):

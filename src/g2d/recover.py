@@ -114,14 +114,23 @@ def unfinished_jobs(folder: Path) -> list[SlurmJob]:
 def require_no_orphans(folder: Path) -> None:
     """Refuse to start while jobs of another run are in the queue: they may write what this run is to write.
 
+    Jobs that are ending already, as after Ctrl-C, are waited for: a trainer takes its time for a checkpoint.
+
     Raises:
         RuntimeError: there are such jobs, or Slurm does not answer.
     """
-    if jobs := unfinished_jobs(folder):
-        raise RuntimeError(
-            f"{len(jobs)} Slurm jobs of another run from this folder have not ended (first: {jobs[0].job_id}, "
-            f"{jobs[0].state}, {jobs[0].what}); if its Snakemake was killed: g2d recover --yes, then start again"
-        )
+    waited = False
+    while jobs := unfinished_jobs(folder):
+        if running := [job for job in jobs if job.state != "COMPLETING"]:
+            raise RuntimeError(
+                f"{len(running)} Slurm jobs of another run from this folder have not ended (first: "
+                f"{running[0].job_id}, {running[0].state}, {running[0].what}); if its Snakemake was killed: "
+                "g2d recover --yes, then start again"
+            )
+        if not waited:
+            print(f"waiting for {len(jobs)} Slurm jobs of another run to end (first: {jobs[0].job_id})", flush=True)
+            waited = True
+        time.sleep(1)
 
 
 def cancel(folder: Path, jobs: list[SlurmJob]) -> None:

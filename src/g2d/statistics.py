@@ -13,7 +13,7 @@ from statistics import stdev
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+import scipy
 
 RESAMPLES = 2000
 
@@ -111,7 +111,7 @@ def calibrated(means: np.ndarray, values: np.ndarray, level: float = 0.95) -> np
         return means
     variance, degrees = crossed_variance(values)
     quantile = (1 + level) / 2
-    wanted = math.sqrt(variance) * float(stats.t.ppf(quantile, degrees) / stats.norm.ppf(quantile))
+    wanted = math.sqrt(variance) * float(scipy.stats.t.ppf(quantile, degrees) / scipy.stats.norm.ppf(quantile))
     spread = float(np.nanstd(means))
     if spread <= wanted:
         return means
@@ -170,7 +170,7 @@ def wilson_interval(successes: int, n: int, level: float = 0.95) -> tuple[float,
     """Interval of a binomial share (Wilson 1927; Brown, Cai and DasGupta 2001, eq. 4); NaN for n = 0."""
     if n == 0:
         return math.nan, math.nan
-    interval = stats.binomtest(successes, n).proportion_ci(level, method="wilson")
+    interval = scipy.stats.binomtest(successes, n).proportion_ci(level, method="wilson")
     return float(interval.low), float(interval.high)
 
 
@@ -233,7 +233,7 @@ def pearson(x: Sequence[float | None] | np.ndarray, y: Sequence[float | None] | 
     n = len(a)
     if n < 3 or _constant(a) or _constant(b):
         return Correlation(None, None, n)
-    result = stats.pearsonr(a, b)
+    result = scipy.stats.pearsonr(a, b)
     low, high = fisher_interval(float(result.statistic), n - 3)
     return Correlation(float(result.statistic), float(result.pvalue), n, low, high)
 
@@ -249,7 +249,7 @@ def fisher_interval(r: float, degrees: int, level: float = 0.95) -> tuple[float 
     if degrees <= 0:
         return None, None
     z = math.atanh(min(max(r, -1 + 1e-15), 1 - 1e-15))
-    reach = float(stats.norm.ppf((1 + level) / 2)) / math.sqrt(degrees)
+    reach = float(scipy.stats.norm.ppf((1 + level) / 2)) / math.sqrt(degrees)
     return math.tanh(z - reach), math.tanh(z + reach)
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -24,6 +27,28 @@ def rollouts(project: Project, folder: str) -> pd.DataFrame:
 
 def metrics(project: Project, folder: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (project.results / folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_stage_without_a_model_imports_nothing_that_only_models_need(micro_grid: Project, tmp_path: Path) -> None:
+    """Python reports every import on standard error, which is the log once a stage has begun."""
+    project = Project(Path(shutil.copytree(micro_grid.root, tmp_path / "g2d", symlinks=True)))
+    made = {
+        "load_problems": "problems/arithmetic.jsonl",
+        "check_leakage": "problems/arithmetic.leakage.json",
+        "select_training_set": "micro/calibration/levels.csv",
+        "build_pairs": "micro/seed0/harvest/g2/k2/pairs.jsonl",
+    }
+    shutil.rmtree(project.results / "logs")
+    targets = [f"results/{file}" for file in made.values()]
+    command = ["--cores", "2", "--force", "--allowed-rules", *made, "--", *targets]
+    done = project.snakemake(*command, PYTHONPROFILEIMPORTTIME="1")
+    assert done.returncode == 0, done.stdout
+    heavy = {"torch", "transformers", "trl", "peft", "datasets", "vllm", "huggingface_hub", "math_verify", "sympy"}
+    for rule in made:
+        [log] = (project.results / "logs" / rule).rglob("*.log")
+        imported = re.findall(r"^import time: .*\| *(\S+)$", log.read_text(), re.M)
+        assert {name.partition(".")[0] for name in imported} & heavy == set(), rule
+        assert any(name.startswith("scipy.stats.") for name in imported) == (rule == "build_pairs")  # its intervals
 
 
 # ----------------------------------------------------------------------------------------------------------- results

@@ -1,6 +1,7 @@
-"""A model of the Hub through the real workflow: fetched once, where there is a network, and never asked for again.
+"""A model and a data set of the Hub in the real workflow: fetched once, where there is a network, and then kept.
 
-A local server plays the Hub; it knows one repository, whose files are those of the micro grid's base model.
+A local server plays the Hub; it knows two repositories: a model, whose files are those of the micro grid's base model,
+and a data set.
 """
 
 from __future__ import annotations
@@ -13,64 +14,85 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
+from g2d.files import read_json
 from g2d.policies import read_policy
+from g2d.problems import read_problems
 from tests.workflow.conftest import SECRET, Project
 
 SHA = "c0ffee" + "0" * 34
 
 
-class Repository(ThreadingHTTPServer):
-    """The Hub with one model, `someone/model`, that also has pickled weights, code and a picture."""
+class Hub(ThreadingHTTPServer):
+    """Repositories by their place below the Hub's address; the model also has pickled weights, code and a picture."""
 
-    def __init__(self, files: dict[str, bytes]) -> None:
+    def __init__(self, repositories: dict[str, dict[str, bytes]]) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.files = files
+        self.repositories = repositories
         self.requests: list[str] = []
         self.tokens: set[str | None] = set()
 
 
 class Handler(BaseHTTPRequestHandler):
-    server: Repository
+    server: Hub
 
     def do_GET(self) -> None:
         self.server.requests.append(self.path)
         self.server.tokens.add(self.headers.get("Authorization"))
-        path = self.path.partition("?")[0]
-        if path.startswith("/api/models/someone/model/tree/"):
-            sizes = {name: len(body) for name, body in self.server.files.items()}
-            tree = [{"type": "file", "path": name, "size": size, "oid": SHA} for name, size in sizes.items()]
-            self._answer(json.dumps(tree).encode())
-        elif path.startswith("/api/models/someone/model"):
-            siblings = [{"rfilename": name, "size": len(body)} for name, body in self.server.files.items()]
-            self._answer(json.dumps({"id": "someone/model", "sha": SHA, "siblings": siblings}).encode())
-        elif path.startswith(prefix := f"/someone/model/resolve/{SHA}/") and path[len(prefix) :] in self.server.files:
-            self._answer(self.server.files[path[len(prefix) :]])
-        else:
-            self.send_response(404)
-            self.end_headers()
+        body = self._body(self.path.partition("?")[0])
+        self.send_response(404 if body is None else 200)
+        if body is not None:
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("ETag", f'"{hashlib.sha256(body).hexdigest()}"')
+            self.send_header("X-Repo-Commit", SHA)
+        self.end_headers()
+        if body is not None and self.command == "GET":
+            self.wfile.write(body)
 
     do_HEAD = do_GET  # noqa: N815 - the name that http.server looks for
 
-    def _answer(self, body: bytes) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("ETag", f'"{hashlib.sha256(body).hexdigest()}"')
-        self.send_header("X-Repo-Commit", SHA)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
+    def _body(self, path: str) -> bytes | None:
+        for place, files in self.server.repositories.items():
+            api = f"/api/{place if place.startswith('datasets/') else f'models/{place}'}"
+            if path.startswith(f"{api}/tree/"):
+                sizes = {name: len(body) for name, body in files.items()}
+                tree = [{"type": "file", "path": name, "size": size, "oid": SHA} for name, size in sizes.items()]
+                return json.dumps(tree).encode()
+            if path.startswith(api):
+                siblings = [{"rfilename": name, "size": len(body)} for name, body in files.items()]
+                return json.dumps({"id": place.removeprefix("datasets/"), "sha": SHA, "siblings": siblings}).encode()
+            if path.startswith(prefix := f"/{place}/resolve/{SHA}/"):
+                return files.get(path.removeprefix(prefix))
+        return None
 
     def log_message(self, *arguments: object) -> None:
         pass
 
 
+MODEL, DATASET = "someone/model", "datasets/someone/problems"
+CARD = """\
+---
+configs:
+- config_name: main
+  data_files: [{split: test, path: test.jsonl}]
+---
+"""
+ROWS = [{"question": f"Compute {n} + 1.", "answer": f"One more than {n}.\n#### {n + 1}"} for n in range(10, 14)]
+
+
 @pytest.fixture
-def hub(micro_grid: Project) -> Iterator[Repository]:
+def hub(micro_grid: Project) -> Iterator[Hub]:
     model = micro_grid.results / "micro/base/model"
     files = {file.name: file.read_bytes() for file in model.iterdir() if file.is_file()}
-    server = Repository(files | {"pytorch_model.bin": b"pickle", "code.py": b"", "picture.png": b""})
+    rows = "".join(json.dumps(row) + "\n" for row in ROWS)
+    server = Hub(
+        {
+            MODEL: files | {"pytorch_model.bin": b"pickle", "code.py": b"", "picture.png": b""},
+            DATASET: {"README.md": CARD.encode(), "test.jsonl": rows.encode()},
+        }
+    )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server
     server.shutdown()
@@ -80,35 +102,44 @@ def hub(micro_grid: Project) -> Iterator[Repository]:
 @pytest.fixture
 def project(tmp_path: Path, micro_config: dict[str, Any]) -> Project:
     model = {"source": "hub", "id": "someone/model", "revision": SHA}
-    small = {"calibration": micro_config["calibration"] | {"problems_per_level": 2, "samples_per_prompt": 1}}
-    return Project.create(tmp_path / "g2d", micro_config | small | {"models": {"mine": model}})
+    problems = {"source": "hub", "id": "someone/problems", "subset": "main", "split": "test", "revision": SHA}
+    columns = {"fields": {"prompt": "question", "answer": "answer"}, "answer_format": "gsm8k"}
+    config = micro_config | {"models": {"mine": model}, "benchmarks": {"more": problems | columns}}
+    return Project.create(tmp_path / "g2d", config)
 
 
-def run(project: Project, hub: Repository, target: str) -> str:
+def run(project: Project, hub: Hub, *targets: str) -> str:
     endpoint = f"http://127.0.0.1:{hub.server_port}"
     cache = str(project.root / "cache")
-    done = project.snakemake("--cores", "1", target, HF_HUB_OFFLINE="0", HF_ENDPOINT=endpoint, HF_HOME=cache)
+    done = project.snakemake("--cores", "1", *targets, HF_HUB_OFFLINE="0", HF_ENDPOINT=endpoint, HF_HOME=cache)
     return done.stdout if done.returncode == 0 else f"failed: {done.stdout}"
 
 
-def test_everything_after_the_fetch_runs_without_the_hub(project: Project, hub: Repository) -> None:
-    said = run(project, hub, "results/mine/base/policy.json")
+def test_everything_after_the_fetch_runs_without_the_hub(project: Project, hub: Hub) -> None:
+    said = run(project, hub, "results/mine/base/policy.json", "results/problems/more.jsonl")
     assert not said.startswith("failed"), said
     policy = read_policy(project.results / "mine/base/policy.json")
     assert policy.revision == SHA
     fetched = {file.name for file in Path(policy.base).iterdir()}
-    assert fetched == hub.files.keys() - {"pytorch_model.bin", "code.py", "picture.png"}
+    assert fetched == hub.repositories[MODEL].keys() - {"pytorch_model.bin", "code.py", "picture.png"}
+    problems = read_problems(project.results / "problems/more.jsonl")
+    assert [(problem.prompt, problem.answer) for problem in problems] == [
+        (row["question"], str(n + 1)) for n, row in enumerate(ROWS, 10)
+    ]
+    assert {problem.source for problem in problems} == {f"hub:someone/problems@{SHA}"}
+    assert read_json(project.results / "problems/more.manifest.json")["source"]["revision"] == SHA
     assert f"Bearer {SECRET}" in hub.tokens  # this is what a token is for
 
     hub.requests.clear()
-    said = run(project, hub, "results/mine/calibration/rollouts.parquet")
+    evaluation = "results/mine/base/eval/more.parquet"
+    said = run(project, hub, evaluation)
     assert not said.startswith("failed"), said
-    assert (project.results / "mine/calibration/rollouts.parquet").exists()
+    assert list(pd.read_parquet(project.root / evaluation).problem_id) == [problem.problem_id for problem in problems]
     assert hub.requests == []
 
 
-def test_a_repository_without_safetensors_is_refused(project: Project, hub: Repository) -> None:
-    del hub.files["model.safetensors"]
+def test_a_repository_without_safetensors_is_refused(project: Project, hub: Hub) -> None:
+    del hub.repositories[MODEL]["model.safetensors"]
     said = run(project, hub, "results/mine/base/policy.json")
     assert said.startswith("failed")
     assert "pretrained_model: someone/model at c0ffee00: no *.safetensors in it" in said

@@ -39,12 +39,18 @@ class SlurmProject(Project):
         """`snakemake --profile slurm`, in the background."""
         with open(self.root / log, "ab") as file:
             return subprocess.Popen(
-                [sys.executable, "-m", "snakemake", "--profile", "slurm", *arguments],
+                # env: where the tests run behind a shell's `&`, SIGINT is ignored, and so it would be below
+                ["env", "--default-signal=INT", sys.executable, "-m", "snakemake", "--profile", "slurm", *arguments],
                 cwd=self.root,
                 env=os.environ | {"PYTHONPATH": str(self.root / "src"), "HF_HUB_OFFLINE": "1"},
                 stdout=file,
                 stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C reaches the whole group of a terminal
             )
+
+    @staticmethod
+    def press_ctrl_c(snakemake: subprocess.Popen[bytes]) -> None:
+        os.killpg(snakemake.pid, signal.SIGINT)
 
     def output(self, log: str = "snakemake.out") -> str:
         return (self.root / log).read_text()
@@ -109,7 +115,9 @@ def create_victims(create_project: Callable[..., SlurmProject]) -> Callable[...,
     """Make a project of small jobs to which something is to happen, with the shipped profile in small numbers."""
 
     def create(name: str, **config: Any) -> SlurmProject:
-        project = create_project(name, {"cpu": [], "gpu": [], "after": [], "works": {}, "seconds": {}} | config)
+        project = create_project(
+            name, {"cpu": [], "gpu": [], "after": [], "works": {}, "fails": {}, "seconds": {}} | config
+        )
         for file in ("faults.smk", "victim.py"):
             shutil.copy2(HERE / file, project.root / file)
         project.edit_profile(

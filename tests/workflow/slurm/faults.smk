@@ -45,3 +45,12 @@ rule count:
         fault="|".join(config["cpu"]) or "(?!)",
     script:
         "victim.py"
+
+
+rule conclude:
+    input:
+        "results/{fault}.txt",
+    output:
+        "results/{fault}-concluded.txt",
+    script:
+        "victim.py"

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from g2d.recover import require_no_orphans
 from tests.workflow.slurm.cluster import Cluster, squeue
 from tests.workflow.slurm.conftest import SlurmProject, wait_for
 
@@ -119,6 +121,45 @@ def test_a_controller_that_is_down_is_waited_for(cluster: Cluster, create_victim
     cluster.start_controller()
     assert snakemake.wait() == 0, project.output()
     assert project.events("steady") == ["start", "end"]
+
+
+def test_after_a_failure_the_rest_goes_on_and_after_ctrl_c_the_same_command_does(
+    create_victims: Callable[..., SlurmProject],
+) -> None:
+    """One job fails while another works, whose successor is submitted after that; the second attempt meets Ctrl-C."""
+    works = {"broken": 1, "steady": 1}
+    project = create_victims("failed", gpu=[*works], fails={"broken": 1}, works=works)
+    targets = [f"results/{fault}-concluded.txt" for fault in works]
+    command = ("--snakefile", "faults.smk", "--retries", "0", *targets)
+
+    snakemake = project.start(*command)
+    wait_for(lambda: "Error in rule evaluate" in project.output() and project.events("steady"), snakemake)
+    (project.root / "diary/steady.enough").touch()
+    assert snakemake.wait() == 1
+    assert project.events("steady") == project.events("steady-concluded") == ["start", "end"]
+    assert project.events("broken") == ["start"]
+    assert project.events("broken-concluded") == []
+
+    snakemake = project.start(*command)
+    wait_for(lambda: project.events("broken") == ["start", "start"], snakemake)
+    project.press_ctrl_c(snakemake)
+    assert snakemake.wait() == 1
+    assert project.start(*command).wait() == 0, project.output()
+    assert project.events("broken") == ["start", "start", "SIGTERM", "saved", "start", "end"]
+    assert project.events("broken-concluded") == ["start", "end"]
+    assert project.events("steady") == project.events("steady-concluded") == ["start", "end"]
+
+
+def test_a_run_waits_for_jobs_that_are_ending_and_for_no_others(cluster: Cluster, tmp_path: Path) -> None:
+    """After Ctrl-C a job may take as long as the cluster's KillWait to save a step."""
+    job = ["sbatch", "--parsable", "--comment=rule_train_grpo", f"--chdir={tmp_path}", "--output=/dev/null"]
+    job_id = subprocess.check_output([*job, "--wrap", "trap '' TERM; sleep 60"], text=True).strip()
+    wait_for(lambda: squeue("--states=RUNNING", f"--jobs={job_id}"))
+    with pytest.raises(RuntimeError, match=rf"first: {job_id}, RUNNING, rule_train_grpo\)"):
+        require_no_orphans(tmp_path)
+    subprocess.run(["scancel", job_id], check=True)
+    require_no_orphans(tmp_path)
+    assert not squeue("--states=RUNNING,COMPLETING", f"--jobs={job_id}")
 
 
 def test_after_kill_9_orphans_are_ended_and_what_they_finished_is_redone(

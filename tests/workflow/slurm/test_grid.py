@@ -1,15 +1,19 @@
-"""A small grid through the real executor, with a warm-up that is cancelled and a DPO that is preempted on the way."""
+"""A small grid through the real executor: a warm-up is cancelled and a DPO preempted on the way, and both go on."""
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from g2d.policies import read_policy
+from g2d.attempts import read_attempts
+from g2d.files import sha256
 from tests.workflow.conftest import Project
 from tests.workflow.slurm.cluster import squeue
 from tests.workflow.slurm.conftest import SlurmProject, wait_for
@@ -17,10 +21,14 @@ from tests.workflow.slurm.conftest import SlurmProject, wait_for
 GPU_RULES = {"calibrate", "train_grpo", "harvest_rollouts", "train_dpo", "evaluate"}
 
 
-def at_work(project: SlurmProject, rule: str) -> str | None:
-    """Id of the Slurm job of a rule whose script has begun, which the rule's log tells."""
+WARM_UP, DPO = "seed0/grpo/g2/k24", "seed0/dpo/g2/k24"
+ADAPTER = "adapter/adapter_model.safetensors"
+
+
+def training(project: SlurmProject, rule: str, folder: str) -> str | None:
+    """Id of the Slurm job of a rule that has trained for some steps."""
     jobs = [line.split("|") for line in squeue("--states=RUNNING", "--format=%i|%k")]
-    begun = any((project.results / "logs" / rule).rglob("*.log"))
+    begun = any((project.results / "micro" / folder / "work").glob("step-*"))
     return next((job for job, comment in jobs if begun and comment.startswith(f"rule_{rule}_")), None)
 
 
@@ -28,18 +36,28 @@ def at_work(project: SlurmProject, rule: str) -> str | None:
 def grid(create_project: Callable[..., SlurmProject], micro_config: dict[str, Any]) -> SlurmProject:
     smaller = {
         "benchmarks": {"arithmetic": micro_config["benchmarks"]["arithmetic"]},
-        "warmup": micro_config["warmup"] | {"steps": [2]},
+        "warmup": micro_config["warmup"] | {"steps": [24], "horizon": 30},
+        "dpo": micro_config["dpo"] | {"max_steps": 60},
         "ablations": {},
         "baselines": {"grpo_group_sizes": [2]},
     }
-    project = create_project("grid", micro_config | smaller)
+    project = create_project("grid", micro_config | smaller | {"checkpoints": {"every_steps": 1}})
     snakemake = project.start()
-    job = wait_for(lambda: at_work(project, "train_grpo"), snakemake)
+    job = wait_for(lambda: training(project, "train_grpo", WARM_UP), snakemake)
     subprocess.run(["scancel", job], check=True)
-    wait_for(lambda: at_work(project, "train_dpo"), snakemake)
+    wait_for(lambda: training(project, "train_dpo", DPO), snakemake)
     urgent = ["--partition=urgent", "--nodelist=gpu1,gpu2", "--nodes=2", "--gpus-per-node=2", "--time=1", "--mem=10"]
     subprocess.run(["sbatch", *urgent, "--wrap", "sleep 1"], cwd=project.root, check=True, capture_output=True)
     assert snakemake.wait() == 0, project.output()
+    return project
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(grid: SlurmProject, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """The same grid, whose policies were trained again here, without a cluster and without a stop."""
+    project = Project(Path(shutil.copytree(grid.root, tmp_path_factory.mktemp("uninterrupted") / "g2d", symlinks=True)))
+    shutil.rmtree(project.results / "micro/seed0")
+    project.build("--quiet", "rules", "--", *(f"results/micro/{folder}/policy.json" for folder in (WARM_UP, DPO)))
     return project
 
 
@@ -69,15 +87,31 @@ def test_the_cancelled_and_the_preempted_stage_ran_again(grid: SlurmProject) -> 
     assert (table.state == "COMPLETED").sum() == len(table) - 2
 
 
-def test_the_result_is_that_of_a_run_without_a_cluster(grid: SlurmProject, micro_grid: Project) -> None:
-    for folder in ("base", "seed0/grpo/g2/k2", "seed0/dpo/g2/k2"):
-        ours, theirs = (read_policy(project.results / f"micro/{folder}/policy.json") for project in (grid, micro_grid))
-        assert ours.weights_sha256 == theirs.weights_sha256, folder
-    ours, theirs = (
-        pd.read_parquet(project.results / "micro/seed0/harvest/g2/k2/rollouts.parquet")
-        for project in (grid, micro_grid)
+@pytest.mark.parametrize(("rule", "folder", "steps"), [("train_grpo", WARM_UP, 24), ("train_dpo", DPO, 60)])
+def test_the_second_attempt_goes_on_from_the_step_that_the_first_saved(
+    grid: SlurmProject, rule: str, folder: str, steps: int
+) -> None:
+    attempts = read_attempts(grid.results / "attempts" / rule)
+    assert [attempt.status for attempt in attempts] == ["stopped", "ok"]
+    [said] = [log.read_text() for log in (grid.root / f".snakemake/slurm_logs/rule_{rule}").rglob("*.log")]
+    [stopped] = re.findall(rf"{rule}: stopped by SIGTERM at step (\d+) of {steps}, which is kept", said)
+    [log] = [file.read_text() for file in (grid.results / "logs" / rule).rglob("*.log")]
+    assert f"goes on from step {stopped}, where an earlier attempt ended\n" in log
+    assert not (grid.results / "micro" / folder / "work").exists()
+
+
+def test_the_result_is_that_of_a_run_without_a_cluster_and_without_a_stop(
+    grid: SlurmProject, uninterrupted: Project, micro_grid: Project
+) -> None:
+    for file in (f"{WARM_UP}/{ADAPTER}", f"{WARM_UP}/checkpoint/optimizer.pt", f"{DPO}/{ADAPTER}"):
+        assert sha256(grid.results / "micro" / file) == sha256(uninterrupted.results / "micro" / file), file
+    harvest, again = (
+        pd.read_parquet(project.results / "micro/seed0/harvest/g2/k24/rollouts.parquet")
+        for project in (grid, uninterrupted)
     )
-    assert ours.completion_text.equals(theirs.completion_text)
+    assert harvest.completion_text.equals(again.completion_text)
+    weights = "micro/base/model/model.safetensors"
+    assert sha256(grid.results / weights) == sha256(micro_grid.results / weights)
 
 
 def test_a_second_run_finds_nothing_to_do(grid: SlurmProject) -> None:

@@ -1,7 +1,8 @@
 """A job that writes down every start, SIGTERM and end it sees, for the tests to read.
 
-`memory` takes more than its first attempt may have, and `time` longer; `stubborn` ignores SIGTERM; the others work
-in their first `config["works"]` starts, for an hour or `config["seconds"]`.
+`memory` takes more than its first attempt may have, and `time` longer; `stubborn` ignores SIGTERM; the others fail in
+their first `config["fails"]` starts and work in the next `config["works"]`, for an hour, `config["seconds"]` or until
+the test says that it is enough.
 """
 
 import json
@@ -13,7 +14,7 @@ from pathlib import Path
 
 
 def main(snakemake):
-    fault = snakemake.wildcards.get("fault", "prepared")
+    fault = Path(snakemake.output[0]).stem
     diary = Path(f"diary/{fault}.jsonl")
     diary.parent.mkdir(exist_ok=True)
     starts = diary.read_text().count('"start"') if diary.exists() else 0
@@ -38,8 +39,12 @@ def main(snakemake):
         del held
     elif fault == "time":
         time.sleep(0 if snakemake.resources.runtime > 1 else 3600)
-    elif starts < snakemake.config["works"].get(fault, 0):
-        time.sleep(snakemake.config["seconds"].get(fault, 3600))
+    elif starts < (fails := snakemake.config["fails"].get(fault, 0)):
+        sys.exit(1)
+    elif starts < fails + snakemake.config["works"].get(fault, 0):
+        end = time.monotonic() + snakemake.config["seconds"].get(fault, 3600)
+        while time.monotonic() < end and not Path(f"diary/{fault}.enough").exists():
+            time.sleep(0.1)
     Path(snakemake.output[0]).write_text(f"{snakemake.params.get('settings')}\n")
     note("end")
 
