@@ -42,7 +42,7 @@ def main(snakemake):
             regime=wildcards.variant + wildcards.regime,
             base=base.base,
             group_size=int(wildcards.g),
-            k=int(wildcards.k),
+            k=read_policy(warmup[0]).k if (warmup := snakemake.input.warmup) else int(wildcards.k),
             seed=seed,
             revision=base.revision,
             adapter=str(folder / "adapter"),
