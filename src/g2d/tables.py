@@ -746,12 +746,9 @@ def auto_table(probes: Mapping[PolicyKey, pd.DataFrame]) -> pd.DataFrame:
     """
     models = list(dict.fromkeys(key.model for key in probes))
     keys = sorted(probes, key=lambda key: (models.index(key.model), key.group_size, key.seed))
+    frames = [probes[key].assign(model=key.model, group_size=key.group_size, seed=key.seed) for key in keys]
     return _frame(
-        [
-            {"model": key.model, "group_size": key.group_size, "seed": key.seed} | row
-            for key in keys
-            for row in probes[key].to_dict("records")
-        ],
+        ({str(name): value for name, value in row.items()} for f in frames for row in f.to_dict("records")),
         AUTO_COLUMNS,
     )
 
