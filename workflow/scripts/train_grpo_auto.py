@@ -7,7 +7,7 @@ from g2d.files import install, sha256
 from g2d.policies import Policy, read_policy, write_policy
 from g2d.policies.auto_stop import train_until_decline
 from g2d.policies.checkpoints import work_folder
-from g2d.policies.training import write_metrics
+from g2d.policies.training import tracking_arguments, write_metrics
 from g2d.problems import read_problems
 from g2d.stage import stage
 from g2d.tables import write_table
@@ -20,8 +20,7 @@ def main(snakemake):
         settings, wildcards = snakemake.params.settings, snakemake.wildcards
         own = load(snakemake.config).for_model(wildcards.model)  # what does not change the result
         kept = {"steps": [int(wildcards.k)], "keep_rollouts": own.warmup.keep_rollouts}
-        base = read_policy(snakemake.input.base)
-        policy_id = str(folder.relative_to("results"))
+        base, policy_id = read_policy(snakemake.input.base), str(folder.relative_to("results"))
         outcome = train_until_decline(
             base,
             read_problems(snakemake.input.problems),
@@ -36,6 +35,7 @@ def main(snakemake):
             policy_id=policy_id,
             engine=own.engine,
             checkpointing=own.checkpoints,
+            tracking=tracking_arguments(own.logging, policy_id),
             workers=snakemake.threads,
             version=snakemake.params.version,
         )

@@ -16,7 +16,7 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -123,6 +123,7 @@ def train_until_decline(
     policy_id: str,
     engine: EngineSettings | None = None,
     checkpointing: Checkpointing | None = None,
+    tracking: Mapping[str, Any] | None = None,
     workers: int = 1,
     version: int = 0,
 ) -> Outcome:
@@ -177,6 +178,7 @@ def train_until_decline(
                 resume_from=history.segment(history.reached) / "checkpoint" if history.reached else None,
                 engine=engine,
                 checkpointing=checkpointing,
+                tracking=tracking,
                 version=version,
             )
         if requests:  # in the last step of the segment, which the trainer thinks is the end
