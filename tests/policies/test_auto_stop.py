@@ -21,7 +21,7 @@ from tests.models import tiny_policy
 from tests.policies.test_resume import EVERY_STEP, terminated_after
 from tests.policies.test_training import WARMUP, easy, warm_up
 
-HARVEST = Harvest(samples_per_prompt=8, temperature=1.0, max_completion_length=12)
+HARVEST = Harvest(samples_per_prompt=8, temperature=0.8, max_completion_length=12)
 AUTO = AutoStop(every=3, prompts=6, patience=1)
 
 
