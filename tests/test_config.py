@@ -60,7 +60,7 @@ def test_paper_grid_states_the_papers_budgets() -> None:
         ({"warmup": {"sync_every": 5, "auto": {"every": 12}}}, "auto.every=12 is no multiple of warmup.sync_every=5"),
         (
             {"warmup": {"steps": [100], "auto": {}}},
-            "auto could never stop: a decline shows at step 150 at the earliest",
+            "auto could never stop: a decline shows at step 200 at the earliest",
         ),
         ({"warmup": {"auto": {"prompts": 2000}}}, "warmup.auto.prompts=2000 exceeds training_set.n=1500 of demo"),
         ({"warmup": {"auto": {"promts": 20}}}, "warmup.auto.promts: unknown key; did you mean prompts?"),

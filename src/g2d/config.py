@@ -274,13 +274,13 @@ class AutoStop(Section):
 
     every: int = key(50, "Gradient steps between two probes.", unit="steps", paper="not stated", ge=1)
     prompts: int = key(
-        50,
+        200,  # docs/analysis.md says what fewer do
         "Prompts of a probe: the first ones of the training set, sampled as the harvest is.",
         paper="not stated",
         ge=1,
     )
     patience: int = key(
-        2, "Stop after so many probes in a row with both H and mu below their maxima so far.", paper="not stated", ge=1
+        3, "Stop after so many probes in a row with both H and mu below their maxima so far.", paper="not stated", ge=1
     )
 
 
