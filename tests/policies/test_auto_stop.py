@@ -19,8 +19,10 @@ from g2d.policies.checkpoints import TrainingStoppedError
 from g2d.rollouts.draw import draw_rollouts, sampling
 from tests.models import tiny_policy
 from tests.policies.test_resume import EVERY_STEP, terminated_after
-from tests.policies.test_training import WARMUP, easy, warm_up
+from tests.policies.test_training import WARMUP as SHORT
+from tests.policies.test_training import easy, warm_up
 
+WARMUP = SHORT.model_copy(update={"learning_rate": 2e-2})  # so that every segment changes what is sampled
 HARVEST = Harvest(samples_per_prompt=8, temperature=0.8, max_completion_length=12)
 AUTO = AutoStop(every=3, prompts=6, patience=1)
 
@@ -116,9 +118,10 @@ def test_it_is_the_policy_of_a_fixed_k_and_its_probe_is_part_of_its_harvest(
 ) -> None:
     outcome, work = straight
     assert [probe.step for probe in outcome.probes] == [3, 6]
+    assert outcome.probes[0].tokens_generated != outcome.probes[1].tokens_generated  # of two policies
     assert outcome.chosen == best(outcome.probes)
     k = outcome.chosen.step
-    log = warm_up(tmp_path, easy(10), k=k)
+    log = warm_up(tmp_path, easy(10), k=k, warmup=WARMUP)
     adapter = work / "adapter/adapter_model.safetensors"
     assert sha256(adapter) == sha256(tmp_path / "adapter/adapter_model.safetensors")
     assert without_times(outcome.log) == without_times(log)
@@ -151,6 +154,8 @@ def test_it_stops_once_the_rule_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     assert [row["step"] for row in without_times(outcome.log)] == [1, 2]
     assert pd.read_parquet(tmp_path / "rollouts.parquet")["step"].unique().tolist() == [1, 2]
     kept = {folder.name: sorted(part.name for part in folder.iterdir()) for folder in tmp_path.glob("k*")}
+    adapters = [sha256(tmp_path / part / "adapter/adapter_model.safetensors") for part in (".", "k2", "k3")]
+    assert adapters[0] == adapters[1] != adapters[2]
     needed = ["adapter", "checkpoint", "rollouts.parquet"]  # of the best; of the last, which the next would continue
     assert kept == {"k1": ["rollouts.parquet"], "k2": needed, "k3": needed}
     assert outcome.table["chosen"].tolist() == [False, True, False]
