@@ -2,8 +2,6 @@
 
 
 rule train_grpo:
-    wildcard_constraints:
-        variant=variant_pattern(set(grid.variants(CONFIG)) - {AUTO}),
     input:
         base_files,
         base="results/{model}/base/policy.json",
@@ -22,6 +20,8 @@ rule train_grpo:
         "results/logs/train_grpo/{model}/seed{seed}/{variant}g{g}/k{k}.log",
     benchmark:
         "results/benchmarks/train_grpo/{model}/seed{seed}/{variant}g{g}/k{k}.tsv"
+    wildcard_constraints:
+        variant=variant_pattern(set(grid.variants(CONFIG)) - {AUTO}),
     conda:
         "../../envs/g2d.yaml"
     threads: 1
@@ -38,8 +38,6 @@ rule train_grpo:
 
 
 rule train_grpo_auto:
-    wildcard_constraints:
-        model=names(sorted({warmup.model for warmup in AUTO_WARMUPS})),
     input:
         base_files,
         base="results/{model}/base/policy.json",
@@ -57,6 +55,8 @@ rule train_grpo_auto:
         "results/logs/train_grpo_auto/{model}/seed{seed}/g{g}/k{k}.log",
     benchmark:
         "results/benchmarks/train_grpo_auto/{model}/seed{seed}/g{g}/k{k}.tsv"
+    wildcard_constraints:
+        model=names(sorted({warmup.model for warmup in AUTO_WARMUPS})),
     conda:
         "../../envs/g2d.yaml"
     threads: 1

@@ -254,6 +254,7 @@ class _History:
                 print(f"goes on from the probe at step {self.reached}, where an earlier attempt ended", flush=True)
             else:
                 print(f"{work}: made under other settings, not used", flush=True)
+                (work / PROBES).unlink()
                 for segment in work.glob("k*"):
                     shutil.rmtree(segment)
 
