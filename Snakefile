@@ -79,7 +79,8 @@ rule audit:
         print_summary(input[0], log[0])
 
 
-for k in sorted({h.k for h in HARVESTS} | {p.k for p in POLICIES if p.regime != "base"}):
+AT_K = [p for p in POLICIES if p.regime not in ("base", grid.AUTO_REGIME)]
+for k in sorted({h.k for h in HARVESTS} | {p.k for p in AT_K}):
 
     rule:
         name:
@@ -88,9 +89,9 @@ for k in sorted({h.k for h in HARVESTS} | {p.k for p in POLICIES if p.regime != 
             [f"results/{h.folder}/pairs.jsonl" for h in HARVESTS if h.k == k],
             [
                 f"results/{p.folder}/eval/{benchmark}.parquet"
-                for p in POLICIES
+                for p in AT_K
                 for benchmark in CONFIG.benchmarks
-                if p.k == k and p.regime != "base"
+                if p.k == k
             ],
 
 

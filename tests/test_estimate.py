@@ -24,6 +24,17 @@ def test_published_rates_give_back_table_1() -> None:
     assert {line.source for line in [line, *offline]} == {"paper, Table 1, A100 80GB"}
 
 
+def test_a_warmup_that_stops_by_itself_costs_at_most_its_schedule(tmp_path: Path) -> None:
+    (line,) = estimate([GpuJob("train_grpo_auto", "qwen", 1000 * 2)], {})
+    assert line.hours == pytest.approx(26.9, rel=0.03)
+    assert line.source == "at most; paper, Table 1, A100 80GB"
+    folder = tmp_path / "mine/seed0/auto/grpo/g2/k1000"
+    folder.mkdir(parents=True)
+    write_policy(folder / "policy.json", Policy("p", "mine", "g", "m0", 2, k=150, settings={"steps_trained": 250}))
+    write_cost(folder / "cost.json", replace(COST, stage="train_grpo_auto", device_s=7200.0))
+    assert measured_rates(tmp_path, ["mine"]) == {("train_grpo_auto", "mine"): [2 / (250 * 2)]}
+
+
 def test_a_stage_without_a_rate_has_no_hours() -> None:
     lines = estimate([GpuJob("evaluate", "qwen")] * 3, {})
     assert lines == [Line("evaluate", 3, None, "not measured yet")]

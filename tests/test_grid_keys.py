@@ -74,6 +74,36 @@ def test_recorded_completions_are_harvested_and_never_trained() -> None:
     assert [h.folder for h in grid.harvests(config)] == ["theirs/seed0/harvest/g0/k0"]
 
 
+# ---------------------------------------------------------------------------------------- warm-up that stops by itself
+
+AUTO = {"steps": [0, 2, 4], "horizon": 8, "group_sizes": [2, 4], "auto": {"every": 2}}
+
+
+def test_one_policy_per_group_size_and_seed_stops_by_itself() -> None:
+    config = small(warmup=AUTO)
+    folders = [p.folder for p in grid.policies(config) if p.label == "g2d-auto"]
+    assert folders == ["demo/seed0/auto/dpo/g2/k8", "demo/seed0/auto/dpo/g4/k8"]
+    assert [p.folder for p in grid.auto_warmups(config)] == [folder.replace("dpo", "grpo") for folder in folders]
+    assert grid.variants(config) == ["auto"]
+    assert grid.harvests(config) == grid.harvests(small(warmup=AUTO | {"auto": None}))
+
+
+def test_it_is_no_part_of_what_a_fixed_k_depends_on() -> None:
+    assert small(warmup=AUTO).warmup.trajectory(4) == small(warmup=AUTO | {"auto": None}).warmup.trajectory(4)
+
+
+def test_an_ablations_own_warmup_does_not_stop_by_itself() -> None:
+    config = small(warmup=AUTO, ablations={"alone": {"steps": [2], "warmup": {"schedule": "per_k"}}})
+    assert config.warmup_of("alone").auto is None
+    assert sorted(grid.variants(config)) == ["alone", "auto"]
+
+
+def test_it_can_be_the_setting_of_one_model() -> None:
+    models = {"demo": {"source": "scratch"}, "other": {"source": "scratch", "settings": {"warmup": {"auto": {}}}}}
+    config = small(models=models, warmup={"steps": [0, 2], "horizon": 500})
+    assert [p.model for p in grid.policies(config) if p.label == "g2d-auto"] == ["other"]
+
+
 # --------------------------------------------------------------------------------------------------------- ablations
 
 CONFOUNDERS = load(

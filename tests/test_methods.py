@@ -63,6 +63,7 @@ def test_the_papers_grid(paper: Config) -> None:
         ("harvest", {"samples_per_prompt": 16}, "16 rollouts per prompt"),
         ("warmup", {"schedule": "per_k"}, "in an independent run per K"),
         ("warmup", {"mask_truncated": True}, "truncated completions masked"),
+        ("warmup", {"auto": {"every": 25}}, "every 25 steps the first 200 training prompts were sampled"),
         ("dpo", {"loss": "ipo"}, "DPO (loss ipo"),
         ("dpo", {"epochs": 5}, "beta 0.1, 5 epochs"),
         ("calibration", {"levels": "auto"}, "chosen because the pass@1 of M0 lay between 0.3 and 0.6"),

@@ -87,7 +87,7 @@ def harvest_card(key: HarvestKey, base: Policy, counts: Informativeness, demonst
 
 def results_of(table: pd.DataFrame, key: PolicyKey) -> pd.DataFrame:
     """The rows of the main or the ablations table that a policy belongs to, whatever its seed."""
-    mine = (table["model"] == key.model) & (table["policy"] == key.label) & (table["K"] == key.k)
+    mine = (table["model"] == key.model) & (table["policy"] == key.label) & (table["K"] == key.shown_k)
     return table[mine & (table["group_size"].fillna(0) == key.group_size)].drop_duplicates("benchmark")
 
 

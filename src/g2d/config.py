@@ -16,7 +16,7 @@ import importlib.util
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -269,6 +269,21 @@ class TrainingSet(Section):
     seed: Seed = key(0, "Seed of the draw.")
 
 
+class AutoStop(Section):
+    """Warm-up that stops by itself: once H and mu of a small harvest have begun to decline (recipe step 3)."""
+
+    every: int = key(50, "Gradient steps between two probes.", unit="steps", paper="not stated", ge=1)
+    prompts: int = key(
+        200,  # docs/analysis.md says what fewer do
+        "Prompts of a probe: the first ones of the training set, sampled as the harvest is.",
+        paper="not stated",
+        ge=1,
+    )
+    patience: int = key(
+        3, "Stop after so many probes in a row with both H and mu below their maxima so far.", paper="not stated", ge=1
+    )
+
+
 class Warmup(Section):
     """Stage 1: K steps of GRPO with LoRA (paper, sections 2.1 and 4.1, appendix B)."""
 
@@ -299,6 +314,11 @@ class Warmup(Section):
     keep_rollouts: Literal["none", "verdicts", "completions"] = key(
         "verdicts", "What rollouts.parquet keeps of every completion: nothing, its verdict and length, its text too."
     )
+    auto: AutoStop | None = key(
+        None,
+        "Also train a policy whose warm-up stops by itself, g2d-auto in the tables; null for none.",
+        paper="advised",
+    )
 
     @field_validator("steps")
     @classmethod
@@ -321,7 +341,26 @@ class Warmup(Section):
                 "would hand its adapter over at other steps than an uninterrupted one: change either, or use per_k"
             )
         check_group_sizes(self, self.group_sizes, "warmup.group_sizes")
+        if self.auto is not None:
+            self._check_auto(self.auto)
         return self
+
+    def _check_auto(self, auto: AutoStop) -> None:
+        if self.schedule != "chain":
+            raise ValueError(
+                "auto continues one trajectory from probe to probe and so needs schedule: chain: change the schedule, "
+                "or set auto to null"
+            )
+        if auto.every % self.sync_every:
+            raise ValueError(
+                f"auto.every={auto.every} is no multiple of warmup.sync_every={self.sync_every}, the only steps that a "
+                "chain can be continued from: change either"
+            )
+        if (first := (1 + auto.patience) * auto.every) > self.total_steps:
+            raise ValueError(
+                f"auto could never stop: a decline shows at step {first} at the earliest (1 + patience probes), beyond "
+                f"the {self.total_steps} steps of the schedule: lower auto.every or auto.patience, or raise the horizon"
+            )
 
     @property
     def total_steps(self) -> int:
@@ -331,7 +370,7 @@ class Warmup(Section):
     def trajectory(self, k: int) -> dict[str, Any]:
         """What the run to step K depends on: every key but the grid and what is kept of it, with the length of its
         schedule filled in."""
-        own = self.model_dump(mode="json", exclude={"steps", "group_sizes", "keep_rollouts"})
+        own = self.model_dump(mode="json", exclude={"steps", "group_sizes", "keep_rollouts", "auto"})
         return own | {"horizon": self.total_steps if self.schedule == "chain" else k}
 
     @property
@@ -407,6 +446,8 @@ class Ablation(Section):
             raise ValueError("dpo has other values, but policies trains no dpo: add it or drop them")
         if "steps" in self.warmup:
             raise ValueError("warmup.steps: the values of K are the ablation's own steps: write them there")
+        if "auto" in self.warmup:
+            raise ValueError("warmup.auto: only the main warm-up can stop by itself: drop the key")
         if not self.steps:
             raise ValueError("steps is empty: list at least one K, or write all")
         return self
@@ -563,6 +604,12 @@ class Config(Section):
                 f"lora.r={self.lora.r} exceeds {LORA_RANKS[-1]}, the largest rank that vLLM applies: lower it or "
                 "change the engine"
             )
+        auto = self.warmup.auto
+        if auto is not None and auto.prompts > self.training_set.n:
+            raise ValueError(
+                f"warmup.auto.prompts={auto.prompts} exceeds training_set.n={self.training_set.n} of {model}: lower it "
+                "or draw a larger training set"
+            )
         match = self.dpo.match_pairs_to
         if isinstance(match, int) and match not in self.warmup.steps:
             raise ValueError(
@@ -608,14 +655,16 @@ class Config(Section):
         return [k for k in self.warmup.steps if k > 0 or not needs_warmup]
 
     def warmup_of(self, variant: str) -> Warmup:
-        """The warmup section of the main grid (""), or of the ablation that has a warm-up of its own.
+        """The warmup section of the main grid ("", and `AUTO`), or of the ablation that has a warm-up of its own.
 
         The horizon stays the main grid's unless the ablation gives another, so that learning rates stay comparable.
         """
-        if not variant:
+        if variant in ("", AUTO):
             return self.warmup
         main, own = self.warmup.model_dump(), self.ablations[variant].warmup
-        values = main | {"horizon": self.warmup.total_steps} | own | {"steps": self.ablation_steps(variant)}
+        values = (
+            main | {"horizon": self.warmup.total_steps, "auto": None} | own | {"steps": self.ablation_steps(variant)}
+        )
         try:
             return Warmup.model_validate(values)
         except ValidationError as error:
@@ -623,7 +672,8 @@ class Config(Section):
 
 
 RESERVED_FOLDERS = frozenset({"problems", "tables", "figures", "logs", "benchmarks", "attempts"})
-RESERVED_REGIMES = frozenset({"base", "grpo", "dpo", "harvest", "calibration"})
+AUTO = "auto"  # folder of the policies whose warm-up stops by itself
+RESERVED_REGIMES = frozenset({"base", "grpo", "dpo", "harvest", "calibration", AUTO})
 MODEL_SECTIONS = frozenset(
     {"prompt", "engine", "lora", "calibration", "training_set", "warmup", "harvest", "pairs", "dpo", "evaluation"}
 )
@@ -769,4 +819,6 @@ def _known_keys(path: tuple[Any, ...], root: type[Section]) -> list[str]:
                 current = Ablation if part == "ablations" else current
             else:
                 current = current.model_fields[part].annotation
+                optional = [kind for kind in get_args(current) if isinstance(kind, type) and issubclass(kind, Section)]
+                current = optional[0] if optional else current
     return sorted(current.model_fields) if isinstance(current, type) and issubclass(current, BaseModel) else []

@@ -50,6 +50,7 @@ PAGES: list[tuple[str, str, type[BaseModel]]] = [
     ("Difficulty calibration", "calibration", c.Calibration),
     ("Training set", "training_set", c.TrainingSet),
     ("GRPO warm-up", "warmup", c.Warmup),
+    ("Warm-up that stops by itself", "warmup.auto", c.AutoStop),
     ("Harvest", "harvest", c.Harvest),
     ("Pairs", "pairs", c.Pairs),
     ("DPO", "dpo", c.Dpo),

@@ -18,12 +18,14 @@ from statistics import mean
 from g2d.cost import read_cost
 from g2d.policies.policy import read_policy
 
+AUTO_STAGE = "train_grpo_auto"  # may stop long before its last step
 # Table 1, GRPO with K=1000: 26.6, 27.2 (G=2) and 52.2, 54.2 (G=4) GPU-hours, that is, per step and member of the group:
 HOURS_PER_STEP_AND_ROLLOUT = mean((26.6 / 2000, 27.2 / 2000, 52.2 / 4000, 54.2 / 4000))
 # Table 1, DPO with K=0: 2.2 and 2.6 GPU-hours for 12,000 rollouts and DPO on their pairs. Calibration draws as many.
 HOURS_OF_HARVEST_AND_DPO = mean((2.2, 2.6))
 PUBLISHED = {
     "train_grpo": HOURS_PER_STEP_AND_ROLLOUT,
+    AUTO_STAGE: HOURS_PER_STEP_AND_ROLLOUT,  # of at most so many steps; without its probes
     "calibrate": HOURS_OF_HARVEST_AND_DPO / 2,
     "harvest_rollouts": HOURS_OF_HARVEST_AND_DPO / 2,
     "train_dpo": HOURS_OF_HARVEST_AND_DPO / 2,
@@ -63,6 +65,8 @@ def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence
         source = f"measured here ({job.model}, n={len(rates)})" if rates else "paper, Table 1, A100 80GB"
         if rate is None:
             source = "not measured yet"
+        elif job.stage == AUTO_STAGE:
+            source = f"at most; {source}"
         found.setdefault((job.stage, source), []).append(None if rate is None else rate * job.units)
     return [
         Line(stage, len(hours), None if None in hours else sum(h for h in hours if h is not None), source)
@@ -80,7 +84,9 @@ def measured_rates(results: str | Path, models: Iterable[str]) -> dict[tuple[str
         for path in sorted(Path(results, model).rglob("*cost.json")):
             try:
                 bill = read_cost(path)
-                stage, units = bill.own.stage, _grpo_units(path.parent) if bill.own.stage == "train_grpo" else 1
+                stage, units = bill.own.stage, 1
+                if stage in ("train_grpo", AUTO_STAGE):
+                    units = _grpo_units(path.parent)
             except (OSError, ValueError):
                 continue
             shards = [record for record in bill.ancestry if record.stage == stage and ".shards/" in record.job]
@@ -91,7 +97,8 @@ def measured_rates(results: str | Path, models: Iterable[str]) -> dict[tuple[str
 
 def _grpo_units(folder: Path) -> int:
     policy = read_policy(folder / "policy.json")
-    return (policy.k - (policy.continued_from or 0)) * policy.group_size
+    last = policy.settings.get("steps_trained", policy.k)  # a warm-up that stops by itself trains beyond its K
+    return int((last - (policy.continued_from or 0)) * policy.group_size)
 
 
 def report(lines: Sequence[Line]) -> str:

@@ -59,7 +59,8 @@ NOTHING = "Nothing was evaluated."
 def accuracy_figure(main: pd.DataFrame, benchmark: str, note: str | None = None) -> Figure:
     """Figure 2: accuracy against warm-up steps K, with M0 and GRPO as dashed lines.
 
-    The point at K=0 is DPO on M0's own harvest. Bands are the table's 95 % intervals.
+    The point at K=0 is DPO on M0's own harvest. Bands are the table's 95 % intervals. A star is the policy whose
+    warm-up stopped by itself.
 
     Args:
         main: from `tables.main_table`.
@@ -79,6 +80,7 @@ def accuracy_figure(main: pd.DataFrame, benchmark: str, note: str | None = None)
                 label = "DPO" if group_size is None else f"G2D, G={group_size}{at_zero}"
                 panel.plot(curve["K"], curve["accuracy"], marker=marker, ls=line, color=color, label=label)
                 _band(panel, curve, color)
+            _mark_auto(panel, own[own["policy"] == "g2d-auto"])
             _finish(panel, own, benchmark)
             _label_lines(panel, own[own["policy"].isin(["base", "grpo"])])
             _legend(panel)
@@ -175,7 +177,7 @@ def budget_figure(budgets: pd.DataFrame, benchmark: str, note: str | None = None
         ValueError: the table has rows, but none for this benchmark.
     """
     rows = _of_benchmark(budgets, benchmark)
-    rows = rows[rows["policy"].isin(["base", "dpo", "g2d", "grpo"])]
+    rows = rows[rows["policy"].isin(["base", "dpo", "g2d", "g2d-auto", "grpo"])]
     nothing = "No token budgets were evaluated (evaluation.token_budgets)."
     with mpl.rc_context(STYLE):
         figure, panels = _panel_per_model(rows, note, nothing)
@@ -230,7 +232,7 @@ def _policy_name(row: dict[Any, Any]) -> str:
         return "M0"
     group_size = row["group_size"]
     size = "" if pd.isna(group_size) or row["policy"] != "grpo" else f", G={int(group_size)}"
-    name = {"dpo": "DPO", "g2d": "G2D", "grpo": "GRPO"}.get(row["policy"], row["policy"])
+    name = {"dpo": "DPO", "g2d": "G2D", "g2d-auto": "G2D auto", "grpo": "GRPO"}.get(row["policy"], row["policy"])
     return f"{name} K={row['K']}{size}"
 
 
@@ -284,6 +286,15 @@ def _band(panel: Axes, curve: pd.DataFrame, color: str) -> None:
         panel.fill_between(curve["K"], curve["ci_low"], curve["ci_high"], color=color, alpha=0.15, lw=0)
     else:
         panel.vlines(curve["K"], curve["ci_low"], curve["ci_high"], color=color, alpha=0.4, lw=3)
+
+
+def _mark_auto(panel: Axes, rows: pd.DataFrame) -> None:
+    """A star, with its interval, for the policy of every group size whose warm-up stopped by itself."""
+    for row in rows.to_dict("records"):
+        size = f" (G={row['group_size']})" if len(rows) > 1 else ""
+        label = f"G2D, stopped by itself{size}"
+        panel.vlines(row["K"], row["ci_low"], row["ci_high"], color=GREEN, lw=1)
+        panel.plot(row["K"], row["accuracy"], marker="*", ms=12, mec="black", mfc=GREEN, ls="", label=label)
 
 
 def _finish(panel: Axes, rows: pd.DataFrame, benchmark: str) -> None:

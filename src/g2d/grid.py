@@ -6,10 +6,15 @@ agree on what exists. A new way to train a policy (a *regime*) adds its policies
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from statistics import mean
 from typing import Any
 
-from g2d.config import Config, RecordedModel
+from g2d.config import AUTO, Config, RecordedModel
+from g2d.policies.policy import Policy
+
+AUTO_REGIME = f"{AUTO}/dpo"  # DPO on the harvest of a warm-up that stopped by itself
 
 
 @dataclass(frozen=True, order=True)
@@ -17,10 +22,17 @@ class PolicyKey:
     """Names one policy. `group_size` is 0 and `seed` None where they do not apply (no GRPO; M0 itself)."""
 
     model: str
-    regime: str  # base | grpo | dpo | an ablation: its name, or name/dpo and name/grpo where it has its own warm-up
+    # base | grpo | dpo | auto/dpo | an ablation: its name, or name/dpo and name/grpo where it has its own warm-up
+    regime: str
     group_size: int
-    k: int  # warm-up steps behind the policy
+    k: int  # warm-up steps behind the policy; the most there may be, where the warm-up stops by itself
     seed: int | None
+    steps_taken: int | None = field(default=None, compare=False)  # set by `with_steps_taken`
+
+    @property
+    def shown_k(self) -> int:
+        """K in the tables."""
+        return self.k if self.steps_taken is None else self.steps_taken
 
     @property
     def folder(self) -> str:
@@ -32,6 +44,8 @@ class PolicyKey:
     @property
     def label(self) -> str:
         """The paper's name for it (Table 1): DPO on the harvest of M0 is `dpo`, on that of pi_K `g2d`."""
+        if self.regime == AUTO_REGIME:
+            return "g2d-auto"
         return "g2d" if self.regime == "dpo" and self.k > 0 else self.regime
 
 
@@ -93,9 +107,46 @@ def harvests(config: Config) -> list[HarvestKey]:
     ]
 
 
+def auto_points(config: Config, model: str) -> list[tuple[int, int]]:
+    """(G, K) of the policies whose warm-up stops by itself; K is the most steps it may take."""
+    warmup = config.for_model(model).warmup
+    if is_recorded(config, model) or warmup.auto is None:
+        return []
+    return [(g, warmup.total_steps) for g in warmup.group_sizes]
+
+
+def auto_warmups(config: Config) -> list[PolicyKey]:
+    """Every warm-up that stops by itself; not evaluated, DPO on its harvest is."""
+    return [
+        PolicyKey(model, f"{AUTO}/grpo", g, k, seed)
+        for model in config.models
+        for g, k in auto_points(config, model)
+        for seed in config.seeds
+    ]
+
+
+def with_steps_taken(records: Mapping[PolicyKey, Policy]) -> list[PolicyKey]:
+    """The policies with the K that tables show, which is the same for all seeds, as a row is about all of them.
+
+    Where the warm-up stops by itself, every seed decides alone; K is then the mean of the steps they took, rounded.
+
+    Args:
+        records: the finished policies.
+    """
+    taken: dict[tuple[str, int], list[int]] = {}
+    for key, record in records.items():
+        if key.regime == AUTO_REGIME:
+            taken.setdefault((key.model, key.group_size), []).append(record.k)
+    return [
+        replace(key, steps_taken=round(mean(taken[key.model, key.group_size]))) if key.regime == AUTO_REGIME else key
+        for key in records
+    ]
+
+
 def variants(config: Config) -> list[str]:
-    """Ablations that have a warm-up, and so a harvest, of their own."""
-    return [name for name, ablation in config.ablations.items() if ablation.warmup]
+    """Ablations that have a warm-up, and so a harvest, of their own; and the warm-up that stops by itself, if any."""
+    own = [name for name, ablation in config.ablations.items() if ablation.warmup]
+    return [*own, *[AUTO] * bool(auto_warmups(config))]
 
 
 def harvest_points(config: Config, model: str, variant: str = "") -> list[tuple[int, int]]:
@@ -140,13 +191,14 @@ def factorial_files(config: Config, model: str) -> dict[str, str]:
 
 
 def policies(config: Config) -> list[PolicyKey]:
-    """Every policy that is evaluated, M0 first, then the paper's order (DPO and G2D by K, GRPO, ablations)."""
+    """Every policy that is evaluated, M0 first, then the paper's order (DPO and G2D by K and auto, GRPO, ablations)."""
     found = []
     for model in config.models:
         if is_recorded(config, model):
             continue
         found.append(PolicyKey(model, "base", 0, 0, None))
         points = [("dpo", g, k) for g, k in warmup_points(config, model)]
+        points += [(AUTO_REGIME, g, k) for g, k in auto_points(config, model)]
         points += [("grpo", g, k) for g, k in grpo_points(config, model)]
         points += [
             (regime, g, k)

@@ -107,6 +107,12 @@ def _training(config: Config, harvest: pd.DataFrame) -> str:
         f"{dpo.lr_schedule} schedule, {dpo.per_device_batch_size * dpo.gradient_accumulation_steps} pairs per step and "
         f"device) started from {'a fresh copy of M0' if dpo.start == 'base' else 'the warmed-up policy'}.",
     ]
+    if auto := warmup.auto:
+        sentences.append(
+            f"Warm-up was also left to stop by itself (g2d-auto): every {auto.every} steps the first {auto.prompts} "
+            "training prompts were sampled as in the harvest, training stopped once H and mu had both been below their "
+            f"maxima in {auto.patience} probes in a row, and the policy of the probe with the highest H was harvested."
+        )
     if config.baselines.grpo_group_sizes and last:
         sentences.append(
             f"The baselines are GRPO alone at K={last} with G {_choice(config.baselines.grpo_group_sizes)}."

@@ -29,6 +29,7 @@ VERSIONS = {
     "select_training_set": 1,
     "make_factorial": 1,
     "train_grpo": 1,
+    "train_grpo_auto": 1,
     "harvest_rollouts": 2,
     "build_pairs": 2,
     "build_several_pairs": 1,

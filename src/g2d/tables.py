@@ -24,7 +24,7 @@ from g2d.comparisons import Comparison, compare
 from g2d.correlations import permutation_p, ranks_within, within_correlation
 from g2d.cost import Cost
 from g2d.files import atomic, read_lines
-from g2d.grid import HarvestKey, PolicyKey
+from g2d.grid import AUTO_REGIME, HarvestKey, PolicyKey
 from g2d.informativeness import Informativeness, informative_parts
 from g2d.statistics import (
     accuracy_interval,
@@ -40,7 +40,7 @@ from g2d.statistics import (
 Evaluations = Mapping[tuple[PolicyKey, str], pd.DataFrame]  # (policy, benchmark): rows as in `Rollout`
 Column = tuple[str, str, int, int]  # model, regime, group_size, k: one policy over its seeds
 
-MAIN_REGIMES = ("base", "dpo", "grpo")  # Table 1; any other regime is an ablation
+MAIN_REGIMES = ("base", "dpo", AUTO_REGIME, "grpo")  # Table 1; any other regime is an ablation
 
 ROW_COLUMNS = ("model", "policy", "K", "group_size", "benchmark")  # name a row of most tables
 MAIN_COLUMNS = (
@@ -190,6 +190,12 @@ ATTEMPT_COLUMNS = (
     "peak_gpu_memory_gb",
 )
 
+AUTO_COLUMNS = (
+    *("model", "group_size", "seed", "step", "n_prompts", "pass_at_1"),
+    *(f"{metric}{end}" for metric in CORRELATED_METRICS for end in ("", "_low", "_high")),
+    *("chosen", "tokens_generated"),
+)
+
 DISPUTE_COLUMNS = ("source", "problem_id", "reference_answer", "extracted_answer", "verdict", "n_rollouts")
 
 _TYPES: dict[Hashable, str] = {
@@ -217,6 +223,8 @@ _TYPES: dict[Hashable, str] = {
     **dict.fromkeys(["wall_s_all", "cpu_s_all", "start_up_s_all", "peak_gpu_memory_gb"], "float64"),
     "tokens_generated_all": "int64",
     "n_rollouts": "int64",
+    **dict.fromkeys(["step", "n_prompts"], "int64"),
+    "chosen": "bool",
     "levels": "object",
     "selected": "bool",
 }
@@ -227,6 +235,8 @@ _TYPES: dict[Hashable, str] = {
 
 def main_table(evaluations: Evaluations, device_hours: Mapping[PolicyKey, float]) -> pd.DataFrame:
     """Table 1: M0, DPO, G2D by K and GRPO on every benchmark; ablations are left to `ablation_table`.
+
+    For g2d-auto, whose warm-up stops by itself, K is the mean over seeds of the steps it took, rounded.
 
     Args:
         evaluations: the answers of every policy, seed and benchmark.
@@ -274,7 +284,11 @@ def ablation_table(
         ValueError: the seeds of a policy answered different problems, or an ablation has no description.
     """
     ablated = {_reference(key) for key, _ in evaluations if key.regime not in MAIN_REGIMES}
-    grouped = _by_policy(evaluations, keep=lambda key: key.regime != "base" and (_reference(key) in ablated))
+
+    def keep(key: PolicyKey) -> bool:
+        return key.regime not in ("base", AUTO_REGIME) and _reference(key) in ablated
+
+    grouped = _by_policy(evaluations, keep)
     if unknown := sorted({column[1] for column, _ in grouped} - {"dpo", "grpo", *descriptions}):
         raise ValueError(f"no description of the ablation {unknown[0]!r}")
     rows = []
@@ -388,7 +402,7 @@ def _accuracy_row(
 
 def _named(key: PolicyKey, benchmark: str) -> dict[str, Any]:
     group_size = key.group_size or None
-    return {"model": key.model, "policy": key.label, "K": key.k, "group_size": group_size, "benchmark": benchmark}
+    return {"model": key.model, "policy": key.label, "K": key.shown_k, "group_size": group_size, "benchmark": benchmark}
 
 
 def _crossed(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> np.ndarray:
@@ -453,7 +467,7 @@ def _families(grouped: Iterable[tuple[Column, str]]) -> Iterator[list[tuple[tupl
         for regime in dict.fromkeys(column[1] for column, _ in own):
             members = [at for at in own if at[0][1] == regime]
             for reference in baselines:
-                if regime in ("dpo", "grpo") or reference[0][1] == "base":
+                if regime in MAIN_REGIMES or reference[0][1] == "base":
                     yield [(at, reference) for at in members if _worth_comparing(at[0], reference[0])]
             if regime not in MAIN_REGIMES:
                 reference_regime = "grpo" if regime.split("/")[-1] == "grpo" else "dpo"  # as in Table 3
@@ -719,6 +733,26 @@ def _correlations(points: pd.DataFrame, model: Hashable, benchmark: Hashable, po
     return rows
 
 
+def auto_table(probes: Mapping[PolicyKey, pd.DataFrame]) -> pd.DataFrame:
+    """The probes of every warm-up that stopped by itself, on the way.
+
+    Args:
+        probes: by warm-up, the table that `g2d.policies.auto_stop.Outcome` describes.
+
+    Returns:
+        `AUTO_COLUMNS`, one row per (model, group_size, seed, step): rho, H (bits) and mu of a small harvest with 95 %
+        intervals over its prompts; chosen marks the policy that was harvested and trained on. H and mu are null where
+        no prompt was pairable.
+    """
+    models = list(dict.fromkeys(key.model for key in probes))
+    keys = sorted(probes, key=lambda key: (models.index(key.model), key.group_size, key.seed))
+    frames = [probes[key].assign(model=key.model, group_size=key.group_size, seed=key.seed) for key in keys]
+    return _frame(
+        ({str(name): value for name, value in row.items()} for f in frames for row in f.to_dict("records")),
+        AUTO_COLUMNS,
+    )
+
+
 # ------------------------------------------------------------------------------------------------------ Table 4, cost
 
 
@@ -752,7 +786,7 @@ def cost_table(bills: Mapping[PolicyKey, Sequence[Cost]], attempts: Sequence[Att
                 {
                     "model": key.model,
                     "policy": key.label,
-                    "K": key.k,
+                    "K": key.shown_k,
                     "group_size": key.group_size or None,
                     "seed": key.seed,
                     "regime": key.regime,

@@ -133,6 +133,12 @@ def test_an_ablation_of_the_warmup_is_compared_with_grpo_as_it_is():
     assert list(zip(rows["policy"], rows["reference"], strict=True)) == [("longer/grpo", "grpo"), ("longer/dpo", "g2d")]
 
 
+def test_a_warmup_that_stopped_by_itself_has_the_same_to_beat_as_a_fixed_k():
+    keys = [BASE, policy("dpo", 0), policy("dpo", 150), policy("auto/dpo", 300), policy("grpo", 300)]
+    table = comparison_table({(key, "id"): solved(2) for key in keys}).query("policy == 'g2d-auto'")
+    assert list(table["reference"]) == ["base", "dpo", "grpo"]
+
+
 def test_holm_corrects_over_k():
     evaluations = {(BASE, "id"): solved(10, of=60)}
     evaluations |= {(policy("dpo", k), "id"): solved(n, of=60) for k, n in ((0, 10), (150, 16), (300, 13))}

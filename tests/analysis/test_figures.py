@@ -51,6 +51,14 @@ def test_accuracy_names_its_lines_and_carries_the_note(tmp_path):
     assert "Synthetic demonstration" in text
 
 
+def test_a_warmup_that_stopped_by_itself_is_a_star(tmp_path):
+    main, _ = tables()
+    row = main[(main["policy"] == "g2d") & (main["K"] == 150)].assign(policy="g2d-auto", K=120)
+    text = svg(accuracy_figure(pd.concat([main, row]), "id"), tmp_path / "accuracy.svg")
+    assert ">G2D, stopped by itself</text>" in text
+    assert ">120</text>" not in text  # a point of its own, off the curve and its axis
+
+
 def test_informativeness_shows_both_axes(tmp_path):
     text = svg(informativeness_figure(*tables(), "id"), tmp_path / "informativeness.svg")
     for label in ("accuracy (left axis)", "entropy H (bits)", "mid-band fraction μ", "pairability ρ", "H (bits), μ, ρ"):

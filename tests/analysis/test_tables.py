@@ -10,12 +10,14 @@ import pytest
 
 from g2d.budgets import to_json
 from g2d.cost import Cost, CostFile
-from g2d.grid import HarvestKey, PolicyKey
+from g2d.grid import AUTO_REGIME, HarvestKey, PolicyKey, with_steps_taken
 from g2d.informativeness import informativeness
+from g2d.policies import Policy
 from g2d.rollouts.rollout import to_frame
 from g2d.statistics import hierarchical_bootstrap
 from g2d.tables import (
     ABLATION_COLUMNS,
+    AUTO_COLUMNS,
     BUDGET_COLUMNS,
     COMPARISON_COLUMNS,
     COST_COLUMNS,
@@ -23,6 +25,7 @@ from g2d.tables import (
     HARVEST_COLUMNS,
     MAIN_COLUMNS,
     ablation_table,
+    auto_table,
     budget_table,
     calibration_table,
     comparison_table,
@@ -117,6 +120,53 @@ def test_models_and_benchmarks_keep_the_order_of_the_configuration():
         ("alpha", "z"),
         ("alpha", "a"),
     ]
+
+
+# ---------------------------------------------------------------------------------------- warm-up that stops by itself
+
+
+def stopped(*ks: int) -> list[PolicyKey]:
+    """The policies of seeds 0, 1, ... whose warm-up stopped by itself at these K; it might have taken 300 steps."""
+    keys = [policy(AUTO_REGIME, 300, seed) for seed in range(len(ks))]
+    return with_steps_taken({key: Policy("", "m", AUTO_REGIME, "", k=k) for key, k in zip(keys, ks, strict=True)})
+
+
+def test_it_is_a_row_of_table_1_with_the_steps_it_took():
+    others = [BASE, policy("dpo", 300), policy("grpo", 300)]
+    keys = [*others, *stopped(100, 150, 150)]
+    assert [key.folder for key in keys[-2:]] == ["m/seed1/auto/dpo/g2/k300", "m/seed2/auto/dpo/g2/k300"]
+    table = main_table({(key, "id"): solved(2) for key in keys}, {})
+    assert list(zip(table["policy"], table["K"], table["n_seeds"], strict=True)) == [
+        ("base", 0, 1),
+        ("g2d", 300, 1),
+        ("g2d-auto", 133, 3),
+        ("grpo", 300, 1),
+    ]
+
+
+def test_it_is_no_reference_of_an_ablation_at_the_end_of_the_schedule():
+    keys = [policy("dpo", 300), *stopped(300), policy("ipo", 300)]
+    table = ablation_table({(key, "id"): solved(2) for key in keys}, {}, {"ipo": {"loss": "ipo"}}, {})
+    assert list(table["policy"]) == ["g2d", "ipo"]
+
+
+def test_its_bill_has_the_steps_it_took():
+    (key,) = stopped(150)
+    assert list(cost_table({key: [Cost("j", "train_grpo_auto", 1, 1, 1, "cpu", 1, 1, 1)]})["K"]) == [150]
+
+
+def test_probes_of_every_seed_in_the_order_of_the_steps():
+    values = {"n_prompts": 50, "pass_at_1": 0.5, "pairability": 0.4, "pairability_low": 0.3, "pairability_high": 0.5}
+    nothing = dict.fromkeys(column for column in AUTO_COLUMNS if column.startswith(("entropy", "mid_band")))
+    frame = pd.DataFrame([{"step": k, **values, **nothing, "chosen": k == 50, "tokens_generated": 9} for k in (50, 99)])
+    first, second = (policy("auto/grpo", 300, seed) for seed in (0, 1))
+    table = auto_table({second: frame, first: frame.assign(chosen=[False, True])})
+    assert tuple(table.columns) == AUTO_COLUMNS
+    assert list(zip(table["seed"], table["step"], table["chosen"], strict=True)) == [
+        *((0, 50, False), (0, 99, True)),
+        *((1, 50, True), (1, 99, False)),
+    ]
+    assert table["entropy"].isna().all()
 
 
 # ----------------------------------------------------------------------------------------------------- token budgets

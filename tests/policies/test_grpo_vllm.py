@@ -8,9 +8,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from g2d.config import Checkpointing, EngineSettings, Lora, Prompt, Warmup
+from g2d.config import AutoStop, Checkpointing, EngineSettings, Harvest, Lora, Prompt, Warmup
 from g2d.files import sha256
-from g2d.policies import grpo_vllm
+from g2d.policies import Policy, grpo_vllm
+from g2d.policies.auto_stop import probe_rollouts, train_until_decline
 from g2d.policies.checkpoints import TrainingStoppedError
 from g2d.policies.grpo import train_grpo
 from tests.models import tiny_policy
@@ -111,6 +112,30 @@ def test_the_rollouts_of_training_are_kept(tmp_path: Path) -> None:
     clipped = (frame.finish_reason == "length").groupby(frame.step).mean().tolist()
     assert [row["completions/clipped_ratio"] for row in log] == pytest.approx(clipped)
     assert frame.completion_text.isna().all()
+
+
+def test_training_and_probes_take_turns_in_one_process(tmp_path: Path) -> None:
+    base, harvest = tiny_policy(heads=1), Harvest(samples_per_prompt=8, temperature=0.8, max_completion_length=12)
+    outcome = train_until_decline(
+        base,
+        easy(20),
+        auto=AutoStop(every=3, prompts=6, patience=1),
+        warmup=WARMUP,
+        harvest=harvest,
+        lora=SURE,
+        prompt=Prompt(),
+        group_size=2,
+        seed=0,
+        work=tmp_path,
+        policy_id="tiny/auto",
+        engine=VLLM,
+    )
+    first, second = outcome.probes
+    assert first.tokens_generated != second.tokens_generated
+    policy = Policy("tiny/auto", "tiny", "grpo", base.base, seed=0, adapter=str(tmp_path / "adapter"))
+    rows = probe_rollouts(policy, easy(20)[:6], harvest, Prompt(), VLLM, workers=1)
+    assert {row.engine for row in rows} == {"vllm"}
+    assert outcome.chosen.tokens_generated == sum(row.token_count for row in rows)
 
 
 def test_several_processes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,16 @@ def test_a_clear_winner_is_named_with_its_gain_and_its_price() -> None:
     )
 
 
+def test_a_warmup_that_stopped_by_itself_is_mentioned_and_never_the_answer() -> None:
+    grid = [BASE, ("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.6, 4.0), GRPO]
+    with_it = answer(main(*grid, ("g2d-auto", 120, 0.62, 5.0)), "m", "b")
+    assert with_it.sentences == sentences(main(*grid))
+    assert with_it.caveats[0].startswith(
+        "Warm-up that stopped by itself chose K=120, the mean over seeds, and DPO on its harvest reached "
+        "62.0\u00a0% [60.0, 64.0] for 5 device-hours: +2.0 points against K=150"
+    )
+
+
 def test_no_difference_is_not_called_one() -> None:
     how_much, against, price = sentences(main(BASE, ("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0), GRPO))
     assert "cannot tell that from no online RL at all, 50.0\u00a0% [48.0, 52.0] at K=0" in how_much

@@ -27,6 +27,13 @@ def test_every_policy_is_in_the_figure_with_its_interval(draw) -> None:
     assert shown == set(zip(GRID["accuracy"], GRID["ci_low"], GRID["ci_high"], strict=True))
 
 
+@pytest.mark.parametrize("draw", [charts.accuracy_by_k, charts.accuracy_by_hours])
+def test_a_warmup_that_stopped_by_itself_is_a_series_of_one_point(draw) -> None:
+    more = pd.concat([GRID, main(("g2d-auto", 15, 0.61, 5.0))])
+    points = {(row["series"], row["K"]) for row in rows(draw(more)) if row.get("policy") == "g2d-auto"}
+    assert points == {("G2D auto, G=2", 15)}
+
+
 def test_equal_tables_give_equal_figures() -> None:
     assert json.dumps(charts.accuracy_by_k(GRID)) == json.dumps(charts.accuracy_by_k(GRID.copy()))
 

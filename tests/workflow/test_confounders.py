@@ -1,4 +1,5 @@
-"""Confounders added to a finished grid: each trains what it says, and the grid itself stays as it was."""
+"""Confounders and a warm-up that stops by itself, added to a finished grid: each trains what it says, and the grid
+itself stays as it was."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from g2d.cost import read_cost
+from g2d.informativeness import informativeness
 from g2d.policies import read_policy
 from tests.workflow.conftest import Project
 from tests.workflow.test_grid import SUMMARIES
@@ -35,6 +38,7 @@ def confounded(
     shutil.copytree(micro_grid.root, project.root)
     more = copy.deepcopy(micro_config)
     more["ablations"] |= CONFOUNDERS
+    more["warmup"]["auto"] = {"every": 2, "prompts": 20, "patience": 1}
     more["calibration"] |= {"factorial_temperatures": [0.8]}
     project.configure(more)
     planned = project.planned()
@@ -48,8 +52,11 @@ def lines(project: Project, file: str) -> list[dict[str, Any]]:
 
 def test_only_their_own_jobs_run(confounded: tuple[Project, dict[str, int]]) -> None:
     project, planned = confounded
-    own = {"train_grpo": 1, "harvest_rollouts": 1, "build_pairs": 1, "build_several_pairs": 2, "train_dpo": 3}
-    assert planned == own | {"evaluate": 2 * 4, "calibrate_temperature": 1, "make_factorial": 1} | SUMMARIES
+    own = {"train_grpo": 1, "train_grpo_auto": 1, "harvest_rollouts": 2, "build_pairs": 2, "build_several_pairs": 2}
+    assert (
+        planned
+        == own | {"train_dpo": 4, "evaluate": 2 * 5, "calibrate_temperature": 1, "make_factorial": 1} | SUMMARIES
+    )
     assert project.planned() == {}
 
 
@@ -115,3 +122,59 @@ def test_levels_and_temperatures_are_crossed(confounded: tuple[Project, dict[str
     shares = effects.drop_duplicates(["metric", "source"]).groupby("metric")["share"].sum()
     assert shares["pass_at_1"] == pytest.approx(1)
     assert "Level and temperature, separated" in (project.results / "report.html").read_text()
+
+
+# ---------------------------------------------------------------------------------------- warm-up that stops by itself
+
+
+def test_a_warmup_that_stops_by_itself_is_a_stretch_of_the_chain(confounded: tuple[Project, dict[str, int]]) -> None:
+    project, _ = confounded
+    folder = project.results / "micro/seed0/auto/grpo/g2/k6"
+    probes = pd.read_csv(folder / "probes.csv")
+    policy = read_policy(folder / "policy.json")
+    assert probes["step"].tolist() == list(range(2, policy.settings["steps_trained"] + 1, 2))
+    assert probes.loc[probes["chosen"], "step"].tolist() == [policy.k]
+    own, chain = lines(project, "auto/grpo/g2/k6/metrics.jsonl"), lines(project, "grpo/g2/k4/metrics.jsonl")
+    assert len(own) == policy.k
+    for ours, theirs in zip(own, chain, strict=False):
+        assert {**ours, "step_time": 0} == {**theirs, "step_time": 0}
+    assert not (folder / "work").exists()
+
+
+def test_its_probe_is_part_of_its_harvest(confounded: tuple[Project, dict[str, int]]) -> None:
+    project, _ = confounded
+    probes = pd.read_csv(project.results / "micro/seed0/auto/grpo/g2/k6/probes.csv")
+    chosen = probes[probes["chosen"]].iloc[0]
+    harvest = pd.read_parquet(project.results / "micro/seed0/auto/harvest/g2/k6/rollouts.parquet")
+    assert len(harvest) == 60 * 8
+    found = informativeness(harvest[: 20 * 8])
+    assert (chosen["n_prompts"], chosen["tokens_generated"]) == (20, harvest["token_count"][: 20 * 8].sum())
+    for metric in ("pass_at_1", "pairability", "entropy", "mid_band"):
+        assert chosen[metric] == pytest.approx(getattr(found, metric), rel=1e-5)
+
+
+def test_it_is_in_the_tables_under_the_k_it_took(confounded: tuple[Project, dict[str, int]]) -> None:
+    project, _ = confounded
+    policy, dpo = (read_policy(project.results / f"micro/seed0/auto/{n}/g2/k6/policy.json") for n in ("grpo", "dpo"))
+    assert (dpo.regime, dpo.k) == ("auto/dpo", policy.k)
+    tables = project.results / "tables"
+    for name in ("main", "comparisons", "decomposition", "budgets", "cost"):
+        table = pd.read_csv(tables / f"{name}.csv").query("policy == 'g2d-auto'")
+        assert set(table["K"]) == {policy.k}, name
+    main = pd.read_csv(tables / "main.csv").query("policy == 'g2d-auto'")
+    bill = read_cost(project.results / "micro/seed0/auto/dpo/g2/k6/cost.json")
+    assert [r.stage for r in bill.records] == ["calibrate", "train_grpo_auto", "harvest_rollouts", "train_dpo"]
+    assert main["device_hours"].iloc[0] == pytest.approx(bill.device_hours, rel=1e-5)
+    probes = pd.read_csv(tables / "auto.csv")
+    tokens = next(r.tokens_generated for r in bill.records if r.stage == "train_grpo_auto")
+    assert tokens > probes["tokens_generated"].sum() > 0
+    assert "Warm-up that stops by itself" in (project.results / "report.html").read_text()
+    assert 'id="table-auto"' in (project.results / "report/index.html").read_text()
+    card = (project.results / "micro/seed0/auto/dpo/g2/k6/adapter/README.md").read_text()
+    assert f"harvested after {policy.k} steps of GRPO" in card
+    assert "| arithmetic |" in card
+
+
+def test_it_is_asked_for_by_its_files_and_not_by_a_k(confounded: tuple[Project, dict[str, int]]) -> None:
+    project, _ = confounded
+    assert "k6" not in project.snakemake("--list-target-rules").stdout.split()

@@ -112,6 +112,11 @@ CASES: dict[str, tuple[Callable[[Project, Config], AbstractContextManager[None]]
         {"train_dpo": 1, "evaluate": 2} | TABLES,
         (),
     ),
+    "set warmup.auto": (
+        put("warmup", auto={"every": 2, "prompts": 20, "patience": 1}),
+        {"train_grpo_auto": 1, "harvest_rollouts": 1, "build_pairs": 1, "train_dpo": 1, "evaluate": 2} | TABLES,
+        (),
+    ),
     "remove a K": (
         configured(lambda config: (config["warmup"].update(steps=[0, 4]), config.update(ablations={}))),
         TABLES,

@@ -11,6 +11,7 @@ from snakemake.exceptions import WorkflowError
 try:
     from g2d import config as g2d_config
     from g2d import grid, hub, recover
+    from g2d.config import AUTO
     from g2d.cost import read_cost
     from g2d.estimate import GpuJob, estimate, measured_rates
     from g2d.estimate import report as report_hours
@@ -33,10 +34,15 @@ os.environ.update(G2D_RUN=str(os.getpid()))
 config.update(CONFIG.model_dump(mode="json"))  # captions and jobs see the defaults too
 
 
+def variant_pattern(names):
+    """A wildcard constraint: the folder of a warm-up, or nothing for the main one."""
+    return f"(?:{'|'.join(f'{re.escape(name)}/' for name in sorted(names))})?"
+
+
 wildcard_constraints:
     model=r"[^/]+",
     policy=r"[^/]+/base|[^/]+/seed\d+/(?:[^/]+/)?[^/]+/g\d+/k\d+",
-    variant=f"(?:{'|'.join(f'{re.escape(name)}/' for name in grid.variants(CONFIG))})?",  # "": the main warm-up
+    variant=variant_pattern(grid.variants(CONFIG)),
     regime="|".join(["dpo", *(re.escape(name) for name in CONFIG.ablations if name not in grid.variants(CONFIG))]),
     benchmark=r"[^/]+",
     seed=r"\d+",
@@ -50,6 +56,7 @@ wildcard_constraints:
 
 HARVESTS = grid.harvests(CONFIG)
 POLICIES = grid.policies(CONFIG)
+AUTO_WARMUPS = grid.auto_warmups(CONFIG)
 TABLES = {
     "main": "Table 1: accuracy and cost",
     "comparisons": "Which differences are real: paired tests",
@@ -73,6 +80,8 @@ if FACTORIAL:
     }
 if POLICIES and any("grpo" in ablation.policies for ablation in CONFIG.ablations.values()):
     TABLES["equal_compute"] = "GRPO variants at equal compute"
+if AUTO_WARMUPS:
+    TABLES["auto"] = "Warm-up that stops by itself: its probes"
 FIGURES = ["accuracy", "informativeness", "gains", "budgets"]
 
 
@@ -191,7 +200,7 @@ def policy_files(wildcards):
 
 
 def variant_of(wildcards):
-    """The ablation whose warm-up a job belongs to, "" for the main one."""
+    """The ablation whose warm-up a job belongs to, "" for the main one, `AUTO` for the one that stops by itself."""
     return wildcards.variant.rstrip("/")
 
 
@@ -227,6 +236,22 @@ def grpo_settings(wildcards):
     }
 
 
+def auto_settings(wildcards):
+    """The sections that a warm-up which stops by itself depends on; its probes are small harvests."""
+    resolved = for_model(wildcards.model)
+    return {
+        "warmup": resolved.warmup.trajectory(int(wildcards.k)),
+        "auto": resolved.warmup.auto.model_dump(mode="json"),
+        "engine": resolved.engine.identity,
+        **settings("harvest", "lora", "prompt")(wildcards),
+    }
+
+
+def auto_warmup(wildcards):
+    """The record of the warm-up behind a policy where that alone knows its K: it stopped by itself."""
+    return [f"{warmed_up(wildcards)}/policy.json"] if variant_of(wildcards) == AUTO else []
+
+
 def continued_from(wildcards):
     """K of the checkpoint that this K continues, None where it starts from M0.
 
@@ -260,7 +285,7 @@ def dpo_settings(wildcards):
     """The dpo section, with an ablation's other values."""
     resolved = for_model(wildcards.model)
     ablation = variant_of(wildcards) or wildcards.regime
-    return resolved.dpo if ablation == "dpo" else resolved.ablation_dpo(ablation)
+    return resolved.dpo if ablation in ("dpo", AUTO) else resolved.ablation_dpo(ablation)
 
 
 def start_files(wildcards):
@@ -281,8 +306,9 @@ def matched_pairs(wildcards):
     match = dpo_settings(wildcards).match_pairs_to
     if match is None:
         return []
-    points = grid.harvest_points(CONFIG, wildcards.model, variant_of(wildcards))
-    harvest = f"results/{wildcards.model}/seed{wildcards.seed}/{wildcards.variant}harvest"
+    own = wildcards.variant if variant_of(wildcards) != AUTO else ""  # it is matched to the grid, as the grid's K are
+    points = grid.harvest_points(CONFIG, wildcards.model, own.rstrip("/"))
+    harvest = f"results/{wildcards.model}/seed{wildcards.seed}/{own}harvest"
     return [f"{harvest}/g{g}/k{k}/pairs.jsonl" for g, k in points if match in (k, "min")]
 
 
@@ -310,6 +336,8 @@ def gpu_job(job):
     units = 1 / int(job.wildcards.get("shards", 1))
     if job.rule.name == "train_grpo":
         units = (int(job.wildcards.k) - (continued_from(job.wildcards) or 0)) * int(job.wildcards.g)
+    if job.rule.name == "train_grpo_auto":
+        units = int(job.wildcards.k) * int(job.wildcards.g)  # at most
     return GpuJob(job.rule.name.removesuffix("_shard"), model_of(job.wildcards), units)
 
 

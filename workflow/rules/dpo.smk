@@ -7,6 +7,7 @@ rule train_dpo:
         base="results/{model}/base/policy.json",
         pairs=pairs_file,
         start=start_files,
+        warmup=auto_warmup,
         matched=matched_pairs,
         costs="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json",
     output:

@@ -14,8 +14,9 @@ rule make_tables:
         ],
         policies=[f"results/{p.folder}/policy.json" for p in POLICIES],
         costs=[f"results/{p.folder}/cost.json" for p in POLICIES if p.regime != "base"],
+        probes=[f"results/{warmup.folder}/probes.csv" for warmup in AUTO_WARMUPS],
     output:
-        **{table: f"results/tables/{table}.csv" for table in ("equal_compute",) if table in TABLES},
+        **{table: f"results/tables/{table}.csv" for table in ("equal_compute", "auto") if table in TABLES},
         main="results/tables/main.csv",
         comparisons="results/tables/comparisons.csv",
         decomposition="results/tables/decomposition.csv",
@@ -57,6 +58,7 @@ rule render_tables:
             )
             for chapter, table in (
                 ("1. Results", "equal_compute"),
+                ("2. Rollouts", "auto"),
                 ("2. Rollouts", "factorial"),
                 ("2. Rollouts", "factorial_effects"),
             )

@@ -1,4 +1,4 @@
-# Stage 1: K steps of GRPO. In a chain, every K continues the checkpoint of the K before it.
+# Stage 1: K steps of GRPO. In a chain, every K continues the checkpoint of the K before it; or as many as it takes.
 
 
 rule train_grpo:
@@ -20,6 +20,8 @@ rule train_grpo:
         "results/logs/train_grpo/{model}/seed{seed}/{variant}g{g}/k{k}.log",
     benchmark:
         "results/benchmarks/train_grpo/{model}/seed{seed}/{variant}g{g}/k{k}.tsv"
+    wildcard_constraints:
+        variant=variant_pattern(set(grid.variants(CONFIG)) - {AUTO}),
     conda:
         "../../envs/g2d.yaml"
     threads: 1
@@ -33,3 +35,38 @@ rule train_grpo:
         "G={wildcards.g}, seed {wildcards.seed}"
     script:
         "../scripts/train_grpo.py"
+
+
+rule train_grpo_auto:
+    input:
+        base_files,
+        base="results/{model}/base/policy.json",
+        problems="results/{model}/calibration/train.jsonl",
+        costs="results/{model}/calibration/cost.json",
+    output:
+        policy="results/{model}/seed{seed}/auto/grpo/g{g}/k{k}/policy.json",
+        adapter="results/{model}/seed{seed}/auto/grpo/g{g}/k{k}/adapter/adapter_model.safetensors",
+        adapter_config="results/{model}/seed{seed}/auto/grpo/g{g}/k{k}/adapter/adapter_config.json",
+        metrics="results/{model}/seed{seed}/auto/grpo/g{g}/k{k}/metrics.jsonl",
+        rollouts="results/{model}/seed{seed}/auto/grpo/g{g}/k{k}/rollouts.parquet",
+        probes="results/{model}/seed{seed}/auto/grpo/g{g}/k{k}/probes.csv",
+        cost="results/{model}/seed{seed}/auto/grpo/g{g}/k{k}/cost.json",
+    log:
+        "results/logs/train_grpo_auto/{model}/seed{seed}/g{g}/k{k}.log",
+    benchmark:
+        "results/benchmarks/train_grpo_auto/{model}/seed{seed}/g{g}/k{k}.tsv"
+    wildcard_constraints:
+        model=names(sorted({warmup.model for warmup in AUTO_WARMUPS})),
+    conda:
+        "../../envs/g2d.yaml"
+    threads: 1
+    resources:
+        gpu=1,
+    params:
+        version=VERSIONS["train_grpo_auto"],
+        settings=auto_settings,
+    message:
+        "Warm {wildcards.model} up until H and mu decline, at most to K={wildcards.k}, "
+        "G={wildcards.g}, seed {wildcards.seed}"
+    script:
+        "../scripts/train_grpo_auto.py"

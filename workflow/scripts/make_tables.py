@@ -14,7 +14,8 @@ from g2d.stage import stage
 def main(snakemake):
     with stage(snakemake):
         config, out = load(snakemake.params.config), snakemake.output
-        policies, columns = grid.policies(config), (*TEXTLESS, BUDGET_VERDICTS)
+        records = {key: read_policy(f"results/{key.folder}/policy.json") for key in grid.policies(config)}
+        policies, columns = grid.with_steps_taken(records), (*TEXTLESS, BUDGET_VERDICTS)
         evaluations = {
             (policy, benchmark): read_rollouts(f"results/{policy.folder}/eval/{benchmark}.parquet", columns)
             for policy in policies
@@ -29,7 +30,7 @@ def main(snakemake):
         for policy, benchmark in evaluations:
             bills[policy] += read_cost(f"results/{policy.folder}/eval/{benchmark}.cost.json").records
         measured = {
-            policy: read_policy(f"results/{policy.folder}/policy.json").settings
+            policy: records[policy].settings
             | {"tokens": sum(record.tokens_generated for record in costs[policy].records)}
             for policy in trained
         }
@@ -52,6 +53,9 @@ def main(snakemake):
         tables.write_table(out.ablations, tables.ablation_table(evaluations, hours, changes, measured))
         if out.get("equal_compute"):
             tables.write_table(out.equal_compute, tables.equal_compute_table(evaluations, hours, measured))
+        if out.get("auto"):
+            probes = {key: tables.read_table(f"results/{key.folder}/probes.csv") for key in grid.auto_warmups(config)}
+            tables.write_table(out.auto, tables.auto_table(probes))
         tables.write_table(out.calibration, tables.calibration_table(levels))
         drawn = {key.folder: rollouts for key, rollouts in harvested.items()}
         evaluated = {f"{policy.folder}/eval/{name}": frame for (policy, name), frame in evaluations.items()}

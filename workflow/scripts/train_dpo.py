@@ -20,6 +20,7 @@ def main(snakemake):
         base, policy_id = read_policy(snakemake.input.base), str(folder.relative_to("results"))
         own = load(snakemake.config)  # what does not change the result
         pairs = read_pairs(snakemake.input.pairs)
+        stopped = snakemake.input.warmup  # the record of a warm-up that stopped by itself: after how many steps
         if snakemake.input.matched:
             pairs = subsample(pairs, min(len(read_pairs(file)) for file in snakemake.input.matched), seed)
         log = train_dpo(
@@ -42,7 +43,7 @@ def main(snakemake):
             regime=wildcards.variant + wildcards.regime,
             base=base.base,
             group_size=int(wildcards.g),
-            k=int(wildcards.k),
+            k=read_policy(stopped[0]).k if stopped else int(wildcards.k),
             seed=seed,
             revision=base.revision,
             adapter=str(folder / "adapter"),

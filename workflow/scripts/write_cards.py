@@ -17,11 +17,11 @@ def main(snakemake):
         config, note = load(snakemake.params.config), snakemake.params.note
         table = pd.concat([read_table(path) for path in snakemake.input.tables])
         bases = {name: read_policy(f"results/{name}/base/policy.json") for name in config.models}
-        for key in grid.policies(config):
+        records = {key: read_policy(f"results/{key.folder}/policy.json") for key in grid.policies(config)}
+        for key in grid.with_steps_taken(records):
             if key.regime == "base":
                 continue
-            policy = read_policy(f"results/{key.folder}/policy.json")
-            card = model_card(policy, bases[key.model], results_of(table, key), note)
+            card = model_card(records[key], bases[key.model], results_of(table, key), note)
             write_text(f"results/{key.folder}/adapter/README.md", card)
         for key in grid.harvests(config):
             counts = read_informativeness(f"results/{key.folder}/informativeness.json")

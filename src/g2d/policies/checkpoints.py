@@ -218,21 +218,28 @@ def work_folder(path: Path) -> Iterator[Path]:
         os.close(folder)
 
 
-@contextmanager
-def stop_requests() -> Iterator[list[str]]:
-    """Collect SIGTERM and SIGINT by name instead of dying of them; a second Ctrl-C interrupts at once."""
-    received: list[str] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
+class StopRequests(list[str]):
+    """The names of the signals that asked to stop; it is their handler too."""
 
-    def note(number: int, frame: Any) -> None:
-        received.append(signal.Signals(number).name)
-        print(f"{received[-1]}: saving at the end of this step", flush=True)
+    def __call__(self, number: int, frame: Any) -> None:
+        self.append(signal.Signals(number).name)
+        print(f"{self[-1]}: saving at the end of this step", flush=True)
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+
+@contextmanager
+def stop_requests() -> Iterator[list[str]]:
+    """Collect SIGTERM and SIGINT by name instead of dying of them; a second Ctrl-C interrupts at once.
+
+    A block inside another one adds to the same list, so whoever runs several trainings sees what reached any of them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield []
+        return
+    outer = signal.getsignal(signal.SIGTERM)
+    received = outer if isinstance(outer, StopRequests) else StopRequests()
+    before = {number: signal.signal(number, received) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield received
     finally:

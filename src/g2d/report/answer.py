@@ -106,7 +106,9 @@ def answer(rows: pd.DataFrame, model: str, benchmark: str, comparisons: pd.DataF
         _against(best, base, grpo, comparisons),
         _price(candidates, best, grpo, comparisons),
     )
-    return Answer(model, benchmark, sentences, _caveats(candidates, best, comparisons))
+    stopped = [row for row in known if row.policy == "g2d-auto"]
+    caveats = (*_by_itself(stopped, best, comparisons), *_caveats(candidates, best, comparisons))
+    return Answer(model, benchmark, sentences, caveats)
 
 
 def duration(hours: float) -> str:
@@ -178,6 +180,20 @@ def _price(candidates: Sequence[Row], best: Row, grpo: Row | None, comparisons: 
     if grpo is not None and grpo.device_hours is not None:
         costs.append(f"{grpo.name} took {duration(grpo.device_hours)}")
     return f"{'; '.join(costs)} (per seed, with every stage behind it)."
+
+
+def _by_itself(stopped: Sequence[Row], best: Row, comparisons: pd.DataFrame | None) -> tuple[str, ...]:
+    """What a warm-up that stops by itself would have come to, instead of a grid of K."""
+    if not stopped:
+        return ()
+    row = max(stopped, key=lambda row: row.accuracy)
+    difference = compare(row, best, comparisons)
+    price = "" if row.device_hours is None else f" for {duration(row.device_hours)}"
+    mean = ", the mean over seeds" if row.n_seeds > 1 else ""
+    return (
+        f"Warm-up that stopped by itself chose {row.name}{mean}, and DPO on its harvest reached {row.score}{price}: "
+        f"{difference.shown} points against {best.name} ({difference.evidence}).",
+    )
 
 
 def _caveats(candidates: Sequence[Row], best: Row, comparisons: pd.DataFrame | None) -> tuple[str, ...]:

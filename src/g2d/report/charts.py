@@ -67,7 +67,8 @@ def accuracy_by_hours(main: pd.DataFrame) -> Spec:
     baselines = known[known["policy"].isin(["base", "grpo"])]
     baselines = baselines.assign(series=baselines["policy"].map(_KINDS), name=_names(baselines))
     trained = _trained(known)
-    rows = pd.concat([trained.assign(name=[f"K={k}" for k in trained["K"]]), baselines])
+    called = trained["policy"].map({"g2d-auto": "auto, "}).fillna("")
+    rows = pd.concat([trained.assign(name=called + "K=" + trained["K"].astype(str)), baselines])
     unit, factor = _time_unit(rows["device_hours"].max())
     rows = rows.assign(time=rows["device_hours"] * factor)
     series = list(dict.fromkeys(rows["series"]))
@@ -224,13 +225,13 @@ METRICS = {"pairability": "pairability ρ", "entropy": "entropy H (bits)", "mid_
 
 
 def _trained(main: pd.DataFrame) -> pd.DataFrame:
-    """DPO and G2D by group size; K=0, which has none, starts every curve."""
-    rows = main[main["policy"].isin(["dpo", "g2d"])]
+    """DPO and G2D by group size; K=0, which has none, starts every curve. A warm-up that stopped by itself is a series
+    of one point."""
+    rows, auto = main[main["policy"].isin(["dpo", "g2d"])], main[main["policy"] == "g2d-auto"]
     sizes = sorted({int(size) for size in rows["group_size"].dropna()})
-    if not sizes:
-        return rows.assign(series="DPO")
     curves = [rows[rows["group_size"].isna() | (rows["group_size"] == g)].assign(series=f"G2D, G={g}") for g in sizes]
-    return pd.concat(curves)
+    points = auto.assign(series=[f"G2D auto, G={g}" for g in auto["group_size"]])
+    return pd.concat([*(curves or [rows.assign(series="DPO")]), points])
 
 
 def _baselines(main: pd.DataFrame, gap: float = 0.06) -> pd.DataFrame:
@@ -254,7 +255,7 @@ def _names(rows: pd.DataFrame) -> list[str]:
     several = rows["group_size"].nunique() > 1
     names = []
     for policy, k, size in zip(rows["policy"], rows["K"], rows["group_size"], strict=True):
-        kind = {"base": "M0", "dpo": "DPO", "g2d": "G2D", "grpo": "GRPO"}.get(policy, policy)
+        kind = {"base": "M0", "dpo": "DPO", "g2d": "G2D", "g2d-auto": "G2D auto", "grpo": "GRPO"}.get(policy, policy)
         group = f", G={int(size)}" if several and not pd.isna(size) else ""
         names.append(kind if policy == "base" else f"{kind}, K={k}{group}")
     return names
