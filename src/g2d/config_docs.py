@@ -51,6 +51,7 @@ PAGES: list[tuple[str, str, type[BaseModel]]] = [
     ("Training set", "training_set", c.TrainingSet),
     ("GRPO warm-up", "warmup", c.Warmup),
     ("Harvest", "harvest", c.Harvest),
+    ("Probe", "probe", c.Probe),
     ("Pairs", "pairs", c.Pairs),
     ("DPO", "dpo", c.Dpo),
     ("Ablations", "ablations.<name>", c.Ablation),

@@ -49,6 +49,11 @@ class HarvestKey:
         """Where the harvest lives below the results folder."""
         return f"{self.model}/seed{self.seed}/harvest/g{self.group_size}/k{self.k}"
 
+    @property
+    def probe_folder(self) -> str:
+        """Where the probe of this harvest lives: the same rollouts of the first prompts alone."""
+        return f"{self.model}/seed{self.seed}/probe/g{self.group_size}/k{self.k}"
+
 
 def is_recorded(config: Config, model: str) -> bool:
     """Whether a model is a file of recorded completions, which can be analysed but not trained."""
@@ -91,6 +96,11 @@ def harvests(config: Config) -> list[HarvestKey]:
         for seed in config.seeds
         for g, k in warmup_points(config, model)
     ]
+
+
+def probes(config: Config) -> list[HarvestKey]:
+    """The harvests that are probed: the first seed's."""
+    return [key for key in harvests(config) if key.seed == config.seeds[0]]
 
 
 def variants(config: Config) -> list[str]:

@@ -59,6 +59,10 @@ rule render_tables:
                 ("1. Results", "equal_compute"),
                 ("2. Rollouts", "factorial"),
                 ("2. Rollouts", "factorial_effects"),
+                ("5. Advice", "advice"),
+                ("5. Advice", "advice_levels"),
+                ("5. Advice", "advice_hours"),
+                ("5. Advice", "advice_check"),
             )
             if table in TABLES
         },
