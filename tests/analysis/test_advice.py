@@ -168,7 +168,7 @@ def test_the_best_k_is_found_and_more_surely_with_more_prompts() -> None:
     rng = np.random.default_rng(1)
     surety, hits = {}, {}
     for n in (10, 160):
-        tables = [step_advice(simulated(n, rng), 1500).set_index("K") for _ in range(40)]
+        tables = [step_advice(simulated(n, rng), 300).set_index("K") for _ in range(30)]
         surety[n] = np.mean([table.loc[50, "p_best_entropy"] for table in tables])
         hits[n] = np.mean([table.loc[50, "advised"] for table in tables])
     assert surety[10] < surety[160] - 0.1
@@ -181,7 +181,7 @@ def test_intervals_hold_what_the_whole_harvest_shows() -> None:
     """95 % intervals of a probe of 50 out of 300, against the 300; one standard error of the coverage is 1 point."""
     rng = np.random.default_rng(2)
     inside: dict[str, list[bool]] = {"n_pairs": [], "entropy": [], "mid_band": []}
-    for _ in range(200):
+    for _ in range(150):
         whole = {key: frame for key, frame in simulated(300, rng).items() if key.k in (0, 50)}
         probed = step_advice({key: frame.head(50) for key, frame in whole.items()}, 300)
         for row, truth in zip(probed.to_dict("records"), step_advice(whole, 300).to_dict("records"), strict=True):

@@ -30,9 +30,9 @@ def advice_text(config: Config, levels: pd.DataFrame, steps: pd.DataFrame, hours
         parts += [f"## {model}", level_words(config, model, levels[levels["model"] == model])]
         parts += [step_words(own), step_list(own), hours_words(jobs)]
     parts.append(
-        f"From the calibration and {len(steps)} probes of seed {config.seeds[0]}, in tables/advice*.csv. Ranges are 95 % "
-        "intervals for the whole harvest of this seed; other seeds vary beyond them. H is a hint at accuracy, not a "
-        "measurement of it: once the grid has run, snakemake advice_check compares."
+        f"From the calibration and {len(steps)} probes of seed {config.seeds[0]}, in tables/advice*.csv. Ranges are "
+        "95 % intervals for the whole harvest of this seed; other seeds vary beyond them. H is a hint at accuracy, not "
+        "a measurement of it: once the grid has run, snakemake advice_check compares."
     )
     return "\n\n".join(parts) + "\n"
 
