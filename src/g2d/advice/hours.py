@@ -24,7 +24,7 @@ from g2d.estimate import PUBLISHED
 from g2d.grid import HarvestKey, PolicyKey
 
 HOURS_COLUMNS = ("model", "scope", "stage", "n_jobs", "device_hours", "source")
-MEASURED = "measured here"
+MEASURED = "calibration and probe"
 STAGES = ("train_grpo", "harvest_rollouts", "train_dpo", "evaluate")
 
 

@@ -84,9 +84,10 @@ def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> pd
 
     Returns:
         `STEP_COLUMNS`, one row per (G, K) by ascending K. pairability, n_pairs, entropy and mid_band (paper, section
-        2.2) with 95 % intervals of the value over all n_prompts. p_best_*: how often K has the highest value when
-        the prompts are resampled, the same ones at every K. advised: the K with the highest p_best_entropy, the
-        smallest of equals; none where no prompt is pairable at any K. behind_advised: H of the advised K minus H, with
+        2.2) with 95 % intervals of the value over all n_prompts. p_best_*: the chance that K has the highest value of
+        all, from resamples of the prompts, the same ones at every K. advised: the K with the highest p_best_entropy, of
+        equal ones that with the highest H, of equal ones the smallest; none where no prompt is pairable at any K.
+        behind_advised: H of the advised K minus H, with
         the interval of the resamples; as_good: that interval holds 0.
 
     Raises:
@@ -109,7 +110,8 @@ def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> pd
     }
     chances = {metric: _chance_of_being_best(values) for metric, values in resampled.items()}
     entropies = [_entropy(frame) for frame in ordered.values()]
-    best = int(chances["entropy"].argmax()) if chances["entropy"].any() else None
+    ranks = [(round(chance, 12), round(entropies[i], 12), -i) for i, chance in enumerate(chances["entropy"])]
+    best = -max(ranks)[2] if chances["entropy"].any() else None
     rows = []
     for i, key in enumerate(keys):
         row: dict[str, Any] = {
@@ -171,14 +173,31 @@ def _resampled(counts: pd.DataFrame, metric: str, unseen: float) -> np.ndarray:
 
 
 def _chance_of_being_best(values: np.ndarray) -> np.ndarray:
-    """Share of the resamples in which each row has the highest value, equals sharing it; values (rows, resamples).
+    """Chance of each row to have the highest value, equals sharing it; values (rows, resamples).
+
+    Counting how often a row's resample is the highest would be far too sure where rows differ by little more than their
+    noise: the highest of several is partly a lucky one. So the rows' means are first drawn together by that part of
+    their scatter which is noise, and their resamples with them (empirical Bayes, as Stein's estimator; Efron and Morris
+    1973). Rows that scatter no more than noise does have equal chances. docs/analysis.md has both in a simulation.
 
     A row without a value in a resample cannot be best in it; resamples in which no row has one count for nobody.
     """
+    possible = np.isfinite(values).any(axis=1)
+    chances = np.zeros(len(values))
+    if not possible.any():
+        return chances
+    rows = values[possible]
+    centers = np.nanmean(rows, axis=1, keepdims=True)
+    scatter = float(((centers - centers.mean()) ** 2).sum())
+    whole = rows[:, np.isfinite(rows).all(axis=0)]
+    noise = float((whole - whole.mean(axis=0)).var(axis=1).sum()) if whole.size else math.inf
+    kept = max(0.0, 1 - noise / scatter) if scatter > 0 else 0.0
+    shrunk = centers.mean() + kept * (centers - centers.mean()) + math.sqrt(kept) * (rows - centers)
     # Rounded, because equal values reached through different sums differ in the last bit.
-    known = np.where(np.isfinite(values), values, -np.inf).round(12)
-    best = (known == known.max(axis=0)) & np.isfinite(known)
-    return np.asarray((best / np.maximum(best.sum(axis=0), 1)).mean(axis=1))
+    shrunk = np.where(np.isfinite(rows), shrunk, -np.inf).round(12)
+    best = (shrunk == shrunk.max(axis=0)) & np.isfinite(shrunk)
+    chances[possible] = (best / np.maximum(best.sum(axis=0), 1)).mean(axis=1)
+    return chances
 
 
 def single_levels(table: pd.DataFrame) -> pd.DataFrame:

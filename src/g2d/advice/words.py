@@ -97,22 +97,26 @@ def step_list(steps: pd.DataFrame) -> str:
 
 
 def hours_words(hours: pd.DataFrame) -> str:
-    """Device-hours of what is left, in all and by stage."""
-    words = []
-    for scope, rows in hours.groupby("scope", sort=False):
-        what = "the rest of the grid" if scope == "grid" else "the advised K alone, without baselines and ablations,"
-        needed = rows[rows["n_jobs"] > 0]
-        known = needed[needed["device_hours"].notna()]
-        unknown = [
-            f"{row['n_jobs']} {row['stage']}" for row in needed[needed["device_hours"].isna()].to_dict("records")
-        ]
-        by_stage = ", ".join(
-            f"{row['stage']} {row['device_hours']:.2g}" + ("" if row["source"] == MEASURED else f" ({row['source']})")
-            for row in known.to_dict("records")
-        )
-        more = f", and {' and '.join(unknown)}, which nobody has measured" if unknown else ""
-        words.append(f"Device-hours: {what} takes about {known['device_hours'].sum():.2g} ({by_stage}){more}.")
+    """Device-hours of what is left, in all and by stage, and what the advised K alone would save of them."""
+    scopes = {str(scope): rows[rows["n_jobs"] > 0] for scope, rows in hours.groupby("scope", sort=False)}
+    words = [f"Device-hours of the rest of the grid: {_bill(scopes['grid'])}."]
+    if "advised K" in scopes:
+        saved = scopes["grid"]["device_hours"].sum() - scopes["advised K"]["device_hours"].sum()
+        words.append(f"Of the advised K alone, without baselines and ablations: {_bill(scopes['advised K'])}.")
+        words.append(f"Following the advice saves about {saved:.2g} of what is measured.")
     return " ".join(words)
+
+
+def _bill(jobs: pd.DataFrame) -> str:
+    """The sum and the stages it is made of; what nobody has measured is named."""
+    known = jobs[jobs["device_hours"].notna()]
+    stages = [
+        f"{row['stage']} {row['device_hours']:.2g}" + ("" if row["source"] == MEASURED else f" ({row['source']})")
+        for row in known.to_dict("records")
+    ]
+    unknown = [f"{row['n_jobs']} {row['stage']}" for row in jobs[jobs["device_hours"].isna()].to_dict("records")]
+    total = f"about {known['device_hours'].sum():.2g} ({', '.join(stages)})" if stages else "none that is measured"
+    return total + (f", and {' and '.join(unknown)}, which nobody has measured" if unknown else "")
 
 
 def _names(levels: pd.DataFrame) -> str:
