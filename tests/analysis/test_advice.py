@@ -143,6 +143,9 @@ def test_nothing_pairable_gives_no_advice() -> None:
     some = step_advice({ONE: nothing, TWO: success_counts(groups([(4, 8), (4, 8)]))}, 50)
     assert some["advised"].tolist() == [False, True]
     assert "No smaller K can be as good" in step_words(some)
+    assert "No K is cheaper" in step_words(
+        step_advice({ONE: success_counts(groups([(4, 8)])), TWO: nothing.head(1)}, 9)
+    )
 
 
 def test_probes_of_different_prompts_are_refused() -> None:

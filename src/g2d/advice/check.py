@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from g2d.advice.hours import STAGES
 from g2d.advice.probe import METRICS
 from g2d.comparisons import compare
 from g2d.cost import Cost
@@ -137,8 +136,6 @@ def hours_check(hours: pd.DataFrame, before: Iterable[Cost], bills: Iterable[Cos
     left = {record.job: record for record in bills if record.job not in done}
     rows = []
     for row in hours[(hours["scope"] == "grid") & (hours["n_jobs"] > 0)].to_dict("records"):
-        if row["stage"] not in STAGES:
-            continue
         own = [r.device_s for r in left.values() if r.stage == row["stage"] and f"/{row['model']}/" in f"/{r.job}"]
         rows.append(
             {

@@ -4,7 +4,7 @@ A rate is measured where the calibration and the probe have measured one: warm-u
 step costing the same at every G because it consumes the same number of completions; generation by a line through the
 bills of calibration and probes, start-up plus seconds per token. DPO has not run yet, so it gets the paper's hours
 where the model is a pretrained one, and none otherwise. Nothing else that lies in the results folder is looked at: the
-advice would depend on what happened to be finished.
+advice would depend on what happened to be finished. Not counted: calibrations at further temperatures.
 """
 
 from __future__ import annotations

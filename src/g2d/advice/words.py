@@ -79,7 +79,8 @@ def step_words(steps: pd.DataFrame) -> str:
             f"{_interval(cheapest, 'behind_advised')} bits lower there."
         )
     else:
-        words.append("No smaller K can be as good by this probe." if len(steps) > 1 else "It is the only K.")
+        smaller = "No smaller K can be as good by this probe." if (steps["K"] < best["K"]).any() else "No K is cheaper."
+        words.append(smaller if len(steps) > 1 else "It is the only K.")
     words.append(f"Expected pairs at {_step(best)}: {_interval(best, 'n_pairs', '.0f')}.")
     return " ".join(words)
 
