@@ -29,6 +29,7 @@ include: "workflow/rules/problems.smk"
 include: "workflow/rules/calibration.smk"
 include: "workflow/rules/warmup.smk"
 include: "workflow/rules/harvest.smk"
+include: "workflow/rules/advice.smk"
 include: "workflow/rules/dpo.smk"
 include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/summary.smk"
@@ -37,7 +38,7 @@ include: "workflow/rules/audit.smk"
 include: "workflow/rules/report.smk"
 
 
-# Targets for people: `snakemake calibration`, `harvest`, `tables`, `audit`, or one per K, such as `snakemake k150`.
+# Targets for people: `snakemake calibration`, `advice`, `harvest`, `tables`, `audit`, or one per K, such as `snakemake k150`.
 
 
 rule all:
@@ -63,9 +64,26 @@ rule tables:
         expand("results/tables/{table}.csv", table=TABLES),
 
 
-# Prints, so it runs whenever it is asked for.
+rule advice_check:
+    input:
+        "results/tables/advice_check.csv",
+
+
+# These two print, so they run whenever they are asked for.
 localrules:
+    advice,
     audit,
+
+
+rule advice:
+    input:
+        "results/advice.md",
+    log:
+        "results/logs/advice.log",
+    run:
+        text = Path(input[0]).read_text(encoding="utf-8")
+        Path(log[0]).write_text(text, encoding="utf-8")
+        print(text, flush=True)
 
 
 rule audit:
@@ -99,6 +117,7 @@ with_forced_jobs(
     workflow,
     {
         "calibration": {"calibrate", "calibrate_shard"},
+        "advice": {"draw_probe"},
         "harvest": {"harvest_rollouts", "harvest_rollouts_shard"},
         "tables": {"make_tables"},
     },

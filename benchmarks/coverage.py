@@ -2,7 +2,8 @@
 
 Prints the tables of docs/analysis.md. Accuracy: answers are drawn with P(correct) = 0.6 + seed effect + difficulty;
 difference: such a policy minus an M0 without seeds, on the same questions. Harvest: 8 rollouts of 300 prompts whose p
-is drawn from a known distribution.
+is drawn from a known distribution. Advice: probes of harvests of 1500 prompts at four K, which differ by much, by
+little or by chance alone.
 
     python benchmarks/coverage.py
 """
@@ -10,10 +11,13 @@ is drawn from a known distribution.
 from __future__ import annotations
 
 import argparse
+import itertools
 
 import numpy as np
 import pandas as pd
 
+from g2d.advice.probe import step_advice
+from g2d.grid import HarvestKey
 from g2d.informativeness import binary_entropy
 from g2d.mixing import corrected
 from g2d.statistics import hierarchical_bootstrap
@@ -84,6 +88,41 @@ def correction(runs: int, n_prompts: int = 300, n: int = 8) -> None:
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
+SHIFTS = {  # of the log-odds of a right answer, by K; the nearer to 0, the higher is H
+    "by much": (2.0, 1.0, 0.0, 2.5),
+    "by little": (1.2, 0.8, 0.5, 1.0),
+    "by chance": (0.5, 0.5, 0.5, 0.5),
+}
+
+
+def advice(runs: int, n_prompts: int = 1500, n: int = 8) -> None:
+    print("| K differ | prompts probed | pairs: coverage | H | mu | advised K has the highest H | chance given |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    for (name, shifts), n_probed in itertools.product(SHIFTS.items(), (20, 50, 200)):
+        rng = np.random.default_rng(0)
+        inside, right, chance = [], [], []
+        for _ in range(runs):
+            difficulty = rng.normal(size=n_prompts)
+            harvests = {}
+            for k, shift in enumerate(shifts):
+                correct = rng.binomial(n, 1 / (1 + np.exp(-difficulty - shift)))
+                harvests[HarvestKey("m", 2 if k else 0, k, 0)] = pd.DataFrame(
+                    {"problem_id": np.arange(n_prompts), "n": n, "correct": correct, "p_hat": correct / n}
+                )
+            found = step_advice({key: frame.head(n_probed) for key, frame in harvests.items()}, n_prompts)
+            truth = step_advice(harvests, n_prompts)
+            inside.append(
+                [
+                    ((found[f"{name}_low"] <= truth[name]) & (truth[name] <= found[f"{name}_high"])).mean()
+                    for name in ("n_pairs", "entropy", "mid_band")
+                ]
+            )
+            right.append(bool(truth["entropy"][found["advised"].argmax()] == truth["entropy"].max()))
+            chance.append(found["p_best_entropy"][found["advised"].argmax()])
+        covered = " | ".join(f"{share:.1%}" for share in np.mean(inside, axis=0))
+        print(f"| {name} | {n_probed} | {covered} | {np.mean(right):.0%} | {np.mean(chance):.0%} |", flush=True)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=500, help="simulated experiments per row")
@@ -91,3 +130,5 @@ if __name__ == "__main__":
     coverage(arguments.runs)
     print()
     correction(arguments.runs)
+    print()
+    advice(arguments.runs)

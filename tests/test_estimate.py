@@ -50,6 +50,11 @@ def test_what_ran_here_is_preferred_for_its_own_model() -> None:
     assert other.source == "paper, Table 1, A100 80GB"
 
 
+def test_a_probe_costs_its_part_of_a_harvest() -> None:
+    (line,) = estimate([GpuJob("draw_probe", "qwen", 50 / 1500, rate_of="harvest_rollouts")] * 2, {})
+    assert (line.stage, line.jobs, line.hours) == ("draw_probe", 2, pytest.approx(1.2 * 100 / 1500))
+
+
 def test_rates_are_read_from_bills_of_jobs_that_had_a_gpu(tmp_path: Path) -> None:
     folder = tmp_path / "mine/seed0/grpo/g2/k150"
     policy = Policy("p", "mine", "grpo", "m0", group_size=2, k=150, seed=0, continued_from=50)

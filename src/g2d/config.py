@@ -393,6 +393,15 @@ class Harvest(Sampling):
     """Stage 2: rollouts of the frozen policy pi_K (paper, section 2.1)."""
 
 
+class Probe(Section):
+    """A cheap look before the grid: a few prompts harvested at every K of the first seed (`snakemake advice`)."""
+
+    prompts: int = key(
+        50, "Prompts harvested, the first ones of the training set; all of them where it has fewer.", ge=2
+    )
+    compare: bool = key(False, "Build the advice with the whole grid too, and compare it with what the grid has shown.")
+
+
 class Pairs(Section):
     """The draw of a right and a wrong rollout for every pairable prompt (paper, section 2.1)."""
 
@@ -531,6 +540,7 @@ class Config(Section):
     training_set: TrainingSet = key(TrainingSet(), "The prompts to train on.")
     warmup: Warmup = key(Warmup(), "GRPO warm-up.")
     harvest: Harvest = key(Harvest(), "Rollouts of the frozen policy.")
+    probe: Probe = key(Probe(), "The look before the grid, and the advice from it.")
     pairs: Pairs = key(Pairs(), "The draw of preference pairs.")
     dpo: Dpo = key(Dpo(), "Offline preference optimisation.")
     ablations: dict[Name, Ablation] = key({}, "Further policies, by name: the confounders of Table 3.")
@@ -673,7 +683,7 @@ class Config(Section):
 
 RESERVED_FOLDERS = frozenset({"problems", "tables", "figures", "logs", "benchmarks", "attempts"})
 AUTO = "auto"  # folder of the policies whose warm-up stops by itself
-RESERVED_REGIMES = frozenset({"base", "grpo", "dpo", "harvest", "calibration", AUTO})
+RESERVED_REGIMES = frozenset({"base", "grpo", "dpo", "harvest", "probe", "calibration", AUTO})
 MODEL_SECTIONS = frozenset(
     {"prompt", "engine", "lora", "calibration", "training_set", "warmup", "harvest", "pairs", "dpo", "evaluation"}
 )

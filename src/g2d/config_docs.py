@@ -52,6 +52,7 @@ PAGES: list[tuple[str, str, type[BaseModel]]] = [
     ("GRPO warm-up", "warmup", c.Warmup),
     ("Warm-up that stops by itself", "warmup.auto", c.AutoStop),
     ("Harvest", "harvest", c.Harvest),
+    ("Probe", "probe", c.Probe),
     ("Pairs", "pairs", c.Pairs),
     ("DPO", "dpo", c.Dpo),
     ("Ablations", "ablations.<name>", c.Ablation),

@@ -39,6 +39,7 @@ class GpuJob:
     stage: str
     model: str
     units: float = 1.0
+    rate_of: str | None = None  # the stage whose rate counts, where it is another: a probe is a part of a harvest
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,9 @@ def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence
     """
     found: dict[tuple[str, str], list[float | None]] = {}
     for job in jobs:
-        rates = measured.get((job.stage, job.model))
-        rate = mean(rates) if rates else PUBLISHED.get(job.stage)
+        stage = job.rate_of or job.stage
+        rates = measured.get((stage, job.model))
+        rate = mean(rates) if rates else PUBLISHED.get(stage)
         source = f"measured here ({job.model}, n={len(rates)})" if rates else "paper, Table 1, A100 80GB"
         if rate is None:
             source = "not measured yet"

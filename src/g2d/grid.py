@@ -63,6 +63,11 @@ class HarvestKey:
         """Where the harvest lives below the results folder."""
         return f"{self.model}/seed{self.seed}/harvest/g{self.group_size}/k{self.k}"
 
+    @property
+    def probe_folder(self) -> str:
+        """Where the probe of this harvest lives: the same rollouts of the first prompts alone."""
+        return f"{self.model}/seed{self.seed}/probe/g{self.group_size}/k{self.k}"
+
 
 def is_recorded(config: Config, model: str) -> bool:
     """Whether a model is a file of recorded completions, which can be analysed but not trained."""
@@ -141,6 +146,11 @@ def with_steps_taken(records: Mapping[PolicyKey, Policy]) -> list[PolicyKey]:
         replace(key, steps_taken=round(mean(taken[key.model, key.group_size]))) if key.regime == AUTO_REGIME else key
         for key in records
     ]
+
+
+def probes(config: Config) -> list[HarvestKey]:
+    """The harvests that are probed: the first seed's."""
+    return [key for key in harvests(config) if key.seed == config.seeds[0]]
 
 
 def variants(config: Config) -> list[str]:

@@ -174,6 +174,28 @@ def wilson_interval(successes: int, n: int, level: float = 0.95) -> tuple[float,
     return float(interval.low), float(interval.high)
 
 
+def part_interval(successes: int, n: int, population: int, level: float = 0.95) -> tuple[float, float]:
+    """Interval of the share in a finite population of which n members, drawn without replacement, are known.
+
+    Exact: every total under which neither so many successes nor so few are less likely than (1 - level) / 2, by the
+    hypergeometric distribution (Wright 1991, "Exact confidence bounds when sampling from small finite universes"). It
+    has no width at n = population; NaN for n = 0.
+
+    Raises:
+        ValueError: more members are known than there are.
+    """
+    if n > population:
+        raise ValueError(f"{n} known members of a population of {population}")
+    if n == 0:
+        return math.nan, math.nan
+    totals = np.arange(successes, population - n + successes + 1)
+    tail = (1 - level) / 2
+    as_many = scipy.stats.hypergeom.sf(successes - 1, population, totals, n) > tail
+    as_few = scipy.stats.hypergeom.cdf(successes, population, totals, n) > tail
+    likely = totals[as_many & as_few]
+    return float(likely[0] / population), float(likely[-1] / population)
+
+
 @functools.lru_cache(maxsize=8)
 def _draws(n_seeds: int, n_questions: int, resamples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """How often each seed and question is drawn, (resamples, n) each; n - 1 draws, or the only one there is."""

@@ -178,4 +178,4 @@ def test_the_audit_prints_every_time_it_is_asked_for_and_trains_nothing(project:
 
 def test_targets_are_listed(project: Project) -> None:
     listed = project.snakemake("--list-target-rules").stdout
-    assert {"calibration", "harvest", "tables", "audit", "k0", "k2"} <= set(listed.split())
+    assert {"calibration", "advice", "advice_check", "harvest", "tables", "audit", "k0", "k2"} <= set(listed.split())

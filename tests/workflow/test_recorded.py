@@ -90,3 +90,15 @@ def test_tables_come_from_the_harvest_alone(gsm8k: tuple[Project, pd.DataFrame])
     assert set(calibration.levels) == {"none", "all"}
     assert (calibration.n == 1319).all()
     assert pd.read_csv(project.results / "tables/main.csv").empty
+
+
+def test_advice_on_recorded_completions_has_no_k_to_choose(gsm8k: tuple[Project, pd.DataFrame]) -> None:
+    project, _ = gsm8k
+    said = project.build("--quiet", "rules", "--", "advice")
+    assert "K=0 looks best" in said
+    assert "It is the only K." in said
+    project.build("--quiet", "rules", "--", "advice_check")
+    check = pd.read_csv(project.results / "tables/advice_check.csv").set_index("metric")
+    assert check.found["n_pairs"] == pd.read_csv(project.results / "tables/harvest.csv").n_pairs[0]
+    assert check.low["n_pairs"] <= check.predicted["n_pairs"] <= check.high["n_pairs"]
+    assert "accuracy_minus_best_K" not in check.index

@@ -148,6 +148,11 @@ CASES: dict[str, tuple[Callable[[Project, Config], AbstractContextManager[None]]
         {},
         (),
     ),
+    "set probe.compare": (
+        configured(lambda config: config.update(probe={"compare": True})),
+        {"draw_probe": 3, "advise": 1, "check_advice": 1} | TABLES,
+        (),
+    ),
     "change title": (configured(lambda config: config.update(title="Another")), TABLES, ()),
     "change a partition, a time limit or memory": (unchanged, {}, PARTITION),
     "add a comment in src/g2d": (

@@ -55,6 +55,7 @@ wildcard_constraints:
 
 
 HARVESTS = grid.harvests(CONFIG)
+PROBES = grid.probes(CONFIG)
 POLICIES = grid.policies(CONFIG)
 AUTO_WARMUPS = grid.auto_warmups(CONFIG)
 TABLES = {
@@ -82,6 +83,13 @@ if POLICIES and any("grpo" in ablation.policies for ablation in CONFIG.ablations
     TABLES["equal_compute"] = "GRPO variants at equal compute"
 if AUTO_WARMUPS:
     TABLES["auto"] = "Warm-up that stops by itself: its probes"
+if CONFIG.probe.compare:
+    TABLES |= {
+        "advice": "Advice: which K",
+        "advice_levels": "Advice: which levels",
+        "advice_hours": "Advice: device-hours",
+        "advice_check": "Advice: what the grid showed",
+    }
 FIGURES = ["accuracy", "informativeness", "gains", "budgets"]
 
 
@@ -96,6 +104,8 @@ localrules:
     make_factorial,
     build_pairs,
     build_several_pairs,
+    advise,
+    check_advice,
     make_tables,
     render_tables,
     draw_figures,
@@ -338,6 +348,10 @@ def gpu_job(job):
         units = (int(job.wildcards.k) - (continued_from(job.wildcards) or 0)) * int(job.wildcards.g)
     if job.rule.name == "train_grpo_auto":
         units = int(job.wildcards.k) * int(job.wildcards.g)  # at most
+    if job.rule.name == "draw_probe":
+        n_prompts = for_model(job.wildcards.model).training_set.n
+        units = min(CONFIG.probe.prompts, n_prompts) / n_prompts
+        return GpuJob("draw_probe", job.wildcards.model, units, rate_of="harvest_rollouts")
     return GpuJob(job.rule.name.removesuffix("_shard"), model_of(job.wildcards), units)
 
 

@@ -58,6 +58,7 @@ rule build_report:
         description=caption_file("workflow"),
         provenance="results/provenance.json",
         methods="results/methods.md",
+        advice="results/advice.md" if CONFIG.probe.compare else [],
         problems=expand("results/{model}/calibration/train.jsonl", model=CONFIG.models),
         pairs=[f"results/{h.folder}/pairs.jsonl" for h in HARVESTS],
         rollouts=[f"results/{h.folder}/rollouts.parquet" for h in HARVESTS],

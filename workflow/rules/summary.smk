@@ -61,6 +61,10 @@ rule render_tables:
                 ("2. Rollouts", "auto"),
                 ("2. Rollouts", "factorial"),
                 ("2. Rollouts", "factorial_effects"),
+                ("5. Advice", "advice"),
+                ("5. Advice", "advice_levels"),
+                ("5. Advice", "advice_hours"),
+                ("5. Advice", "advice_check"),
             )
             if table in TABLES
         },

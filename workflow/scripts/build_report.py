@@ -37,6 +37,7 @@ def main(snakemake):
             provenance=read_json(given.provenance),
             methods=Path(given.methods).read_text(encoding="utf-8"),
             folder=out.parent,
+            advice=Path(given.advice).read_text(encoding="utf-8") if given.get("advice") else "",
         )
         write_text(out, page)
 

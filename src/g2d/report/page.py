@@ -40,6 +40,7 @@ OWN_SECTIONS = {
     "Where a gain comes from": ("decomposition", "budgets"),
     "The bill": ("cost", "attempts"),
     "Beside the papers": ("published", "audit"),
+    "Advice": ("advice", "advice_levels", "advice_hours", "advice_check"),
     "Verifier disagreements": ("disputes",),
 }
 
@@ -71,6 +72,7 @@ class Section:
     name: str
     title: str
     entries: tuple[Entry, ...]
+    text: tuple[str, ...] = ()  # paragraphs before the tables; "## " begins a heading
 
 
 def build(
@@ -84,6 +86,7 @@ def build(
     provenance: Mapping[str, Any],
     methods: str,
     folder: str | Path,
+    advice: str = "",
 ) -> str:
     """The page as HTML.
 
@@ -98,6 +101,7 @@ def build(
         provenance: as written to provenance.json.
         methods: the methods paragraph.
         folder: where the page will stand; links are relative to it.
+        advice: what was advised before the grid, Markdown from `g2d.advice.words`; shown without its tables.
     """
     settings = config.model_dump(mode="json")
     benchmarks = list(config.benchmarks)
@@ -120,7 +124,9 @@ def build(
     sections = [Section("tables", "Tables", tuple(entry for name, entry in entries.items() if name not in own))]
     for title, names in OWN_SECTIONS.items():
         found = tuple(entries[name] for name in names if name in entries)
-        sections.append(Section(title.lower().replace(" ", "-"), title, found))
+        said = advice.strip().split("\n\n") if title == "Advice" else []
+        text = tuple(part for part in said if not part.startswith(("# ", "|")) and part != config.demonstration)
+        sections.append(Section(title.lower().replace(" ", "-"), title, found, text))
     scripts = [Markup(VEGA_NOTICE + vega_bundle()), Markup((TEMPLATES / "page.js").read_text(encoding="utf-8"))]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined

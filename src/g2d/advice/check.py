@@ -1,0 +1,178 @@
+"""What was advised, beside what the grid then showed: the table advice_check.csv."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from math import fsum
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from g2d.advice.probe import METRICS
+from g2d.comparisons import compare
+from g2d.cost import Cost
+from g2d.grid import HarvestKey, PolicyKey
+from g2d.informativeness import Informativeness
+
+CHECK_COLUMNS = (
+    "model",
+    "group_size",
+    "K",
+    "metric",
+    "predicted",
+    "low",
+    "high",
+    "found",
+    "inside",
+    "mean_over_seeds",
+    "note",
+)
+FOUND_AS = {"n_pairs": "n_pairable"}  # attribute of `Informativeness`, where it has another name
+
+
+def harvest_check(steps: pd.DataFrame, summaries: Mapping[HarvestKey, Informativeness], seed: int) -> pd.DataFrame:
+    """The probe's predictions against the whole harvest of its seed, and the K it found best.
+
+    Args:
+        steps: advice.csv, of all models.
+        summaries: of every harvest of the grid.
+        seed: the probed one.
+
+    Returns:
+        `CHECK_COLUMNS`. mean_over_seeds is the mean of all seeds, which the intervals are not for. In the row
+        best_K_by_entropy, predicted is the advised K, found the K of the highest H, the smallest of equals.
+    """
+    rows = []
+    for step in steps.to_dict("records"):
+        point = (step["model"], 0 if pd.isna(step["group_size"]) else step["group_size"], step["K"])
+        seeds = {key.seed: asdict(s) for key, s in summaries.items() if (key.model, key.group_size, key.k) == point}
+        for metric in METRICS:
+            found = {s: values[FOUND_AS.get(metric, metric)] for s, values in seeds.items()}
+            rows.append(
+                _place(step)
+                | {
+                    "metric": metric,
+                    "predicted": step[metric],
+                    "low": step[f"{metric}_low"],
+                    "high": step[f"{metric}_high"],
+                    "found": found[seed],
+                    "inside": _inside(found[seed], step[f"{metric}_low"], step[f"{metric}_high"]),
+                    "mean_over_seeds": _mean(found.values()),
+                }
+            )
+    for model in dict.fromkeys(steps["model"]):
+        advised = steps[(steps["model"] == model) & steps["advised"]]
+        entropies = {k: s.entropy for k, s in summaries.items() if (k.model, k.seed) == (model, seed)}
+        known = {key: entropy for key, entropy in entropies.items() if entropy is not None}
+        if advised.empty or not known:
+            continue
+        best = max(sorted(known, key=lambda key: (key.k, key.group_size)), key=lambda key: known[key])
+        place = _place(advised.iloc[0])
+        rows.append(
+            place
+            | {
+                "metric": "best_K_by_entropy",
+                "predicted": place["K"],
+                "found": best.k,
+                "inside": (place["group_size"] or 0, place["K"]) == (best.group_size, best.k),
+                "note": f"chance {advised.iloc[0]['p_best_entropy']:.2f}",
+            }
+        )
+    return _frame(rows)
+
+
+def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> pd.DataFrame:
+    """The policy of the advised K against the one with the highest accuracy, over all seeds.
+
+    Args:
+        steps: advice.csv, of all models.
+        answers: evaluations on one benchmark of every DPO policy of the grid, rows as in `Rollout`.
+        benchmark: its name.
+
+    Returns:
+        `CHECK_COLUMNS`, a row per model with an advised K and policies: found is accuracy minus that of the best K,
+        low and high its 95 % interval over seeds and questions (`g2d.comparisons.compare`), inside whether that holds
+        the predicted 0. The best of several is picked because it came out best, so the true difference is smaller.
+    """
+    rows = []
+    for model in dict.fromkeys(steps["model"]):
+        advised = steps[(steps["model"] == model) & steps["advised"]]
+        points = {(key.group_size, key.k): None for key in answers if key.model == model}
+        if advised.empty or not points:
+            continue
+        place = _place(advised.iloc[0])
+        right = {point: _crossed(answers, model, point) for point in points}
+        best = max(sorted(right, key=lambda point: point[1]), key=lambda point: float(right[point].mean()))
+        compared = compare(right[place["group_size"] or 0, place["K"]], right[best])
+        rows.append(
+            place
+            | {
+                "metric": "accuracy_minus_best_K",
+                "predicted": 0.0,
+                "low": compared.ci_low,
+                "high": compared.ci_high,
+                "found": compared.difference,
+                "inside": _inside(0.0, compared.ci_low, compared.ci_high),
+                "note": f"best K={best[1]} on {benchmark}; low and high are for what was found",
+            }
+        )
+    return _frame(rows)
+
+
+def hours_check(hours: pd.DataFrame, before: Iterable[Cost], bills: Iterable[Cost]) -> pd.DataFrame:
+    """The device-hours that the rest of the grid was expected to take against its bills.
+
+    Args:
+        hours: advice_hours.csv, of all models.
+        before: records of what had run for the advice.
+        bills: records of the finished grid; repeated jobs count once.
+
+    Returns:
+        `CHECK_COLUMNS`, a row per model and stage with jobs; no interval, hence nothing inside.
+    """
+    done = {record.job for record in before}
+    left = {record.job: record for record in bills if record.job not in done}
+    rows = []
+    for row in hours[(hours["scope"] == "grid") & (hours["n_jobs"] > 0)].to_dict("records"):
+        own = [r.device_s for r in left.values() if r.stage == row["stage"] and f"/{row['model']}/" in f"/{r.job}"]
+        rows.append(
+            {
+                "model": row["model"],
+                "metric": f"device_hours_{row['stage']}",
+                "predicted": row["device_hours"],
+                "found": fsum(own) / 3600,
+                "note": row["source"],
+            }
+        )
+    return _frame(rows)
+
+
+def _place(row: Mapping[Hashable, Any] | pd.Series) -> dict[str, Any]:
+    group_size = None if pd.isna(row["group_size"]) else int(row["group_size"])
+    return {"model": row["model"], "group_size": group_size, "K": int(row["K"])}
+
+
+def _crossed(answers: Mapping[PolicyKey, pd.DataFrame], model: str, point: tuple[int, int]) -> np.ndarray:
+    """Share of correct answers, (n_seeds, n_problems)."""
+    keys = sorted(key for key in answers if (key.model, key.group_size, key.k) == (model, *point))
+    return np.stack([answers[key].groupby("problem_id")["reward"].mean().to_numpy() for key in keys])
+
+
+def _inside(value: float | None, low: float | None, high: float | None) -> bool | None:
+    if value is None or pd.isna(low) or pd.isna(high):
+        return None
+    slack = 1e-5  # tables keep six digits
+    return bool(low - slack * max(1, abs(low)) <= value <= high + slack * max(1, abs(high)))
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fsum(known) / len(known) if known else None
+
+
+def _frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    types = {"group_size": "Int64", "K": "Int64", "inside": "boolean"}
+    types |= dict.fromkeys(["predicted", "low", "high", "found", "mean_over_seeds"], "float64")
+    return pd.DataFrame(rows, columns=list(CHECK_COLUMNS)).astype(types)

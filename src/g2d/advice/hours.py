@@ -1,0 +1,202 @@
+"""Device-hours of the rest of the grid after a probe, and of the advised K alone: the table advice_hours.csv.
+
+A rate is measured where the calibration and the probe have measured one: warm-up steps by the first seed's bills, a
+step costing the same at every G because it consumes the same number of completions; generation by a line through the
+bills of calibration and probes, start-up plus seconds per token. DPO has not run yet, so it gets the paper's hours
+where the model is a pretrained one, and none otherwise. Nothing else that lies in the results folder is looked at: the
+advice would depend on what happened to be finished. Not counted: calibrations at further temperatures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import nnls
+
+from g2d import grid
+from g2d.config import AUTO, Config, ScratchModel
+from g2d.cost import Cost, CostFile
+from g2d.estimate import PUBLISHED
+from g2d.grid import HarvestKey, PolicyKey
+
+HOURS_COLUMNS = ("model", "scope", "stage", "n_jobs", "device_hours", "source")
+MEASURED = "calibration and probe"
+STAGES = ("train_grpo", "harvest_rollouts", "train_dpo", "evaluate")
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the bills of calibration and probe tell about one model."""
+
+    seconds_per_step: float | None  # device seconds of a warm-up step; None where nothing was warmed up
+    start_up: float  # device seconds of a job that generates, before its first token
+    seconds_per_token: float
+    tokens: Mapping[tuple[int, int], float]  # generated per probed prompt, by (G, K)
+    tokens_per_completion: float
+
+    def generation(self, tokens: float, jobs: int) -> float:
+        """Device seconds of `jobs` jobs (shards) that generate so many tokens together."""
+        return jobs * self.start_up + tokens * self.seconds_per_token
+
+    def harvested(self, point: tuple[int, int]) -> float:
+        """Tokens per prompt at (G, K), the mean of all probes where that point was not probed."""
+        return self.tokens.get(point, fsum(self.tokens.values()) / len(self.tokens))
+
+
+def rates(probes: Mapping[HarvestKey, CostFile], n_probed: int, samples: int) -> Rates:
+    """Rates of one model.
+
+    Args:
+        probes: the probes' bills, the calibration's among their ancestry.
+        n_probed: prompts of a probe.
+        samples: rollouts per prompt.
+    """
+    longest: dict[int, HarvestKey] = {}
+    for key in sorted(probes, key=lambda key: key.k):
+        if key.k:
+            longest[key.group_size] = key
+    # The bill of pi_K holds its whole warm-up, K steps, whatever it continued.
+    warmed = [r.device_s for key in longest.values() for r in probes[key].records if r.stage == "train_grpo"]
+    steps = sum(key.k for key in longest.values())
+    device = next(iter(probes.values())).own.device
+    drawn = {
+        record.job: record
+        for bill in probes.values()
+        for record in bill.records
+        if record.stage in ("calibrate", "draw_probe") and record.tokens_generated and record.device == device
+    }
+    start_up, per_token = _line([*drawn.values()])
+    tokens = {(key.group_size, key.k): bill.own.tokens_generated / n_probed for key, bill in probes.items()}
+    return Rates(
+        seconds_per_step=fsum(warmed) / steps if steps else None,
+        start_up=start_up,
+        seconds_per_token=per_token,
+        tokens=tokens,
+        tokens_per_completion=fsum(tokens.values()) / len(tokens) / samples,
+    )
+
+
+def _line(records: Sequence[Cost]) -> tuple[float, float]:
+    """Least squares of device seconds on tokens, neither part negative."""
+    if not records:
+        return 0.0, 0.0
+    found, _ = nnls(
+        np.array([[1.0, record.tokens_generated] for record in records]),
+        np.array([record.device_s for record in records]),
+    )
+    return float(found[0]), float(found[1])
+
+
+def hours_advice(
+    config: Config, model: str, measured: Rates, advised: tuple[int, int] | None, n_problems: Mapping[str, int]
+) -> pd.DataFrame:
+    """What the rest of the grid takes after the probe, and what the advised K takes without the others.
+
+    Args:
+        config: the whole configuration.
+        model: one of its models.
+        measured: from `rates`.
+        advised: (G, K), None where no K is advised.
+        n_problems: problems of every benchmark.
+
+    Returns:
+        `HOURS_COLUMNS`, a row per scope and stage: scope "grid" is everything the configuration asks for that the
+        probe has not made, "advised K" the warm-ups, harvests, DPO and evaluations of M0 and that K with every seed.
+        device_hours is null where nobody has measured the stage.
+    """
+    scopes = {"grid": remaining_jobs(config, model, None)}
+    if advised is not None:
+        scopes["advised K"] = remaining_jobs(config, model, advised)
+    resolved = config.for_model(model)
+    shards = resolved.engine.shards
+    sampled = resolved.evaluation.sampled
+    completions = sampled.n if sampled else 1
+
+    def seconds(stage: str, job: Job) -> float | None:
+        if stage == "train_grpo":
+            return None if measured.seconds_per_step is None else job.steps * measured.seconds_per_step
+        if stage == "harvest_rollouts":
+            tokens = measured.harvested((job.group_size, job.k)) * resolved.training_set.n
+            return measured.generation(tokens, shards.harvest)
+        if stage == "evaluate":
+            tokens = sum(n_problems.values()) * completions * measured.tokens_per_completion
+            return measured.generation(tokens, shards.evaluation * len(n_problems))
+        pretrained = not isinstance(config.models[model], ScratchModel)
+        return 3600 * PUBLISHED["train_dpo"] if pretrained else None
+
+    rows = []
+    for scope, jobs in scopes.items():
+        for stage in STAGES:
+            times = [seconds(stage, job) for job in jobs[stage]]
+            known = [time for time in times if time is not None]
+            unknown = len(known) < len(times)
+            published = stage == "train_dpo" and bool(known)
+            rows.append(
+                {
+                    "model": model,
+                    "scope": scope,
+                    "stage": stage,
+                    "n_jobs": len(times) * (len(n_problems) if stage == "evaluate" else 1),
+                    "device_hours": None if unknown else fsum(known) / 3600,
+                    "source": "not measured yet" if unknown else "paper, Table 1, A100 80GB" if published else MEASURED,
+                }
+            )
+    return pd.DataFrame(rows, columns=list(HOURS_COLUMNS)).astype({"device_hours": "float64"})
+
+
+@dataclass(frozen=True)
+class Job:
+    """One remaining job; an evaluation stands for all benchmarks of its policy."""
+
+    group_size: int
+    k: int
+    steps: int = 0  # of a warm-up, beyond the checkpoint that it continues
+
+
+def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> dict[str, list[Job]]:
+    """By stage, what is left to run for a model after calibration and probe.
+
+    Args:
+        config: the whole configuration.
+        model: one of its models.
+        only: (G, K) of the one K to build, without baselines and ablations; None for the whole grid.
+    """
+    probed, chain = grid.warmup_points(config, model), config.for_model(model).warmup.schedule == "chain"
+    points = probed if only is None else [only]
+    reached = [  # a chain to the one K passes through those before it
+        (g, k) for g, k in probed if only in (None, (g, k)) or (only and chain and g == only[0] and k < only[1])
+    ]
+    warmups = [(point, "") for point in reached if point[1] for _ in config.seeds[1:]]
+    harvested = [point for point in points for _ in config.seeds]
+    policies = [policy for policy in grid.policies(config) if policy.model == model]
+    if only is not None:
+        policies = [p for p in policies if p.regime == "base" or (p.regime, p.group_size, p.k) == ("dpo", *only)]
+    elif not grid.is_recorded(config, model):
+        baselines = [point for point in grid.grpo_points(config, model) if point not in probed]
+        warmups += [(point, "") for point in baselines for _ in config.seeds]
+        for name in grid.variants(config):
+            auto = name == AUTO  # counted with all the steps that it may take
+            own_points = grid.auto_points(config, model) if auto else grid.ablation_points(config, model, name)
+            own = [point for point in own_points for _ in config.seeds]
+            warmups += [(point, name) for point in own]
+            harvested += own if auto or "dpo" in config.ablations[name].policies else []
+    return {
+        "train_grpo": [Job(g, k, _steps(config, model, g, k, variant)) for (g, k), variant in warmups],
+        "harvest_rollouts": [Job(g, k) for g, k in harvested],
+        "train_dpo": [Job(p.group_size, p.k) for p in policies if _is_dpo(p)],
+        "evaluate": [Job(p.group_size, p.k) for p in policies],
+    }
+
+
+def _steps(config: Config, model: str, group_size: int, k: int, variant: str) -> int:
+    if variant == AUTO:
+        return k
+    return k - (grid.chain_predecessor(config, model, group_size, k, variant) or 0)
+
+
+def _is_dpo(policy: PolicyKey) -> bool:
+    return policy.regime != "base" and policy.regime.split("/")[-1] != "grpo"

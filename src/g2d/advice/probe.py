@@ -1,0 +1,205 @@
+"""What calibration and probe say: the tables advice_levels.csv and advice.csv. Pure functions over counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy
+
+from g2d.grid import HarvestKey
+from g2d.informativeness import binary_entropy, in_mid_band, informative_parts, pairable
+from g2d.statistics import RESAMPLES, part_interval, percentile_interval, resample, standard_error, wilson_interval
+
+LEVEL_COLUMNS = (
+    "model",
+    "levels",
+    "selected",
+    "in_window",
+    "n",
+    "pass_at_1",
+    "pairability",
+    "pairability_low",
+    "pairability_high",
+    "pairs_per_100",
+    "all_wrong_share",
+)
+METRICS = ("pairability", "n_pairs", "entropy", "mid_band")
+STEP_COLUMNS = (
+    "model",
+    "group_size",
+    "K",
+    "n_probed",
+    "n_prompts",
+    *(f"{metric}{end}" for metric in METRICS for end in ("", "_low", "_high")),
+    "p_best_entropy",
+    "p_best_mid_band",
+    "behind_advised",
+    "behind_advised_low",
+    "behind_advised_high",
+    "as_good",
+    "advised",
+)
+
+
+def level_advice(model: str, table: pd.DataFrame, window: tuple[float, float]) -> pd.DataFrame:
+    """How many pairs every level promises for M0, and which levels the window of pass@1 would choose.
+
+    Args:
+        model: its name.
+        table: the calibration's levels.csv, from `g2d.calibration.with_mixes`.
+        window: `calibration.window`, both ends included.
+
+    Returns:
+        `LEVEL_COLUMNS`, one row per row of the table: pairability (rho) with Wilson's interval over the calibrated
+        problems, pairs_per_100 prompts.
+    """
+    rows = []
+    for row in table.to_dict("records"):
+        low, high = wilson_interval(int(row["pairable"]), int(row["n"]))
+        rows.append(
+            {
+                "model": model,
+                **{name: row[name] for name in ("levels", "selected", "n", "pass_at_1", "all_wrong_share")},
+                "in_window": bool(window[0] <= row["pass_at_1"] <= window[1]),
+                "pairability": row["pairable_share"],
+                "pairability_low": low,
+                "pairability_high": high,
+                "pairs_per_100": 100 * row["pairable_share"],
+            }
+        )
+    return pd.DataFrame(rows, columns=list(LEVEL_COLUMNS))
+
+
+def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> pd.DataFrame:
+    """What the whole harvest of every K will look like, and which K is most likely the one with the highest H.
+
+    Args:
+        counts: of one model and seed, the success counts of the same probed prompts at every (G, K), from
+            `g2d.informativeness.success_counts`.
+        n_prompts: size of the training set that the probed prompts are a random part of.
+
+    Returns:
+        `STEP_COLUMNS`, one row per (G, K) by ascending K. pairability, n_pairs, entropy and mid_band (paper, section
+        2.2) with 95 % intervals of the value over all n_prompts. p_best_*: the chance that K has the highest value of
+        all, from resamples of the prompts, the same ones at every K. advised: the K with the highest p_best_entropy, of
+        equal ones that with the highest H, of equal ones the smallest; none where no prompt is pairable at any K.
+        behind_advised: H of the advised K minus H, with
+        the interval of the resamples; as_good: that interval holds 0.
+
+    Raises:
+        ValueError: the probes are of different prompts, or of more than n_prompts.
+    """
+    keys = sorted(counts, key=lambda key: (key.k, key.group_size))
+    if not keys:
+        return pd.DataFrame(columns=list(STEP_COLUMNS))
+    ordered = {key: counts[key].sort_values("problem_id", ignore_index=True) for key in keys}
+    first = ordered[keys[0]]["problem_id"]
+    for key, frame in ordered.items():
+        if not frame["problem_id"].equals(first):
+            raise ValueError(f"{key.probe_folder}: not the prompts of {keys[0].probe_folder}: delete both probes")
+    if len(first) > n_prompts:
+        raise ValueError(f"{keys[0].probe_folder}: {len(first)} prompts of a training set of {n_prompts}: delete it")
+    unseen = math.sqrt(1 - len(first) / n_prompts)
+    resampled = {
+        metric: np.stack([_resampled(ordered[key], metric, unseen) for key in keys])
+        for metric in ("entropy", "mid_band")
+    }
+    chances = {metric: _chance_of_being_best(values) for metric, values in resampled.items()}
+    entropies = [_entropy(frame) for frame in ordered.values()]
+    ranks = [(round(chance, 12), round(entropies[i], 12), -i) for i, chance in enumerate(chances["entropy"])]
+    best = -max(ranks)[2] if chances["entropy"].any() else None
+    rows = []
+    for i, key in enumerate(keys):
+        row: dict[str, Any] = {
+            "model": key.model,
+            "group_size": key.group_size or None,
+            "K": key.k,
+            "n_probed": len(first),
+            "n_prompts": n_prompts,
+            **_estimates(ordered[key], n_prompts),
+            "p_best_entropy": chances["entropy"][i],
+            "p_best_mid_band": chances["mid_band"][i],
+            "advised": i == best,
+        }
+        if best is not None and math.isfinite(entropies[i]):
+            low, high = percentile_interval(resampled["entropy"][best] - resampled["entropy"][i])
+            row |= {"behind_advised": entropies[best] - entropies[i]}
+            row |= {"behind_advised_low": low, "behind_advised_high": high, "as_good": low <= 0 <= high}
+        rows.append(row | {"as_good": row.get("as_good", False)})
+    return pd.DataFrame(rows, columns=list(STEP_COLUMNS)).astype({"group_size": "Int64"})
+
+
+def _estimates(counts: pd.DataFrame, n_prompts: int) -> dict[str, float | None]:
+    """rho, the number of pairs, H and mu of the whole harvest; ends named `_low` and `_high`."""
+    n, candidates = len(counts), counts[pairable(counts)]
+    low, high = part_interval(len(candidates), n, n_prompts)
+    share = len(candidates) / n
+    found: dict[str, float | None] = {"pairability": share, "pairability_low": low, "pairability_high": high}
+    found |= {"n_pairs": share * n_prompts, "n_pairs_low": low * n_prompts, "n_pairs_high": high * n_prompts}
+    if candidates.empty:
+        return found
+    entropies = binary_entropy(candidates["p_hat"].to_numpy())
+    found["entropy"] = mean = float(entropies.mean())
+    if len(candidates) > 1:
+        # Student's t over the pairable prompts, of which the share n / N is known (Cochran 1977, eq. 2.20).
+        error = (standard_error(entropies) or 0.0) * math.sqrt(1 - n / n_prompts)
+        reach = float(scipy.stats.t.ppf(0.975, len(candidates) - 1)) * error
+        found |= {"entropy_low": max(0.0, mean - reach), "entropy_high": min(1.0, mean + reach)}
+    middle = int(in_mid_band(candidates).sum())
+    low, high = part_interval(middle, len(candidates), round(len(candidates) * n_prompts / n))
+    return found | {"mid_band": middle / len(candidates), "mid_band_low": low, "mid_band_high": high}
+
+
+def _entropy(counts: pd.DataFrame) -> float:
+    total, n = (float(part.sum()) for part in informative_parts(counts)["entropy"])
+    return total / n if n else math.nan
+
+
+def _resampled(counts: pd.DataFrame, metric: str, unseen: float) -> np.ndarray:
+    """(resamples,) values of a ratio over the whole harvest; NaN where a resample holds no pairable prompt.
+
+    Only the prompts that were not probed are uncertain, so deviations shrink by sqrt(1 - n/N). Equal numbers of prompts
+    give equal resamples (`g2d.statistics.resample`), which pairs the K.
+    """
+    values, weights = informative_parts(counts)[metric]
+    center = float(values.sum() / weights.sum()) if weights.any() else math.nan
+    if not unseen or math.isnan(center):
+        return np.full(RESAMPLES, center)
+    return center + unseen * (resample(values[None], weights[None]) - center)
+
+
+def _chance_of_being_best(values: np.ndarray) -> np.ndarray:
+    """Chance of each row to have the highest value, equals sharing it; values (rows, resamples).
+
+    Counting how often a row's resample is the highest would be far too sure where rows differ by little more than their
+    noise: the highest of several is partly a lucky one. So the rows' means are first drawn together by that part of
+    their scatter which is noise, and their resamples with them (empirical Bayes, as Stein's estimator; Efron and Morris
+    1973). Rows that scatter no more than noise does have equal chances. docs/analysis.md has both in a simulation.
+
+    A row without a value in a resample cannot be best in it; resamples in which no row has one count for nobody.
+    """
+    possible = np.isfinite(values).any(axis=1)
+    chances = np.zeros(len(values))
+    if not possible.any():
+        return chances
+    rows = values[possible]
+    centers = np.nanmean(rows, axis=1, keepdims=True)
+    scatter = float(((centers - centers.mean()) ** 2).sum())
+    whole = rows[:, np.isfinite(rows).all(axis=0)]
+    noise = float((whole - whole.mean(axis=0)).var(axis=1).sum()) if whole.size else math.inf
+    kept = max(0.0, 1 - noise / scatter) if scatter > 0 else 0.0
+    shrunk = centers.mean() + kept * (centers - centers.mean()) + math.sqrt(kept) * (rows - centers)
+    # Rounded, because equal values reached through different sums differ in the last bit.
+    shrunk = np.where(np.isfinite(rows), shrunk, -np.inf).round(12)
+    best = (shrunk == shrunk.max(axis=0)) & np.isfinite(shrunk)
+    chances[possible] = (best / np.maximum(best.sum(axis=0), 1)).mean(axis=1)
+    return chances
+
+
+def single_levels(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `level_advice` that are one level, not a mix; "none" where the pool has no levels."""
+    return table[table["levels"].map(lambda label: label.isdigit() or label == "none")]

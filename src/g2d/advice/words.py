@@ -1,0 +1,149 @@
+"""The advice in sentences, for people: results/advice.md."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from g2d.advice.hours import MEASURED
+from g2d.advice.probe import single_levels
+from g2d.calibration import format_levels
+from g2d.config import Config
+
+Row = Mapping[Hashable, Any] | pd.Series
+
+
+def advice_text(config: Config, levels: pd.DataFrame, steps: pd.DataFrame, hours: pd.DataFrame) -> str:
+    """Markdown, one section per model.
+
+    Args:
+        config: the whole configuration.
+        levels: `LEVEL_COLUMNS` of all models.
+        steps: `STEP_COLUMNS` of all models.
+        hours: `HOURS_COLUMNS` of all models.
+    """
+    parts = [f"# Advice: {config.title}", *([config.demonstration] if config.demonstration else [])]
+    for model in config.models:
+        own, jobs = steps[steps["model"] == model], hours[hours["model"] == model]
+        parts += [f"## {model}", level_words(config, model, levels[levels["model"] == model])]
+        parts += [step_words(own), step_list(own), hours_words(jobs)]
+    parts.append(
+        f"From the calibration and {len(steps)} probes of seed {config.seeds[0]}, in tables/advice*.csv. Ranges are "
+        "95 % intervals for the whole harvest of this seed; other seeds vary beyond them. H is a hint at accuracy, not "
+        "a measurement of it: once the grid has run, snakemake advice_check compares."
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def level_words(config: Config, model: str, levels: pd.DataFrame) -> str:
+    """Which levels to train on, and whether another level would give more pairs."""
+    settings, single = config.for_model(model).calibration, single_levels(levels)
+    low, high = (f"{100 * end:g}" for end in settings.window)
+    chosen, inside = single[single["selected"]], single[single["in_window"]]
+    window = f"pass@1 of {low} to {high} %"
+    if settings.levels == "auto":
+        words = [f"Levels: train on {_names(chosen)}, inside the window ({window})."]
+    else:
+        words = [f"Levels: {_names(chosen)} {_are(chosen)} pinned; the window ({window}) holds {_names(inside)}."]
+    best = chosen["pairability"].max()
+    together = float((chosen["pairability"] * chosen["n"]).sum() / chosen["n"].sum())
+    words.append(f"Of 100 prompts there, {100 * together:.0f} give a pair with M0.")
+    better = single[~single["selected"] & (single["pairability"] > best)]
+    for row in better.to_dict("records"):
+        words.append(
+            f"{_names(pd.DataFrame([row])).capitalize()} would give more: {row['pairs_per_100']:.0f} "
+            f"({100 * row['pairability_low']:.0f} to {100 * row['pairability_high']:.0f}), "
+            f"at pass@1 {100 * row['pass_at_1']:.0f} % and {100 * row['all_wrong_share']:.0f} % all wrong."
+        )
+    if better.empty and len(chosen) < len(single):
+        words.append("No level outside gives more than the best of them.")
+    return " ".join(words)
+
+
+def step_words(steps: pd.DataFrame) -> str:
+    """Which K looks best, how sure that is, and the cheapest one that may be as good."""
+    if not steps["advised"].any():
+        return "K: no probed prompt is pairable at any K, so there is nothing to choose by: calibrate first."
+    best = steps[steps["advised"]].iloc[0]
+    words = [
+        f"K: {_step(best)} looks best, H = {_interval(best, 'entropy')} bits, by {best['n_probed']} of "
+        f"{best['n_prompts']} prompts. The chance that its whole harvest has the highest H is "
+        f"{_percent(best['p_best_entropy'])}; the highest mid-band share, {_percent(best['p_best_mid_band'])}."
+    ]
+    cheapest = steps[steps["as_good"]].iloc[0]
+    if cheapest["K"] < best["K"]:
+        words.append(
+            f"The cheapest K that this probe cannot tell from it is {_step(cheapest)}: H is "
+            f"{_interval(cheapest, 'behind_advised')} bits lower there."
+        )
+    else:
+        smaller = "No smaller K can be as good by this probe." if (steps["K"] < best["K"]).any() else "No K is cheaper."
+        words.append(smaller if len(steps) > 1 else "It is the only K.")
+    words.append(f"Expected pairs at {_step(best)}: {_interval(best, 'n_pairs', '.0f')}.")
+    return " ".join(words)
+
+
+def step_list(steps: pd.DataFrame) -> str:
+    """Every K in one line."""
+    head = "| K | G | pairs | H | mid-band share | chance of highest H |\n|---:|---:|---|---|---|---:|"
+    lines = [
+        f"| {row['K']} | {'–' if pd.isna(row['group_size']) else row['group_size']} "
+        f"| {_interval(row, 'n_pairs', '.0f')} | {_interval(row, 'entropy')} | {_interval(row, 'mid_band')} "
+        f"| {_percent(row['p_best_entropy'])} |"
+        for row in steps.to_dict("records")
+    ]
+    return "\n".join([head, *lines])
+
+
+def hours_words(hours: pd.DataFrame) -> str:
+    """Device-hours of what is left, in all and by stage, and what the advised K alone would save of them."""
+    scopes = {str(scope): rows[rows["n_jobs"] > 0] for scope, rows in hours.groupby("scope", sort=False)}
+    words = [f"Device-hours of the rest of the grid: {_bill(scopes['grid'])}."]
+    if "advised K" in scopes:
+        saved = scopes["grid"]["device_hours"].sum() - scopes["advised K"]["device_hours"].sum()
+        words.append(f"Of the advised K alone, without baselines and ablations: {_bill(scopes['advised K'])}.")
+        words.append(f"Following the advice saves about {saved:.2g} of what is measured.")
+    return " ".join(words)
+
+
+def _bill(jobs: pd.DataFrame) -> str:
+    """The sum and the stages it is made of; what nobody has measured is named."""
+    known = jobs[jobs["device_hours"].notna()]
+    stages = [
+        f"{row['stage']} {row['device_hours']:.2g}" + ("" if row["source"] == MEASURED else f" ({row['source']})")
+        for row in known.to_dict("records")
+    ]
+    unknown = [f"{row['n_jobs']} {row['stage']}" for row in jobs[jobs["device_hours"].isna()].to_dict("records")]
+    total = f"about {known['device_hours'].sum():.2g} ({', '.join(stages)})" if stages else "none that is measured"
+    return total + (f", and {' and '.join(unknown)}, which nobody has measured" if unknown else "")
+
+
+def _names(levels: pd.DataFrame) -> str:
+    """Levels of some rows as the paper writes them."""
+    labels: Sequence[str] = [*levels["levels"]]
+    if not labels:
+        return "no level"
+    numbers = [None if label == "none" else int(label) for label in labels]
+    return f"level{'s' if len(numbers) > 1 else ''} {format_levels(numbers)}" if any(numbers) else "the pool as a whole"
+
+
+def _are(levels: pd.DataFrame) -> str:
+    return "are" if len(levels) > 1 else "is"
+
+
+def _step(row: Row) -> str:
+    return f"K={row['K']}" if pd.isna(row["group_size"]) else f"K={row['K']} (G={row['group_size']})"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _interval(row: Row, name: str, form: str = ".2f") -> str:
+    """A value with its interval; a dash where there is none."""
+    value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
+    if pd.isna(value):
+        return "–"
+    return f"{value:{form}}" if pd.isna(low) else f"{value:{form}} ({low:{form}} to {high:{form}})"

@@ -1,0 +1,90 @@
+# Advice before the grid, from the calibration and a few prompts harvested at every K of the first seed: `snakemake
+# --cores 2 advice`. What it trains and draws is what the grid needs anyway; `advice_check` compares afterwards.
+
+
+rule draw_probe:
+    input:
+        warmed_up_files,
+        policy=lambda w: f"{warmed_up(w)}/policy.json",
+        problems="results/{model}/calibration/train.jsonl",
+        shards=[],
+        costs=warmed_up_cost,
+    output:
+        rollouts="results/{model}/seed{seed}/{variant}probe/g{g}/k{k}/rollouts.parquet",
+        cost="results/{model}/seed{seed}/{variant}probe/g{g}/k{k}/cost.json",
+    log:
+        "results/logs/draw_probe/{model}/seed{seed}/{variant}g{g}/k{k}.log",
+    benchmark:
+        "results/benchmarks/draw_probe/{model}/seed{seed}/{variant}g{g}/k{k}.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    threads: 1
+    resources:
+        gpu=generating_gpus,
+    params:
+        version=VERSIONS["draw_probe"],
+        prompts=CONFIG.probe.prompts,
+        settings=settings("harvest", "prompt"),
+        engine=engine,
+    message:
+        "Probe {wildcards.model} at {wildcards.variant}K={wildcards.k}, G={wildcards.g}, seed {wildcards.seed}, "
+        "with {params.prompts} prompts"
+    script:
+        "../scripts/draw_probe.py"
+
+
+rule advise:
+    input:
+        levels=expand("results/{model}/calibration/levels.csv", model=CONFIG.models),
+        benchmarks=expand("results/problems/{benchmark}.jsonl", benchmark=CONFIG.benchmarks),
+        rollouts=[f"results/{p.probe_folder}/rollouts.parquet" for p in PROBES],
+        bills=[f"results/{p.probe_folder}/cost.json" for p in PROBES],
+    output:
+        text="results/advice.md",
+        steps="results/tables/advice.csv",
+        levels="results/tables/advice_levels.csv",
+        hours="results/tables/advice_hours.csv",
+    log:
+        "results/logs/advise.log",
+    benchmark:
+        "results/benchmarks/advise.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    threads: 1
+    params:
+        version=VERSIONS["advise"],
+        config=CONFIG.identity,
+    message:
+        "Advise on levels, K and device-hours"
+    script:
+        "../scripts/advise.py"
+
+
+rule check_advice:
+    input:
+        steps="results/tables/advice.csv",
+        hours="results/tables/advice_hours.csv",
+        probes=[f"results/{p.probe_folder}/cost.json" for p in PROBES],
+        informativeness=[f"results/{h.folder}/informativeness.json" for h in HARVESTS],
+        evaluations=[
+            f"results/{p.folder}/eval/{list(CONFIG.benchmarks)[0]}.parquet" for p in POLICIES if p.regime == "dpo"
+        ],
+        bills=[f"results/{h.folder}/cost.json" for h in HARVESTS]
+        + [f"results/{p.folder}/cost.json" for p in POLICIES if p.regime != "base"]
+        + [f"results/{p.folder}/eval/{benchmark}.cost.json" for p in POLICIES for benchmark in CONFIG.benchmarks],
+    output:
+        check="results/tables/advice_check.csv",
+    log:
+        "results/logs/check_advice.log",
+    benchmark:
+        "results/benchmarks/check_advice.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    threads: 1
+    params:
+        version=VERSIONS["check_advice"],
+        config=CONFIG.identity,
+    message:
+        "Compare the advice with what the grid has shown"
+    script:
+        "../scripts/check_advice.py"

@@ -1,0 +1,44 @@
+"""Rule advise: which levels to train on, which K looks best, and what the rest of the grid takes."""
+
+import pandas as pd
+
+from g2d import grid
+from g2d.advice.hours import hours_advice, rates
+from g2d.advice.probe import level_advice, step_advice
+from g2d.advice.words import advice_text
+from g2d.config import load
+from g2d.cost import read_cost
+from g2d.files import write_text
+from g2d.informativeness import success_counts
+from g2d.problems import read_problems
+from g2d.rollouts.rollout import TEXTLESS, read_rollouts
+from g2d.stage import stage
+from g2d.tables import read_table, write_table
+
+
+def main(snakemake):
+    with stage(snakemake):
+        config, out = load(snakemake.params.config), snakemake.output
+        benchmarks = zip(config.benchmarks, snakemake.input.benchmarks, strict=True)
+        n_problems = {name: len(read_problems(path)) for name, path in benchmarks}
+        levels, steps, hours = [], [], []
+        for model in config.models:
+            resolved, keys = config.for_model(model), [key for key in grid.probes(config) if key.model == model]
+            table = read_table(f"results/{model}/calibration/levels.csv")
+            levels.append(level_advice(model, table, resolved.calibration.window))
+            rollouts = {key: read_rollouts(f"results/{key.probe_folder}/rollouts.parquet", TEXTLESS) for key in keys}
+            counts = {key: success_counts(frame) for key, frame in rollouts.items()}
+            steps.append(step_advice(counts, resolved.training_set.n))
+            bills = {key: read_cost(f"results/{key.probe_folder}/cost.json") for key in keys}
+            measured = rates(bills, len(counts[keys[0]]), resolved.harvest.samples_per_prompt)
+            best = steps[-1][steps[-1]["advised"]].fillna({"group_size": 0})
+            advised = None if best.empty else (int(best["group_size"].iloc[0]), int(best["K"].iloc[0]))
+            hours.append(hours_advice(config, model, measured, advised, n_problems))
+        tables = [pd.concat(parts, ignore_index=True) for parts in (levels, steps, hours)]
+        for path, table in zip((out.levels, out.steps, out.hours), tables, strict=True):
+            write_table(path, table)
+        write_text(out.text, advice_text(config, *tables))
+
+
+if __name__ == "__main__":
+    main(snakemake)

@@ -1,0 +1,18 @@
+"""Rule draw_probe: the rollouts that the harvest of pi_K draws on the first prompts of the training set."""
+
+from g2d.config import Harvest
+from g2d.problems import read_problems
+from g2d.rollouts.draw import sampling
+from g2d.rollouts.generation import generate_rollouts
+from g2d.stage import stage
+
+
+def main(snakemake):
+    with stage(snakemake) as meter:
+        settings = Harvest.model_validate(snakemake.params.settings["harvest"])
+        problems = read_problems(snakemake.input.problems)[: snakemake.params.prompts]
+        generate_rollouts(snakemake, meter, problems, sampling(settings, int(snakemake.wildcards.seed)))
+
+
+if __name__ == "__main__":
+    main(snakemake)
