@@ -15,7 +15,7 @@ COST = Cost("job", "evaluate", 1800.0, 1.0, 1, "NVIDIA H100", 1800.0, 0, 0)
 
 
 def test_published_rates_give_back_table_1() -> None:
-    grpo = [GpuJob("train_grpo", "qwen", 1000 * 2), GpuJob("train_grpo", "qwen", 1000 * 4)]
+    grpo = [GpuJob("train_grpo", "qwen", 1000, 2), GpuJob("train_grpo", "qwen", 1000, 4)]
     (line,) = estimate(grpo, {})
     assert line.jobs == 2
     assert line.hours == pytest.approx(26.6 + 52.2, rel=0.03)
@@ -25,14 +25,14 @@ def test_published_rates_give_back_table_1() -> None:
 
 
 def test_a_warmup_that_stops_by_itself_costs_at_most_its_schedule(tmp_path: Path) -> None:
-    (line,) = estimate([GpuJob("train_grpo_auto", "qwen", 1000 * 2)], {})
+    (line,) = estimate([GpuJob("train_grpo_auto", "qwen", 1000, 2)], {})
     assert line.hours == pytest.approx(26.9, rel=0.03)
     assert line.source == "at most; paper, Table 1, A100 80GB"
     folder = tmp_path / "mine/seed0/auto/grpo/g2/k1000"
     folder.mkdir(parents=True)
     write_policy(folder / "policy.json", Policy("p", "mine", "g", "m0", 2, k=150, settings={"steps_trained": 250}))
     write_cost(folder / "cost.json", replace(COST, stage="train_grpo_auto", device_s=7200.0))
-    assert measured_rates(tmp_path, ["mine"]) == {("train_grpo_auto", "mine"): [2 / (250 * 2)]}
+    assert measured_rates(tmp_path, ["mine"]) == {("train_grpo_auto", "mine"): [2 / 250]}
 
 
 def test_a_stage_without_a_rate_has_no_hours() -> None:
@@ -48,6 +48,13 @@ def test_what_ran_here_is_preferred_for_its_own_model() -> None:
     assert (mine.hours, mine.source) == (0.5, "measured here (mine, n=2)")
     assert other.hours == pytest.approx(1.2)
     assert other.source == "paper, Table 1, A100 80GB"
+
+
+def test_a_measured_step_costs_the_same_whatever_the_group_size() -> None:
+    """It is a fixed number of completions; in the paper's Table 1 it takes twice as long with G=4."""
+    jobs = [GpuJob("train_grpo", "mine", 1000, 2), GpuJob("train_grpo", "mine", 1000, 4)]
+    (line,) = estimate(jobs, {("train_grpo", "mine"): [0.01]})
+    assert line.hours == pytest.approx(20)
 
 
 def test_a_probe_costs_its_part_of_a_harvest() -> None:
@@ -66,7 +73,7 @@ def test_rates_are_read_from_bills_of_jobs_that_had_a_gpu(tmp_path: Path) -> Non
     (tmp_path / "mine/broken.cost.json").write_text("{")
     assert measured_rates(tmp_path, ["mine", "absent"]) == {
         ("evaluate", "mine"): [0.5],
-        ("train_grpo", "mine"): [2 / (100 * 2)],
+        ("train_grpo", "mine"): [2 / 100],
     }
 
 

@@ -5,6 +5,9 @@ from the paper's Table 1. Those hours are approximate ones of one A100 80GB, for
 this, so they say how long a grid is, not when it ends. The paper gives one number for the harvest and the DPO on it
 (the row with K=0); it is split in half here. It gives none for evaluation, which is then listed without hours.
 
+In the paper a step of GRPO takes twice as long with G=4 as with G=2. Here a step is a fixed number of completions,
+whatever G, so only published hours grow with it.
+
 `workflow/rules/common.smk` collects the jobs.
 """
 
@@ -34,11 +37,12 @@ PUBLISHED = {
 
 @dataclass(frozen=True)
 class GpuJob:
-    """One job that holds a GPU. `units` is what its hours grow with: steps x group size for GRPO, 1 for the others."""
+    """One job that holds a GPU. `units` is what its hours grow with: steps for GRPO, 1 for the others."""
 
     stage: str
     model: str
     units: float = 1.0
+    group_size: int = 1  # of GRPO
     rate_of: str | None = None  # the stage whose rate counts, where it is another: a probe is a part of a harvest
 
 
@@ -64,12 +68,13 @@ def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence
         stage = job.rate_of or job.stage
         rates = measured.get((stage, job.model))
         rate = mean(rates) if rates else PUBLISHED.get(stage)
+        units = job.units if rates else job.units * job.group_size
         source = f"measured here ({job.model}, n={len(rates)})" if rates else "paper, Table 1, A100 80GB"
         if rate is None:
             source = "not measured yet"
         elif job.stage == AUTO_STAGE:
             source = f"at most; {source}"
-        found.setdefault((job.stage, source), []).append(None if rate is None else rate * job.units)
+        found.setdefault((job.stage, source), []).append(None if rate is None else rate * units)
     return [
         Line(stage, len(hours), None if None in hours else sum(h for h in hours if h is not None), source)
         for (stage, source), hours in found.items()
@@ -88,7 +93,7 @@ def measured_rates(results: str | Path, models: Iterable[str]) -> dict[tuple[str
                 bill = read_cost(path)
                 stage, units = bill.own.stage, 1
                 if stage in ("train_grpo", AUTO_STAGE):
-                    units = _grpo_units(path.parent)
+                    units = _steps(path.parent)
             except (OSError, ValueError):
                 continue
             shards = [record for record in bill.ancestry if record.stage == stage and ".shards/" in record.job]
@@ -97,10 +102,10 @@ def measured_rates(results: str | Path, models: Iterable[str]) -> dict[tuple[str
     return rates
 
 
-def _grpo_units(folder: Path) -> int:
+def _steps(folder: Path) -> int:
     policy = read_policy(folder / "policy.json")
     last = policy.settings.get("steps_trained", policy.k)  # a warm-up that stops by itself trains beyond its K
-    return int((last - (policy.continued_from or 0)) * policy.group_size)
+    return int(last - (policy.continued_from or 0))
 
 
 def report(lines: Sequence[Line]) -> str:

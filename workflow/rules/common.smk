@@ -343,16 +343,14 @@ def gpu_job(job):
     holds_gpu = "gpu" in job.rule.resources and not job.input.get("shards")
     if not holds_gpu or model_of(job.wildcards) in SCRATCH_MODELS:
         return None
-    units = 1 / int(job.wildcards.get("shards", 1))
-    if job.rule.name == "train_grpo":
-        units = (int(job.wildcards.k) - (continued_from(job.wildcards) or 0)) * int(job.wildcards.g)
-    if job.rule.name == "train_grpo_auto":
-        units = int(job.wildcards.k) * int(job.wildcards.g)  # at most
-    if job.rule.name == "draw_probe":
-        n_prompts = for_model(job.wildcards.model).training_set.n
-        units = min(CONFIG.probe.prompts, n_prompts) / n_prompts
-        return GpuJob("draw_probe", job.wildcards.model, units, rate_of="harvest_rollouts")
-    return GpuJob(job.rule.name.removesuffix("_shard"), model_of(job.wildcards), units)
+    stage, model = job.rule.name.removesuffix("_shard"), model_of(job.wildcards)
+    if stage in ("train_grpo", "train_grpo_auto"):  # the second takes as many steps at most
+        before = (continued_from(job.wildcards) or 0) if stage == "train_grpo" else 0
+        return GpuJob(stage, model, int(job.wildcards.k) - before, int(job.wildcards.g))
+    if stage == "draw_probe":
+        n_prompts = for_model(model).training_set.n
+        return GpuJob(stage, model, min(CONFIG.probe.prompts, n_prompts) / n_prompts, rate_of="harvest_rollouts")
+    return GpuJob(stage, model, 1 / int(job.wildcards.get("shards", 1)))
 
 
 def when_planned(workflow, *steps):
