@@ -9,6 +9,7 @@ questions (`p_questions`)?
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +36,9 @@ class Comparison:
     gained: float  # share of answers that the policy has right and the reference wrong
     lost: float  # the reverse; difference = gained - lost
     cohens_h: float  # effect size (Cohen 1988, eq. 6.2.1); 0.2 is called small, 0.5 medium
-    minimum_detectable: float  # difference found with 80 % power at the 5 % level, one comparison alone
+    # Difference found with 80 % power at the 5 % level, one comparison alone. NaN where all resamples agree: then
+    # nothing is known of their spread, and 0 would claim that the smallest difference is found.
+    minimum_detectable: float
 
 
 def compare(policy: np.ndarray, reference: np.ndarray, samples: int = 1) -> Comparison:
@@ -69,7 +72,7 @@ def compare(policy: np.ndarray, reference: np.ndarray, samples: int = 1) -> Comp
         gained=float(deltas.clip(min=0).mean()),
         lost=float((-deltas).clip(min=0).mean()),
         cohens_h=cohens_h(float(policy.mean()), float(reference.mean())),
-        minimum_detectable=minimum_detectable(error),
+        minimum_detectable=minimum_detectable(error) if error > 0 else math.nan,
     )
 
 

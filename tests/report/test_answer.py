@@ -71,6 +71,13 @@ def test_no_difference_is_not_called_one() -> None:
     assert "The smallest K that cannot be told from the best is K=0, which took 2 device-hours" in price
 
 
+def test_equal_answers_do_not_promise_that_any_difference_would_be_found() -> None:
+    table = main(BASE, ("dpo", 0, 0.51, 2.0), ("g2d", 150, 0.51, 4.0), GRPO)
+    same = comparison(("g2d", 150), ("dpo", 0), 1.0) | {"minimum_detectable": float("nan")}
+    how_much, *_ = sentences(table, comparisons(same))
+    assert "Holm-corrected p = 1; no resample tells them apart" in how_much
+
+
 def test_online_rl_that_does_not_help_is_said_to_do_no_better() -> None:
     how_much, _, price = sentences(main(BASE, ("dpo", 0, 0.51, 2.0), ("g2d", 150, 0.5, 4.0), GRPO))
     assert "online RL before the harvest does no better" in how_much

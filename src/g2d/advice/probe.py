@@ -87,8 +87,7 @@ def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> pd
         2.2) with 95 % intervals of the value over all n_prompts. p_best_*: the chance that K has the highest value of
         all, from resamples of the prompts, the same ones at every K. advised: the K with the highest p_best_entropy, of
         equal ones that with the highest H, of equal ones the smallest; none where no prompt is pairable at any K.
-        behind_advised: H of the advised K minus H, with
-        the interval of the resamples; as_good: that interval holds 0.
+        behind_advised: H of the advised K minus H, with the interval of the resamples; as_good: that interval holds 0.
 
     Raises:
         ValueError: the probes are of different prompts, or of more than n_prompts.

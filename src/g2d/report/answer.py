@@ -7,6 +7,7 @@ The best K is chosen after the fact, so its accuracy is flattered; the caveats s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -222,6 +223,8 @@ def compare(first: Row, second: Row, comparisons: pd.DataFrame | None) -> Differ
         if p < ALPHA:
             return Difference(points, True, f"paired test, Holm-corrected p = {p:.2g}")
         missed = f"this grid would have found {detectable:.1f} points four times in five"
+        if math.isnan(detectable):
+            missed = "no resample tells them apart"
         return Difference(points, False, f"Holm-corrected p = {p:.2g}; {missed}")
     distinct = first.low > second.high or second.low > first.high
     return Difference(points, distinct, "intervals apart" if distinct else "intervals overlap")
@@ -234,7 +237,7 @@ def _tested(comparisons: pd.DataFrame, first: Row, second: Row) -> pd.DataFrame:
         comparisons[_is(comparisons, names[0], a) & _is(comparisons, names[1], b)]
         for a, b in ((first, second), (second, first))
     ]
-    return pd.concat(found).dropna(subset=["p_holm", "minimum_detectable"])
+    return pd.concat(found).dropna(subset=["p_holm"])
 
 
 def _is(comparisons: pd.DataFrame, columns: tuple[str, str, str], row: Row) -> pd.Series:

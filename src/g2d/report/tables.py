@@ -71,6 +71,9 @@ def read_cells(path: str | Path) -> Table:
     )
 
 
+SPREADS = ("std_", "standard_error")  # say how far a value is off and are no value that an interval is about
+
+
 def qualifiers(frame: pd.DataFrame) -> dict[str, tuple[str, ...]]:
     """The columns that are shown in another column's cell: its bounds (low, high) or its deviation (std,)."""
     found: dict[str, tuple[str, ...]] = {}
@@ -104,7 +107,7 @@ def number(value: float, digits: int) -> str:
 
 
 def _encloses(frame: pd.DataFrame, column: str) -> bool:
-    if not _is_number(frame[column]):
+    if not _is_number(frame[column]) or column.startswith(SPREADS):
         return False
     known = frame[[column, "ci_low", "ci_high"]].dropna()
     return not known.empty and bool(((known["ci_low"] <= known[column]) & (known[column] <= known["ci_high"])).all())
