@@ -311,8 +311,10 @@ class Warmup(Section):
     sync_every: int = key(
         1, "Gradient steps between two hand-overs of the adapter to vLLM; above 1 rollouts are stale.", ge=1
     )
-    keep_rollouts: Literal["none", "verdicts", "completions"] = key(
-        "verdicts", "What rollouts.parquet keeps of every completion: nothing, its verdict and length, its text too."
+    keep_rollouts: Literal["none", "verdicts", "sampled", "completions"] = key(
+        "verdicts",
+        "What rollouts.parquet keeps: nothing; verdict and length of every completion; text of one group a step too; "
+        "all texts.",
     )
     auto: AutoStop | None = key(
         None,

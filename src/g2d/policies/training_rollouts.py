@@ -18,7 +18,7 @@ from g2d.files import atomic
 from g2d.verifier import Judgement
 from g2d.verifier.reward import Completion, completion_text
 
-Keep = Literal["none", "verdicts", "completions"]
+Keep = Literal["none", "verdicts", "sampled", "completions"]
 COLUMNS = (
     "step",  # gradient step that consumed the completion, from 1
     "problem_id",
@@ -39,7 +39,7 @@ class TrainingRollouts:
 
     Args:
         eos_token_ids: tokens that end a completion.
-        keep: nothing, the rows, or the rows with their text.
+        keep: nothing, the rows, the rows with the text of one group a step, or with all texts.
     """
 
     def __init__(self, eos_token_ids: Collection[int], keep: Keep) -> None:
@@ -64,6 +64,7 @@ class TrainingRollouts:
         for problem, judgement, tokens, completion in zip(
             problem_id, judgements, completion_ids, completions, strict=True
         ):
+            with_text = self.keep == "completions" or (self.keep == "sampled" and problem == problem_id[0])
             self.rows.append(
                 {
                     "step": trainer_state.global_step + 1,
@@ -74,7 +75,7 @@ class TrainingRollouts:
                     "verdict": judgement.verdict,
                     "reward": judgement.reward,
                     "extracted_answer": judgement.extracted_answer,
-                    "completion_text": completion_text(completion) if self.keep == "completions" else None,
+                    "completion_text": completion_text(completion) if with_text else None,
                 }
             )
             seen[problem] += 1

@@ -1,0 +1,44 @@
+"""What is kept of the rollouts of training, by configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+from g2d.policies.training_rollouts import Keep, TrainingRollouts
+from g2d.verifier import Judgement
+
+
+@pytest.mark.parametrize(
+    ("keep", "texts"),
+    [
+        ("none", []),
+        ("verdicts", [None, None, None, None]),
+        ("sampled", ["one", "two", None, None]),  # the first group of the step
+        ("completions", ["one", "two", "three", "four"]),
+    ],
+)
+def test_rows_and_texts(tmp_path: Path, keep: Keep, texts: list[str | None]) -> None:
+    rollouts = TrainingRollouts([9], keep)
+    rollouts.record(
+        [
+            Judgement("correct", "4"),
+            Judgement("incorrect", "5"),
+            Judgement("no_boxed", None),
+            Judgement("truncated", None),
+        ],
+        completions=["one", "two", "three", "four"],
+        completion_ids=[[1, 9], [1, 9], [1, 2, 9], [1, 2, 3]],
+        problem_id=["a", "a", "b", "b"],
+        trainer_state=SimpleNamespace(global_step=0),
+    )
+    rollouts.save(tmp_path / "rollouts.parquet")
+    frame = pd.read_parquet(tmp_path / "rollouts.parquet")
+    assert [None if pd.isna(text) else text for text in frame["completion_text"]] == texts
+    if keep != "none":
+        assert frame["sample"].tolist() == [0, 1, 0, 1]
+        assert frame["finish_reason"].tolist() == ["stop", "stop", "stop", "length"]
+        assert frame["reward"].tolist() == [1, 0, 0, 0]
