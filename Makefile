@@ -3,18 +3,24 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slurm lint clean
+.PHONY: demo test lint test-here test-slurm clean
 
 demo: $(VENV)/.ready
 	$(BIN)/snakemake --cores 2 --quiet host reason
 
-test: $(VENV)/.ready-test
+# Side by side, because the tests of the cluster mostly wait for it.
+test: lint
+	$(MAKE) --no-print-directory --jobs 2 test-here test-slurm
+
+lint: $(VENV)/.ready-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
 	$(BIN)/mypy
-	$(BIN)/pytest
+
+test-here: $(VENV)/.ready-test
+	$(BIN)/pytest --ignore tests/workflow/slurm
 
 # As root, with Debian's slurm-wlm, slurm-client, slurmctld and slurmd; part of `make test`, and skipped there without.
 test-slurm: $(VENV)/.ready-test
