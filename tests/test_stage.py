@@ -70,7 +70,9 @@ def test_a_log_on_a_full_disk_does_not_swallow_the_last_word(tmp_path: Path) -> 
     script = SCRIPT.replace("logs/a.log", "/dev/full").replace('    os.system("echo from a child process")\n', "")
     script = script.replace('    print("from python")\n', "").replace('    print(os.environ["OMP_NUM_THREADS"])\n', "")
     script = script.replace("{rule}", "train_dpo").replace("{body}", "raise ValueError('work: disk full')")
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=tmp_path, env=buffered, capture_output=True, text=True, check=False)
     assert done.stderr.startswith("train_dpo: work: disk full\n")
     assert done.returncode == 1
 

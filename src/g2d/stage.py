@@ -83,7 +83,10 @@ def stage(snakemake: Any) -> Iterator[Meter]:
         print(f"{snakemake.rule}: {error}\n  details: {snakemake.log[0]}", file=terminal, flush=True)
         with suppress(OSError):  # the log may be on the disk that is full
             traceback.print_exc()
+            sys.stdout.flush()
             sys.stderr.flush()
+        for descriptor in (1, 2):  # what could not be written would change the exit status when Python ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
         sys.exit(1)
 
 
