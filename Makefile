@@ -3,14 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint test-here test-slurm clean
+.PHONY: demo test lint test-slurm clean
 
 demo: $(VENV)/.ready
 	$(BIN)/snakemake --cores 2 --quiet host reason
 
-# Side by side, because the tests of the cluster mostly wait for it.
 test: lint
-	$(MAKE) --no-print-directory --jobs 2 test-here test-slurm
+	$(BIN)/pytest
 
 lint: $(VENV)/.ready-test
 	$(BIN)/ruff check .
@@ -18,9 +17,6 @@ lint: $(VENV)/.ready-test
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
 	$(BIN)/mypy
-
-test-here: $(VENV)/.ready-test
-	$(BIN)/pytest --ignore tests/workflow/slurm
 
 # As root, with Debian's slurm-wlm, slurm-client, slurmctld and slurmd; part of `make test`, and skipped there without.
 test-slurm: $(VENV)/.ready-test
