@@ -12,12 +12,10 @@ K=0 is no candidate: the question is how long to warm up, and M0 has a row of it
 from __future__ import annotations
 
 import gc
-import hashlib
-import json
 import math
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,7 @@ import pandas as pd
 from g2d.config import AUTO, AutoStop, Checkpointing, EngineSettings, Harvest, Lora, Prompt, Warmup
 from g2d.files import atomic, read_json, sha256, write_json
 from g2d.informativeness import Informativeness, informativeness
-from g2d.policies.checkpoints import TrainingStoppedError, stop_requests
+from g2d.policies.checkpoints import TrainingStoppedError, job_digest, stop_requests
 from g2d.policies.grpo import completions_tokens, train_grpo
 from g2d.policies.policy import Policy
 from g2d.policies.training import read_log
@@ -36,13 +34,6 @@ from g2d.rollouts.engine import engine_for
 from g2d.rollouts.rollout import Rollout, to_frame
 
 PROBES = "probes.json"  # in the work folder: the probes that are finished, and of which job
-METRICS = (
-    "n_prompts",
-    "pass_at_1",
-    *("pairability", "pairability_low", "pairability_high"),
-    *("entropy", "entropy_low", "entropy_high"),
-    *("mid_band", "mid_band_low", "mid_band_high"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +53,10 @@ class Probe:
     mid_band: float | None
     mid_band_low: float | None
     mid_band_high: float | None
+
+
+# What a probe has in common with `Informativeness`.
+METRICS = tuple(entry.name for entry in fields(Probe) if entry.name not in ("step", "tokens_generated"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +240,7 @@ class _History:
 
     def __init__(self, work: Path, job: dict[str, Any]) -> None:
         self.work = work
-        self.job = hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
+        self.job = job_digest(job)
         self.probes: list[Probe] = []
         if (work / PROBES).is_file():
             record = read_json(work / PROBES)

@@ -45,7 +45,7 @@ class Checkpoints:
 
     def __init__(self, folder: Path, job: Mapping[str, Any]) -> None:
         self.folder = folder
-        self.job = hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
+        self.job = job_digest(job)
         self.draft = folder / "trainer"  # the trainer writes below it
 
     def latest(self) -> Path | None:
@@ -70,6 +70,11 @@ class Checkpoints:
         for old in sorted(self.folder.glob("step-*"), key=step_of)[:-KEPT]:
             shutil.rmtree(old)
         print(f"checkpoint at step {step}", flush=True)
+
+
+def job_digest(job: Mapping[str, Any]) -> str:
+    """Names everything that a result depends on, given as JSON; what is kept between attempts carries it."""
+    return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
 
 
 def step_of(checkpoint: Path) -> int:
