@@ -22,6 +22,22 @@ def job_of(project: SlurmProject, fault: str) -> str:
     return project.diary(fault)[-1]["job"]
 
 
+def jobs_of(project: SlurmProject, fault: str) -> list[tuple[str, str]]:
+    """Id and state of every Slurm job that was submitted for a victim, oldest first."""
+    lines = [line.split("|") for line in squeue("--states=all", "--sort=i", "--format=%i|%T|%k|%Z")]
+    return [
+        (job, state)
+        for job, state, comment, folder in lines
+        if comment.endswith(f"_wildcards_{fault}") and folder == str(project.root)
+    ]
+
+
+def step_of(project: SlurmProject, fault: str) -> str | None:
+    """The step in which a victim's Snakemake starts, as soon as there is one: seconds before the victim itself."""
+    jobs = [job for job, _ in jobs_of(project, fault)]
+    return next((f"{job}.0" for job in jobs if f"{job}.0" in squeue("--steps", "--format=%i")), None)
+
+
 def has_ended(project: SlurmProject, fault: str) -> bool:
     """Whether a victim has succeeded and its job is gone from its node."""
     running = "--states=RUNNING,COMPLETING"
@@ -32,9 +48,14 @@ def has_ended(project: SlurmProject, fault: str) -> bool:
 def survived(cluster: Cluster, create_victims: Callable[..., SlurmProject]) -> SlurmProject:
     """One run with all that can happen to single jobs: it ends with exit 0."""
     faults = {"cancelled": 1, "preempted": 1, "stubborn": 1, "lost": 2}
-    project = create_victims("faults", gpu=[*faults], cpu=["memory", "time"], works=faults)
+    project = create_victims("faults", gpu=[*faults], cpu=["early", "memory", "time"], works=faults)
     snakemake = project.start("--snakefile", "faults.smk")
-    wait_for(lambda: all(project.events(fault) for fault in faults), snakemake)
+    early = wait_for(lambda: step_of(project, "early"), snakemake)
+    subprocess.run(["scancel", "--signal=TERM", early], check=True)
+    wait_for(lambda: all(project.events(fault) for fault in (*faults, "time")), snakemake)
+    # Two minutes are less than the profile's signal comes before the end, so it comes now.
+    limited = job_of(project, "time")
+    subprocess.run(["scontrol", "update", f"JobId={limited}", "TimeLimit=2"], check=True)
     second = subprocess.run(
         [sys.executable, "-m", "snakemake", "--profile", "slurm", "--snakefile", "faults.smk"],
         cwd=project.root,
@@ -46,7 +67,7 @@ def survived(cluster: Cluster, create_victims: Callable[..., SlurmProject]) -> S
     subprocess.run(["scancel", job_of(project, "cancelled")], check=True)
     wait_for(lambda: has_ended(project, "cancelled"), snakemake)
     # A more important job takes all GPUs: the three others are preempted. One of them does not end by itself.
-    urgent = ["--partition=urgent", "--nodelist=gpu3,gpu4", "--nodes=2", "--gpus-per-node=2", "--time=1", "--mem=10"]
+    urgent = ["--partition=urgent", "--nodelist=gpu3,gpu4", "--nodes=2", "--gpus-per-node=2", "--time=60", "--mem=10"]
     subprocess.run(["sbatch", *urgent, "--wrap", "sleep 1"], cwd=project.root, check=True, capture_output=True)
     cluster.start_requeued(job_of(project, "stubborn"))
     wait_for(lambda: has_ended(project, "preempted") and has_ended(project, "stubborn"), snakemake)
@@ -89,12 +110,18 @@ def test_a_job_over_its_time_gets_more(survived: SlurmProject) -> None:
     assert survived.events("time") == ["start", "SIGTERM", "saved", "start", "end"]
 
 
+def test_a_job_that_is_asked_to_stop_before_it_has_begun_is_submitted_again(survived: SlurmProject) -> None:
+    assert survived.events("early") == ["start", "end"]
+    assert len({job for job, _ in jobs_of(survived, "early")}) == 2
+    assert jobs_of(survived, "early")[-1][1] == "COMPLETED"
+
+
 def test_jobs_hold_a_gpu_where_the_rule_says_so_and_nowhere_else(survived: SlurmProject) -> None:
     for fault in ("cancelled", "preempted", "stubborn", "lost"):
         assert {entry["gpu"] is not None and entry["node"].startswith("gpu") for entry in survived.diary(fault)} == {
             True
         }
-    for fault in ("memory", "time"):
+    for fault in ("early", "memory", "time"):
         assert {(entry["gpu"], entry["node"]) for entry in survived.diary(fault)} == {(None, "cpu1")}
 
 
@@ -153,7 +180,7 @@ def test_after_a_failure_the_rest_goes_on_and_after_ctrl_c_the_same_command_does
 def test_a_run_waits_for_jobs_that_are_ending_and_for_no_others(cluster: Cluster, tmp_path: Path) -> None:
     """After Ctrl-C a job may take as long as the cluster's KillWait to save a step."""
     job = ["sbatch", "--parsable", "--comment=rule_train_grpo", f"--chdir={tmp_path}", "--output=/dev/null"]
-    job_id = subprocess.check_output([*job, "--wrap", "trap '' TERM; sleep 60"], text=True).strip()
+    job_id = subprocess.check_output([*job, "--wrap", "trap '' TERM; sleep 3600"], text=True).strip()
     wait_for(lambda: squeue("--states=RUNNING", f"--jobs={job_id}"))
     with pytest.raises(RuntimeError, match=rf"first: {job_id}, RUNNING, rule_train_grpo\)"):
         require_no_orphans(tmp_path)

@@ -46,7 +46,7 @@ def grid(create_project: Callable[..., SlurmProject], micro_config: dict[str, An
     job = wait_for(lambda: training(project, "train_grpo", WARM_UP), snakemake)
     subprocess.run(["scancel", job], check=True)
     wait_for(lambda: training(project, "train_dpo", DPO), snakemake)
-    urgent = ["--partition=urgent", "--nodelist=gpu1,gpu2", "--nodes=2", "--gpus-per-node=2", "--time=1", "--mem=10"]
+    urgent = ["--partition=urgent", "--nodelist=gpu1,gpu2", "--nodes=2", "--gpus-per-node=2", "--time=60", "--mem=10"]
     subprocess.run(["sbatch", *urgent, "--wrap", "sleep 1"], cwd=project.root, check=True, capture_output=True)
     assert snakemake.wait() == 0, project.output()
     return project

@@ -1,8 +1,8 @@
 """A job that writes down every start, SIGTERM and end it sees, for the tests to read.
 
-`memory` takes more than its first attempt may have, and `time` longer; `stubborn` ignores SIGTERM; the others fail in
-their first `config["fails"]` starts and work in the next `config["works"]`, for an hour, `config["seconds"]` or until
-the test says that it is enough.
+In its first attempt `memory` holds more than it may have, and `time` never ends; `stubborn` ignores SIGTERM; the others
+fail in their first `config["fails"]` starts and work in the next `config["works"]`, for an hour, `config["seconds"]` or
+until the test says that it is enough.
 """
 
 import json
@@ -26,6 +26,7 @@ def main(snakemake):
             file.write(json.dumps(entry) + "\n")
 
     def save(*_):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a limit that is over follows the warning
         note("SIGTERM")
         time.sleep(1)  # what a checkpoint takes
         note("saved")
@@ -35,10 +36,10 @@ def main(snakemake):
     note("start")
     if fault == "memory":
         held = b"x" * 700_000_000
-        time.sleep(4)
+        time.sleep(4 if snakemake.resources.mem_mb > len(held) / 1e6 else 3600)
         del held
     elif fault == "time":
-        time.sleep(0 if snakemake.resources.runtime > 1 else 3600)
+        time.sleep(0 if snakemake.resources.runtime > 60 else 3600)
     elif starts < (fails := snakemake.config["fails"].get(fault, 0)):
         sys.exit(1)
     elif starts < fails + snakemake.config["works"].get(fault, 0):
