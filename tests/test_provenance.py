@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import platform
 import subprocess
 from pathlib import Path
@@ -35,6 +36,9 @@ def test_it_names_weights_data_seeds_and_devices() -> None:
     assert found["seeds"] == [0, 1]
     assert found["devices"] == ["cpu"]
     assert found["software"]["packages"]["trl"] == packages()["trl"]
+    used = found["software"]["kernels"]
+    assert used["cpu_capability"]
+    assert used["ATEN_CPU_CAPABILITY"] == os.environ.get("ATEN_CPU_CAPABILITY")
 
 
 def test_it_says_nothing_about_the_machine_or_its_user() -> None:

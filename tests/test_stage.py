@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from g2d.attempts import read_attempts
+from g2d.kernels import AVX2
 
 SCRIPT = """
 import os, sys
@@ -26,6 +27,8 @@ class Named(list):
 output, given = Named(["cost.html", "cost.json"]), Named()
 given.costs = []
 snakemake = SimpleNamespace(rule="{rule}", threads=3, log=["logs/a.log"], output=output, input=given)
+snakemake.wildcards = {wildcards}
+snakemake.config = {"models": {"demo": {"source": "scratch"}, "real": {"source": "hub"}}}
 with stage(snakemake) as meter:
     print("from python")
     os.system("echo from a child process")
@@ -37,8 +40,9 @@ with stage(snakemake) as meter:
 ATTEMPTS = "attempts/a.*.json"
 
 
-def command(body: str, rule: str = "train_dpo") -> list[str]:
-    return [sys.executable, "-c", SCRIPT.replace("{body}", body).replace("{rule}", rule)]
+def command(body: str, rule: str = "train_dpo", wildcards: str = "{'model': 'demo'}") -> list[str]:
+    script = SCRIPT.replace("{body}", body).replace("{rule}", rule).replace("{wildcards}", wildcards)
+    return [sys.executable, "-c", script]
 
 
 def run(folder: Path, body: str, rule: str = "train_dpo", **environment: str) -> subprocess.CompletedProcess[str]:
@@ -70,6 +74,7 @@ def test_a_log_on_a_full_disk_does_not_swallow_the_last_word(tmp_path: Path) -> 
     script = SCRIPT.replace("logs/a.log", "/dev/full").replace('    os.system("echo from a child process")\n', "")
     script = script.replace('    print("from python")\n', "").replace('    print(os.environ["OMP_NUM_THREADS"])\n', "")
     script = script.replace("{rule}", "train_dpo").replace("{body}", "raise ValueError('work: disk full')")
+    script = script.replace("{wildcards}", "{'model': 'demo'}")
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, cwd=tmp_path, env=buffered, capture_output=True, text=True, check=False)
@@ -131,4 +136,27 @@ TELL = "print(*(os.environ.get(name) for name in ('HF_HUB_OFFLINE', 'HF_TOKEN', 
 )
 def test_only_what_fetches_knows_the_hub_and_its_token(tmp_path: Path, rule: str, told: str) -> None:
     assert run(tmp_path, TELL, rule, HF_HUB_OFFLINE="0", HF_TOKEN="hf_secret").returncode == 0
+    assert told in (tmp_path / "logs/a.log").read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("wildcards", "given", "pinned"),
+    [
+        ("{'model': 'demo'}", {}, True),
+        ("{'policy': 'demo/seed0/dpo/g2/k2'}", {}, True),
+        ("{'model': 'demo'}", {"ATEN_CPU_CAPABILITY": "default"}, True),  # what the user set is kept
+        ("{'model': 'real'}", {}, False),
+        ("{'policy': 'real/base'}", {}, False),
+        ("{}", {}, False),  # a job of no model, where one of the two is real
+    ],
+)
+def test_the_embedded_models_jobs_ask_for_the_same_kernels_on_every_cpu(
+    tmp_path: Path, wildcards: str, given: dict[str, str], pinned: bool
+) -> None:
+    has_avx2 = "avx2" in Path("/proc/cpuinfo").read_text()
+    clean = {name: value for name, value in os.environ.items() if name not in AVX2} | given
+    tell = f"print(*(os.environ.get(name) for name in {[*AVX2]}))"
+    subprocess.run(command(tell, wildcards=wildcards), cwd=tmp_path, env=clean, check=True)
+    expected = (AVX2 if pinned and has_avx2 else {}) | given
+    told = " ".join(str(expected.get(name)) for name in AVX2)
     assert told in (tmp_path / "logs/a.log").read_text().splitlines()

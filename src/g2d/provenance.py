@@ -1,7 +1,7 @@
 """What results were made from and with, in one file to publish beside them: `results/provenance.json`.
 
-Versions, commit, digests, revisions, seeds; no time stamp, host, user or folder, so that equal results on equal
-software give equal files on any machine.
+Versions, commit, digests, revisions, seeds, and which kernels PyTorch uses where this is written; no time stamp, host,
+user or folder, so that equal results on equal software and CPUs give equal files on any machine.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 from g2d import __version__
 from g2d.config import Config
+from g2d.kernels import kernels
 from g2d.policies.policy import Policy
 from g2d.stage import VERSIONS
 
@@ -48,6 +49,7 @@ def provenance(
         "software": {
             "python": platform.python_version(),
             "platform": f"{platform.system()} {platform.machine()}",
+            "kernels": kernels(),
             "packages": packages(),
         },
         "devices": sorted(set(devices)),

@@ -18,6 +18,7 @@ from typing import Any
 
 from g2d.attempts import Stopped, attempt_file, recorded
 from g2d.cost import Meter, measure, write_cost
+from g2d.kernels import pin_kernels
 from g2d.orphans import end_with_snakemake
 
 VERSIONS = {
@@ -64,7 +65,10 @@ def stage(snakemake: Any) -> Iterator[Meter]:
     """
     terminal = _redirect_output(Path(snakemake.log[0]))
     end_with_snakemake()
-    os.environ["OMP_NUM_THREADS"] = str(snakemake.threads)  # for a torch that is imported later
+    # For a torch that is imported later: no script imports it before its stage begins.
+    os.environ["OMP_NUM_THREADS"] = str(snakemake.threads)
+    if _is_embedded(snakemake):
+        pin_kernels()
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(snakemake.threads)
     _cut_off(snakemake.rule)
@@ -88,6 +92,14 @@ def stage(snakemake: Any) -> Iterator[Meter]:
         for descriptor in (1, 2):  # what could not be written would change the exit status when Python ends
             os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
         sys.exit(1)
+
+
+def _is_embedded(snakemake: Any) -> bool:
+    """Whether the job's model is the embedded one; where a job belongs to no model, whether all of them are."""
+    models, wildcards = snakemake.config["models"], snakemake.wildcards
+    name = wildcards.get("model") or wildcards.get("policy", "").partition("/")[0]
+    sources = [models[name]] if name else models.values()
+    return all(source["source"] == "scratch" for source in sources)
 
 
 def _cut_off(rule: str) -> None:

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from g2d.config import AutoStop, Harvest, Lora, Prompt
 from g2d.files import sha256
 from g2d.policies import Policy, auto_stop
-from g2d.policies.auto_stop import Outcome, Probe, best, has_declined, probe_rollouts, train_until_decline
+from g2d.policies.auto_stop import (
+    Outcome,
+    Probe,
+    best,
+    has_declined,
+    probe_rollouts,
+    summarised,
+    train_until_decline,
+)
 from g2d.policies.checkpoints import TrainingStoppedError
 from g2d.rollouts.draw import draw_rollouts, sampling
 from tests.models import tiny_policy
@@ -116,24 +124,28 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
 def test_it_is_the_policy_of_a_fixed_k_and_its_probe_is_part_of_its_harvest(
     straight: tuple[Outcome, Path], tmp_path: Path
 ) -> None:
+    """Whatever the micro model answers, and whichever K that makes the best one."""
     outcome, work = straight
     assert [probe.step for probe in outcome.probes] == [3, 6]
-    assert outcome.probes[0].tokens_generated != outcome.probes[1].tokens_generated  # of two policies
     assert outcome.chosen == best(outcome.probes)
-    k = outcome.chosen.step
-    log = warm_up(tmp_path, easy(10), k=k, warmup=WARMUP)
-    adapter = work / "adapter/adapter_model.safetensors"
-    assert sha256(adapter) == sha256(tmp_path / "adapter/adapter_model.safetensors")
-    assert without_times(outcome.log) == without_times(log)
-    pd.testing.assert_frame_equal(*(pd.read_parquet(folder / "rollouts.parquet") for folder in (work, tmp_path)))
+    fixed = {3: tmp_path / "k3", 6: tmp_path / "k6"}
+    logs = {k: warm_up(folder, easy(10), k=k, warmup=WARMUP) for k, folder in fixed.items()}
+    adapters = {k: folder / "adapter/adapter_model.safetensors" for k, folder in fixed.items()}
 
-    policy = Policy("tiny/auto", "tiny", "grpo", tiny_policy().base, seed=0, adapter=str(adapter.parent))
-    harvest = draw_rollouts(policy, easy(10), Prompt(), sampling(HARVEST, seed=0))
-    rows = probe_rollouts(policy, easy(10)[:6], HARVEST, Prompt(), None, workers=1)
-    assert rows == harvest[: 6 * 8]
-    assert outcome.chosen.entropy is not None  # else there would be nothing to choose by
-    assert outcome.chosen.pass_at_1 == sum(row.reward for row in rows) / len(rows)
-    assert outcome.chosen.tokens_generated == sum(row.token_count for row in rows)
+    k = outcome.chosen.step
+    assert sha256(work / "adapter/adapter_model.safetensors") == sha256(adapters[k])
+    assert without_times(outcome.log) == without_times(logs[k])
+    pd.testing.assert_frame_equal(*(pd.read_parquet(folder / "rollouts.parquet") for folder in (work, fixed[k])))
+
+    for seen in outcome.probes:
+        adapter = str(adapters[seen.step].parent)
+        policy = Policy("tiny/auto", "tiny", "grpo", tiny_policy().base, seed=0, adapter=adapter)
+        harvest = draw_rollouts(policy, easy(10), Prompt(), sampling(HARVEST, seed=0))
+        rows = probe_rollouts(policy, easy(10)[:6], HARVEST, Prompt(), None, workers=1)
+        assert rows == harvest[: 6 * 8]
+        assert seen == summarised(seen.step, rows)
+        assert seen.pass_at_1 == sum(row.reward for row in rows) / len(rows)
+        assert seen.tokens_generated == sum(row.token_count for row in rows)
 
 
 def test_every_step_and_every_probe_is_billed(straight: tuple[Outcome, Path]) -> None:

@@ -16,6 +16,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.models import SEED
+from tests.shared import made_once
+
 REPOSITORY = Path(__file__).parents[2]
 # In the environment of every run: a test looks for it in all that the runs leave.
 SECRET = "hf_ThisTokenMustBeNowhere"
@@ -95,12 +98,13 @@ class Project:
 
 @pytest.fixture(scope="session")
 def micro_config() -> dict[str, Any]:
-    return yaml.safe_load((Path(__file__).parent / "micro.yaml").read_text())
+    config = yaml.safe_load((Path(__file__).parent / "micro.yaml").read_text())
+    config["models"]["micro"]["seed"] = SEED
+    return config
 
 
 @pytest.fixture(scope="session")
 def micro_grid(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
-    """The finished micro grid. Tests that run jobs in it restore what they find or only add."""
-    project = Project.create(tmp_path_factory.mktemp("micro") / "g2d", micro_config)
-    project.build("--quiet", "rules")
-    return project
+    """The finished micro grid, one for each process. Tests that run jobs in it restore what they find or only add."""
+    made = made_once("micro", lambda root: Project.create(root, micro_config).build("--quiet", "rules"))
+    return Project(Path(shutil.copytree(made, tmp_path_factory.mktemp("micro") / "g2d", symlinks=True)))

@@ -1,0 +1,42 @@
+"""Which arithmetic PyTorch does on a CPU: the same on a CPU with AVX-512 as on one that ends at AVX2.
+
+PyTorch, MKL and oneDNN look at the CPU and choose their kernels by it. Kernels for AVX-512 add up in another order than
+those for AVX2, so the last bits differ, and after some steps of training so does what a model answers. The embedded
+model is small enough to run everywhere, so its jobs ask for AVX2's kernels; the tests do too.
+
+MKL takes its variable on Intel's CPUs only: on AMD's it chooses by itself (`MKL_VERBOSE=1` says CNR:AUTO), and the one
+setting that both take, `MKL_CBWR=COMPATIBLE`, costs {COMPATIBLE}. So Intel's and AMD's bits may differ.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+
+
+def pin_kernels() -> None:
+    """Ask for AVX2's kernels where the CPU has them, here and in child processes; before torch is imported.
+
+    A variable that is set already is kept.
+    """
+    if _has_avx2():
+        for name, value in AVX2.items():
+            os.environ.setdefault(name, value)
+
+
+def kernels() -> dict[str, str | None]:
+    """What PyTorch uses in this process, and the variables that ask for it."""
+    import torch
+
+    return {"cpu_capability": torch.backends.cpu.get_cpu_capability()} | {name: os.environ.get(name) for name in AVX2}
+
+
+def _has_avx2() -> bool:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:  # not Linux
+        return False
+    flags = next((line.split(":", 1)[1].split() for line in lines if line.startswith("flags")), [])
+    return {"avx2", "fma"} <= set(flags)

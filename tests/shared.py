@@ -1,0 +1,29 @@
+"""What is made once for a whole test run, by whichever of its processes needs it first."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+_root: list[Path] = []
+
+
+def use(root: Path) -> None:
+    """The folder that all processes of this test run share."""
+    _root[:] = [root]
+
+
+def made_once(name: str, make: Callable[[Path], object]) -> Path:
+    """A folder that `make` fills; other processes wait until it is complete. To change it, take a copy."""
+    folder = _root[0] / name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    complete = folder.with_name(f"{name}.complete")
+    with open(folder.with_name(f"{name}.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not complete.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # what an attempt that failed has left
+            make(folder)
+            complete.touch()
+    return folder
