@@ -19,6 +19,7 @@ from typing import Any
 from g2d.attempts import Stopped, attempt_file, recorded
 from g2d.cost import Meter, measure, write_cost
 from g2d.orphans import end_with_snakemake
+from g2d.shared_imports import settle
 
 VERSIONS = {
     "scratch_model": 1,
@@ -67,7 +68,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
     os.environ["OMP_NUM_THREADS"] = str(snakemake.threads)  # for a torch that is imported later
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(snakemake.threads)
-    _cut_off(snakemake.rule)
+    cut_off(snakemake.rule)
     cost = next((path for path in snakemake.output if path.endswith("cost.json")), None)
     job = str(Path(cost or snakemake.output[0]).with_suffix(""))
     try:
@@ -76,6 +77,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
             measure(job=job, stage=snakemake.rule.removesuffix("_shard")) as meter,
             recorded(attempt_file(snakemake.log[0]), meter),
         ):
+            settle()
             yield meter
         if cost:
             write_cost(cost, meter.cost, parents=snakemake.input.get("costs", []))
@@ -90,7 +92,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
         sys.exit(1)
 
 
-def _cut_off(rule: str) -> None:
+def cut_off(rule: str | None = None) -> None:
     """Keep libraries, here and in child processes, from reporting home, and from the Hub where nothing is fetched.
 
     The Hub's client reads its environment when it is imported, so no script imports it before its stage begins.
