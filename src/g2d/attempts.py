@@ -29,6 +29,7 @@ from g2d.files import read_json, write_json
 Status = Literal["ok", "failed", "stopped", "killed", "running"]
 ENDED_BADLY: tuple[Status, ...] = ("failed", "stopped", "killed")
 
+started_by: int | None = None  # the process that waits for this one, where that is not Snakemake (`g2d.shared_imports`)
 BEAT_S = 30.0  # between two signs of life
 SILENT_S = 4 * BEAT_S  # after which nobody is believed to be alive; generous, for a slow shared file system
 
@@ -65,7 +66,7 @@ def recorded(file: Path, meter: Meter) -> Iterator[None]:
     A record that cannot be written is reported and costs nobody the result.
     """
     started = time.time()
-    start_up_s = max(0.0, started - psutil.Process().create_time())
+    start_up_s = max(0.0, started - psutil.Process(started_by).create_time())
 
     def write(status: Status, cost: Cost) -> None:
         try:

@@ -548,6 +548,11 @@ class Config(Section):
     ablations: dict[Name, Ablation] = key({}, "Further policies, by name: the confounders of Table 3.")
     baselines: Baselines = key(Baselines(), "GRPO alone.")
     evaluation: Evaluation = key(Evaluation(), "Benchmarks.")
+    share_imports: bool = key(
+        False,
+        "Fork the jobs that train or generate from one process that has imported torch, transformers and TRL: most of "
+        "what a small job does. Without effect where there is a GPU, and on jobs that run vLLM (engine.keep_alive).",
+    )
     checkpoints: Checkpointing = key(Checkpointing(), "What a stopped training goes on from.")
     logging: Logging = key(Logging(), "Where training curves go.")
 
@@ -574,7 +579,7 @@ class Config(Section):
     @property
     def identity(self) -> dict[str, Any]:
         """The configuration without the keys that only say how fast and where; equal ones give equal results."""
-        values = self.model_dump(mode="json", exclude={"checkpoints", "logging"})
+        values = self.model_dump(mode="json", exclude={"checkpoints", "logging", "share_imports"})
         for section in [values, *(model["settings"] for model in values["models"].values())]:
             if name := section.pop("engine", {}).get("name"):
                 section["engine"] = {"name": name}

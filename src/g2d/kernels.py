@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 
@@ -24,6 +25,14 @@ def pin_kernels() -> None:
     if _has_avx2():
         for name, value in AVX2.items():
             os.environ.setdefault(name, value)
+
+
+def pin_embedded(snakemake: Any) -> None:
+    """The same for a job of the embedded model, or of no model where all are embedded ones."""
+    models, wildcards = snakemake.config["models"], snakemake.wildcards
+    name = wildcards.get("model") or wildcards.get("policy", "").partition("/")[0]
+    if all(source["source"] == "scratch" for source in ([models[name]] if name else models.values())):
+        pin_kernels()
 
 
 def kernels() -> dict[str, str | None]:

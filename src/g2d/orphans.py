@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 SHELLS = {"sh", "bash", "dash", "zsh"}
@@ -27,7 +28,8 @@ def end_with_snakemake() -> None:
 
     def wait() -> None:
         select.select([ancestor], [], [])
-        print("the Snakemake that started this job is gone: stopping", flush=True)
+        with suppress(OSError):  # the terminal may be gone too
+            print("the Snakemake that started this job is gone: stopping", flush=True)
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait, name="end-with-snakemake", daemon=True).start()

@@ -18,8 +18,9 @@ from typing import Any
 
 from g2d.attempts import Stopped, attempt_file, recorded
 from g2d.cost import Meter, measure, write_cost
-from g2d.kernels import pin_kernels
+from g2d.kernels import pin_embedded
 from g2d.orphans import end_with_snakemake
+from g2d.shared_imports import settle
 
 VERSIONS = {
     "scratch_model": 1,
@@ -67,11 +68,10 @@ def stage(snakemake: Any) -> Iterator[Meter]:
     end_with_snakemake()
     # For a torch that is imported later: no script imports it before its stage begins.
     os.environ["OMP_NUM_THREADS"] = str(snakemake.threads)
-    if _is_embedded(snakemake):
-        pin_kernels()
+    pin_embedded(snakemake)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(snakemake.threads)
-    _cut_off(snakemake.rule)
+    cut_off(snakemake.rule)
     cost = next((path for path in snakemake.output if path.endswith("cost.json")), None)
     job = str(Path(cost or snakemake.output[0]).with_suffix(""))
     try:
@@ -80,6 +80,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
             measure(job=job, stage=snakemake.rule.removesuffix("_shard")) as meter,
             recorded(attempt_file(snakemake.log[0]), meter),
         ):
+            settle()
             yield meter
         if cost:
             write_cost(cost, meter.cost, parents=snakemake.input.get("costs", []))
@@ -94,15 +95,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
         sys.exit(1)
 
 
-def _is_embedded(snakemake: Any) -> bool:
-    """Whether the job's model is the embedded one; where a job belongs to no model, whether all of them are."""
-    models, wildcards = snakemake.config["models"], snakemake.wildcards
-    name = wildcards.get("model") or wildcards.get("policy", "").partition("/")[0]
-    sources = [models[name]] if name else models.values()
-    return all(source["source"] == "scratch" for source in sources)
-
-
-def _cut_off(rule: str) -> None:
+def cut_off(rule: str | None = None) -> None:
     """Keep libraries, here and in child processes, from reporting home, and from the Hub where nothing is fetched.
 
     The Hub's client reads its environment when it is imported, so no script imports it before its stage begins.

@@ -32,6 +32,7 @@ os.environ.update(PYTHONPATH=str(Path(workflow.basedir) / "src"))
 os.environ.update(G2D_RUN=str(os.getpid()))
 
 config.update(CONFIG.model_dump(mode="json"))  # captions and jobs see the defaults too
+config["share_imports"] &= workflow.is_main_process  # a job of a cluster is the only one of its Snakemake
 
 
 def variant_pattern(names):

@@ -5,6 +5,7 @@ from g2d.problems import read_problems
 from g2d.problems.selection import sample_per_level
 from g2d.rollouts.draw import sampling
 from g2d.rollouts.generation import generate_rollouts
+from g2d.shared_imports import run
 from g2d.stage import stage
 
 
@@ -17,4 +18,4 @@ def main(snakemake):
 
 
 if __name__ == "__main__":
-    main(snakemake)
+    run(main, snakemake)

@@ -4,6 +4,7 @@ from g2d.config import Evaluation
 from g2d.problems import read_problems
 from g2d.rollouts.draw import evaluation_decoding
 from g2d.rollouts.generation import generate_rollouts
+from g2d.shared_imports import run
 from g2d.stage import stage
 
 
@@ -15,4 +16,4 @@ def main(snakemake):
 
 
 if __name__ == "__main__":
-    main(snakemake)
+    run(main, snakemake)

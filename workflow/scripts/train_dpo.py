@@ -9,6 +9,7 @@ from g2d.policies import Policy, read_policy, write_policy
 from g2d.policies.checkpoints import work_folder
 from g2d.policies.dpo import train_dpo
 from g2d.policies.training import tracking_arguments, write_metrics
+from g2d.shared_imports import run
 from g2d.stage import stage
 
 
@@ -54,4 +55,4 @@ def main(snakemake):
 
 
 if __name__ == "__main__":
-    main(snakemake)
+    run(main, snakemake)

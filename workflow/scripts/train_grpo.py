@@ -9,6 +9,7 @@ from g2d.policies.checkpoints import work_folder
 from g2d.policies.grpo import completions_tokens, train_grpo
 from g2d.policies.training import tracking_arguments, write_metrics
 from g2d.problems import read_problems
+from g2d.shared_imports import run
 from g2d.stage import stage
 
 
@@ -61,4 +62,4 @@ def main(snakemake):
 
 
 if __name__ == "__main__":
-    main(snakemake)
+    run(main, snakemake)

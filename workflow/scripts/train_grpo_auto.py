@@ -9,6 +9,7 @@ from g2d.policies.auto_stop import train_until_decline
 from g2d.policies.checkpoints import work_folder
 from g2d.policies.training import tracking_arguments, write_metrics
 from g2d.problems import read_problems
+from g2d.shared_imports import run
 from g2d.stage import stage
 from g2d.tables import write_table
 
@@ -61,4 +62,4 @@ def main(snakemake):
 
 
 if __name__ == "__main__":
-    main(snakemake)
+    run(main, snakemake)

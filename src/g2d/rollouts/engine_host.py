@@ -11,21 +11,15 @@ generated. Adapters that are applied are exchanged in the running engine (millis
 an engine of their own, started in turn in this process, which saves the import only.
 
 It ends when nobody has asked for `keep_alive` seconds, when its Snakemake ends however it ends, or when a job needs the
-GPU for something else (`release`). There is one per run and set of visible GPUs. A file lock that the process holds for
-its life decides which one that is; a connection is a job's turn, and the others queue at the socket. The folder of both
-belongs to this user and admits nobody else, which is what makes it safe to unpickle what comes through.
-
-Left out on purpose: sharing between machines, and a port. Jobs in allocations of their own have engines of their own.
+GPU for something else (`release`). A connection is a job's turn, and the others queue at the socket. How a run's one
+process is found, started and guarded stands in `g2d.run_process`.
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import os
 import select
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -33,7 +27,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
@@ -42,25 +36,13 @@ from g2d.cost import Elsewhere, charge, this_process
 from g2d.policies.policy import Policy
 from g2d.prompts import Messages
 from g2d.rollouts.engine import Completion, Decoding, Request
+from g2d.run_process import RUN, connect, current_run, greeted, listen, only_one, socket_of
 
 if TYPE_CHECKING:
     from g2d.rollouts.vllm_engine import VllmEngine
 
-RUN = "G2D_RUN"  # process id of the Snakemake that runs this job; set where the workflow is read
-QUEUE = 512  # jobs that may wait
-
 
 # ---------------------------------------------------------------------------------------------------------- for jobs
-
-
-def current_run() -> int | None:
-    """Process id of the Snakemake whose jobs may share an engine, None outside of one or where it cannot be watched."""
-    try:
-        run = int(os.environ[RUN])
-        os.close(os.pidfd_open(run))
-    except (KeyError, ValueError, AttributeError, OSError):  # by hand; not Linux; it has ended
-        return None
-    return run
 
 
 class SharedEngine:
@@ -120,17 +102,8 @@ class Turn:
     """
 
     def __init__(self, run: int, keep_alive: int) -> None:
-        socket = socket_of(run)
-        command = [sys.executable, "-m", "g2d.rollouts.engine_host", str(socket), str(run), str(keep_alive)]
-        started: subprocess.Popen[bytes] | None = None
-        while (greeted := _greeted(socket)) is None:
-            if started is not None and started.poll():
-                raise RuntimeError(f"the shared engine process could not start (exit status {started.returncode})")
-            if started is None or started.poll() == 0:  # 0: there was another, which may have ended by now
-                # A session of its own: it outlives this job. What it prints goes where this job prints.
-                started = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
-            time.sleep(0.05)
-        self.connection, self.host, self.log = greeted
+        # What the host prints goes where this job prints.
+        self.connection, (self.host, self.log) = connect(__name__, socket_of(run), run, keep_alive)
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """Have the host run one of its methods.
@@ -155,10 +128,10 @@ class Turn:
 def release() -> None:
     """Have the run's host, if there is one, free the GPU: returns when its process has ended."""
     run = current_run()
-    greeted = None if run is None else _greeted(socket_of(run))
-    if greeted is None:
+    found = None if run is None else greeted(socket_of(run))
+    if found is None:
         return
-    connection, host, _ = greeted
+    connection, (host, _) = found
     with connection:
         try:
             process = os.pidfd_open(host)
@@ -167,33 +140,6 @@ def release() -> None:
             return
         select.select([process], [], [])
         os.close(process)
-
-
-def socket_of(run: int) -> Path:
-    """Where the host for this run and the GPUs this process sees listens.
-
-    Raises:
-        RuntimeError: its folder belongs to somebody else.
-    """
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")  # a job may inherit it from another machine
-    folder = Path(runtime if os.access(runtime, os.W_OK) else tempfile.gettempdir()) / f"g2d-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise RuntimeError(f"{folder}: must be a folder of yours that nobody else can enter: remove it or chmod 700")
-    # Containers may share the folder while each counts its processes from 1.
-    identity = f"{Path('/proc/self/ns/pid').readlink()}/{run}/{os.environ.get('CUDA_VISIBLE_DEVICES')}"
-    return folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.socket"
-
-
-def _greeted(socket: Path) -> tuple[Connection, int, str] | None:
-    """Connection, process id and log of the host once it is our turn; None if nobody listens."""
-    try:
-        connection = Client(str(socket), "AF_UNIX")
-        host, log = connection.recv()
-    except (FileNotFoundError, ConnectionError, EOFError):
-        return None
-    return connection, host, log
 
 
 # ----------------------------------------------------------------------------------------------------------- the host
@@ -207,10 +153,9 @@ class Host:
         self._run = run
         self._keep_alive = keep_alive
         self._lock = lock
-        socket.unlink(missing_ok=True)  # of a host that was killed
         self._scratch = tempfile.TemporaryDirectory(prefix="g2d-engine-", ignore_cleanup_errors=True)  # merged weights
         tempfile.tempdir = self._scratch.name
-        self._listener = Listener(str(socket), "AF_UNIX", backlog=QUEUE)
+        self._listener = listen(socket)
         self._guard = threading.Lock()  # between the end of idleness and the end of the process
         self._idle_since: float | None = time.monotonic()
         self._billed = 0.0  # CPU seconds
@@ -302,16 +247,6 @@ class Host:
         now = this_process()
         before, self._billed = self._billed, now.cpu_s
         return replace(now, cpu_s=now.cpu_s - before)
-
-
-def only_one(file: Path) -> IO[str] | None:
-    """The lock that makes this process the host as long as it lives; None if another has it."""
-    lock = open(file, "w")  # noqa: SIM115 -- held for life
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return lock if os.path.samestat(os.fstat(lock.fileno()), file.stat()) else None
-    except OSError:  # it is taken, or its holder has just ended and removed the file
-        return None
 
 
 def fingerprint(folder: str | Path) -> tuple[object, ...]:

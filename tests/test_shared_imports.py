@@ -1,0 +1,167 @@
+"""Jobs forked from a process that has made the imports: what a job of its own would do, with the same end.
+
+A sleeping process is the run; the jobs are small scripts, each in a process as Snakemake would start it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from g2d.attempts import read_attempts
+from g2d.run_process import RUN
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open (Linux)")
+
+JOB = """
+from types import SimpleNamespace
+from g2d.shared_imports import run
+from g2d.stage import stage
+from snakemake.iocontainers import InputFiles, Params
+
+def main(snakemake):
+    with stage(snakemake):
+        {body}
+
+if __name__ == "__main__":
+    import sys
+    run(main, SimpleNamespace(
+        rule="evaluate", config=dict(share_imports={share}, models=dict(demo=dict(source="scratch"))), wildcards=dict(model="demo"), log=["results/logs/evaluate/{name}.log"], threads=1,
+        input=InputFiles(), params=Params(), output=["{name}/cost.json"],
+    ))
+"""
+
+
+class Run:
+    """A run in a folder, whose jobs are started and looked at by hand."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+
+    def start(self, name: str, body: str, share: bool = True) -> subprocess.Popen[str]:
+        script = self.root / f"{name}.py"
+        script.write_text(JOB.format(name=name, body=body, share=share))
+        return subprocess.Popen(
+            ["env", "--default-signal=INT", sys.executable, str(script)],
+            cwd=self.root,
+            env=os.environ | {RUN: str(self.process.pid), "XDG_RUNTIME_DIR": str(self.root), "MARK": name},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def finish(self, name: str, body: str, share: bool = True) -> tuple[int, str]:
+        job = self.start(name, body, share)
+        said, _ = job.communicate()
+        return job.returncode, said
+
+    def log(self, name: str) -> str:
+        file = self.root / f"results/logs/evaluate/{name}.log"
+        return file.read_text() if file.exists() else ""
+
+    def shared(self) -> set[int]:
+        """The shared process and its children."""
+        found = set()
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"g2d.shared_imports" in words and str(self.process.pid).encode() in words:
+                found.add(int(folder.name))
+        return found
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    while not condition():
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    run = Run(tmp_path_factory.mktemp("run"))
+    yield run
+    run.process.kill()
+    run.process.wait()
+    wait_until(lambda: not run.shared())  # it ends with its run
+
+
+PRINTS = "import os, sys; print('torch' in sys.modules, 'trl.trainer.dpo_trainer' in sys.modules, os.environ['MARK'])"
+
+
+def test_a_job_finds_the_imports_made_and_its_own_environment_and_log(run: Run) -> None:
+    assert run.finish("first", PRINTS) == (0, "")
+    assert run.finish("second", PRINTS) == (0, "")
+    assert run.log("first") == "True True first\n"
+    assert run.log("second") == "True True second\n"
+    assert len(run.shared()) == 1
+
+
+def test_the_first_job_pays_for_the_imports(run: Run) -> None:
+    for name in ("first", "second", "third"):
+        if not run.log(name):
+            assert run.finish(name, PRINTS)[0] == 0
+    spent = {a.cost.job: a.cost.cpu_s for a in read_attempts(run.root / "results/attempts") if a.status == "ok"}
+    assert spent.pop("first/cost") > 10 * max(spent.values())
+
+
+def test_without_the_key_a_job_makes_its_own(run: Run) -> None:
+    assert run.finish("alone", PRINTS, share=False) == (0, "")
+    assert run.log("alone") == "False False alone\n"
+
+
+def test_a_failure_is_told_on_the_terminal_of_the_run(run: Run) -> None:
+    status, said = run.finish("fails", "raise ValueError('no such thing')")
+    assert status == 1
+    assert said == "evaluate: no such thing\n  details: results/logs/evaluate/fails.log\n"
+    assert "Traceback" in run.log("fails")
+
+
+def test_a_job_that_is_killed_is_not_taken_for_a_finished_one(run: Run) -> None:
+    assert run.finish("killed", "import os; os.kill(os.getpid(), 9)")[0] == 128 + signal.SIGKILL
+
+
+SLEEPS = "import os, time; print('pid', os.getpid(), flush=True); time.sleep(3600)"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_reaches_the_job(run: Run, number: signal.Signals) -> None:
+    job = run.start(f"stopped-{number.name}", SLEEPS)
+    wait_until(lambda: run.log(f"stopped-{number.name}"))
+    job.send_signal(number)
+    said, _ = job.communicate()
+    assert job.returncode not in (0, None)
+    attempt = next(a for a in read_attempts(run.root / "results/attempts") if number.name in a.cost.job)
+    assert attempt.status == "stopped", said
+
+
+def test_a_job_ends_when_who_waits_for_it_is_killed(run: Run) -> None:
+    job = run.start("orphan", SLEEPS)
+    wait_until(lambda: run.log("orphan"))
+    pid = int(run.log("orphan").split()[1])
+    assert pid in run.shared()
+    job.kill()
+    wait_until(lambda: pid not in run.shared())
+    job.communicate()
+    assert "stopped by SIGTERM" in run.log("orphan")
+
+
+def test_a_job_ends_with_the_shared_process_and_the_next_one_starts_another(run: Run) -> None:
+    job = run.start("bereft", SLEEPS)
+    wait_until(lambda: run.log("bereft"))
+    child = int(run.log("bereft").split()[1])
+    (parent,) = run.shared() - {child}
+    os.kill(parent, signal.SIGKILL)
+    said, _ = job.communicate()
+    assert job.returncode == 1
+    assert "the process that jobs share their imports with has died" in said
+    assert run.finish("after", PRINTS) == (0, "")
+    assert run.log("after") == "True True after\n"

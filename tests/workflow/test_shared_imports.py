@@ -1,0 +1,33 @@
+"""Jobs that share their imports leave what jobs with imports of their own leave."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from tests.workflow.conftest import Project
+
+CELL = "results/micro/seed0"
+FILES = [
+    "grpo/g2/k2/adapter/adapter_model.safetensors",
+    "grpo/g2/k2/rollouts.parquet",
+    "harvest/g2/k2/rollouts.parquet",
+    "dpo/g2/k2/adapter/adapter_model.safetensors",
+    "dpo/g2/k2/eval/arithmetic.parquet",
+]
+STAGES = ["train_grpo", "harvest_rollouts", "train_dpo", "evaluate"]
+
+
+def test_a_cell_has_the_same_bytes_with_imports_of_its_own(
+    micro_grid: Project, micro_config: dict[str, Any], tmp_path: Path
+) -> None:
+    assert micro_config["share_imports"]
+    own = Project(Path(shutil.copytree(micro_grid.root, tmp_path / "g2d", symlinks=True)))
+    own.configure(micro_config | {"share_imports": False})
+    assert own.planned() == {}  # it is no part of a result
+    before = {file: (own.root / CELL / file).stat().st_mtime_ns for file in FILES}
+    own.build(f"{CELL}/{FILES[-1]}", "-R", *STAGES)
+    for file in FILES:
+        assert (own.root / CELL / file).stat().st_mtime_ns > before[file], file
+        assert (own.root / CELL / file).read_bytes() == (micro_grid.root / CELL / file).read_bytes(), file
