@@ -33,7 +33,8 @@ def main(snakemake):
 if __name__ == "__main__":
     import sys
     run(main, SimpleNamespace(
-        rule="evaluate", config=dict(share_imports={share}, models=dict(demo=dict(source="scratch"))), wildcards=dict(model="demo"), log=["results/logs/evaluate/{name}.log"], threads=1,
+        rule="evaluate", wildcards=dict(model="demo"), log=["results/logs/evaluate/{name}.log"], threads=1,
+        config=dict(share_imports={share}, models=dict(demo=dict(source="scratch"))),
         input=InputFiles(), params=Params(), output=["{name}/cost.json"],
     ))
 """
