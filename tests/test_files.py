@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from g2d.files import (
     read_json,
     read_lines,
     read_rows,
+    require_replaceable,
     sha256,
     write_json,
     write_jsonl,
@@ -127,6 +129,18 @@ def test_what_is_read_only_or_no_file_is_not_replaced(tmp_path: Path) -> None:
         write_text("/dev/null", "new")
     assert kept.read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fifo", "kept"]
+
+
+def test_what_somebody_else_has_in_a_shared_folder_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "theirs").touch()
+    for mode, refused in ((0o777, False), (0o1777, True)):
+        tmp_path.chmod(mode)
+        with monkeypatch.context() as another, pytest.raises(PermissionError) if refused else nullcontext():
+            another.setattr(os, "geteuid", lambda: os.getuid() + 1)
+            require_replaceable(tmp_path / "theirs")
+    tmp_path.chmod(0o755)
 
 
 def test_a_finished_part_moves_to_another_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

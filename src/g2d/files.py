@@ -89,7 +89,10 @@ def require_replaceable(path: str | Path) -> Path:
     if not stat.S_ISREG(mode):
         raise FileExistsError(f"{path}: neither a file nor a folder, so it is not replaced: name a file")
     if not (mode & 0o222 and os.access(target, os.W_OK)):  # root may write what it has marked as read-only
-        raise PermissionError(f"{path}: read-only, so it is not replaced: permit writing (chmod u+w) or name another")
+        raise PermissionError(f"{path}: read-only, so it is not replaced: permit writing (chmod) or name another file")
+    folder = target.parent.stat()
+    if folder.st_mode & stat.S_ISVTX and os.geteuid() not in (0, folder.st_uid, target.stat().st_uid):
+        raise PermissionError(f"{path}: somebody else's, in a folder like /tmp: name another file")
     return target
 
 
