@@ -38,7 +38,7 @@ def atomic(path: str | Path) -> Iterator[Path]:
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL, 0o666))
         try:
             if target.exists():
-                draft.chmod(stat.S_IMODE(target.stat().st_mode))
+                draft.chmod(target.stat().st_mode & 0o777)
             yield draft
             draft.replace(target)
         finally:
@@ -78,7 +78,7 @@ def require_replaceable(path: str | Path) -> Path:
     """The place that writing a file to a path would write to, links followed; nothing is made or changed.
 
     Raises:
-        OSError: a folder, a device, a FIFO or a read-only file is there; one line.
+        OSError: a folder, a device, a FIFO, a read-only file or, where everybody may write, somebody else's is there.
     """
     target = _followed(Path(path))
     if target.is_dir() or target.name in ("", "..") or str(path).endswith(os.sep):

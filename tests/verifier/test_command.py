@@ -117,7 +117,7 @@ def test_a_folder_as_output_is_refused_before_anything_is_read(files, name, caps
     (folder / "results").mkdir()
     (folder / "results" / "precious").touch()
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(command, "opened", None)
+    monkeypatch.setattr(command, "chunks", None)
     files[0].touch()
     assert main(["verify", str(files[0]), name]) == 2
     said = capsys.readouterr().err

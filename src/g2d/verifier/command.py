@@ -19,7 +19,6 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -57,8 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
     tally = Tally()
     limits = Limits(deadline_s=arguments.deadline)
     require_apart(arguments.input, arguments.output)
+    piped = arguments.input == "-"
     with (
-        opened(arguments.input) as source,
+        open(0 if piped else arguments.input, "rb", closefd=not piped) as source,
         output(arguments.output) as target,
         Verifier(arguments.workers, limits) as verifier,
         tqdm(total=os.fstat(source.fileno()).st_size or None, unit="B", unit_scale=True, disable=None) as progress,
@@ -101,13 +101,6 @@ def require_apart(source: str, target: str) -> None:
     taken = os.fstat(descriptor) if descriptor is not None else Path(target).stat()
     if os.path.samestat(given, taken) and not stat.S_ISCHR(taken.st_mode):  # a terminal is both without harm
         raise ValueError(f"{source} would be read and written at once: name another output")
-
-
-@contextmanager
-def opened(source: str) -> Iterator[BinaryIO]:
-    """The input; "-" is standard input."""
-    with open(0 if source == "-" else source, "rb", closefd=source != "-") as file:
-        yield file
 
 
 def chunks(source: BinaryIO) -> Iterator[list[tuple[int, bytes]]]:
