@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+import errno
+import json
+import os
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from g2d.files import atomic, read_json, read_lines, sha256, write_json, write_jsonl
+from g2d.config import LocalProblems
+from g2d.files import (
+    atomic,
+    atomic_folder,
+    install,
+    parse_json,
+    read_json,
+    read_lines,
+    read_rows,
+    require_replaceable,
+    sha256,
+    write_json,
+    write_jsonl,
+    write_text,
+)
+from g2d.pairs import read_pairs
+from g2d.problems import read_problems
+from g2d.problems.sources import load_problems
+from g2d.rollouts.replay_engine import read_recorded
+from g2d.tables import read_table
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_debris(tmp_path: Path) -> None:
@@ -23,11 +48,113 @@ def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "stale").touch()
-    with atomic(folder) as draft:
+    with atomic_folder(folder) as draft:
         draft.mkdir()
         (draft / "fresh").touch()
     assert [file.name for file in folder.iterdir()] == ["fresh"]
     assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_folder_and_a_file_never_make_way_for_each_other(tmp_path: Path) -> None:
+    folder, file = tmp_path / "mine", tmp_path / "file"
+    folder.mkdir()
+    (folder / "precious").touch()
+    file.touch()
+    for name in (folder, folder / ".." / "mine", folder / "..", tmp_path / "new" / "..", f"{tmp_path}/new/"):
+        with pytest.raises(IsADirectoryError, match="name a file"), atomic(name):
+            raise AssertionError
+    with pytest.raises(NotADirectoryError, match="move it away"), atomic_folder(file) as draft:
+        draft.mkdir()
+    with pytest.raises(NotADirectoryError), atomic_folder(folder) as draft:
+        draft.touch()
+    draft.unlink()
+    with pytest.raises(IsADirectoryError), atomic(tmp_path / "late") as draft:
+        draft.touch()
+        (tmp_path / "late").mkdir()
+    assert (folder / "precious").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "late", "mine"]
+
+
+def test_links_stay_and_their_targets_are_replaced(tmp_path: Path) -> None:
+    real, link, links = tmp_path / "disk" / "a.txt", tmp_path / "a.txt", tmp_path / "links"
+    real.parent.mkdir()
+    real.write_text("old")
+    link.symlink_to(Path("disk/a.txt"))
+    links.symlink_to(link)
+    write_text(links, "new")
+    assert (real.read_text(), link.is_symlink(), links.is_symlink()) == ("new", True, True)
+    folder = tmp_path / "folder"
+    folder.symlink_to(tmp_path / "disk")
+    with atomic_folder(folder) as draft:
+        draft.mkdir()
+        (draft / "fresh").touch()
+    assert folder.is_symlink()
+    assert [file.name for file in (tmp_path / "disk").iterdir()] == ["fresh"]
+    for name in "ab":
+        (tmp_path / f"loop-{name}").symlink_to(tmp_path / f"loop-{'ba'['ab'.index(name)]}")
+    with pytest.raises(OSError, match="symbolic links"):
+        write_text(tmp_path / "loop-a", "new")
+
+
+def test_modes_are_kept_and_the_umask_is_respected(tmp_path: Path) -> None:
+    def mode(path: Path) -> int:
+        return path.stat().st_mode & 0o777
+
+    old = tmp_path / "old"
+    old.write_text("private")
+    old.chmod(0o600)
+    with atomic(old) as draft:
+        draft.write_text("still private")
+        assert mode(draft) == 0o600  # from its first byte
+    assert mode(old) == 0o600
+    for umask, expected in ((0o077, 0o600), (0o022, 0o644)):
+        before = os.umask(umask)
+        try:
+            write_text(tmp_path / f"{umask}", "new")
+        finally:
+            os.umask(before)
+        assert mode(tmp_path / f"{umask}") == expected
+
+
+def test_what_is_read_only_or_no_file_is_not_replaced(tmp_path: Path) -> None:
+    kept, fifo = tmp_path / "kept", tmp_path / "fifo"
+    kept.write_text("old")
+    kept.chmod(0o444)
+    os.mkfifo(fifo)
+    with pytest.raises(PermissionError, match=r"kept: read-only, so it is not replaced"):  # as root, too
+        write_text(kept, "new")
+    with pytest.raises(FileExistsError, match="fifo: neither a file nor a folder"):
+        write_text(fifo, "new")
+    with pytest.raises(FileExistsError, match="/dev/null: neither"):
+        write_text("/dev/null", "new")
+    assert kept.read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fifo", "kept"]
+
+
+def test_what_somebody_else_has_in_a_shared_folder_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "theirs").touch()
+    for mode, refused in ((0o777, False), (0o1777, True)):
+        tmp_path.chmod(mode)
+        with monkeypatch.context() as another, pytest.raises(PermissionError) if refused else nullcontext():
+            another.setattr(os, "geteuid", lambda: os.getuid() + 1)
+            require_replaceable(tmp_path / "theirs")
+    tmp_path.chmod(0o755)
+
+
+def test_a_finished_part_moves_to_another_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def other_disk(*_: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "weights").write_text("w")
+    monkeypatch.setattr(os, "rename", other_disk)
+    install(tmp_path / "work", tmp_path / "adapter")
+    assert (tmp_path / "adapter" / "weights").read_text() == "w"
+    install(tmp_path / "adapter" / "weights", tmp_path / "weights")
+    assert (tmp_path / "weights").read_text() == "w"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["adapter", "weights"]
 
 
 def test_json_round_trip_and_refusals(tmp_path: Path) -> None:
@@ -59,3 +186,86 @@ def test_lines_that_were_cut_short_are_refused(tmp_path: Path, text: str, said: 
     (tmp_path / "a.jsonl").write_text(text)
     with pytest.raises(ValueError, match=rf"a\.jsonl: {said}; delete it"):
         read_lines(tmp_path / "a.jsonl")
+
+
+GIVEN = b'{"problem_id": "a", "prompt": "p", "completion": "c", "answer": "5"}'
+BROKEN = {  # bytes of a second line, and what is said about it
+    "latin-1": ('{"prompt": "Zürich"}'.encode("latin-1"), "not UTF-8 \\(byte 0xfc\\)"),
+    "deep": (b'{"prompt": ' + b"[" * 100_000, "nested too deeply"),
+    "cut": (b'{"prompt": "p', "(Unterminated string|Invalid control character)"),
+}
+POOL = LocalProblems.model_validate({"source": "local", "path": "?", "fields": {"prompt": "prompt"}})
+READERS: dict[str, Callable[[Path], Any]] = {
+    "pool": lambda path: load_problems("pool", POOL.model_copy(update={"path": str(path)})),
+    "recorded": read_recorded,
+    "rows": lambda path: list(read_rows(path)),
+    "problems": read_problems,
+    "pairs": read_pairs,
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("how", BROKEN)
+def test_every_reader_names_file_and_line(tmp_path: Path, reader: str, how: str) -> None:
+    given, path = GIVEN, tmp_path / "given.jsonl"
+    if reader == "problems":
+        write_jsonl(
+            path, [{"problem_id": "a", "prompt": "p", "answer": "5", "level": 1, "subject": "s", "source": "s"}]
+        )
+        given = path.read_bytes().strip()
+    elif reader == "pairs":
+        columns = ("prompt", "chosen", "rejected", "problem_id", "p_hat", "chosen_sample", "rejected_sample")
+        given = json.dumps(dict.fromkeys(columns, 0)).encode()
+    line, said = BROKEN[how]
+    path.write_bytes(given + b"\n" + line + b"\n")
+    with pytest.raises(ValueError, match=rf"given\.jsonl, line 2: .*{said}") as caught:
+        READERS[reader](path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_utf_16_is_called_by_its_name(tmp_path: Path, reader: str) -> None:
+    path = tmp_path / "given.jsonl"
+    path.write_text(GIVEN.decode() + "\n", encoding="utf-16")
+    with pytest.raises(ValueError, match=r"given\.jsonl, line 1: UTF-16 instead of UTF-8"):
+        READERS[reader](path)
+
+
+def test_half_a_character_is_refused_but_in_what_a_model_wrote(tmp_path: Path) -> None:
+    path = tmp_path / "given.jsonl"
+    path.write_bytes(GIVEN + b"\n" + GIVEN.replace(b'"p"', rb'"\ud800 p"') + b"\n")
+    for reader in ("pool", "rows"):
+        with pytest.raises(ValueError, match=r"given\.jsonl, line 2: not JSON \(\\ud800 is half a character\)"):
+            READERS[reader](path)
+    assert len(read_recorded(path)) == 2
+    assert parse_json(r'"\ud83d\ude00 \\ud800"') == "\U0001f600 \\ud800"  # a whole one, and six plain characters
+
+
+@pytest.mark.parametrize("read", [read_json, read_table], ids=["json", "csv"])
+def test_files_of_ours_in_another_encoding_are_named(tmp_path: Path, read: Callable[[Path], Any]) -> None:
+    (tmp_path / "a").write_bytes('{\n"Zürich"\n'.encode("latin-1"))
+    with pytest.raises(ValueError, match=r"a, line 2: not UTF-8 \(byte 0xfc\); delete it to have it made again"):
+        read(tmp_path / "a")
+    (tmp_path / "a").write_text("{}\n", encoding="utf-16")
+    with pytest.raises(ValueError, match="a, line 1: UTF-16 instead of UTF-8"):
+        read(tmp_path / "a")
+
+
+def test_json_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"a\.json: not readable as JSON \(nested too deeply\)"):
+        read_json(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"prompt": "p", "completion": None}, "completion is None where text"),
+        ({"prompt": "p", "completion": "c", "token_count": "many"}, "token_count is 'many' where a number"),
+        ({"prompt": "p", "completion": "c", "token_count": float("nan")}, "token_count is nan where a number"),
+    ],
+)
+def test_recorded_rows_hold_text_and_numbers(tmp_path: Path, row: dict[str, Any], said: str) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [{"prompt": "p", "completion": "c"}, row])
+    with pytest.raises(ValueError, match=rf"a\.jsonl, line 2: {said}"):
+        read_recorded(tmp_path / "a.jsonl")

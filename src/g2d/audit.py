@@ -23,6 +23,7 @@ from scipy.optimize import minimize
 
 from g2d.paper import published
 from g2d.statistics import pearson
+from g2d.tables import unescaped
 
 QWEN, LLAMA = "Qwen2.5-7B-Instruct", "Llama-3.1-8B-Instruct"
 G2D, BRIDGING = "2605.21266", "2506.21495"
@@ -118,7 +119,7 @@ def audit() -> pd.DataFrame:
 
 def read_audit(path: str | Path) -> pd.DataFrame:
     """Read the table of `audit`; what was printed stays text."""
-    return pd.read_csv(path, dtype={"stated": str})
+    return unescaped(pd.read_csv(path, dtype={"stated": str}))
 
 
 def _stated_range(stated: str) -> tuple[float, float]:

@@ -6,6 +6,8 @@ scored here, and that a demonstration is one. Folders can be uploaded as they ar
 
 from __future__ import annotations
 
+import json
+import shlex
 from typing import Any
 
 import pandas as pd
@@ -13,6 +15,7 @@ import yaml
 
 from g2d.grid import HarvestKey, PolicyKey
 from g2d.informativeness import Informativeness
+from g2d.markdown import code, fenced, literal
 from g2d.policies.policy import Policy
 
 PAPER = "https://arxiv.org/abs/2605.21266"
@@ -38,18 +41,19 @@ def model_card(policy: Policy, base: Policy, results: pd.DataFrame, demonstratio
         policy.policy_id,
         demonstration,
         f"A LoRA adapter for {_model(base)}, trained with {_training(policy)}, seed {policy.seed}, by the "
-        f"[G2D workflow]({PAPER}). SHA-256 of its weights: `{policy.weights_sha256}`.",
+        f"[G2D workflow]({PAPER}). SHA-256 of its weights: {code(str(policy.weights_sha256))}.",
         *_results(results),
         "## Use",
-        "```python\n"
-        "from peft import PeftModel\n"
-        "from transformers import AutoModelForCausalLM\n\n"
-        f'base = AutoModelForCausalLM.from_pretrained("{name}"{_revision(base)})\n'
-        'policy = PeftModel.from_pretrained(base, "path/to/this/folder")\n'
-        "```",
-        f"```\nvllm serve {name} --enable-lora --lora-modules g2d=path/to/this/folder\n```",
+        fenced(
+            "from peft import PeftModel\n"
+            "from transformers import AutoModelForCausalLM\n\n"
+            f"base = AutoModelForCausalLM.from_pretrained({json.dumps(name)}{_revision(base)})\n"
+            'policy = PeftModel.from_pretrained(base, "path/to/this/folder")',
+            "python",
+        ),
+        fenced(f"vllm serve {shlex.quote(name)} --enable-lora --lora-modules g2d=path/to/this/folder"),
         "## Settings",
-        f"```yaml\n{yaml.safe_dump(policy.settings, sort_keys=False)}```",
+        fenced(yaml.safe_dump(policy.settings, sort_keys=False), "yaml"),
     )
 
 
@@ -92,15 +96,15 @@ def results_of(table: pd.DataFrame, key: PolicyKey) -> pd.DataFrame:
 
 
 def _card(header: dict[str, Any], title: str, demonstration: str | None, *parts: str) -> str:
-    warning = [f"> **{demonstration}**"] if demonstration else []
+    warning = [f"> **{literal(demonstration)}**"] if demonstration else []
     front = f"---\n{yaml.safe_dump(header, sort_keys=False)}---"
-    return "\n\n".join([front, f"# {title}", *warning, *parts]) + "\n"
+    return "\n\n".join([front, f"# {literal(title)}", *warning, *parts]) + "\n"
 
 
 def _training(policy: Policy) -> str:
     if policy.regime.split("/")[-1] == "grpo":  # an ablation's warm-up is called name/grpo
         return f"{policy.k} steps of GRPO (group size {policy.group_size})"
-    return f"DPO (`{policy.regime}`) on pairs harvested {_warmup(policy.k)}"
+    return f"DPO ({code(policy.regime)}) on pairs harvested {_warmup(policy.k)}"
 
 
 def _warmup(k: int) -> str:
@@ -108,8 +112,8 @@ def _warmup(k: int) -> str:
 
 
 def _model(base: Policy) -> str:
-    revision = f" at revision `{base.revision}`" if base.revision else ""
-    return f"`{base.settings.get('id') or base.model}`{revision}"
+    revision = f" at revision {code(base.revision)}" if base.revision else ""
+    return f"{code(base.settings.get('id') or base.model)}{revision}"
 
 
 def _revision(base: Policy) -> str:
@@ -120,8 +124,9 @@ def _results(rows: pd.DataFrame) -> list[str]:
     if rows.empty:
         return []
     lines = [
-        f"| {row.benchmark} | {row.accuracy:.3f} | {row.ci_low:.3f} to {row.ci_high:.3f} | {row.n_seeds} |"
-        for row in rows.itertuples()
+        f"| {literal(row['benchmark'])} | {row['accuracy']:.3f} | {row['ci_low']:.3f} to {row['ci_high']:.3f} | "
+        f"{row['n_seeds']} |"
+        for row in rows.to_dict("records")
     ]
     head = "| benchmark | accuracy | 95 % interval | seeds |\n|---|---:|---:|---:|"
     return ["## Results", "Over all seeds of this policy, of which this adapter is one.", "\n".join([head, *lines])]

@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from g2d import config as c
+from g2d.files import read_text, write_text
 
 INTRODUCTION = """# Configuration
 
@@ -137,6 +138,10 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _docs(arguments: argparse.Namespace) -> int:
-    (arguments.folder / "schema.json").write_text(schema(), encoding="utf-8")
-    (arguments.folder / "README.md").write_text(readme(), encoding="utf-8")
+    pages = {"schema.json": (schema(), '"title": "Config"'), "README.md": (readme(), "`g2d config docs`")}
+    for name, (_, mark) in pages.items():
+        if (file := arguments.folder / name).exists() and mark not in read_text(file):
+            raise ValueError(f"{file}: not made by g2d config docs, so it is not replaced: name another --folder")
+    for name, (text, _) in pages.items():
+        write_text(arguments.folder / name, text)
     return 0

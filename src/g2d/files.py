@@ -2,40 +2,147 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import hashlib
 import json
 import os
+import re
 import shutil
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, TextIO
 
 
 @contextmanager
 def atomic(path: str | Path) -> Iterator[Path]:
-    """A sibling to write to, a file or a folder; it takes the name `path` on success and vanishes on an exception.
+    """A sibling to write a file to; it takes the name `path` on success and vanishes on an exception.
+
+    A link keeps its place and its target is replaced. A file that was there keeps its mode, a new one gets what the
+    umask leaves.
 
     Raises:
+        OSError: a folder, a device, a FIFO or a read-only file has that name: nothing of the kind is replaced.
         DiskError: the disk is full or may not be written; whatever had the name before is untouched.
     """
-    path = Path(path)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with names_the_disk(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+    target = require_replaceable(path)
+    with names_the_disk(path):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = _draft(target)
+        draft.unlink(missing_ok=True)
+        # Made here, not by whoever writes it: what was private is so from its first byte, and a folder that cannot be
+        # written is found before the work.
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL, 0o666))
+        try:
+            if target.exists():
+                draft.chmod(target.stat().st_mode & 0o777)
             yield draft
-            if path.is_dir():
-                shutil.rmtree(path)
-            draft.replace(path)
-    finally:
-        if draft.is_dir():
-            shutil.rmtree(draft, ignore_errors=True)
-        else:
+            draft.replace(target)
+        finally:
             with suppress(OSError):  # on a read-only disk not even the absence of a file can be had
                 draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(path: str | Path) -> Iterator[Path]:
+    """A sibling to make as a folder; it takes the name `path` on success, in place of the folder that had it.
+
+    That one goes with all that is in it: only for folders that are wholly a stage's own, never for names that a user
+    gives.
+
+    Raises:
+        NotADirectoryError: a file has that name; it is not replaced.
+        DiskError: as in `atomic`.
+    """
+    target = _followed(Path(path))
+    if os.path.lexists(target) and not target.is_dir():
+        raise NotADirectoryError(f"{path}: a file, where a folder is to be made: move it away")
+    draft = _draft(target)
+    try:
+        with names_the_disk(path):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            yield draft
+            if not draft.is_dir():
+                raise NotADirectoryError(f"{path}: was to be made as a folder")
+            if target.is_dir():
+                shutil.rmtree(target)
+            draft.replace(target)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def require_replaceable(path: str | Path) -> Path:
+    """The place that writing a file to a path would write to, links followed; nothing is made or changed.
+
+    Raises:
+        OSError: a folder, a device, a FIFO, a read-only file or, where everybody may write, somebody else's is there.
+    """
+    target = _followed(Path(path))
+    if target.is_dir() or target.name in ("", "..") or str(path).endswith(os.sep):
+        raise IsADirectoryError(f"{path}: a folder, which no file replaces: name a file")
+    if not os.path.lexists(target):
+        return target
+    mode = target.stat().st_mode
+    if not stat.S_ISREG(mode):
+        raise FileExistsError(f"{path}: neither a file nor a folder, so it is not replaced: name a file")
+    if not (mode & 0o222 and os.access(target, os.W_OK)):  # root may write what it has marked as read-only
+        raise PermissionError(f"{path}: read-only, so it is not replaced: permit writing (chmod) or name another file")
+    folder = target.parent.stat()
+    if folder.st_mode & stat.S_ISVTX and os.geteuid() not in (0, folder.st_uid, target.stat().st_uid):
+        raise PermissionError(f"{path}: somebody else's, in a folder like /tmp: name another file")
+    return target
+
+
+@contextmanager
+def output(path: str) -> Iterator[TextIO]:
+    """A place that a user named, open for writing UTF-8: "-" is standard output.
+
+    What is open already (/dev/stdout, /dev/fd/3), a device or a FIFO is written to as it is; anything else is a file
+    that appears when it is complete, see `atomic`.
+    """
+    if (descriptor := descriptor_of(path)) is not None:
+        with open(os.dup(descriptor), "w", encoding="utf-8") as file:
+            yield file
+    elif is_special(path):
+        with open(path, "w", encoding="utf-8") as file:
+            yield file
+    else:
+        with atomic(path) as draft, open(draft, "w", encoding="utf-8") as file:
+            yield file
+
+
+def descriptor_of(path: str) -> int | None:
+    """The file descriptor of this process that a path such as /dev/stdout stands for ("-": standard output)."""
+    if path == "-":
+        return 1
+    target = _followed(Path(path))
+    return int(target.name) if target.parent == Path(f"/proc/{os.getpid()}/fd") and target.name.isdigit() else None
+
+
+def is_special(path: str) -> bool:
+    """Whether something exists there that is neither a file nor a folder."""
+    target = _followed(Path(path))
+    return target.is_relative_to("/proc") or (target.exists() and not target.is_file() and not target.is_dir())
+
+
+def _followed(path: Path) -> Path:
+    """Where a path leads through links.
+
+    Those of /proc are not followed: they are open files, and the text in such a link need not be a name.
+    """
+    for _ in range(40):  # as many as Linux follows
+        path = Path(os.path.realpath(path.parent)) / path.name
+        if path.is_relative_to("/proc") or not path.is_symlink():
+            return path
+        path = path.parent / path.readlink()
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+
+
+def _draft(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{os.getpid()}.partial")
 
 
 class DiskError(OSError):
@@ -71,9 +178,9 @@ def _disk_trouble(path: Path, error: Exception) -> str | None:
 
 
 def install(source: Path, path: Path) -> None:
-    """Move a finished file or folder of the same disk to its name, in place of what had it."""
-    with atomic(path) as draft:
-        source.rename(draft)
+    """Move a finished file or folder that a stage made to its name, in place of its predecessor."""
+    with (atomic_folder if source.is_dir() else atomic)(path) as draft:
+        shutil.move(source, draft)
 
 
 def write_json(path: str | Path, value: Mapping[str, Any]) -> None:
@@ -93,13 +200,99 @@ def read_json(path: str | Path) -> dict[str, Any]:
     Raises:
         ValueError: the file is not a JSON object; the message names it.
     """
+    text = read_text(path)
     try:
-        value = json.loads(Path(path).read_text(encoding="utf-8"))
+        value = parse_json(text)
     except ValueError as error:
         raise ValueError(f"{path}: not readable as JSON ({error}); delete it to have it made again") from None
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a JSON object; delete it to have it made again")
     return value
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a file that the workflow made, UTF-8 with or without a byte-order mark.
+
+    Raises:
+        ValueError: it is in another encoding; the message names file and line.
+    """
+    try:
+        return Path(path).read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}, line {line}: {_not_utf8(error)}; delete it to have it made again") from None
+
+
+def _not_utf8(error: UnicodeDecodeError) -> str:
+    if error.object.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "UTF-16 instead of UTF-8"
+    return f"not UTF-8 (byte 0x{error.object[error.start]:02x})"
+
+
+def parse_json(text: str, *, surrogates: bool = False) -> Any:
+    """The value of a JSON text; NaN and the infinities are taken as Python writes them.
+
+    Args:
+        surrogates: whether half a surrogate pair may stand in it, as in what a model wrote; UTF-8 has none.
+
+    Raises:
+        ValueError: it is not JSON, nested too deeply, or holds half a surrogate pair; the message is the reason alone.
+    """
+    try:
+        value = json.loads(text)
+        if not surrogates and _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    except UnicodeEncodeError as error:
+        raise ValueError(f"\\u{ord(error.object[error.start]):04x} is half a character") from None
+    return value
+
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def parse_line(line: bytes, *, surrogates: bool = False) -> dict[str, Any]:
+    """The object in a line of a JSONL file that a user gives.
+
+    Args:
+        surrogates: as in `parse_json`.
+
+    Raises:
+        ValueError: it is none; the message says why and what to do, and leaves file and line to the caller.
+    """
+    try:
+        value = parse_json(line.decode("utf-8-sig"), surrogates=surrogates)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{_not_utf8(error)}: convert the file to UTF-8") from None
+    except json.JSONDecodeError as error:  # its own message counts lines from this one
+        reason = f"{error.msg.removesuffix(' at')} at column {error.colno}"
+        raise ValueError(f"not JSON ({reason}): write one JSON object a line") from None
+    except ValueError as error:
+        raise ValueError(f"not JSON ({error}): write one JSON object a line") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"expected a JSON object, not {type(value).__name__}: write one a line")
+    return value
+
+
+def read_rows(path: str | Path, *, surrogates: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Number and object of every line of a JSONL file that a user gives; blank lines are skipped.
+
+    Args:
+        surrogates: as in `parse_json`.
+
+    Raises:
+        ValueError: a line holds none; the message names file, line and fix.
+    """
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                row = parse_line(line, surrogates=surrogates)
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: {error}") from None
+            yield number, row
 
 
 def write_jsonl(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -113,9 +306,10 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """Number and text of every line of a file that ends with a line break, as all of ours do.
 
     Raises:
-        ValueError: it is empty or cut short; the message names it. A cut exactly between two lines cannot be seen.
+        ValueError: it is empty, cut short or not UTF-8; the message names it. A cut exactly between two lines cannot
+            be seen.
     """
-    text = Path(path).read_text(encoding="utf-8")
+    text = read_text(path)
     if not text.endswith("\n"):
         raise ValueError(f"{path}: {'cut short' if text else 'empty'}; delete it to have it made again")
     return enumerate(text[:-1].split("\n"), 1)

@@ -19,6 +19,7 @@ from g2d.config import (
     ScratchModel,
     SyntheticProblems,
 )
+from g2d.markdown import literal
 
 PAPER = "arXiv:2605.21266"
 
@@ -30,7 +31,7 @@ def methods(
     harvest: pd.DataFrame,
     tables: Collection[str] = (),
 ) -> str:
-    """Plain prose, one paragraph per part of the experiment.
+    """Prose in Markdown, one paragraph per part of the experiment; what was configured is shown as it was written.
 
     Args:
         config: the resolved configuration.
@@ -48,7 +49,7 @@ def methods(
     ]
     if config.demonstration:
         paragraphs.insert(0, config.demonstration)
-    return "\n\n".join(paragraphs) + "\n"
+    return "\n\n".join(map(literal, paragraphs)) + "\n"
 
 
 # -------------------------------------------------------------------------------------------------------- paragraphs

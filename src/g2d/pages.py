@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from g2d.tables import unescaped
+
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 1.5rem; color: #1a1a1a; }
 .note { border-left: 4px solid #d55e00; padding: .4rem .8rem; background: #fff4ec; max-width: 60rem; }
@@ -24,11 +26,11 @@ def table_page(csv: Path, title: str, note: str | None) -> str:
     """One self-contained HTML page for a CSV table.
 
     Args:
-        csv: the table; cells are shown as they stand in it, rounded to four significant digits.
+        csv: the table; cells are shown as what they stand for, rounded to four significant digits.
         title: heading of the page.
         note: a sentence that marks the numbers, or None.
     """
-    table = pd.read_csv(csv, dtype={"levels": str})
+    table = unescaped(pd.read_csv(csv, dtype={"levels": str}))
     body = table.to_html(
         index=False, border=0, na_rep="–", float_format=lambda value: f"{value:.4g}", escape=True, justify="unset"
     )

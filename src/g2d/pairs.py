@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypedDict
@@ -20,7 +19,7 @@ from typing import TypedDict
 import pandas as pd
 
 from g2d.config import Prompt
-from g2d.files import read_lines, write_jsonl
+from g2d.files import parse_json, read_lines, write_jsonl
 from g2d.problems import Problem
 from g2d.prompts import Messages, messages
 
@@ -130,7 +129,7 @@ def read_pairs(path: str | Path) -> list[Pair]:
     pairs: list[Pair] = []
     for number, line in read_lines(path):
         try:
-            pair = json.loads(line)
+            pair = parse_json(line)
         except ValueError as error:
             raise ValueError(
                 f"{path}, line {number}: not JSON: {error}; delete the file to have it made again"

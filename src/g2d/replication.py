@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ from g2d.statistics import holm
 LEVEL = 0.05
 
 Kind = Literal["configuration", "software", "problems", "policy", "harvest", "evaluation"]
-Weight = Literal["asked", "noise", "matters", "expected"]
+Weight = Literal["asked", "noise", "matters", "missing", "expected"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ class Difference:
     """One thing that differs.
 
     `asked`: another experiment was configured. `expected`: other tokens or software, which decides nothing by itself.
-    `noise`: other accuracy, within chance. `matters`: other accuracy beyond chance, or something is missing.
+    `noise`: other accuracy, within chance. `matters`: other accuracy beyond chance. `missing`: a folder lacks a
+    file that its configuration asks for, so nothing is known.
     """
 
     kind: Kind
@@ -50,7 +52,7 @@ def compare_results(a: Path, b: Path) -> list[Difference]:
     Raises:
         ValueError: a folder is not the results of this workflow, or a file in it cannot be read.
     """
-    first, second = _config(a), _config(b)
+    first, second = _configs(a, b)
     shared = [policy for policy in grid.policies(first) if policy in set(grid.policies(second))]
     return [
         *_configuration(first, second),
@@ -64,18 +66,20 @@ def compare_results(a: Path, b: Path) -> list[Difference]:
 
 def verdict(differences: list[Difference]) -> str:
     """The last line: one of the same, the same within noise, different."""
-    weights = {difference.weight for difference in differences}
-    if "matters" in weights:
+    weights = Counter(difference.weight for difference in differences)
+    if weights["matters"]:
         return "different: at least one result differs by more than chance"
-    if "asked" in weights:
+    if weights["missing"]:
+        return f"incomplete: {weights['missing']} files are missing; what both folders have agrees within chance"
+    if weights["asked"]:
         return "different: other experiments were configured; what they share agrees within chance"
     return "the same within chance" if weights else "the same"
 
 
-def _config(folder: Path) -> Config:
-    if not (folder / "config.yaml").is_file():
-        raise ValueError(f"{folder}: no config.yaml in it: name the results folder of a finished run")
-    return read(folder / "config.yaml")
+def _configs(*folders: Path) -> tuple[Config, ...]:
+    if none := " and ".join(str(folder) for folder in folders if not (folder / "config.yaml").is_file()):
+        raise ValueError(f"{none}: no config.yaml in it: name the results folder of a finished run")
+    return tuple(read(folder / "config.yaml") for folder in folders)
 
 
 def _configuration(a: Config, b: Config) -> list[Difference]:
@@ -96,8 +100,8 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _software(a: Path, b: Path) -> list[Difference]:
     files = [folder / "provenance.json" for folder in (a, b)]
-    if not all(file.is_file() for file in files):
-        return []
+    if missing := _missing("software", "provenance.json", files):
+        return missing
     first, second = (_flat({key: read_json(file)[key] for key in ("workflow", "software")}) for file in files)
     return [
         Difference("software", key, f"{first.get(key)} | {second.get(key)}", "expected")
@@ -107,11 +111,14 @@ def _software(a: Path, b: Path) -> list[Difference]:
 
 
 def _problems(a: Path, b: Path, names: list[str]) -> list[Difference]:
-    return [
-        Difference("problems", name, "other problems", "asked")
-        for name in names
-        if sha256(a / f"problems/{name}.jsonl") != sha256(b / f"problems/{name}.jsonl")
-    ]
+    found = []
+    for name in names:
+        files = [folder / f"problems/{name}.jsonl" for folder in (a, b)]
+        if missing := _missing("problems", name, files):
+            found += missing
+        elif sha256(files[0]) != sha256(files[1]):
+            found.append(Difference("problems", name, "other problems", "asked"))
+    return found
 
 
 def _policies(a: Path, b: Path, keys: list[grid.PolicyKey]) -> list[Difference]:
@@ -119,7 +126,7 @@ def _policies(a: Path, b: Path, keys: list[grid.PolicyKey]) -> list[Difference]:
     for key in keys:
         files = [folder / key.folder / "policy.json" for folder in (a, b)]
         if missing := _missing("policy", key.folder, files):
-            found.append(missing)
+            found += missing
         elif len({read_policy(file).weights_sha256 for file in files}) > 1:
             found.append(Difference("policy", key.folder, "other weights", "expected"))
     return found
@@ -130,7 +137,7 @@ def _harvests(a: Path, b: Path, keys: list[grid.HarvestKey]) -> list[Difference]
     for key in keys:
         files = [folder / key.folder / "rollouts.parquet" for folder in (a, b)]
         if missing := _missing("harvest", key.folder, files):
-            found.append(missing)
+            found += missing
             continue
         first, second = (read_rollouts(file, ["problem_id", "sample", "completion_text"]) for file in files)
         if not first.equals(second):
@@ -142,11 +149,12 @@ def _harvests(a: Path, b: Path, keys: list[grid.HarvestKey]) -> list[Difference]
 
 def _evaluations(a: Path, b: Path, keys: list[grid.PolicyKey], benchmarks: list[str]) -> list[Difference]:
     """Evaluations that are not equal, by an exact paired test on the same questions, Holm-corrected over all."""
-    found, tested = [], []
+    found: list[Difference] = []
+    tested = []
     for name in (f"{key.folder}/eval/{benchmark}" for key in keys for benchmark in benchmarks):
         files = [folder / f"{name}.parquet" for folder in (a, b)]
         if missing := _missing("evaluation", name, files):
-            found.append(missing)
+            found += missing
             continue
         right = [read_rollouts(file, ["problem_id", "reward"]).groupby("problem_id")["reward"].sum() for file in files]
         if not right[0].index.equals(right[1].index):
@@ -167,9 +175,8 @@ def _evaluations(a: Path, b: Path, keys: list[grid.PolicyKey], benchmarks: list[
     ]
 
 
-def _missing(kind: Kind, name: str, files: list[Path]) -> Difference | None:
-    absent = next((file for file in files if not file.is_file()), None)
-    return None if absent is None else Difference(kind, name, f"{absent} is missing", "matters")
+def _missing(kind: Kind, name: str, files: list[Path]) -> list[Difference]:
+    return [Difference(kind, name, f"{file} is missing", "missing") for file in files if not file.is_file()]
 
 
 def register(subparsers: Any) -> None:
@@ -192,4 +199,4 @@ def _compare(arguments: argparse.Namespace) -> int:
         for difference in differences:
             print(f"{difference.weight:<9} {difference.kind:<14} {difference.name}: {difference.detail}")
         print(verdict(differences))
-    return int(any(difference.weight in ("asked", "matters") for difference in differences))
+    return int(any(difference.weight in ("asked", "matters", "missing") for difference in differences))

@@ -7,7 +7,9 @@ they are handed in. Accuracies and other shares lie in 0..1; what does not apply
 
 from __future__ import annotations
 
+import csv
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -881,22 +883,54 @@ def dispute_table(rollouts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def write_table(path: str | Path, table: pd.DataFrame) -> None:
-    """Write CSV, nulls as empty cells, floats with six significant digits."""
+    """Write CSV, nulls as empty cells, floats with six significant digits.
+
+    Text (of models, problems, the configuration) that a spreadsheet would run as a formula, because it begins with =,
+    +, -, @, a tab or a line break and is no plain number, gets an apostrophe before it; `unescaped` takes it away. A
+    NUL, which ends a cell for many readers, becomes its picture (U+2400) for good.
+    """
+    inert = _map_texts(table, lambda text: ("'" if _FORMULA.match(text) else "") + text.replace("\0", "\u2400"))
+    texts = inert.select_dtypes(["object", "string"])
+    # Without quotes a bare \r would end its line, and the csv module leaves it without.
+    broken = any("\r" in cell for name in texts for cell in texts[name] if isinstance(cell, str))
     with atomic(path) as draft:
-        table.to_csv(draft, index=False, float_format="%.6g", lineterminator="\n")
+        inert.to_csv(
+            draft,
+            index=False,
+            float_format="%.6g",
+            lineterminator="\n",
+            quoting=csv.QUOTE_NONNUMERIC if broken else csv.QUOTE_MINIMAL,
+        )
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
-    """Read what `write_table` wrote, with the types the builders gave it.
+    """Read what `write_table` wrote, with the types the builders gave it and the texts as they were.
 
     Raises:
         ValueError: the file is not CSV with these types; the message names it.
     """
     read_lines(path)
     try:
-        return pd.read_csv(path, dtype=_TYPES, keep_default_na=False, na_values=[""])
+        return unescaped(pd.read_csv(path, dtype=_TYPES, keep_default_na=False, na_values=[""]))
     except ValueError as error:  # pandas' ParserError and EmptyDataError are ValueErrors
         raise ValueError(f"{path}: not a readable table: {error}; delete it to have it made again") from None
+
+
+def unescaped(table: pd.DataFrame) -> pd.DataFrame:
+    """A table that was read from a CSV of `write_table`, with the texts that were written."""
+    return _map_texts(table, lambda text: text[1:] if text[:1] == "'" and _FORMULA.match(text) else text)
+
+
+# An apostrophe that was there before gets another one, so that taking one away gives the text back.
+_FORMULA = re.compile(r"'*(?![-+]?\d+(?:\.\d+)?\Z)[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+
+
+def _map_texts(table: pd.DataFrame, function: Callable[[str], str]) -> pd.DataFrame:
+    def apply(cell: Any) -> Any:
+        return function(cell) if isinstance(cell, str) else cell
+
+    texts = table.select_dtypes(["object", "string"])
+    return table.assign(**{str(name): texts[name].map(apply) for name in texts})
 
 
 def _frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:

@@ -6,7 +6,10 @@ import base64
 import re
 from pathlib import Path
 
+import pandas as pd
+
 from g2d.pages import table_page
+from g2d.tables import write_table
 
 
 def test_a_page_shows_the_table_and_carries_it(tmp_path: Path) -> None:
@@ -21,6 +24,11 @@ def test_a_page_shows_the_table_and_carries_it(tmp_path: Path) -> None:
     assert "<td>–</td>" in page
     [data] = re.findall(r"data:text/csv;base64,([^\"]+)", page)
     assert base64.b64decode(data) == csv.read_bytes()
+
+
+def test_texts_are_shown_without_what_guards_a_spreadsheet(tmp_path: Path) -> None:
+    write_table(tmp_path / "t.csv", pd.DataFrame({"extracted_answer": ["=1+1"]}))
+    assert "<td>=1+1</td>" in table_page(tmp_path / "t.csv", "T", None)
 
 
 def test_a_real_experiment_carries_no_note(tmp_path: Path) -> None:

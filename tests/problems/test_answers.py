@@ -61,6 +61,9 @@ def test_gsm8k_undoes_thousands_separators(number):
 @pytest.mark.parametrize(
     ("value", "answer_format", "message"),
     [
+        ("nan", "plain", "missing number"),
+        (" -NaN", "plain", "missing number"),
+        (r"so \boxed{NaN}", "boxed", "missing number"),
         ("  ", "plain", "the answer is empty"),
         (None, "plain", "expected text or a number, not None"),
         (["5"], "plain", "expected text or a number"),

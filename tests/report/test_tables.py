@@ -7,7 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from g2d.report.tables import MAX_ROWS, decimals, number, qualifiers, read_cells
+from g2d.report.tables import MAX_CELL, MAX_ROWS, decimals, number, qualifiers, read_cells
+from g2d.tables import write_table
 
 
 def written(folder: Path, table: pd.DataFrame) -> Path:
@@ -86,3 +87,10 @@ def test_a_column_has_the_digits_of_its_largest_value(values: list[float], digit
 def test_a_small_number_is_not_rounded_to_nothing() -> None:
     assert number(2.1e-7, 3) == "2.1e-07"
     assert number(0.0, 3) == "0.000"
+
+
+def test_a_page_shows_texts_as_they_were_and_not_to_the_end(tmp_path: Path) -> None:
+    write_table(tmp_path / "table.csv", pd.DataFrame({"extracted_answer": ["=1+1", "x" * 10**6], "n": [1, 2]}))
+    first, second = (row[0].text for row in read_cells(tmp_path / "table.csv").rows)
+    assert first == "=1+1"
+    assert second.striptags() == "x" * MAX_CELL + "… 998,000 more characters"

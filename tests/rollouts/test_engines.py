@@ -300,5 +300,5 @@ def test_too_few_recorded_completions_name_the_problem(tmp_path: Path) -> None:
 
 def test_a_recorded_file_without_its_columns_is_refused(tmp_path: Path) -> None:
     recorded(tmp_path / "theirs.jsonl", [{"text": "x"}])
-    with pytest.raises(ValueError, match=r"theirs\.jsonl, row 1: lacks completion"):
+    with pytest.raises(ValueError, match=r"theirs\.jsonl, line 1: lacks completion"):
         ReplayEngine(tmp_path / "theirs.jsonl")

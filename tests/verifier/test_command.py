@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from g2d.cli import main
+from g2d.files import write_jsonl
 from g2d.verifier import command
 
 ROWS = [
@@ -61,15 +66,140 @@ def test_malformed_rows_are_reported_and_the_rest_is_judged(files, capsys):
         b'{"answer": "5", "completion": "x", "finish_reason": 3}',
         b"\xff\xfe",
         b"[" * 100_000,
+        b'{"answer": NaN, "completion": "\\\\boxed{nan}"}',
+        b'{"answer": -Infinity, "completion": "x"}',
+        b'{"answer": 1e999, "completion": "x"}',
+        b'{"answer": " -NaN", "completion": "\\\\boxed{nan}"}',
     ]
     files[0].write_bytes(b"\n".join([good, b"", *bad, good]))
     assert run(files) == 1
     assert [row["verdict"] for row in lines(files[1])] == ["correct", "correct"]
     captured = capsys.readouterr()
     reported = [line for line in captured.err.splitlines() if line.startswith(str(files[0]))]
-    assert [int(line.removeprefix(f"{files[0]}:").partition(":")[0]) for line in reported] == list(range(3, 12))
+    assert [int(line.removeprefix(f"{files[0]}:").partition(":")[0]) for line in reported] == list(range(3, 16))
     assert '"answer" is missing' in reported[2]
-    assert "2 rows judged, 9 malformed" in captured.out
+    assert '"answer" is nan, which is no number' in reported[9]
+    assert "' -NaN' is a missing number" in reported[12]
+    assert "2 rows judged, 13 malformed" in captured.out
+
+
+def test_infinity_is_an_answer_but_nan_is_none(files):
+    answers = [r"\infty", r"-\infty", "inf"]
+    rows = [{"answer": answer, "completion": rf"\boxed{{{answer}}}"} for answer in answers]
+    rows.append({"answer": "5", "completion": r"\boxed{nan}"})
+    write_jsonl(files[0], rows)
+    assert run(files) == 0
+    assert [row["reward"] for row in lines(files[1])] == [1, 1, 1, 0]
+
+
+def test_another_column_that_is_not_finite_passes_through(files):
+    files[0].write_text('{"answer": 5, "completion": "\\\\boxed{5}", "logprob": -Infinity}')
+    assert run(files) == 0
+    assert lines(files[1])[0]["logprob"] == float("-inf")
+
+
+def test_utf_16_is_one_line(files, capsys):
+    files[0].write_text("\n".join(map(json.dumps, ROWS)), encoding="utf-16")
+    assert run(files) == 2
+    assert capsys.readouterr().err == f"g2d verify: {files[0]}: UTF-16 instead of UTF-8: convert the file\n"
+    assert not files[1].exists()
+
+
+def test_a_byte_order_mark_is_tolerated(files):
+    files[0].write_text(json.dumps(ROWS[0]), encoding="utf-8-sig")
+    assert run(files) == 0
+    assert lines(files[1])[0]["reward"] == 1
+
+
+@pytest.mark.parametrize("name", ["results", "results/..", "", ".", "new/", "new/.."])
+def test_a_folder_as_output_is_refused_before_anything_is_read(files, name, capsys, monkeypatch):
+    folder = files[0].parent
+    (folder / "results").mkdir()
+    (folder / "results" / "precious").touch()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(command, "chunks", None)
+    files[0].touch()
+    assert main(["verify", str(files[0]), name]) == 2
+    said = capsys.readouterr().err
+    assert "a folder" in said
+    assert said.count("\n") == 1
+    assert sorted(path.name for path in folder.rglob("*")) == ["in.jsonl", "precious", "results"]
+
+
+def test_a_folder_as_input_is_one_line(files, capsys):
+    assert run((files[0].parent, files[1])) == 2
+    assert capsys.readouterr().err == f"g2d verify: {files[0].parent}: a folder: name a JSONL file\n"
+
+
+def test_a_read_only_output_is_refused(files, capsys):
+    files[0].write_text(json.dumps(ROWS[0]))
+    files[1].write_text("before")
+    files[1].chmod(0o444)
+    assert run(files) == 2
+    assert "out.jsonl: read-only" in capsys.readouterr().err
+    assert files[1].read_text() == "before"
+
+
+def piped(files, source, target, shell='"$0" -m g2d verify "$1" "$2" --workers 1'):
+    """The command in a shell, as descriptors are the shell's business."""
+    called = ["sh", "-c", shell.replace("-m g2d", "-m g2d.cli"), sys.executable, source, target]
+    return subprocess.run(called, cwd=files[0].parent, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("target", ["-", "/dev/stdout", "/dev/fd/1", "link"])
+def test_standard_input_and_output(files, target):
+    files[0].write_text(json.dumps(ROWS[0]) + "\n")
+    (files[0].parent / "link").symlink_to("/dev/stdout")
+    done = piped(files, "-", target, 'cat in.jsonl | "$0" -m g2d verify "$1" "$2" --workers 1')
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["reward"] == 1  # the rows and nothing else
+    assert "1 rows judged" in done.stderr
+    assert (files[0].parent / "link").is_symlink()
+
+
+def test_rows_are_added_to_what_a_redirection_has_already(files):
+    files[0].write_text(json.dumps(ROWS[0]) + "\n")
+    done = piped(
+        files, "in.jsonl", "/dev/stdout", '{ echo first; "$0" -m g2d verify "$1" "$2" --workers 1; } >> out.jsonl'
+    )
+    assert done.returncode == 0
+    first, row = files[1].read_text().splitlines()
+    assert (first, json.loads(row)["reward"]) == ("first", 1)
+
+
+def test_a_device_and_a_fifo_are_written_to_and_stay(files, capsys):
+    files[0].write_text(json.dumps(ROWS[0]) + "\n")
+    null, fifo = files[0].parent / "null", files[0].parent / "fifo"
+    null.symlink_to("/dev/null")
+    os.mkfifo(fifo)
+    assert run((files[0], null)) == 0
+    assert null.is_symlink()
+    with ThreadPoolExecutor() as pool:
+        read = pool.submit(fifo.read_text)
+        assert run((files[0], fifo)) == 0
+        assert json.loads(read.result())["reward"] == 1
+    assert fifo.is_fifo()
+    assert capsys.readouterr().out.count("1 rows judged") == 2
+
+
+def test_a_file_that_is_read_while_it_is_written_is_refused(files):
+    files[0].write_text(json.dumps(ROWS[0]) + "\n")
+    done = piped(files, "in.jsonl", "-", '"$0" -m g2d verify "$1" "$2" >> in.jsonl')
+    assert (done.returncode, done.stderr) == (
+        2,
+        "g2d verify: in.jsonl would be read and written at once: name another output\n",
+    )
+    assert lines(files[0]) == ROWS[:1]
+
+
+def test_a_line_without_end_is_one_malformed_row(files, monkeypatch, capsys):
+    monkeypatch.setattr(command, "MAX_LINE", 100)
+    good = json.dumps(ROWS[0])
+    files[0].write_text("\n".join([good, good[:-1] + " " * 500 + "}", good.ljust(99), good.ljust(100), good]))
+    assert run(files) == 1
+    assert len(lines(files[1])) == 3
+    said = [line for line in capsys.readouterr().err.splitlines() if "longer than" in line]
+    assert [line.split(":")[1] for line in said] == ["2", "4"]
 
 
 def test_a_file_is_read_in_chunks(files, monkeypatch):

@@ -58,7 +58,7 @@ def test_rollouts_weights_and_missing_files_are_told_apart(micro_grid: Project, 
     found = {(d.kind, d.weight): d.detail for d in compare_results(micro_grid.results, copy)}
     assert found[("harvest", "expected")] == "75.0% of the rollouts are identical"
     assert found[("policy", "expected")] == "other weights"
-    assert found[("evaluation", "matters")].endswith("arithmetic.parquet is missing")
+    assert found[("evaluation", "missing")].endswith("arithmetic.parquet is missing")
 
 
 def test_another_experiment_is_named_by_its_keys(

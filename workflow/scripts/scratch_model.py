@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from g2d.config import ScratchModel
-from g2d.files import atomic, sha256
+from g2d.files import atomic_folder, sha256
 from g2d.policies import Policy, write_policy
 from g2d.stage import stage
 
@@ -14,7 +14,7 @@ def main(snakemake):
 
         name, folder = snakemake.wildcards.model, Path(snakemake.output.weights).parent
         settings = ScratchModel.model_validate(snakemake.params.source)
-        with atomic(folder) as draft:
+        with atomic_folder(folder) as draft:
             train_scratch(settings, draft)
         policy = Policy(
             policy_id=f"{name}/base",

@@ -11,6 +11,7 @@ from g2d.advice.hours import MEASURED
 from g2d.advice.probe import single_levels
 from g2d.calibration import format_levels
 from g2d.config import Config
+from g2d.markdown import literal
 
 Row = Mapping[Hashable, Any] | pd.Series
 
@@ -24,10 +25,10 @@ def advice_text(config: Config, levels: pd.DataFrame, steps: pd.DataFrame, hours
         steps: `STEP_COLUMNS` of all models.
         hours: `HOURS_COLUMNS` of all models.
     """
-    parts = [f"# Advice: {config.title}", *([config.demonstration] if config.demonstration else [])]
+    parts = [f"# Advice: {literal(config.title)}", *([literal(config.demonstration)] if config.demonstration else [])]
     for model in config.models:
         own, jobs = steps[steps["model"] == model], hours[hours["model"] == model]
-        parts += [f"## {model}", level_words(config, model, levels[levels["model"] == model])]
+        parts += [f"## {literal(model)}", level_words(config, model, levels[levels["model"] == model])]
         parts += [step_words(own), step_list(own), hours_words(jobs)]
     parts.append(
         f"From the calibration and {len(steps)} probes of seed {config.seeds[0]}, in tables/advice*.csv. Ranges are "

@@ -10,6 +10,7 @@ from typing import Any
 
 from g2d.config import AnswerFormat
 from g2d.verifier.extraction import last_boxed
+from g2d.verifier.reference import require_answer
 
 NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 
@@ -24,11 +25,12 @@ def reference_answer(value: Any, answer_format: AnswerFormat) -> str:
         raise ValueError(f"expected text or a number, not {value!r}")
     match answer_format:
         case "plain":
-            return plain(value)
+            answer = plain(value)
         case "boxed":
-            return boxed(str(value))
+            answer = boxed(str(value))
         case "gsm8k":
-            return gsm8k(str(value))
+            answer = gsm8k(str(value))
+    return require_answer(answer)
 
 
 def plain(value: str | int | float) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from g2d.files import atomic, read_lines
+from g2d.files import atomic, parse_json, read_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def read_problems(path: str | Path) -> list[Problem]:
     problems = []
     for number, line in read_lines(path):
         try:
-            problems.append(Problem(**json.loads(line)))
+            problems.append(Problem(**parse_json(line)))
         except (ValueError, TypeError) as error:
             raise ValueError(
                 f"{path}, line {number}: not a problem record: {error}; delete the file to have it made again"

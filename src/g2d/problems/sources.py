@@ -7,13 +7,13 @@ needed: it takes seconds.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from g2d.config import AnswerFormat, Fields, HubProblems, LocalProblems, ProblemSource, SyntheticProblems
+from g2d.files import read_rows
 from g2d.problems import synthetic
 from g2d.problems.answers import reference_answer
 from g2d.problems.problem import Problem
@@ -172,22 +172,12 @@ def _jsonl_rows(name: str, path: Path) -> Iterator[Row]:
     """Rows of a JSONL file; blank lines are skipped, a byte-order mark is tolerated."""
     key = f"{config_key(name)}.path"
     try:
-        with open(path, encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
-                place = f"{path}, line {number}"
-                try:
-                    row = json.loads(line)
-                except ValueError as error:
-                    raise ProblemError(f"{place}: not JSON ({error}): write one JSON object a line") from None
-                if not isinstance(row, dict):
-                    raise ProblemError(f"{place}: expected a JSON object, one a line")
-                yield place, row
+        for number, row in read_rows(path):
+            yield f"{path}, line {number}", row
+    except ValueError as error:
+        raise ProblemError(str(error)) from None
     except OSError as error:
         raise ProblemError(f"{path}: cannot be read ({error.strerror}): correct {key}") from None
-    except UnicodeDecodeError as error:
-        raise ProblemError(f"{path}: not UTF-8 ({error.reason} at byte {error.start}): convert the file") from None
 
 
 def _hub_rows(name: str, source: HubProblems) -> Iterator[Row]:

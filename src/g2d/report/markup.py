@@ -64,15 +64,20 @@ def render(text: str) -> Markup:
 
     Line breaks are left to CSS (`white-space: pre-wrap`). Texts above `MAX_CHARACTERS` are cut, and say so.
     """
-    shown, rest = text[:MAX_CHARACTERS], len(text) - MAX_CHARACTERS
+    shown = text[:MAX_CHARACTERS]
     parts, position = [], 0
     for match in _FORMULA.finditer(shown):
         parts += [plain(shown[position : match.start()]), _formula(match)]
         position = match.end()
     parts.append(plain(shown[position:]))
-    if rest > 0:
-        parts.append(Markup('<span class="control">… {:,} more characters</span>').format(rest))
+    parts.append(cut(text, MAX_CHARACTERS))
     return Markup().join(parts)
+
+
+def cut(text: str, characters: int) -> Markup:
+    """What stands where a text was cut after so many characters; nothing where it is no longer than that."""
+    rest = len(text) - characters
+    return Markup('<span class="control">… {:,} more characters</span>').format(rest) if rest > 0 else Markup()
 
 
 def plain(text: str) -> Markup:

@@ -26,6 +26,7 @@ from docutils.core import publish_parts
 from markupsafe import Markup
 
 from g2d.config import Config
+from g2d.markdown import literal, shown
 from g2d.report import charts
 from g2d.report.answer import answers
 from g2d.report.pair_browser import PROBLEMS_PER_SERIES, Series
@@ -99,7 +100,7 @@ def build(
         config: the resolved configuration.
         series: for the pair browser.
         provenance: as written to provenance.json.
-        methods: the methods paragraph.
+        methods: the methods paragraph, Markdown from `g2d.methods`.
         folder: where the page will stand; links are relative to it.
         advice: what was advised before the grid, Markdown from `g2d.advice.words`; shown without its tables.
     """
@@ -125,7 +126,8 @@ def build(
     for title, names in OWN_SECTIONS.items():
         found = tuple(entries[name] for name in names if name in entries)
         said = advice.strip().split("\n\n") if title == "Advice" else []
-        text = tuple(part for part in said if not part.startswith(("# ", "|")) and part != config.demonstration)
+        own_words = [part for part in said if part != literal(config.demonstration or "")]
+        text = tuple(shown(part) for part in own_words if not part.startswith(("# ", "|")))
         sections.append(Section(title.lower().replace(" ", "-"), title, found, text))
     scripts = [Markup(VEGA_NOTICE + vega_bundle()), Markup((TEMPLATES / "page.js").read_text(encoding="utf-8"))]
     environment = jinja2.Environment(
@@ -154,7 +156,7 @@ def build(
         ],
         series=[_labelled(entry) for entry in series],
         problems_per_series=PROBLEMS_PER_SERIES,
-        methods=methods,
+        methods=shown(methods),
         provenance=provenance,
         provenance_facts={key: value for key, value in provenance.items() if key != "policies"},
         configuration=yaml.safe_dump(without_folders(config.identity), sort_keys=False),

@@ -16,9 +16,11 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from g2d.report.markup import plain
+from g2d.report.markup import cut, plain
+from g2d.tables import unescaped
 
 MAX_ROWS = 2000  # a phone sorts this many without a pause
+MAX_CELL = 2000  # characters of a text; the CSV has the rest
 MISSING = "–"
 
 
@@ -48,7 +50,7 @@ def read_cells(path: str | Path) -> Table:
         ValueError: not a CSV; the message names the file.
     """
     try:
-        frame = pd.read_csv(path, dtype={"levels": str}, keep_default_na=False, na_values=[""])
+        frame = unescaped(pd.read_csv(path, dtype={"levels": str}, keep_default_na=False, na_values=[""]))
     except ValueError as error:
         raise ValueError(f"{path}: not a readable table: {error}") from None
     qualified = qualifiers(frame)
@@ -137,7 +139,10 @@ def _shown(value: Any, digits: int) -> Markup:
         return Markup(MISSING)
     if isinstance(value, bool):
         return Markup("yes" if value else "no")
-    return plain(number(value, digits) if isinstance(value, (int, float)) else str(value))
+    if isinstance(value, (int, float)):
+        return plain(number(value, digits))
+    text = str(value)
+    return plain(text[:MAX_CELL]) + cut(text, MAX_CELL)
 
 
 def _missing(value: Any) -> bool:

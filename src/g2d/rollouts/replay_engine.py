@@ -7,7 +7,6 @@ file order.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from g2d.files import read_rows
 from g2d.prompts import Messages
 from g2d.rollouts.engine import Completion, Decoding, Request
 from g2d.rollouts.rollout import FinishReason
@@ -63,26 +63,34 @@ def read_recorded(path: Path) -> list[dict[str, Any]]:
     """Read a file of recorded completions, one row per completion.
 
     Raises:
-        ValueError: it cannot be read, is empty, or a row lacks a column; the message says which.
+        ValueError: it cannot be read, is empty, or a row lacks a column or holds something else in it; the message
+            says which.
     """
-    try:
-        if path.suffix == ".parquet":
-            rows = [{key: value for key, value in row.items() if pd.notna(value)} for row in _parquet_rows(path)]
-        else:
-            rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
-    except Exception as error:  # pyarrow raises several unrelated types
-        raise ValueError(f"{path}: cannot be read as JSONL or Parquet: {error}") from None
-    if not rows:
+    if path.suffix == ".parquet":
+        numbered, place = _parquet_rows(path), f"{path}, row"
+    else:
+        numbered, place = list(read_rows(path, surrogates=True)), f"{path}, line"
+    if not numbered:
         raise ValueError(f"{path}: holds no completions")
-    identity = "problem_id" if "problem_id" in rows[0] else "prompt"
-    for number, row in enumerate(rows, 1):
+    identity = "problem_id" if "problem_id" in numbered[0][1] else "prompt"
+    for number, row in numbered:
         if missing := [column for column in ("completion", identity) if column not in row]:
             raise ValueError(
-                f"{path}, row {number}: lacks {missing[0]}; every row needs completion and one of problem_id, prompt "
+                f"{place} {number}: lacks {missing[0]}; every row needs completion and one of problem_id, prompt "
                 f"(it has {', '.join(row)})"
             )
-    return rows
+        for column, kind, said in (("completion", str, "text"), ("token_count", int | float | None, "a number")):
+            if not isinstance(value := row.get(column), kind) or value != value:  # noqa: PLR0124 -- NaN
+                raise ValueError(f"{place} {number}: {column} is {value!r:.40} where {said} was expected: correct it")
+    return [row for _, row in numbered]
 
 
-def _parquet_rows(path: Path) -> list[dict[str, Any]]:
-    return [{str(key): value for key, value in row.items()} for row in pd.read_parquet(path).to_dict("records")]
+def _parquet_rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
+    try:
+        rows = pd.read_parquet(path).to_dict("records")
+    except Exception as error:  # pyarrow raises several unrelated types
+        raise ValueError(f"{path}: cannot be read as Parquet: {error}") from None
+    return [
+        (number, {str(key): value for key, value in row.items() if pd.notna(value)})
+        for number, row in enumerate(rows, 1)
+    ]

@@ -2,12 +2,20 @@
 
 Each row has `answer` and `completion`, and may have `finish_reason`; it comes out with `verdict`, `reward`,
 `extracted_answer` and `second_opinion` added. Rows stream through in chunks, so a file may be larger than memory.
+
+"-" is standard input or output; where rows go to standard output, the summary goes to standard error. A file is
+replaced when its last row is judged, so OUT.jsonl may be IN.jsonl. A row whose answer is `NaN`, `Infinity` or the text
+"nan" is malformed.
 """
 
 from __future__ import annotations
 
 import argparse
+import codecs
 import json
+import math
+import os
+import stat
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -16,14 +24,16 @@ from typing import Any, BinaryIO
 
 from tqdm import tqdm
 
-from g2d.files import atomic
+from g2d.files import descriptor_of, is_special, output, parse_line, require_replaceable
 from g2d.verifier.limits import Limits
 from g2d.verifier.pool import default_workers
+from g2d.verifier.reference import require_answer
 from g2d.verifier.verdict import Judgement
 from g2d.verifier.verifier import Verifier
 
 CHUNK_ROWS = 2_000
 CHUNK_BYTES = 32 * 2**20
+MAX_LINE = 64 * 2**20  # bytes; a longer line is no row but another kind of file
 
 
 def register(subparsers: Any) -> None:
@@ -31,8 +41,8 @@ def register(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "verify", help="judge the completions in a JSONL file", description=(__doc__ or "").partition("\n\n")[2]
     )
-    parser.add_argument("input", type=Path, metavar="IN.jsonl")
-    parser.add_argument("output", type=Path, metavar="OUT.jsonl")
+    parser.add_argument("input", metavar="IN.jsonl")
+    parser.add_argument("output", metavar="OUT.jsonl")
     parser.add_argument("--workers", type=_positive(int), default=default_workers(), help="default: all cores granted")
     parser.add_argument(
         "--deadline", type=_positive(float), default=Limits().deadline_s, metavar="S", help="CPU seconds per answer"
@@ -45,16 +55,19 @@ def run(arguments: argparse.Namespace) -> int:
     malformed = 0
     tally = Tally()
     limits = Limits(deadline_s=arguments.deadline)
+    require_apart(arguments.input, arguments.output)
+    piped = arguments.input == "-"
     with (
-        open(arguments.input, "rb") as source,
-        atomic(arguments.output) as draft,
-        open(draft, "w", encoding="utf-8") as target,
+        open(0 if piped else arguments.input, "rb", closefd=not piped) as source,
+        output(arguments.output) as target,
         Verifier(arguments.workers, limits) as verifier,
-        tqdm(total=arguments.input.stat().st_size or None, unit="B", unit_scale=True, disable=None) as progress,
+        tqdm(total=os.fstat(source.fileno()).st_size or None, unit="B", unit_scale=True, disable=None) as progress,
     ):
         for chunk in chunks(source):
             rows = []
             for number, line in chunk:
+                if number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                    raise ValueError(f"{arguments.input}: UTF-16 instead of UTF-8: convert the file")
                 try:
                     rows.append(parse_row(line))
                 except ValueError as error:
@@ -67,15 +80,34 @@ def run(arguments: argparse.Namespace) -> int:
                 target.write(dump(row | as_columns(judgement)) + "\n")
                 tally.add(judgement)
             progress.update(sum(len(line) for _, line in chunk))
-    print(tally.summary(malformed))
+    print(tally.summary(malformed), file=sys.stderr if descriptor_of(arguments.output) == 1 else sys.stdout)
     return 1 if malformed else 0
+
+
+def require_apart(source: str, target: str) -> None:
+    """Refuse, before anything is read, an output that cannot be one, and one that would be read while it is written.
+
+    Raises:
+        OSError: the output is a folder or read-only, or the input is missing or a folder.
+        ValueError: both are the same open file or FIFO. A file that is replaced at the end may be both.
+    """
+    given = os.fstat(0) if source == "-" else Path(source).stat()
+    if stat.S_ISDIR(given.st_mode):
+        raise IsADirectoryError(f"{source}: a folder: name a JSONL file")
+    descriptor = descriptor_of(target)
+    if descriptor is None and not is_special(target):
+        require_replaceable(target)
+        return
+    taken = os.fstat(descriptor) if descriptor is not None else Path(target).stat()
+    if os.path.samestat(given, taken) and not stat.S_ISCHR(taken.st_mode):  # a terminal is both without harm
+        raise ValueError(f"{source} would be read and written at once: name another output")
 
 
 def chunks(source: BinaryIO) -> Iterator[list[tuple[int, bytes]]]:
     """Numbered lines, as many at a time as fit the bounds; blank lines are skipped."""
     chunk: list[tuple[int, bytes]] = []
     size = 0
-    for number, line in enumerate(source, start=1):
+    for number, line in enumerate(lines(source), start=1):
         if line.strip():
             chunk.append((number, line))
             size += len(line)
@@ -86,25 +118,38 @@ def chunks(source: BinaryIO) -> Iterator[list[tuple[int, bytes]]]:
         yield chunk
 
 
+def lines(source: BinaryIO) -> Iterator[bytes]:
+    """Lines with their breaks; of one that is longer than `MAX_LINE` only so much and one byte."""
+    while line := source.readline(MAX_LINE + 1):
+        rest = line
+        while len(rest) > MAX_LINE and not rest.endswith(b"\n"):
+            rest = source.readline(MAX_LINE + 1)
+        yield line
+
+
 def parse_row(line: bytes) -> dict[str, Any]:
-    """A row whose answer and completion are strings.
+    """A row whose answer and completion are strings; an answer that is a number is written out.
 
     Raises:
-        ValueError: it is not; the message says what is wrong.
+        ValueError: it is not, or holds a number that is not finite, which JSON does not have; the message says what is
+            wrong.
     """
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON: {error}") from None
-    if not isinstance(row, dict):
-        raise ValueError(f"a row must be a JSON object, not {type(row).__name__}")
+    if len(line) > MAX_LINE:
+        raise ValueError(f"longer than {MAX_LINE >> 20} MiB: write one JSON object a line")
+    row = parse_line(line, surrogates=True)
     if isinstance(row.get("answer"), (int, float)) and not isinstance(row["answer"], bool):
+        if isinstance(row["answer"], float) and not math.isfinite(row["answer"]):
+            raise ValueError(f'"answer" is {row["answer"]}, which is no number: write the answer or leave the row out')
         row["answer"] = str(row["answer"])
     for column in ("answer", "completion"):
         if column not in row:
             raise ValueError(f'"{column}" is missing')
         if not isinstance(row[column], str):
             raise ValueError(f'"{column}" must be a string, not {json.dumps(row[column])[:40]}')
+    try:
+        require_answer(row["answer"])
+    except ValueError as error:
+        raise ValueError(f'"answer": {error}: write the answer or leave the row out') from None
     if not isinstance(row.get("finish_reason"), (str, type(None))):
         raise ValueError(f'"finish_reason" must be a string, not {json.dumps(row["finish_reason"])[:40]}')
     return row
