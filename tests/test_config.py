@@ -9,7 +9,22 @@ import pytest
 import yaml
 
 from g2d import config_docs
-from g2d.config import Config, ConfigError, load, read, require_files, require_installed
+from g2d.config import (
+    AutoStop,
+    Config,
+    ConfigError,
+    Dpo,
+    Harvest,
+    Lora,
+    Prompt,
+    Warmup,
+    key,
+    load,
+    read,
+    require_files,
+    require_installed,
+)
+from g2d.policies import Policy
 
 CONFIG = Path(__file__).parents[1] / "config"
 
@@ -225,3 +240,64 @@ def test_keys_that_say_how_are_not_part_of_what_results_depend_on() -> None:
     assert load(MINIMAL | {"logging": {"report_to": "tensorboard"}}).identity == plain
     assert load(MINIMAL | {"engine": {"name": "vllm"}}).identity != plain
     assert load(plain).identity == plain
+
+
+# -------------------------------------------------------------------------------------------------------- neutral keys
+
+
+class NewerWarmup(Warmup):
+    clip: float | None = key(None, "Younger than results that users have.", neutral=None)
+
+
+class NewerDpo(Dpo):
+    nll: float = key(0.0, "Younger than results that users have.", neutral=0.0)
+
+
+def test_a_key_is_no_parameter_while_it_is_neutral() -> None:
+    assert NewerDpo().params() == Dpo().params() == Dpo().model_dump(mode="json")
+    assert NewerWarmup().trajectory(150) == Warmup().trajectory(150)
+    assert NewerDpo(nll=0.5).params() == Dpo().params() | {"nll": 0.5}
+    assert NewerDpo.model_validate(NewerDpo(nll=0.5).params()) == NewerDpo(nll=0.5)
+    assert NewerDpo.model_validate(Dpo().params()) == NewerDpo()
+    assert NewerDpo().model_dump()["nll"] == 0.0  # what is written for a reader has every key
+    config = load(MINIMAL)
+    assert config.model_copy(update={"dpo": NewerDpo()}).identity == config.identity
+    assert Dpo().params(only={"loss"}) == {"loss": "sigmoid"}
+    assert "loss" not in Dpo().params(without={"loss"})
+
+
+def test_a_neutral_value_that_is_not_the_default_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"the neutral value 0 of a key must be its default, not 1"):
+        key(1, "A key.", neutral=0)
+
+
+def test_checkpoints_of_a_stopped_training_outlive_a_new_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What names the job of a checkpoint has no neutral key either."""
+    from g2d.policies import auto_stop, dpo, grpo
+
+    class SeenError(Exception):
+        pass
+
+    def see(_folder: Path, job: dict[str, Any]) -> None:
+        raise SeenError(job)
+
+    def job(train: Any, **sections: Any) -> dict[str, Any]:
+        with pytest.raises(SeenError) as seen:
+            train(Policy("m/base", "m", "base", "m"), [], seed=0, work=tmp_path, lora=Lora(), **sections)
+        return seen.value.args[0]
+
+    for module, name in ((dpo, "Checkpoints"), (grpo, "Checkpoints"), (auto_stop, "_History")):
+        monkeypatch.setattr(module, name, see)
+    assert job(dpo.train_dpo, dpo=NewerDpo()) == job(dpo.train_dpo, dpo=Dpo())
+    grpo_job, auto_job = (
+        [
+            job(train, warmup=warmup, prompt=Prompt(), group_size=2, **others)
+            for warmup in (Warmup(), NewerWarmup(), NewerWarmup(clip=0.1))
+        ]
+        for train, others in (
+            (grpo.train_grpo, {"k": 150}),
+            (auto_stop.train_until_decline, {"auto": AutoStop(), "harvest": Harvest(), "policy_id": "m/auto"}),
+        )
+    )
+    for plain, newer, changed in (grpo_job, auto_job):
+        assert plain == newer != changed

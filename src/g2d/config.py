@@ -19,7 +19,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from g2d.files import write_text
 
@@ -33,10 +43,54 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    def params(self, *, only: set[str] | None = None, without: set[str] | None = None) -> dict[str, Any]:
+        """The keys as parameters of a job, which is stale when they change; neutral ones are left out (`key`).
 
-def key(default: Any = ..., doc: str = "", *, unit: str | None = None, paper: str | None = None, **bounds: Any) -> Any:
-    """A configuration key: its default, one sentence, its unit and what the paper used."""
+        Reading them again gives an equal section.
+
+        Args:
+            only: keys to take; all if None.
+            without: keys to leave out.
+        """
+        return self.model_dump(mode="json", include=only, exclude=without, context=PARAMS)
+
+    @model_serializer(mode="wrap")
+    def _drop_neutral(self, serialize: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        values: dict[str, Any] = serialize(self)
+        if info.context is not PARAMS:
+            return values
+        return {name: value for name, value in values.items() if not self._is_neutral(name)}
+
+    def _is_neutral(self, name: str) -> bool:
+        extra = type(self).model_fields[name].json_schema_extra
+        return isinstance(extra, dict) and "neutral" in extra and getattr(self, name) == extra["neutral"]
+
+
+PARAMS = {"for": "params"}  # tells `Section.params` from any other dump
+NO_NEUTRAL: Any = object()
+
+
+def key(
+    default: Any = ...,
+    doc: str = "",
+    *,
+    unit: str | None = None,
+    paper: str | None = None,
+    neutral: Any = NO_NEUTRAL,
+    **bounds: Any,
+) -> Any:
+    """A configuration key: its default, one sentence, its unit and what the paper used.
+
+    Args:
+        neutral: for a key that is younger than results which users have: the value with which everything is as it was
+            without the key. With this value it is left out of what jobs depend on, so no finished result becomes stale.
+            It must be the default, which is what a job fills in that does not find the key among its parameters.
+    """
     extra: dict[str, Any] = {n: v for n, v in (("unit", unit), ("paper", paper)) if v is not None}
+    if neutral is not NO_NEUTRAL:
+        if neutral != default:
+            raise TypeError(f"the neutral value {neutral!r} of a key must be its default, not {default!r}")
+        extra["neutral"] = neutral
     if isinstance(default, (list, dict, BaseModel)):
         return Field(default_factory=lambda: copy.deepcopy(default), description=doc, json_schema_extra=extra, **bounds)
     return Field(default, description=doc, json_schema_extra=extra, **bounds)
@@ -372,7 +426,7 @@ class Warmup(Section):
     def trajectory(self, k: int) -> dict[str, Any]:
         """What the run to step K depends on: every key but the grid and what is kept of it, with the length of its
         schedule filled in."""
-        own = self.model_dump(mode="json", exclude={"steps", "group_sizes", "keep_rollouts", "auto"})
+        own = self.params(without={"steps", "group_sizes", "keep_rollouts", "auto"})
         return own | {"horizon": self.total_steps if self.schedule == "chain" else k}
 
     @property
@@ -574,7 +628,7 @@ class Config(Section):
     @property
     def identity(self) -> dict[str, Any]:
         """The configuration without the keys that only say how fast and where; equal ones give equal results."""
-        values = self.model_dump(mode="json", exclude={"checkpoints", "logging"})
+        values = self.params(without={"checkpoints", "logging"})
         for section in [values, *(model["settings"] for model in values["models"].values())]:
             if name := section.pop("engine", {}).get("name"):
                 section["engine"] = {"name": name}

@@ -139,7 +139,7 @@ def settings(*sections):
 
     def resolve(wildcards):
         model = model_of(wildcards)
-        return {section: getattr(for_model(model), section).model_dump(mode="json") for section in sections}
+        return {section: getattr(for_model(model), section).params() for section in sections}
 
     return resolve
 
@@ -147,10 +147,10 @@ def settings(*sections):
 def calibration_settings(wildcards):
     """The sections that calibration rollouts depend on, at the temperature of the job."""
     resolved = for_model(wildcards.model)
-    own = resolved.calibration.model_dump(mode="json", exclude={"levels", "window", "factorial_temperatures"})
+    own = resolved.calibration.params(without={"levels", "window", "factorial_temperatures"})
     if hasattr(wildcards, "temperature"):
         own["temperature"] = float(wildcards.temperature)
-    return {"calibration": own, "prompt": resolved.prompt.model_dump(mode="json")}
+    return {"calibration": own, "prompt": resolved.prompt.params()}
 
 
 def factorial_files(_):
@@ -240,8 +240,8 @@ def grpo_settings(wildcards):
     resolved = for_model(wildcards.model)
     return {
         "warmup": resolved.warmup_of(variant_of(wildcards)).trajectory(int(wildcards.k)),
-        "lora": resolved.lora.model_dump(mode="json"),
-        "prompt": resolved.prompt.model_dump(mode="json"),
+        "lora": resolved.lora.params(),
+        "prompt": resolved.prompt.params(),
         "engine": resolved.engine.identity,
     }
 
@@ -251,7 +251,7 @@ def auto_settings(wildcards):
     resolved = for_model(wildcards.model)
     return {
         "warmup": resolved.warmup.trajectory(int(wildcards.k)),
-        "auto": resolved.warmup.auto.model_dump(mode="json"),
+        "auto": resolved.warmup.auto.params(),
         "engine": resolved.engine.identity,
         **settings("harvest", "lora", "prompt")(wildcards),
     }
