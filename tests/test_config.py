@@ -71,6 +71,30 @@ def test_paper_grid_states_the_papers_budgets() -> None:
         ({"warmup": {"steps": []}}, "my.yaml: warmup.steps: the grid of K is empty"),
         ({"warmup": {"steps": [5, 5]}}, "K values repeat: [5, 5]"),
         ({"warmup": {"group_sizes": [3]}}, "G=3 must be at least 2 and divide the 16 completions"),
+        ({"warmup": {"group_sizes": [2, 2]}}, "my.yaml: warmup: warmup.group_sizes: group sizes repeat: [2, 2]"),
+        (
+            {"warmup": {"prompts_per_step": 3}},
+            "warmup.group_sizes: G=2 x warmup.prompts_per_step=3 are 6 completions, no multiple of "
+            "warmup.per_device_batch_size=4: change one of them",
+        ),
+        (
+            {"warmup": {"prompts_per_step": 2}, "baselines": {"grpo_group_sizes": [3]}},
+            "baselines.grpo_group_sizes: G=3 x warmup.prompts_per_step=2 are 6 completions, no multiple of",
+        ),
+        (
+            {
+                "warmup": {"prompts_per_step": 8},
+                "ablations": {"x": {"steps": [150], "warmup": {"gradient_accumulation_steps": 8}}},
+            },
+            "my.yaml: ablations.x.warmup.gradient_accumulation_steps: follows from prompts_per_step=8",
+        ),
+        (
+            {
+                "warmup": {"prompts_per_step": 8},
+                "models": {"demo": {"source": "scratch", "settings": {"warmup": {"gradient_accumulation_steps": 8}}}},
+            },
+            "my.yaml: models.demo.settings.warmup.gradient_accumulation_steps: follows from prompts_per_step=8",
+        ),
         ({"warmup": {"schedule": "per_k", "auto": {}}}, "my.yaml: warmup: auto continues one trajectory"),
         ({"warmup": {"sync_every": 5, "auto": {"every": 12}}}, "auto.every=12 is no multiple of warmup.sync_every=5"),
         (
@@ -242,6 +266,21 @@ def test_keys_that_say_how_are_not_part_of_what_results_depend_on() -> None:
     assert load(plain).identity == plain
 
 
+def test_a_step_of_8_prompts_is_one_of_16_completions_with_groups_of_2() -> None:
+    """So the paper's reading re-runs no warm-up with G=2, and takes twice the completions with G=4."""
+    plain, prompts = Warmup(), Warmup(prompts_per_step=8)
+    assert prompts.trajectory(150, 2) == plain.trajectory(150, 2)
+    assert list(prompts.trajectory(150, 2)) == list(plain.trajectory(150, 2))
+    assert [plain.completions_per_step(g) for g in (2, 4)] == [16, 16]
+    assert [prompts.completions_per_step(g) for g in (2, 4)] == [16, 32]
+    assert prompts.trajectory(150, 4) == plain.trajectory(150, 4) | {"gradient_accumulation_steps": 8}
+    other = Warmup(prompts_per_step=2, per_device_batch_size=2, gradient_accumulation_steps=1)
+    assert other.accumulation_steps(4) == 4
+    assert read(CONFIG / "paper.yaml").warmup.prompts_per_step == 8
+    released = read(CONFIG.parent / "tests/workflow/released/0.1.0/paper.yaml").warmup
+    assert read(CONFIG / "paper.yaml").warmup.trajectory(150, 2) == released.trajectory(150, 2)
+
+
 # -------------------------------------------------------------------------------------------------------- neutral keys
 
 
@@ -255,7 +294,7 @@ class NewerDpo(Dpo):
 
 def test_a_key_is_no_parameter_while_it_is_neutral() -> None:
     assert NewerDpo().params() == Dpo().params() == Dpo().model_dump(mode="json")
-    assert NewerWarmup().trajectory(150) == Warmup().trajectory(150)
+    assert NewerWarmup().trajectory(150, 2) == Warmup().trajectory(150, 2)
     assert NewerDpo(nll=0.5).params() == Dpo().params() | {"nll": 0.5}
     assert NewerDpo.model_validate(NewerDpo(nll=0.5).params()) == NewerDpo(nll=0.5)
     assert NewerDpo.model_validate(Dpo().params()) == NewerDpo()

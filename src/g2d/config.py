@@ -358,7 +358,18 @@ class Warmup(Section):
     temperature: float = key(0.8, "Sampling temperature while training.", paper="0.8", gt=0, le=5)
     max_completion_length: int = key(384, "Token budget while training.", unit="tokens", paper="384", ge=1)
     per_device_batch_size: int = key(4, "Completions per device and accumulation step.", paper="4", ge=1)
-    gradient_accumulation_steps: int = key(4, "Accumulation steps per gradient step.", paper="4", ge=1)
+    gradient_accumulation_steps: int = key(
+        4, "Accumulation steps per gradient step; with prompts_per_step they follow from it.", paper="4", ge=1
+    )
+    prompts_per_step: int | None = key(
+        None,
+        "Prompts per gradient step and device, G completions of each; null: as many completions whatever G, "
+        "per_device_batch_size x gradient_accumulation_steps, so fewer prompts where G is larger.",
+        unit="prompts",
+        paper="8, by its GPU-hours: G=4 takes twice as long as G=2",
+        ge=1,
+        neutral=None,
+    )
     beta: float = key(0.0, "KL coefficient.", paper="not stated; TRL's default", ge=0)
     loss: Literal["grpo", "dapo", "dr_grpo", "bnpo"] = key("grpo", "TRL loss_type.", paper="grpo, by its date")
     mask_truncated: bool = key(False, "Leave truncated completions out of the loss.", paper="no (section 5.1)")
@@ -423,25 +434,51 @@ class Warmup(Section):
         """Length of the learning-rate schedule of a chain, in gradient steps."""
         return self.horizon if self.horizon is not None else max(self.steps)
 
-    def trajectory(self, k: int) -> dict[str, Any]:
+    def trajectory(self, k: int, group_size: int) -> dict[str, Any]:
         """What the run to step K depends on: every key but the grid and what is kept of it, with the length of its
-        schedule filled in."""
-        own = self.params(without={"steps", "group_sizes", "keep_rollouts", "auto"})
-        return own | {"horizon": self.total_steps if self.schedule == "chain" else k}
+        schedule and the size of its steps filled in. So a step that is asked for in prompts is the same run as one that
+        is asked for in as many completions."""
+        own = self.params(without={"steps", "group_sizes", "keep_rollouts", "auto", "prompts_per_step"})
+        return own | {
+            "horizon": self.total_steps if self.schedule == "chain" else k,
+            "gradient_accumulation_steps": self.accumulation_steps(group_size),
+        }
 
-    @property
-    def completions_per_step(self) -> int:
+    def completions_per_step(self, group_size: int) -> int:
         """Completions that one gradient step consumes on one device (prompts x G)."""
+        if self.prompts_per_step is not None:
+            return self.prompts_per_step * group_size
         return self.per_device_batch_size * self.gradient_accumulation_steps
+
+    def accumulation_steps(self, group_size: int) -> int:
+        """Accumulation steps of one gradient step."""
+        return self.completions_per_step(group_size) // self.per_device_batch_size
+
+
+def check_step_size(own: Mapping[str, Any], warmup: Warmup) -> None:
+    """Refuse accumulation steps among the keys that a model or an ablation changes where nothing would come of it."""
+    if "gradient_accumulation_steps" in own and warmup.prompts_per_step is not None:
+        raise ValueError(
+            f"gradient_accumulation_steps: follows from prompts_per_step={warmup.prompts_per_step}: change that, or "
+            "set it to null too"
+        )
 
 
 def check_group_sizes(warmup: Warmup, group_sizes: list[int], where: str) -> None:
-    """Refuse group sizes that GRPO cannot form from a step's completions."""
+    """Refuse group sizes that repeat, and those that GRPO cannot form from a step's completions."""
+    if len(set(group_sizes)) != len(group_sizes):
+        raise ValueError(f"{where}: group sizes repeat: {group_sizes}")
     for size in group_sizes:
-        if size < 2 or warmup.completions_per_step % size:
+        completions = warmup.completions_per_step(size)
+        if size < 2 or completions % size:
             raise ValueError(
-                f"{where}: G={size} must be at least 2 and divide the {warmup.completions_per_step} completions of a "
-                "step (per_device_batch_size x gradient_accumulation_steps)"
+                f"{where}: G={size} must be at least 2 and divide the {completions} completions of a step "
+                "(per_device_batch_size x gradient_accumulation_steps)"
+            )
+        if completions % warmup.per_device_batch_size:
+            raise ValueError(
+                f"{where}: G={size} x warmup.prompts_per_step={warmup.prompts_per_step} are {completions} completions, "
+                f"no multiple of warmup.per_device_batch_size={warmup.per_device_batch_size}: change one of them"
             )
 
 
@@ -654,6 +691,10 @@ class Config(Section):
             except (ValidationError, TypeError) as error:
                 raise ValueError(f"models.{name}.settings.{section}.{first_message(error, type(common))}") from error
         resolved = self.model_copy(update=merged)
+        try:
+            check_step_size(own.get("warmup", {}), resolved.warmup)
+        except ValueError as error:
+            raise ValueError(f"models.{name}.settings.warmup.{error}") from None
         resolved._check_grid(name)
         return resolved
 
@@ -732,8 +773,10 @@ class Config(Section):
             main | {"horizon": self.warmup.total_steps, "auto": None} | own | {"steps": self.ablation_steps(variant)}
         )
         try:
-            return Warmup.model_validate(values)
-        except ValidationError as error:
+            warmup = Warmup.model_validate(values)
+            check_step_size(own, warmup)
+            return warmup
+        except ValueError as error:
             raise ValueError(f"ablations.{variant}.warmup.{first_message(error, Warmup)}") from error
 
 

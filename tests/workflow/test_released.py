@@ -21,6 +21,10 @@ from tests.workflow.conftest import Project
 HERE = Path(__file__).parent
 RELEASED = sorted((HERE / "released").glob("*/*.params.json"))
 
+SECTION = '    model_config = ConfigDict(extra="forbid", frozen=True)\n'
+NEUTRAL = '    new: int | None = Field(None, json_schema_extra={"neutral": None})\n'
+NEW_KEY = ("src/g2d/config.py", SECTION, SECTION + NEUTRAL)  # what to edit for a new key in every section at once
+
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
@@ -48,7 +52,5 @@ def test_no_job_of_a_released_version_has_other_parameters(project: Project, rec
 
 def test_a_new_key_with_a_neutral_value_changes_no_job(project: Project) -> None:
     recorded = HERE / "released/0.1.0/micro.params.json"
-    new = '    new: int | None = Field(None, json_schema_extra={"neutral": None})\n'  # a key of every section at once
-    mark = '    model_config = ConfigDict(extra="forbid", frozen=True)\n'
-    with project.edited("src/g2d/config.py", mark, mark + new):
+    with project.edited(*NEW_KEY):
         assert planned_params(project, recorded.with_name("micro.yaml")) == json.loads(recorded.read_text())

@@ -239,7 +239,7 @@ def grpo_settings(wildcards):
     """The sections that a warm-up to step K depends on."""
     resolved = for_model(wildcards.model)
     return {
-        "warmup": resolved.warmup_of(variant_of(wildcards)).trajectory(int(wildcards.k)),
+        "warmup": resolved.warmup_of(variant_of(wildcards)).trajectory(int(wildcards.k), int(wildcards.g)),
         "lora": resolved.lora.params(),
         "prompt": resolved.prompt.params(),
         "engine": resolved.engine.identity,
@@ -250,7 +250,7 @@ def auto_settings(wildcards):
     """The sections that a warm-up which stops by itself depends on; its probes are small harvests."""
     resolved = for_model(wildcards.model)
     return {
-        "warmup": resolved.warmup.trajectory(int(wildcards.k)),
+        "warmup": resolved.warmup.trajectory(int(wildcards.k), int(wildcards.g)),
         "auto": resolved.warmup.auto.params(),
         "engine": resolved.engine.identity,
         **settings("harvest", "lora", "prompt")(wildcards),
@@ -346,7 +346,9 @@ def gpu_job(job):
     stage, model = job.rule.name.removesuffix("_shard"), model_of(job.wildcards)
     if stage in ("train_grpo", "train_grpo_auto"):  # the second takes as many steps at most
         before = (continued_from(job.wildcards) or 0) if stage == "train_grpo" else 0
-        return GpuJob(stage, model, int(job.wildcards.k) - before, int(job.wildcards.g))
+        variant = variant_of(job.wildcards) if stage == "train_grpo" else AUTO
+        per_step = for_model(model).warmup_of(variant).completions_per_step(int(job.wildcards.g))
+        return GpuJob(stage, model, (int(job.wildcards.k) - before) * per_step)
     if stage == "draw_probe":
         n_prompts = for_model(model).training_set.n
         return GpuJob(stage, model, min(CONFIG.probe.prompts, n_prompts) / n_prompts, rate_of="harvest_rollouts")

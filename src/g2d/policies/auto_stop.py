@@ -143,7 +143,7 @@ def train_until_decline(
         "version": version,
         "base": asdict(base),
         "problems": [asdict(problem) for problem in problems],
-        "warmup": warmup.trajectory(limit) | {"keep_rollouts": warmup.keep_rollouts},
+        "warmup": warmup.trajectory(limit, group_size) | {"keep_rollouts": warmup.keep_rollouts},
         "auto": auto.params(),
         "harvest": harvest.params(),
         "lora": lora.params(),
@@ -197,7 +197,7 @@ def train_until_decline(
         rollouts = probe_rollouts(policy, problems[: auto.prompts], harvest, prompt, engine, workers)
         history.add(summarised(step, rollouts))
         free_memory()
-    return history.hand_over(warmup.completions_per_step)
+    return history.hand_over(warmup.completions_per_step(group_size))
 
 
 def probe_rollouts(
