@@ -170,6 +170,60 @@ def test_paper_grid_states_the_papers_budgets() -> None:
         ({"probe": {"prompt": 9}}, "my.yaml: probe.prompt: unknown key; did you mean prompts?"),
         ({"ablations": {"probe": {"steps": [0], "dpo": {"beta": 1}}}}, "the name is taken by a stage"),
         ({"seeds": []}, "my.yaml: seeds"),
+        ({"seeds": [True]}, "my.yaml: seeds: true is what YAML makes of yes, no, on, off, true and false"),
+        ({"title": False}, "my.yaml: title: false is what YAML makes of yes, no, on, off"),
+        ({"title": "\ud800"}, "my.yaml: title: '\\ud800' holds a character that no file can"),
+        ({"harvest": {"temperature": float("inf")}}, "my.yaml: harvest.temperature: inf is beyond everything"),
+        ({"warmup": {"learning_rate": float("nan")}}, "my.yaml: warmup.learning_rate: input should be a finite number"),
+        ({"dpo": {"epochs": 10**20}}, "my.yaml: dpo.epochs: 1e+20 is beyond everything that can be run"),
+        ({"dpo": {"epochs": "1" * 20}}, "my.yaml: dpo.epochs: 1.11111e+19 is beyond everything"),
+        ({"pool": MINIMAL["pool"] | {"n": 3e20}}, "my.yaml: pool.n: 3e+20 is beyond everything that can be run"),
+        ({"pool": MINIMAL["pool"] | {"n": 10**6}}, "my.yaml: pool.n: arithmetic, level 1: 200000 different train"),
+        (
+            {"benchmarks": {"mine": MINIMAL["benchmarks"]["held-out"] | {"n": 10**6}}},
+            "my.yaml: benchmarks.mine.n: arithmetic, level 1: 200000 different test problems asked for",
+        ),
+        (
+            {"calibration": {"levels": [2, 6]}},
+            "my.yaml: calibration.levels: the pool has no level 6: choose from 1 to 5",
+        ),
+        (
+            {"models": {"demo": {"source": "scratch", "settings": {"calibration": {"levels": [0]}}}}},
+            "my.yaml: models.demo.settings.calibration.levels: the pool has no level 0",
+        ),
+        ({"calibration": {"levels": [2, 2]}}, "my.yaml: calibration: levels repeat: [2, 2]"),
+        ({"calibration": {"levels": [2, "x"]}}, "my.yaml: calibration.levels.1: input should be a valid integer"),
+        (
+            {"calibration": {"levels": "all"}},
+            "calibration.levels: input should be 'auto', not 'all' or input should be",
+        ),
+        ({"calibration": {"factorial_temperatures": [0.12345678]}}, "0.12345678 names a folder: write it with at most"),
+        ({"models": {"demo": {"source": "scratch", "heads": 3}}}, "models.demo: hidden_size=128 is no multiple of 2 x"),
+        ({"models": {"demo": {"source": "scratch", "heads": 128}}}, "hidden_size=128 is no multiple of 2 x heads=128"),
+        ({"models": {"a" * 300: {"source": "scratch"}}}, "string should have at most 100 characters"),
+        ({"models": {"Config.yaml": {"source": "scratch"}}}, "models.Config.yaml: the name is taken by a file of the"),
+        ({"models": {"Report": {"source": "scratch"}}}, "models.Report: the name is taken by a folder of the results"),
+        (
+            {"models": {"a": {"source": "scratch"}, "A": {"source": "scratch"}}},
+            "my.yaml: models.A: differs from a in upper and lower case only",
+        ),
+        (
+            {"models": {"hub": {"source": "scratch", "stepz": 1}}},
+            "my.yaml: models.hub.stepz: unknown key; did you mean",
+        ),
+        (
+            {"models": {"demo": {"source": "scratch", "settings": {"harvest": None}}}},
+            "my.yaml: models.demo.settings.harvest: expected a mapping of keys, not None",
+        ),
+        ({"models": {"demo": {}}}, "my.yaml: models.demo.source: missing; add this key"),
+        ({"benchmarks": {}}, "my.yaml: benchmarks: dictionary should have at least 1 item"),
+        ({"benchmarks": {"Pool": MINIMAL["pool"]}}, '"pool" is the training pool'),
+        ({"baselines": {"grpo_group_sizes": [4, 4]}}, "baselines.grpo_group_sizes: group sizes repeat: [4, 4]"),
+        ({"ablations": {"x": {"steps": [150, 150], "dpo": {"beta": 1}}}}, "ablations.x: steps: K values repeat"),
+        (
+            {"ablations": {"x": {"steps": [150], "warmup": {"beta": 1}, "policies": ["dpo", "dpo"]}}},
+            "my.yaml: ablations.x: policies repeat: ['dpo', 'dpo']",
+        ),
         ({"seeds": [1, 1]}, "seeds repeat"),
     ],
 )
@@ -178,6 +232,14 @@ def test_a_mistake_is_named_with_file_key_and_fix(changes: dict[str, Any], messa
         load(MINIMAL | changes, "my.yaml")
     assert message in str(error.value)
     assert all(line.startswith("my.yaml: ") for line in str(error.value).splitlines())
+
+
+def test_every_mistake_has_its_line() -> None:
+    changes = {"seeds": [1, 1], "models": {name: {"source": "scratch"} for name in ("tables", "methods.md", "x", "X")}}
+    with pytest.raises(ConfigError) as error:
+        load(MINIMAL | changes | {"baselines": {"grpo_group_sizes": [5]}}, "my.yaml")
+    keys = [line.split(": ")[1] for line in str(error.value).splitlines()]
+    assert keys == ["seeds repeat", "models.tables", "models.methods.md", "models.X", "baselines.grpo_group_sizes"]
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:

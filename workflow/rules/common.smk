@@ -21,6 +21,7 @@ except ModuleNotFoundError as error:
     raise WorkflowError(f"{error}: install the package into this environment first (pip install -e .)")
 
 try:
+    g2d_config.require_written_well(workflow.configfiles)
     CONFIG = g2d_config.load(config, ", ".join(map(str, workflow.configfiles)) or "--config")
     g2d_config.require_files(CONFIG)
 except g2d_config.ConfigError as error:
