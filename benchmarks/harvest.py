@@ -276,7 +276,7 @@ def grpo(base: Policy, problems: list[Problem], steps: int) -> None:
     from g2d.policies.grpo import train_grpo
 
     warmup = Warmup(steps=[steps], learning_rate=2e-4, max_completion_length=26)
-    print(f"\n| GRPO, {steps} steps of {warmup.completions_per_step} completions | ms per step | ms of hand-over |")
+    print(f"\n| GRPO, {steps} steps of {warmup.completions_per_step(2)} completions | ms per step | ms of hand-over |")
     print("|---|---:|---:|")
     for settings in (EngineSettings(), EngineSettings(name="vllm")):
         with timed(grpo_vllm.VllmGeneration, "sync_weights") as handed_over:

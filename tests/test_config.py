@@ -9,7 +9,22 @@ import pytest
 import yaml
 
 from g2d import config_docs
-from g2d.config import Config, ConfigError, load, read, require_files, require_installed
+from g2d.config import (
+    AutoStop,
+    Config,
+    ConfigError,
+    Dpo,
+    Harvest,
+    Lora,
+    Prompt,
+    Warmup,
+    key,
+    load,
+    read,
+    require_files,
+    require_installed,
+)
+from g2d.policies import Policy
 
 CONFIG = Path(__file__).parents[1] / "config"
 
@@ -56,6 +71,30 @@ def test_paper_grid_states_the_papers_budgets() -> None:
         ({"warmup": {"steps": []}}, "my.yaml: warmup.steps: the grid of K is empty"),
         ({"warmup": {"steps": [5, 5]}}, "K values repeat: [5, 5]"),
         ({"warmup": {"group_sizes": [3]}}, "G=3 must be at least 2 and divide the 16 completions"),
+        ({"warmup": {"group_sizes": [2, 2]}}, "my.yaml: warmup: warmup.group_sizes: group sizes repeat: [2, 2]"),
+        (
+            {"warmup": {"prompts_per_step": 3}},
+            "warmup.group_sizes: G=2 x warmup.prompts_per_step=3 are 6 completions, no multiple of "
+            "warmup.per_device_batch_size=4: change one of them",
+        ),
+        (
+            {"warmup": {"prompts_per_step": 2}, "baselines": {"grpo_group_sizes": [3]}},
+            "baselines.grpo_group_sizes: G=3 x warmup.prompts_per_step=2 are 6 completions, no multiple of",
+        ),
+        (
+            {
+                "warmup": {"prompts_per_step": 8},
+                "ablations": {"x": {"steps": [150], "warmup": {"gradient_accumulation_steps": 8}}},
+            },
+            "my.yaml: ablations.x.warmup.gradient_accumulation_steps: follows from prompts_per_step=8",
+        ),
+        (
+            {
+                "warmup": {"prompts_per_step": 8},
+                "models": {"demo": {"source": "scratch", "settings": {"warmup": {"gradient_accumulation_steps": 8}}}},
+            },
+            "my.yaml: models.demo.settings.warmup.gradient_accumulation_steps: follows from prompts_per_step=8",
+        ),
         ({"warmup": {"schedule": "per_k", "auto": {}}}, "my.yaml: warmup: auto continues one trajectory"),
         ({"warmup": {"sync_every": 5, "auto": {"every": 12}}}, "auto.every=12 is no multiple of warmup.sync_every=5"),
         (
@@ -131,6 +170,60 @@ def test_paper_grid_states_the_papers_budgets() -> None:
         ({"probe": {"prompt": 9}}, "my.yaml: probe.prompt: unknown key; did you mean prompts?"),
         ({"ablations": {"probe": {"steps": [0], "dpo": {"beta": 1}}}}, "the name is taken by a stage"),
         ({"seeds": []}, "my.yaml: seeds"),
+        ({"seeds": [True]}, "my.yaml: seeds: true is what YAML makes of yes, no, on, off, true and false"),
+        ({"title": False}, "my.yaml: title: false is what YAML makes of yes, no, on, off"),
+        ({"title": "\ud800"}, "my.yaml: title: '\\ud800' holds a character that no file can"),
+        ({"harvest": {"temperature": float("inf")}}, "my.yaml: harvest.temperature: inf is beyond everything"),
+        ({"warmup": {"learning_rate": float("nan")}}, "my.yaml: warmup.learning_rate: input should be a finite number"),
+        ({"dpo": {"epochs": 10**20}}, "my.yaml: dpo.epochs: 1e+20 is beyond everything that can be run"),
+        ({"dpo": {"epochs": "1" * 20}}, "my.yaml: dpo.epochs: 1.11111e+19 is beyond everything"),
+        ({"pool": MINIMAL["pool"] | {"n": 3e20}}, "my.yaml: pool.n: 3e+20 is beyond everything that can be run"),
+        ({"pool": MINIMAL["pool"] | {"n": 10**6}}, "my.yaml: pool.n: arithmetic, level 1: 200000 different train"),
+        (
+            {"benchmarks": {"mine": MINIMAL["benchmarks"]["held-out"] | {"n": 10**6}}},
+            "my.yaml: benchmarks.mine.n: arithmetic, level 1: 200000 different test problems asked for",
+        ),
+        (
+            {"calibration": {"levels": [2, 6]}},
+            "my.yaml: calibration.levels: the pool has no level 6: choose from 1 to 5",
+        ),
+        (
+            {"models": {"demo": {"source": "scratch", "settings": {"calibration": {"levels": [0]}}}}},
+            "my.yaml: models.demo.settings.calibration.levels: the pool has no level 0",
+        ),
+        ({"calibration": {"levels": [2, 2]}}, "my.yaml: calibration: levels repeat: [2, 2]"),
+        ({"calibration": {"levels": [2, "x"]}}, "my.yaml: calibration.levels.1: input should be a valid integer"),
+        (
+            {"calibration": {"levels": "all"}},
+            "calibration.levels: input should be 'auto', not 'all' or input should be",
+        ),
+        ({"calibration": {"factorial_temperatures": [0.12345678]}}, "0.12345678 names a folder: write it with at most"),
+        ({"models": {"demo": {"source": "scratch", "heads": 3}}}, "models.demo: hidden_size=128 is no multiple of 2 x"),
+        ({"models": {"demo": {"source": "scratch", "heads": 128}}}, "hidden_size=128 is no multiple of 2 x heads=128"),
+        ({"models": {"a" * 300: {"source": "scratch"}}}, "string should have at most 100 characters"),
+        ({"models": {"Config.yaml": {"source": "scratch"}}}, "models.Config.yaml: the name is taken by a file of the"),
+        ({"models": {"Report": {"source": "scratch"}}}, "models.Report: the name is taken by a folder of the results"),
+        (
+            {"models": {"a": {"source": "scratch"}, "A": {"source": "scratch"}}},
+            "my.yaml: models.A: differs from a in upper and lower case only",
+        ),
+        (
+            {"models": {"hub": {"source": "scratch", "stepz": 1}}},
+            "my.yaml: models.hub.stepz: unknown key; did you mean",
+        ),
+        (
+            {"models": {"demo": {"source": "scratch", "settings": {"harvest": None}}}},
+            "my.yaml: models.demo.settings.harvest: expected a mapping of keys, not None",
+        ),
+        ({"models": {"demo": {}}}, "my.yaml: models.demo.source: missing; add this key"),
+        ({"benchmarks": {}}, "my.yaml: benchmarks: dictionary should have at least 1 item"),
+        ({"benchmarks": {"Pool": MINIMAL["pool"]}}, '"pool" is the training pool'),
+        ({"baselines": {"grpo_group_sizes": [4, 4]}}, "baselines.grpo_group_sizes: group sizes repeat: [4, 4]"),
+        ({"ablations": {"x": {"steps": [150, 150], "dpo": {"beta": 1}}}}, "ablations.x: steps: K values repeat"),
+        (
+            {"ablations": {"x": {"steps": [150], "warmup": {"beta": 1}, "policies": ["dpo", "dpo"]}}},
+            "my.yaml: ablations.x: policies repeat: ['dpo', 'dpo']",
+        ),
         ({"seeds": [1, 1]}, "seeds repeat"),
     ],
 )
@@ -139,6 +232,14 @@ def test_a_mistake_is_named_with_file_key_and_fix(changes: dict[str, Any], messa
         load(MINIMAL | changes, "my.yaml")
     assert message in str(error.value)
     assert all(line.startswith("my.yaml: ") for line in str(error.value).splitlines())
+
+
+def test_every_mistake_has_its_line() -> None:
+    changes = {"seeds": [1, 1], "models": {name: {"source": "scratch"} for name in ("tables", "methods.md", "x", "X")}}
+    with pytest.raises(ConfigError) as error:
+        load(MINIMAL | changes | {"baselines": {"grpo_group_sizes": [5]}}, "my.yaml")
+    keys = [line.split(": ")[1] for line in str(error.value).splitlines()]
+    assert keys == ["seeds repeat", "models.tables", "models.methods.md", "models.X", "baselines.grpo_group_sizes"]
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
@@ -225,3 +326,79 @@ def test_keys_that_say_how_are_not_part_of_what_results_depend_on() -> None:
     assert load(MINIMAL | {"logging": {"report_to": "tensorboard"}}).identity == plain
     assert load(MINIMAL | {"engine": {"name": "vllm"}}).identity != plain
     assert load(plain).identity == plain
+
+
+def test_a_step_of_8_prompts_is_one_of_16_completions_with_groups_of_2() -> None:
+    """So the paper's reading re-runs no warm-up with G=2, and takes twice the completions with G=4."""
+    plain, prompts = Warmup(), Warmup(prompts_per_step=8)
+    assert prompts.trajectory(150, 2) == plain.trajectory(150, 2)
+    assert list(prompts.trajectory(150, 2)) == list(plain.trajectory(150, 2))
+    assert [plain.completions_per_step(g) for g in (2, 4)] == [16, 16]
+    assert [prompts.completions_per_step(g) for g in (2, 4)] == [16, 32]
+    assert prompts.trajectory(150, 4) == plain.trajectory(150, 4) | {"gradient_accumulation_steps": 8}
+    other = Warmup(prompts_per_step=2, per_device_batch_size=2, gradient_accumulation_steps=1)
+    assert other.accumulation_steps(4) == 4
+    assert read(CONFIG / "paper.yaml").warmup.prompts_per_step == 8
+    released = read(CONFIG.parent / "tests/workflow/released/0.1.0/paper.yaml").warmup
+    assert read(CONFIG / "paper.yaml").warmup.trajectory(150, 2) == released.trajectory(150, 2)
+
+
+# -------------------------------------------------------------------------------------------------------- neutral keys
+
+
+class NewerWarmup(Warmup):
+    clip: float | None = key(None, "Younger than results that users have.", neutral=None)
+
+
+class NewerDpo(Dpo):
+    nll: float = key(0.0, "Younger than results that users have.", neutral=0.0)
+
+
+def test_a_key_is_no_parameter_while_it_is_neutral() -> None:
+    assert NewerDpo().params() == Dpo().params() == Dpo().model_dump(mode="json")
+    assert NewerWarmup().trajectory(150, 2) == Warmup().trajectory(150, 2)
+    assert NewerDpo(nll=0.5).params() == Dpo().params() | {"nll": 0.5}
+    assert NewerDpo.model_validate(NewerDpo(nll=0.5).params()) == NewerDpo(nll=0.5)
+    assert NewerDpo.model_validate(Dpo().params()) == NewerDpo()
+    assert NewerDpo().model_dump()["nll"] == 0.0  # what is written for a reader has every key
+    config = load(MINIMAL)
+    assert config.model_copy(update={"dpo": NewerDpo()}).identity == config.identity
+    assert Dpo().params(only={"loss"}) == {"loss": "sigmoid"}
+    assert "loss" not in Dpo().params(without={"loss"})
+
+
+def test_a_neutral_value_that_is_not_the_default_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"the neutral value 0 of a key must be its default, not 1"):
+        key(1, "A key.", neutral=0)
+
+
+def test_checkpoints_of_a_stopped_training_outlive_a_new_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What names the job of a checkpoint has no neutral key either."""
+    from g2d.policies import auto_stop, dpo, grpo
+
+    class SeenError(Exception):
+        pass
+
+    def see(_folder: Path, job: dict[str, Any]) -> None:
+        raise SeenError(job)
+
+    def job(train: Any, **sections: Any) -> dict[str, Any]:
+        with pytest.raises(SeenError) as seen:
+            train(Policy("m/base", "m", "base", "m"), [], seed=0, work=tmp_path, lora=Lora(), **sections)
+        return seen.value.args[0]
+
+    for module, name in ((dpo, "Checkpoints"), (grpo, "Checkpoints"), (auto_stop, "_History")):
+        monkeypatch.setattr(module, name, see)
+    assert job(dpo.train_dpo, dpo=NewerDpo()) == job(dpo.train_dpo, dpo=Dpo())
+    grpo_job, auto_job = (
+        [
+            job(train, warmup=warmup, prompt=Prompt(), group_size=2, **others)
+            for warmup in (Warmup(), NewerWarmup(), NewerWarmup(clip=0.1))
+        ]
+        for train, others in (
+            (grpo.train_grpo, {"k": 150}),
+            (auto_stop.train_until_decline, {"auto": AutoStop(), "harvest": Harvest(), "policy_id": "m/auto"}),
+        )
+    )
+    for plain, newer, changed in (grpo_job, auto_job):
+        assert plain == newer != changed

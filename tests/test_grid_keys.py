@@ -54,13 +54,13 @@ def test_a_chain_continues_the_largest_smaller_k() -> None:
 def test_independent_runs_continue_nothing() -> None:
     config = small(warmup={"steps": [0, 2, 4], "schedule": "per_k"})
     assert grid.chain_predecessor(config, "demo", 2, 4) is None
-    assert config.warmup.trajectory(2)["horizon"] == 2
-    assert config.warmup.trajectory(4)["horizon"] == 4
+    assert config.warmup.trajectory(2, 2)["horizon"] == 2
+    assert config.warmup.trajectory(4, 2)["horizon"] == 4
 
 
 def test_a_chains_trajectory_does_not_depend_on_the_grid() -> None:
     more = small(warmup={"steps": [0, 2, 3, 4], "horizon": 8})
-    assert small().warmup.trajectory(2) == more.warmup.trajectory(4)
+    assert small().warmup.trajectory(2, 2) == more.warmup.trajectory(4, 2)
 
 
 def test_without_k_0_there_is_no_plain_dpo() -> None:
@@ -89,7 +89,7 @@ def test_one_policy_per_group_size_and_seed_stops_by_itself() -> None:
 
 
 def test_it_is_no_part_of_what_a_fixed_k_depends_on() -> None:
-    assert small(warmup=AUTO).warmup.trajectory(4) == small(warmup=AUTO | {"auto": None}).warmup.trajectory(4)
+    assert small(warmup=AUTO).warmup.trajectory(4, 2) == small(warmup=AUTO | {"auto": None}).warmup.trajectory(4, 2)
 
 
 def test_an_ablations_own_warmup_does_not_stop_by_itself() -> None:
@@ -127,7 +127,7 @@ def test_a_warmup_of_its_own_has_its_own_folders_and_chain() -> None:
     ]
     assert grid.chain_predecessor(config, "demo", 4, 6, "long") == 3
     assert grid.chain_predecessor(config, "demo", 2, 4) == 2
-    main, own = config.warmup_of("").trajectory(4), config.warmup_of("long").trajectory(4)
+    main, own = config.warmup_of("").trajectory(4, 2), config.warmup_of("long").trajectory(4, 2)
     assert {key for key in main if main[key] != own[key]} == {"max_completion_length"}  # the horizon stays the grid's
 
 

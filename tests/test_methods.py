@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import jinja2
 import pandas as pd
 import pytest
 
@@ -45,6 +47,7 @@ def test_the_papers_grid(paper: Config) -> None:
         "peak learning rate of 1e-05, in one trajectory whose cosine schedule spans 1000 steps",
         "LoRA (rank 16, alpha 32, dropout 0.05",
         "8 rollouts per prompt (temperature 1.3, at most 512 tokens)",
+        "8 prompts (8 x G completions) per step and device",
         "680 to 708 pairs per harvest",
         "DPO (loss sigmoid, beta 0.1, 3 epochs, peak learning rate 5e-05",
         "GRPO alone at K=1000 with G in {2, 4}",
@@ -63,6 +66,7 @@ def test_the_papers_grid(paper: Config) -> None:
         ("harvest", {"samples_per_prompt": 16}, "16 rollouts per prompt"),
         ("warmup", {"schedule": "per_k"}, "in an independent run per K"),
         ("warmup", {"mask_truncated": True}, "truncated completions masked"),
+        ("warmup", {"prompts_per_step": None}, "16 completions (whatever G) per step and device"),
         ("warmup", {"auto": {"every": 25}}, "every 25 steps the first 200 training prompts were sampled"),
         ("dpo", {"loss": "ipo"}, "DPO (loss ipo"),
         ("dpo", {"epochs": 5}, "beta 0.1, 5 epochs"),
@@ -96,3 +100,12 @@ def test_changes_that_are_not_committed_are_admitted(paper: Config) -> None:
     dirty = written(paper, workflow=PROVENANCE["workflow"] | {"dirty": True})
     assert "commit 0123456789ab with uncommitted changes" in dirty
     assert "commit" not in written(paper, workflow={"g2d": "0.1.0", "commit": None, "dirty": None})
+
+
+@pytest.mark.parametrize("caption", ["main", "workflow"])
+def test_captions_say_what_a_step_of_grpo_is(paper: Config, caption: str) -> None:
+    template = jinja2.Template((CONFIG.parent / f"workflow/report/{caption}.rst").read_text())
+    completions = paper.model_copy(update={"warmup": paper.warmup.model_copy(update={"prompts_per_step": None})})
+    said = [template.render(snakemake=SimpleNamespace(config=config)) for config in (paper, completions)]
+    assert "8 prompts, G completions of each" in said[0]
+    assert "16 completions whatever G, so of fewer prompts where G is larger" in said[1]

@@ -7,7 +7,7 @@ levels at all: then the whole pool is judged, and chosen, as one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pandas as pd
 
@@ -61,11 +61,7 @@ def choose_levels(table: pd.DataFrame, settings: Calibration) -> list[Level]:
     """
     levels = _levels(table)
     if settings.levels != "auto":
-        if unknown := sorted(set(settings.levels) - set(levels)):
-            raise ValueError(
-                f"calibration.levels: level {unknown[0]} has no calibrated problems: choose from "
-                f"{format_levels(levels)}, or write auto"
-            )
+        require_levels(settings, levels)
         return [*sorted(set(settings.levels))]
     low, high = settings.window
     success = dict(zip(levels, table["pass_at_1"], strict=True))
@@ -77,6 +73,19 @@ def choose_levels(table: pd.DataFrame, settings: Calibration) -> list[Level]:
         f"no level has pass@1 between {low:.0%} and {high:.0%} ({found}): "
         "widen calibration.window or pin calibration.levels"
     )
+
+
+def require_levels(settings: Calibration, levels: Collection[Level]) -> None:
+    """Check that every pinned level is among those that there are.
+
+    Raises:
+        ValueError: one is not; the message names the key and what to choose from.
+    """
+    if settings.levels != "auto" and (unknown := sorted(set(settings.levels) - set(levels))):
+        raise ValueError(
+            f"calibration.levels: level {unknown[0]} has no calibrated problems: choose from "
+            f"{format_levels([*levels])}, or write auto"
+        )
 
 
 def with_mixes(table: pd.DataFrame, chosen: Sequence[Level]) -> pd.DataFrame:

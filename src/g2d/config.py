@@ -14,35 +14,139 @@ import copy
 import difflib
 import importlib.util
 import re
-from collections.abc import Mapping
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
+from g2d.config_file import ConfigError, read_file
 from g2d.files import write_text
-
-
-class ConfigError(ValueError):
-    """A mistake in the configuration, already worded for the person at the keyboard: file, key and fix."""
 
 
 class Section(BaseModel):
     """A group of keys. Frozen, and closed: a key that nobody reads is a mistake, not an extension."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _written_sensibly(cls, values: Any) -> Any:
+        for name, value in values.items() if isinstance(values, Mapping) else ():
+            for item in _items(value) if name in cls.model_fields else ():
+                if isinstance(item, bool):
+                    if cls.model_fields[name].annotation is not bool:
+                        raise MistakeInKeyError(name, f"{str(item).lower()} {NO_TRUTH_VALUE}")
+                elif isinstance(item, (int, float)) and abs(item) > LARGEST:
+                    raise MistakeInKeyError(name, _too_large(item))
+                elif isinstance(item, str) and re.search("[\0\ud800-\udfff]", item):
+                    raise MistakeInKeyError(name, f"{item!r} holds a character that no file can: remove it")
+        return values
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _within_reach(cls, value: Any) -> Any:
+        for item in _items(value):  # numbers that were written as text
+            if isinstance(item, (int, float)) and abs(item) > LARGEST:
+                raise ValueError(_too_large(item))
+        return value
+
+    def params(self, *, only: set[str] | None = None, without: set[str] | None = None) -> dict[str, Any]:
+        """The keys as parameters of a job, which is stale when they change; neutral ones are left out (`key`).
+
+        Reading them again gives an equal section.
+
+        Args:
+            only: keys to take; all if None.
+            without: keys to leave out.
+        """
+        return self.model_dump(mode="json", include=only, exclude=without, context=PARAMS)
+
+    @model_serializer(mode="wrap")
+    def _drop_neutral(self, serialize: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        values: dict[str, Any] = serialize(self)
+        if info.context is not PARAMS:
+            return values
+        return {name: value for name, value in values.items() if not self._is_neutral(name)}
+
+    def _is_neutral(self, name: str) -> bool:
+        extra = type(self).model_fields[name].json_schema_extra
+        return isinstance(extra, dict) and "neutral" in extra and getattr(self, name) == extra["neutral"]
 
 
-def key(default: Any = ..., doc: str = "", *, unit: str | None = None, paper: str | None = None, **bounds: Any) -> Any:
-    """A configuration key: its default, one sentence, its unit and what the paper used."""
+class MistakeInKeyError(ValueError):
+    """A mistake that a section found in one of its keys."""
+
+    def __init__(self, name: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.name = name
+
+
+def _items(value: Any) -> list[Any]:
+    """A value, or what is in a list of values."""
+    return list(value) if _is_list(value) else [value]
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple))
+
+
+def repeated(values: Iterable[Any]) -> bool:
+    """Whether some of the values are the same."""
+    values = list(values)
+    return len(set(values)) != len(values)
+
+
+def _too_large(number: float) -> str:
+    return f"{number:g} is beyond everything that can be run: at most {LARGEST}"
+
+
+LARGEST = 2**31 - 1
+NO_TRUTH_VALUE = "is what YAML makes of yes, no, on, off, true and false: quote a text, or write a number"
+PARAMS = {"for": "params"}  # tells `Section.params` from any other dump
+NO_NEUTRAL: Any = object()
+
+
+def key(
+    default: Any = ...,
+    doc: str = "",
+    *,
+    unit: str | None = None,
+    paper: str | None = None,
+    neutral: Any = NO_NEUTRAL,
+    **bounds: Any,
+) -> Any:
+    """A configuration key: its default, one sentence, its unit and what the paper used.
+
+    Args:
+        neutral: for a key that is younger than results which users have: the value with which everything is as it was
+            without the key. With this value it is left out of what jobs depend on, so no finished result becomes stale.
+            It must be the default, which is what a job fills in that does not find the key among its parameters.
+    """
     extra: dict[str, Any] = {n: v for n, v in (("unit", unit), ("paper", paper)) if v is not None}
+    if neutral is not NO_NEUTRAL:
+        if neutral != default:
+            raise TypeError(f"the neutral value {neutral!r} of a key must be its default, not {default!r}")
+        extra["neutral"] = neutral
     if isinstance(default, (list, dict, BaseModel)):
         return Field(default_factory=lambda: copy.deepcopy(default), description=doc, json_schema_extra=extra, **bounds)
     return Field(default, description=doc, json_schema_extra=extra, **bounds)
 
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+# Part of paths and file names, which may have 255 bytes, with what the stages append.
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 Steps = Annotated[int, Field(ge=0)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
@@ -118,6 +222,15 @@ class ScratchModel(Section):
     heads: int = key(4, "Attention heads.", ge=1)
     seed: Seed = key(0, "Seed of weights and corpus.")
     settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
+
+    @model_validator(mode="after")
+    def _heads_share_the_width(self) -> ScratchModel:
+        if self.hidden_size % (2 * self.heads):
+            raise ValueError(
+                f"hidden_size={self.hidden_size} is no multiple of 2 x heads={self.heads}, so no head could rotate its "
+                "share of it: change either"
+            )
+        return self
 
 
 class LocalModel(Section):
@@ -255,10 +368,15 @@ class Calibration(Sampling):
         if not 0 <= low < high <= 1:
             raise ValueError(f"window [{low}, {high}] is empty: give two increasing shares between 0 and 1")
         temperatures = [self.temperature, *self.factorial_temperatures]
-        if len(set(temperatures)) != len(temperatures):
+        if repeated(temperatures):
             raise ValueError(f"factorial_temperatures repeat, or hold temperature itself: {temperatures}")
+        for t in self.factorial_temperatures:
+            if not re.fullmatch(r"[\d.]+", f"{t:g}") or float(f"{t:g}") != t:
+                raise ValueError(f"factorial_temperatures: {t!r} names a folder: write it with at most six digits")
         if self.levels != "auto" and not self.levels:
             raise ValueError('levels is empty: list at least one level, or write "auto"')
+        if self.levels != "auto" and repeated(self.levels):
+            raise ValueError(f"levels repeat: {self.levels}")
         return self
 
 
@@ -304,7 +422,18 @@ class Warmup(Section):
     temperature: float = key(0.8, "Sampling temperature while training.", paper="0.8", gt=0, le=5)
     max_completion_length: int = key(384, "Token budget while training.", unit="tokens", paper="384", ge=1)
     per_device_batch_size: int = key(4, "Completions per device and accumulation step.", paper="4", ge=1)
-    gradient_accumulation_steps: int = key(4, "Accumulation steps per gradient step.", paper="4", ge=1)
+    gradient_accumulation_steps: int = key(
+        4, "Accumulation steps per gradient step; with prompts_per_step they follow from it.", paper="4", ge=1
+    )
+    prompts_per_step: int | None = key(
+        None,
+        "Prompts per gradient step and device, G completions of each; null: as many completions whatever G, "
+        "per_device_batch_size x gradient_accumulation_steps, so fewer prompts where G is larger.",
+        unit="prompts",
+        paper="8, by its GPU-hours: G=4 takes twice as long as G=2",
+        ge=1,
+        neutral=None,
+    )
     beta: float = key(0.0, "KL coefficient.", paper="not stated; TRL's default", ge=0)
     loss: Literal["grpo", "dapo", "dr_grpo", "bnpo"] = key("grpo", "TRL loss_type.", paper="grpo, by its date")
     mask_truncated: bool = key(False, "Leave truncated completions out of the loss.", paper="no (section 5.1)")
@@ -327,7 +456,7 @@ class Warmup(Section):
     def _ascending(cls, steps: list[int]) -> list[int]:
         if not steps:
             raise ValueError("the grid of K is empty: list at least one K")
-        if len(set(steps)) != len(steps):
+        if repeated(steps):
             raise ValueError(f"K values repeat: {steps}")
         return sorted(steps)
 
@@ -369,25 +498,51 @@ class Warmup(Section):
         """Length of the learning-rate schedule of a chain, in gradient steps."""
         return self.horizon if self.horizon is not None else max(self.steps)
 
-    def trajectory(self, k: int) -> dict[str, Any]:
+    def trajectory(self, k: int, group_size: int) -> dict[str, Any]:
         """What the run to step K depends on: every key but the grid and what is kept of it, with the length of its
-        schedule filled in."""
-        own = self.model_dump(mode="json", exclude={"steps", "group_sizes", "keep_rollouts", "auto"})
-        return own | {"horizon": self.total_steps if self.schedule == "chain" else k}
+        schedule and the size of its steps filled in. So a step that is asked for in prompts is the same run as one that
+        is asked for in as many completions."""
+        own = self.params(without={"steps", "group_sizes", "keep_rollouts", "auto", "prompts_per_step"})
+        return own | {
+            "horizon": self.total_steps if self.schedule == "chain" else k,
+            "gradient_accumulation_steps": self.accumulation_steps(group_size),
+        }
 
-    @property
-    def completions_per_step(self) -> int:
+    def completions_per_step(self, group_size: int) -> int:
         """Completions that one gradient step consumes on one device (prompts x G)."""
+        if self.prompts_per_step is not None:
+            return self.prompts_per_step * group_size
         return self.per_device_batch_size * self.gradient_accumulation_steps
+
+    def accumulation_steps(self, group_size: int) -> int:
+        """Accumulation steps of one gradient step."""
+        return self.completions_per_step(group_size) // self.per_device_batch_size
+
+
+def check_step_size(own: Mapping[str, Any], warmup: Warmup) -> None:
+    """Refuse accumulation steps among the keys that a model or an ablation changes where nothing would come of it."""
+    if "gradient_accumulation_steps" in own and warmup.prompts_per_step is not None:
+        raise ValueError(
+            f"gradient_accumulation_steps: follows from prompts_per_step={warmup.prompts_per_step}: change that, or "
+            "set it to null too"
+        )
 
 
 def check_group_sizes(warmup: Warmup, group_sizes: list[int], where: str) -> None:
-    """Refuse group sizes that GRPO cannot form from a step's completions."""
+    """Refuse group sizes that repeat, and those that GRPO cannot form from a step's completions."""
+    if repeated(group_sizes):
+        raise ValueError(f"{where}: group sizes repeat: {group_sizes}")
     for size in group_sizes:
-        if size < 2 or warmup.completions_per_step % size:
+        completions = warmup.completions_per_step(size)
+        if size < 2 or completions % size:
             raise ValueError(
-                f"{where}: G={size} must be at least 2 and divide the {warmup.completions_per_step} completions of a "
-                "step (per_device_batch_size x gradient_accumulation_steps)"
+                f"{where}: G={size} must be at least 2 and divide the {completions} completions of a step "
+                "(per_device_batch_size x gradient_accumulation_steps)"
+            )
+        if completions % warmup.per_device_batch_size:
+            raise ValueError(
+                f"{where}: G={size} x warmup.prompts_per_step={warmup.prompts_per_step} are {completions} completions, "
+                f"no multiple of warmup.per_device_batch_size={warmup.per_device_batch_size}: change one of them"
             )
 
 
@@ -461,6 +616,10 @@ class Ablation(Section):
             raise ValueError("warmup.auto: only the main warm-up can stop by itself: drop the key")
         if not self.steps:
             raise ValueError("steps is empty: list at least one K, or write all")
+        if self.steps != "all" and repeated(self.steps):
+            raise ValueError(f"steps: K values repeat: {self.steps}")
+        if repeated(self.policies):
+            raise ValueError(f"policies repeat: {self.policies}")
         return self
 
 
@@ -492,7 +651,7 @@ class Evaluation(Section):
     @field_validator("token_budgets")
     @classmethod
     def _distinct_budgets(cls, budgets: list[int]) -> list[int]:
-        if len(set(budgets)) != len(budgets) or any(budget < 1 for budget in budgets):
+        if repeated(budgets) or any(budget < 1 for budget in budgets):
             raise ValueError(f"budgets must be positive and must not repeat: {budgets}")
         return sorted(budgets)
 
@@ -534,7 +693,9 @@ class Config(Section):
     seeds: list[Seed] = key([0, 1, 2, 3, 4], "Seeds of training, harvest and pairs.", paper="5 seeds", min_length=1)
     models: dict[Name, ModelSource] = key(..., "Base models M0 by name.", min_length=1)
     pool: ProblemSource = key(..., "Problems that calibration and training may draw from.", paper="MATH train")
-    benchmarks: dict[Name, ProblemSource] = key(..., "Held-out problems by name.", paper="MATH-500, GSM8K")
+    benchmarks: dict[Name, ProblemSource] = key(
+        ..., "Held-out problems by name.", paper="MATH-500, GSM8K", min_length=1
+    )
     prompt: Prompt = key(Prompt(), "What the policy is shown.")
     engine: EngineSettings = key(EngineSettings(), "What generates.")
     lora: Lora = key(Lora(), "The adapter.")
@@ -558,17 +719,22 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:
-        if "pool" in self.benchmarks:
-            raise ValueError('benchmarks: "pool" is the training pool\'s name: choose another')
-        if len(set(self.seeds)) != len(self.seeds):
-            raise ValueError(f"seeds repeat: {self.seeds}")
-        for name in self.ablations:
-            if name in RESERVED_REGIMES:
-                raise ValueError(f"ablations.{name}: the name is taken by a stage: choose another")
+        found = [f"seeds repeat: {self.seeds}"] if repeated(self.seeds) else []
+        found += _taken("models", self.models, RESERVED_FOLDERS, "a folder of the results")
+        found += _taken("models", self.models, RESERVED_FILES, "a file of the results")
+        if any(name.lower() == "pool" for name in self.benchmarks):
+            found.append('benchmarks: "pool" is the training pool\'s name: choose another')
+        found += _taken("ablations", self.ablations, RESERVED_REGIMES, "a stage")
+        for section in ("models", "benchmarks", "ablations"):
+            found += _alike(section, getattr(self, section))
+        found += _impossible_draws(self)
         for model in self.models:
-            if model in RESERVED_FOLDERS:
-                raise ValueError(f"models.{model}: the name is taken by a folder of the results: choose another")
-            self.for_model(model)
+            try:
+                self.for_model(model)
+            except ValueError as error:
+                found += str(error).splitlines()
+        if found:  # several models can make the same mistake
+            raise ValueError("\n".join(dict.fromkeys(found)))
         return self
 
     @property
@@ -579,7 +745,7 @@ class Config(Section):
     @property
     def identity(self) -> dict[str, Any]:
         """The configuration without the keys that only say how fast and where; equal ones give equal results."""
-        values = self.model_dump(mode="json", exclude={"checkpoints", "logging", "share_imports"})
+        values = self.params(without={"checkpoints", "logging", "share_imports"})
         for section in [values, *(model["settings"] for model in values["models"].values())]:
             if name := section.pop("engine", {}).get("name"):
                 section["engine"] = {"name": name}
@@ -599,12 +765,15 @@ class Config(Section):
             )
         merged = {}
         for section, values in own.items():
-            common = getattr(self, section)
-            try:
-                merged[section] = type(common).model_validate(common.model_dump() | values)
-            except (ValidationError, TypeError) as error:
-                raise ValueError(f"models.{name}.settings.{section}.{first_message(error, type(common))}") from error
+            where = f"models.{name}.settings.{section}"
+            if not isinstance(values, Mapping):
+                raise ValueError(f"{where}: expected a mapping of keys, not {values!r}")
+            merged[section] = _changed(where, getattr(self, section), values)
         resolved = self.model_copy(update=merged)
+        try:
+            check_step_size(own.get("warmup", {}), resolved.warmup)
+        except ValueError as error:
+            raise ValueError(f"models.{name}.settings.warmup.{error}") from None
         resolved._check_grid(name)
         return resolved
 
@@ -658,10 +827,7 @@ class Config(Section):
 
     def ablation_dpo(self, name: str) -> Dpo:
         """The dpo section of one ablation."""
-        try:
-            return Dpo.model_validate(self.dpo.model_dump() | self.ablations[name].dpo)
-        except ValidationError as error:
-            raise ValueError(f"ablations.{name}.dpo.{first_message(error, Dpo)}") from error
+        return _changed(f"ablations.{name}.dpo", self.dpo, self.ablations[name].dpo)
 
     def ablation_steps(self, name: str) -> list[int]:
         """The K of one ablation; "all" leaves K=0 out where a warm-up is needed."""
@@ -678,17 +844,71 @@ class Config(Section):
         """
         if variant in ("", AUTO):
             return self.warmup
-        main, own = self.warmup.model_dump(), self.ablations[variant].warmup
-        values = (
-            main | {"horizon": self.warmup.total_steps, "auto": None} | own | {"steps": self.ablation_steps(variant)}
-        )
+        own, where = self.ablations[variant].warmup, f"ablations.{variant}.warmup"
+        if not isinstance(own.get("auto"), (AutoStop, type(None))):  # refused by `Ablation`
+            raise ValueError(f"{where}.auto: drop the key")
+        main = self.warmup.model_copy(update={"horizon": self.warmup.total_steps, "auto": None})
+        warmup = _changed(where, main, own | {"steps": self.ablation_steps(variant)})
         try:
-            return Warmup.model_validate(values)
-        except ValidationError as error:
-            raise ValueError(f"ablations.{variant}.warmup.{first_message(error, Warmup)}") from error
+            check_step_size(own, warmup)
+        except ValueError as error:
+            raise ValueError(f"{where}.{error}") from None
+        return warmup
 
 
-RESERVED_FOLDERS = frozenset({"problems", "tables", "figures", "logs", "benchmarks", "attempts"})
+def _changed(where: str, common: Any, own: Mapping[str, Any]) -> Any:
+    """A section with other values for some of its keys.
+
+    Raises:
+        ValueError: one line per mistake, each beginning with `where`, the path of the section.
+    """
+    values = common.model_dump() | dict(own)
+    try:
+        return type(common).model_validate(values)
+    except ValidationError as error:
+        raise ValueError("\n".join(f"{where}.{line}" for line in messages(error, values, type(common)))) from None
+
+
+def _taken(section: str, names: Iterable[str], reserved: Iterable[str], by: str) -> list[str]:
+    """Names that the results use for something else, also on file systems that tell no upper from lower case."""
+    return [f"{section}.{n}: the name is taken by {by}: choose another" for n in names if n.lower() in reserved]
+
+
+def _alike(section: str, names: Iterable[str]) -> Iterator[str]:
+    """Names that are the same on such a file system."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if (first := seen.setdefault(name.lower(), name)) != name:
+            yield f"{section}.{name}: differs from {first} in upper and lower case only: choose another"
+
+
+def _impossible_draws(config: Config) -> Iterator[str]:
+    """What is asked of generated problems and does not exist; of others, the first stage that reads them says so."""
+    from g2d.problems import synthetic  # below this module: problems are read as configured
+
+    for name, source in config.problem_sources.items():
+        if isinstance(source, SyntheticProblems):
+            try:
+                synthetic.require_capacity(source.family, source.split, source.n)
+            except ValueError as error:
+                yield f"{'pool' if name == 'pool' else f'benchmarks.{name}'}.n: {error}"
+    if not isinstance(config.pool, SyntheticProblems):
+        return
+    there = synthetic.LEVELS[config.pool.family]
+    pinned = [("calibration", config.calibration.levels)]
+    for model, entry in config.models.items():
+        own = entry.settings.get("calibration")
+        if isinstance(own, Mapping):
+            pinned.append((f"models.{model}.settings.calibration", own.get("levels", "auto")))
+    for where, levels in pinned:
+        for level in levels if isinstance(levels, list) else []:
+            if level not in there:
+                yield f"{where}.levels: the pool has no level {level}: choose from {there[0]} to {there[-1]}"
+
+
+# What lies beside the models' folders:
+RESERVED_FOLDERS = frozenset({"problems", "tables", "figures", "logs", "benchmarks", "attempts", "report"})
+RESERVED_FILES = frozenset({"config.yaml", "methods.md", "advice.md", "provenance.json", "report.html", "report.zip"})
 AUTO = "auto"  # folder of the policies whose warm-up stops by itself
 RESERVED_REGIMES = frozenset({"base", "grpo", "dpo", "harvest", "probe", "calibration", AUTO})
 MODEL_SECTIONS = frozenset(
@@ -712,20 +932,32 @@ def load(values: Mapping[str, Any], file: str = "config") -> Config:
     try:
         return Config.model_validate(dict(values))
     except ValidationError as error:
-        lines = [f"{file}: {message}" for message in messages(error)]
-        raise ConfigError("\n".join(lines)) from None
+        raise ConfigError("\n".join(f"{file}: {line}" for line in messages(error, values))) from None
 
 
 def read(path: str | Path) -> Config:
-    """Read and validate a YAML file."""
-    path = Path(path)
-    try:
-        values = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: cannot be read as YAML: {error}") from None
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: expected a mapping of keys at the top level")
-    return load(values, str(path))
+    """Read and validate a YAML file.
+
+    Raises:
+        ConfigError: one line per mistake, each with file, key and fix.
+    """
+    return load(read_file(path), str(path))
+
+
+def require_written_well(paths: Iterable[str | Path]) -> None:
+    """Check files that somebody else, Snakemake, has read: UTF-8, YAML, no key given twice in one of them.
+
+    Raises:
+        ConfigError: one line per mistake.
+    """
+    found = []
+    for path in paths:
+        try:
+            read_file(path)
+        except ConfigError as error:
+            found.append(str(error))
+    if found:
+        raise ConfigError("\n".join(found))
 
 
 def problem_files(source: SyntheticProblems | LocalProblems | HubProblems) -> list[str]:
@@ -786,54 +1018,92 @@ def require_installed(config: Config) -> None:
         )
 
 
-def messages(error: ValidationError, root: type[Section] = Config) -> list[str]:
-    """pydantic's errors, raised by `root`, as sentences that name the key and the fix."""
-    found = []
-    for item in error.errors():
-        where = ".".join(str(part) for part in item["loc"] if not _is_union_tag(part))
-        if item["type"] == "extra_forbidden":
-            known = _known_keys(item["loc"][:-1], root)
-            close = difflib.get_close_matches(str(item["loc"][-1]), known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"known keys here: {', '.join(known)}"
-            found.append(f"{where}: unknown key; {hint}")
-        elif item["type"] == "missing":
-            found.append(f"{where}: missing; add this key")
-        elif item["type"] == "value_error":
-            message = re.sub(r"^Value error, ", "", item["msg"])
-            found.append(f"{where}: {message}" if where else message)
-        elif item["type"] == "union_tag_invalid":
-            found.append(f"{where}.source: {item['ctx']['tag']!r} is unknown; use {item['ctx']['expected_tags']}")
-        else:
-            found.append(f"{where}: {item['msg'][0].lower()}{item['msg'][1:]}, not {item['input']!r}")
-    return found
+def messages(error: ValidationError, values: Any, root: type[Section] = Config) -> list[str]:
+    """pydantic's errors as lines that name the key and the fix.
+
+    Args:
+        values: what was validated.
+        root: the section it was validated as.
+    """
+    found: dict[tuple[tuple[Any, ...], int | None], list[dict[str, Any]]] = {}
+    for number, item in enumerate(error.errors()):
+        path, of_a_union = _written_path(item, values)
+        found.setdefault((path, None if of_a_union else number), []).append(dict(item))
+    lines = []
+    for (path, alone), items in found.items():
+        # Of a value that may have several types, pydantic says why it is none of them: in one line, or where inside it.
+        if alone is None and any(other != path and other[: len(path)] == path for other, _ in found):
+            continue
+        where = ".".join(map(str, (*path, *_key_within(items[0]))))
+        sentences = " or ".join(dict.fromkeys(_sentence(item, root) for item in items))
+        lines += [f"{where}: {sentence}" if where else sentence for sentence in sentences.splitlines()]
+    return lines
 
 
-def first_message(error: Exception, root: type[Section]) -> str:
-    """The first mistake of a nested validation."""
-    return messages(error, root)[0] if isinstance(error, ValidationError) else str(error)
+def _key_within(item: Mapping[str, Any]) -> tuple[str, ...]:
+    """The key that a mistake is about where pydantic names its section."""
+    error = item.get("ctx", {}).get("error")
+    if isinstance(error, MistakeInKeyError):
+        return (error.name,)
+    return ("source",) if item["type"].startswith("union_tag") else ()
+
+
+def _sentence(item: Mapping[str, Any], root: type[Section]) -> str:
+    """What is wrong; several lines where a validator has found several mistakes."""
+    if item["type"] == "extra_forbidden":
+        known = _known_keys(item["loc"][:-1], root)
+        close = difflib.get_close_matches(str(item["loc"][-1]), known, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"known keys here: {', '.join(known)}"
+        return f"unknown key; {hint}"
+    if item["type"] in ("missing", "union_tag_not_found"):
+        return "missing; add this key"
+    if item["type"] == "value_error":
+        return str(item["ctx"]["error"])
+    if item["type"] == "union_tag_invalid":
+        return f"{item['ctx']['tag']!r} is unknown; use {item['ctx']['expected_tags']}"
+    return f"{item['msg'][0].lower()}{item['msg'][1:]}, not {reprlib.repr(item['input'])}"
+
+
+def _written_path(item: Mapping[str, Any], values: Any) -> tuple[tuple[Any, ...], bool]:
+    """The keys that lead to a mistake, and whether it is one of a value that may have several types.
+
+    pydantic puts labels of types between the keys, which nobody has written.
+    """
+    path: list[Any] = []
+    of_a_union = False
+    for position, part in enumerate(item["loc"]):
+        is_last_missing = item["type"] == "missing" and position == len(item["loc"]) - 1
+        if part in (values if isinstance(values, Mapping) else range(len(values)) if _is_list(values) else ()):
+            values = values[part]
+        elif not is_last_missing:
+            is_tag = isinstance(values, Mapping) and values.get("source") == part
+            of_a_union = of_a_union or not (is_tag or part == "[key]")
+            continue
+        path.append(part)
+    return tuple(path), of_a_union
 
 
 _UNION_TAGS = {"scratch", "local", "hub", "recorded", "synthetic"}
 
 
-def _is_union_tag(part: Any) -> bool:
-    return part in _UNION_TAGS
-
-
 def _known_keys(path: tuple[Any, ...], root: type[Section]) -> list[str]:
-    """Keys of the section at a path, following dictionaries and tagged unions."""
+    """Keys of the section at a path of pydantic's, following mappings by name and tagged unions."""
     current: Any = root
-    tags = {"models": ModelSource, "benchmarks": ProblemSource, "pool": ProblemSource, "ablations": Ablation}
+    tags = {"models": ModelSource, "benchmarks": ProblemSource, "pool": ProblemSource}
     union: Any = None
-    for part in path:
+    parts = iter(path)
+    for part in parts:
         if union is not None and part in _UNION_TAGS:
             members = union.__args__[0].__args__
             current = next(m for m in members if part in m.model_fields["source"].annotation.__args__)
             union = None
         elif isinstance(current, type) and issubclass(current, BaseModel) and part in current.model_fields:
-            if part in tags:
-                union = tags[part] if part != "ablations" else None
-                current = Ablation if part == "ablations" else current
+            if current is Config and part in ("models", "benchmarks", "ablations"):
+                next(parts, None)  # a name
+            if current is Config and part in tags:
+                union = tags[part]
+            elif current is Config and part == "ablations":
+                current = Ablation
             else:
                 current = current.model_fields[part].annotation
                 optional = [kind for kind in get_args(current) if isinstance(kind, type) and issubclass(kind, Section)]

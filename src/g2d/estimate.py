@@ -5,8 +5,8 @@ from the paper's Table 1. Those hours are approximate ones of one A100 80GB, for
 this, so they say how long a grid is, not when it ends. The paper gives one number for the harvest and the DPO on it
 (the row with K=0); it is split in half here. It gives none for evaluation, which is then listed without hours.
 
-In the paper a step of GRPO takes twice as long with G=4 as with G=2. Here a step is a fixed number of completions,
-whatever G, so only published hours grow with it.
+Hours of GRPO grow with the completions of its steps. In the paper a step takes twice as long with G=4 as with G=2, so
+it has as many prompts: 8, by appendix B's batch of 4 x 4 completions at G=2. Here it has what `warmup` says.
 
 `workflow/rules/common.smk` collects the jobs.
 """
@@ -22,13 +22,13 @@ from g2d.cost import read_cost
 from g2d.policies.policy import read_policy
 
 AUTO_STAGE = "train_grpo_auto"  # may stop long before its last step
-# Table 1, GRPO with K=1000: 26.6, 27.2 (G=2) and 52.2, 54.2 (G=4) GPU-hours, that is, per step and member of the group:
-HOURS_PER_STEP_AND_ROLLOUT = mean((26.6 / 2000, 27.2 / 2000, 52.2 / 4000, 54.2 / 4000))
+# Table 1, GRPO with K=1000: 26.6, 27.2 (G=2) and 52.2, 54.2 (G=4) GPU-hours, for 1000 steps of 8 x G completions:
+HOURS_PER_COMPLETION = mean((26.6 / 16_000, 27.2 / 16_000, 52.2 / 32_000, 54.2 / 32_000))
 # Table 1, DPO with K=0: 2.2 and 2.6 GPU-hours for 12,000 rollouts and DPO on their pairs. Calibration draws as many.
 HOURS_OF_HARVEST_AND_DPO = mean((2.2, 2.6))
 PUBLISHED = {
-    "train_grpo": HOURS_PER_STEP_AND_ROLLOUT,
-    AUTO_STAGE: HOURS_PER_STEP_AND_ROLLOUT,  # of at most so many steps; without its probes
+    "train_grpo": HOURS_PER_COMPLETION,
+    AUTO_STAGE: HOURS_PER_COMPLETION,  # of at most so many steps; without its probes
     "calibrate": HOURS_OF_HARVEST_AND_DPO / 2,
     "harvest_rollouts": HOURS_OF_HARVEST_AND_DPO / 2,
     "train_dpo": HOURS_OF_HARVEST_AND_DPO / 2,
@@ -37,12 +37,11 @@ PUBLISHED = {
 
 @dataclass(frozen=True)
 class GpuJob:
-    """One job that holds a GPU. `units` is what its hours grow with: steps for GRPO, 1 for the others."""
+    """One job that holds a GPU. `units` is what its hours grow with: completions for GRPO, 1 for the others."""
 
     stage: str
     model: str
     units: float = 1.0
-    group_size: int = 1  # of GRPO
     rate_of: str | None = None  # the stage whose rate counts, where it is another: a probe is a part of a harvest
 
 
@@ -68,13 +67,12 @@ def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence
         stage = job.rate_of or job.stage
         rates = measured.get((stage, job.model))
         rate = mean(rates) if rates else PUBLISHED.get(stage)
-        units = job.units if rates else job.units * job.group_size
         source = f"measured here ({job.model}, n={len(rates)})" if rates else "paper, Table 1, A100 80GB"
         if rate is None:
             source = "not measured yet"
         elif job.stage == AUTO_STAGE:
             source = f"at most; {source}"
-        found.setdefault((job.stage, source), []).append(None if rate is None else rate * units)
+        found.setdefault((job.stage, source), []).append(None if rate is None else rate * job.units)
     return [
         Line(stage, len(hours), None if None in hours else sum(h for h in hours if h is not None), source)
         for (stage, source), hours in found.items()
@@ -93,8 +91,8 @@ def measured_rates(results: str | Path, models: Iterable[str]) -> dict[tuple[str
                 bill = read_cost(path)
                 stage, units = bill.own.stage, 1
                 if stage in ("train_grpo", AUTO_STAGE):
-                    units = _steps(path.parent)
-            except (OSError, ValueError):
+                    units = _completions(path.parent)
+            except (OSError, ValueError, KeyError):
                 continue
             shards = [record for record in bill.ancestry if record.stage == stage and ".shards/" in record.job]
             if seconds := sum(record.device_s for record in (bill.own, *shards) if record.device != "cpu"):
@@ -102,10 +100,13 @@ def measured_rates(results: str | Path, models: Iterable[str]) -> dict[tuple[str
     return rates
 
 
-def _steps(folder: Path) -> int:
+def _completions(folder: Path) -> int:
+    """Completions that a warm-up was trained on, on each device, after the checkpoint that it continued."""
     policy = read_policy(folder / "policy.json")
     last = policy.settings.get("steps_trained", policy.k)  # a warm-up that stops by itself trains beyond its K
-    return int(last - (policy.continued_from or 0))
+    warmup = policy.settings["warmup"]  # a step that was asked for in prompts stands there in completions
+    per_step = warmup["per_device_batch_size"] * warmup["gradient_accumulation_steps"]
+    return int(last - (policy.continued_from or 0)) * per_step
 
 
 def report(lines: Sequence[Line]) -> str:

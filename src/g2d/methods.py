@@ -18,6 +18,7 @@ from g2d.config import (
     Sampling,
     ScratchModel,
     SyntheticProblems,
+    Warmup,
 )
 from g2d.markdown import literal
 
@@ -97,8 +98,8 @@ def _training(config: Config, harvest: pd.DataFrame) -> str:
     counted = f" ({_span(pairs.min(), pairs.max())} pairs per harvest, mean over seeds)" if len(pairs) else ""
     sentences = [
         f"M0 was warmed up with K in {{{_numbers(warmup.steps)}}} gradient steps of GRPO (loss {warmup.loss}, "
-        f"group size G {_choice(warmup.group_sizes)}, KL coefficient {warmup.beta:g}, {warmup.completions_per_step} "
-        f"completions per step and device, temperature {warmup.temperature:g}, at most {warmup.max_completion_length} "
+        f"group size G {_choice(warmup.group_sizes)}, KL coefficient {warmup.beta:g}, {_step(warmup)} per step and "
+        f"device, temperature {warmup.temperature:g}, at most {warmup.max_completion_length} "
         f"tokens{', truncated completions masked' if warmup.mask_truncated else ''}) at a peak learning rate of "
         f"{warmup.learning_rate:g}, {schedule}.",
         f"Every adapter was LoRA (rank {lora.r}, alpha {lora.alpha}, dropout {lora.dropout:g}, modules: {targets}).",
@@ -194,6 +195,13 @@ def _problems(source: ProblemSource, manifest: Mapping[str, Any]) -> str:
     if isinstance(source, SyntheticProblems):
         return f"generated {source.family.replace('_', ' ')} ({source.split}; n={manifest['n']})"
     return f"{manifest['file']} (n={manifest['n']}; SHA-256 {manifest['sha256'][:12]})"
+
+
+def _step(warmup: Warmup) -> str:
+    """What one gradient step consumes: a number of prompts whatever G, or of completions whatever G."""
+    if warmup.prompts_per_step is not None:
+        return f"{warmup.prompts_per_step} prompts ({warmup.prompts_per_step} x G completions)"
+    return f"{warmup.per_device_batch_size * warmup.gradient_accumulation_steps} completions (whatever G)"
 
 
 def _sampling(sampling: Sampling) -> str:

@@ -227,8 +227,8 @@ def bills() -> dict[HarvestKey, CostFile]:
 
 
 def test_rates_come_from_the_bills_of_calibration_and_probe() -> None:
-    found = rates(bills(), n_probed=10, samples=8)
-    assert found.seconds_per_step == pytest.approx(90 / 30)
+    found = rates(small(), "demo", bills(), n_probed=10)
+    assert found.seconds_per_completion == pytest.approx(90 / 30 / 16)
     assert (found.start_up, found.seconds_per_token) == pytest.approx((2, 0.001))
     assert found.tokens == {(0, 0): 40, (2, 10): 48, (2, 30): 56}
     assert found.tokens_per_completion == pytest.approx(48 / 8)
@@ -240,7 +240,7 @@ def test_a_rate_is_never_negative() -> None:
     fast = {
         key: replace(bill, own=replace(bill.own, device_s=20.0, tokens_generated=10)) for key, bill in bills().items()
     }
-    found = rates(fast, n_probed=10, samples=8)
+    found = rates(small(), "demo", fast, n_probed=10)
     assert found.start_up >= 0
     assert found.seconds_per_token >= 0
     assert found.generation(1000, 1) > 0
@@ -250,27 +250,27 @@ def test_the_rest_of_the_grid_is_what_the_probe_has_not_made() -> None:
     config = small(baselines={"grpo_group_sizes": [2, 4]}, ablations={"ipo": {"steps": [10], "dpo": {"loss": "ipo"}}})
     jobs = remaining_jobs(config, "demo", None)
     # Steps of the other seed's chain, 10 and 20, and of the baseline with G=4, 30 with both seeds.
-    assert sorted(job.steps for job in jobs["train_grpo"]) == [10, 20, 30, 30]
+    assert sorted(job.completions / 16 for job in jobs["train_grpo"]) == [10, 20, 30, 30]
     assert len(jobs["harvest_rollouts"]) == 3 * 2
     assert len(jobs["train_dpo"]) == 3 * 2 + 2
     assert len(jobs["evaluate"]) == 1 + 3 * 2 + 2 * 2 + 2
     alone = remaining_jobs(config, "demo", (2, 10))
-    assert [job.steps for job in alone["train_grpo"]] == [10]
+    assert [job.completions / 16 for job in alone["train_grpo"]] == [10]
     assert {stage: len(found) for stage, found in alone.items() if stage != "train_grpo"} == {
         "harvest_rollouts": 2,
         "train_dpo": 2,
         "evaluate": 1 + 2,
     }
-    assert sorted(job.steps for job in remaining_jobs(config, "demo", (2, 30))["train_grpo"]) == [10, 20]
+    assert sorted(job.completions / 16 for job in remaining_jobs(config, "demo", (2, 30))["train_grpo"]) == [10, 20]
     separate = small(warmup={"steps": [0, 10, 30], "schedule": "per_k"})
-    assert [job.steps for job in remaining_jobs(separate, "demo", (2, 30))["train_grpo"]] == [30]
+    assert [job.completions / 16 for job in remaining_jobs(separate, "demo", (2, 30))["train_grpo"]] == [30]
     assert remaining_jobs(config, "demo", (0, 0))["train_grpo"] == []
 
 
 def test_an_ablation_with_a_warmup_of_its_own_is_not_forgotten() -> None:
     other = {"warmup": {"mask_truncated": True}, "steps": [10, 30], "policies": ["dpo", "grpo"]}
     jobs = remaining_jobs(small(baselines={"grpo_group_sizes": [2]}, ablations={"masked": other}), "demo", None)
-    assert sorted(job.steps for job in jobs["train_grpo"]) == [10, 10, 10, 20, 20, 20]
+    assert sorted(job.completions / 16 for job in jobs["train_grpo"]) == [10, 10, 10, 20, 20, 20]
     assert len(jobs["harvest_rollouts"]) == 3 * 2 + 2 * 2
     assert len(jobs["train_dpo"]) == 3 * 2 + 2 * 2
     alone = remaining_jobs(small(ablations={"masked": other | {"policies": ["grpo"]}}), "demo", None)
@@ -282,11 +282,12 @@ def test_a_warmup_that_stops_by_itself_counts_with_all_its_steps() -> None:
     plain, more = (remaining_jobs(small(**own), "demo", None) for own in ({"warmup": {"steps": [0, 10, 30]}}, auto))
     added = {stage: len(more[stage]) - len(plain[stage]) for stage in plain}
     assert added == {"train_grpo": 2, "harvest_rollouts": 2, "train_dpo": 2, "evaluate": 2}
-    assert sum(job.steps for job in more["train_grpo"]) - sum(job.steps for job in plain["train_grpo"]) == 2 * 30
+    added_jobs = more["train_grpo"][len(plain["train_grpo"]) :]
+    assert sum(job.completions for job in added_jobs) == 2 * 30 * 16
 
 
 def test_hours_worked_out_by_hand() -> None:
-    measured = Rates(3.0, 2.0, 0.001, {(0, 0): 40.0, (2, 10): 48.0, (2, 30): 56.0}, 6.0)
+    measured = Rates(3.0 / 16, 2.0, 0.001, {(0, 0): 40.0, (2, 10): 48.0, (2, 30): 56.0}, 6.0)
     config = small(baselines={"grpo_group_sizes": [2]})
     table = hours_advice(config, "demo", measured, (2, 10), {"held-out": 50}).set_index(["scope", "stage"])
     hours = table["device_hours"] * 3600
@@ -306,6 +307,15 @@ def test_hours_worked_out_by_hand() -> None:
     assert set(pretrained["scope"]) == {"grid"}
 
 
+def test_steps_of_so_many_prompts_cost_more_where_groups_are_larger() -> None:
+    warmup = {"steps": [0, 10], "prompts_per_step": 8}
+    baselines = {"grpo_group_sizes": [2, 4]}
+    rate = rates(small(warmup=warmup), "demo", {key: bill for key, bill in bills().items() if key.k <= 10}, 10)
+    assert rate.seconds_per_completion == pytest.approx(30 / 10 / 16)
+    jobs = remaining_jobs(small(warmup=warmup, baselines=baselines), "demo", None)["train_grpo"]
+    assert sorted((job.group_size, job.completions) for job in jobs) == [(2, 160), (4, 320), (4, 320)]
+
+
 def test_recorded_completions_have_nothing_to_train() -> None:
     config = small(models={"demo": {"source": "recorded", "path": "file"}}, warmup={"steps": [0, 10]})
     jobs = remaining_jobs(config, "demo", None)
@@ -321,7 +331,7 @@ def test_the_text_names_the_demonstration_and_every_model() -> None:
     config = small(title="Mine", demonstration="Only a test.", calibration={"levels": [1]})
     levels = level_advice("demo", levels_by_hand(), (0.3, 0.6))
     steps = step_advice({ONE: counts(np.array([1, 2, 4])), TWO: counts(np.array([4, 4, 3]))}, 100)
-    hours = hours_advice(config, "demo", rates(bills(), 10, 8), (2, 10), {"held-out": 50})
+    hours = hours_advice(config, "demo", rates(small(), "demo", bills(), 10), (2, 10), {"held-out": 50})
     text = advice_text(config, levels, steps, hours)
     assert text.startswith("# Advice: Mine\n\nOnly a test.\n\n## demo\n\nLevels:")
     assert "K=25 (G=2) looks best" in text
@@ -362,7 +372,7 @@ def test_the_advised_k_against_the_best_one() -> None:
 
 
 def test_hours_count_every_job_once_and_not_what_ran_before() -> None:
-    hours = hours_advice(small(), "demo", rates(bills(), 10, 8), None, {"held-out": 50})
+    hours = hours_advice(small(), "demo", rates(small(), "demo", bills(), 10), None, {"held-out": 50})
     before = replace(COST, job="results/demo/seed0/grpo/g2/k10/cost", stage="train_grpo", device_s=3600.0)
     later = replace(before, job="results/demo/seed1/grpo/g2/k10/cost", device_s=7200.0)
     found = hours_check(hours, [before], [before, later, later]).set_index("metric")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,6 +60,13 @@ def test_a_chain_equals_one_uninterrupted_run(tmp_path: Path, n_problems: int) -
     assert [row["step"] for row in chained if "loss" in row] == [1, 2, 3, 4]
     assert [row["reward"] for row in chained if "loss" in row] == [row["reward"] for row in straight if "loss" in row]
     assert completions_tokens(chained, 16, after_step=2) < completions_tokens(chained, 16, after_step=0)
+
+
+def test_a_step_of_so_many_prompts_draws_g_completions_of_each(tmp_path: Path) -> None:
+    warmup = WARMUP.model_copy(update={"prompts_per_step": 3})
+    warm_up(tmp_path, easy(10), k=1, warmup=warmup, group_size=4)
+    drawn = pd.read_parquet(tmp_path / "rollouts.parquet")
+    assert drawn.groupby("problem_id").size().tolist() == [4, 4, 4]
 
 
 def test_a_horizon_beyond_k_keeps_the_learning_rate_up(tmp_path: Path) -> None:

@@ -119,6 +119,30 @@ def test_a_bad_row_is_named(tmp_path, rows, message):
 
 
 @pytest.mark.parametrize("field", ["level", "subject"])
+@pytest.mark.parametrize("column", ["problem", "solution", "type", "uid"])
+@pytest.mark.parametrize("value", [[{"role": "user", "content": "1+1?"}], {"text": "1"}, True, float("nan")])
+def test_what_is_no_text_is_refused_with_its_line(tmp_path, column, value):
+    """Not shown to a policy as Python would print it."""
+    with pytest.raises(ProblemError, match=rf"rows\.jsonl, line 2: column '{column}' (is no text|has no answer)"):
+        load(tmp_path, [ROWS[0], ROWS[1] | {column: value}])
+
+
+def test_numbers_are_answers_ids_and_subjects_but_no_prompts(tmp_path):
+    row = {"uid": 7, "problem": "3?", "solution": 3, "type": 12.5, "level": 3}
+    (problem,) = load(tmp_path, [row], answer_format="plain")
+    assert (problem.problem_id, problem.answer, problem.subject) == ("7", "3", "12.5")
+    with pytest.raises(ProblemError, match=r"line 1: column 'problem' is no text: 3; write text there"):
+        load(tmp_path, [row | {"problem": 3}], answer_format="plain")
+
+
+def test_half_a_character_and_deep_nesting_are_refused_with_their_line(tmp_path):
+    with pytest.raises(ProblemError, match=r"line 1: column 'problem' holds half a character"):
+        load(tmp_path, [ROWS[0] | {"problem": "\ud800"}])
+    (tmp_path / "rows.jsonl").write_text('{"problem": ' + "[" * 100_000)
+    with pytest.raises(ProblemError, match=r"line 1: not JSON"):
+        load_problems("math", LocalProblems(source="local", path="rows.jsonl", fields=FIELDS), tmp_path)
+
+
 def test_an_optional_column_that_no_row_has_is_a_typo(tmp_path, field):
     with pytest.raises(ProblemError, match=f"no column 'typo' .*uid, problem.*: set pool.fields.{field}"):
         load(tmp_path, ROWS, name="pool", fields=FIELDS.model_copy(update={field: "typo"}))

@@ -15,6 +15,7 @@ import pytest
 
 from tests.workflow.conftest import REPOSITORY, Project
 from tests.workflow.test_grid import SUMMARIES as TABLES
+from tests.workflow.test_released import NEW_KEY
 
 Config = dict[str, Any]
 Jobs = dict[str, int]
@@ -191,6 +192,7 @@ CASES: dict[str, tuple[Callable[[Project, Config], AbstractContextManager[None]]
         (),
     ),
     "upgrade a package": (edited("envs/g2d.yaml", "trl==", "trl==99."), {}, ()),
+    "update g2d to a version with new keys": (edited(*NEW_KEY), {}, ()),
     "lose .snakemake": (away(".snakemake"), {}, ()),
     "lose results/logs, results/benchmarks or results/attempts": (away("results/attempts"), {}, ()),
 }

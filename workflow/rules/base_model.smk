@@ -22,7 +22,7 @@ rule scratch_model:
     threads: 1
     params:
         version=VERSIONS["scratch_model"],
-        source=lambda w: CONFIG.models[w.model].model_dump(mode="json", exclude={"settings"}),
+        source=lambda w: CONFIG.models[w.model].params(without={"settings"}),
     message:
         "Train the demonstration model {wildcards.model} from scratch"
     script:
@@ -45,7 +45,7 @@ rule pretrained_model:
     threads: 1
     params:
         version=VERSIONS["pretrained_model"],
-        source=lambda w: CONFIG.models[w.model].model_dump(mode="json", exclude={"settings"}),
+        source=lambda w: CONFIG.models[w.model].params(without={"settings"}),
     message:
         "Fetch the base model {wildcards.model}"
     script:

@@ -63,8 +63,8 @@ rule select_training_set:
     params:
         version=VERSIONS["select_training_set"],
         settings=lambda w: {
-            "calibration": for_model(w.model).calibration.model_dump(mode="json", include={"levels", "window"}),
-            "training_set": for_model(w.model).training_set.model_dump(mode="json"),
+            "calibration": for_model(w.model).calibration.params(only={"levels", "window"}),
+            "training_set": for_model(w.model).training_set.params(),
         },
     message:
         "Choose the training levels of {wildcards.model} and draw its training set"

@@ -21,6 +21,7 @@ except ModuleNotFoundError as error:
     raise WorkflowError(f"{error}: install the package into this environment first (pip install -e .)")
 
 try:
+    g2d_config.require_written_well(workflow.configfiles)
     CONFIG = g2d_config.load(config, ", ".join(map(str, workflow.configfiles)) or "--config")
     g2d_config.require_files(CONFIG)
 except g2d_config.ConfigError as error:
@@ -140,7 +141,7 @@ def settings(*sections):
 
     def resolve(wildcards):
         model = model_of(wildcards)
-        return {section: getattr(for_model(model), section).model_dump(mode="json") for section in sections}
+        return {section: getattr(for_model(model), section).params() for section in sections}
 
     return resolve
 
@@ -148,10 +149,10 @@ def settings(*sections):
 def calibration_settings(wildcards):
     """The sections that calibration rollouts depend on, at the temperature of the job."""
     resolved = for_model(wildcards.model)
-    own = resolved.calibration.model_dump(mode="json", exclude={"levels", "window", "factorial_temperatures"})
+    own = resolved.calibration.params(without={"levels", "window", "factorial_temperatures"})
     if hasattr(wildcards, "temperature"):
         own["temperature"] = float(wildcards.temperature)
-    return {"calibration": own, "prompt": resolved.prompt.model_dump(mode="json")}
+    return {"calibration": own, "prompt": resolved.prompt.params()}
 
 
 def factorial_files(_):
@@ -240,9 +241,9 @@ def grpo_settings(wildcards):
     """The sections that a warm-up to step K depends on."""
     resolved = for_model(wildcards.model)
     return {
-        "warmup": resolved.warmup_of(variant_of(wildcards)).trajectory(int(wildcards.k)),
-        "lora": resolved.lora.model_dump(mode="json"),
-        "prompt": resolved.prompt.model_dump(mode="json"),
+        "warmup": resolved.warmup_of(variant_of(wildcards)).trajectory(int(wildcards.k), int(wildcards.g)),
+        "lora": resolved.lora.params(),
+        "prompt": resolved.prompt.params(),
         "engine": resolved.engine.identity,
     }
 
@@ -251,8 +252,8 @@ def auto_settings(wildcards):
     """The sections that a warm-up which stops by itself depends on; its probes are small harvests."""
     resolved = for_model(wildcards.model)
     return {
-        "warmup": resolved.warmup.trajectory(int(wildcards.k)),
-        "auto": resolved.warmup.auto.model_dump(mode="json"),
+        "warmup": resolved.warmup.trajectory(int(wildcards.k), int(wildcards.g)),
+        "auto": resolved.warmup.auto.params(),
         "engine": resolved.engine.identity,
         **settings("harvest", "lora", "prompt")(wildcards),
     }
@@ -347,7 +348,9 @@ def gpu_job(job):
     stage, model = job.rule.name.removesuffix("_shard"), model_of(job.wildcards)
     if stage in ("train_grpo", "train_grpo_auto"):  # the second takes as many steps at most
         before = (continued_from(job.wildcards) or 0) if stage == "train_grpo" else 0
-        return GpuJob(stage, model, int(job.wildcards.k) - before, int(job.wildcards.g))
+        variant = variant_of(job.wildcards) if stage == "train_grpo" else AUTO
+        per_step = for_model(model).warmup_of(variant).completions_per_step(int(job.wildcards.g))
+        return GpuJob(stage, model, (int(job.wildcards.k) - before) * per_step)
     if stage == "draw_probe":
         n_prompts = for_model(model).training_set.n
         return GpuJob(stage, model, min(CONFIG.probe.prompts, n_prompts) / n_prompts, rate_of="harvest_rollouts")

@@ -28,8 +28,8 @@ rule train_dpo:
     params:
         version=VERSIONS["train_dpo"],
         settings=lambda w: {
-            "dpo": dpo_settings(w).model_dump(mode="json"),
-            "lora": for_model(w.model).lora.model_dump(mode="json"),
+            "dpo": dpo_settings(w).params(),
+            "lora": for_model(w.model).lora.params(),
         },
     message:
         "Train {wildcards.variant}{wildcards.regime} on the pairs of {wildcards.model} at K={wildcards.k}, "

@@ -19,7 +19,7 @@ rule load_problems:
     threads: 1
     params:
         version=VERSIONS["load_problems"],
-        source=lambda w: CONFIG.problem_sources[w.set].model_dump(mode="json"),
+        source=lambda w: CONFIG.problem_sources[w.set].params(),
     message:
         "Load the problems {wildcards.set}"
     script:

@@ -2,7 +2,8 @@
 
 from pydantic import TypeAdapter
 
-from g2d.config import ProblemSource
+from g2d.calibration import require_levels
+from g2d.config import ProblemSource, load
 from g2d.files import write_json
 from g2d.problems import write_problems
 from g2d.problems.manifest import manifest
@@ -16,6 +17,10 @@ def main(snakemake):
         name = snakemake.wildcards.set
         source = TypeAdapter(ProblemSource).validate_python(snakemake.params.source)
         problems = load_problems(name, source)
+        if name == "pool":  # better now than after a calibration on a GPU
+            config = load(snakemake.config)
+            for model in config.models:
+                require_levels(config.for_model(model).calibration, {problem.level for problem in problems})
         write_problems(snakemake.output.problems, problems)
         write_json(snakemake.output.manifest, manifest(name, source, problems, verify_batch))
 

@@ -19,7 +19,11 @@ def main(snakemake):
     with work_folder(folder / "work") as work, stage(snakemake) as meter:
         settings, wildcards, k = snakemake.params.settings, snakemake.wildcards, int(snakemake.wildcards.k)
         own = load(snakemake.config).for_model(wildcards.model)  # what does not change the result
-        kept = {"steps": [k], "keep_rollouts": own.warmup_of(wildcards.variant.rstrip("/")).keep_rollouts}
+        kept = {
+            "steps": [k],
+            "group_sizes": [int(wildcards.g)],
+            "keep_rollouts": own.warmup_of(wildcards.variant.rstrip("/")).keep_rollouts,
+        }
         warmup = Warmup.model_validate(settings["warmup"] | kept)
         base, policy_id = read_policy(snakemake.input.base), str(folder.relative_to("results"))
         checkpoint = Path(snakemake.input.checkpoint[0]) if snakemake.input.checkpoint else None
@@ -40,7 +44,9 @@ def main(snakemake):
             tracking=tracking_arguments(own.logging, policy_id),
             version=snakemake.params.version,
         )
-        meter.tokens_generated += completions_tokens(log, warmup.completions_per_step, continued_from or 0)
+        meter.tokens_generated += completions_tokens(
+            log, warmup.completions_per_step(int(wildcards.g)), continued_from or 0
+        )
         write_metrics(snakemake.output.metrics, log)
         for part in ("adapter", "checkpoint", "rollouts.parquet"):
             install(work / part, folder / part)

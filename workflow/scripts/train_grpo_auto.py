@@ -20,7 +20,11 @@ def main(snakemake):
     with work_folder(folder / "work") as work, stage(snakemake) as meter:
         settings, wildcards = snakemake.params.settings, snakemake.wildcards
         own = load(snakemake.config).for_model(wildcards.model)  # what does not change the result
-        kept = {"steps": [int(wildcards.k)], "keep_rollouts": own.warmup.keep_rollouts}
+        kept = {
+            "steps": [int(wildcards.k)],
+            "group_sizes": [int(wildcards.g)],
+            "keep_rollouts": own.warmup.keep_rollouts,
+        }
         base, policy_id = read_policy(snakemake.input.base), str(folder.relative_to("results"))
         outcome = train_until_decline(
             base,

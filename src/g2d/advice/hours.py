@@ -1,10 +1,10 @@
 """Device-hours of the rest of the grid after a probe, and of the advised K alone: the table advice_hours.csv.
 
-A rate is measured where the calibration and the probe have measured one: warm-up steps by the first seed's bills, a
-step costing the same at every G because it consumes the same number of completions; generation by a line through the
-bills of calibration and probes, start-up plus seconds per token. DPO has not run yet, so it gets the paper's hours
-where the model is a pretrained one, and none otherwise. Nothing else that lies in the results folder is looked at: the
-advice would depend on what happened to be finished. Not counted: calibrations at further temperatures.
+A rate is measured where the calibration and the probe have measured one: warm-up by the first seed's bills, per
+completion that its steps consume; generation by a line through the bills of calibration and probes, start-up plus
+seconds per token. DPO has not run yet, so it gets the paper's hours where the model is a pretrained one, and none
+otherwise. Nothing else that lies in the results folder is looked at: the advice would depend on what happened to be
+finished. Not counted: calibrations at further temperatures.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STAGES = ("train_grpo", "harvest_rollouts", "train_dpo", "evaluate")
 class Rates:
     """What the bills of calibration and probe tell about one model."""
 
-    seconds_per_step: float | None  # device seconds of a warm-up step; None where nothing was warmed up
+    seconds_per_completion: float | None  # device seconds of warm-up; None where nothing was warmed up
     start_up: float  # device seconds of a job that generates, before its first token
     seconds_per_token: float
     tokens: Mapping[tuple[int, int], float]  # generated per probed prompt, by (G, K)
@@ -47,21 +47,23 @@ class Rates:
         return self.tokens.get(point, fsum(self.tokens.values()) / len(self.tokens))
 
 
-def rates(probes: Mapping[HarvestKey, CostFile], n_probed: int, samples: int) -> Rates:
+def rates(config: Config, model: str, probes: Mapping[HarvestKey, CostFile], n_probed: int) -> Rates:
     """Rates of one model.
 
     Args:
+        config: the whole configuration.
+        model: one of its models.
         probes: the probes' bills, the calibration's among their ancestry.
         n_probed: prompts of a probe.
-        samples: rollouts per prompt.
     """
+    resolved = config.for_model(model)
     longest: dict[int, HarvestKey] = {}
     for key in sorted(probes, key=lambda key: key.k):
         if key.k:
             longest[key.group_size] = key
     # The bill of pi_K holds its whole warm-up, K steps, whatever it continued.
     warmed = [r.device_s for key in longest.values() for r in probes[key].records if r.stage == "train_grpo"]
-    steps = sum(key.k for key in longest.values())
+    completions = sum(key.k * resolved.warmup.completions_per_step(key.group_size) for key in longest.values())
     device = next(iter(probes.values())).own.device
     drawn = {
         record.job: record
@@ -72,11 +74,11 @@ def rates(probes: Mapping[HarvestKey, CostFile], n_probed: int, samples: int) ->
     start_up, per_token = _line([*drawn.values()])
     tokens = {(key.group_size, key.k): bill.own.tokens_generated / n_probed for key, bill in probes.items()}
     return Rates(
-        seconds_per_step=fsum(warmed) / steps if steps else None,
+        seconds_per_completion=fsum(warmed) / completions if completions else None,
         start_up=start_up,
         seconds_per_token=per_token,
         tokens=tokens,
-        tokens_per_completion=fsum(tokens.values()) / len(tokens) / samples,
+        tokens_per_completion=fsum(tokens.values()) / len(tokens) / resolved.harvest.samples_per_prompt,
     )
 
 
@@ -118,7 +120,8 @@ def hours_advice(
 
     def seconds(stage: str, job: Job) -> float | None:
         if stage == "train_grpo":
-            return None if measured.seconds_per_step is None else job.steps * measured.seconds_per_step
+            rate = measured.seconds_per_completion
+            return None if rate is None else job.completions * rate
         if stage == "harvest_rollouts":
             tokens = measured.harvested((job.group_size, job.k)) * resolved.training_set.n
             return measured.generation(tokens, shards.harvest)
@@ -154,7 +157,7 @@ class Job:
 
     group_size: int
     k: int
-    steps: int = 0  # of a warm-up, beyond the checkpoint that it continues
+    completions: int = 0  # of a warm-up, beyond the checkpoint that it continues
 
 
 def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> dict[str, list[Job]]:
@@ -185,17 +188,16 @@ def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> 
             warmups += [(point, name) for point in own]
             harvested += own if auto or "dpo" in config.ablations[name].policies else []
     return {
-        "train_grpo": [Job(g, k, _steps(config, model, g, k, variant)) for (g, k), variant in warmups],
+        "train_grpo": [Job(g, k, _completions(config, model, g, k, variant)) for (g, k), variant in warmups],
         "harvest_rollouts": [Job(g, k) for g, k in harvested],
         "train_dpo": [Job(p.group_size, p.k) for p in policies if _is_dpo(p)],
         "evaluate": [Job(p.group_size, p.k) for p in policies],
     }
 
 
-def _steps(config: Config, model: str, group_size: int, k: int, variant: str) -> int:
-    if variant == AUTO:
-        return k
-    return k - (grid.chain_predecessor(config, model, group_size, k, variant) or 0)
+def _completions(config: Config, model: str, group_size: int, k: int, variant: str) -> int:
+    before = 0 if variant == AUTO else grid.chain_predecessor(config, model, group_size, k, variant) or 0
+    return (k - before) * config.for_model(model).warmup_of(variant).completions_per_step(group_size)
 
 
 def _is_dpo(policy: PolicyKey) -> bool:

@@ -143,11 +143,11 @@ def train_until_decline(
         "version": version,
         "base": asdict(base),
         "problems": [asdict(problem) for problem in problems],
-        "warmup": warmup.trajectory(limit) | {"keep_rollouts": warmup.keep_rollouts},
-        "auto": auto.model_dump(mode="json"),
-        "harvest": harvest.model_dump(mode="json"),
-        "lora": lora.model_dump(mode="json"),
-        "prompt": prompt.model_dump(mode="json"),
+        "warmup": warmup.trajectory(limit, group_size) | {"keep_rollouts": warmup.keep_rollouts},
+        "auto": auto.params(),
+        "harvest": harvest.params(),
+        "lora": lora.params(),
+        "prompt": prompt.params(),
         "group_size": group_size,
         "seed": seed,
         "engine": engine.identity if engine else None,
@@ -197,7 +197,7 @@ def train_until_decline(
         rollouts = probe_rollouts(policy, problems[: auto.prompts], harvest, prompt, engine, workers)
         history.add(summarised(step, rollouts))
         free_memory()
-    return history.hand_over(warmup.completions_per_step)
+    return history.hand_over(warmup.completions_per_step(group_size))
 
 
 def probe_rollouts(

@@ -70,8 +70,8 @@ def train_dpo(
         "version": version,
         "base": asdict(base),
         "pairs": rows,
-        "dpo": dpo.model_dump(mode="json"),
-        "lora": lora.model_dump(mode="json"),
+        "dpo": dpo.params(),
+        "lora": lora.params(),
         "seed": seed,
         "start": asdict(start) if start else None,
     }

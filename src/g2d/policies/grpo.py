@@ -52,7 +52,7 @@ def train_grpo(
 
     An attempt that was stopped leaves checkpoints in `work`, and the next one goes on from them.
 
-    One step consumes `warmup.completions_per_step` completions of `completions_per_step / G` prompts on each device.
+    One step consumes `warmup.completions_per_step(G)` completions on each device, G of every prompt.
 
     Args:
         base: M0.
@@ -78,9 +78,9 @@ def train_grpo(
         "version": version,
         "base": asdict(base),
         "problems": [asdict(problem) for problem in problems],
-        "warmup": warmup.trajectory(k) | {"keep_rollouts": warmup.keep_rollouts},
-        "lora": lora.model_dump(mode="json"),
-        "prompt": prompt.model_dump(mode="json"),
+        "warmup": warmup.trajectory(k, group_size) | {"keep_rollouts": warmup.keep_rollouts},
+        "lora": lora.params(),
+        "prompt": prompt.params(),
         "group_size": group_size,
         "k": k,
         "seed": seed,
@@ -94,7 +94,7 @@ def train_grpo(
 
     steps = warmup.total_steps if warmup.schedule == "chain" else k
     # One "epoch" is the whole horizon; with several devices a step takes as many prompts from each.
-    n_prompts = steps * warmup.completions_per_step // group_size * int(os.environ.get("WORLD_SIZE", "1"))
+    n_prompts = steps * warmup.completions_per_step(group_size) // group_size * int(os.environ.get("WORLD_SIZE", "1"))
     asked = [problems[i] for i in prompt_order(len(problems), n_prompts, seed)]
     rows = [
         {"prompt": messages(problem.prompt, prompt), "answer": problem.answer, "problem_id": problem.problem_id}
@@ -107,7 +107,7 @@ def train_grpo(
         lr_scheduler_type=warmup.lr_schedule,
         num_generations=group_size,
         per_device_train_batch_size=warmup.per_device_batch_size,
-        gradient_accumulation_steps=warmup.gradient_accumulation_steps,
+        gradient_accumulation_steps=warmup.accumulation_steps(group_size),
         num_iterations=1,
         max_completion_length=warmup.max_completion_length,
         temperature=warmup.temperature,

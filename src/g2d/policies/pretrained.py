@@ -19,7 +19,7 @@ def resolve_base(name: str, source: LocalModel | HubModel | RecordedModel) -> Po
         ValueError: there are no safetensors, in the folder or in the repository, or its tokenizer cannot be used
             (`load_tokenizer`): better now than on a GPU.
     """
-    settings = source.model_dump(mode="json", exclude={"settings"})
+    settings = source.params(without={"settings"})
     if isinstance(source, HubModel):
         from huggingface_hub import snapshot_download
 

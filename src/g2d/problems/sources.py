@@ -8,6 +8,7 @@ needed: it takes seconds.
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ UNKNOWN_LEVEL = re.compile(r"(?:level\s*)?\??", re.IGNORECASE)  # MATH has two r
 
 COMMIT = re.compile(r"[0-9a-f]{40}")  # names the cache folder of a Hub data set's revision
 LOCAL_WAY_OUT = "or save the rows as JSONL and use source: local with its path"
+
+LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")  # JSON can write it, no file can hold it
 
 Row = tuple[str, Mapping[str, Any]]  # where it stands, for messages, and its columns
 
@@ -93,7 +96,7 @@ def normalise(
             prompt=reader.text(fields.prompt, "prompt"),
             answer=reader.answer(fields.answer, answer_format),
             level=None if fields.level is None else reader.level(fields.level),
-            subject=None if fields.subject is None or row.get(fields.subject) is None else str(row[fields.subject]),
+            subject=None if fields.subject is None else reader.subject(fields.subject),
             source=source,
         )
         if (first := places.setdefault(problem.problem_id, place)) != place:
@@ -135,10 +138,14 @@ class _RowReader:
         self.key, self.place, self.row = key, place, row
 
     def text(self, column: str, field: str) -> str:
-        value = self._value(column, field)
-        if value is None or not str(value).strip():
+        text = self._as_text(column, field, self._value(column, field))
+        if not text.strip():
             raise ProblemError(f"{self.place}: column {column!r} is empty: fill it in or remove the row")
-        return str(value)
+        return text
+
+    def subject(self, column: str) -> str | None:
+        value = self._value(column, "subject") if column in self.row else None
+        return None if value is None else self._as_text(column, "subject", value)
 
     def answer(self, column: str, answer_format: AnswerFormat) -> str:
         value = self._value(column, "answer")
@@ -158,10 +165,25 @@ class _RowReader:
                 f"{self.place}: column {column!r}: {error}: correct the row or {self.key}.fields.level"
             ) from None
 
+    def _as_text(self, column: str, field: str, value: Any) -> str:
+        """A text as it is, and an id or a subject that is a number; a list, say of messages, has no text of its own."""
+        if value is None:
+            return ""
+        numbers = () if field == "prompt" else (int, float)
+        if isinstance(value, bool) or not isinstance(value, (str, *numbers)) or value != value:  # noqa: PLR0124
+            raise ProblemError(
+                f"{self.place}: column {column!r} is no text: {reprlib.repr(value)}; write text there, or correct "
+                f"{self.key}.fields.{field}"
+            )
+        return str(value)
+
     def _value(self, column: str, field: str) -> Any:
         if column not in self.row:
             raise ProblemError(f"{self.place}: {_no_column(column, list(self.row), f'{self.key}.fields.{field}')}")
-        return self.row[column]
+        value = self.row[column]
+        if isinstance(value, str) and LONE_SURROGATE.search(value):
+            raise ProblemError(f"{self.place}: column {column!r} holds half a character (a lone surrogate): remove it")
+        return value
 
 
 def _no_column(column: str, available: Sequence[str], key: str) -> str:

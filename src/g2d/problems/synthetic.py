@@ -80,11 +80,11 @@ def generate(family: Family, split: Split, n: int, seed: int) -> list[Problem]:
     Raises:
         ValueError: a level has fewer different problems in this split than asked for.
     """
+    require_capacity(family, split, n)
     rng = random.Random(f"{family}/{split}/{seed}")
-    share, rest = divmod(n, len(LEVELS[family]))
     exercises: list[Exercise] = []
-    for position, level in enumerate(LEVELS[family]):
-        exercises += _distinct(rng, family, split, level, share + (position < rest))
+    for level, share in _shares(family, n):
+        exercises += _distinct(rng, family, split, level, share)
     rng.shuffle(exercises)
     return [
         Problem(
@@ -97,6 +97,23 @@ def generate(family: Family, split: Split, n: int, seed: int) -> list[Problem]:
         )
         for number, exercise in enumerate(exercises)
     ]
+
+
+@cache
+def require_capacity(family: Family, split: Split, n: int) -> None:
+    """Check that so many different problems exist.
+
+    Raises:
+        ValueError: a level has fewer of them in this split.
+    """
+    for level, share in _shares(family, n):
+        _check_enough(family, split, level, share)
+
+
+def _shares(family: Family, n: int) -> list[tuple[int, int]]:
+    """How many of n problems are of which level."""
+    share, rest = divmod(n, len(LEVELS[family]))
+    return [(level, share + (position < rest)) for position, level in enumerate(LEVELS[family])]
 
 
 def draw(rng: random.Random, family: Family, split: Split, level: int) -> Exercise:
@@ -169,8 +186,7 @@ def _word_problem(rng: random.Random, steps: Steps) -> Exercise:
 
 
 def _distinct(rng: random.Random, family: Family, split: Split, level: int, n: int) -> list[Exercise]:
-    """Draw n exercises with different prompts, after making sure that so many exist."""
-    _check_enough(family, split, level, n)
+    """Draw n exercises with different prompts; there must be so many."""
     drawn: dict[str, Exercise] = {}
     while len(drawn) < n:
         exercise = draw(rng, family, split, level)

@@ -1,0 +1,41 @@
+"""Print what Snakemake would record of the parameters of every job: `python planned_params.py SNAKEMAKE_ARGUMENTS`.
+
+JSON: by rule, every distinct set of parameters (by name, their `repr`, which is what Snakemake compares) and how many
+jobs have it. Versions of stages change on purpose and are left out, and so are names and titles of tables.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+from collections import Counter
+from typing import Any
+
+from snakemake.cli import main
+from snakemake.workflow import Workflow
+
+CHANGES_ON_PURPOSE = {"version", "titles", "tables"}
+
+planned: dict[str, Counter[tuple[tuple[str, str], ...]]] = {}
+build = Workflow._build_dag
+
+
+def build_and_keep(self: Workflow, *args: Any, **kwargs: Any) -> None:
+    build(self, *args, **kwargs)
+    for job in self.dag.jobs:
+        params = tuple((name, repr(value)) for name, value in job.params.items() if name not in CHANGES_ON_PURPOSE)
+        planned.setdefault(job.rule.name, Counter())[params] += 1
+
+
+if __name__ == "__main__":
+    Workflow._build_dag = build_and_keep
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+        main(["-n", "--quiet", "all", *sys.argv[1:]])
+    found = {
+        rule: [{"jobs": n, **dict(params)} for params, n in sorted(counts.items())]
+        for rule, counts in sorted(planned.items())
+        if any(counts)
+    }
+    json.dump(found, sys.stdout, indent=1)

@@ -1,0 +1,56 @@
+"""What users have from a released version stays valid: with its configurations, no job has other parameters today.
+
+A parameter that differs makes every finished result of its rule stale, GPU work included. If a test here fails, then
+either the new key lacks its neutral value (`g2d.config.key`), or the change is meant and goes into the changelog.
+`released/{version}` holds configurations of that version and what `planned_params.py` printed for them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workflow.conftest import Project
+
+HERE = Path(__file__).parent
+RELEASED = sorted((HERE / "released").glob("*/*.params.json"))
+
+SECTION = '    model_config = ConfigDict(extra="forbid", frozen=True)\n'
+NEUTRAL = '    new: int | None = Field(None, json_schema_extra={"neutral": None})\n'
+NEW_KEY = ("src/g2d/config.py", SECTION, SECTION + NEUTRAL)  # what to edit for a new key in every section at once
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
+    return Project.create(tmp_path_factory.mktemp("released") / "g2d", micro_config)
+
+
+def planned_params(project: Project, config: Path) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, str(HERE / "planned_params.py"), "--configfile", str(config)],
+        cwd=project.root,
+        env=os.environ | {"PYTHONPATH": str(project.root / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("recorded", RELEASED, ids=lambda file: f"{file.parent.name}-{file.stem.split('.')[0]}")
+def test_no_job_of_a_released_version_has_other_parameters(project: Project, recorded: Path) -> None:
+    config = recorded.with_name(recorded.name.replace(".params.json", ".yaml"))
+    assert planned_params(project, config) == json.loads(recorded.read_text())
+
+
+def test_a_new_key_with_a_neutral_value_changes_no_job(project: Project) -> None:
+    recorded = HERE / "released/0.1.0/micro.params.json"
+    with project.edited(*NEW_KEY):
+        assert planned_params(project, recorded.with_name("micro.yaml")) == json.loads(recorded.read_text())
