@@ -118,7 +118,6 @@ def test_a_bad_row_is_named(tmp_path, rows, message):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("field", ["level", "subject"])
 @pytest.mark.parametrize("column", ["problem", "solution", "type", "uid"])
 @pytest.mark.parametrize("value", [[{"role": "user", "content": "1+1?"}], {"text": "1"}, True, float("nan")])
 def test_what_is_no_text_is_refused_with_its_line(tmp_path, column, value):
@@ -143,6 +142,7 @@ def test_half_a_character_and_deep_nesting_are_refused_with_their_line(tmp_path)
         load_problems("math", LocalProblems(source="local", path="rows.jsonl", fields=FIELDS), tmp_path)
 
 
+@pytest.mark.parametrize("field", ["level", "subject"])
 def test_an_optional_column_that_no_row_has_is_a_typo(tmp_path, field):
     with pytest.raises(ProblemError, match=f"no column 'typo' .*uid, problem.*: set pool.fields.{field}"):
         load(tmp_path, ROWS, name="pool", fields=FIELDS.model_copy(update={field: "typo"}))
