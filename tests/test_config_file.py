@@ -124,7 +124,9 @@ def broken(path: tuple[Any, ...]) -> list[Any]:
         return [value | {"no-such-key": 1}, value | {7: 1}, [1], 5, "text"] if value or path[-1] != "settings" else [5]
     if isinstance(value, list):
         return [value + value[:1]] if value and path[-1] not in ("window",) else [5, {"a": 1}]
-    return [*WRONG_NUMBERS] if isinstance(value, (int, float)) else [True, 3, ["a"], {"a": 1}, "a\0b"]
+    if isinstance(value, (int, float)):
+        return WRONG_NUMBERS
+    return [True, 3, [["a"]], {"a": 1}, "a\0b"]
 
 
 @settings(max_examples=150, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
