@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from g2d import config_docs
 from g2d.config import (
@@ -341,6 +343,29 @@ def test_a_step_of_8_prompts_is_one_of_16_completions_with_groups_of_2() -> None
     assert read(CONFIG / "paper.yaml").warmup.prompts_per_step == 8
     released = read(CONFIG.parent / "tests/workflow/released/0.1.0/paper.yaml").warmup
     assert read(CONFIG / "paper.yaml").warmup.trajectory(150, 2) == released.trajectory(150, 2)
+
+
+@given(
+    prompts=st.integers(1, 6),
+    per_device=st.integers(1, 6),
+    accumulation=st.integers(1, 6),
+    g=st.integers(2, 6),
+    by_prompts=st.booleans(),
+)
+def test_a_job_reads_its_step_back_from_its_parameters(
+    prompts: int, per_device: int, accumulation: int, g: int, by_prompts: bool
+) -> None:
+    """Whatever other group sizes would need: the job has its own alone."""
+    keys = {"prompts_per_step": prompts if by_prompts else None, "per_device_batch_size": per_device}
+    try:
+        warmup = Warmup(gradient_accumulation_steps=accumulation, group_sizes=[g], **keys)
+    except ValueError:
+        assume(False)
+    job = Warmup.model_validate(warmup.trajectory(150, g) | {"steps": [150], "group_sizes": [g]})
+    assert job.prompts_per_step is None
+    assert job.completions_per_step(g) == warmup.completions_per_step(g)
+    assert job.accumulation_steps(g) == warmup.accumulation_steps(g)
+    assert job.trajectory(150, g) == warmup.trajectory(150, g)
 
 
 # -------------------------------------------------------------------------------------------------------- neutral keys

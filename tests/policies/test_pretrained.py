@@ -64,6 +64,31 @@ def test_a_tokenizer_that_cannot_be_used_is_refused_before_anything_runs(model: 
         policy(model)
 
 
+@pytest.mark.parametrize(
+    ("source", "fix"),
+    [
+        ("local", "put a complete copy of the model there"),  # nobody could make it again
+        ("hub", "delete the folder to have it fetched again"),
+        ("scratch", "delete the folder to have it made again"),
+    ],
+)
+def test_truncated_weights_name_the_folder_and_a_way_back_that_exists(model: Path, source: str, fix: str) -> None:
+    weights = model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(ValueError, match=f"{model}: its weights cannot be read .*; {fix}") as error:
+        load_base(Policy("mine/base", "mine", "base", base=str(model), settings={"source": source}))
+    assert ("delete" in str(error.value)) == (source != "local")
+
+
+def test_a_missing_tokenizer_names_the_folder(model: Path) -> None:
+    for file in model.glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(ValueError, match=f"{model}: its tokenizer cannot be read") as error:
+        policy(model)
+    assert "put a complete copy of the model there" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
 def test_a_model_without_a_pad_token_pads_with_the_end_of_a_turn(model: Path) -> None:
     settings = json.loads((model / "tokenizer_config.json").read_text())
     assert settings.pop("pad_token")

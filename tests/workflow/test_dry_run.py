@@ -90,6 +90,17 @@ def test_a_mistake_is_one_message_before_any_job(
     assert not project.results.exists()
 
 
+def test_a_key_given_twice_is_refused_in_every_file_that_snakemake_reads(
+    project: Project, micro_config: dict[str, Any]
+) -> None:
+    (project.root / "first.yaml").write_text(yaml.safe_dump(micro_config))
+    (project.root / "second.yaml").write_text("seeds: [0]\ntitle: Merged\nseeds: [1]\n")
+    done = project.snakemake("-n", "--configfile", "first.yaml", "second.yaml")
+    assert done.returncode != 0
+    assert "second.yaml: seeds: given twice, in lines 1 and 3, and the last would win: drop one" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
 def test_an_unreachable_model_is_named_before_any_job(project: Project, micro_config: dict[str, Any]) -> None:
     model = {"source": "hub", "id": "nobody/nothing", "revision": "a" * 40}
     project.configure(micro_config | {"models": {"mine": model}})

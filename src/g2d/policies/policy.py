@@ -62,11 +62,16 @@ def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
 
     Raises:
         ValueError: it has no chat template, so training and evaluation could not render the same prompt, or neither a
-            token that pads nor one that ends a turn.
+            token that pads nor one that ends a turn; or there is none that could be read. The message names the folder.
     """
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(policy.base, trust_remote_code=False)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(policy.base, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{policy.base}: its tokenizer cannot be read ({_first_line(error)}); {_way_back(policy)}"
+        ) from error
     if tokenizer.chat_template is None:
         raise ValueError(f"{policy.base}: the tokenizer has no chat template; use an instruction-tuned model")
     if tokenizer.eos_token is None:
@@ -77,6 +82,20 @@ def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+def _way_back(policy: Policy) -> str:
+    """How to get files of M0 again that cannot be read: only what is made or fetched here may be deleted."""
+    source = policy.settings.get("source")
+    if source == "scratch":
+        return "delete the folder to have it made again"
+    if source == "hub":
+        return "delete the folder to have it fetched again"
+    return "put a complete copy of the model there (save_pretrained writes one, tokenizer included)"
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def context_limit(policy: Policy) -> int | None:
@@ -122,9 +141,7 @@ def load_base(policy: Policy) -> PreTrainedModel:
             policy.base, dtype=dtype, use_safetensors=True, trust_remote_code=False
         )
     except SafetensorError as error:
-        raise ValueError(
-            f"{policy.base}: its weights cannot be read ({error}); delete the file to have it made or fetched again"
-        ) from None
+        raise ValueError(f"{policy.base}: its weights cannot be read ({error}); {_way_back(policy)}") from None
 
 
 def load_model(policy: Policy) -> PreTrainedModel:
