@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test test-fast lint test-slurm clean
 
 # Three processes for two cores: one has the tests on Slurm, which mostly wait. A file's tests stay together.
-PYTEST := $(BIN)/pytest --dist loadgroup --no-loadscope-reorder --numprocesses
+PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder --numprocesses
 
 demo: $(VENV)/.ready
 	$(BIN)/snakemake --cores 2 --quiet host reason
