@@ -3,13 +3,21 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint test-slurm clean
+.PHONY: demo test test-fast lint test-slurm clean
+
+# Three processes for two cores: one has the tests on Slurm, which mostly wait. A file's tests stay together.
+PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder --numprocesses
 
 demo: $(VENV)/.ready
 	$(BIN)/snakemake --cores 2 --quiet host reason
 
 test: lint
-	$(BIN)/pytest
+	$(PYTEST) 3
+
+# For the edit loop: everything that needs no grid, no trainer, no vLLM and no browser.
+test-fast: $(VENV)/.ready-test
+	$(PYTEST) 2 $(addprefix --ignore tests/,workflow policies rollouts/test_vllm_engine.py rollouts/test_engine_host.py) \
+	  --ignore-glob 'tests/report/test_[cp]*.py'
 
 lint: $(VENV)/.ready-test
 	$(BIN)/ruff check .

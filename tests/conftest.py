@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,19 +18,30 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 LONGEST = ("slurm", "test_grid", "test_vllm", "test_confounders", "test_faults", "test_reruns", "test_engine_host")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist`, a file's tests stay in one process, which makes its fixtures once; those on Slurm in one, too.
+
+    Its `loadgroup` would say the same, but xdist 3.8 does not reach the names of pytest 9.2's tests.
+    """
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "slurm" if "/slurm/" in file else file
+
+    return ByFile(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `--dist loadgroup`, a file's tests stay in one process, which makes its fixtures once."""
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        return
-    ranks = {name: rank for rank, name in enumerate(LONGEST)}
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=_rank)
 
-    def group(item: pytest.Item) -> str:
-        return "slurm" if item.path.parent.name == "slurm" else item.path.stem
 
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(f"{item.path.parent.name}-{group(item)}"))
-    items.sort(key=lambda item: ranks.get(group(item), len(LONGEST)))
+def _rank(item: pytest.Item) -> int:
+    name = "slurm" if item.path.parent.name == "slurm" else item.path.stem
+    return LONGEST.index(name) if name in LONGEST else len(LONGEST)
 
 
 @pytest.fixture(scope="session", autouse=True)

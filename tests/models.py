@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 from functools import cache
+from pathlib import Path
 
-from g2d.config import ScratchModel
-from g2d.policies import Policy
+from g2d.config import Prompt, ScratchModel
+from g2d.policies import Policy, load_base, load_tokenizer
+from g2d.problems.synthetic import generate
+from g2d.prompts import messages, render
 from tests.shared import made_once
 
 # No test may depend on what these models happen to answer: with another seed here all have to pass.
@@ -15,11 +19,43 @@ SEED = int(os.environ.get("G2D_TEST_SEED", "0"))
 
 @cache
 def tiny_policy(heads: int = 4) -> Policy:
-    """M0 for a test. vLLM's CPU kernels know no head narrower than 32, which at this width leaves `heads=1`."""
+    """M0 for a test. vLLM's CPU kernels know no head narrower than 32, which at this width leaves `heads=1`.
+
+    Whatever it is asked, it answers 0 in about half of its samples and another digit in the others: where 0 is right,
+    some rollouts earn a reward and some do not, so GRPO has something to learn from.
+    """
+    folder = made_once(f"tiny-{heads}", lambda folder: _make(folder, heads))
+    return Policy("tiny/base", "tiny", "base", base=str(folder))
+
+
+def _make(folder: Path, heads: int) -> None:
+    import torch
+
     from g2d.policies.scratch import train_scratch
 
-    settings = ScratchModel(
-        source="scratch", steps=150, batch_size=32, hidden_size=32, layers=1, heads=heads, seed=SEED
-    )
-    folder = made_once(f"tiny-{heads}", lambda folder: train_scratch(settings, folder))
-    return Policy("tiny/base", "tiny", "base", base=str(folder))
+    shape = {"hidden_size": 32, "layers": 1, "heads": heads}
+    train_scratch(ScratchModel(source="scratch", steps=20, batch_size=32, seed=SEED, **shape), folder)
+    policy = Policy("tiny/base", "tiny", "base", base=str(folder))
+    model, tokenizer, rng = load_base(policy), load_tokenizer(policy), random.Random(SEED)
+    problems = generate("arithmetic", "train", 200, seed=1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
+    for _ in range(60):
+        prompts = [render(tokenizer, messages(rng.choice(problems).prompt, Prompt())) for _ in range(32)]
+        asked = [tokenizer(prompt, add_special_tokens=False)["input_ids"] for prompt in prompts]
+        answers = [tokenizer(_answer(rng), add_special_tokens=False)["input_ids"] for _ in prompts]
+        length = max(len(a) + len(b) for a, b in zip(asked, answers, strict=True))
+        rows, labels = [], []
+        for prompt, answer in zip(asked, answers, strict=True):
+            padding = length - len(prompt) - len(answer)
+            rows.append(prompt + answer + [tokenizer.pad_token_id] * padding)
+            labels.append([-100] * len(prompt) + answer + [-100] * padding)
+        loss = model(input_ids=torch.tensor(rows), labels=torch.tensor(labels)).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.save_pretrained(folder)
+
+
+def _answer(rng: random.Random) -> str:
+    words = f"{rng.choice(['Clearly', 'First'])} {rng.randint(1, 30)}"
+    return f"{words} \\boxed{{{rng.choice([0, rng.randint(1, 9)])}}}<|im_end|>"

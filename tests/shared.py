@@ -15,9 +15,14 @@ def use(root: Path) -> None:
     _root[:] = [root]
 
 
+def folder_of(name: str) -> Path:
+    """Where what is made once lies."""
+    return _root[0] / name
+
+
 def made_once(name: str, make: Callable[[Path], object]) -> Path:
     """A folder that `make` fills; other processes wait until it is complete. To change it, take a copy."""
-    folder = _root[0] / name
+    folder = folder_of(name)
     folder.parent.mkdir(parents=True, exist_ok=True)
     complete = folder.with_name(f"{name}.complete")
     with open(folder.with_name(f"{name}.lock"), "w") as lock:

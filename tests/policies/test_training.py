@@ -41,7 +41,7 @@ def warm_up(work: Path, problems: list[Problem], *, k: int, warmup: Warmup = WAR
 
 
 def easy(n: int) -> list[Problem]:
-    """Problems whose answer is what an untrained model likes to say, so that some rollouts earn a reward."""
+    """Problems whose answer is what the tests' model says half of the time, so that some rollouts earn a reward."""
     return [replace(problem, answer="0") for problem in generate("arithmetic", "train", n, seed=0)]
 
 

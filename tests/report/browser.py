@@ -33,7 +33,9 @@ class Complaints:
 @contextmanager
 def chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"], timeout=0
+        )
         yield browser
         browser.close()
 
@@ -43,6 +45,7 @@ def opened(browser: Browser, file: Path, size: tuple[int, int] = DESKTOP) -> Ite
     """A file in a tab of its own."""
     complaints = Complaints()
     page = browser.new_page(viewport={"width": size[0], "height": size[1]})
+    page.set_default_timeout(0)  # Playwright's own is 30 s, which a busy machine can take
     page.on("console", lambda m: m.type in ("warning", "error") and complaints.console.append(m.text))
     page.on("pageerror", lambda error: complaints.console.append(str(error)))
     page.on("dialog", lambda dialog: (complaints.dialogs.append(dialog.message), dialog.dismiss()))

@@ -159,13 +159,13 @@ def test_every_reader_names_a_file_that_was_cut_short(micro_grid: Project, tmp_p
 def test_killed_and_preempted_training_goes_on_where_it_was(
     grid: Project, micro_config: dict[str, Any], tmp_path: Path
 ) -> None:
-    """kill -9 of Snakemake, then the same command; then SIGTERM to the trainer, which Snakemake runs again."""
+    """kill -9 of Snakemake, then the same command; SIGTERM to the trainer, before and after it has begun to train."""
     config = copy.deepcopy(micro_config) | {"ablations": {}}
     config["warmup"] |= {"steps": [0, 24], "horizon": 30, "keep_rollouts": "completions"}
     grid.configure(config)
     straight = Project(Path(shutil.copytree(grid.root, tmp_path / "straight", symlinks=True)))
     folder = "results/micro/seed0/grpo/g2/k24"
-    target = ["--retries", "1", f"{folder}/policy.json"]
+    target = ["--retries", "2", f"{folder}/policy.json"]
     straight.build("--quiet", "rules", *target)
 
     grid.configure(config | {"checkpoints": {"every_steps": 1}})
@@ -179,7 +179,11 @@ def test_killed_and_preempted_training_goes_on_where_it_was(
     assert "--unlock" in refused.stdout
     assert grid.snakemake("--unlock").returncode == 0
 
+    (grid.root / "src/sitecustomize.py").write_text(HELD_AT_ITS_START)
     preempted = start(grid, *target)
+    starting = grid.root / "starting"
+    wait_for(lambda: starting.exists() and bool(starting.read_text()), preempted)
+    os.kill(int(starting.read_text()), signal.SIGTERM)
     log = grid.root / "results/logs/train_grpo/micro/seed0/g2/k24.log"
     wait_for(lambda: log.exists() and "goes on from step" in log.read_text(), preempted)
     reached = steps(work)
@@ -197,6 +201,16 @@ def test_killed_and_preempted_training_goes_on_where_it_was(
         assert (grid.root / folder / name).read_bytes() == (straight.root / folder / name).read_bytes(), name
     assert log_of(grid.root / folder) == log_of(straight.root / folder)
     assert processes(grid, "train_grpo.py") == []
+
+
+# Python imports this before anything else: the first trainer that starts with it never gets any further.
+HELD_AT_ITS_START = """
+import os, sys, time
+if sys.orig_argv[-1].endswith("train_grpo.py") and not os.path.exists("starting"):
+    with open("starting", "w") as file:
+        file.write(str(os.getpid()))
+    time.sleep(3600)
+"""
 
 
 def start(project: Project, *arguments: str) -> subprocess.Popen[str]:

@@ -79,7 +79,7 @@ class RowCache(Cache):
     def __init__(self) -> None:
         self.columns = Columns()
         self.parts: list[RowLayer] = []
-        super().__init__(layers=self.parts)  # type: ignore[arg-type]  # a list of a subclass
+        super().__init__(layers=self.parts)
 
     def write(self, rows: torch.Tensor, read: DynamicCache, which: torch.Tensor, total: int) -> None:
         """Put prompts into rows, of `total`, ending where all rows end; `which` of those that were read into each."""

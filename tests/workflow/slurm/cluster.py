@@ -12,6 +12,7 @@ no munge, no cgroup and no slurmdbd; memory is enforced by Slurm's own accountin
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -146,6 +147,12 @@ class Cluster:
             link = ETC / name
             if link.is_symlink() and link.readlink() == self.folder / name:
                 link.unlink()
+
+    def wait_before_kill(self, seconds: int) -> None:
+        """Change how long a job that was asked to stop may take, in the running cluster."""
+        file = self.folder / "slurm.conf"
+        file.write_text(re.sub(r"^KillWait=.*$", f"KillWait={seconds}", file.read_text(), flags=re.M))
+        _call(["scontrol", "reconfigure"])
 
     def pid(self, daemon: str) -> int | None:
         """Process id of a running daemon: `slurmctld`, or `slurmd-` and a node."""

@@ -132,14 +132,14 @@ def test_a_second_snakemake_is_refused(survived: SlurmProject) -> None:
 
 
 def test_a_controller_that_is_down_is_waited_for(cluster: Cluster, create_victims: Callable[..., SlurmProject]) -> None:
-    """A minute at a submission, and a moment while a job is running and ends."""
+    """Half a minute at a submission, which sbatch alone does not survive; and a moment while a job runs and ends."""
     project = create_victims(
         "outage", gpu=["steady"], after="results/prepared.txt", works={"steady": 1}, seconds={"steady": 25}
     )
     snakemake = project.start("--snakefile", "faults.smk")
     wait_for(lambda: "Finished jobid" in project.output(), snakemake)
     cluster.stop("slurmctld", signal.SIGTERM)
-    time.sleep(60)
+    time.sleep(30)
     assert project.events("steady") == []
     cluster.start_controller()
     wait_for(lambda: project.events("steady"), snakemake)

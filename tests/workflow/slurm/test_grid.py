@@ -15,7 +15,7 @@ import pytest
 from g2d.attempts import read_attempts
 from g2d.files import sha256
 from tests.workflow.conftest import Project
-from tests.workflow.slurm.cluster import squeue
+from tests.workflow.slurm.cluster import Cluster, squeue
 from tests.workflow.slurm.conftest import SlurmProject, wait_for
 
 GPU_RULES = {"calibrate", "train_grpo", "harvest_rollouts", "train_dpo", "evaluate"}
@@ -33,7 +33,8 @@ def training(project: SlurmProject, rule: str, folder: str) -> str | None:
 
 
 @pytest.fixture(scope="module")
-def grid(create_project: Callable[..., SlurmProject], micro_config: dict[str, Any]) -> SlurmProject:
+def grid(cluster: Cluster, create_project: Callable[..., SlurmProject], micro_config: dict[str, Any]) -> SlurmProject:
+    cluster.wait_before_kill(600)  # however busy the machine, a trainer saves its step
     smaller = {
         "benchmarks": {"arithmetic": micro_config["benchmarks"]["arithmetic"]},
         "warmup": micro_config["warmup"] | {"steps": [24], "horizon": 30},
