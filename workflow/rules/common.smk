@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake.io import is_flagged
+from snakemake.logging import logger
 
 try:
     from g2d import config as g2d_config
@@ -15,7 +17,7 @@ try:
     from g2d.cost import read_cost
     from g2d.estimate import GpuJob, estimate, measured_rates
     from g2d.estimate import report as report_hours
-    from g2d.policies.policy import read_policy
+    from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
     from g2d.stage import VERSIONS
 except ModuleNotFoundError as error:
     raise WorkflowError(f"{error}: install the package into this environment first (pip install -e .)")
@@ -363,6 +365,69 @@ def when_planned(workflow, *steps):
             step(workflow.dag)
 
     workflow._build_dag = build_and_go_on
+
+
+def plan_what_is_due(dag):
+    """Plan jobs whose files are missing or whose M0 was edited, and what follows from them.
+
+    Snakemake looks for a missing file only where a job that runs needs it. So with the tables there, a deleted harvest
+    would stay deleted, and so would the outputs that a failed job has lost. Temporary files have done their duty.
+    """
+    if not workflow.is_main_process:
+        return
+    due = False
+    for job in dag.jobs:
+        if dag.needrun(job):
+            continue
+        missing = [file for file in job.output if not is_flagged(file, "temp") and not os.path.exists(file)]
+        edited = edited_base_files(job) if not missing else []
+        dag.reason(job).missing_output.update(missing)
+        dag.reason(job).updated_input.update(edited)
+        due = due or bool(missing or edited)
+    if due:
+        workflow.async_run(dag.update_needrun())
+
+
+def edited_base_files(job):
+    """Tokenizer, chat template and configuration of an M0 on this machine that changed since its record was written.
+
+    They are compared with the digests in that record and are no inputs: a finished folder of 0.1.0, whose jobs had
+    fewer, would be made again for it. Its records have no digests either; what is newer than them counts as changed.
+    """
+    model = job.wildcards.get("model")
+    if job.rule.name not in ("scratch_model", "pretrained_model") or CONFIG.models[model].source not in (
+        "scratch",
+        "local",
+    ):
+        return []
+    record = Path(job.output.policy)
+    try:
+        policy = read_policy(record)
+    except ValueError as error:
+        raise WorkflowError(str(error))
+    if policy.base_files is not None or model in SCRATCH_MODELS:
+        return changed_base_files(policy)
+    return [
+        str(file)
+        for pattern in BASE_FILES
+        for file in Path(policy.base).glob(pattern)
+        if str(file) not in job.input and file.stat().st_mtime > record.stat().st_mtime
+    ]
+
+
+def say_what_looks_newer(dag):
+    """Name the remedy where time stamps alone make finished jobs run again: Snakemake knows no content of large files."""
+    newer = [
+        job
+        for job in dag.needrun_jobs()
+        if any(file.startswith("results/") for file in dag.reason(job).updated_input)
+        and all(map(os.path.exists, job.output))
+    ]
+    if newer and workflow.is_main_process:
+        logger.warning(
+            f"{len(newer)} finished jobs are to run again because a file looks newer than what was made from it. If "
+            "this folder was copied without its time stamps: g2d recover --times"
+        )
 
 
 def add_estimate(dag):

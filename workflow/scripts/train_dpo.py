@@ -46,6 +46,7 @@ def main(snakemake):
             k=read_policy(stopped[0]).k if stopped else int(wildcards.k),
             seed=seed,
             revision=base.revision,
+            base_files=base.base_files,
             adapter=str(folder / "adapter"),
             weights_sha256=sha256(snakemake.output.adapter),
             settings=settings | {"n_pairs": len(pairs), "gradient_steps": sum("loss" in row for row in log)},

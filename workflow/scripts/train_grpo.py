@@ -52,6 +52,7 @@ def main(snakemake):
             k=k,
             seed=int(wildcards.seed),
             revision=base.revision,
+            base_files=base.base_files,
             adapter=str(folder / "adapter"),
             weights_sha256=sha256(snakemake.output.adapter),
             continued_from=continued_from,

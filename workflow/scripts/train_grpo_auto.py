@@ -53,6 +53,7 @@ def main(snakemake):
             k=outcome.chosen.step,
             seed=int(wildcards.seed),
             revision=base.revision,
+            base_files=base.base_files,
             adapter=str(folder / "adapter"),
             weights_sha256=sha256(snakemake.output.adapter),
             settings=settings | {"steps_trained": outcome.probes[-1].step},
