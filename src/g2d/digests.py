@@ -17,6 +17,7 @@ from pathlib import Path
 from g2d.files import read_lines, sha256, write_text
 
 FOLDER = "digests"
+MARK = ".snakemake_timestamp"  # in a folder that is an output: its age is that of the folder
 NO_OUTPUTS = {FOLDER, "logs", "benchmarks", "attempts", "config.yaml", "report.html"}  # in results, but of no job
 
 
@@ -72,7 +73,8 @@ def set_times(results: Path) -> Times:
     for entry in entries:
         os.utime(entry, (now - 1, now - 1), follow_symlinks=False)
     for file in changed:
-        os.utime(file, (now, now))
+        for path in (file, *(mark for folder in file.parents if (mark := folder / MARK).exists())):
+            os.utime(path, (now, now))
     outputs = {file for file in _files(results) if file.relative_to(results).parts[0] not in NO_OUTPUTS}
     same = sum(file.is_file() for file in digests) - len(changed)
     return Times(same, changed, unknown=len(outputs - digests.keys()))
@@ -81,6 +83,6 @@ def set_times(results: Path) -> Times:
 def _files(path: Path) -> Iterator[Path]:
     """The file itself, or every file in a folder but Snakemake's mark in it."""
     if path.is_dir():
-        yield from sorted(file for file in path.rglob("*") if file.is_file() and file.name != ".snakemake_timestamp")
+        yield from sorted(file for file in path.rglob("*") if file.is_file() and file.name != MARK)
     elif path.is_file():
         yield path

@@ -1,0 +1,161 @@
+"""Files that were deleted, copied, edited or swapped after they were made: what runs again, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workflow.conftest import Project
+from tests.workflow.test_grid import SUMMARIES as TABLES
+from tests.workflow.test_reruns import SELECTED, another_benchmark
+
+Jobs = dict[str, int]
+SEED = "results/micro/seed0"
+
+# Deleted from a finished grid, and the jobs that a plain `snakemake` then plans: the one that makes it, what follows.
+EVERYTHING: Jobs = {"scratch_model": 1, "calibrate": 1, "select_training_set": 1} | SELECTED | {"evaluate": 18}
+ANSWERED: Jobs = {"evaluate": 2} | TABLES
+PAIRED: Jobs = {"build_pairs": 1, "train_dpo": 3} | TABLES | {"evaluate": 6}
+CONTINUED: Jobs = {"train_grpo": 2, "harvest_rollouts": 2, "build_pairs": 2, "train_dpo": 5, "evaluate": 12} | TABLES
+DELETED: dict[str, Jobs] = {
+    "results/micro/base/policy.json": EVERYTHING,
+    "results/micro/base/model/tokenizer.json": EVERYTHING,
+    "results/problems/arithmetic.manifest.json": {"load_problems": 1, "check_leakage": 1, "evaluate": 9} | TABLES,
+    "results/micro/calibration/rollouts.parquet": {"calibrate": 1, "select_training_set": 1} | SELECTED,
+    "results/micro/calibration/levels.csv": {"select_training_set": 1} | SELECTED,
+    f"{SEED}/grpo/g2/k2/checkpoint": CONTINUED,
+    f"{SEED}/grpo/g2/k2/rollouts.parquet": CONTINUED,
+    f"{SEED}/harvest/g2/k2/rollouts.parquet": {"harvest_rollouts": 1} | PAIRED,
+    f"{SEED}/harvest/g2/k2/cost.json": {"harvest_rollouts": 1} | PAIRED,
+    f"{SEED}/harvest/g2/k2/pairs.jsonl": PAIRED,
+    f"{SEED}/dpo/g2/k2/adapter/adapter_config.json": {"train_dpo": 1} | ANSWERED,
+    f"{SEED}/dpo/g2/k2/metrics.jsonl": {"train_dpo": 1} | ANSWERED,
+    f"{SEED}/dpo/g2/k2/eval/arithmetic.parquet": {"evaluate": 1} | TABLES,
+    "results/tables/main.csv": TABLES,
+}
+
+
+@contextmanager
+def without(project: Project, file: str) -> Iterator[None]:
+    hidden = project.root.parent / "hidden"
+    (project.root / file).rename(hidden)
+    try:
+        yield
+    finally:
+        hidden.rename(project.root / file)
+
+
+@pytest.mark.parametrize("file", DELETED)
+def test_a_deleted_file_is_planned_with_what_follows(micro_grid: Project, file: str) -> None:
+    with without(micro_grid, file):
+        assert micro_grid.planned() == DELETED[file]
+
+
+def test_a_target_finds_what_is_missing_behind_it(micro_grid: Project) -> None:
+    """`k2` needs the harvest at K=2 and not the one at K=0; shards, which are temporary, are not missed."""
+    with without(micro_grid, f"{SEED}/harvest/g2/k2/rollouts.parquet"):
+        assert "harvest_rollouts" in micro_grid.planned("k2")
+        assert micro_grid.planned("k0") == {}
+        shards = ["--set-resources", "harvest_rollouts:gpu=0", "--config", "engine={'shards': {'evaluation': 2}}"]
+        planned = micro_grid.planned("harvest", *shards)
+        assert planned == {"harvest_rollouts": 1, "build_pairs": 1, "harvest": 1}
+
+
+@pytest.fixture
+def grid(micro_grid: Project, tmp_path: Path) -> Project:
+    """A finished grid of the test's own."""
+    return Project(Path(shutil.copytree(micro_grid.root, tmp_path / "g2d", symlinks=True)))
+
+
+def test_a_deleted_evaluation_is_made_again_with_the_same_content(grid: Project) -> None:
+    file = grid.root / f"{SEED}/dpo/g2/k2/eval/arithmetic.parquet"
+    before = file.read_bytes()
+    file.unlink()
+    grid.build("--quiet", "rules", "--", "tables")
+    assert file.read_bytes() == before
+    assert grid.planned("tables") == {}
+
+
+# --------------------------------------------------------------------------------------------------------- time stamps
+
+LARGE = ("--max-checksum-file-size", "0")  # as if every file were too large for Snakemake to know its content
+
+
+def set_times(project: Project) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "g2d.cli", "recover", "--times"],
+        cwd=project.root,
+        env=os.environ | {"PYTHONPATH": str(project.root / "src")},
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+
+
+def test_results_copied_without_their_time_stamps(grid: Project) -> None:
+    """Children older than their parents; one stamp from a clock that was ahead; then one file that really differs."""
+    files = sorted(grid.results.rglob("*"), key=lambda path: path.lstat().st_mtime, reverse=True)
+    newest = files[0].lstat().st_mtime
+    for i, path in enumerate(files):
+        os.utime(path, (newest, newest - len(files) + i))
+    ahead = newest + 86_400
+    os.utime(grid.root / f"{SEED}/harvest/g2/k2/rollouts.parquet", (ahead, ahead))
+    said = grid.snakemake("-n", *LARGE).stdout
+    assert "run again because a file looks newer than what was made from it" in said
+    assert "g2d recover --times" in said
+
+    done = set_times(grid)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ", 0 differ" in done.stdout
+    assert "no digest" not in done.stdout  # every output of every job has one
+    assert grid.planned(*LARGE) == {}
+
+    swapped = [grid.root / f"{SEED}/harvest/{point}/pairs.jsonl" for point in ("g2/k2", "g2/k4")]
+    first, second = (path.read_bytes() for path in swapped)
+    swapped[0].write_bytes(second)
+    swapped[1].write_bytes(first)
+    for path in swapped:
+        os.utime(path, (0, 0))
+    done = set_times(grid)
+    assert done.returncode == 1
+    assert all(f"{path.relative_to(grid.root)}: not what its job left" in done.stdout for path in swapped)
+    assert grid.planned()["train_dpo"] == 5
+
+    swapped[0].write_bytes(first)
+    swapped[1].write_bytes(second)
+    shutil.rmtree(grid.root / ".snakemake")
+    shutil.rmtree(grid.results / "digests")  # as 0.1.0 left them
+    done = set_times(grid)
+    assert done.returncode == 0
+    assert "files have no digest (their jobs ran under 0.1.0)" in done.stdout
+    assert grid.planned() == {}
+
+
+# ------------------------------------------------------------------------------------------------------- configurations
+
+
+def test_additions_at_once_are_planned_together_and_nothing_is_left_when_they_are_taken_back(
+    micro_grid: Project, micro_config: dict[str, Any]
+) -> None:
+    """A K, a seed and a benchmark, in the order in which each alone would find the others' jobs in the way."""
+    config = copy.deepcopy(micro_config) | {"seeds": [1, 0]}
+    another_benchmark(config)
+    config["warmup"]["steps"] = [0, 1, 2, 4]
+    try:
+        micro_grid.configure(config)
+        planned = micro_grid.planned()
+    finally:
+        micro_grid.configure(micro_config)
+    # New: K=1 of the first seed (a warm-up, a harvest, GRPO and DPO), all of the second; nine old policies answer more.
+    new = {"train_grpo": 1 + 4, "harvest_rollouts": 1 + 4, "build_pairs": 1 + 4, "train_dpo": 1 + 7}
+    assert planned == {"load_problems": 1, "check_leakage": 1} | new | {"evaluate": 9 + 3 * (2 + 11)} | TABLES
+    assert micro_grid.planned() == {}
