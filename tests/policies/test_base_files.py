@@ -19,6 +19,7 @@ from g2d.policies.policy import (
     base_files,
     load_base,
     load_tokenizer,
+    read_own_policy,
     read_policy,
     require_own_weights,
     write_policy,
@@ -144,3 +145,13 @@ def test_swapped_adapters_are_refused(model: Path, tmp_path: Path) -> None:
     for policy in policies:
         with pytest.raises(ValueError, match=r"not the weights that policy\.json names"):
             require_own_weights(policy)
+
+
+def test_the_folder_of_another_policy_is_refused(model: Path, tmp_path: Path) -> None:
+    """Its record names the weights where they came from, so those would answer in the name of this folder."""
+    original, copied = (tmp_path / f"results/{name}/base/policy.json" for name in ("mine", "other"))
+    write_policy(original, record(model))
+    shutil.copytree(tmp_path / "results/mine", tmp_path / "results/other")
+    assert read_own_policy(original).policy_id == "mine/base"
+    with pytest.raises(ValueError, match=r"other/base/policy\.json: the record of mine/base, copied here"):
+        read_own_policy(copied)

@@ -94,6 +94,20 @@ def read_policy(path: str | Path) -> Policy:
         raise ValueError(f"{path}: not a policy record ({error}); delete it to have it made again") from None
 
 
+def read_own_policy(path: str | Path) -> Policy:
+    """Read the policy.json of a results folder, for a stage that loads what it names.
+
+    Raises:
+        ValueError: not a policy record, or that of another policy, whose weights would answer instead of these.
+    """
+    policy = read_policy(path)
+    if not Path(path).parent.as_posix().endswith(policy.policy_id):
+        raise ValueError(
+            f"{path}: the record of {policy.policy_id}, copied here; delete it to have the policy of this folder made"
+        )
+    return policy
+
+
 def base_files(folder: str | Path) -> dict[str, str]:
     """Digests of `BASE_FILES` in a folder, by name."""
     folder = Path(folder)
