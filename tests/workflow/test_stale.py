@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import shutil
 import subprocess
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from g2d.files import sha256
+from tests.models import tiny_policy
 from tests.workflow.conftest import Project
 from tests.workflow.test_grid import SUMMARIES as TABLES
 from tests.workflow.test_reruns import SELECTED, another_benchmark
@@ -159,3 +162,49 @@ def test_additions_at_once_are_planned_together_and_nothing_is_left_when_they_ar
     new = {"train_grpo": 1 + 4, "harvest_rollouts": 1 + 4, "build_pairs": 1 + 4, "train_dpo": 1 + 7}
     assert planned == {"load_problems": 1, "check_leakage": 1} | new | {"evaluate": 9 + 3 * (2 + 11)} | TABLES
     assert micro_grid.planned() == {}
+
+
+# --------------------------------------------------------------------------------------------------------- local model
+
+
+@pytest.fixture(scope="module")
+def local_model(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
+    """A project whose M0 is a folder beside it, with that model's record and nothing else."""
+    root = tmp_path_factory.mktemp("local") / "g2d"
+    config = copy.deepcopy(micro_config) | {"models": {"mine": {"source": "local", "path": "model"}}}
+    project = Project.create(root, config)
+    shutil.copytree(tiny_policy().base, root / "model")
+    project.build("--quiet", "rules", "--", RECORD)
+    assert project.planned(RECORD) == {}
+    return project
+
+
+RECORD = "results/mine/base/policy.json"
+
+
+def test_an_edited_local_model_is_planned_and_a_touched_one_is_not(local_model: Project) -> None:
+    model = local_model.root / "model"
+    for file in ("chat_template.jinja", "tokenizer.json", "config.json"):
+        (model / file).touch()
+    assert local_model.planned(RECORD) == {}
+    added = model / "special_tokens_map.json"
+    added.write_text("{}")
+    said = local_model.snakemake("-n", RECORD).stdout
+    added.unlink()
+    assert "Updated input files: model/special_tokens_map.json" in said, said
+
+
+def test_a_record_of_0_1_0_is_kept_until_a_file_is_newer(local_model: Project) -> None:
+    record, template = local_model.root / RECORD, local_model.root / "model/chat_template.jinja"
+    values = json.loads(record.read_text())
+    assert "chat_template.jinja" in values.pop("base_files")
+    record.write_text(json.dumps(values))
+    assert local_model.planned(RECORD) == {}
+    before = template.read_text()
+    template.write_text(before + "{# another #}")
+    later = record.stat().st_mtime + 1
+    os.utime(template, (later, later))
+    assert local_model.planned(RECORD) == {"pretrained_model": 1}
+    local_model.build("--quiet", "rules", "--", RECORD)
+    assert json.loads(record.read_text())["base_files"]["chat_template.jinja"] == sha256(template)
+    assert local_model.planned(RECORD) == {}
