@@ -394,18 +394,14 @@ def edited_base_files(job):
     They are compared with the digests in that record and are no inputs: a finished folder of 0.1.0, whose jobs had
     fewer, would be made again for it. Its records have no digests either; what is newer than them counts as changed.
     """
-    model = job.wildcards.get("model")
-    if job.rule.name not in ("scratch_model", "pretrained_model") or CONFIG.models[model].source not in (
-        "scratch",
-        "local",
-    ):
+    if job.rule.name not in ("scratch_model", "pretrained_model"):
         return []
     record = Path(job.output.policy)
     try:
         policy = read_policy(record)
     except ValueError as error:
         raise WorkflowError(str(error))
-    if policy.base_files is not None or model in SCRATCH_MODELS:
+    if policy.base_files is not None or CONFIG.models[job.wildcards.model].source != "local":
         return changed_base_files(policy)
     return [
         str(file)
@@ -420,7 +416,7 @@ def say_what_looks_newer(dag):
     newer = [
         job
         for job in dag.needrun_jobs()
-        if any(file.startswith("results/") for file in dag.reason(job).updated_input)
+        if any(file.startswith("results/") for file in dag.reason(job).updated_input.intersection(job.input))
         and all(map(os.path.exists, job.output))
     ]
     if newer and workflow.is_main_process:

@@ -101,7 +101,7 @@ def read_own_policy(path: str | Path) -> Policy:
         ValueError: not a policy record, or that of another policy, whose weights would answer instead of these.
     """
     policy = read_policy(path)
-    if not Path(path).parent.as_posix().endswith(policy.policy_id):
+    if not f"/{Path(path).parent.as_posix()}".endswith(f"/{policy.policy_id}"):
         raise ValueError(
             f"{path}: the record of {policy.policy_id}, copied here; delete it to have the policy of this folder made"
         )
