@@ -79,6 +79,28 @@ def grid(micro_grid: Project, tmp_path: Path) -> Project:
     return Project(Path(shutil.copytree(micro_grid.root, tmp_path / "g2d", symlinks=True)))
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("grpo/g2/k2/policy.json", "{", "delete it to have it made again"),
+        ("grpo/g2/k2/policy.json", '{"quantised": true}', "a newer version made it, so use that one"),
+        ("harvest/g2/k2/cost.json", "", "delete it to have it made again"),
+    ],
+)
+def test_a_file_that_the_plan_reads_is_refused_and_its_job_not_left_out(
+    micro_grid: Project, file: str, content: str, message: str
+) -> None:
+    with without(micro_grid, f"{SEED}/{file}"):
+        damaged = micro_grid.root / SEED / file
+        damaged.write_text(content)
+        try:
+            done = micro_grid.snakemake("-n")
+        finally:
+            damaged.unlink()
+    assert done.returncode == 1
+    assert [line for line in done.stdout.splitlines() if f"{SEED}/{file}" in line and message in line], done.stdout
+
+
 def test_a_deleted_evaluation_is_made_again_with_the_same_content(grid: Project) -> None:
     file = grid.root / f"{SEED}/dpo/g2/k2/eval/arithmetic.parquet"
     before = file.read_bytes()

@@ -174,6 +174,24 @@ def generating_gpus(wildcards, input):
     return chosen.tensor_parallel_size if chosen.name == "vllm" else 1
 
 
+REFUSED = []  # why input functions failed
+
+
+def refuse(error):
+    """Fail in an input function, and for good once all is planned.
+
+    Where the output is there, Snakemake would take no notice: it leaves the job out, and with it all that it depends on.
+    """
+    REFUSED.append(str(error))
+    raise WorkflowError(str(error))
+
+
+def refuse_unreadable(_):
+    """Stop where a file that the plan depends on cannot be read."""
+    if REFUSED:
+        raise WorkflowError("\n".join(dict.fromkeys(REFUSED)))
+
+
 def shards(stage, shard, cost):
     """Input: the shards that a file of rollouts is merged from, or their bills; none where one job draws it whole.
 
@@ -190,7 +208,7 @@ def shards(stage, shard, cost):
             try:
                 count = sum(record.job.startswith(f"{folder}/") for record in read_cost(bill).ancestry)
             except ValueError as error:
-                raise WorkflowError(str(error))
+                refuse(error)
         numbers = range(1, count + 1) if count > 1 else []
         return [shard.format(**wildcards, shard=number, shards=count) for number in numbers]
 
@@ -275,7 +293,7 @@ def continued_from(wildcards):
         try:
             finished = read_policy(record)
         except ValueError as error:
-            raise WorkflowError(str(error))
+            refuse(error)
         if finished.settings == grpo_settings(wildcards):
             return finished.continued_from
     return grid.chain_predecessor(CONFIG, wildcards.model, int(wildcards.g), int(wildcards.k), variant_of(wildcards))
