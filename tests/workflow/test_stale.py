@@ -68,8 +68,7 @@ def test_a_target_finds_what_is_missing_behind_it(micro_grid: Project) -> None:
     with without(micro_grid, f"{SEED}/harvest/g2/k2/rollouts.parquet"):
         assert "harvest_rollouts" in micro_grid.planned("k2")
         assert micro_grid.planned("k0") == {}
-        shards = ["--set-resources", "harvest_rollouts:gpu=0", "--config", "engine={'shards': {'evaluation': 2}}"]
-        planned = micro_grid.planned("harvest", *shards)
+        planned = micro_grid.planned("harvest", "--config", "engine={'shards': {'evaluation': 2}}")
         assert planned == {"harvest_rollouts": 1, "build_pairs": 1, "harvest": 1}
 
 
