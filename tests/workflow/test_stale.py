@@ -100,13 +100,14 @@ def test_a_file_that_the_plan_reads_is_refused_and_its_job_not_left_out(
     assert [line for line in done.stdout.splitlines() if f"{SEED}/{file}" in line and message in line], done.stdout
 
 
-def test_a_deleted_evaluation_is_made_again_with_the_same_content(grid: Project) -> None:
-    file = grid.root / f"{SEED}/dpo/g2/k2/eval/arithmetic.parquet"
-    before = file.read_bytes()
-    file.unlink()
-    grid.build("--quiet", "rules", "--", "tables")
-    assert file.read_bytes() == before
-    assert grid.planned("tables") == {}
+def test_a_deleted_file_is_made_again_and_the_same_content_re_runs_nothing(grid: Project) -> None:
+    """`harvest` asks for the pairs, which are there; the job that makes them has lost its other output."""
+    made = [grid.root / f"{SEED}/harvest/g2/k2/{name}" for name in ("informativeness.json", "pairs.jsonl")]
+    before = [file.read_bytes() for file in made]
+    made[0].unlink()
+    grid.build("--quiet", "rules", "--", "harvest")
+    assert [file.read_bytes() for file in made] == before
+    assert grid.planned() == {}
 
 
 # --------------------------------------------------------------------------------------------------------- time stamps
@@ -176,7 +177,7 @@ def test_additions_at_once_are_planned_together_and_nothing_is_left_when_they_ar
         planned = micro_grid.planned()
     finally:
         micro_grid.configure(micro_config)
-    # K=1 of the first seed has one policy that is evaluated, the second seed nine; nine old ones answer the new benchmark.
+    # K=1 of the first seed has one policy that is evaluated, the second seed nine; nine old ones answer one more.
     new = {"train_grpo": 1 + 4, "harvest_rollouts": 1 + 4, "build_pairs": 1 + 4, "train_dpo": 1 + 7}
     assert planned == {"load_problems": 1, "check_leakage": 1} | new | {"evaluate": 9 + 3 * (1 + 9)} | TABLES
     assert micro_grid.planned() == {}
