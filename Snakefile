@@ -123,7 +123,7 @@ with_forced_jobs(
     },
 )
 
-when_planned(workflow, add_estimate, refuse_unrecorded)
+when_planned(workflow, refuse_unreadable, plan_what_is_due, say_what_looks_newer, add_estimate, refuse_unrecorded)
 
 
 onstart:

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from g2d.digests import set_times
+
 
 @dataclass(frozen=True)
 class SlurmJob:
@@ -39,6 +41,11 @@ def register(subparsers: Any) -> None:
         description=(__doc__ or "").partition("\n\n")[2],
     )
     parser.add_argument("--yes", action="store_true", help="do it; without this, only say what would be done")
+    parser.add_argument(
+        "--times",
+        action="store_true",
+        help="results were copied without their time stamps: set them by content, which leaves only what differs newer",
+    )
     parser.set_defaults(run=run)
 
 
@@ -46,6 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Recover the current folder; 0 if there is nothing to do or all is done, 1 if `--yes` is needed."""
     folder = Path.cwd()
     require_no_snakemake(folder)
+    if arguments.times:
+        return _set_times(folder)
     submitted = (folder / ".snakemake/slurm_logs").exists()
     jobs = unfinished_jobs(folder) if submitted else []
     outputs = unrecorded_outputs(folder)
@@ -69,6 +78,21 @@ def run(arguments: argparse.Namespace) -> int:
     shutil.rmtree(locks, ignore_errors=True)
     print("done: type the same command again")
     return 0
+
+
+def _set_times(folder: Path) -> int:
+    """Set time stamps by content and say what was found: 0, or 1 if a file is not what its job left."""
+    if list((folder / ".snakemake/locks").glob("*")):
+        raise RuntimeError("the folder is locked: g2d recover first, without --times")
+    if not Path("results").is_dir():
+        raise RuntimeError(f"no results folder in {folder}: run this where Snakemake runs")
+    found = set_times(Path("results"))
+    for file in found.changed:
+        print(f"{file}: not what its job left, so what is made from it runs again; delete it to have it made again too")
+    print(f"time stamps set; {found.same} files are as their jobs left them, {len(found.changed)} differ")
+    if found.unknown:
+        print(f"{found.unknown} files have no digest (their jobs ran under 0.1.0): taken as they are")
+    return 1 if found.changed else 0
 
 
 def require_no_snakemake(folder: Path) -> None:

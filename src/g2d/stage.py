@@ -18,6 +18,7 @@ from typing import Any
 
 from g2d.attempts import Stopped, attempt_file, recorded
 from g2d.cost import Meter, measure, write_cost
+from g2d.digests import write_digests
 from g2d.kernels import pin_embedded
 from g2d.orphans import end_with_snakemake
 from g2d.shared_imports import settle
@@ -61,8 +62,9 @@ def stage(snakemake: Any) -> Iterator[Meter]:
     """Run the body of a rule's script.
 
     Everything printed goes to the rule's log. If one of the outputs is a `cost.json`, the measured cost is written
-    there together with the costs among its inputs; the attempt is recorded in any case. An exception, SIGTERM included,
-    leaves its traceback in the log and one line on the terminal, and the process exits with 1.
+    there together with the costs among its inputs; the attempt is recorded in any case. A job that succeeded leaves the
+    digests of its outputs and of what it read from outside of `results`. An exception, SIGTERM included, leaves its
+    traceback in the log and one line on the terminal, and the process exits with 1.
     """
     terminal = _redirect_output(Path(snakemake.log[0]))
     end_with_snakemake()
@@ -84,6 +86,8 @@ def stage(snakemake: Any) -> Iterator[Meter]:
             yield meter
         if cost:
             write_cost(cost, meter.cost, parents=snakemake.input.get("costs", []))
+        from_elsewhere = [file for file in snakemake.input if not file.startswith("results/")]
+        write_digests(snakemake.log[0], [*from_elsewhere, *snakemake.output])
     except (Exception, Stopped) as error:
         print(f"{snakemake.rule}: {error}\n  details: {snakemake.log[0]}", file=terminal, flush=True)
         with suppress(OSError):  # the log may be on the disk that is full

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake.io import is_flagged
+from snakemake.logging import logger
 
 try:
     from g2d import config as g2d_config
@@ -15,7 +17,7 @@ try:
     from g2d.cost import read_cost
     from g2d.estimate import GpuJob, estimate, measured_rates
     from g2d.estimate import report as report_hours
-    from g2d.policies.policy import read_policy
+    from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
     from g2d.stage import VERSIONS
 except ModuleNotFoundError as error:
     raise WorkflowError(f"{error}: install the package into this environment first (pip install -e .)")
@@ -174,6 +176,24 @@ def generating_gpus(wildcards, input):
     return chosen.tensor_parallel_size if chosen.name == "vllm" else 1
 
 
+REFUSED = []  # why input functions failed
+
+
+def refuse(error):
+    """Fail in an input function, and for good once all is planned.
+
+    Where the output is there, Snakemake would take no notice: it leaves the job out, and with it all that it depends on.
+    """
+    REFUSED.append(str(error))
+    raise WorkflowError(str(error))
+
+
+def refuse_unreadable(_):
+    """Stop where a file that the plan depends on cannot be read."""
+    if REFUSED:
+        raise WorkflowError("\n".join(dict.fromkeys(REFUSED)))
+
+
 def shards(stage, shard, cost):
     """Input: the shards that a file of rollouts is merged from, or their bills; none where one job draws it whole.
 
@@ -190,7 +210,7 @@ def shards(stage, shard, cost):
             try:
                 count = sum(record.job.startswith(f"{folder}/") for record in read_cost(bill).ancestry)
             except ValueError as error:
-                raise WorkflowError(str(error))
+                refuse(error)
         numbers = range(1, count + 1) if count > 1 else []
         return [shard.format(**wildcards, shard=number, shards=count) for number in numbers]
 
@@ -275,7 +295,7 @@ def continued_from(wildcards):
         try:
             finished = read_policy(record)
         except ValueError as error:
-            raise WorkflowError(str(error))
+            refuse(error)
         if finished.settings == grpo_settings(wildcards):
             return finished.continued_from
     return grid.chain_predecessor(CONFIG, wildcards.model, int(wildcards.g), int(wildcards.k), variant_of(wildcards))
@@ -367,6 +387,65 @@ def when_planned(workflow, *steps):
             step(workflow.dag)
 
     workflow._build_dag = build_and_go_on
+
+
+def plan_what_is_due(dag):
+    """Plan jobs whose files are missing or whose M0 was edited, and what follows from them.
+
+    Snakemake looks for a missing file only where a job that runs needs it. So with the tables there, a deleted harvest
+    would stay deleted, and so would the outputs that a failed job has lost. Temporary files have done their duty.
+    """
+    if not workflow.is_main_process:
+        return
+    due = False
+    for job in dag.jobs:
+        if dag.needrun(job):
+            continue
+        missing = [file for file in job.output if not is_flagged(file, "temp") and not os.path.exists(file)]
+        edited = edited_base_files(job) if not missing else []
+        dag.reason(job).missing_output.update(missing)
+        dag.reason(job).updated_input.update(edited)
+        due = due or bool(missing or edited)
+    if due:
+        workflow.async_run(dag.update_needrun())
+
+
+def edited_base_files(job):
+    """Tokenizer, chat template and configuration of an M0 on this machine that changed since its record was written.
+
+    They are compared with the digests in that record and are no inputs: a finished folder of 0.1.0, whose jobs had
+    fewer, would be made again for it. Its records have no digests either; what is newer than them counts as changed.
+    """
+    if job.rule.name not in ("scratch_model", "pretrained_model"):
+        return []
+    record = Path(job.output.policy)
+    try:
+        policy = read_policy(record)
+    except ValueError as error:
+        raise WorkflowError(str(error))
+    if policy.base_files is not None or CONFIG.models[job.wildcards.model].source != "local":
+        return changed_base_files(policy)
+    return [
+        str(file)
+        for pattern in BASE_FILES
+        for file in Path(policy.base).glob(pattern)
+        if str(file) not in job.input and file.stat().st_mtime > record.stat().st_mtime
+    ]
+
+
+def say_what_looks_newer(dag):
+    """Name the remedy where time stamps alone make finished jobs run again: Snakemake knows no content of large files."""
+    newer = [
+        job
+        for job in dag.needrun_jobs()
+        if any(file.startswith("results/") for file in dag.reason(job).updated_input.intersection(job.input))
+        and all(map(os.path.exists, job.output))
+    ]
+    if newer and workflow.is_main_process:
+        logger.warning(
+            f"{len(newer)} finished jobs are to run again because a file looks newer than what was made from it. If "
+            "this folder was copied without its time stamps: g2d recover --times"
+        )
 
 
 def add_estimate(dag):

@@ -5,6 +5,7 @@ from pathlib import Path
 from g2d.config import ScratchModel
 from g2d.files import atomic_folder, sha256
 from g2d.policies import Policy, write_policy
+from g2d.policies.policy import base_files
 from g2d.stage import stage
 
 
@@ -22,6 +23,7 @@ def main(snakemake):
             regime="base",
             base=str(folder),
             weights_sha256=sha256(snakemake.output.weights),
+            base_files=base_files(folder),
             settings=snakemake.params.source,
         )
         write_policy(snakemake.output.policy, policy)

@@ -5,7 +5,7 @@ from pathlib import Path
 from g2d.config import Dpo, Lora, load
 from g2d.files import install, sha256
 from g2d.pairs import read_pairs, subsample
-from g2d.policies import Policy, read_policy, write_policy
+from g2d.policies import Policy, read_own_policy, read_policy, write_policy
 from g2d.policies.checkpoints import work_folder
 from g2d.policies.dpo import train_dpo
 from g2d.policies.training import tracking_arguments, write_metrics
@@ -18,7 +18,7 @@ def main(snakemake):
     # The work folder is no output, so it outlives an attempt that fails; it vanishes when every output is there.
     with work_folder(folder / "work") as work, stage(snakemake):
         settings, wildcards, seed = snakemake.params.settings, snakemake.wildcards, int(snakemake.wildcards.seed)
-        base, policy_id = read_policy(snakemake.input.base), str(folder.relative_to("results"))
+        base, policy_id = read_own_policy(snakemake.input.base), str(folder.relative_to("results"))
         own = load(snakemake.config)  # what does not change the result
         pairs = read_pairs(snakemake.input.pairs)
         stopped = snakemake.input.warmup  # the record of a warm-up that stopped by itself: after how many steps
@@ -31,7 +31,7 @@ def main(snakemake):
             lora=Lora.model_validate(settings["lora"]),
             seed=seed,
             work=work,
-            start=read_policy(snakemake.input.start[0]) if snakemake.input.start else None,
+            start=read_own_policy(snakemake.input.start[0]) if snakemake.input.start else None,
             checkpointing=own.checkpoints,
             tracking=tracking_arguments(own.logging, policy_id),
             version=snakemake.params.version,
@@ -47,6 +47,7 @@ def main(snakemake):
             k=read_policy(stopped[0]).k if stopped else int(wildcards.k),
             seed=seed,
             revision=base.revision,
+            base_files=base.base_files,
             adapter=str(folder / "adapter"),
             weights_sha256=sha256(snakemake.output.adapter),
             settings=settings | {"n_pairs": len(pairs), "gradient_steps": sum("loss" in row for row in log)},

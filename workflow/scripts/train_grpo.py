@@ -4,7 +4,7 @@ from pathlib import Path
 
 from g2d.config import Lora, Prompt, Warmup, load
 from g2d.files import install, sha256
-from g2d.policies import Policy, read_policy, write_policy
+from g2d.policies import Policy, read_own_policy, read_policy, write_policy
 from g2d.policies.checkpoints import work_folder
 from g2d.policies.grpo import completions_tokens, train_grpo
 from g2d.policies.training import tracking_arguments, write_metrics
@@ -25,7 +25,7 @@ def main(snakemake):
             "keep_rollouts": own.warmup_of(wildcards.variant.rstrip("/")).keep_rollouts,
         }
         warmup = Warmup.model_validate(settings["warmup"] | kept)
-        base, policy_id = read_policy(snakemake.input.base), str(folder.relative_to("results"))
+        base, policy_id = read_own_policy(snakemake.input.base), str(folder.relative_to("results"))
         checkpoint = Path(snakemake.input.checkpoint[0]) if snakemake.input.checkpoint else None
         continued_from = read_policy(checkpoint.parent / "policy.json").k if checkpoint else None
         log = train_grpo(
@@ -59,6 +59,7 @@ def main(snakemake):
             k=k,
             seed=int(wildcards.seed),
             revision=base.revision,
+            base_files=base.base_files,
             adapter=str(folder / "adapter"),
             weights_sha256=sha256(snakemake.output.adapter),
             continued_from=continued_from,

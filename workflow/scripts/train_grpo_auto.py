@@ -4,7 +4,7 @@ from pathlib import Path
 
 from g2d.config import AutoStop, Harvest, Lora, Prompt, Warmup, load
 from g2d.files import install, sha256
-from g2d.policies import Policy, read_policy, write_policy
+from g2d.policies import Policy, read_own_policy, write_policy
 from g2d.policies.auto_stop import train_until_decline
 from g2d.policies.checkpoints import work_folder
 from g2d.policies.training import tracking_arguments, write_metrics
@@ -25,7 +25,7 @@ def main(snakemake):
             "group_sizes": [int(wildcards.g)],
             "keep_rollouts": own.warmup.keep_rollouts,
         }
-        base, policy_id = read_policy(snakemake.input.base), str(folder.relative_to("results"))
+        base, policy_id = read_own_policy(snakemake.input.base), str(folder.relative_to("results"))
         outcome = train_until_decline(
             base,
             read_problems(snakemake.input.problems),
@@ -58,6 +58,7 @@ def main(snakemake):
             k=outcome.chosen.step,
             seed=int(wildcards.seed),
             revision=base.revision,
+            base_files=base.base_files,
             adapter=str(folder / "adapter"),
             weights_sha256=sha256(snakemake.output.adapter),
             settings=settings | {"steps_trained": outcome.probes[-1].step},

@@ -26,7 +26,7 @@ from g2d.files import atomic, read_json, sha256, write_json
 from g2d.informativeness import Informativeness, informativeness
 from g2d.policies.checkpoints import TrainingStoppedError, job_digest, stop_requests
 from g2d.policies.grpo import completions_tokens, train_grpo
-from g2d.policies.policy import Policy
+from g2d.policies.policy import Policy, as_json
 from g2d.policies.training import read_log
 from g2d.problems import Problem
 from g2d.rollouts.draw import draw_rollouts, sampling
@@ -141,7 +141,7 @@ def train_until_decline(
     limit = warmup.total_steps
     job = {
         "version": version,
-        "base": asdict(base),
+        "base": as_json(base),
         "problems": [asdict(problem) for problem in problems],
         "warmup": warmup.trajectory(limit, group_size) | {"keep_rollouts": warmup.keep_rollouts},
         "auto": auto.params(),
@@ -191,6 +191,7 @@ def train_until_decline(
             k=step,
             seed=seed,
             revision=base.revision,
+            base_files=base.base_files,
             adapter=str(segment / "adapter"),
             weights_sha256=sha256(segment / "adapter/adapter_model.safetensors"),
         )

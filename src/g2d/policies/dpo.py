@@ -13,13 +13,12 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from g2d.config import Checkpointing, Dpo, Lora
 from g2d.policies.checkpoints import Checkpoints, train
-from g2d.policies.policy import Policy, load_base, load_tokenizer, require_own_weights
+from g2d.policies.policy import Policy, as_json, load_base, load_tokenizer, require_own_weights
 from g2d.policies.training import lora_config, read_log, trainer_arguments
 
 # Both losses are known before the first update, when policy and reference agree (Rafailov et al. 2023, equation 7;
@@ -68,12 +67,12 @@ def train_dpo(
     rows = [{key: pair[key] for key in ("prompt", "chosen", "rejected")} for pair in pairs]
     job = {
         "version": version,
-        "base": asdict(base),
+        "base": as_json(base),
         "pairs": rows,
         "dpo": dpo.params(),
         "lora": lora.params(),
         "seed": seed,
-        "start": asdict(start) if start else None,
+        "start": as_json(start) if start else None,
     }
     checkpoints = Checkpoints(work, job)
 

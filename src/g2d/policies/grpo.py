@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from g2d.config import Checkpointing, EngineSettings, Lora, Prompt, Warmup
 from g2d.policies.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train
-from g2d.policies.policy import Policy, context_limit, load_base, load_tokenizer
+from g2d.policies.policy import Policy, as_json, context_limit, load_base, load_tokenizer
 from g2d.policies.training import lora_config, read_log, trainer_arguments
 from g2d.policies.training_rollouts import TrainingRollouts
 from g2d.problems import Problem
@@ -76,7 +76,7 @@ def train_grpo(
     """
     job = {
         "version": version,
-        "base": asdict(base),
+        "base": as_json(base),
         "problems": [asdict(problem) for problem in problems],
         "warmup": warmup.trajectory(k, group_size) | {"keep_rollouts": warmup.keep_rollouts},
         "lora": lora.params(),

@@ -1,17 +1,38 @@
 """A Policy: the record that says which weights answer, and how they came to be.
 
 Every way to train a policy ends by writing `policy.json` beside its adapter, and every later stage starts from that
-file alone. It carries the digest of the weights, so that a policy that changed makes its descendants stale and one
-that was rebuilt identically does not.
+file alone. It carries the digest of the weights and of the files around them, so that a policy that changed makes its
+descendants stale and one that was rebuilt identically does not.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from g2d import __version__
 from g2d.files import read_json, sha256, write_json
+
+# What transformers and vLLM read beside the weights, and what decides with them which tokens a policy sees and writes.
+BASE_FILES = (
+    "config.json",
+    "generation_config.json",
+    "model.safetensors.index.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "additional_chat_templates/*.jinja",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "tekken.json",
+    "*.model",
+    "*.tiktoken",
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -33,6 +54,8 @@ class Policy:
     weights_sha256: str | None = None  # of the adapter, or of M0 where it is a local file
     continued_from: int | None = None  # K of the checkpoint a chained warm-up continued from
     settings: dict[str, Any] = field(default_factory=dict)  # resolved settings of the stage that made it
+    # Digests of `BASE_FILES` by name; None where a Hub revision pins them, and in records of 0.1.0.
+    base_files: dict[str, str] | None = None
 
     @property
     def is_recorded(self) -> bool:
@@ -40,32 +63,90 @@ class Policy:
         return self.settings.get("source") == "recorded"
 
 
+def as_json(policy: Policy) -> dict[str, Any]:
+    """The record as it is written; without digests it is that of 0.1.0, whose checkpoints are then still its own."""
+    values = asdict(policy)
+    if policy.base_files is None:
+        del values["base_files"]
+    return values
+
+
 def write_policy(path: str | Path, policy: Policy) -> None:
     """Write policy.json."""
-    write_json(path, asdict(policy))
+    write_json(path, as_json(policy))
 
 
 def read_policy(path: str | Path) -> Policy:
     """Read policy.json.
 
     Raises:
-        ValueError: not a policy record; the message names the file.
+        ValueError: not a policy record, or one of a newer version; the message names the file.
     """
+    values = read_json(path)
+    if unknown := values.keys() - {field.name for field in fields(Policy)}:
+        raise ValueError(
+            f"{path}: has {', '.join(sorted(unknown))}, which g2d {__version__} does not know: a newer version "
+            "made it, so use that one"
+        )
     try:
-        return Policy(**read_json(path))
+        return Policy(**values)
     except TypeError as error:
         raise ValueError(f"{path}: not a policy record ({error}); delete it to have it made again") from None
+
+
+def read_own_policy(path: str | Path) -> Policy:
+    """Read the policy.json of a results folder, for a stage that loads what it names.
+
+    Raises:
+        ValueError: not a policy record, or that of another policy, whose weights would answer instead of these.
+    """
+    policy = read_policy(path)
+    if not f"/{Path(path).parent.as_posix()}".endswith(f"/{policy.policy_id}"):
+        raise ValueError(
+            f"{path}: the record of {policy.policy_id}, copied here; delete it to have the policy of this folder made"
+        )
+    return policy
+
+
+def base_files(folder: str | Path) -> dict[str, str]:
+    """Digests of `BASE_FILES` in a folder, by name."""
+    folder = Path(folder)
+    files = sorted(file for pattern in BASE_FILES for file in folder.glob(pattern))
+    return {file.relative_to(folder).as_posix(): sha256(file) for file in files}
+
+
+def changed_base_files(policy: Policy) -> list[str]:
+    """Files of M0 that were changed, added or removed since the record was written; none if it has no digests."""
+    if policy.base_files is None:
+        return []
+    now = base_files(policy.base)
+    names = sorted(policy.base_files.keys() | now.keys())
+    return [f"{policy.base}/{name}" for name in names if policy.base_files.get(name) != now.get(name)]
+
+
+def require_own_base_files(policy: Policy) -> None:
+    """Check that M0's tokenizer, chat template and configuration are those that the record was written for.
+
+    Raises:
+        ValueError: one was changed, added or removed; the message names it.
+    """
+    if changed := changed_base_files(policy):
+        raise ValueError(
+            f"{changed[0]}: changed since {policy.policy_id}/policy.json was written, so this stage would not see what "
+            "the stages before it saw; put it back, or run the same command again, which redoes what depends on it"
+        )
 
 
 def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
     """The tokenizer of M0.
 
     Raises:
-        ValueError: it has no chat template, so training and evaluation could not render the same prompt, or neither a
+        ValueError: it was changed since the record was written; it has no chat template, so training and evaluation could not render the same prompt, or neither a
             token that pads nor one that ends a turn; or there is none that could be read. The message names the folder.
     """
     from transformers import AutoTokenizer
 
+    require_own_base_files(policy)
     try:
         tokenizer = AutoTokenizer.from_pretrained(policy.base, trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -125,12 +206,13 @@ def load_base(policy: Policy) -> PreTrainedModel:
     """The weights of M0, safetensors only, in bfloat16 on a GPU and float32 on a CPU.
 
     Raises:
-        ValueError: a file of weights is cut short; the message names the folder.
+        ValueError: a file of weights is cut short, or a configuration was changed; the message names it.
     """
     import torch
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
+    require_own_base_files(policy)
     if torch.cuda.is_available():
         from g2d.rollouts.engine_host import release
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from g2d.config import HubModel, LocalModel, RecordedModel
 from g2d.files import sha256
-from g2d.policies.policy import Policy, load_tokenizer
+from g2d.policies.policy import Policy, base_files, load_tokenizer
 
 # Pickled weights can run code on loading; only safetensors are fetched or read.
 HUB_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
@@ -28,7 +28,16 @@ def resolve_base(name: str, source: LocalModel | HubModel | RecordedModel) -> Po
         base = Policy(f"{name}/base", name, "base", base=folder, revision=source.revision, settings=settings)
     else:
         digest = sha256(source.path) if isinstance(source, RecordedModel) else _folder_digest(Path(source.path))
-        base = Policy(f"{name}/base", name, "base", base=source.path, weights_sha256=digest, settings=settings)
+        around = base_files(source.path) if isinstance(source, LocalModel) else None
+        base = Policy(
+            f"{name}/base",
+            name,
+            "base",
+            base=source.path,
+            weights_sha256=digest,
+            base_files=around,
+            settings=settings,
+        )
     if not base.is_recorded:
         load_tokenizer(base)
     return base

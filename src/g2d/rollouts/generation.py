@@ -10,7 +10,7 @@ from typing import Any
 
 from g2d.config import Prompt, load
 from g2d.cost import Meter
-from g2d.policies.policy import read_policy
+from g2d.policies.policy import read_own_policy
 from g2d.problems import Problem
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding, engine_for
@@ -29,7 +29,7 @@ def generate_rollouts(snakemake: Any, meter: Meter, problems: Sequence[Problem],
         return
     if number := snakemake.wildcards.get("shard"):
         problems = shard(problems, int(number), int(snakemake.wildcards.shards))
-    policy = read_policy(snakemake.input.policy)
+    policy = read_own_policy(snakemake.input.policy)
     prompt = Prompt.model_validate(snakemake.params.settings["prompt"])
     engine = engine_for(policy, load(snakemake.config).for_model(policy.model).engine)
     rollouts = draw_rollouts(policy, problems, prompt, decoding, workers=snakemake.threads, engine=engine)

@@ -1,0 +1,157 @@
+"""What decides what a policy sees is in its record: chat template, tokenizer and settings, not weights alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from g2d.config import LocalModel
+from g2d.policies.policy import (
+    BASE_FILES,
+    Policy,
+    as_json,
+    base_files,
+    load_base,
+    load_tokenizer,
+    read_own_policy,
+    read_policy,
+    require_own_weights,
+    write_policy,
+)
+from g2d.policies.pretrained import resolve_base
+from tests.models import tiny_policy
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = Path(shutil.copytree(tiny_policy().base, tmp_path / "model"))
+    (folder / "special_tokens_map.json").write_text('{"eos_token": "<|end|>"}')
+    return folder
+
+
+def record(folder: Path) -> Policy:
+    return resolve_base("mine", LocalModel(source="local", path=str(folder)))
+
+
+def edit(name: str, old: str, new: str) -> Callable[[Path], object]:
+    def apply(folder: Path) -> None:
+        text = (folder / name).read_text()
+        assert old in text
+        (folder / name).write_text(text.replace(old, new))
+
+    return apply
+
+
+EDITS: dict[str, Callable[[Path], object]] = {
+    "chat_template.jinja": lambda folder: (folder / "chat_template.jinja").open("a").write("{# another #}"),
+    "additional_chat_templates/rag.jinja": lambda folder: (
+        (folder / "additional_chat_templates").mkdir(),
+        (folder / "additional_chat_templates/rag.jinja").write_text("{{ messages }}"),
+    ),
+    "tokenizer.json": edit("tokenizer.json", "WordLevel", "WordLevel "),
+    "tokenizer_config.json": lambda folder: (folder / "tokenizer_config.json").write_text(
+        json.dumps(json.loads((folder / "tokenizer_config.json").read_text()) | {"padding_side": "left"})
+    ),
+    "special_tokens_map.json": edit("special_tokens_map.json", "<|end|>", "<|other|>"),
+    "added_tokens.json": lambda folder: (folder / "added_tokens.json").write_text("{}"),
+    "generation_config.json": edit("generation_config.json", "{", '{"top_k": 1, '),
+    "config.json": edit("config.json", '"rms_norm_eps"', '"rms_norm_epsilon"'),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edited_file_changes_the_record_and_is_refused_by_name(model: Path, name: str) -> None:
+    before = record(model)
+    EDITS[name](model)
+    assert base_files(model) != before.base_files
+    # An adapter trained before has the record's digests: the stages after it must not see another M0.
+    for policy in (before, replace(before, policy_id="mine/seed0/grpo/g2/k2", regime="grpo")):
+        for load in (load_tokenizer, load_base):
+            with pytest.raises(ValueError, match=rf"{model}/{name}: changed since {policy.policy_id}/policy.json"):
+                load(policy)
+
+
+def test_a_template_that_was_removed_is_named_too(model: Path) -> None:
+    before = record(model)
+    (model / "chat_template.jinja").unlink()
+    with pytest.raises(ValueError, match=r"chat_template\.jinja: changed since"):
+        load_tokenizer(before)
+
+
+def test_time_stamps_and_files_that_no_model_reads_change_nothing(model: Path) -> None:
+    before = record(model)
+    for file in model.iterdir():
+        file.touch()
+    (model / "README.md").write_text("notes")
+    (model / "trainer_state.json").write_text("{}")
+    assert record(model) == before
+    load_tokenizer(before)
+
+
+def test_the_files_are_those_that_transformers_reads() -> None:
+    import transformers.tokenization_utils_base as tokenization
+    from transformers import utils
+
+    read = {
+        tokenization.FULL_TOKENIZER_FILE,
+        tokenization.TOKENIZER_CONFIG_FILE,
+        tokenization.SPECIAL_TOKENS_MAP_FILE,
+        tokenization.ADDED_TOKENS_FILE,
+        utils.CONFIG_NAME,
+        utils.GENERATION_CONFIG_NAME,
+        utils.SAFE_WEIGHTS_INDEX_NAME,
+        utils.CHAT_TEMPLATE_FILE,
+        f"{utils.CHAT_TEMPLATE_DIR}/x.jinja",
+    }
+    read |= {"vocab.json", "merges.txt", "vocab.txt", "tokenizer.model", "spiece.model"}  # tokenizers without a .json
+    assert not {name for name in read if not any(Path(name).match(pattern) for pattern in BASE_FILES)}
+
+
+def test_a_record_of_0_1_0_stays_as_it_was(model: Path, tmp_path: Path) -> None:
+    """No digests: nothing is compared, and the record is written as before, so the checkpoints under it stay valid."""
+    old = replace(record(model), base_files=None)
+    write_policy(tmp_path / "policy.json", old)
+    assert "base_files" not in (tmp_path / "policy.json").read_text()
+    assert read_policy(tmp_path / "policy.json") == old
+    EDITS["chat_template.jinja"](model)
+    load_tokenizer(old)
+
+
+def test_a_record_of_a_newer_version_is_not_called_damaged(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "policy.json").write_text(json.dumps(as_json(record(model)) | {"quantised": True}))
+    with pytest.raises(ValueError, match=r"policy\.json: has quantised, which g2d .* a newer version made it"):
+        read_policy(tmp_path / "policy.json")
+
+
+def test_swapped_adapters_are_refused(model: Path, tmp_path: Path) -> None:
+    """The files of two policies, one under the name of the other: each record names its own weights."""
+    policies = []
+    for name in ("a", "b"):
+        folder = tmp_path / name / "adapter"
+        folder.mkdir(parents=True)
+        (folder / "adapter_model.safetensors").write_bytes(name.encode())
+        digest = hashlib.sha256(name.encode()).hexdigest()
+        policies.append(replace(record(model), adapter=str(folder), weights_sha256=digest))
+        require_own_weights(policies[-1])
+    (tmp_path / "a").rename(tmp_path / "c")
+    (tmp_path / "b").rename(tmp_path / "a")
+    (tmp_path / "c").rename(tmp_path / "b")
+    for policy in policies:
+        with pytest.raises(ValueError, match=r"not the weights that policy\.json names"):
+            require_own_weights(policy)
+
+
+def test_the_folder_of_another_policy_is_refused(model: Path, tmp_path: Path) -> None:
+    """Its record names the weights where they came from, so those would answer in the name of this folder."""
+    original, copied = (tmp_path / f"results/{name}/base/policy.json" for name in ("mine", "other"))
+    write_policy(original, record(model))
+    shutil.copytree(tmp_path / "results/mine", tmp_path / "results/other")
+    assert read_own_policy(original).policy_id == "mine/base"
+    with pytest.raises(ValueError, match=r"other/base/policy\.json: the record of mine/base, copied here"):
+        read_own_policy(copied)

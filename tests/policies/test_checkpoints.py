@@ -1,0 +1,50 @@
+"""A quota that fills while a checkpoint is written: the one before it stays, and the message names the folder."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from g2d.config import Checkpointing
+from g2d.files import DiskError
+from g2d.policies.checkpoints import Checkpoints, require_intact, train
+
+
+@pytest.mark.parametrize("at", ["weights", "manifest"])
+def test_a_quota_that_fills_keeps_the_checkpoint_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    checkpoints = Checkpoints(tmp_path / "work", {"lr": 1})
+    state = SimpleNamespace(global_step=1, max_steps=2)
+
+    def over_quota(*_: object) -> None:
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    def write(_model: object, _trial: object) -> None:
+        draft = checkpoints.draft / f"checkpoint-{state.global_step}"
+        draft.mkdir(parents=True)
+        (draft / "optimizer.pt").write_text("half")
+        if state.global_step == 2:
+            if at == "weights":
+                over_quota()
+            monkeypatch.setattr("g2d.policies.checkpoints.write_json", over_quota)
+
+    def steps(**_: object) -> None:
+        for state.global_step in (1, 2):
+            trainer._save_checkpoint(None, None)
+
+    trainer = SimpleNamespace(state=state, add_callback=lambda _: None, train=steps, _save_checkpoint=write)
+    with pytest.raises(DiskError, match=r"work: cannot be written \(Disk quota exceeded\): make room"):
+        train(trainer, checkpoints, Checkpointing())
+    assert sorted(path.name for path in (tmp_path / "work").rglob("*")) == [
+        "manifest.json",
+        "optimizer.pt",
+        "step-1",
+        "trainer",
+    ]
+    latest = checkpoints.latest()
+    assert latest is not None
+    assert require_intact(latest)["step"] == 1

@@ -1,0 +1,88 @@
+"""`g2d recover --times`: time stamps set by content, in a folder that was copied without them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from g2d.cli import main
+from g2d.digests import digest_file, read_digests, write_digests
+
+POOL = "pool.jsonl"
+HARVEST = "results/m/harvest/rollouts.parquet"
+CHECKPOINT = "results/m/grpo/checkpoint"
+PAIRS = "results/m/harvest/pairs.jsonl"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two jobs with digests, one of 0.1.0 without."""
+    monkeypatch.chdir(tmp_path)
+    for file in (POOL, HARVEST, f"{CHECKPOINT}/optimizer.pt", f"{CHECKPOINT}/.snakemake_timestamp", PAIRS):
+        path = tmp_path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(file)
+    write_digests("results/logs/harvest_rollouts/m/k2.log", [POOL, HARVEST])
+    write_digests("results/logs/train_grpo/m/k2.log", [CHECKPOINT, "results/m/grpo/a-shard-that-is-gone.parquet"])
+    return tmp_path
+
+
+def stamps(folder: Path) -> set[float]:
+    return {path.stat().st_mtime for path in folder.rglob("*")}
+
+
+def test_the_lists_are_those_of_sha256sum(folder: Path) -> None:
+    assert str(digest_file("results/logs/evaluate/m/t1.3/k2.log")) == "results/digests/evaluate/m/t1.3/k2.sha256"
+    assert {str(file) for file in read_digests(Path("results"))} == {POOL, HARVEST, f"{CHECKPOINT}/optimizer.pt"}
+    listed = b"".join(file.read_bytes() for file in (folder / "results/digests").rglob("*.sha256"))
+    assert subprocess.run(["sha256sum", "--check", "--quiet"], input=listed, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("hours", [-5, 0, 24])  # the copy is older, is mixed, comes from a clock that was ahead
+def test_all_results_are_equally_old_afterwards(folder: Path, capsys: pytest.CaptureFixture[str], hours: float) -> None:
+    for i, path in enumerate(sorted(folder.rglob("*"))):
+        os.utime(path, (0, time.time() + hours * 3600 - i))
+    outside = (folder / POOL).stat().st_mtime
+    assert main(["recover", "--times"]) == 0
+    assert len(stamps(folder / "results")) == 1
+    assert stamps(folder / "results").pop() <= time.time()
+    assert (folder / POOL).stat().st_mtime == outside
+    said = capsys.readouterr().out
+    assert "3 files are as their jobs left them, 0 differ" in said
+    assert "1 files have no digest" in said  # the pairs
+
+
+@pytest.mark.parametrize("file", [HARVEST, POOL, f"{CHECKPOINT}/optimizer.pt"])
+def test_what_differs_is_named_and_newer_than_all_else(
+    folder: Path, capsys: pytest.CaptureFixture[str], file: str
+) -> None:
+    (folder / file).write_text("something else")
+    os.utime(folder / file, (0, 0))
+    assert main(["recover", "--times"]) == 1
+    assert f"{file}: not what its job left" in capsys.readouterr().out
+    older = min(stamps(folder / "results"))
+    assert (folder / file).stat().st_mtime > older
+    assert ((folder / CHECKPOINT / ".snakemake_timestamp").stat().st_mtime > older) == file.startswith(CHECKPOINT)
+
+
+def test_a_locked_folder_and_one_without_results_are_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / ".snakemake/locks").mkdir(parents=True)
+    (folder / ".snakemake/locks/0.output.lock").write_text(PAIRS)
+    assert main(["recover", "--times"]) == 2
+    assert "the folder is locked: g2d recover first" in capsys.readouterr().err
+    monkeypatch.chdir(folder / "results/m")
+    assert main(["recover", "--times"]) == 2
+    assert "no results folder in" in capsys.readouterr().err
+
+
+def test_a_damaged_list_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    listed = digest_file("results/logs/train_grpo/m/k2.log")
+    listed.write_text("nonsense\n")
+    assert main(["recover", "--times"]) == 2
+    assert f"{listed}, line 1: no digest and file" in capsys.readouterr().err

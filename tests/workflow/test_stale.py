@@ -1,0 +1,229 @@
+"""Files that were deleted, copied, edited or swapped after they were made: what runs again, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from g2d.files import sha256
+from tests.models import tiny_policy
+from tests.workflow.conftest import Project
+from tests.workflow.test_grid import SUMMARIES as TABLES
+from tests.workflow.test_reruns import SELECTED, another_benchmark
+
+Jobs = dict[str, int]
+SEED = "results/micro/seed0"
+
+# Deleted from a finished grid, and the jobs that a plain `snakemake` then plans: the one that makes it, what follows.
+EVERYTHING: Jobs = {"scratch_model": 1, "calibrate": 1, "select_training_set": 1} | SELECTED | {"evaluate": 18}
+ANSWERED: Jobs = {"evaluate": 2} | TABLES
+PAIRED: Jobs = {"build_pairs": 1, "train_dpo": 3} | TABLES | {"evaluate": 6}
+CONTINUED: Jobs = {"train_grpo": 2, "harvest_rollouts": 2, "build_pairs": 2, "train_dpo": 5, "evaluate": 12} | TABLES
+DELETED: dict[str, Jobs] = {
+    "results/micro/base/policy.json": EVERYTHING,
+    "results/micro/base/model/tokenizer.json": EVERYTHING,
+    "results/problems/arithmetic.manifest.json": {"load_problems": 1, "check_leakage": 1, "evaluate": 9} | TABLES,
+    "results/micro/calibration/rollouts.parquet": {"calibrate": 1, "select_training_set": 1} | SELECTED,
+    "results/micro/calibration/levels.csv": {"select_training_set": 1} | SELECTED,
+    f"{SEED}/grpo/g2/k2/checkpoint": CONTINUED,
+    f"{SEED}/grpo/g2/k2/rollouts.parquet": CONTINUED,
+    f"{SEED}/harvest/g2/k2/rollouts.parquet": {"harvest_rollouts": 1} | PAIRED,
+    f"{SEED}/harvest/g2/k2/cost.json": {"harvest_rollouts": 1} | PAIRED,
+    f"{SEED}/harvest/g2/k2/pairs.jsonl": PAIRED,
+    f"{SEED}/dpo/g2/k2/adapter/adapter_config.json": {"train_dpo": 1} | ANSWERED,
+    f"{SEED}/dpo/g2/k2/metrics.jsonl": {"train_dpo": 1} | ANSWERED,
+    f"{SEED}/dpo/g2/k2/eval/arithmetic.parquet": {"evaluate": 1} | TABLES,
+    "results/tables/main.csv": TABLES,
+}
+
+
+@contextmanager
+def without(project: Project, file: str) -> Iterator[None]:
+    hidden = project.root.parent / "hidden"
+    (project.root / file).rename(hidden)
+    try:
+        yield
+    finally:
+        hidden.rename(project.root / file)
+
+
+@pytest.mark.parametrize("file", DELETED)
+def test_a_deleted_file_is_planned_with_what_follows(micro_grid: Project, file: str) -> None:
+    with without(micro_grid, file):
+        assert micro_grid.planned() == DELETED[file]
+
+
+def test_a_target_finds_what_is_missing_behind_it(micro_grid: Project) -> None:
+    """`k2` needs the harvest at K=2 and not the one at K=0; shards, which are temporary, are not missed."""
+    with without(micro_grid, f"{SEED}/harvest/g2/k2/rollouts.parquet"):
+        assert "harvest_rollouts" in micro_grid.planned("k2")
+        assert micro_grid.planned("k0") == {}
+        planned = micro_grid.planned("harvest", "--config", "engine={'shards': {'evaluation': 2}}")
+        assert planned == {"harvest_rollouts": 1, "build_pairs": 1, "harvest": 1}
+
+
+@pytest.fixture
+def grid(micro_grid: Project, tmp_path: Path) -> Project:
+    """A finished grid of the test's own."""
+    return Project(Path(shutil.copytree(micro_grid.root, tmp_path / "g2d", symlinks=True)))
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("grpo/g2/k2/policy.json", "{", "delete it to have it made again"),
+        ("grpo/g2/k2/policy.json", '{"quantised": true}', "a newer version made it, so use that one"),
+        ("harvest/g2/k2/cost.json", "", "delete it to have it made again"),
+    ],
+)
+def test_a_file_that_the_plan_reads_is_refused_and_its_job_not_left_out(
+    micro_grid: Project, file: str, content: str, message: str
+) -> None:
+    with without(micro_grid, f"{SEED}/{file}"):
+        damaged = micro_grid.root / SEED / file
+        damaged.write_text(content)
+        try:
+            done = micro_grid.snakemake("-n")
+        finally:
+            damaged.unlink()
+    assert done.returncode == 1
+    assert [line for line in done.stdout.splitlines() if f"{SEED}/{file}" in line and message in line], done.stdout
+
+
+def test_a_deleted_file_is_made_again_and_the_same_content_re_runs_nothing(grid: Project) -> None:
+    """`harvest` asks for the pairs, which are there; the job that makes them has lost its other output."""
+    made = [grid.root / f"{SEED}/harvest/g2/k2/{name}" for name in ("informativeness.json", "pairs.jsonl")]
+    before = [file.read_bytes() for file in made]
+    made[0].unlink()
+    grid.build("--quiet", "rules", "--", "harvest")
+    assert [file.read_bytes() for file in made] == before
+    assert grid.planned() == {}
+
+
+# --------------------------------------------------------------------------------------------------------- time stamps
+
+LARGE = ("--max-checksum-file-size", "0")  # as if every file were too large for Snakemake to know its content
+
+
+def set_times(project: Project) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "g2d.cli", "recover", "--times"],
+        cwd=project.root,
+        env=os.environ | {"PYTHONPATH": str(project.root / "src")},
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+
+
+def test_results_copied_without_their_time_stamps(grid: Project) -> None:
+    """Children older than their parents; one stamp from a clock that was ahead; then one file that really differs."""
+    files = sorted(grid.results.rglob("*"), key=lambda path: path.lstat().st_mtime, reverse=True)
+    newest = files[0].lstat().st_mtime
+    for i, path in enumerate(files):
+        os.utime(path, (newest, newest - len(files) + i))
+    ahead = newest + 86_400
+    os.utime(grid.root / f"{SEED}/harvest/g2/k2/rollouts.parquet", (ahead, ahead))
+    said = grid.snakemake("-n", *LARGE).stdout
+    assert "run again because a file looks newer than what was made from it" in said
+    assert "g2d recover --times" in said
+
+    done = set_times(grid)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ", 0 differ" in done.stdout
+    assert "no digest" not in done.stdout  # every output of every job has one
+    assert grid.planned(*LARGE) == {}
+
+    changed = grid.root / f"{SEED}/harvest/g2/k2/rollouts.parquet"
+    before = changed.read_bytes()
+    changed.write_bytes(before[:-1])
+    os.utime(changed, (0, 0))
+    done = set_times(grid)
+    assert done.returncode == 1
+    assert f"{changed.relative_to(grid.root)}: not what its job left" in done.stdout
+    assert grid.planned() == PAIRED
+
+    changed.write_bytes(before)
+    shutil.rmtree(grid.root / ".snakemake")
+    shutil.rmtree(grid.results / "digests")  # as 0.1.0 left them
+    done = set_times(grid)
+    assert done.returncode == 0
+    assert "files have no digest (their jobs ran under 0.1.0)" in done.stdout
+    assert grid.planned() == {}
+
+
+# ------------------------------------------------------------------------------------------------------- configurations
+
+
+def test_additions_at_once_are_planned_together_and_nothing_is_left_when_they_are_taken_back(
+    micro_grid: Project, micro_config: dict[str, Any]
+) -> None:
+    """A K, a seed and a benchmark, in the order in which each alone would find the others' jobs in the way."""
+    config = copy.deepcopy(micro_config) | {"seeds": [1, 0]}
+    another_benchmark(config)
+    config["warmup"]["steps"] = [0, 1, 2, 4]
+    try:
+        micro_grid.configure(config)
+        planned = micro_grid.planned()
+    finally:
+        micro_grid.configure(micro_config)
+    # K=1 of the first seed has one policy that is evaluated, the second seed nine; nine old ones answer one more.
+    new = {"train_grpo": 1 + 4, "harvest_rollouts": 1 + 4, "build_pairs": 1 + 4, "train_dpo": 1 + 7}
+    assert planned == {"load_problems": 1, "check_leakage": 1} | new | {"evaluate": 9 + 3 * (1 + 9)} | TABLES
+    assert micro_grid.planned() == {}
+
+
+# --------------------------------------------------------------------------------------------------------- local model
+
+
+@pytest.fixture(scope="module")
+def local_model(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
+    """A project whose M0 is a folder beside it, with that model's record and nothing else."""
+    root = tmp_path_factory.mktemp("local") / "g2d"
+    config = copy.deepcopy(micro_config) | {"models": {"mine": {"source": "local", "path": "model"}}}
+    project = Project.create(root, config)
+    shutil.copytree(tiny_policy().base, root / "model")
+    project.build("--quiet", "rules", "--", RECORD)
+    assert project.planned(RECORD) == {}
+    return project
+
+
+RECORD = "results/mine/base/policy.json"
+
+
+def test_an_edited_local_model_is_planned_and_a_touched_one_is_not(local_model: Project) -> None:
+    model = local_model.root / "model"
+    for file in ("chat_template.jinja", "tokenizer.json", "config.json"):
+        (model / file).touch()
+    assert local_model.planned(RECORD) == {}
+    added = model / "special_tokens_map.json"
+    added.write_text("{}")
+    said = local_model.snakemake("-n", RECORD).stdout
+    added.unlink()
+    assert "Updated input files: model/special_tokens_map.json" in said, said
+
+
+def test_a_record_of_0_1_0_is_kept_until_a_file_is_newer(local_model: Project) -> None:
+    record, template = local_model.root / RECORD, local_model.root / "model/chat_template.jinja"
+    values = json.loads(record.read_text())
+    assert "chat_template.jinja" in values.pop("base_files")
+    record.write_text(json.dumps(values))
+    assert local_model.planned(RECORD) == {}
+    before = template.read_text()
+    template.write_text(before + "{# another #}")
+    later = record.stat().st_mtime + 1
+    os.utime(template, (later, later))
+    assert local_model.planned(RECORD) == {"pretrained_model": 1}
+    local_model.build("--quiet", "rules", "--", RECORD)
+    assert json.loads(record.read_text())["base_files"]["chat_template.jinja"] == sha256(template)
+    assert local_model.planned(RECORD) == {}
