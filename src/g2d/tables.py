@@ -82,6 +82,8 @@ HARVEST_METRICS = {  # column: attribute of Informativeness
     "mid_band_corrected": "mid_band_corrected",
     "format_compliance": "format_compliance",
     "truncated_share": "truncated_share",
+    "n_chosen_truncated": "n_chosen_truncated",
+    "n_rejected_truncated": "n_rejected_truncated",
     "mean_length": "mean_length",
     "disputed_share": "disputed_share",
 }

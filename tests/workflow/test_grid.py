@@ -137,6 +137,9 @@ def test_pairs_load_in_trls_format_and_contrast_right_with_wrong(micro_grid: Pro
     frame = rollouts(micro_grid, "micro/seed0/harvest/g2/k2").set_index(["problem_id", "sample"])
     summary = json.loads((micro_grid.results / "micro/seed0/harvest/g2/k2/informativeness.json").read_text())
     assert len(pairs) == summary["n_pairable"] > 0
+    for side in ("chosen", "rejected"):
+        sampled = [frame.loc[(pair["problem_id"], pair[f"{side}_sample"])] for pair in pairs]
+        assert summary[f"n_{side}_truncated"] == sum(row.finish_reason == "length" for row in sampled)
     for pair in pairs:
         chosen = frame.loc[(pair["problem_id"], pair["chosen_sample"])]
         rejected = frame.loc[(pair["problem_id"], pair["rejected_sample"])]

@@ -1,11 +1,13 @@
-"""Offline DPO on harvested pairs, from a fresh copy of M0 (paper, section 2.1, stage 3; appendix B).
+r"""Offline DPO on harvested pairs, from a fresh copy of M0 (paper, section 2.1, stage 3; appendix B).
 
 The reference policy is the starting point itself: with a fresh adapter that is M0 with the adapter switched off.
 `start: warmup` continues the adapter of pi_K instead, with a frozen copy of it as the reference.
 
-The chat template closes every completion with the end-of-turn token, truncated ones too. A truncated rollout can only
-be a rejected one (nothing truncated before its box is ever correct), so DPO learns to end a turn there *less* often;
-the share of such pairs stands in the harvest's informativeness.
+The chat template closes every completion with the end-of-turn token, also one that the token budget cut off, where the
+policy wrote none. On the rejected side, DPO learns to end a turn there less often, which does no harm. On the chosen
+side (cut off after its box, `\boxed{5}. Let me double-check by`), it learns to stop in the middle of a sentence: rare
+where the budget is roomy, so these pairs stay by default, as in the paper. The harvest's informativeness counts both,
+and `pairs.truncated_chosen: avoid` chooses a solution that ended by itself where the prompt has one.
 """
 
 from __future__ import annotations
