@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from g2d.config import Checkpointing, EngineSettings, Lora, Prompt, Warmup
 from g2d.policies.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train
-from g2d.policies.policy import Policy, context_limit, load_base, load_tokenizer
+from g2d.policies.policy import Policy, context_limit, end_tokens, load_base, load_tokenizer
 from g2d.policies.training import lora_config, read_log, trainer_arguments
 from g2d.policies.training_rollouts import TrainingRollouts
 from g2d.problems import Problem
@@ -134,16 +134,19 @@ def train_grpo(
         model=base.base,
         limit=context_limit(base),
     )
-    rollouts = TrainingRollouts([tokenizer.eos_token_id], warmup.keep_rollouts)
-    reward = MathVerifyReward(eos_token_ids=[tokenizer.eos_token_id], on_judged=rollouts.record)
+    ends = end_tokens(base, tokenizer)
+    rollouts = TrainingRollouts(ends, warmup.keep_rollouts)
+    reward = MathVerifyReward(eos_token_ids=ends, on_judged=rollouts.record)
     generation = None
     if engine is not None and engine.name == "vllm":
         from g2d.policies.grpo_vllm import VllmGeneration
 
         conversations = [messages(problem.prompt, prompt) for problem in asked]
         generation = VllmGeneration(base, conversations, engine=engine, warmup=warmup, lora=lora, seed=seed)
+    model = load_base(base)
+    model.generation_config.eos_token_id = sorted(ends)  # where the trainer looks; it masks what is truncated
     trainer = GRPOTrainer(
-        model=load_base(base),
+        model=model,
         reward_funcs=[cast(Any, reward)],
         args=arguments,
         train_dataset=Dataset.from_list(rows),

@@ -39,6 +39,19 @@ class Policy:
         """Whether this is a file of completions rather than weights."""
         return self.settings.get("source") == "recorded"
 
+    @property
+    def public_base(self) -> str:
+        """What the record of M0 calls it for others: its repository on the Hub, its folder from here, or a placeholder.
+
+        An absolute path says nothing elsewhere but whose machine it was.
+        """
+        if "id" in self.settings:
+            return str(self.settings["id"])
+        folder = Path(self.base)
+        if folder.is_absolute() or ".." in folder.parts:
+            return f"path/to/{self.model}"
+        return f"./{folder}"  # without the dot a folder that is not there is looked for on the Hub
+
 
 def write_policy(path: str | Path, policy: Policy) -> None:
     """Write policy.json."""
@@ -77,6 +90,19 @@ def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+def end_tokens(policy: Policy, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Tokens that end a completion of a policy: all that M0 declares, as its own `generate` reads them, and the
+    tokenizer's end of turn.
+
+    Models declare several (Llama-3.1 ends a message, a turn or a text); who knows one of them takes completions that
+    ended by another for truncated ones.
+    """
+    files = [Path(policy.base) / name for name in ("generation_config.json", "config.json")]
+    ends = next((read_json(file).get("eos_token_id") for file in files if file.is_file()), None)
+    listed = ends if isinstance(ends, list) else [] if ends is None else [ends]
+    return frozenset(listed) | {tokenizer.eos_token_id}
 
 
 def context_limit(policy: Policy) -> int | None:
