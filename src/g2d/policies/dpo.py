@@ -22,7 +22,7 @@ from typing import Any
 from g2d.config import Checkpointing, Dpo, Lora
 from g2d.policies.checkpoints import Checkpoints, train
 from g2d.policies.policy import Policy, load_base, load_tokenizer, require_own_weights
-from g2d.policies.training import lora_config, read_log, trainer_arguments
+from g2d.policies.training import hand_over_adapter, lora_config, read_log, trainer_arguments
 
 # Both losses are known before the first update, when policy and reference agree (Rafailov et al. 2023, equation 7;
 # Azar et al. 2023, equation 17): a different value means that the reference is not the starting point.
@@ -102,6 +102,7 @@ def train_dpo(
             raise ValueError(f"{start.policy_id} has no adapter to start from")
         require_own_weights(start)
         model = PeftModel.from_pretrained(model, start.adapter, is_trainable=True)
+        model.peft_config["default"].base_model_name_or_path = base.base  # not what others call it, which PEFT looks up
     trainer: Any = DPOTrainer(
         model=model,
         args=arguments,
@@ -126,8 +127,5 @@ def train_dpo(
     # Dropout in a warmed-up adapter makes policy and reference differ from the first forward pass on.
     if start is None and abs(first / expected - 1) > STEP_0_TOLERANCE:
         raise RuntimeError(f"DPO's first loss is {first:.4f}, not {expected:.4f}: the reference is not M0")
-    shutil.rmtree(work / "adapter", ignore_errors=True)
-    (work / "adapter").mkdir()
-    for name in ("adapter_model.safetensors", "adapter_config.json"):
-        shutil.copy2(reached / name, work / "adapter" / name)
+    hand_over_adapter(reached, work / "adapter", base)
     return log

@@ -21,7 +21,7 @@ from typing import Any, cast
 from g2d.config import Checkpointing, EngineSettings, Lora, Prompt, Warmup
 from g2d.policies.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train
 from g2d.policies.policy import Policy, context_limit, end_tokens, load_base, load_tokenizer
-from g2d.policies.training import lora_config, read_log, trainer_arguments
+from g2d.policies.training import hand_over_adapter, lora_config, read_log, trainer_arguments
 from g2d.policies.training_rollouts import TrainingRollouts
 from g2d.problems import Problem
 from g2d.prompts import messages, render
@@ -169,16 +169,13 @@ def train_grpo(
     finally:
         if generation is not None:
             generation.close()
-    return _hand_over(reached, work)
+    return _hand_over(reached, work, base)
 
 
-def _hand_over(reached: Path, work: Path) -> list[dict[str, Any]]:
+def _hand_over(reached: Path, work: Path, base: Policy) -> list[dict[str, Any]]:
     """Copy what the stage leaves out of the last checkpoint, which stays until the stage is complete; its log."""
-    for name in ("adapter", "checkpoint"):
-        shutil.rmtree(work / name, ignore_errors=True)
-    (work / "adapter").mkdir()
-    for name in ("adapter_model.safetensors", "adapter_config.json"):
-        shutil.copy2(reached / name, work / "adapter" / name)
+    hand_over_adapter(reached, work / "adapter", base)
+    shutil.rmtree(work / "checkpoint", ignore_errors=True)
     shutil.copy2(reached / ROLLOUTS, work / ROLLOUTS)
     shutil.copytree(reached, work / "checkpoint", ignore=shutil.ignore_patterns(ROLLOUTS, MANIFEST))
     manifest = require_intact(reached)
