@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from g2d.config import Checkpointing, Dpo, Lora
+from g2d.cost import Meter
 from g2d.policies.checkpoints import Checkpoints, train
 from g2d.policies.policy import Policy, load_base, load_tokenizer, require_own_weights
 from g2d.policies.training import hand_over_adapter, lora_config, read_log, trainer_arguments
@@ -45,6 +46,7 @@ def train_dpo(
     start: Policy | None = None,
     checkpointing: Checkpointing | None = None,
     tracking: Mapping[str, Any] | None = None,
+    meter: Meter | None = None,
     version: int = 0,
 ) -> list[dict[str, Any]]:
     """Train on preference pairs and leave `work/adapter`.
@@ -58,6 +60,7 @@ def train_dpo(
         start: pi_K to start from; None for a fresh adapter on M0.
         checkpointing: how often to save on the way.
         tracking: from `tracking_arguments`; nothing is reported if None.
+        meter: of the job that this is; checkpoints keep its bill.
         version: of the stage; an attempt of another version is not continued.
 
     Returns:
@@ -77,7 +80,7 @@ def train_dpo(
         "seed": seed,
         "start": asdict(start) if start else None,
     }
-    checkpoints = Checkpoints(work, job)
+    checkpoints = Checkpoints(work, job, meter or Meter(str(work), "train_dpo"))
 
     from datasets import Dataset
     from peft import PeftModel
