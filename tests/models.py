@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from functools import cache
 from pathlib import Path
 
@@ -59,3 +60,24 @@ def _make(folder: Path, heads: int) -> None:
 def _answer(rng: random.Random) -> str:
     words = f"{rng.choice(['Clearly', 'First'])} {rng.randint(1, 30)}"
     return f"{words} \\boxed{{{rng.choice([0, rng.randint(1, 9)])}}}<|im_end|>"
+
+
+@cache
+def two_ends_policy(heads: int = 4) -> Policy:
+    """M0 that declares two tokens which end a completion and ends with the second, which also pads (as Qwen2.5's)."""
+    folder = made_once(f"two-ends-{heads}", lambda folder: _with_two_ends(folder, heads))
+    return Policy("two/base", "two", "base", base=str(folder))
+
+
+def _with_two_ends(folder: Path, heads: int) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    shutil.copytree(tiny_policy(heads).base, folder, dirs_exist_ok=True)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    first, second = model.generation_config.eos_token_id, model.generation_config.pad_token_id
+    with torch.no_grad():
+        embedding = model.get_input_embeddings().weight  # of the logits too
+        embedding[second] = 2 * embedding[first]  # where the first is likely, the second is twice as much so
+    model.generation_config.eos_token_id = [first, second]
+    model.save_pretrained(folder)

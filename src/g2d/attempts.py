@@ -23,7 +23,7 @@ from typing import Literal
 
 import psutil
 
-from g2d.cost import Cost, Meter, parse_cost
+from g2d.cost import Cost, Meter, parse_cost, together
 from g2d.files import read_json, write_json
 
 Status = Literal["ok", "failed", "stopped", "killed", "running"]
@@ -48,6 +48,12 @@ class Attempt:
     started: float  # seconds since the epoch
     updated: float  # the same, of the last sign of life
     start_up_s: float  # from the start of the process to the start of its stage: interpreter and imports
+    carried: Cost | None = None  # what earlier attempts had spent up to the checkpoint that this one went on from
+
+    @property
+    def bill(self) -> Cost:
+        """What the result of this attempt cost: its own part and what it went on from."""
+        return together(self.carried, self.cost)
 
 
 def attempt_file(log: str | Path) -> Path:
@@ -69,8 +75,9 @@ def recorded(file: Path, meter: Meter) -> Iterator[None]:
     start_up_s = max(0.0, started - psutil.Process(started_by).create_time())
 
     def write(status: Status, cost: Cost) -> None:
+        attempt = Attempt(status, cost, platform.node(), started, time.time(), start_up_s, meter.carried)
         try:
-            write_json(file, asdict(Attempt(status, cost, platform.node(), started, time.time(), start_up_s)))
+            write_json(file, asdict(attempt))
         except OSError as error:
             with suppress(OSError):  # the log may be on the same full disk
                 print(f"{file}: this attempt is not recorded: {error}", flush=True)
@@ -93,7 +100,7 @@ def recorded(file: Path, meter: Meter) -> Iterator[None]:
     finally:
         ended.set()
         beats.join()
-        write(status, meter.measured())
+        write(status, meter.end())
 
 
 def read_attempts(folder: str | Path) -> list[Attempt]:
@@ -121,8 +128,26 @@ def kept(attempts: Iterable[Attempt]) -> dict[str, Attempt]:
     return {attempt.cost.job: attempt for attempt in attempts if attempt.status == "ok"}
 
 
+def lost_device_s(attempts: Iterable[Attempt]) -> dict[str, float]:
+    """By job, the device seconds of all attempts that are on no bill.
+
+    What an attempt did before the checkpoint that the next one went on from is not lost: the result's bill has it. A
+    killed attempt may have spent more up to that checkpoint than it knew at its last sign of life; then nothing of it
+    counts as lost.
+    """
+    attempts = list(attempts)
+    spent: dict[str, float] = {}
+    for attempt in attempts:
+        spent[attempt.cost.job] = spent.get(attempt.cost.job, 0.0) + attempt.cost.device_s
+    billed = {job: attempt.bill.device_s for job, attempt in kept(attempts).items()}
+    return {job: max(0.0, seconds - billed.get(job, 0.0)) for job, seconds in spent.items()}
+
+
 def lost(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
-    """By job, the attempts whose result is not there: those that ended badly, and those that a later one repeated."""
+    """By job, the attempts whose result is not there: those that ended badly, and those that a later one repeated.
+
+    A later attempt may have gone on from what they left: `lost_device_s` says what was in vain.
+    """
     attempts = list(attempts)
     results = kept(attempts)
     found: dict[str, list[Attempt]] = {}
@@ -135,6 +160,8 @@ def lost(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
 def _read(file: Path) -> Attempt:
     values = read_json(file)
     try:
-        return Attempt(**values | {"cost": parse_cost(values["cost"], str(file))})
+        carried = values.get("carried")
+        costs = {"cost": values["cost"]} | ({} if carried is None else {"carried": carried})
+        return Attempt(**values | {name: parse_cost(cost, f"{file}, {name}") for name, cost in costs.items()})
     except (TypeError, KeyError) as error:
         raise ValueError(f"{file}: not a record of an attempt ({error}); delete it and its cost is forgotten") from None

@@ -29,7 +29,7 @@ def model_card(policy: Policy, base: Policy, results: pd.DataFrame, demonstratio
         results: its rows of the main or the ablations table; they average over seeds.
         demonstration: the sentence that marks a demonstration.
     """
-    name = base.settings.get("id") or f"path/to/{base.model}"
+    name = base.public_base
     header = {
         **({"base_model": base.settings["id"]} if "id" in base.settings else {}),  # else the Hub would look for it
         "library_name": "peft",

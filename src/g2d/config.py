@@ -563,6 +563,13 @@ class Pairs(Section):
     """The draw of a right and a wrong rollout for every pairable prompt (paper, section 2.1)."""
 
     seed: Seed | None = key(None, "Seed of the draw; null: the seed of the run, so that every seed draws its own.")
+    truncated_chosen: Literal["keep", "avoid"] = key(
+        "keep",
+        "A right rollout that the token budget cut off after its box: chosen like any other (keep), or only where no "
+        "right rollout of the prompt ended by itself (avoid).",
+        paper="keep",
+        neutral="keep",
+    )
 
 
 class Dpo(Section):

@@ -1,5 +1,8 @@
 """What a job cost, and the bill of everything it was made from.
 
+A training that was stopped and went on from its checkpoint bills every attempt up to the checkpoint that the next one
+went on from; what was lost after it is in `results/attempts/` alone (`g2d.attempts`).
+
 Every job writes a `cost.json` beside its output: its own record and, under `ancestry`, the records of all jobs behind
 it. The file of a policy therefore holds the policy's whole bill (the GPU-hours of the paper's Table 1), without a walk
 through the results folder and without counting twice what two branches share: M0, the training set, the steps of a
@@ -19,7 +22,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -41,6 +44,24 @@ class Cost:
     tokens_generated: int
     peak_memory_bytes: int  # resident memory of the job's largest process; GPU memory is not in it
     peak_gpu_memory_bytes: int | None = None  # torch's, on the fullest GPU; null without one or in a process of vLLM
+
+
+def together(earlier: Cost | None, later: Cost) -> Cost:
+    """One record for attempts at a job of which the later went on from what the earlier had spent."""
+    if earlier is None:
+        return later
+    on_gpu = [part.peak_gpu_memory_bytes for part in (earlier, later) if part.peak_gpu_memory_bytes is not None]
+    return replace(
+        later,
+        wall_s=earlier.wall_s + later.wall_s,
+        cpu_s=earlier.cpu_s + later.cpu_s,
+        devices=max(earlier.devices, later.devices),
+        device=", ".join(dict.fromkeys([*earlier.device.split(", "), later.device])),
+        device_s=earlier.device_s + later.device_s,
+        tokens_generated=earlier.tokens_generated + later.tokens_generated,
+        peak_memory_bytes=max(earlier.peak_memory_bytes, later.peak_memory_bytes),
+        peak_gpu_memory_bytes=max(on_gpu, default=None),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +96,33 @@ def _cpu_seconds() -> float:
 
 @dataclass(slots=True)
 class Meter:
-    """Filled in by `measure`; the caller adds the tokens it generated."""
+    """Filled in by `measure`; the caller adds the tokens it generated.
+
+    One that goes on from a checkpoint sets `carried`: the bill then has what all attempts had spent up to there, too.
+    """
 
     job: str
     stage: str
-    tokens_generated: int = 0
+    tokens_generated: int = 0  # by the job, `carried` included
+    carried: Cost | None = None  # what earlier attempts had spent up to the checkpoint that this one goes on from
     _wall: float = field(default_factory=time.perf_counter, repr=False)
     _cpu: float = field(default_factory=_cpu_seconds, repr=False)
+    _own: Cost | None = field(default=None, repr=False)
     _cost: Cost | None = field(default=None, repr=False)
 
     def measured(self) -> Cost:
-        """What the block has cost until now, or until its end. Asks torch for its devices, so not for a side thread."""
-        return self._record(*visible_devices(), _peak_gpu_memory_bytes())
+        """What this attempt has cost until now, or until its end. Asks torch for its devices, so not for a side
+        thread."""
+        return self._own or self._record(*visible_devices(), _peak_gpu_memory_bytes())
+
+    def spent(self) -> Cost:
+        """The same with `carried`: what has led here."""
+        return together(self.carried, self.measured())
+
+    def end(self) -> Cost:
+        """Stop measuring; the attempt's own cost."""
+        self._own = self.measured()
+        return self._own
 
     def so_far(self) -> Cost:
         """The same from any thread, while the block may be importing torch or about to fork: without a call of CUDA."""
@@ -105,14 +141,15 @@ class Meter:
             devices=devices,
             device=device,
             device_s=wall_s * devices,
-            tokens_generated=self.tokens_generated,
+            # Until a checkpoint's own tokens have been counted, there are fewer than were carried.
+            tokens_generated=max(0, self.tokens_generated - (self.carried.tokens_generated if self.carried else 0)),
             peak_memory_bytes=_peak_memory_bytes(),
             peak_gpu_memory_bytes=peak_gpu_memory_bytes,
         )
 
     @property
     def cost(self) -> Cost:
-        """The measured record.
+        """The bill: the measured record, together with what was carried.
 
         Raises:
             RuntimeError: the measured block has not ended, or it failed.
@@ -131,7 +168,8 @@ def measure(job: str, stage: str) -> Iterator[Meter]:
     """
     meter = Meter(job, stage)
     yield meter
-    meter._cost = meter.measured()  # its devices are asked for last: the block itself may be what imports torch
+    # Its devices are asked for last: the block itself may be what imports torch.
+    meter._cost = together(meter.carried, meter.end())
 
 
 def visible_devices() -> tuple[str, int]:

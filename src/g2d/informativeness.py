@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +50,9 @@ class Informativeness:
     truncated_share: float | None  # share of rollouts that used up their token budget
     mean_length: float | None  # tokens per rollout
     disputed_share: float | None  # share of rollouts whose reward the verifier's second opinion contradicts
+    # Pairs with such a completion that used up its budget; None where no pairs were drawn, and in files of 0.1.0.
+    n_chosen_truncated: int | None = None
+    n_rejected_truncated: int | None = None
 
 
 def success_counts(rollouts: pd.DataFrame) -> pd.DataFrame:
@@ -150,9 +153,10 @@ def read_informativeness(path: str | Path) -> Informativeness:
         ValueError: the file is not such a summary; the message names it.
     """
     values = read_json(path)
-    names = [entry.name for entry in fields(Informativeness)]
-    if set(values) != set(names):
-        raise ValueError(f"{path}: an informativeness summary has exactly the keys {', '.join(names)}")
+    names = {entry.name for entry in fields(Informativeness)}
+    needed = {entry.name for entry in fields(Informativeness) if entry.default is MISSING}
+    if not needed <= set(values) <= names:
+        raise ValueError(f"{path}: an informativeness summary has exactly the keys {', '.join(sorted(names))}")
     return Informativeness(**values)
 
 

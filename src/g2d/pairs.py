@@ -3,9 +3,13 @@
     y+ ~ U({y_i : r_i = 1}),   y- ~ U({y_i : r_i = 0})
 
 One pair per pairable prompt; where several are asked for, the others are drawn from the remaining combinations of a
-right with a wrong rollout, all equally likely, so that no pair comes twice. As in the paper, every rollout without a
-reward may be rejected, a truncated one too. Draws are taken from a hash of seed and problem_id instead of one
-generator's stream: a prompt keeps its pair whatever happens to the other prompts, and no library version can change it.
+right with a wrong rollout, all equally likely, so that no pair comes twice. As in the paper, every rollout with a
+reward may be chosen and every other one rejected, also one that used up its token budget: a solution that was cut off
+after its box is right. DPO sees either with an end of turn that the policy did not write (`g2d.policies.dpo`), so
+`truncated_sides` counts them, and `truncated_chosen="avoid"` chooses what ended by itself where it can.
+
+Draws are taken from a hash of seed and problem_id instead of one generator's stream: a prompt keeps its pair whatever
+happens to the other prompts, and no library version can change it.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 import pandas as pd
 
@@ -39,7 +43,12 @@ class Pair(TypedDict):
 
 
 def build_pairs(
-    rollouts: pd.DataFrame, problems: Sequence[Problem], prompt: Prompt, seed: int, per_prompt: int = 1
+    rollouts: pd.DataFrame,
+    problems: Sequence[Problem],
+    prompt: Prompt,
+    seed: int,
+    per_prompt: int = 1,
+    truncated_chosen: Literal["keep", "avoid"] = "keep",
 ) -> list[Pair]:
     """Draw the pairs of every pairable prompt.
 
@@ -49,6 +58,7 @@ def build_pairs(
         prompt: how it was asked.
         seed: of the draws, which depend on it, the problem_id and the prompt's own rollouts.
         per_prompt: pairs of a prompt; it has fewer where fewer combinations exist. The first is always the same.
+        truncated_chosen: whether a right rollout that was cut off is chosen where another one ended by itself.
 
     Raises:
         ValueError: rollouts of a problem that is not among `problems`, or no prompt is pairable.
@@ -57,16 +67,21 @@ def build_pairs(
         raise ValueError(f"rollouts of {unknown[0]!r}, which is not among the {len(problems)} problems given")
     right: dict[str, list[Sampled]] = {}  # by problem_id
     wrong: dict[str, list[Sampled]] = {}
-    columns = (rollouts.sort_values("sample")[name] for name in ("problem_id", "sample", "completion_text", "reward"))
-    for problem_id, sample, completion, reward in zip(*columns, strict=True):
-        (right if reward == 1 else wrong).setdefault(problem_id, []).append((int(sample), completion))
+    ended: dict[str, list[Sampled]] = {}  # those of the right ones that ended by themselves
+    names = ("problem_id", "sample", "completion_text", "reward", "finish_reason")
+    columns = (rollouts.sort_values("sample")[name] for name in names)
+    for problem_id, sample, completion, reward, reason in zip(*columns, strict=True):
+        sides = [wrong] if reward != 1 else [right] if reason == "length" else [right, ended]
+        for side in sides:
+            side.setdefault(problem_id, []).append((int(sample), completion))
     pairs: list[Pair] = []
     for problem in problems:
         name = problem.problem_id
         if name not in right or name not in wrong:
             continue
         p_hat = len(right[name]) / (len(right[name]) + len(wrong[name]))
-        draws = itertools.islice(_draws(name, right[name], wrong[name], seed), per_prompt)
+        candidates = right[name] if truncated_chosen == "keep" else ended.get(name, right[name])
+        draws = itertools.islice(_draws(name, candidates, wrong[name], seed), per_prompt)
         for (chosen_sample, chosen), (rejected_sample, rejected) in draws:
             pairs.append(
                 Pair(
@@ -98,6 +113,16 @@ def _draws(name: str, right: list[Sampled], wrong: list[Sampled], seed: int) -> 
     yield first
     others = [pair for pair in itertools.product(right, wrong) if pair != first]
     yield from sorted(others, key=lambda pair: _uniform(seed, name, f"{pair[0][0]}/{pair[1][0]}"))
+
+
+def truncated_sides(pairs: Sequence[Pair], rollouts: pd.DataFrame) -> tuple[int, int]:
+    """Number of pairs whose chosen, and of pairs whose rejected completion used up its token budget."""
+    cut = rollouts[rollouts["finish_reason"] == "length"]
+    truncated = set(zip(cut["problem_id"], cut["sample"], strict=True))
+    return (
+        sum((pair["problem_id"], pair["chosen_sample"]) in truncated for pair in pairs),
+        sum((pair["problem_id"], pair["rejected_sample"]) in truncated for pair in pairs),
+    )
 
 
 def subsample(pairs: Sequence[Pair], n: int, seed: int) -> list[Pair]:

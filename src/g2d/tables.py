@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from g2d import decomposition
-from g2d.attempts import ENDED_BADLY, Attempt, kept, lost
+from g2d.attempts import ENDED_BADLY, Attempt, kept, lost, lost_device_s
 from g2d.budgets import at_budgets
 from g2d.comparisons import Comparison, compare
 from g2d.correlations import permutation_p, ranks_within, within_correlation
@@ -84,6 +84,8 @@ HARVEST_METRICS = {  # column: attribute of Informativeness
     "mid_band_corrected": "mid_band_corrected",
     "format_compliance": "format_compliance",
     "truncated_share": "truncated_share",
+    "n_chosen_truncated": "n_chosen_truncated",
+    "n_rejected_truncated": "n_rejected_truncated",
     "mean_length": "mean_length",
     "disputed_share": "disputed_share",
 }
@@ -774,16 +776,16 @@ def cost_table(bills: Mapping[PolicyKey, Sequence[Cost]], attempts: Sequence[Att
     Returns:
         `COST_COLUMNS`, one row per policy (with its seed) and stage, stages in the order in which they ran. Times and
         tokens are sums over the stage's jobs, devices and the peaks (1e9 bytes; resident memory, and torch's on a GPU)
-        the largest. Attempts that failed or were repeated are counted in n_lost_attempts and are in no other column
-        than device_hours_with_lost_attempts. Jobs that several policies share stand in each of their bills, so sum
-        within a policy, not over the column.
+        the largest. Attempts that failed or were repeated are counted in n_lost_attempts; what they did that no later
+        attempt went on from is in device_hours_with_lost_attempts and in no other column. Jobs that several policies
+        share stand in each of their bills, so sum within a policy, not over the column.
     """
-    wasted = lost(attempts)
+    without_result, in_vain = lost(attempts), lost_device_s(attempts)
     rows = []
     for key, bill in bills.items():
         for stage in dict.fromkeys(record.stage for record in bill):
             jobs = [record for record in bill if record.stage == stage]
-            in_vain = [attempt.cost for job in jobs for attempt in wasted.get(job.job, [])]
+            lost_s = math.fsum(in_vain.get(job.job, 0.0) for job in jobs)
             rows.append(
                 {
                     "model": key.model,
@@ -801,8 +803,8 @@ def cost_table(bills: Mapping[PolicyKey, Sequence[Cost]], attempts: Sequence[Att
                     "device": ", ".join(dict.fromkeys(job.device for job in jobs)),
                     "tokens_generated": sum(job.tokens_generated for job in jobs),
                     **_peaks(jobs),
-                    "n_lost_attempts": len(in_vain),
-                    "device_hours_with_lost_attempts": _device_hours([*jobs, *in_vain]),
+                    "n_lost_attempts": sum(len(without_result.get(job.job, [])) for job in jobs),
+                    "device_hours_with_lost_attempts": _device_hours(jobs) + lost_s / 3600,
                 }
             )
     return _frame(rows, COST_COLUMNS)
@@ -817,16 +819,17 @@ def attempt_table(attempts: Sequence[Attempt]) -> pd.DataFrame:
     Returns:
         `ATTEMPT_COLUMNS`, one row per stage, then one called "all". n_attempts counts those that are over, of which
         n_failed, n_stopped (by a signal) and n_killed (no last word) left nothing and n_repeated left something that
-        was made again later. device_hours_kept is the cost of every job's last successful attempt; the columns that end
-        in `_all` and the peaks are over all attempts. The start-up (interpreter, imports) is not in the wall time. A
-        killed attempt counts as far as its last sign of life, at most half a minute before its end.
+        was made again later. device_hours_kept is what every job's last successful attempt cost, with what it went on
+        from; the columns that end in `_all` and the peaks are over all attempts. The start-up (interpreter, imports) is
+        not in the wall time. A killed attempt counts as far as its last sign of life, at most half a minute before its
+        end, or as far as another went on from it.
     """
     stages = list(dict.fromkeys(attempt.cost.stage for attempt in sorted(attempts, key=lambda a: a.started)))
     rows = []
     for stage in [*stages, "all"] if stages else []:
         own = [attempt for attempt in attempts if stage in (attempt.cost.stage, "all")]
         costs = [attempt.cost for attempt in own]
-        successful = [attempt.cost for attempt in kept(own).values()]
+        bills = [attempt.bill for attempt in kept(own).values()]
         statuses = Counter(attempt.status for attempt in own)
         rows.append(
             {
@@ -834,9 +837,9 @@ def attempt_table(attempts: Sequence[Attempt]) -> pd.DataFrame:
                 "n_jobs": len({cost.job for cost in costs}),
                 "n_attempts": len(own),
                 **{f"n_{status}": statuses[status] for status in ENDED_BADLY},
-                "n_repeated": statuses["ok"] - len(successful),
-                "device_hours_kept": _device_hours(successful),
-                "device_hours_all": _device_hours(costs),
+                "n_repeated": statuses["ok"] - len(bills),
+                "device_hours_kept": _device_hours(bills),
+                "device_hours_all": _device_hours(bills) + math.fsum(lost_device_s(own).values()) / 3600,
                 "wall_s_all": math.fsum(cost.wall_s for cost in costs),
                 "cpu_s_all": math.fsum(cost.cpu_s for cost in costs),
                 "start_up_s_all": math.fsum(attempt.start_up_s for attempt in own),

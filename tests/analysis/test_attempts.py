@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 
 from g2d import attempts as module
-from g2d.attempts import BEAT_S, Attempt, Status, attempt_file, kept, lost, read_attempts, recorded
+from g2d.attempts import (
+    BEAT_S,
+    Attempt,
+    Status,
+    attempt_file,
+    kept,
+    lost,
+    lost_device_s,
+    read_attempts,
+    recorded,
+)
 from g2d.cost import Cost, Meter, measure
 from g2d.grid import PolicyKey
 from g2d.tables import attempt_table, cost_table
@@ -73,6 +83,47 @@ def test_a_policys_bill_shows_what_was_lost_on_its_way() -> None:
     assert list(table.device_hours_with_lost_attempts) == [2.75, 4.5]
     unknown = cost_table({PolicyKey("demo", "dpo", 0, 0, 0): bill})
     assert list(unknown.device_hours_with_lost_attempts) == [2, 3]
+
+
+# Stopped after 3 hours, of which 2.5 were kept; killed in its second, of which 1 was kept; then done in 2.
+GONE_ON = [
+    attempt("train-a", "stopped", 0, 3),
+    replace(attempt("train-a", "killed", 10, 2), carried=attempt("train-a", "ok", 0, 2.5).cost),
+    replace(attempt("train-a", "ok", 20, 2), carried=attempt("train-a", "ok", 0, 3.5).cost),
+]
+
+
+def test_what_a_later_attempt_went_on_from_is_on_the_bill_once_and_is_not_lost() -> None:
+    [result] = kept(GONE_ON).values()
+    assert result.bill.device_s == 5.5 * HOUR
+    assert result.bill.tokens_generated == 20
+    assert lost_device_s(GONE_ON) == {"train-a": 1.5 * HOUR}
+    table = attempt_table(GONE_ON).set_index("stage").loc["train"]
+    assert (table.device_hours_kept, table.device_hours_all) == (5.5, 7)
+    row = cost_table({PolicyKey("demo", "dpo", 0, 0, 0): [result.bill]}, GONE_ON).iloc[0]
+    assert (row.device_hours, row.n_lost_attempts, row.device_hours_with_lost_attempts) == (5.5, 2, 7)
+
+
+def test_a_killed_attempt_that_kept_more_than_it_knew_at_its_last_sign_of_life_lost_nothing() -> None:
+    attempts = [attempt("train-a", "killed", 0, 1), replace(GONE_ON[2], carried=attempt("train-a", "ok", 0, 1.1).cost)]
+    assert lost_device_s(attempts) == {"train-a": 0}
+    table = attempt_table(attempts).set_index("stage").loc["train"]
+    assert table.device_hours_kept == table.device_hours_all == pytest.approx(3.1)
+
+
+def test_a_record_says_what_was_carried_and_counts_its_own_part_only(tmp_path: Path) -> None:
+    carried = attempt("a", "ok", 0).cost
+    with measure("a", "train") as meter, recorded(tmp_path / "a.json", meter):
+        meter.carried = carried
+        meter.tokens_generated = 17  # 10 of them by the attempt before
+    [found] = read_attempts(tmp_path)
+    assert (found.carried, found.cost.tokens_generated) == (carried, 7)
+    assert found.cost.wall_s < carried.wall_s
+    assert found.bill == meter.cost
+    old = json.loads((tmp_path / "a.json").read_text())
+    del old["carried"]  # as 0.1.0 wrote it
+    (tmp_path / "a.json").write_text(json.dumps(old))
+    assert read_attempts(tmp_path) == [replace(found, carried=None)]
 
 
 def test_no_attempts_make_an_empty_table(tmp_path: Path) -> None:

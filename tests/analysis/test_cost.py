@@ -10,7 +10,18 @@ from dataclasses import replace
 
 import pytest
 
-from g2d.cost import Cost, CostFile, Elsewhere, charge, device_hours, measure, read_cost, visible_devices, write_cost
+from g2d.cost import (
+    Cost,
+    CostFile,
+    Elsewhere,
+    charge,
+    device_hours,
+    measure,
+    read_cost,
+    together,
+    visible_devices,
+    write_cost,
+)
 
 
 def cost(job: str, seconds: float = 3600) -> Cost:
@@ -153,6 +164,17 @@ def test_what_a_shared_process_did_for_a_job_is_on_its_bill(monkeypatch):
         charge(Elsewhere(cpu_s=20, peak_memory_bytes=2**44, device="NVIDIA A100", devices=2))
     assert 120 < meter.cost.cpu_s < 121
     assert (meter.cost.peak_memory_bytes, meter.cost.device, meter.cost.devices) == (2**45, "NVIDIA A100", 2)
+
+
+def test_attempts_of_one_job_add_up():
+    earlier = replace(cost("a", 10), devices=2, peak_memory_bytes=2**30, peak_gpu_memory_bytes=5)
+    later = replace(cost("a", 4), device="NVIDIA A100", peak_gpu_memory_bytes=7)
+    bill = together(earlier, later)
+    assert (bill.wall_s, bill.cpu_s, bill.device_s, bill.tokens_generated) == (14, 14, 14, 200)
+    assert (bill.devices, bill.device) == (2, "cpu, NVIDIA A100")
+    assert (bill.peak_memory_bytes, bill.peak_gpu_memory_bytes) == (2**30, 7)
+    assert together(bill, later).device == "cpu, NVIDIA A100"
+    assert together(None, later) == later
 
 
 def test_records_are_values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -87,6 +88,16 @@ def test_the_file_gives_back_what_was_written(tmp_path):
     summary = informativeness(groups([(0, 8), (8, 8)]))
     write_informativeness(tmp_path / "informativeness.json", summary)
     assert read_informativeness(tmp_path / "informativeness.json") == summary
+
+
+def test_a_file_of_before_truncated_pairs_were_counted_is_read(tmp_path):
+    summary = informativeness(groups([(4, 8)]))
+    write_informativeness(tmp_path / "new.json", replace(summary, n_chosen_truncated=3, n_rejected_truncated=1))
+    assert read_informativeness(tmp_path / "new.json").n_chosen_truncated == 3
+    old = json.loads((tmp_path / "new.json").read_text())
+    assert (old.pop("n_chosen_truncated"), old.pop("n_rejected_truncated")) == (3, 1)
+    (tmp_path / "old.json").write_text(json.dumps(old))
+    assert read_informativeness(tmp_path / "old.json") == summary
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"n_prompts": 3}'])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from g2d.config import Prompt
-from g2d.pairs import build_pairs, read_pairs, subsample, write_pairs
+from g2d.pairs import build_pairs, read_pairs, subsample, truncated_sides, write_pairs
 from g2d.rollouts.rollout import to_frame
 
 from .frames import SUCCESSES, group, groups, problems, rollout
@@ -57,6 +57,50 @@ def test_a_draw_depends_on_no_other_prompt_and_no_row_order(successes, seed):
     together = build_pairs(shuffled, problems(len(successes)), PROMPT, seed)[0]
     alone = build_pairs(groups(successes[:1]), problems(1), PROMPT, seed)[0]
     assert together == alone
+
+
+# Right and cut off after its box, right, wrong and cut off before one, wrong.
+KINDS = [("correct", "length"), ("correct", "stop"), ("truncated", "length"), ("incorrect", "stop")]
+
+
+def cut(*kinds: int, prompts: int = 1):
+    """Prompts with rollouts of these kinds each."""
+    drawn = [KINDS[kind] for kind in kinds]
+    return to_frame(
+        [
+            rollout(f"p{prompt}", i, verdict, finish_reason=reason)
+            for prompt in range(prompts)
+            for i, (verdict, reason) in enumerate(drawn)
+        ]
+    )
+
+
+PAIRABLE = st.lists(st.integers(0, 3), min_size=2, max_size=8).filter(lambda kinds: min(kinds) < 2 <= max(kinds))
+
+
+@settings(deadline=None, max_examples=40)
+@given(PAIRABLE)
+def test_a_right_rollout_that_was_cut_off_can_be_chosen_unless_it_is_to_be_avoided(kinds):
+    """And what was avoided changes neither the rejected one nor p_hat."""
+    rollouts = cut(*kinds)
+    [kept] = build_pairs(rollouts, problems(1), PROMPT, seed=0)
+    [avoided] = build_pairs(rollouts, problems(1), PROMPT, seed=0, truncated_chosen="avoid")
+    assert kinds[kept["chosen_sample"]] in (0, 1)
+    assert kinds[avoided["chosen_sample"]] == (1 if 1 in kinds else 0)
+    same = ("rejected", "rejected_sample", "p_hat", "prompt")
+    assert [kept[name] for name in same] == [avoided[name] for name in same]
+    if not {0, 1} <= {*kinds}:
+        assert avoided == kept
+    found = (kinds[kept["chosen_sample"]] == 0, kinds[kept["rejected_sample"]] == 2)
+    assert truncated_sides([kept], rollouts) == found
+
+
+def test_without_a_say_every_right_rollout_is_chosen_equally_often():
+    n = 2000
+    chosen = Counter(
+        pair["chosen_sample"] for pair in build_pairs(cut(0, 1, 3, prompts=n), problems(n), PROMPT, seed=0)
+    )
+    assert abs(chosen[0] / n - 0.5) < 5 * (0.25 / n) ** 0.5
 
 
 @settings(deadline=None, max_examples=40)

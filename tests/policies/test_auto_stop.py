@@ -17,6 +17,7 @@ from g2d.policies import Policy, auto_stop
 from g2d.policies.auto_stop import (
     Outcome,
     Probe,
+    _History,
     best,
     has_declined,
     probe_rollouts,
@@ -26,7 +27,7 @@ from g2d.policies.auto_stop import (
 from g2d.policies.checkpoints import TrainingStoppedError
 from g2d.rollouts.draw import draw_rollouts, sampling
 from tests.models import tiny_policy
-from tests.policies.test_resume import EVERY_STEP, terminated_after
+from tests.policies.test_resume import EVERY_STEP, START_S, STEP_S, Clock, interrupted, terminated_after
 from tests.policies.test_training import WARMUP as SHORT
 from tests.policies.test_training import easy, warm_up
 
@@ -181,6 +182,48 @@ def test_a_run_that_was_stopped_goes_on_and_ends_with_the_same_bits(
     with terminated_after(signalled), pytest.raises(TrainingStoppedError, match=f"SIGTERM at step {stopped}.*is kept"):
         until_decline(tmp_path)
     expect_the_same(until_decline(tmp_path), tmp_path, straight)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+@pytest.mark.parametrize("signalled", [4, 3])
+def test_a_stopped_run_bills_every_attempt_and_every_token_once(
+    tmp_path: Path, straight: tuple[Outcome, Path], clock: Clock, signalled: int
+) -> None:
+    """Stopped inside the second segment, and after the first, before its probe."""
+    outcome, _ = straight
+    _, _, bill = interrupted(clock, lambda meter: until_decline(tmp_path, meter=meter), last=signalled)
+    assert bill.wall_s == 2 * START_S + 6 * STEP_S
+    assert bill.tokens_generated == outcome.tokens_generated
+
+
+def test_what_led_to_a_probe_is_billed_when_the_next_segment_begins_anew(
+    tmp_path: Path, straight: tuple[Outcome, Path], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome, _ = straight
+    first = clock.attempt()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(_History, "segment", dies_after(3))
+        until_decline(tmp_path, meter=first)
+    assert first.end().wall_s == 3 * STEP_S
+    second = clock.attempt()
+    until_decline(tmp_path, meter=second)
+    assert (second.measured().wall_s, second.spent().wall_s) == (3 * STEP_S, 6 * STEP_S)
+    assert first.tokens_generated + second.measured().tokens_generated == outcome.tokens_generated
+
+
+def dies_after(reached: int) -> Any:
+    segment = _History.segment
+
+    def until(self: _History, step: int) -> Path:
+        if step > reached:
+            raise KeyboardInterrupt
+        return segment(self, step)
+
+    return until
 
 
 def test_an_attempt_that_dies_in_a_probe_trains_nothing_again(

@@ -7,16 +7,18 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from g2d.config import Checkpointing, Dpo, Lora
-from g2d.files import sha256
+from g2d.cost import Cost, Meter
+from g2d.files import read_json, sha256, write_json
 from g2d.policies import Policy
 from g2d.policies.checkpoints import MANIFEST, Checkpoints, TrainingStoppedError, require_intact, stop_requests
 from g2d.policies.dpo import train_dpo
@@ -46,11 +48,9 @@ def adapter(work: Path) -> str:
     return sha256(work / "adapter/adapter_model.safetensors")
 
 
-def dpo(
-    work: Path, *, start: Policy | None = None, settings: Dpo = DPO, saving: Checkpointing = EVERY_STEP
-) -> list[dict[str, Any]]:
+def dpo(work: Path, *, settings: Dpo = DPO, saving: Checkpointing = EVERY_STEP, **kwargs: Any) -> list[dict[str, Any]]:
     log = train_dpo(
-        tiny_policy(), pairs(22), dpo=settings, lora=Lora(), seed=0, work=work, start=start, checkpointing=saving
+        tiny_policy(), pairs(22), dpo=settings, lora=Lora(), seed=0, work=work, checkpointing=saving, **kwargs
     )
     return [row for row in log if "loss" in row]
 
@@ -165,6 +165,100 @@ def test_a_second_ctrl_c_interrupts_at_once() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
+# ----------------------------------------------------------------------------------------------------------- the bill
+
+
+class Clock:
+    """Time that stands still but where a test lets it go on, and an attempt that is measured by it."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        patch.setattr("g2d.cost.time", SimpleNamespace(perf_counter=lambda: self.now))
+        patch.setattr("g2d.cost._cpu_seconds", lambda: 2 * self.now)
+        add = Checkpoints.add
+
+        def add_after_a_step(checkpoints: Checkpoints, draft: Path, step: int) -> None:
+            self.now += STEP_S
+            add(checkpoints, draft, step)
+
+        patch.setattr(Checkpoints, "add", add_after_a_step)
+
+    def attempt(self) -> Meter:
+        return Meter("job", "stage", _wall=self.now, _cpu=2 * self.now)
+
+
+STEP_S, START_S, LOST_S = 10, 3, 1
+BILLED = ("wall_s", "cpu_s", "device_s", "tokens_generated")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def interrupted(clock: Clock, train: Callable[[Meter], Any], last: int) -> tuple[Cost, Cost, Cost]:
+    """Costs of an attempt that is stopped after `last` + 1 steps and of the one that goes on, and the bill of both."""
+    first = clock.attempt()
+    clock.now += START_S
+    with terminated_after(last), pytest.raises(TrainingStoppedError):
+        train(first)
+    clock.now += LOST_S  # after the last checkpoint
+    lost = first.end()
+    second = clock.attempt()
+    clock.now += START_S
+    train(second)
+    kept, bill = second.end(), second.spent()
+    assert second.carried is not None
+    for name in BILLED:
+        assert getattr(bill, name) == getattr(second.carried, name) + getattr(kept, name), name
+    assert lost.wall_s - second.carried.wall_s == LOST_S
+    assert lost.tokens_generated == second.carried.tokens_generated
+    return lost, kept, bill
+
+
+def test_a_stopped_dpo_bills_what_led_to_its_result(tmp_path: Path, clock: Clock) -> None:
+    lost, kept, bill = interrupted(clock, lambda meter: dpo(tmp_path, meter=meter), last=4)
+    assert (lost.wall_s, kept.wall_s) == (START_S + 5 * STEP_S + LOST_S, START_S + 4 * STEP_S)
+    assert (bill.wall_s, bill.cpu_s) == (2 * START_S + 9 * STEP_S, 2 * (2 * START_S + 9 * STEP_S))
+
+
+@pytest.mark.parametrize("chained", [False, True])
+def test_a_stopped_grpo_bills_what_led_to_its_result(tmp_path: Path, clock: Clock, chained: bool) -> None:
+    """And not what the K before it cost, which has a bill of its own."""
+    start = None
+    if chained:
+        grpo(tmp_path / "first", k=1)
+        start = tmp_path / "first/checkpoint"
+    arguments: dict[str, Any] = {"k": 4, "resume_from": start}
+    straight = clock.attempt()
+    grpo(tmp_path / "straight", meter=straight, **arguments)
+    steps = 3 if chained else 4
+    assert straight.spent().wall_s == steps * STEP_S
+    tokens = pd.read_parquet(tmp_path / "straight/rollouts.parquet").groupby("step")["token_count"].sum()
+    assert straight.tokens_generated == tokens.sum()
+
+    lost, kept, bill = interrupted(clock, lambda meter: grpo(tmp_path / "stopped", meter=meter, **arguments), last=2)
+    assert bill.wall_s == 2 * START_S + steps * STEP_S
+    assert bill.tokens_generated == tokens.sum()
+    assert (lost.tokens_generated, kept.tokens_generated) == (tokens.loc[:3].sum(), tokens.loc[4:].sum())
+
+
+def test_a_checkpoint_that_says_nothing_of_its_cost_is_used(stopped: Path, straight: Run, clock: Clock) -> None:
+    """One of 0.1.0: the bill is then that of the last attempt."""
+    for folder in stopped.glob("step-*"):
+        manifest = read_json(folder / MANIFEST)
+        assert manifest.pop("spent")["stage"] == "train_dpo"
+        write_json(folder / MANIFEST, manifest)
+    meter = clock.attempt()
+    assert (dpo(stopped, meter=meter), adapter(stopped)) == straight
+    assert meter.spent().wall_s == 4 * STEP_S
+
+
+def test_a_checkpoint_that_is_a_result_does_not_hang_on_the_clock(tmp_path: Path) -> None:
+    grpo(tmp_path, k=2)
+    assert "spent" not in read_json(tmp_path / "checkpoint" / MANIFEST)
+
+
 # ------------------------------------------------------------------------------------------------- kill -9 and debris
 
 
@@ -236,11 +330,11 @@ step, where, base, work = int(sys.argv[1]), sys.argv[2], sys.argv[3], Path(sys.a
 test_resume.tiny_policy = lambda: test_resume.Policy("tiny/base", "tiny", "base", base=base)
 if where == "mid-checkpoint":
     seal = checkpoints.seal
-    def kill(folder, at, job):
+    def kill(folder, at, *arguments):
         if at == step:
             os.truncate(folder / "optimizer.pt", 1000)
             os.kill(os.getpid(), signal.SIGKILL)
-        seal(folder, at, job)
+        seal(folder, at, *arguments)
     checkpoints.seal = kill
 else:
     from torch.optim import AdamW

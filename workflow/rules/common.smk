@@ -257,6 +257,12 @@ def warmed_up_cost(wildcards):
     return f"{warmed_up(wildcards)}/cost.json"
 
 
+def several_pairs_settings(wildcards):
+    """What several pairs per prompt depend on: not on `pairs.seed`, and on its younger keys where they change anything."""
+    pairs = for_model(wildcards.model).pairs.params(without={"seed"})
+    return settings("prompt")(wildcards) | ({"pairs": pairs} if pairs else {})
+
+
 def grpo_settings(wildcards):
     """The sections that a warm-up to step K depends on."""
     resolved = for_model(wildcards.model)

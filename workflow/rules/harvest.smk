@@ -87,7 +87,7 @@ rule build_several_pairs:
     threads: 1
     params:
         version=VERSIONS["build_several_pairs"],
-        settings=settings("prompt"),
+        settings=several_pairs_settings,
     message:
         "Draw up to {wildcards.n} pairs per prompt of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "
         "G={wildcards.g}, seed {wildcards.seed}"

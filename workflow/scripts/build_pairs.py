@@ -1,8 +1,10 @@
 """Rule build_pairs: one preference pair per pairable prompt, and how informative the harvest is (Table 2)."""
 
-from g2d.config import Prompt
+from dataclasses import replace
+
+from g2d.config import Pairs, Prompt
 from g2d.informativeness import informativeness, write_informativeness
-from g2d.pairs import build_pairs, write_pairs
+from g2d.pairs import build_pairs, truncated_sides, write_pairs
 from g2d.problems import read_problems
 from g2d.rollouts.rollout import read_rollouts
 from g2d.stage import stage
@@ -13,10 +15,13 @@ def main(snakemake):
         rollouts = read_rollouts(snakemake.input.rollouts)
         problems = read_problems(snakemake.input.problems)
         prompt = Prompt.model_validate(snakemake.params.settings["prompt"])
-        write_informativeness(snakemake.output.informativeness, informativeness(rollouts))
-        own_seed = snakemake.params.settings["pairs"]["seed"]
-        seed = int(snakemake.wildcards.seed) if own_seed is None else own_seed
-        write_pairs(snakemake.output.pairs, build_pairs(rollouts, problems, prompt, seed))
+        settings = Pairs.model_validate(snakemake.params.settings["pairs"])
+        seed = int(snakemake.wildcards.seed) if settings.seed is None else settings.seed
+        pairs = build_pairs(rollouts, problems, prompt, seed, truncated_chosen=settings.truncated_chosen)
+        chosen, rejected = truncated_sides(pairs, rollouts)
+        found = replace(informativeness(rollouts), n_chosen_truncated=chosen, n_rejected_truncated=rejected)
+        write_informativeness(snakemake.output.informativeness, found)
+        write_pairs(snakemake.output.pairs, pairs)
 
 
 if __name__ == "__main__":

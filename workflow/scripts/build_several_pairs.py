@@ -1,6 +1,6 @@
 """Rule build_several_pairs: several different preference pairs per pairable prompt, as an ablation."""
 
-from g2d.config import Prompt
+from g2d.config import Pairs, Prompt
 from g2d.pairs import build_pairs, write_pairs
 from g2d.problems import read_problems
 from g2d.rollouts.rollout import read_rollouts
@@ -13,7 +13,8 @@ def main(snakemake):
         problems = read_problems(snakemake.input.problems)
         prompt = Prompt.model_validate(snakemake.params.settings["prompt"])
         seed, n = int(snakemake.wildcards.seed), int(snakemake.wildcards.n)
-        write_pairs(snakemake.output.pairs, build_pairs(rollouts, problems, prompt, seed, per_prompt=n))
+        chosen = Pairs.model_validate(snakemake.params.settings.get("pairs", {})).truncated_chosen
+        write_pairs(snakemake.output.pairs, build_pairs(rollouts, problems, prompt, seed, n, chosen))
 
 
 if __name__ == "__main__":

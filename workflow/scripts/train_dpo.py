@@ -16,7 +16,7 @@ from g2d.stage import stage
 def main(snakemake):
     folder = Path(snakemake.output.policy).parent
     # The work folder is no output, so it outlives an attempt that fails; it vanishes when every output is there.
-    with work_folder(folder / "work") as work, stage(snakemake):
+    with work_folder(folder / "work") as work, stage(snakemake) as meter:
         settings, wildcards, seed = snakemake.params.settings, snakemake.wildcards, int(snakemake.wildcards.seed)
         base, policy_id = read_own_policy(snakemake.input.base), str(folder.relative_to("results"))
         own = load(snakemake.config)  # what does not change the result
@@ -34,6 +34,7 @@ def main(snakemake):
             start=read_own_policy(snakemake.input.start[0]) if snakemake.input.start else None,
             checkpointing=own.checkpoints,
             tracking=tracking_arguments(own.logging, policy_id),
+            meter=meter,
             version=snakemake.params.version,
         )
         write_metrics(snakemake.output.metrics, log)

@@ -6,7 +6,7 @@ from g2d.config import Lora, Prompt, Warmup, load
 from g2d.files import install, sha256
 from g2d.policies import Policy, read_own_policy, read_policy, write_policy
 from g2d.policies.checkpoints import work_folder
-from g2d.policies.grpo import completions_tokens, train_grpo
+from g2d.policies.grpo import train_grpo
 from g2d.policies.training import tracking_arguments, write_metrics
 from g2d.problems import read_problems
 from g2d.shared_imports import run
@@ -42,10 +42,8 @@ def main(snakemake):
             engine=own.engine,
             checkpointing=own.checkpoints,
             tracking=tracking_arguments(own.logging, policy_id),
+            meter=meter,
             version=snakemake.params.version,
-        )
-        meter.tokens_generated += completions_tokens(
-            log, warmup.completions_per_step(int(wildcards.g)), continued_from or 0
         )
         write_metrics(snakemake.output.metrics, log)
         for part in ("adapter", "checkpoint", "rollouts.parquet"):

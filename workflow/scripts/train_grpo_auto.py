@@ -42,9 +42,9 @@ def main(snakemake):
             checkpointing=own.checkpoints,
             tracking=tracking_arguments(own.logging, policy_id),
             workers=snakemake.threads,
+            meter=meter,
             version=snakemake.params.version,
         )
-        meter.tokens_generated += outcome.tokens_generated
         write_metrics(snakemake.output.metrics, outcome.log)
         write_table(snakemake.output.probes, outcome.table)
         for part in ("adapter", "rollouts.parquet"):

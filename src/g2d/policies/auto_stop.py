@@ -22,9 +22,10 @@ from typing import Any
 import pandas as pd
 
 from g2d.config import AUTO, AutoStop, Checkpointing, EngineSettings, Harvest, Lora, Prompt, Warmup
+from g2d.cost import Meter
 from g2d.files import atomic, read_json, sha256, write_json
 from g2d.informativeness import Informativeness, informativeness
-from g2d.policies.checkpoints import TrainingStoppedError, job_digest, stop_requests
+from g2d.policies.checkpoints import TrainingStoppedError, carry, job_digest, stop_requests
 from g2d.policies.grpo import completions_tokens, train_grpo
 from g2d.policies.policy import Policy, as_json
 from g2d.policies.training import read_log
@@ -120,6 +121,7 @@ def train_until_decline(
     checkpointing: Checkpointing | None = None,
     tracking: Mapping[str, Any] | None = None,
     workers: int = 1,
+    meter: Meter | None = None,
     version: int = 0,
 ) -> Outcome:
     """Train M0 until its harvest declines, at most to the end of the schedule; leave `work/adapter` and
@@ -134,6 +136,7 @@ def train_until_decline(
         harvest: how a probe is sampled.
         policy_id: what the policy will be called, in the rows of its probes too.
         workers: processes that verify.
+        meter: of the job that this is; the tokens of steps and probes are added, and what is kept keeps its bill.
 
     Raises:
         As `train_grpo` and the engine do.
@@ -152,7 +155,8 @@ def train_until_decline(
         "seed": seed,
         "engine": engine.identity if engine else None,
     }
-    history = _History(work, job)
+    meter = meter or Meter(policy_id, "train_grpo_auto")
+    history = _History(work, job, meter, warmup.completions_per_step(group_size))
     for step in range(auto.every, limit + 1, auto.every):
         if history.reached >= step:
             continue
@@ -174,6 +178,7 @@ def train_until_decline(
                 engine=engine,
                 checkpointing=checkpointing,
                 tracking=tracking,
+                meter=meter,
                 version=version,
             )
         if requests:  # in the last step of the segment, which the trainer thinks is the end
@@ -198,7 +203,7 @@ def train_until_decline(
         rollouts = probe_rollouts(policy, problems[: auto.prompts], harvest, prompt, engine, workers)
         history.add(summarised(step, rollouts))
         free_memory()
-    return history.hand_over(warmup.completions_per_step(group_size))
+    return history.hand_over()
 
 
 def probe_rollouts(
@@ -239,14 +244,18 @@ class _History:
     kept.
     """
 
-    def __init__(self, work: Path, job: dict[str, Any]) -> None:
+    def __init__(self, work: Path, job: dict[str, Any], meter: Meter, completions_per_step: int) -> None:
         self.work = work
         self.job = job_digest(job)
+        self.meter = meter
+        self.completions_per_step = completions_per_step
         self.probes: list[Probe] = []
         if (work / PROBES).is_file():
             record = read_json(work / PROBES)
             if record["job"] == self.job:
                 self.probes = [Probe(**probe) for probe in record["probes"]]
+                carry(meter, record, str(work / PROBES))
+                meter.tokens_generated = self.tokens_generated
                 print(f"goes on from the probe at step {self.reached}, where an earlier attempt ended", flush=True)
             else:
                 print(f"{work}: made under other settings, not used", flush=True)
@@ -259,6 +268,13 @@ class _History:
         """The step of the last probe; 0 before the first."""
         return self.probes[-1].step if self.probes else 0
 
+    @property
+    def tokens_generated(self) -> int:
+        """By all steps and all probes up to the last probe."""
+        log = read_log(self.segment(self.reached) / "checkpoint")
+        steps = completions_tokens(log, self.completions_per_step, after_step=0)
+        return steps + sum(probe.tokens_generated for probe in self.probes)
+
     def segment(self, step: int) -> Path:
         """Folder of the training that ends at a step."""
         return self.work / f"k{step}"
@@ -266,7 +282,9 @@ class _History:
     def add(self, probe: Probe) -> None:
         """Record a probe, then drop what nobody needs any more."""
         self.probes.append(probe)
-        write_json(self.work / PROBES, {"job": self.job, "probes": [asdict(entry) for entry in self.probes]})
+        self.meter.tokens_generated = self.tokens_generated
+        record = {"probes": [asdict(entry) for entry in self.probes], "spent": asdict(self.meter.spent())}
+        write_json(self.work / PROBES, {"job": self.job} | record)
         print(f"probe at step {probe.step}: H={probe.entropy}, mu={probe.mid_band}", flush=True)
         kept = {probe.step: ("adapter", "checkpoint"), best(self.probes).step: ("adapter", "checkpoint")}
         for past in self.probes:
@@ -274,16 +292,14 @@ class _History:
                 if part.is_dir() and part.name not in kept.get(past.step, ()):
                     shutil.rmtree(part)
 
-    def hand_over(self, completions_per_step: int) -> Outcome:
+    def hand_over(self) -> Outcome:
         """Put the chosen policy's adapter and its training rollouts into the work folder."""
         chosen = best(self.probes)
-        last, own = (read_log(self.segment(step) / "checkpoint") for step in (self.reached, chosen.step))
         shutil.rmtree(self.work / "adapter", ignore_errors=True)
         shutil.copytree(self.segment(chosen.step) / "adapter", self.work / "adapter")
         behind = [probe.step for probe in self.probes if probe.step <= chosen.step]
         parts = [pd.read_parquet(self.segment(step) / "rollouts.parquet") for step in behind]
         with atomic(self.work / "rollouts.parquet") as draft:
             pd.concat(parts, ignore_index=True).to_parquet(draft, index=False)
-        tokens = completions_tokens(last, completions_per_step, after_step=0)
-        tokens += sum(probe.tokens_generated for probe in self.probes)
-        return Outcome(tuple(self.probes), chosen, own, tokens)
+        own = read_log(self.segment(chosen.step) / "checkpoint")
+        return Outcome(tuple(self.probes), chosen, own, self.tokens_generated)

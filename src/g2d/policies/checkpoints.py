@@ -20,11 +20,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from g2d.attempts import Stopped
 from g2d.config import Checkpointing
+from g2d.cost import Cost, Meter, parse_cost
 from g2d.files import names_the_disk, read_json, sha256, write_json
 
 MANIFEST = "manifest.json"
@@ -41,19 +43,23 @@ class Checkpoints:
     Args:
         folder: keeps them from one attempt to the next.
         job: everything the result depends on, as JSON; a checkpoint of another job is never used.
+        meter: of this attempt. A checkpoint keeps what had been spent up to it, and who goes on from it carries that.
     """
 
-    def __init__(self, folder: Path, job: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, job: Mapping[str, Any], meter: Meter) -> None:
         self.folder = folder
         self.job = job_digest(job)
+        self.meter = meter
         self.draft = folder / "trainer"  # the trainer writes below it
 
     def latest(self) -> Path | None:
-        """The newest usable checkpoint; whatever else an earlier attempt left is removed."""
+        """The newest usable checkpoint, its cost taken over; whatever else an earlier attempt left is removed."""
         shutil.rmtree(self.draft, ignore_errors=True)
         for folder in sorted(self.folder.glob("step-*"), key=step_of, reverse=True):
             try:
-                if require_intact(folder)["job"] == self.job:
+                manifest = require_intact(folder)
+                if manifest["job"] == self.job:
+                    carry(self.meter, manifest, str(folder / MANIFEST))
                     return folder
                 print(f"{folder}: made under other settings, not used", flush=True)
             except ValueError as error:
@@ -63,7 +69,7 @@ class Checkpoints:
 
     def add(self, draft: Path, step: int) -> None:
         """Take over a checkpoint that the trainer has written, and drop the oldest."""
-        seal(draft, step, self.job)
+        seal(draft, step, self.job, self.meter.spent())
         folder = self.folder / f"step-{step}"
         shutil.rmtree(folder, ignore_errors=True)
         draft.rename(folder)
@@ -82,11 +88,26 @@ def step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix("step-"))
 
 
-def seal(folder: Path, step: int, job: str) -> None:
-    """Write the manifest of a checkpoint: `step`, `job`, and `files` with the digest of each."""
+def carry(meter: Meter, record: Mapping[str, Any], where: str) -> None:
+    """Put what a kept record says was `spent` up to it on the bill; versions before 0.2 did not say.
+
+    Raises:
+        ValueError: it is no record of a cost.
+    """
+    if "spent" in record:
+        meter.carried = parse_cost(record["spent"], where)
+
+
+def seal(folder: Path, step: int, job: str, spent: Cost | None = None) -> None:
+    """Write the manifest of a checkpoint: `step`, `job`, `files` with the digest of each, and what was `spent`.
+
+    Args:
+        spent: None where the checkpoint is a result, whose content must not hang on the clock.
+    """
     files = {str(file.relative_to(folder)): sha256(file) for file in sorted(folder.rglob("*")) if file.is_file()}
     files.pop(MANIFEST, None)
-    write_json(folder / MANIFEST, {"step": step, "job": job, "files": files})
+    cost = {} if spent is None else {"spent": asdict(spent)}
+    write_json(folder / MANIFEST, {"step": step, "job": job, "files": files} | cost)
 
 
 def require_intact(folder: Path) -> dict[str, Any]:

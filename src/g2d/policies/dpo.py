@@ -1,11 +1,13 @@
-"""Offline DPO on harvested pairs, from a fresh copy of M0 (paper, section 2.1, stage 3; appendix B).
+r"""Offline DPO on harvested pairs, from a fresh copy of M0 (paper, section 2.1, stage 3; appendix B).
 
 The reference policy is the starting point itself: with a fresh adapter that is M0 with the adapter switched off.
 `start: warmup` continues the adapter of pi_K instead, with a frozen copy of it as the reference.
 
-The chat template closes every completion with the end-of-turn token, truncated ones too. A truncated rollout can only
-be a rejected one (nothing truncated before its box is ever correct), so DPO learns to end a turn there *less* often;
-the share of such pairs stands in the harvest's informativeness.
+The chat template closes every completion with the end-of-turn token, also one that the token budget cut off, where the
+policy wrote none. On the rejected side, DPO learns to end a turn there less often, which does no harm. On the chosen
+side (cut off after its box, `\boxed{5}. Let me double-check by`), it learns to stop in the middle of a sentence: rare
+where the budget is roomy, so these pairs stay by default, as in the paper. The harvest's informativeness counts both,
+and `pairs.truncated_chosen: avoid` chooses a solution that ended by itself where the prompt has one.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from g2d.config import Checkpointing, Dpo, Lora
+from g2d.cost import Meter
 from g2d.policies.checkpoints import Checkpoints, train
 from g2d.policies.policy import Policy, as_json, load_base, load_tokenizer, require_own_weights
-from g2d.policies.training import lora_config, read_log, trainer_arguments
+from g2d.policies.training import hand_over_adapter, lora_config, read_log, trainer_arguments
 
 # Both losses are known before the first update, when policy and reference agree (Rafailov et al. 2023, equation 7;
 # Azar et al. 2023, equation 17): a different value means that the reference is not the starting point.
@@ -42,6 +45,7 @@ def train_dpo(
     start: Policy | None = None,
     checkpointing: Checkpointing | None = None,
     tracking: Mapping[str, Any] | None = None,
+    meter: Meter | None = None,
     version: int = 0,
 ) -> list[dict[str, Any]]:
     """Train on preference pairs and leave `work/adapter`.
@@ -55,6 +59,7 @@ def train_dpo(
         start: pi_K to start from; None for a fresh adapter on M0.
         checkpointing: how often to save on the way.
         tracking: from `tracking_arguments`; nothing is reported if None.
+        meter: of the job that this is; checkpoints keep its bill.
         version: of the stage; an attempt of another version is not continued.
 
     Returns:
@@ -74,7 +79,7 @@ def train_dpo(
         "seed": seed,
         "start": as_json(start) if start else None,
     }
-    checkpoints = Checkpoints(work, job)
+    checkpoints = Checkpoints(work, job, meter or Meter(str(work), "train_dpo"))
 
     from datasets import Dataset
     from peft import PeftModel
@@ -99,6 +104,7 @@ def train_dpo(
             raise ValueError(f"{start.policy_id} has no adapter to start from")
         require_own_weights(start)
         model = PeftModel.from_pretrained(model, start.adapter, is_trainable=True)
+        model.peft_config["default"].base_model_name_or_path = base.base  # not what others call it, which PEFT looks up
     trainer: Any = DPOTrainer(
         model=model,
         args=arguments,
@@ -123,8 +129,5 @@ def train_dpo(
     # Dropout in a warmed-up adapter makes policy and reference differ from the first forward pass on.
     if start is None and abs(first / expected - 1) > STEP_0_TOLERANCE:
         raise RuntimeError(f"DPO's first loss is {first:.4f}, not {expected:.4f}: the reference is not M0")
-    shutil.rmtree(work / "adapter", ignore_errors=True)
-    (work / "adapter").mkdir()
-    for name in ("adapter_model.safetensors", "adapter_config.json"):
-        shutil.copy2(reached / name, work / "adapter" / name)
+    hand_over_adapter(reached, work / "adapter", base)
     return log

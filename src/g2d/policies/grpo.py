@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from g2d.config import Checkpointing, EngineSettings, Lora, Prompt, Warmup
+from g2d.cost import Meter
 from g2d.policies.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train
-from g2d.policies.policy import Policy, as_json, context_limit, load_base, load_tokenizer
-from g2d.policies.training import lora_config, read_log, trainer_arguments
+from g2d.policies.policy import Policy, as_json, context_limit, end_tokens, load_base, load_tokenizer
+from g2d.policies.training import hand_over_adapter, lora_config, read_log, trainer_arguments
 from g2d.policies.training_rollouts import TrainingRollouts
 from g2d.problems import Problem
 from g2d.prompts import messages, render
@@ -46,6 +47,7 @@ def train_grpo(
     engine: EngineSettings | None = None,
     checkpointing: Checkpointing | None = None,
     tracking: Mapping[str, Any] | None = None,
+    meter: Meter | None = None,
     version: int = 0,
 ) -> list[dict[str, Any]]:
     """Train M0 to step K and leave `work/adapter`, `work/checkpoint` and `work/rollouts.parquet`.
@@ -64,6 +66,7 @@ def train_grpo(
         engine: what generates; TRL itself, with transformers, if None.
         checkpointing: how often to save on the way.
         tracking: from `tracking_arguments`; nothing is reported if None.
+        meter: of the job that this is; the tokens of the steps are added, and checkpoints keep its bill.
         version: of the stage; an attempt of another version is not continued.
 
     Returns:
@@ -74,6 +77,7 @@ def train_grpo(
         RuntimeError: the trainer stopped anywhere but at step K.
         ValueError: `resume_from` is damaged, or a prompt and its completion do not fit the model.
     """
+    start = require_intact(resume_from) if resume_from else None
     job = {
         "version": version,
         "base": as_json(base),
@@ -85,9 +89,10 @@ def train_grpo(
         "k": k,
         "seed": seed,
         "engine": engine.identity if engine else None,
-        "start": require_intact(resume_from) if resume_from else None,
+        "start": start,
     }
-    checkpoints = Checkpoints(work, job)
+    meter = meter or Meter(str(work), "train_grpo")
+    checkpoints = Checkpoints(work, job, meter)
 
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
@@ -134,16 +139,19 @@ def train_grpo(
         model=base.base,
         limit=context_limit(base),
     )
-    rollouts = TrainingRollouts([tokenizer.eos_token_id], warmup.keep_rollouts)
-    reward = MathVerifyReward(eos_token_ids=[tokenizer.eos_token_id], on_judged=rollouts.record)
+    ends = end_tokens(base, tokenizer)
+    rollouts = TrainingRollouts(ends, warmup.keep_rollouts)
+    reward = MathVerifyReward(eos_token_ids=ends, on_judged=rollouts.record)
     generation = None
     if engine is not None and engine.name == "vllm":
         from g2d.policies.grpo_vllm import VllmGeneration
 
         conversations = [messages(problem.prompt, prompt) for problem in asked]
         generation = VllmGeneration(base, conversations, engine=engine, warmup=warmup, lora=lora, seed=seed)
+    model = load_base(base)
+    model.generation_config.eos_token_id = sorted(ends)  # where the trainer looks; it masks what is truncated
     trainer = GRPOTrainer(
-        model=load_base(base),
+        model=model,
         reward_funcs=[cast(Any, reward)],
         args=arguments,
         train_dataset=Dataset.from_list(rows),
@@ -152,6 +160,19 @@ def train_grpo(
     )
     if generation is not None:
         generation.attach(trainer)
+    before, first = meter.tokens_generated, start["step"] if start else 0
+
+    def count(log: list[dict[str, Any]]) -> None:
+        meter.tokens_generated = before + completions_tokens(log, warmup.completions_per_step(group_size), first)
+
+    def save(folder: Path) -> None:
+        rollouts.save(folder / ROLLOUTS)
+        count(trainer.state.log_history)
+
+    def restore(folder: Path) -> None:
+        rollouts.restore(folder / ROLLOUTS)
+        count(read_log(folder))
+
     try:
         reached = train(
             trainer,
@@ -160,22 +181,19 @@ def train_grpo(
             until=k,
             start=resume_from,
             every=warmup.sync_every,  # between two hand-overs the engine's adapter is older than the checkpoint's
-            save=lambda folder: rollouts.save(folder / ROLLOUTS),
-            restore=lambda folder: rollouts.restore(folder / ROLLOUTS),
+            save=save,
+            restore=restore,
         )
     finally:
         if generation is not None:
             generation.close()
-    return _hand_over(reached, work)
+    return _hand_over(reached, work, base)
 
 
-def _hand_over(reached: Path, work: Path) -> list[dict[str, Any]]:
+def _hand_over(reached: Path, work: Path, base: Policy) -> list[dict[str, Any]]:
     """Copy what the stage leaves out of the last checkpoint, which stays until the stage is complete; its log."""
-    for name in ("adapter", "checkpoint"):
-        shutil.rmtree(work / name, ignore_errors=True)
-    (work / "adapter").mkdir()
-    for name in ("adapter_model.safetensors", "adapter_config.json"):
-        shutil.copy2(reached / name, work / "adapter" / name)
+    hand_over_adapter(reached, work / "adapter", base)
+    shutil.rmtree(work / "checkpoint", ignore_errors=True)
     shutil.copy2(reached / ROLLOUTS, work / ROLLOUTS)
     shutil.copytree(reached, work / "checkpoint", ignore=shutil.ignore_patterns(ROLLOUTS, MANIFEST))
     manifest = require_intact(reached)

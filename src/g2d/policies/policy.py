@@ -62,6 +62,19 @@ class Policy:
         """Whether this is a file of completions rather than weights."""
         return self.settings.get("source") == "recorded"
 
+    @property
+    def public_base(self) -> str:
+        """What the record of M0 calls it for others: its repository on the Hub, its folder from here, or a placeholder.
+
+        An absolute path says nothing elsewhere but whose machine it was.
+        """
+        if "id" in self.settings:
+            return str(self.settings["id"])
+        folder = Path(self.base)
+        if folder.is_absolute() or ".." in folder.parts:
+            return f"path/to/{self.model}"
+        return f"./{folder}"  # without the dot a folder that is not there is looked for on the Hub
+
 
 def as_json(policy: Policy) -> dict[str, Any]:
     """The record as it is written; without digests it is that of 0.1.0, whose checkpoints are then still its own."""
@@ -141,8 +154,9 @@ def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
     """The tokenizer of M0.
 
     Raises:
-        ValueError: it was changed since the record was written; it has no chat template, so training and evaluation could not render the same prompt, or neither a
-            token that pads nor one that ends a turn; or there is none that could be read. The message names the folder.
+        ValueError: it was changed since the record was written, it cannot be read, it has no chat template, so training
+            and evaluation could not render the same prompt, or neither a token that pads nor one that ends a turn. The
+            message names the folder.
     """
     from transformers import AutoTokenizer
 
@@ -177,6 +191,19 @@ def _way_back(policy: Policy) -> str:
 
 def _first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def end_tokens(policy: Policy, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Tokens that end a completion of a policy: all that M0 declares, as its own `generate` reads them, and the
+    tokenizer's end of turn.
+
+    Models declare several (Llama-3.1 ends a message, a turn or a text); who knows one of them takes completions that
+    ended by another for truncated ones.
+    """
+    files = [Path(policy.base) / name for name in ("generation_config.json", "config.json")]
+    ends = next((read_json(file).get("eos_token_id") for file in files if file.is_file()), None)
+    listed = ends if isinstance(ends, list) else [] if ends is None else [ends]
+    return frozenset(listed) | {tokenizer.eos_token_id}
 
 
 def context_limit(policy: Policy) -> int | None:

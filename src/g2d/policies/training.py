@@ -7,12 +7,14 @@ here or by the caller, so that an upgrade cannot change a result in silence.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from g2d.config import Logging, Lora
-from g2d.files import read_json, write_jsonl
+from g2d.files import read_json, write_json, write_jsonl
+from g2d.policies.policy import Policy
 
 if TYPE_CHECKING:
     from peft import LoraConfig
@@ -68,6 +70,18 @@ def lora_config(lora: Lora) -> LoraConfig:
         target_modules=lora.target_modules,
         task_type="CAUSAL_LM",
     )
+
+
+def hand_over_adapter(checkpoint: Path, folder: Path, base: Policy) -> None:
+    """Copy the adapter of a checkpoint; it then names M0 as others know it, by repository and revision.
+
+    Not sooner: where it saves, PEFT compares the model's vocabulary with that of the M0 it is told, which must be ours.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    shutil.copy2(checkpoint / "adapter_model.safetensors", folder)
+    named = {"base_model_name_or_path": base.public_base, "revision": base.revision}
+    write_json(folder / "adapter_config.json", read_json(checkpoint / "adapter_config.json") | named)
 
 
 def read_log(checkpoint: Path) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ Models of keys and values, which nearly all are, are decoded by `g2d.rollouts.co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import torch
 from transformers import GenerationConfig
 
 from g2d.budgets import prefixes
-from g2d.policies.policy import Policy, load_model, load_tokenizer
+from g2d.policies.policy import Policy, end_tokens, load_model, load_tokenizer
 from g2d.prompts import Messages, render
 from g2d.rollouts.continuous_batching import ContinuousBatch, Sample, is_supported
 from g2d.rollouts.engine import Completion, Decoding, Request, require_room
@@ -26,24 +26,27 @@ if TYPE_CHECKING:
 
 
 class TransformersEngine:
-    """Generates with a model held in this process."""
+    """Generates with a model held in this process.
+
+    Args:
+        end_ids: tokens that end a completion, from `end_tokens`.
+    """
 
     name = "transformers"
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, end_ids: Collection[int]) -> None:
         self.model: Any = model  # transformers' own annotations deny that a model can generate
         self.tokenizer = tokenizer
         self.tokenizer.padding_side = "left"
-        ends = model.generation_config.eos_token_id
-        listed = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id}
-        self.end_ids: frozenset[int] = frozenset(token for token in listed if token is not None)
+        self.end_ids = frozenset(end_ids)
         # Models bring defaults of their own, such as a penalty on repetition; here the decoding says all there is.
         self.model.generation_config = GenerationConfig()
 
     @classmethod
     def of(cls, policy: Policy) -> TransformersEngine:
         """Load a policy's weights and tokenizer."""
-        return cls(load_model(policy), load_tokenizer(policy))
+        tokenizer = load_tokenizer(policy)
+        return cls(load_model(policy), tokenizer, end_tokens(policy, tokenizer))
 
     def render(self, messages: Messages) -> str:
         """The conversation in the model's chat template, ready for the assistant's turn."""
@@ -99,7 +102,7 @@ class TransformersEngine:
                 do_sample=False,  # the processor leaves one candidate
                 logits_processor=[partial(only_the_chosen, uniforms=uniforms, width=width, decoding=decoding)],
                 max_new_tokens=decoding.max_completion_length,
-                eos_token_id=sorted(self.end_ids) or None,
+                eos_token_id=sorted(self.end_ids),
                 pad_token_id=self.tokenizer.pad_token_id,
             )
             for sample, tokens in zip(batch, generated[:, width:].tolist(), strict=True):

@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 from g2d.budgets import prefixes
 from g2d.config import LORA_RANKS, EngineSettings
 from g2d.files import read_json
-from g2d.policies.policy import Policy, context_limit, load_model, load_tokenizer, require_own_weights
+from g2d.policies.policy import Policy, context_limit, end_tokens, load_model, load_tokenizer, require_own_weights
 from g2d.prompts import Messages, render
 from g2d.rollouts.engine import Completion, Decoding, Request, require_room
 from g2d.rollouts.rollout import FinishReason
@@ -289,14 +289,6 @@ def request_seed(seed: int, problem_id: str) -> int:
     """The seed of a problem's first sample. Samples count on from it, so neighbours must be far apart: 62 bits."""
     digest = hashlib.sha256(f"{seed}/{problem_id}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 2
-
-
-def end_tokens(policy: Policy, tokenizer: Any) -> frozenset[int]:
-    """Tokens that end a completion, the same as for transformers: the model's own list and the tokenizer's."""
-    file = Path(policy.base) / "generation_config.json"
-    ends = read_json(file).get("eos_token_id") if file.is_file() else None
-    listed = ends if isinstance(ends, list) else [] if ends is None else [ends]
-    return frozenset(listed) | {tokenizer.eos_token_id}
 
 
 def adapter_rank_of(folder: str | Path) -> int:

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from g2d.attempts import read_attempts
+from g2d.cost import read_cost
 from g2d.files import sha256
 from tests.workflow.conftest import Project
 from tests.workflow.slurm.cluster import Cluster, squeue
@@ -94,6 +95,9 @@ def test_the_second_attempt_goes_on_from_the_step_that_the_first_saved(
 ) -> None:
     attempts = read_attempts(grid.results / "attempts" / rule)
     assert [attempt.status for attempt in attempts] == ["stopped", "ok"]
+    assert attempts[1].carried is not None
+    assert 0 < attempts[1].carried.wall_s <= attempts[0].cost.wall_s
+    assert read_cost(grid.results / "micro" / folder / "cost.json").own == attempts[1].bill
     [said] = [log.read_text() for log in (grid.root / f".snakemake/slurm_logs/rule_{rule}").rglob("*.log")]
     [stopped] = re.findall(rf"{rule}: stopped by SIGTERM at step (\d+) of {steps}, which is kept", said)
     [log] = [file.read_text() for file in (grid.results / "logs" / rule).rglob("*.log")]

@@ -1,0 +1,102 @@
+"""Adapters in other hands: elsewhere, beside another M0, in each other's folders."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from g2d.config import Dpo, Lora
+from g2d.files import read_json, sha256
+from g2d.policies import Policy, load_base, load_model
+from g2d.policies.dpo import train_dpo
+from g2d.policies.training import hand_over_adapter, lora_config
+from g2d.rollouts.vllm_engine import VllmEngine
+from tests.models import tiny_policy, two_ends_policy
+from tests.policies.test_training import easy, pairs, warm_up
+
+REVISION = "0" * 40
+
+
+def warmed_up(work: Path, base: Policy) -> None:
+    warm_up(work, easy(10), base=base, k=1)
+
+
+def from_warmed_up(work: Path, base: Policy) -> None:
+    """DPO that continues an adapter whose configuration names M0 as others know it."""
+    warmed_up(work / "warm", base)
+    start = Policy("x/warm", "x", "grpo", base.base, adapter=str(work / "warm/adapter"))
+    train_dpo(base, pairs(8), dpo=Dpo(max_steps=1), lora=Lora(), seed=0, work=work, start=start)
+
+
+@pytest.mark.parametrize("trained", [warmed_up, from_warmed_up])
+def test_an_adapter_loads_elsewhere_and_names_nothing_of_this_machine(
+    tmp_path: Path, trained: Callable[[Path, Policy], None]
+) -> None:
+    from peft import PeftModel
+
+    folder = tmp_path / "home/somebody/cache"
+    shutil.copytree(tiny_policy().base, folder)
+    hub = replace(tiny_policy(), base=str(folder), revision=REVISION, settings={"source": "hub", "id": "them/tiny"})
+    trained(tmp_path / "work", hub)
+    moved = Path(shutil.move(tmp_path / "work/adapter", tmp_path / "elsewhere"))
+    for file in moved.iterdir():
+        for name in (tmp_path, "somebody", Path.home()):
+            assert str(name).encode() not in file.read_bytes(), file
+    described = read_json(moved / "adapter_config.json")
+    assert (described["base_model_name_or_path"], described["revision"]) == ("them/tiny", REVISION)
+    model = PeftModel.from_pretrained(load_base(hub), moved)
+    assert model.peft_config["default"].r == Lora().r
+
+
+@pytest.mark.parametrize(
+    ("base", "settings", "name"),
+    [
+        ("/home/somebody/models/llama", {"source": "local", "path": "/home/somebody/models/llama"}, "path/to/mine"),
+        ("../somebody/llama", {"source": "local", "path": "../somebody/llama"}, "path/to/mine"),
+        ("models/llama", {"source": "local", "path": "models/llama"}, "./models/llama"),
+        ("results/mine/base/model", {"source": "scratch"}, "./results/mine/base/model"),
+        ("/cache/snapshots/0", {"source": "hub", "id": "them/llama"}, "them/llama"),
+    ],
+)
+def test_what_an_adapter_calls_its_base(tmp_path: Path, base: str, settings: dict[str, Any], name: str) -> None:
+    (tmp_path / "adapter_model.safetensors").touch()
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base, "r": 16}))
+    policy = Policy("mine/base", "mine", "base", base=base, settings=settings)
+    hand_over_adapter(tmp_path, tmp_path / "adapter", policy)
+    described = read_json(tmp_path / "adapter/adapter_config.json")
+    assert described == {"base_model_name_or_path": name, "revision": None, "r": 16}
+
+
+# ------------------------------------------------------------------------------------------------------------ mixed up
+
+
+def adapted(folder: Path, base: Policy, seed: int) -> Policy:
+    """A policy with an adapter of its own that changes what it says."""
+    from peft import get_peft_model
+
+    torch.manual_seed(seed)
+    model = get_peft_model(load_base(base), lora_config(Lora()))
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.05)
+    model.save_pretrained(folder)
+    return replace(base, adapter=str(folder), weights_sha256=sha256(folder / "adapter_model.safetensors"))
+
+
+@pytest.mark.parametrize("load", [load_model, VllmEngine])
+def test_adapters_in_each_others_folders_are_refused(tmp_path: Path, load: Callable[[Policy], Any]) -> None:
+    """Two seeds of one policy, and the policies of two models of the same shape: only the weights tell them apart."""
+    mine = adapted(tmp_path / "mine", tiny_policy(), seed=0)
+    others = [adapted(tmp_path / "seed", tiny_policy(), seed=1), adapted(tmp_path / "model", two_ends_policy(), seed=2)]
+    for other in others:
+        for policy, taken in ((mine, other), (other, mine)):
+            with pytest.raises(ValueError, match=r"not the weights that policy\.json names"):
+                load(replace(policy, adapter=taken.adapter))
+    load(mine)
