@@ -852,8 +852,6 @@ class Config(Section):
         if variant in ("", AUTO):
             return self.warmup
         own, where = self.ablations[variant].warmup, f"ablations.{variant}.warmup"
-        if not isinstance(own.get("auto"), (AutoStop, type(None))):  # refused by `Ablation`
-            raise ValueError(f"{where}.auto: drop the key")
         main = self.warmup.model_copy(update={"horizon": self.warmup.total_steps, "auto": None})
         warmup = _changed(where, main, own | {"steps": self.ablation_steps(variant)})
         try:
