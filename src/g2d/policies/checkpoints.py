@@ -89,7 +89,7 @@ def step_of(checkpoint: Path) -> int:
 
 
 def carry(meter: Meter, record: Mapping[str, Any], where: str) -> None:
-    """Put what a kept record says was `spent` up to it on the bill; versions before 0.2 did not say.
+    """Put what a kept record says was `spent` up to it on the bill; those of 0.1.0 say nothing.
 
     Raises:
         ValueError: it is no record of a cost.
