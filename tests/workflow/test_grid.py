@@ -218,7 +218,7 @@ def test_the_same_run_twice_gives_the_same_files(
 
     again = Project(Path(shutil.copytree(micro_grid.root, tmp_path_factory.mktemp("tables") / "g2d", symlinks=True)))
     tables = again.results / "tables"
-    before = {file: file.read_bytes() for file in tables.glob("*.csv")}
+    before = {file: file.read_bytes() for file in tables.glob("*.csv") if file.stem != "attempts"}  # one more
     again.build("--quiet", "rules", "--force", "--", "results/tables/main.csv")
     assert len(before) > 10
     assert {file: file.read_bytes() for file in before} == before
