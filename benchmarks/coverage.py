@@ -1,28 +1,33 @@
-"""Do the intervals cover, and what does the correction for eight rollouts correct? Simulations with known truth.
+"""Do intervals cover, do tests err as seldom as they say, and what does the correction for eight rollouts correct?
 
-Prints the tables of docs/analysis.md. Accuracy: answers are drawn with P(correct) = 0.6 + seed effect + difficulty;
-difference: such a policy minus an M0 without seeds, on the same questions. Harvest: 8 rollouts of 300 prompts whose p
-is drawn from a known distribution. Advice: probes of harvests of 1500 prompts at four K, which differ by much, by
-little or by chance alone.
+Simulations with known truth; they print the tables of docs/analysis.md. Tests: policies that answer equally well, of
+which every warmed-up one is tested against K=0, and all against M0; then one of them is better. Accuracy: P(correct) =
+0.6 + seed effect + difficulty. Harvest: 8 rollouts of 300 prompts whose p is drawn from a known distribution. Advice:
+probes of harvests of 1500 prompts at four K, which differ by much, by little or by chance alone.
 
-    python benchmarks/coverage.py
+    python benchmarks/coverage.py [tests pooling detectable accuracy harvest advice] [--runs 500]
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+import scipy
 
 from g2d.advice.probe import step_advice
+from g2d.comparisons import compare
+from g2d.crossed import INFLATION, centre, error_of_difference
 from g2d.grid import HarvestKey
 from g2d.informativeness import binary_entropy
 from g2d.mixing import corrected
-from g2d.statistics import hierarchical_bootstrap
+from g2d.statistics import accuracy_interval
 
-TRUTH, GAIN = 0.6, 0.1
+TRUTH = 0.6
+LEVEL = 0.05
 PRIORS = {
     "Beta(0.5, 0.8)": lambda rng, n: rng.beta(0.5, 0.8, n),
     "Beta(2, 2)": lambda rng, n: rng.beta(2, 2, n),
@@ -35,35 +40,160 @@ PRIORS = {
 }
 
 
-def answers(rng: np.random.Generator, n_seeds: int, n_questions: int, effect: float, paired: bool) -> np.ndarray:
-    """Answers (n_seeds, n_questions), or their differences from M0's."""
+def answers(rng: np.random.Generator, n_seeds: int, n_questions: int, effect: float) -> np.ndarray:
+    """Answers, (n_seeds, n_questions)."""
     difficulty = rng.uniform(-0.25, 0.25, (1, n_questions))
     seeds = rng.normal(0, effect, (n_seeds, 1))
-    policy = (rng.random((n_seeds, n_questions)) < TRUTH + difficulty + seeds).astype(float)
-    return policy - (rng.random((1, n_questions)) < TRUTH - GAIN + difficulty) if paired else policy
+    return (rng.random((n_seeds, n_questions)) < TRUTH + difficulty + seeds).astype(float)
 
 
 def coverage(runs: int) -> None:
-    print("| seeds | questions | sd of seeds | accuracy: coverage | half width | difference: coverage | half width |")
-    print("|---:|---:|---:|---:|---:|---:|---:|")
+    print("| seeds | questions | sd of seeds | accuracy: coverage | half width |")
+    print("|---:|---:|---:|---:|---:|")
     for n_seeds, n_questions, effect in [
         *((1, n, 0.0) for n in (100, 500)),
         *((s, n, effect) for s in (2, 5) for n in (100, 500) for effect in (0.0, 0.01, 0.03)),
     ]:
-        cells = []
-        for paired, truth in ((False, TRUTH), (True, GAIN)):
-            rng = np.random.default_rng(0)
-            ends = np.array(
-                [
-                    hierarchical_bootstrap(
-                        answers(rng, n_seeds, n_questions, effect, paired), resamples=500, seed=i % 5
-                    )
-                    for i in range(runs)
-                ]
-            )
-            covered = ((ends[:, 0] <= truth) & (truth <= ends[:, 1])).mean()
-            cells.append(f"{covered:.1%} | ±{100 * np.diff(ends).mean() / 2:.1f} points")
-        print(f"| {n_seeds} | {n_questions} | {100 * effect:.0f} points | {' | '.join(cells)} |", flush=True)
+        rng = np.random.default_rng(0)
+        ends = np.array([accuracy_interval(answers(rng, n_seeds, n_questions, effect)) for _ in range(runs)])
+        covered = ((ends[:, 0] <= TRUTH) & (ends[:, 1] >= TRUTH)).mean()
+        width = f"±{100 * np.diff(ends).mean() / 2:.1f} points"
+        print(f"| {n_seeds} | {n_questions} | {100 * effect:.0f} points | {covered:.1%} | {width} |", flush=True)
+
+
+def grid(
+    rng: np.random.Generator,
+    n_seeds: int,
+    spread: np.ndarray,
+    accuracy: float,
+    gain: float = 0.0,
+    n_questions: int = 500,
+    unstable: float = 0.08,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Answers of policies, (n_policies, n_seeds, n_questions), of which the second gains, and of M0, (1, n_questions).
+
+    Every training answers a share of the questions afresh and the others as M0's kin do; its seed moves its accuracy by
+    a normal draw with the policy's standard deviation (`spread`, in 0..1), bounded so that nobody passes 0 or 1.
+    """
+    shape = (len(spread), n_seeds, n_questions)
+    settled = rng.random(n_questions) < accuracy
+
+    def afresh(size: tuple[int, ...]) -> np.ndarray:
+        return np.where(rng.random(size) < unstable, rng.random(size) < accuracy, settled)
+
+    policies, bound = afresh(shape), min(accuracy, 1 - accuracy)
+    shift = rng.normal(0, 1, shape[:2]) * spread[:, None]
+    shift = shift.clip(-bound, bound)
+    shift[1] = (shift[1] + gain).clip(-bound, bound)
+    chance = np.where(shift > 0, shift / (1 - accuracy), -shift / accuracy)[..., None]
+    moved = rng.random(shape) < chance
+    policies = np.where(moved, shift[..., None] > 0, policies)
+    return policies.astype(float), afresh((1, n_questions)).astype(float)
+
+
+def rejected(difference: np.ndarray, pool: np.ndarray, paired: bool, family: int) -> bool:
+    """Whether `g2d.comparisons.compare` has p <= LEVEL / family."""
+    error = error_of_difference(difference, pool, paired)
+    return abs(centre(difference)) >= error.reach(LEVEL / family)
+
+
+def tests(runs: int, seeds: Sequence[int], n_questions: int) -> None:
+    print(
+        "| seeds | K > 0 | sd of seeds | accuracy | errs: K against K=0 | policies against M0 | picked best: coverage, "
+        "one interval | family's interval | gain | found | coverage |"
+    )
+    print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    for n_seeds, n_k, (name, spread), accuracy in itertools.product(
+        seeds, (3, 5), {"0": 0.0, "1": 0.01, "3": 0.03, "3 : 1": None}.items(), (0.5, 0.78, 0.97)
+    ):
+        # Three to one: the reference and the first K alternate in being the one that scatters more.
+        patterns = [np.full(n_k + 1, spread)] if spread is not None else [unequal(n_k + 1, at) for at in (0, 1)]
+        gain, found = (0.05 if accuracy < 0.9 else 0.02), []
+        rng = np.random.default_rng(0)
+        for run in range(runs):
+            pattern = patterns[run % len(patterns)]
+            policies, m0 = grid(rng, n_seeds, pattern, accuracy, 0.0, n_questions)
+            pool = policies.mean(axis=2)
+            deltas = policies[1:] - policies[0]
+            against_m0 = any(rejected(policy - m0, pool, False, n_k + 1) for policy in policies)
+            errors = [error_of_difference(delta, pool, True) for delta in deltas]
+            middles = [centre(delta) for delta in deltas]
+            best = int(pool[1:].mean(axis=1).argmax())
+            wrong = any(abs(m) >= e.reach(LEVEL / n_k) for m, e in zip(middles, errors, strict=True))
+            covers = [abs(middles[best]) < errors[best].reach(LEVEL / size) for size in (1, n_k)]
+            policies, _ = grid(rng, n_seeds, pattern, accuracy, gain, n_questions)
+            pool, delta = policies.mean(axis=2), policies[1] - policies[0]
+            hit = rejected(delta, pool, True, n_k)
+            covered = abs(centre(delta) - gain) < error_of_difference(delta, pool, True).reach(LEVEL)
+            found.append((wrong, against_m0, *covers, hit, covered))
+        errs, errs_m0, single, family, power, covered = np.mean(found, axis=0)
+        print(
+            f"| {n_seeds} | {n_k} | {name} | {accuracy:g} | {errs:.1%} | {errs_m0:.1%} | {single:.1%} | {family:.1%} "
+            f"| {100 * gain:.0f} | {power:.0%} | {covered:.1%} |",
+            flush=True,
+        )
+
+
+def pooling(runs: int, noise: Sequence[float] = (0.02, 0.4), n_seeds: int = 2) -> None:
+    """Four ways to estimate the variance between few seeds, on normal accuracies in points, many families at once.
+
+    One-sample t, pooled over policies, the same but no less than the pair's own, and what `g2d.crossed` does.
+    """
+    print(
+        "| seeds | K > 0 | worst error at 3 : 1: pair's own, t | pooled | pooled, at least own | used "
+        "| found: pair's own, t | pooled | pooled, at least own | used |"
+    )
+    print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    rng = np.random.default_rng(0)
+
+    def rejects(spread: Sequence[float], noise: float, gain: float = 0.0) -> np.ndarray:
+        """(4 ways, runs, K > 0) rejections at the corrected level; noise is the variance of an accuracy."""
+        n, degrees = len(spread), (len(spread) - 1) * (n_seeds - 1)
+        sizes = (20 * runs, n, n_seeds)
+        seen = rng.normal(0, 1, sizes) * np.array(spread)[:, None] + rng.normal(0, noise**0.5, sizes)
+        seen[:, 1] += gain
+        deltas = seen[:, 1:] - seen[:, :1]
+        own = deltas.var(axis=2, ddof=1) / n_seeds
+        residuals = seen - seen.mean(axis=1, keepdims=True) - seen.mean(axis=2, keepdims=True)
+        residuals += seen.mean(axis=(1, 2), keepdims=True)
+        known = 2 * noise / n_seeds
+        pooled = np.maximum(2 * (residuals**2).sum(axis=(1, 2)) / degrees / n_seeds, known)[:, None] + 0 * own
+        cautious = np.maximum(known + min(INFLATION, n / 2) * (pooled - known), own)
+        variances = np.stack([own, pooled, np.maximum(pooled, own), cautious])
+        t = scipy.stats.t.isf(LEVEL / (n - 1) / 2, np.array([n_seeds - 1, degrees, degrees, degrees]))
+        return np.abs(deltas.mean(axis=2)) > t[:, None, None] * np.sqrt(variances)
+
+    for n_k in (2, 3, 5, 7):
+        ones, three = [1.0] * (n_k - 1), 3.0
+        patterns = ([three, *ones, 1.0], [1.0, *ones, three], [three, three, *ones], [*ones, three, three])
+        worst = [rejects(pattern, v).any(axis=2).mean(axis=1) for pattern in patterns for v in noise]
+        power = rejects([1.0] * (n_k + 1), noise[-1], 5.0)[:, :, 0].mean(axis=1)
+        cells = [f"{share:.1%}" for share in np.max(worst, axis=0)] + [f"{share:.0%}" for share in power]
+        print(f"| {n_seeds} | {n_k} | {' | '.join(cells)} |", flush=True)
+
+
+def unequal(n_policies: int, at: int) -> np.ndarray:
+    """One policy whose seeds scatter by 3 points, the others by 1."""
+    return np.where(np.arange(n_policies) == at, 0.03, 0.01)
+
+
+def detectable(runs: int) -> None:
+    print("| seeds | K > 0 | sd of seeds | accuracy | minimum_detectable, mean | found where it is the truth |")
+    print("|---:|---:|---:|---:|---:|---:|")
+    for n_seeds, n_k, effect, accuracy in itertools.product((1, 2, 3, 5, 10), (3, 5), (0.0, 0.01), (0.5, 0.78)):
+        rng = np.random.default_rng(0)
+        spread = np.full(n_k + 1, effect)
+
+        def one(gain: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            policies, _ = grid(rng, n_seeds, spread, accuracy, gain)  # noqa: B023  (called before the next round)
+            return policies[1], policies[0], policies.mean(axis=2)
+
+        said = np.mean([compare(*one(0.0), n_k).minimum_detectable for _ in range(runs // 3)])
+        found = np.mean([compare(*one(float(said)), n_k).p_value <= LEVEL / n_k for _ in range(runs)])
+        print(
+            f"| {n_seeds} | {n_k} | {100 * effect:.0f} | {accuracy:g} | {100 * said:.1f} points | {found:.0%} |",
+            flush=True,
+        )
 
 
 def correction(runs: int, n_prompts: int = 300, n: int = 8) -> None:
@@ -123,12 +253,25 @@ def advice(runs: int, n_prompts: int = 1500, n: int = 8) -> None:
         print(f"| {name} | {n_probed} | {covered} | {np.mean(right):.0%} | {np.mean(chance):.0%} |", flush=True)
 
 
+SEEDS = (1, 2, 3, 5, 10)
+
 if __name__ == "__main__":
+    simple = {
+        "pooling": pooling,
+        "detectable": detectable,
+        "accuracy": coverage,
+        "harvest": correction,
+        "advice": advice,
+    }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", nargs="*", help="which ones (default: all)")
     parser.add_argument("--runs", type=int, default=500, help="simulated experiments per row")
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="of the table of tests")
+    parser.add_argument("--questions", type=int, default=500, help="of the table of tests")
     arguments = parser.parse_args()
-    coverage(arguments.runs)
-    print()
-    correction(arguments.runs)
-    print()
-    advice(arguments.runs)
+    for name in arguments.tables or ("tests", *simple):
+        if name == "tests":
+            tests(arguments.runs, arguments.seeds, arguments.questions)
+        else:
+            simple[name](arguments.runs)
+        print()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +21,9 @@ PROVENANCE = {
 }
 
 
-def written(config: Config, n_pairs: tuple[float, ...] = (680.0, 708.0), **other: object) -> str:
+def written(
+    config: Config, n_pairs: tuple[float, ...] = (680.0, 708.0), tables: Sequence[str] = ("main",), **other: object
+) -> str:
     models = list(config.models)
     calibration = pd.DataFrame(
         {"model": model, "levels": levels, "selected": chosen}
@@ -29,7 +32,7 @@ def written(config: Config, n_pairs: tuple[float, ...] = (680.0, 708.0), **other
     )
     manifests = {name: {"n": 500, "sha256": "a" * 64, "file": "f.jsonl"} for name in config.problem_sources}
     record = PROVENANCE | {"problems": manifests} | other
-    return methods(config, record, calibration, pd.DataFrame({"n_pairs": n_pairs}), tables=["main"])
+    return methods(config, record, calibration, pd.DataFrame({"n_pairs": n_pairs}), tables=tables)
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +87,25 @@ def test_a_changed_setting_changes_the_text(paper: Config, section: str, values:
 def test_one_seed_is_not_called_a_repetition(paper: Config) -> None:
     text = written(paper.model_copy(update={"seeds": [3]}))
     assert "There was one seed, 3." in text
-    assert "bootstrap intervals over problems" in text
+    assert "95 % t intervals over problems with two right and two wrong problems added" in text
+    assert "bootstrap intervals over problems (2,000 resamples)" in text
 
 
 def test_a_demonstration_says_so_first() -> None:
     config = read(CONFIG / "config.yaml")
     assert written(config).startswith(config.demonstration)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "said"),
+    [
+        ([3], "t-tests over problems, given one training run each"),
+        ([0, 1], "the variance between seeds pooled over the policies trained by DPO and taken 2 times"),
+        ([0, 1, 2, 3, 4], "over seeds and problems, each pair with its own variance between seeds"),
+    ],
+)
+def test_the_test_that_was_used_is_named(paper: Config, seeds: list[int], said: str) -> None:
+    assert said in written(paper.model_copy(update={"seeds": seeds}), tables=["comparisons"])
 
 
 def test_what_was_not_computed_is_not_claimed(paper: Config) -> None:

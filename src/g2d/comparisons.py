@@ -4,18 +4,17 @@ The answers are paired by question, and by seed where both policies have seeds, 
 common cancels. Seeds share their questions: McNemar's test on the pooled answers counts a question once for every seed
 and rejects far too often, which tests/analysis/test_comparisons.py shows. Two tests are offered instead, which answer
 two questions: would other seeds and other questions agree (`p_value`), and, with these very policies, would other
-questions (`p_questions`)?
+questions (`p_questions`)? The second is never the larger. With one seed they are the same, and nothing is said about
+other seeds.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
 
-from g2d.statistics import calibrated, percentile_interval, resample
+from g2d.crossed import centre, error_of_difference, questions_only
 
 POWER = 0.8
 LEVEL = 0.05
@@ -28,26 +27,28 @@ class Comparison:
     n_seeds: int
     n_problems: int
     difference: float
-    ci_low: float  # 95 %, seeds and questions resampled together for both policies
+    ci_low: float  # 95 %, over seeds and questions (over questions with one seed); holds 0 exactly when p_value > 0.05
     ci_high: float
-    standard_error: float  # of the difference, over the same resamples
-    p_value: float  # two-sided: difference / standard_error against the normal distribution
-    p_questions: float  # two-sided and exact, these seeds given; McNemar's exact test where there is one
+    family_low: float  # the same for all comparisons of the family at once, so that one may be picked afterwards
+    family_high: float
+    standard_error: float  # of the difference, over seeds and questions
+    p_value: float  # two-sided: other seeds and questions
+    p_questions: float  # two-sided: other questions, these seeds given
     gained: float  # share of answers that the policy has right and the reference wrong
     lost: float  # the reverse; difference = gained - lost
     cohens_h: float  # effect size (Cohen 1988, eq. 6.2.1); 0.2 is called small, 0.5 medium
-    # Difference found with 80 % power at the 5 % level, one comparison alone. NaN where all resamples agree: then
-    # nothing is known of their spread, and 0 would claim that the smallest difference is found.
-    minimum_detectable: float
+    minimum_detectable: float  # found with 80 % power at the corrected level, LEVEL / family
 
 
-def compare(policy: np.ndarray, reference: np.ndarray, samples: int = 1) -> Comparison:
-    """Compare the answers of two policies.
+def compare(policy: np.ndarray, reference: np.ndarray, pool: np.ndarray | None = None, family: int = 1) -> Comparison:
+    """Compare the answers of two policies; `g2d.crossed` says how.
 
     Args:
         policy: (n_seeds, n_problems), the share of a problem's samples that are correct.
         reference: the same problems in the same order; the same seeds, or one row for a policy without seeds (M0).
-        samples: answers per seed and problem; 1 for greedy decoding.
+        pool: (n_policies, n_seeds), accuracies of the policies that were trained alike, from which the variance between
+            few seeds is learnt, the compared ones among them; without it these two alone.
+        family: how many comparisons are made of which one may be picked.
 
     Raises:
         ValueError: the shapes do not belong together.
@@ -56,23 +57,31 @@ def compare(policy: np.ndarray, reference: np.ndarray, samples: int = 1) -> Comp
     if policy.ndim != 2 or reference.shape not in (policy.shape, (1, policy.shape[-1])):
         raise ValueError(f"answers of shape {policy.shape} cannot be paired with {reference.shape}")
     deltas = policy - reference
-    difference = float(deltas.mean())
-    resampled = calibrated(resample(deltas), deltas)
-    error = float(resampled.std(ddof=1))
-    low, high = percentile_interval(resampled)
+    paired = len(reference) > 1
+    error = error_of_difference(deltas, pool, paired)
+    middle = centre(deltas)
+
+    def interval(alpha: float) -> tuple[float, float]:
+        reach = error.reach(alpha)
+        return max(middle - reach, -1.0), min(middle + reach, 1.0)
+
+    low, high = interval(LEVEL)
+    family_low, family_high = interval(LEVEL / family)
     return Comparison(
         n_seeds=policy.shape[0],
         n_problems=policy.shape[1],
-        difference=difference,
+        difference=float(deltas.mean()),
         ci_low=low,
         ci_high=high,
-        standard_error=error,
-        p_value=float(2 * scipy.stats.norm.sf(abs(difference) / error)) if error > 0 else float(difference == 0),
-        p_questions=sign_flip_p(np.rint(deltas.sum(axis=0) * samples).astype(int)),
+        family_low=family_low,
+        family_high=family_high,
+        standard_error=error.standard_error,
+        p_value=error.p_value(middle),
+        p_questions=questions_only(deltas).p_value(middle),
         gained=float(deltas.clip(min=0).mean()),
         lost=float((-deltas).clip(min=0).mean()),
         cohens_h=cohens_h(float(policy.mean()), float(reference.mean())),
-        minimum_detectable=minimum_detectable(error) if error > 0 else math.nan,
+        minimum_detectable=error.detectable(LEVEL / family, POWER, policy.shape[1]),
     )
 
 
@@ -102,9 +111,3 @@ def sign_flip_p(differences: np.ndarray) -> float:
 def cohens_h(p: float, q: float) -> float:
     """Effect size of two proportions, h = 2 asin sqrt(p) - 2 asin sqrt(q) (Cohen 1988, eq. 6.2.1)."""
     return float(2 * np.arcsin(np.sqrt(p)) - 2 * np.arcsin(np.sqrt(q)))
-
-
-def minimum_detectable(standard_error: float, level: float = LEVEL, power: float = POWER) -> float:
-    """Smallest true difference that a two-sided test finds with the given power: (z_{1-level/2} + z_power) SE, which is
-    2.8 SE at 5 % and 80 % (Bloom 1995, table 1)."""
-    return float((scipy.stats.norm.ppf(1 - level / 2) + scipy.stats.norm.ppf(power)) * standard_error)

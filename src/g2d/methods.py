@@ -20,6 +20,7 @@ from g2d.config import (
     SyntheticProblems,
     Warmup,
 )
+from g2d.crossed import ENOUGH_SEEDS, INFLATION
 from g2d.markdown import literal
 
 PAPER = "arXiv:2605.21266"
@@ -148,12 +149,30 @@ def _evaluation(config: Config, provenance: Mapping[str, Any], tables: Collectio
         "what stands in it.",
         f"{'Training, harvest and pairs were repeated with seeds' if several else 'There was one seed,'} "
         f"{_numbers(config.seeds)}.",
-        "Intervals are 95 % percentile bootstrap intervals over "
+        "Intervals of accuracies are 95 % t intervals over "
+        f"{'seeds and problems, as crossed random factors,' if several else 'problems'} with two right and two wrong "
+        "problems added; those of harvests and of parts of a gain are percentile bootstrap intervals over "
         f"{'seeds and problems, resampled independently' if several else 'problems'} (2,000 resamples).",
     ]
     if "comparisons" in tables:
-        sentences.append("Policies were compared in pairs on the same problems, with Holm's correction over K.")
+        sentences.append(_comparisons(len(config.seeds)))
     return " ".join(sentences)
+
+
+def _comparisons(n_seeds: int) -> str:
+    if n_seeds == 1:
+        over = "over problems, given one training run each"
+    elif n_seeds < ENOUGH_SEEDS:
+        over = (
+            "over seeds and problems, the variance between seeds pooled over the policies trained by DPO and taken "
+            f"{INFLATION:g} times beyond the noise of single answers, or that of the pair where it is larger"
+        )
+    else:
+        over = "over seeds and problems, each pair with its own variance between seeds"
+    return (
+        f"Policies were compared in pairs on the same problems by t-tests {over} (one problem gained and one lost were "
+        "added), with Holm's correction over the comparisons of a family; intervals of differences invert these tests."
+    )
 
 
 def _software(config: Config, provenance: Mapping[str, Any]) -> str:

@@ -36,19 +36,19 @@ VERSIONS = {
     "harvest_rollouts": 2,
     "draw_probe": 1,
     "advise": 1,
-    "check_advice": 1,
+    "check_advice": 2,
     "build_pairs": 2,
     "build_several_pairs": 1,
     "train_dpo": 1,
     "evaluate": 2,
-    "make_tables": 1,
+    "make_tables": 2,
     "render_tables": 1,
     "draw_figures": 1,
     "write_cards": 1,
     "audit_papers": 1,
     "record_provenance": 1,
-    "write_methods": 1,
-    "build_report": 1,
+    "write_methods": 2,
+    "build_report": 2,
 }
 
 

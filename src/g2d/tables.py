@@ -11,7 +11,7 @@ import csv
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,10 @@ import pandas as pd
 from g2d import decomposition
 from g2d.attempts import ENDED_BADLY, Attempt, kept, lost, lost_device_s
 from g2d.budgets import at_budgets
-from g2d.comparisons import Comparison, compare
 from g2d.correlations import permutation_p, ranks_within, within_correlation
 from g2d.cost import Cost
+from g2d.evaluations import MAIN_REGIMES, Evaluations, by_policy, crossed, crossed_values, grid_order, named
+from g2d.families import compared
 from g2d.files import atomic, read_lines
 from g2d.grid import AUTO_REGIME, HarvestKey, PolicyKey
 from g2d.informativeness import Informativeness, informative_parts
@@ -32,17 +33,11 @@ from g2d.statistics import (
     accuracy_interval,
     calibrated,
     hierarchical_bootstrap,
-    holm,
     percentile_interval,
     resample,
     standard_deviation,
     standard_error,
 )
-
-Evaluations = Mapping[tuple[PolicyKey, str], pd.DataFrame]  # (policy, benchmark): rows as in `Rollout`
-Column = tuple[str, str, int, int]  # model, regime, group_size, k: one policy over its seeds
-
-MAIN_REGIMES = ("base", "dpo", AUTO_REGIME, "grpo")  # Table 1; any other regime is an ablation
 
 ROW_COLUMNS = ("model", "policy", "K", "group_size", "benchmark")  # name a row of most tables
 MAIN_COLUMNS = (
@@ -124,6 +119,9 @@ COMPARISON_COLUMNS = (
     "difference",
     "ci_low",
     "ci_high",
+    "family_size",
+    "family_low",
+    "family_high",
     "standard_error",
     "p_value",
     "p_holm",
@@ -221,6 +219,7 @@ _TYPES: dict[Hashable, str] = {
     **dict.fromkeys(["reference_K", "budget"], "int64"),
     "reference_group_size": "Int64",
     **dict.fromkeys(COMPARISON_COLUMNS[10:], "float64"),
+    "family_size": "int64",
     **dict.fromkeys(DECOMPOSITION_COLUMNS[7:], "float64"),
     **dict.fromkeys(["n_attempts", "n_failed", "n_stopped", "n_killed", "n_repeated", "n_lost_attempts"], "int64"),
     **dict.fromkeys(["device_hours_kept", "device_hours_all", "device_hours_with_lost_attempts"], "float64"),
@@ -256,8 +255,8 @@ def main_table(evaluations: Evaluations, device_hours: Mapping[PolicyKey, float]
     Raises:
         ValueError: the seeds of a policy answered different problems.
     """
-    grouped = _by_policy(evaluations, keep=lambda key: key.regime in MAIN_REGIMES)
-    order = _grid_order(grouped, regimes=MAIN_REGIMES)
+    grouped = by_policy(evaluations, keep=lambda key: key.regime in MAIN_REGIMES)
+    order = grid_order(grouped, regimes=MAIN_REGIMES)
     return _frame((_accuracy_row(grouped[at], device_hours, at[1]) for at in order), MAIN_COLUMNS)
 
 
@@ -292,11 +291,11 @@ def ablation_table(
     def keep(key: PolicyKey) -> bool:
         return key.regime not in ("base", AUTO_REGIME) and _reference(key) in ablated
 
-    grouped = _by_policy(evaluations, keep)
+    grouped = by_policy(evaluations, keep)
     if unknown := sorted({column[1] for column, _ in grouped} - {"dpo", "grpo", *descriptions}):
         raise ValueError(f"no description of the ablation {unknown[0]!r}")
     rows = []
-    for at in _grid_order(grouped, regimes=("dpo", "grpo", *descriptions), k_first=True):
+    for at in grid_order(grouped, regimes=("dpo", "grpo", *descriptions), k_first=True):
         regime, policies = at[0][1], grouped[at]
         changed = ", ".join(f"{name}={value}" for name, value in descriptions.get(regime, {}).items())
         row = _accuracy_row(policies, device_hours, at[1])
@@ -330,7 +329,7 @@ def equal_compute_table(
     Raises:
         ValueError: the seeds of a policy answered different problems.
     """
-    grouped = _by_policy(evaluations, keep=lambda key: key.regime.split("/")[-1] == "grpo")
+    grouped = by_policy(evaluations, keep=lambda key: key.regime.split("/")[-1] == "grpo")
     found = {}
     for (model, regime, group_size, k), benchmark in sorted(grouped, key=lambda at: at[0][3]):
         policies = grouped[(model, regime, group_size, k), benchmark]
@@ -356,43 +355,15 @@ def _reference(key: PolicyKey) -> tuple[str, int, int, str]:
     return key.model, key.group_size, key.k, "grpo" if key.regime.split("/")[-1] == "grpo" else "dpo"
 
 
-def _by_policy(
-    evaluations: Evaluations, keep: Callable[[PolicyKey], bool]
-) -> dict[tuple[Column, str], dict[PolicyKey, pd.DataFrame]]:
-    """Evaluations by what a row of the table is, (policy without seed, benchmark); inside, by seed in order."""
-    grouped: dict[tuple[Column, str], dict[PolicyKey, pd.DataFrame]] = {}
-    for (key, benchmark), answers in evaluations.items():
-        if keep(key):
-            column = (key.model, key.regime, key.group_size, key.k)
-            grouped.setdefault((column, benchmark), {})[key] = answers
-    return {at: dict(sorted(by_key.items(), key=lambda item: item[0])) for at, by_key in grouped.items()}
-
-
-def _grid_order(
-    rows: Iterable[tuple[Column, str]], regimes: Sequence[str], k_first: bool = False
-) -> list[tuple[Column, str]]:
-    """Rows as the grid lists them: models and benchmarks as first met, regimes as given, then G and K."""
-    rows = list(rows)
-    models = list(dict.fromkeys(column[0] for column, _ in rows))
-    benchmarks = list(dict.fromkeys(benchmark for _, benchmark in rows))
-
-    def position(row: tuple[Column, str]) -> tuple[int, ...]:
-        (model, regime, group_size, k), benchmark = row
-        policy = (regimes.index(regime), group_size, k)
-        return (models.index(model), *((k, *policy) if k_first else policy), benchmarks.index(benchmark))
-
-    return sorted(rows, key=position)
-
-
 def _accuracy_row(
     by_key: Mapping[PolicyKey, pd.DataFrame], device_hours: Mapping[PolicyKey, float], benchmark: str
 ) -> dict[str, Any]:
     keys = list(by_key)
-    correct = _crossed(by_key, benchmark)
+    correct = crossed(by_key, benchmark)
     per_seed = correct.mean(axis=1)
     low, high = accuracy_interval(correct)
     return {
-        **_named(keys[0], benchmark),
+        **named(keys[0], benchmark),
         "n_seeds": len(keys),
         "n_problems": correct.shape[1],
         "accuracy": float(per_seed.mean()),
@@ -404,104 +375,20 @@ def _accuracy_row(
     }
 
 
-def _named(key: PolicyKey, benchmark: str) -> dict[str, Any]:
-    group_size = key.group_size or None
-    return {"model": key.model, "policy": key.label, "K": key.shown_k, "group_size": group_size, "benchmark": benchmark}
-
-
-def _crossed(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> np.ndarray:
-    """Share of correct answers, (n_seeds, n_problems), with the problems in one order for all seeds."""
-    rewards = {key: answers.assign(value=answers["reward"]) for key, answers in by_key.items()}
-    return _crossed_values(rewards, benchmark)
-
-
-def _crossed_values(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> np.ndarray:
-    """Mean of the column `value` per seed and problem, as `_crossed`."""
-    shares = [answers.groupby("problem_id", sort=True)["value"].mean() for answers in by_key.values()]
-    for key, share in zip(by_key, shares, strict=True):
-        if share.empty or not share.index.equals(shares[0].index):
-            raise ValueError(
-                f"{key.folder} on {benchmark}: answered {len(share)} problems, which are not the "
-                f"{len(shares[0])} problems of {next(iter(by_key)).folder}: evaluate both on the same file"
-            )
-    return np.stack([share.to_numpy(dtype=float) for share in shares])
-
-
 # ------------------------------------------------------------------------------- comparisons, decomposition, budgets
 
 
 def comparison_table(evaluations: Evaluations) -> pd.DataFrame:
-    """Every policy against what it has to beat, on the same questions: M0, DPO at K=0, GRPO, and an ablation against
-    the policy it differs from.
+    """Every policy against what it has to beat, on the same questions; see `g2d.families`.
 
     Returns:
-        `COMPARISON_COLUMNS`, see `g2d.comparisons.Comparison`; p_holm corrects p_value over the values of K (and G) of
-        one policy against one reference on one benchmark.
+        `COMPARISON_COLUMNS`, see `g2d.comparisons.Comparison`; p_holm corrects p_value over the family_size comparisons
+        of which one may be picked: the values of K (and G) against one reference, or all pairs of K > 0.
 
     Raises:
         ValueError: two policies answered different problems, or have different seeds.
     """
-    grouped = _by_policy(evaluations, keep=lambda key: True)
-    rows = []
-    for family in _families(grouped):
-        compared = [(at, reference, _compare(grouped, at, reference)) for at, reference in family]
-        adjusted = holm([comparison.p_value for *_, comparison in compared])
-        for (at, reference, comparison), p_holm in zip(compared, adjusted, strict=True):
-            row = _named(next(iter(grouped[at])), at[1]) | asdict(comparison) | {"p_holm": float(p_holm)}
-            other = _named(next(iter(grouped[reference])), at[1])
-            rows.append(
-                row
-                | {
-                    "reference": other["policy"],
-                    "reference_K": other["K"],
-                    "reference_group_size": other["group_size"],
-                }
-            )
-    return _frame(rows, COMPARISON_COLUMNS)
-
-
-def _families(grouped: Iterable[tuple[Column, str]]) -> Iterator[list[tuple[tuple[Column, str], tuple[Column, str]]]]:
-    """Pairs (policy, reference) by family: one regime against one kind of reference, over its K and G."""
-    present = list(grouped)
-    regimes = list(dict.fromkeys((*MAIN_REGIMES, *(column[1] for column, _ in present))))
-    order = _grid_order(present, regimes=regimes)
-    for model, benchmark in dict.fromkeys((column[0], name) for column, name in order):
-        own = [(column, name) for column, name in order if (column[0], name) == (model, benchmark)]
-        baselines = [at for at in own if at[0][1] in ("base", "grpo") or at[0][1:] == ("dpo", 0, 0)]
-        for regime in dict.fromkeys(column[1] for column, _ in own):
-            members = [at for at in own if at[0][1] == regime]
-            for reference in baselines:
-                if regime in MAIN_REGIMES or reference[0][1] == "base":
-                    yield [(at, reference) for at in members if _worth_comparing(at[0], reference[0])]
-            if regime not in MAIN_REGIMES:
-                reference_regime = "grpo" if regime.split("/")[-1] == "grpo" else "dpo"  # as in Table 3
-                same = [((model, reference_regime, *column[2:]), benchmark) for column, _ in members]
-                yield [(at, reference) for at, reference in zip(members, same, strict=True) if reference in own]
-
-
-def _worth_comparing(policy: Column, reference: Column) -> bool:
-    """M0 is a reference only, nothing is compared with itself, and GRPO with M0 only."""
-    if policy == reference or policy[1] == "base":
-        return False
-    return policy[1] != "grpo" or reference[1] == "base"
-
-
-def _compare(
-    grouped: Mapping[tuple[Column, str], Mapping[PolicyKey, pd.DataFrame]],
-    at: tuple[Column, str],
-    reference: tuple[Column, str],
-) -> Comparison:
-    both = grouped[reference], grouped[at]
-    seeds = [[key.seed for key in side] for side in both]
-    if seeds[0] not in ([None], seeds[1]):
-        raise ValueError(
-            f"{next(iter(both[1])).folder} has seeds {seeds[1]} and {next(iter(both[0])).folder} {seeds[0]}: "
-            "policies are compared seed by seed"
-        )
-    correct = _crossed({**both[0], **both[1]}, at[1])
-    n = len(both[0])
-    samples = int(next(iter(both[1].values())).groupby("problem_id").size().max())
-    return compare(correct[n:], correct[:n], samples)
+    return _frame(compared(evaluations), COMPARISON_COLUMNS)
 
 
 def decomposition_table(evaluations: Evaluations) -> pd.DataFrame:
@@ -516,17 +403,17 @@ def decomposition_table(evaluations: Evaluations) -> pd.DataFrame:
     Raises:
         ValueError: two policies answered different problems.
     """
-    grouped = _by_policy(evaluations, keep=lambda key: True)
+    grouped = by_policy(evaluations, keep=lambda key: True)
     regimes = list(dict.fromkeys((*MAIN_REGIMES, *(column[1] for column, _ in grouped))))
     rows = []
-    for at in _grid_order(grouped, regimes=regimes):
+    for at in grid_order(grouped, regimes=regimes):
         (model, regime, *_), benchmark = at
         base, own = grouped.get(((model, "base", 0, 0), benchmark), {}), grouped[at]
         reached = _reached({**base, **own}, benchmark)
         policy = reached[:, -len(own) :]
         shares = policy.mean(axis=(1, 2))
         finished, parseable, correct = decomposition.factors(shares)
-        row = _named(next(iter(own)), benchmark) | {
+        row = named(next(iter(own)), benchmark) | {
             "n_seeds": len(own),
             "n_problems": policy.shape[2],
             "accuracy": shares[2],
@@ -559,7 +446,7 @@ def _reached(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str, column: s
     """Share of a problem's answers that reached each stage, (3 stages, policies, problems)."""
     reached = {key: answers.join(decomposition.stages(answers[column])) for key, answers in by_key.items()}
     values = [
-        _crossed_values({key: answers.assign(value=answers[stage]) for key, answers in reached.items()}, benchmark)
+        crossed_values({key: answers.assign(value=answers[stage]) for key, answers in reached.items()}, benchmark)
         for stage in decomposition.STAGES
     ]
     return np.stack(values)
@@ -575,10 +462,10 @@ def budget_table(evaluations: Evaluations) -> pd.DataFrame:
     Raises:
         ValueError: the seeds of a policy answered different problems or were judged at different budgets.
     """
-    grouped = _by_policy(evaluations, keep=lambda key: True)
+    grouped = by_policy(evaluations, keep=lambda key: True)
     regimes = list(dict.fromkeys((*MAIN_REGIMES, *(column[1] for column, _ in grouped))))
     rows = []
-    for at in _grid_order(grouped, regimes=regimes):
+    for at in grid_order(grouped, regimes=regimes):
         own, benchmark = grouped[at], at[1]
         verdicts = {key: at_budgets(answers) for key, answers in own.items()}
         if len({tuple(by_budget) for by_budget in verdicts.values()}) > 1:
@@ -589,7 +476,7 @@ def budget_table(evaluations: Evaluations) -> pd.DataFrame:
             finished, parseable, _ = decomposition.factors(reached.mean(axis=(1, 2)))
             low, high = accuracy_interval(reached[2])
             rows.append(
-                _named(next(iter(own)), benchmark)
+                named(next(iter(own)), benchmark)
                 | {
                     "budget": budget,
                     "n_seeds": len(own),
@@ -619,7 +506,7 @@ def harvest_table(
     Returns:
         `HARVEST_COLUMNS`, one row per (model, group_size, K). A seed in which a metric is null does not count for it;
         the metric is null where all seeds are. The ends _low and _high of rho, H and mu bound a 95 % interval over
-        seeds and prompts; the columns _corrected are free of the bias of G' rollouts (`g2d.mixing`).
+        seeds and prompts; the columns _corrected have less of the bias of G' rollouts (`g2d.mixing`).
 
     Raises:
         ValueError: the seeds of a policy harvested different prompts.

@@ -1,4 +1,4 @@
-"""Paired comparisons: against McNemar and brute force by hand, and error rates in simulations with known truth."""
+"""Paired comparisons: against hand-computed cases and McNemar, and error rates in simulations with known truth."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binomtest
+from scipy.stats import binomtest, t
 
-from g2d.comparisons import cohens_h, compare, minimum_detectable, sign_flip_p
+from g2d.comparisons import Comparison, cohens_h, compare, sign_flip_p
+from g2d.crossed import Error, error_of_difference, mean_squares
+from g2d.statistics import holm
 from g2d.tables import COMPARISON_COLUMNS, comparison_table
 
 from .frames import answers
@@ -23,17 +25,82 @@ def test_a_comparison_by_hand():
     assert (found.n_seeds, found.n_problems) == (2, 5)
     assert found.difference == pytest.approx(0.1)
     assert (found.gained, found.lost) == (pytest.approx(0.3), pytest.approx(0.2))
-    assert found.ci_low <= 0.1 <= found.ci_high
-    # Questions differ by 0, 2, 1, -2, 0 answers: every one of the 8 sign patterns has |sum| >= 1.
-    assert found.p_questions == 1
-    assert found.minimum_detectable == pytest.approx(2.8016 * found.standard_error, rel=1e-4)
+    # By question 0, 1, 1/2, -1, 0 and the two that are added: sum 1/2, squares 2.25 + 2, of 7 questions.
+    standard_error = math.sqrt((4.25 / 7 - (0.5 / 7) ** 2) / 7)
+    assert found.p_questions == pytest.approx(2 * t.sf(0.5 / 7 / standard_error, 6))
 
 
-def test_equal_policies_do_not_differ():
+def test_the_variances_of_two_seeds_by_hand():
+    """Seeds differ by 0.2 on average, on every question alike: all of it is the seeds', nothing is noise."""
+    assert mean_squares(np.array([[0.2, 0.4, 0.6], [0.4, 0.6, 0.8]])) == (
+        pytest.approx(0.2**2 / 2 / 2),
+        pytest.approx(0),
+    )
+    pool = np.array([[0.5, 0.7], [0.5, 0.5], [0.4, 0.4], [0.6, 0.6]])
+    error = error_of_difference(np.array([[0.0] * 40, [0.2] * 40]), pool, paired=True)
+    # Two-way residuals of the pool: +-0.075 once and +-0.025 three times, squares 0.015 in all, 3 degrees of freedom.
+    assert error.expected_seeds == pytest.approx(2 * 0.015 / 3 / 2)
+    assert (error.seeds, error.seed_degrees) == (pytest.approx(2 * error.expected_seeds), 3)
+    assert error_of_difference(np.array([[0.0] * 40, [0.2] * 40])).seed_degrees == 1  # these two alone
+
+
+def test_equal_policies_do_not_differ_and_may_by_as_much_as_was_asked():
     same = np.array([[1, 0, 1]])
     found = compare(same, same)
     assert (found.difference, found.p_value, found.p_questions, found.cohens_h) == (0, 1, 1, 0)
-    assert math.isnan(found.minimum_detectable)  # not 0: nobody knows what this would have found
+    few, many = (compare(np.ones((5, n)), np.ones((5, n))) for n in (100, 1319))
+    assert few.ci_low == -few.ci_high
+    assert 0.015 < few.ci_high < 0.04  # the rule of three says 3 / 100
+    assert 0.001 < many.ci_high < 0.003
+    assert many.minimum_detectable > many.ci_high
+
+
+def test_one_differing_answer_proves_nothing():
+    """Of 5 x 1,319: an interval of [0.00003, 0.00064] was once the result, beside p = 1 over questions."""
+    theirs = np.ones((5, 1319))
+    mine = theirs.copy()
+    mine[3, 700] = 0
+    for found in (compare(mine, theirs), compare(mine, theirs[:1])):
+        assert found.ci_low < 0 < found.ci_high
+        assert found.p_value > 0.5
+
+
+answers_of_two = st.tuples(
+    st.integers(1, 6), st.integers(1, 60), st.integers(0, 2**32 - 1), st.floats(0, 1), st.floats(0, 0.5), st.booleans()
+)
+
+
+@settings(deadline=None, max_examples=80)
+@given(answers_of_two, st.integers(1, 7), st.integers(0, 4))
+def test_an_interval_holds_0_exactly_when_its_p_is_above_5_percent(drawn, family, others):
+    n_seeds, n_questions, seed, level, change, m0 = drawn
+    rng = np.random.default_rng(seed)
+    reference = rng.random((1 if m0 else n_seeds, n_questions)) < level
+    policy = np.where(rng.random((n_seeds, n_questions)) < change, rng.random() < level, reference).astype(float)
+    rows = [policy] if reference.shape != policy.shape else [policy, reference]
+    pool = np.stack([row.mean(axis=1) for row in rows] + [rng.random(n_seeds) for _ in range(others)])
+    found = compare(policy, reference, pool, family)
+    assert (found.ci_low <= 0 <= found.ci_high) == (found.p_value >= 0.05)
+    assert (found.family_low <= 0 <= found.family_high) == (found.p_value * family >= 0.05)
+    assert found.ci_low <= found.difference <= found.ci_high
+    assert found.p_value >= found.p_questions * (1 - 1e-9)  # other seeds cannot make it surer
+    if n_seeds == 1:
+        assert found.p_value == found.p_questions
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.floats(1e-8, 1e-2),
+    st.integers(1, 2000),
+    st.sampled_from([0.0, 1e-7, 1e-4, 1e-2]),
+    st.integers(1, 30),
+    st.sampled_from([0.0, 1e-6, 1e-3]),
+    st.floats(0, 1),
+)
+def test_p_is_the_level_whose_interval_ends_at_0(questions, question_degrees, seeds, seed_degrees, noise, distance):
+    error = Error(questions, question_degrees, seeds, min(seed_degrees, question_degrees), noise)
+    p = error.p_value(distance)
+    assert error.reach(p) == pytest.approx(distance, rel=1e-6, abs=1e-9) or p == 1e-100
 
 
 @settings(deadline=None, max_examples=40)
@@ -56,7 +123,8 @@ def test_with_several_seeds_it_counts_all_sign_patterns(differences):
 def test_effect_size_and_detectable_difference():
     assert cohens_h(0.75, 0.5) == pytest.approx(math.pi / 6)  # asin sqrt(3/4) = pi/3, asin sqrt(1/2) = pi/4
     assert cohens_h(0.5, 0.75) == -cohens_h(0.75, 0.5)
-    assert minimum_detectable(0.01) == pytest.approx(0.028016, rel=1e-4)
+    # Many degrees of freedom, no effect worth mentioning on what differs: Bloom's 2.8 standard errors.
+    assert Error(1e-8, 10**6).detectable(0.05, 0.8, 10**9) == pytest.approx(2.8016e-4, rel=1e-3)
 
 
 def trial(
@@ -72,21 +140,85 @@ def trial(
 
 @pytest.mark.parametrize(("n_seeds", "seed_effect"), [(1, 0.0), (2, 0.01), (5, 0.02)])
 def test_the_interval_of_a_difference_covers_and_the_test_keeps_its_level(n_seeds, seed_effect):
+    """At least, not exactly: few seeds are paid for with caution."""
     rng = np.random.default_rng(0)
     runs, covered, rejected = 300, 0, 0
     for _ in range(runs):
         found = compare(*trial(rng, n_seeds, 100, 0.1, seed_effect))
         covered += found.ci_low <= 0.1 <= found.ci_high
         rejected += compare(*trial(rng, n_seeds, 100, 0.0, seed_effect)).p_value < 0.05
-    assert binomtest(covered, runs, 0.95).pvalue > 0.001
-    assert binomtest(rejected, runs, 0.05).pvalue > 0.001
+    assert binomtest(covered, runs, 0.95, alternative="less").pvalue > 0.001
+    assert binomtest(rejected, runs, 0.05, alternative="greater").pvalue > 0.001
 
 
-def test_the_detectable_difference_is_found_four_times_in_five():
+def family(
+    rng: np.random.Generator, n_seeds: int, spread: list[float], against_m0: bool, gain: float = 0.0
+) -> list[Comparison]:
+    """Policies that answer 250 questions equally well in the long run but for the second's gain: 8 % of the answers
+    are given afresh by every training, and a seed moves a policy's accuracy by its spread. Compared with the first of
+    them, or all with M0."""
+    settled = rng.random(250) < 0.7
+
+    def training(shift: float) -> np.ndarray:
+        right = np.where(rng.random(250) < 0.08, rng.random(250) < 0.7, settled)
+        chance = shift / 0.3 if shift > 0 else -shift / 0.7
+        return np.where(rng.random(250) < chance, shift > 0, right).astype(float)
+
+    shifts = [[rng.normal(0, sd) + gain * (i == 1) for _ in range(n_seeds)] for i, sd in enumerate(spread)]
+    policies = [np.stack([training(shift) for shift in row]) for row in shifts]
+    pool = np.stack([policy.mean(axis=1) for policy in policies])
+    reference, tested = (training(0)[None], policies) if against_m0 else (policies[0], policies[1:])
+    return [compare(policy, reference, pool, len(tested)) for policy in tested]
+
+
+@pytest.mark.parametrize("against_m0", [False, True])
+@pytest.mark.parametrize(
+    ("n_seeds", "spread"),
+    [
+        (1, [0.0] * 4),
+        (2, [0.015] * 4),
+        (2, [0.03] + [0.01] * 5),
+        (5, [0.03] + [0.01] * 3),
+        (10, [0.03] * 4),
+    ],
+)
+def test_no_more_than_one_family_in_twenty_of_equal_policies_has_a_winner(n_seeds, spread, against_m0):
+    """Bootstrap standard errors against the normal distribution found one in 17 to 36 % of families of two seeds."""
+    rng = np.random.default_rng(7)
+    runs = 80
+    wrong = sum(
+        holm([found.p_value for found in family(rng, n_seeds, spread, against_m0)]).min() < 0.05 for _ in range(runs)
+    )
+    assert binomtest(wrong, runs, 0.05, alternative="greater").pvalue > 0.01
+
+
+def test_pooling_the_variance_of_few_seeds_finds_what_two_seeds_alone_cannot():
+    rng = np.random.default_rng(8)
+    families = [family(rng, 3, [0.01] * 4, against_m0=False, gain=0.1) for _ in range(40)]
+    assert np.mean([found[0].p_value * 3 < 0.05 for found in families]) > 0.8
+    policy, reference = np.zeros((2, 500)), np.zeros((2, 500))
+    policy[0, :40] = policy[1, :60] = 1
+    assert compare(policy, reference).p_value > 0.05  # t at one degree of freedom
+
+
+def test_a_comparison_that_was_picked_keeps_its_5_percent_in_the_familys_interval():
+    rng = np.random.default_rng(9)
+    runs, single, simultaneous = 150, 0, 0
+    for _ in range(runs):
+        picked = max(family(rng, 1, [0.0] * 6, against_m0=False), key=lambda found: found.difference)
+        single += not picked.ci_low <= 0 <= picked.ci_high
+        simultaneous += not picked.family_low <= 0 <= picked.family_high
+    assert binomtest(simultaneous, runs, 0.05, alternative="greater").pvalue > 0.01
+    assert simultaneous < single
+
+
+@pytest.mark.parametrize(("n_seeds", "n_policies"), [(1, 4), (2, 6), (5, 4)])
+def test_the_detectable_difference_is_found_about_four_times_in_five_at_the_corrected_level(n_seeds, n_policies):
     rng = np.random.default_rng(1)
-    detectable = np.mean([compare(*trial(rng, 1, 150, 0.0, 0)).minimum_detectable for _ in range(20)])
-    found = [compare(*trial(rng, 1, 150, float(detectable), 0)).p_value < 0.05 for _ in range(300)]
-    assert binomtest(sum(found), len(found), 0.8).pvalue > 0.001
+    spread = [0.01 if n_seeds > 1 else 0.0] * n_policies
+    said = np.mean([family(rng, n_seeds, spread, False)[0].minimum_detectable for _ in range(20)])
+    found = [family(rng, n_seeds, spread, False, float(said))[0].p_value <= 0.05 / (n_policies - 1) for _ in range(100)]
+    assert np.mean(found) > 0.65
 
 
 def test_pooling_the_seeds_into_mcnemars_test_would_reject_far_too_often():
@@ -122,9 +254,10 @@ def test_who_is_compared_with_whom():
         *((name, k, "base", 0) for name, k in [("dpo", 0), ("g2d", 150), ("g2d", 300), ("grpo", 300), ("ipo", 150)]),
         *((name, k, "dpo", 0) for name, k in [("g2d", 150), ("g2d", 300)]),
         *((name, k, "grpo", size) for name, k in [("dpo", 0), ("g2d", 150), ("g2d", 300)] for size in (2, 4)),
+        ("g2d", 300, "g2d", 2),
         ("ipo", 150, "g2d", 2),
     }
-    assert len(table) == 5 + 1 + 2 + 6 + 1
+    assert len(table) == 5 + 2 + 1 + 6 + 1 + 1
 
 
 def test_an_ablation_of_the_warmup_is_compared_with_grpo_as_it_is():
@@ -137,7 +270,32 @@ def test_an_ablation_of_the_warmup_is_compared_with_grpo_as_it_is():
 def test_a_warmup_that_stopped_by_itself_has_the_same_to_beat_as_a_fixed_k():
     keys = [BASE, policy("dpo", 0), policy("dpo", 150), policy("auto/dpo", 300), policy("grpo", 300)]
     table = comparison_table({(key, "id"): solved(2) for key in keys}).query("policy == 'g2d-auto'")
-    assert list(table["reference"]) == ["base", "dpo", "grpo"]
+    assert list(table["reference"]) == ["base", "dpo", "grpo", "g2d"]
+
+
+def test_every_k_is_tested_against_every_other():
+    """So that the best can be told from the next, in one family, because the best is picked afterwards."""
+    keys = [policy("dpo", k, seed) for k in (0, 50, 100, 150) for seed in (0, 1)]
+    table = comparison_table({(key, "id"): solved(1 + key.k // 50) for key in keys}).query("reference == 'g2d'")
+    assert list(zip(table["K"], table["reference_K"], strict=True)) == [(100, 50), (150, 50), (150, 100)]
+    assert set(table["family_size"]) == {3}
+    assert (table["p_holm"] >= table["p_value"]).all()
+
+
+def test_the_best_of_several_grpo_is_picked_too():
+    keys = [policy("dpo", 0), policy("dpo", 150), policy("grpo", 300), policy("grpo", 300, group_size=4)]
+    table = comparison_table({(key, "id"): solved(2) for key in keys}).query("reference == 'grpo'")
+    assert list(table["family_size"]) == [4] * 4
+
+
+def test_the_familys_interval_agrees_with_the_corrected_p():
+    rng = np.random.default_rng(3)
+    evaluations = {(BASE, "id"): solved(20, of=60)}
+    evaluations |= {(policy("dpo", k), "id"): solved(int(rng.integers(15, 50)), of=60) for k in range(0, 180, 30)}
+    table = comparison_table(evaluations)
+    holds = (table["family_low"] < 0) & (table["family_high"] > 0)
+    assert set(holds) == {True, False}
+    assert (holds == (table["p_holm"] > 0.05)).all()
 
 
 def test_holm_corrects_over_k():
@@ -160,4 +318,4 @@ def test_samples_of_a_problem_are_one_unit():
     theirs = answers({"a": [0, 0, 0, 0], "b": [1, 0, 0, 0]})
     (row,) = comparison_table({(BASE, "id"): theirs, (policy("dpo", 0), "id"): mine}).to_dict("records")
     assert row["difference"] == pytest.approx(3 / 8)
-    assert row["p_questions"] == 1
+    assert row["p_questions"] > 0.3

@@ -84,12 +84,36 @@ def test_seeds_that_disagree_widen_the_interval():
     assert widths[1] > 1.5 * widths[0]
 
 
-def test_all_answers_right_do_not_prove_100_percent():
+def test_answers_that_are_nearly_all_right_do_not_prove_100_percent():
+    """One wrong answer of 5 x 1,319 must not bound accuracy more closely than none."""
     assert hierarchical_bootstrap(np.ones((3, 20))) == (1, 1)
     wilson = binomtest(20, 20).proportion_ci(method="wilson")
-    assert accuracy_interval(np.ones((3, 20))) == pytest.approx((wilson.low, 1))
+    assert accuracy_interval(np.ones((3, 20))) == pytest.approx((wilson.low, 1), abs=0.1)
     assert accuracy_interval(np.zeros((1, 1)))[1] > 0.7
-    assert accuracy_interval(np.array([[0.5, 0.5]])) == (0.5, 0.5)
+    nearly = np.ones((5, 1319))
+    nearly[3, 700] = 0
+    none, one = accuracy_interval(np.ones((5, 1319))), accuracy_interval(nearly)
+    assert one[1] == none[1] == 1
+    assert 0.99 < one[0] < none[0] < 0.998
+
+
+@pytest.mark.parametrize(("correct", "n"), [(250, 500), (312, 500), (1200, 1319), (30, 60)])
+def test_the_accuracy_of_one_seed_agrees_with_wilsons_interval(correct, n):
+    wilson = binomtest(correct, n).proportion_ci(method="wilson")
+    assert accuracy_interval(np.arange(n)[None] < correct) == pytest.approx((wilson.low, wilson.high), abs=0.1 / n**0.5)
+
+
+@pytest.mark.parametrize(
+    ("n_seeds", "seed_effect", "truth"), [(1, 0.0, 0.97), (2, 0.01, 0.6), (5, 0.0, 0.6), (5, 0.03, 0.6)]
+)
+def test_coverage_of_an_accuracy_at_a_known_truth(n_seeds, seed_effect, truth):
+    rng = np.random.default_rng(1)
+    runs, covered, width = 300, 0, min(0.35, 1 - truth)
+    for _ in range(runs):
+        seeds, questions = rng.normal(0, seed_effect, (n_seeds, 1)), rng.uniform(-width, width, (1, 100))
+        low, high = accuracy_interval(rng.random((n_seeds, 100)) < truth + seeds + questions)
+        covered += low <= truth <= high
+    assert binomtest(covered, runs, 0.95, alternative="less").pvalue > 0.001
 
 
 def test_a_ratio_is_resampled_as_a_ratio():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -14,7 +15,7 @@ from g2d.grid import AUTO_REGIME, HarvestKey, PolicyKey, with_steps_taken
 from g2d.informativeness import informativeness
 from g2d.policies import Policy
 from g2d.rollouts.rollout import to_frame
-from g2d.statistics import hierarchical_bootstrap
+from g2d.statistics import accuracy_interval
 from g2d.tables import (
     ABLATION_COLUMNS,
     AUTO_COLUMNS,
@@ -93,7 +94,7 @@ def test_accuracy_spread_interval_and_cost_by_hand():
     assert (row["n_seeds"], row["n_problems"]) == (2, 4)
     assert row["accuracy"] == 0.625
     assert row["std_over_seeds"] == pytest.approx(0.125 * math.sqrt(2))
-    assert (row["ci_low"], row["ci_high"]) == hierarchical_bootstrap([[1, 1, 1, 0], [1, 1, 0, 0]])
+    assert (row["ci_low"], row["ci_high"]) == accuracy_interval(np.array([[1, 1, 1, 0], [1, 1, 0, 0]]))
     assert row["device_hours"] == 2.5
 
 
@@ -362,7 +363,7 @@ def test_csv_keeps_types_nulls_and_bytes(tmp_path):
         write_table(tmp_path / name, table)
     pd.testing.assert_frame_equal(read_table(tmp_path / "first.csv"), table, rtol=1e-5)
     assert (tmp_path / "first.csv").read_bytes() == (tmp_path / "second.csv").read_bytes()
-    assert "m,base,0,,id,1,3,0.333333,,0.333333,0,1,\n" in (tmp_path / "first.csv").read_text()
+    assert "m,base,0,,id,1,3,0.333333,,0.333333,0,0.886251,\n" in (tmp_path / "first.csv").read_text()
 
 
 @pytest.mark.parametrize("content", ["", "model,K\nm,many\n"])

@@ -28,7 +28,8 @@ def comparison(policy: tuple[str, int], reference: tuple[str, int], p_holm: floa
     return {
         **{"model": "m", "benchmark": "b", "policy": policy[0], "K": policy[1], "group_size": 2 if policy[1] else None},
         **{"reference": reference[0], "reference_K": reference[1], "reference_group_size": 2 if reference[1] else None},
-        **{"difference": 0.02, "p_holm": p_holm, "minimum_detectable": 0.031},
+        **{"difference": 0.02, "p_holm": p_holm, "minimum_detectable": 0.031, "family_size": 3},
+        **{"ci_low": -0.012, "ci_high": 0.052, "family_low": -0.021, "family_high": 0.061},
     }
 
 
@@ -71,13 +72,6 @@ def test_no_difference_is_not_called_one() -> None:
     assert "The smallest K that cannot be told from the best is K=0, which took 2 device-hours" in price
 
 
-def test_equal_answers_do_not_promise_that_any_difference_would_be_found() -> None:
-    table = main(BASE, ("dpo", 0, 0.51, 2.0), ("g2d", 150, 0.51, 4.0), GRPO)
-    same = comparison(("g2d", 150), ("dpo", 0), 1.0) | {"minimum_detectable": float("nan")}
-    how_much, *_ = sentences(table, comparisons(same))
-    assert "Holm-corrected p = 1; no resample tells them apart" in how_much
-
-
 def test_online_rl_that_does_not_help_is_said_to_do_no_better() -> None:
     how_much, _, price = sentences(main(BASE, ("dpo", 0, 0.51, 2.0), ("g2d", 150, 0.5, 4.0), GRPO))
     assert "online RL before the harvest does no better" in how_much
@@ -97,8 +91,8 @@ def test_the_paired_test_decides_where_there_is_one() -> None:
     assert "against 50.0" in how_much
     assert "paired test, Holm-corrected p = 0.003" in how_much
     assert (
-        "not distinguishable from it (+1.0 points, Holm-corrected p = 0.4; this grid would have found 3.1 points"
-        in against
+        "not distinguishable from it (+1.0 points [−2.1, +6.1], Holm-corrected p = 0.4; this grid would have found "
+        "3.1 points about four times in five)" in against
     )
     assert price.startswith("K=150, the best policy")
 
@@ -107,6 +101,18 @@ def test_a_test_counts_whichever_policy_is_its_reference() -> None:
     table = main(("dpo", 0, 0.51, 2.0), ("g2d", 150, 0.5, 4.0))
     found = comparisons(comparison(("dpo", 0), ("g2d", 150), 0.01))
     assert "is worse" in sentences(table, found)[0]
+    assert "(−1.0 points [−6.1, +2.1], paired test, Holm-corrected p = 0.01)" in sentences(table, found)[0]
+
+
+def test_the_smallest_k_that_may_be_the_best_is_tested_against_the_best() -> None:
+    """Not judged by whether two marginal intervals overlap, which hides differences that pairs show."""
+    table = main(("dpo", 0, 0.5, 2.0), ("g2d", 50, 0.515, 3.0), ("g2d", 100, 0.53, 4.0), ("g2d", 150, 0.54, 5.0))
+    tests = [comparison(("g2d", 150), ("dpo", 0), 0.001), comparison(("g2d", 150), ("g2d", 50), 0.02)]
+    tests += [comparison(("g2d", 150), ("g2d", 100), 0.3)]
+    assert sentences(table)[2].startswith("The smallest K that cannot be told from the best is K=0,")
+    assert sentences(table, comparisons(*tests))[2].startswith(
+        "The smallest K that cannot be told from the best is K=100,"
+    )
 
 
 def test_a_missing_baseline_is_said_to_be_missing() -> None:
@@ -126,8 +132,19 @@ def test_k_0_alone_is_no_comparison() -> None:
 def test_one_seed_is_a_caveat() -> None:
     grid = main(("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0), n_seeds=1)
     caveats = answer(grid, "m", "b").caveats
-    assert caveats[0].startswith("One seed:")
-    assert "The best of 2 policies was chosen on the same problems, which flatters it." in caveats
+    assert caveats[0].startswith("One seed, that is one training run each:")
+    assert "with these very weights, and nothing about other seeds" in caveats[0]
+    assert "The best of 2 policies was picked on the same problems, which flatters its accuracy." in caveats
+
+
+def test_what_the_pick_costs_is_said() -> None:
+    table = main(("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0), n_seeds=2)
+    caveats = answer(table, "m", "b", comparisons(comparison(("g2d", 150), ("dpo", 0), 0.2))).caveats
+    assert (
+        "Differences pay for the pick: the interval of K=150 against K=0 is [−2.1, +6.1] points, which holds for any "
+        "of 3 such comparisons; had it been the only one, [−1.2, +5.2]."
+    ) in caveats[2]
+    assert caveats[1].startswith("2 seeds are few: how much seeds differ is learnt from all policies together")
 
 
 def test_a_grid_without_trained_policies_says_so() -> None:

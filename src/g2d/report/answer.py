@@ -2,19 +2,22 @@
 
 Every word that claims something depends on a number. Two policies are told apart by the paired, Holm-corrected test of
 `comparisons.csv` where it has them, and otherwise only if their intervals do not overlap, which is the stricter way.
-The best K is chosen after the fact, so its accuracy is flattered; the caveats say so.
+The best K is picked after the fact. Differences come with the interval that holds for every comparison of the family
+at once, so it holds for the one that was picked; its accuracy alone is flattered, and the caveats say so.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from g2d.crossed import ENOUGH_SEEDS
+
 ALPHA = 0.05
+INTERVALS = {"single": "ci", "family": "family"}  # as in `Difference`: as the columns of comparisons.csv begin
 NBSP = "\u00a0"  # keeps a number and its unit on one line
 
 
@@ -58,16 +61,19 @@ class Row:
 
 @dataclass(frozen=True)
 class Difference:
-    """How two policies differ in accuracy, first minus second."""
+    """How two policies differ in accuracy, first minus second, in percentage points."""
 
-    points: float  # percentage points
+    points: float
     distinct: bool
     evidence: str  # what `distinct` rests on
+    single: tuple[float, float] | None = None  # 95 % interval of this comparison, had it been the only one
+    family: tuple[float, float] | None = None  # of all comparisons at once, one of which was picked
+    family_size: int = 1
 
     @property
     def shown(self) -> str:
-        """The points with their sign."""
-        return f"{self.points:+.1f}".replace("-", "−")
+        """The points with their sign, and their interval."""
+        return f"{_signed(self.points)} points" + ("" if self.family is None else f" {_interval(self.family)}")
 
 
 def answers(main: pd.DataFrame, benchmark: str, comparisons: pd.DataFrame | None = None) -> list[Answer]:
@@ -127,29 +133,30 @@ def duration(hours: float) -> str:
 def _how_much(candidates: Sequence[Row], best: Row, benchmark: str, comparisons: pd.DataFrame | None) -> str:
     none = next((row for row in candidates if row.k == 0), None)
     warmed = max((row for row in candidates if row.k > 0), key=lambda row: row.accuracy, default=None)
+    where = f"On {benchmark}" + ("" if best.n_seeds > 1 else ", with one training run each")
     if none is None:
         return (
-            f"On {benchmark}, accuracy is highest after {best.name} steps of online RL, {best.score}; K=0 was not "
+            f"{where}, accuracy is highest after {best.name} steps of online RL, {best.score}; K=0 was not "
             "run, so this grid cannot say whether any was needed."
         )
     if warmed is None:
-        return f"On {benchmark}, DPO without online RL (K=0) reaches {none.score}; no other K was run."
+        return f"{where}, DPO without online RL (K=0) reaches {none.score}; no other K was run."
     difference = compare(warmed, none, comparisons)
     if warmed.accuracy > none.accuracy and difference.distinct:
         return (
-            f"On {benchmark}, accuracy is highest after {warmed.name} steps of online RL, {warmed.score} against "
-            f"{none.score} without any (K=0): {difference.shown} points, {difference.evidence}."
+            f"{where}, accuracy is highest after {warmed.name} steps of online RL, {warmed.score} against "
+            f"{none.score} without any (K=0): {difference.shown}, {difference.evidence}."
         )
     if warmed.accuracy > none.accuracy:
         return (
-            f"On {benchmark}, accuracy is highest after {warmed.name} steps of online RL, {warmed.score}, but this "
-            f"grid cannot tell that from no online RL at all, {none.score} at K=0 ({difference.shown} points, "
+            f"{where}, accuracy is highest after {warmed.name} steps of online RL, {warmed.score}, but this "
+            f"grid cannot tell that from no online RL at all, {none.score} at K=0 ({difference.shown}, "
             f"{difference.evidence})."
         )
     verdict = "is worse" if difference.distinct else "does no better"
     return (
-        f"On {benchmark}, online RL before the harvest {verdict}: DPO at K=0 reaches {none.score} and the best "
-        f"warmed-up policy, {warmed.name}, {warmed.score} ({difference.shown} points, {difference.evidence})."
+        f"{where}, online RL before the harvest {verdict}: DPO at K=0 reaches {none.score} and the best "
+        f"warmed-up policy, {warmed.name}, {warmed.score} ({difference.shown}, {difference.evidence})."
     )
 
 
@@ -163,7 +170,7 @@ def _against(best: Row, base: Row | None, grpo: Row | None, comparisons: pd.Data
     )
     return (
         f"{start}, and {grpo.name} reaches {grpo.score}: the best DPO policy, {best.name}, is {relation} "
-        f"({difference.shown} points, {difference.evidence})."
+        f"({difference.shown}, {difference.evidence})."
     )
 
 
@@ -193,23 +200,47 @@ def _by_itself(stopped: Sequence[Row], best: Row, comparisons: pd.DataFrame | No
     mean = ", the mean over seeds" if row.n_seeds > 1 else ""
     return (
         f"Warm-up that stopped by itself chose {row.name}{mean}, and DPO on its harvest reached {row.score}{price}: "
-        f"{difference.shown} points against {best.name} ({difference.evidence}).",
+        f"{difference.shown} against {best.name} ({difference.evidence}).",
     )
 
 
 def _caveats(candidates: Sequence[Row], best: Row, comparisons: pd.DataFrame | None) -> tuple[str, ...]:
     seeds = best.n_seeds
     found = [
-        f"95 % intervals over {seeds} seeds and {best.n_problems} problems."
+        f"95 % intervals and tests over {seeds} seeds and {best.n_problems} problems."
         if seeds > 1
-        else f"One seed: the 95 % intervals hold for these {best.n_problems} problems, not for other seeds."
+        else f"One seed, that is one training run each: the 95 % intervals and tests, over {best.n_problems} problems, "
+        "say what other problems would show with these very weights, and nothing about other seeds."
     ]
+    tested = comparisons is not None and not comparisons.empty
+    if tested and 1 < seeds < ENOUGH_SEEDS:
+        found.append(
+            f"{seeds} seeds are few: how much seeds differ is learnt from all policies together, which is safe as long "
+            "as no policy's seeds scatter more than three times as much as another's."
+        )
     if len(candidates) > 1:
-        found.append(f"The best of {len(candidates)} policies was chosen on the same problems, which flatters it.")
-    if comparisons is None or comparisons.empty:
+        found.append(_picked(candidates, best, comparisons))
+    if not tested:
         found.append("Policies are told apart only where their intervals do not overlap.")
     found.append("A device is a GPU, or the CPU where there is none.")
     return tuple(found)
+
+
+def _picked(candidates: Sequence[Row], best: Row, comparisons: pd.DataFrame | None) -> str:
+    """What it costs that the best was picked after the fact."""
+    flattered = f"The best of {len(candidates)} policies was picked on the same problems, which flatters its accuracy"
+    none = next((row for row in candidates if row.k == 0), None)
+    warmed = max((row for row in candidates if row.k > 0), key=lambda row: row.accuracy, default=None)
+    if none is None or warmed is None:
+        return f"{flattered}."
+    difference = compare(warmed, none, comparisons)
+    if difference.single is None or difference.family is None or difference.family_size == 1:
+        return f"{flattered}."
+    return (
+        f"{flattered}. Differences pay for the pick: the interval of {warmed.name} against K=0 is "
+        f"{_interval(difference.family)} points, which holds for any of {difference.family_size} such comparisons; "
+        f"had it been the only one, {_interval(difference.single)}."
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- comparisons
@@ -218,32 +249,46 @@ def _caveats(candidates: Sequence[Row], best: Row, comparisons: pd.DataFrame | N
 def compare(first: Row, second: Row, comparisons: pd.DataFrame | None) -> Difference:
     """First against second: by the paired test that was made of them, else by their intervals."""
     points = 100 * (first.accuracy - second.accuracy)
-    if comparisons is not None and len(test := _tested(comparisons, first, second)):
-        p, detectable = float(test["p_holm"].iloc[0]), 100 * float(test["minimum_detectable"].iloc[0])
-        if p < ALPHA:
-            return Difference(points, True, f"paired test, Holm-corrected p = {p:.2g}")
-        missed = f"this grid would have found {detectable:.1f} points four times in five"
-        if math.isnan(detectable):
-            missed = "no resample tells them apart"
-        return Difference(points, False, f"Holm-corrected p = {p:.2g}; {missed}")
+    found = None if comparisons is None else _tested(comparisons, first, second)
+    if found is not None:
+        p, detectable = found["p_holm"], 100 * found["minimum_detectable"]
+        ends = {name: (100 * found[f"{start}_low"], 100 * found[f"{start}_high"]) for name, start in INTERVALS.items()}
+        size = int(found["family_size"])
+        name = "Holm-corrected p" if size > 1 else "p"
+        if p <= ALPHA:
+            return Difference(points, True, f"paired test, {name} = {p:.2g}", **ends, family_size=size)
+        missed = f"this grid would have found {detectable:.1f} points about four times in five"
+        return Difference(points, False, f"{name} = {p:.2g}; {missed}", **ends, family_size=size)
     distinct = first.low > second.high or second.low > first.high
     return Difference(points, distinct, "intervals apart" if distinct else "intervals overlap")
 
 
-def _tested(comparisons: pd.DataFrame, first: Row, second: Row) -> pd.DataFrame:
-    """The row of `comparisons.csv` about two policies, whichever of them is the reference."""
+def _tested(comparisons: pd.DataFrame, first: Row, second: Row) -> dict[Any, Any] | None:
+    """What `comparisons.csv` has about two policies, first minus second whichever of them is its reference."""
     names = ("policy", "K", "group_size"), ("reference", "reference_K", "reference_group_size")
-    found = [
-        comparisons[_is(comparisons, names[0], a) & _is(comparisons, names[1], b)]
-        for a, b in ((first, second), (second, first))
-    ]
-    return pd.concat(found).dropna(subset=["p_holm"])
+    for a, b, turned in ((first, second, False), (second, first, True)):
+        rows = comparisons[_is(comparisons, names[0], a) & _is(comparisons, names[1], b)].dropna(subset=["p_holm"])
+        if len(rows):
+            row = rows.iloc[0].to_dict()
+            if turned:
+                for start in INTERVALS.values():
+                    row |= {f"{start}_low": -row[f"{start}_high"], f"{start}_high": -row[f"{start}_low"]}
+            return row
+    return None
 
 
 def _is(comparisons: pd.DataFrame, columns: tuple[str, str, str], row: Row) -> pd.Series:
     policy, k, group_size = columns
     same_group = comparisons[group_size].fillna(0) == (row.group_size or 0)
     return (comparisons[policy] == row.policy) & (comparisons[k] == row.k) & same_group
+
+
+def _signed(points: float) -> str:
+    return f"{points:+.1f}".replace("-", "−")
+
+
+def _interval(ends: tuple[float, float]) -> str:
+    return f"[{_signed(ends[0])}, {_signed(ends[1])}]"
 
 
 def _of(table: pd.DataFrame, model: str, benchmark: str) -> pd.DataFrame:
