@@ -40,7 +40,7 @@ VERSIONS = {
     "build_pairs": 2,
     "build_several_pairs": 1,
     "train_dpo": 1,
-    "evaluate": 2,
+    "evaluate": 3,
     "make_tables": 2,
     "render_tables": 1,
     "draw_figures": 1,

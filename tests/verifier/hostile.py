@@ -71,6 +71,13 @@ HOSTILE: dict[str, tuple[str, set[str]]] = {
     "megabytes inside the box": (boxed(MIB_OF_PROSE), {"limit"}),
     "megabytes of backslashes": ("\\" * 2**20 + r" \boxed{6}", {"incorrect"}),
     "megabytes of dollars": ("$" * 2**20 + r"\boxed{6}", {"incorrect"}),
+    # Patterns of the normalisation
+    "thousands of groups": (boxed("1 000" + " 000" * 400 + "x"), WRONG),
+    "spaces before a word": (boxed("5" + " " * 1_900 + "x"), WRONG),
+    "spaces behind a dollar": (boxed("$" + " " * 1_900 + "eggs"), WRONG),
+    "punctuation without end": (boxed("6" + "." * 1_900), WRONG),
+    "a sentence behind a number": (boxed("6" + " eggs" * 380), ANY),
+    "a thousand alternatives": (boxed(" or ".join(["x<5"] * 250)), ANY),
     # Boxes
     "thousands of boxes": (r"\boxed{5} " * 5_000 + r"\boxed{6}", {"incorrect"}),
     "every number in a box": (" ".join(rf"\boxed{{{i}}}" for i in range(5_000)), {"incorrect"}),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g2d.verifier import Boxed, find_last_boxed, last_boxed
-from g2d.verifier.extraction import NO_BOX, unbox
+from g2d.verifier.extraction import NO_BOX
 
 CASES = [
     (r"\boxed{5}", "5"),
@@ -68,20 +68,6 @@ def test_terminated(text, content):
 def test_unterminated(text):
     assert find_last_boxed(text) == NO_BOX
     assert last_boxed(text) is None
-
-
-@pytest.mark.parametrize(
-    ("content", "plain"),
-    [
-        ("5", "5"),
-        (r"\boxed{5}", "{5}"),
-        (r"\boxed{1}+\boxed{2}", "{1}+{2}"),
-        (r"\boxed 5", "5"),
-        (r"\boxedx", r"\boxedx"),
-    ],
-)
-def test_unbox(content, plain):
-    assert unbox(content) == plain
 
 
 def test_size_does_not_matter():

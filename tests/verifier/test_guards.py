@@ -5,9 +5,16 @@ from __future__ import annotations
 import pytest
 import sympy
 
-from g2d.verifier.guards import bases_differ, magnitudes_differ, numbers_side_by_side
+from g2d.verifier.guards import (
+    bases_differ,
+    magnitudes_differ,
+    not_a_number,
+    numbers_side_by_side,
+    undefined,
+    words_differ,
+)
 from g2d.verifier.symbolic import prepare
-from g2d.verifier.units import NO_TAIL, differ, find_unit
+from g2d.verifier.units import NO_TAIL, Tail, differ, find_unit, split_label
 
 
 @pytest.mark.parametrize(
@@ -44,6 +51,52 @@ def test_bases(reference, answer, vetoed):
 )
 def test_numbers_side_by_side(reference, answer, vetoed):
     assert numbers_side_by_side(reference, answer) is vetoed
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer", "vetoed"),
+    [
+        ("tea", "eat", True),
+        (r"\text{tea}", "eat", True),
+        ("tea", r"\textbf{Tea}", False),
+        ("north east", "east north", True),
+        ("ab", "ba", False),
+        ("x y z", "z y x", False),
+        ("xyz", "z y x", False),
+        (r"\sin", "nis", False),
+        ("5", "six", False),
+    ],
+)
+def test_words(reference, answer, vetoed):
+    assert words_differ(reference, answer) is vetoed
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer", "vetoed"),
+    [
+        ("nan", "nan", True),
+        ("5", r"\text{NaN}", True),
+        ("x=nan", "5", True),
+        ("banana", "banana", False),
+        (r"\infty", r"\infty", False),
+    ],
+)
+def test_not_a_number(reference, answer, vetoed):
+    assert not_a_number(reference, answer) is vetoed
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer", "vetoed"),
+    [
+        ((sympy.FiniteSet(sympy.zoo), "{12:00}"), (sympy.FiniteSet(sympy.zoo), "{1:00}"), True),
+        ((sympy.zoo, "12:00"), (sympy.zoo, "12:00"), False),
+        ((sympy.Integer(5), "5"), (sympy.nan, r"\frac00"), True),
+        ((sympy.Integer(5), "5"), (sympy.Float(5), "5.0"), False),
+        (("yes",), ("no",), False),
+    ],
+)
+def test_undefined(reference, answer, vetoed):
+    assert undefined(reference, answer) is vetoed
 
 
 @pytest.mark.parametrize(
@@ -106,6 +159,9 @@ def test_find_unit(words, unit):
         ("5 apples", True, None),
         ("5 m", True, {("meter", 1)}),
         ("5", True, None),
+        ("18 dollars", True, {("dollar", 1)}),
+        ("18 people", True, None),
+        ("15 + 55 m", False, {("meter", 1)}),
         ("2s", False, {("second", 1)}),
         ("2d", False, None),
         ("a + b + c", False, None),
@@ -127,3 +183,34 @@ def test_units_differ_only_if_both_are_known():
     assert not differ(cm, cm)
     assert not differ(cm, dogs)
     assert not differ(cm, NO_TAIL)
+
+
+@pytest.mark.parametrize(
+    ("answer", "number"),
+    [
+        ("18 dollars", "18"),
+        ("-1,000.5 red eggs", "-1,000.5"),
+        (r"\text{18 eggs}", "18"),
+        (r"\$18 per day", r"\$18"),
+        ("1/2 cup", "1/2"),
+        (r"3\frac{1}{2} hours", r"3\frac{1}{2}"),
+        ("18eggs", None),
+        ("18 xyz", None),
+        ("18 x", None),
+        ("18 or six", None),
+        ("18 million", None),
+        ("3 times 4", None),
+        ("1,2 apples", None),
+        ("x + 18 eggs", None),
+        ("eggs", None),
+        ("", None),
+    ],
+)
+def test_split_label(answer, number):
+    found = split_label(answer)
+    assert (found and found[0]) == number
+    assert found is None or found[1].is_label
+
+
+def test_the_dollar_sign_is_the_unit():
+    assert split_label(r"\$18 per day") == (r"\$18", Tail("perday", True, frozenset({("dollar", 1)})))

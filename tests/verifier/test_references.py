@@ -65,6 +65,16 @@ def test_math500_references_verify_against_themselves(verifier, real_data):
     assert not failures(itself(verifier, references))
 
 
+@pytest.mark.parametrize("written", ["{}.", r"\boxed{{{}}}", "{{{}}}"])
+def test_math500_references_written_otherwise(verifier, real_data, written):
+    references = list(dict.fromkeys(row["answer"] for row in rows(real_data / "math500" / "test.jsonl")))
+    judgements = verifier.verify([(reference, rf"\boxed{{{written.format(reference)}}}") for reference in references])
+    assert [judgement.extracted_answer for judgement in judgements if not judgement.reward] == []
+    neighbours = zip(references, references[1:] + references[:1], strict=True)
+    judgements = verifier.verify([(a, rf"\boxed{{{written.format(b)}}}") for a, b in neighbours])
+    assert [judgement.extracted_answer for judgement in judgements if judgement.reward] == []
+
+
 @pytest.mark.parametrize("part", ["train", "test"])
 def test_gsm8k_references_verify_against_themselves(verifier, real_data, part):
     references = [row["answer"].rpartition("####")[2].strip() for row in rows(real_data / "gsm8k" / f"{part}.jsonl")]

@@ -13,8 +13,8 @@ import re
 from dataclasses import dataclass
 
 # `\\boxed` is what remains of `\boxed` after one round of escaping too many; graders in use accept it.
-_BOX = r"\\{1,2}(?:boxed|fbox)(?![A-Za-z])\s*"
-_TOKEN = re.compile(rf"(?P<box>{_BOX})(?P<brace>{{)?|\\[\s\S]|[{{}}]")
+BOX = r"\\{1,2}(?:boxed|fbox)(?![A-Za-z])\s*"
+_TOKEN = re.compile(rf"(?P<box>{BOX})(?P<brace>{{)?|\\[\s\S]|[{{}}]")
 _END_OF_MATH = re.compile(r"\\\)|\\\]|\\[\s\S]|(?P<end>[$\n])")
 
 
@@ -59,14 +59,6 @@ def find_last_boxed(text: str) -> Boxed:
 def last_boxed(text: str) -> str | None:
     r"""Content of the last terminated `\boxed{...}`; None if the last box is unterminated or there is none."""
     return find_last_boxed(text).content
-
-
-def unbox(content: str) -> str:
-    r"""Drop box commands inside an answer, keeping what they frame: `\boxed{1}+\boxed{2}` is `{1}+{2}`.
-
-    Math-Verify would read several boxes as a set of alternatives.
-    """
-    return re.sub(_BOX, "", content)
 
 
 def _first_box(text: str) -> int:

@@ -18,6 +18,9 @@ _SPACE = r"(?:\s|~|\\[,;:!> ]|\\q?quad|\\text\{\s*\})"
 # Not `\frac 1 2` or `x^2 3`: the first number must be a term of its own.
 _SIDE_BY_SIDE = re.compile(rf"(?:^|[-+=(\[{{,;<>]){_SPACE}*[0-9.]*[0-9]{_SPACE}+[0-9]")
 
+_TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|textnormal|mathrm|mathbf|mathit|mbox|operatorname)\s*\{([^{}]*)\}")
+_NAN = re.compile(r"(?<![A-Za-z])nan(?![A-Za-z])", re.IGNORECASE)
+
 # Two numbers that Math-Verify calls equal and that differ by more than this share of the larger.
 RELATIVE_TOLERANCE = 0.01
 
@@ -33,6 +36,42 @@ def numbers_side_by_side(reference: str, answer: str) -> bool:
     if not (_SIDE_BY_SIDE.search(reference) or _SIDE_BY_SIDE.search(answer)):
         return False
     return re.sub(_SPACE, "", reference) != re.sub(_SPACE, "", answer)
+
+
+def words_differ(reference: str, answer: str) -> bool:
+    """`tea` and `eat`: Math-Verify multiplies the letters of a word, and products have no order.
+
+    Only words of three letters and more; `ab` and `ba` may be products.
+    """
+    if reference == answer:
+        return False
+    expected, found = _words(reference), _words(answer)
+    return bool(expected and found) and expected != found
+
+
+def _words(latex: str) -> str:
+    """Letters of an answer that is nothing but words, in lower case and without space; empty for other answers."""
+    plain = re.sub(_SPACE, " ", _TEXT.sub(r"\1", latex))
+    is_words = re.fullmatch(r"[A-Za-z ]*", plain) and re.search(r"[A-Za-z]{3}", plain)
+    return "".join(plain.split()).casefold() if is_words else ""
+
+
+def not_a_number(reference: str, answer: str) -> bool:
+    """A `nan` on either side: it equals nothing, though Math-Verify finds it equal to itself as a word."""
+    return bool(_NAN.search(reference) or _NAN.search(answer))
+
+
+def undefined(reference: Sequence[Any], answer: Sequence[Any]) -> bool:
+    r"""`12:00` and `1:00`: both divide by zero, so as members of a set they would be equal. As equal text they are.
+
+    Args:
+        reference: Math-Verify's readings of the reference, its text last.
+        answer: the same for the answer.
+    """
+    return reference[-1] != answer[-1] and any(
+        isinstance(reading, (sympy.Basic, sympy.MatrixBase)) and reading.has(sympy.nan, sympy.zoo)
+        for reading in (*reference, *answer)
+    )
 
 
 def magnitudes_differ(reference: Sequence[Any], answer: Sequence[Any]) -> bool:

@@ -72,7 +72,7 @@ def _same_percentage(expected: Answer, found: Answer) -> bool | None:
 GAP = "\N{OPEN BOX}"  # stands for space between digits, where it separates numbers
 _SPACE = re.compile(r"\\[!,;:> ]|~|\s")
 _SIDE_BY_SIDE = re.compile(rf"(?<=[0-9])(?:{_SPACE.pattern})+(?=[0-9])")
-_GROUPED = re.compile(rf"(?<![0-9])[0-9]{{1,3}}(?:(?:{_SPACE.pattern})[0-9]{{3}})+(?![0-9])")
+_GROUPED = re.compile(rf"(?<![0-9])[0-9]{{1,3}}(?:(?:{_SPACE.pattern})[0-9]{{3}})+(?![0-9/])")
 _LAYOUT = re.compile(
     r"\\(?:left|right|[bB]ig+[lr]?|displaystyle|textstyle|limits|quad|qquad)(?![A-Za-z])|\\[!,;:> ]|~|\s|\$"
 )
@@ -119,13 +119,16 @@ def normalise(text: str) -> Answer:
         body, base = written_in[1], written_in[2]
     if body.casefold() in _NUMBER_WORDS:
         body = str(_NUMBER_WORDS.index(body.casefold()))
-    return Answer(body, name, worded_unit or unit, bool(signs), base)
+    unit = worded_unit or unit
+    if unit == {("percent", 1)}:
+        unit, signs = None, signs + 1
+    return Answer(body, name, unit, bool(signs), base)
 
 
 def _split_words(text: str) -> tuple[str, Unit | None]:
     r"""Unwrap `\text{...}`; words behind a number are a label and go, their unit is returned if known."""
     match = re.search(rf"(?<=[0-9}}\s!,)]){_WORDS.pattern}(?:\^\{{?([0-9])\}}?)?[\s.]*$", text)
-    if match and re.search("[0-9]", text[: match.start()]) and not re.search(r"[0-9]|\b(?:or|and|not)\b", match[1]):
+    if match and re.search("[0-9]", text[: match.start()]) and not re.search(r"[0-9]|\b(?:or|and|not|i)\b", match[1]):
         return _WORDS.sub(r"\1", text[: match.start()]), find_unit(f"{match[1]}^{match[2] or 1}")
     bare = re.fullmatch(r"\s*(-?[0-9][0-9.,]*)\s+([A-Za-z][A-Za-z ./]*)", text)
     if bare and find_unit(bare[2]):
@@ -141,6 +144,8 @@ _MATRIX = re.compile(r"\\begin\{(?:small)?matrix\}(.*)\\end\{(?:small)?matrix\}"
 
 def same(expected: str, found: str) -> bool | None:
     """Compare two normal forms: whole, as numbers, as words, or part by part."""
+    if "nan" in (expected.casefold(), found.casefold()):
+        return False  # not a number, and equal to none
     if expected == found:
         return True if expected else None
     a, b = number(expected), number(found)

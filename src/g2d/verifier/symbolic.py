@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from latex2sympy2_extended.math_normalization import NormalizationConfig, normalize_latex
 from math_verify import LatexExtractionConfig, parse, verify
 
 from g2d.verifier import guards, units
-from g2d.verifier.extraction import unbox
+from g2d.verifier.intervals import same_interval
+from g2d.verifier.normalise import normalise
 from g2d.verifier.verdict import Verdict
 
 # Every call without a timeout would log a warning about that.
@@ -29,16 +30,21 @@ _DROP_UNITS = NormalizationConfig(units=True, boxed="none")
 
 
 def judge(reference: str, answer: str) -> Verdict:
-    """Compare two answers, both without their box: `correct`, `incorrect` or `parse_error`."""
+    """Compare two answers, with or without a box around them: `correct`, `incorrect` or `parse_error`."""
     gold, target = prepare(reference), prepare(answer)
     # Where a tail is no unit but part of the mathematics, neither side may lose its own.
     keep_units = not (gold.tail.is_label and target.tail.is_label)
     expected, found = read(gold.latex, keep_units), read(target.latex, keep_units)
-    if verify(list(expected), list(found), timeout_seconds=None):
+    if _equal(list(expected), list(found)) or same_interval(
+        expected, target.latex, partial(read, keep_units=True), _equal
+    ):
         vetoed = (
             units.differ(gold.tail, target.tail)
             or guards.bases_differ(gold.latex, target.latex)
             or guards.numbers_side_by_side(gold.latex, target.latex)
+            or guards.words_differ(gold.latex, target.latex)
+            or guards.not_a_number(gold.latex, target.latex)
+            or guards.undefined(expected, found)
             or guards.magnitudes_differ(expected, found)
         )
         return "incorrect" if vetoed else "correct"
@@ -46,9 +52,13 @@ def judge(reference: str, answer: str) -> Verdict:
     return "incorrect" if any(not isinstance(reading, str) for reading in found) else "parse_error"
 
 
+def _equal(gold: Any, target: Any) -> bool:
+    return verify(gold, target, timeout_seconds=None)
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """An answer without box commands, and the tail that Math-Verify would drop from it."""
+    """A normalised answer, and the tail that says what it counts: dropped here, or by Math-Verify."""
 
     latex: str
     tail: units.Tail
@@ -56,8 +66,10 @@ class Prepared:
 
 @lru_cache(maxsize=4096)
 def prepare(answer: str) -> Prepared:
-    """Find the tail by normalising with and without units, as Math-Verify does."""
-    latex = unbox(answer)
+    """Normalise, and find the tail: by what stands behind a number, or as what Math-Verify drops as a unit."""
+    latex = normalise(answer)
+    if labelled := units.split_label(latex):
+        return Prepared(*labelled)
     whole, quantity = (normalize_latex(latex, config) for config in (_KEEP_UNITS, _DROP_UNITS))
     tail = whole[len(quantity) :] if whole.startswith(quantity) else whole
     if not tail:

@@ -52,8 +52,24 @@ _SIGNS = {r"\$": "dollar", r"\circ": "degree", "°": "degree", "%": "percent"}
 _GROUP = re.compile(r"\\(?:text|mbox)\s*\{(?P<words>(?:[^{}\\]|\\%)*)\}(?:\^\{?(?P<power>[0-9])\}?)?")
 _BARE = re.compile(r"(?P<space>\s?)(?P<words>[A-Za-z][A-Za-z .]*)")
 _NOT_A_LABEL = re.compile(r"[0-9=+,;:<>/]|\b(?:or|and|not)\b")
+_NUMBER = r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?|\.[0-9]+"
+_FRACTION = rf"(?:{_NUMBER})\s*/\s*[0-9]+|(?:[0-9]+\s*)?\\[dt]?frac\s*(?:\{{[0-9]+\}}\s*\{{[0-9]+\}}|[0-9]\s?[0-9])"
+_SINGLE_NUMBER = re.compile(rf"\s*(?:-?\\?\$\s*)?[-+]?(?:{_FRACTION}|{_NUMBER})\s*")
+_LABELLED = re.compile(
+    rf"(?P<text>\\(?:text|mbox|textbf|textrm|mathrm)\s*\{{)?(?P<number>{_SINGLE_NUMBER.pattern})"
+    r"(?<=[\s}])(?P<words>[A-Za-z]+(?:[ ./-]{1,2}[A-Za-z]+)*\.?)\s*(?(text)\})"
+)
+# Words that change what the number before them is worth, or go on calculating.
+_CALCULATES = re.compile(
+    r"\b(?:hundreds?|thousands?|[mb]illions?|trillions?|dozens?|hal(?:f|ves)|thirds?|fourths?|fifths?|squared|cubed|"
+    r"or|and|not|but|plus|minus|times|over|by|to|than|least|most|mod|choose|factorial|base|percentage|pct|"
+    r"pi|sqrt|sin|cos|tan|cot|sec|csc|log|ln|exp|inf|infinity|frac|max|min|gcd|lcm)\b"
+)
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
 Unit = frozenset[tuple[str, int]]  # canonical names with their powers
+_DOLLAR: Unit = frozenset({("dollar", 1)})
+_PERCENT: Unit = frozenset({("percent", 1)})  # part of the number: Math-Verify divides by 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +101,34 @@ def read_tail(quantity: str, tail: str) -> Tail:
         return Tail(written, unit is not None or not _NOT_A_LABEL.search(words), unit)
     if (bare := _BARE.fullmatch(tail)) and _is_numeric(quantity):
         unit = find_unit(bare["words"])
-        # `2s` is an expression in s, `2 s` are two seconds; `3 students` are three, whatever they are.
+        # `2s` and `15 + 55 m` are expressions, `2 s` are two seconds; `3 students` are three, whatever they are.
         is_letter = len(bare["words"].strip()) == 1
-        spaced_number = bool(bare["space"]) and not re.search(r"[A-Za-z]", quantity)
+        spaced_number = bool(bare["space"]) and bool(_SINGLE_NUMBER.fullmatch(quantity))
         return Tail(written, spaced_number and unit is not None if is_letter else True, unit)
     return Tail(written, False)
+
+
+def split_label(latex: str) -> tuple[str, Tail] | None:
+    r"""A single number and the words behind it, if they say what is counted: `18 dollars`, `\text{3 red eggs}`.
+
+    Math-Verify drops only words from a list of its own and multiplies the letters of all others. None where the words
+    may belong to the mathematics: `18 xyz`, `2 sin x`, `5 or six`, `3 million`, `10 percent`.
+    """
+    found = _LABELLED.fullmatch(latex)
+    if found is None:
+        return None
+    words = found["words"].lower()
+    unit = find_unit(words)
+    if unit == _PERCENT or (unit is None and (_CALCULATES.search(words) or not _is_word(words.split()[0]))):
+        return None
+    if "$" in found["number"]:
+        unit = _DOLLAR
+    return found["number"].strip(), Tail("".join(words.split()), True, unit)
+
+
+def _is_word(letters: str) -> bool:
+    """Whether letters are more likely a word than a product: three at least, and no stretch of the alphabet."""
+    return len(letters) >= 3 and letters not in _ALPHABET
 
 
 def read_symbol(latex: str) -> Tail:

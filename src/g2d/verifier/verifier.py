@@ -42,7 +42,7 @@ class Verifier:
         """Judge completions.
 
         Args:
-            items: (reference answer, completion text); the reference is written without a box.
+            items: (reference answer, completion text); the reference may be written with or without a box.
             finish_reasons: why each completion ended; "length" tells `truncated` from `no_boxed`.
 
         Returns:

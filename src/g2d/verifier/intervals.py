@@ -1,0 +1,110 @@
+r"""Solved inequalities as intervals: `x < -5 \text{ or } x \ge 7` for $(-\infty,-5)\cup[7,\infty)$.
+
+Math-Verify compares a relation with a set only if the reference is the relation, because its way back would also take
+`1 < x < 2` for the set of 1 and 2. Here the reference must be an interval or a union of intervals, and the answer must
+be solved: one letter compared with numbers. Nothing is solved for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import sympy
+from latex2sympy2_extended.logic import And
+from sympy.core.relational import GreaterThan, LessThan, Relational, StrictGreaterThan, StrictLessThan
+
+Reader = Callable[[str], Sequence[Any]]
+Solution = tuple[Any, sympy.Set]  # a letter and its values
+
+_OR = re.compile(r"\\text\s*\{\s*or\s*\}|\\(?:lor|vee)(?![A-Za-z])|(?<![A-Za-z\\])or(?![A-Za-z])")
+_AND = re.compile(r"\\text\s*\{\s*and\s*\}|\\(?:land|wedge)(?![A-Za-z])|(?<![A-Za-z\\])and(?![A-Za-z])")
+_RELATION = re.compile(r"[<>≤≥≠]|\\(?:[lg]eq?|[lg]t|neq?)(?![A-Za-z])")
+MAX_PARTS = 8  # of an answer; more are no solution of an inequality
+
+
+def same_interval(reference: Sequence[Any], answer: str, read: Reader, equal: Callable[[Any, Any], bool]) -> bool:
+    """Whether an answer is a solved inequality and says what the reference says as an interval.
+
+    Args:
+        reference: Math-Verify's readings of the reference.
+        answer: LaTeX.
+        read: Math-Verify's readings of LaTeX.
+        equal: how two sets are compared.
+    """
+    letter, interval = _named(reference[0]) if reference else (None, None)
+    if not _is_interval(interval) or not _RELATION.search(answer):
+        return False
+    solved = _solve(answer, read)
+    return solved is not None and letter in (None, solved[0]) and equal(interval, solved[1])
+
+
+def _named(reading: Any) -> tuple[Any, Any]:
+    r"""The letter and the set of `x \in [1,2]`; without a letter, None and the reading."""
+    if isinstance(reading, sympy.Eq) and isinstance(reading.rhs, sympy.Set):
+        return reading.lhs, reading.rhs
+    return None, reading
+
+
+def _is_interval(reading: Any) -> bool:
+    if isinstance(reading, sympy.Union):
+        return all(map(_is_interval, reading.args))
+    return isinstance(reading, sympy.Interval)
+
+
+def _solve(latex: str, read: Reader) -> Solution | None:
+    for connective, combine in ((_OR, sympy.Union), (_AND, sympy.Intersection)):
+        parts = connective.split(latex)
+        if 1 < len(parts) <= MAX_PARTS:
+            return _combined(combine, (_solved(read(part)) for part in parts))
+    return _solved(read(latex))
+
+
+def _solved(readings: Sequence[Any]) -> Solution | None:
+    """One inequality, or a chain of them."""
+    reading = readings[0] if readings else None
+    relations = reading._unsorted_args if isinstance(reading, And) else [reading]
+    return _combined(sympy.Intersection, map(_ray, relations))
+
+
+def _combined(combine: Callable[..., sympy.Set], solutions: Iterable[Solution | None]) -> Solution | None:
+    """All of them or none, and of the same letter."""
+    known: list[Solution] = []
+    for solution in solutions:
+        if solution is None or (known and known[0][0] != solution[0]):
+            return None
+        known.append(solution)
+    return known[0][0], combine(*(values for _, values in known))
+
+
+_MIRRORED = {
+    LessThan: GreaterThan,
+    GreaterThan: LessThan,
+    StrictLessThan: StrictGreaterThan,
+    StrictGreaterThan: StrictLessThan,
+}
+
+
+def _ray(relation: Any) -> Solution | None:
+    """The values for which one letter is less than, greater than or different from a number."""
+    if not isinstance(relation, Relational) or isinstance(relation, sympy.Eq):
+        return None
+    kind, letter, bound = type(relation), relation.lhs, relation.rhs
+    if not _is_letter(letter):
+        kind, letter, bound = _MIRRORED.get(kind, kind), bound, letter
+    if not _is_letter(letter) or not isinstance(bound, sympy.Expr) or bound.free_symbols:
+        return None
+    bound = bound.doit()
+    if not bound.is_extended_real:
+        return None
+    below = sympy.Interval(-sympy.oo, bound, right_open=kind is not LessThan)
+    above = sympy.Interval(bound, sympy.oo, left_open=kind is not GreaterThan)
+    if kind is sympy.Ne:
+        return letter, sympy.Union(below, above)
+    return letter, below if kind in (LessThan, StrictLessThan) else above
+
+
+def _is_letter(side: Any) -> bool:
+    r"""A symbol, or a function like f(x)."""
+    return isinstance(side, (sympy.Symbol, sympy.core.function.AppliedUndef))

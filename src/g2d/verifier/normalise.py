@@ -1,0 +1,172 @@
+r"""One way of writing for what Math-Verify reads in several ways or not at all: text of an answer in, text out.
+
+Reference and answer both pass through here before anything is parsed. Every step changes how an answer is written and
+never what it says; what a step cannot decide it leaves alone. The second opinion does not use this module: it would
+share its mistakes.
+
+Patterns match in linear time. Loops take a step per bracket or per character, and `Limits` bounds both.
+"""
+
+from __future__ import annotations
+
+import re
+
+from g2d.verifier.extraction import BOX
+
+_PLAIN = re.compile(r"-?[0-9]+(?:[,.][0-9]+)*|-?\\frac\{-?[0-9]+\}\{-?[0-9]+\}")
+_SPACE = r"(?:\s|~|\\[,;:!> ])"
+
+
+def normalise(answer: str) -> str:
+    r"""An answer as it is parsed.
+
+    >>> normalise(r"\boxed{\bigl(12\,345, 2\mathrm{i}\bigr)}.")
+    '(12345, 2 i)'
+    """
+    if _PLAIN.fullmatch(answer):
+        return answer  # as most answers are
+    text = unwrap(without_final_punctuation(answer))
+    text = without_inner_boxes(without_final_punctuation(text))
+    for step in (with_known_signs, without_sizes, with_known_names, with_whole_thousands, with_imaginary_unit):
+        text = step(text)
+    return text.strip()
+
+
+# ------------------------------------------------------------------------------------------------- around the answer
+
+_BRACE = re.compile(r"\\[\s\S]|[{}]")
+_WRAPPER = re.compile(rf"(?:{BOX})?\{{")
+_INLINE = re.compile(r"\\\((?P<round>(?:(?!\\\)).)*)\\\)|\\\[(?P<square>(?:(?!\\\]).)*)\\\]", re.DOTALL)
+
+
+def unwrap(text: str) -> str:
+    r"""What a box, braces or `\(...\)` hold, if they hold all of the answer: Math-Verify reads `{5}` as a set."""
+    text = text.strip()
+    while True:
+        if (opening := _WRAPPER.match(text)) and _closing(text, opening.end()) == len(text) - 1:
+            text = text[opening.end() : -1].strip()
+        elif inline := _INLINE.fullmatch(text):
+            text = (inline["round"] or inline["square"] or "").strip()
+        else:
+            return text
+
+
+def _closing(text: str, start: int) -> int:
+    """Where the brace closes behind which `start` is; -1 if it does not."""
+    depth = 1
+    for match in _BRACE.finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(match.group(), 0)
+        if depth == 0:
+            return match.start()
+    return -1
+
+
+_BLANK = (r"\,", r"\;", r"\:", r"\!", "\\ ", r"\\")
+
+
+def without_final_punctuation(text: str) -> str:
+    r"""`5.`, `5,` and `5 \;;` are 5, and `\text{yes.}` is `\text{yes}`; `1, 2, ...` stays."""
+    end = len(text)
+    while end:
+        last = text[end - 1]
+        if text[end - 2 : end] in _BLANK:
+            end -= 2
+        elif (last in ".,;~" and text[end - 2 : end] != "..") or last.isspace():
+            end -= 1
+        else:
+            break
+    text = text[:end]
+    return re.sub(r"(?<=[A-Za-z])[.,;]\}\Z", "}", text)
+
+
+_BOX_OR_BRACE = re.compile(rf"(?P<box>{BOX}\{{?)|\\[\s\S]|[{{}}]")
+
+
+def without_inner_boxes(text: str) -> str:
+    r"""`x=\boxed{3}` is `x=3`, and `2\boxed{a+b}` is `2(a+b)`: a frame groups what it holds."""
+    if "box" not in text:
+        return text
+    open_groups = [""]  # what is written so far, in each group that is open
+    openings = [""]
+    position = 0
+    for match in _BOX_OR_BRACE.finditer(text):
+        open_groups[-1] += text[position : match.start()]
+        position = match.end()
+        if match["box"] and not match["box"].endswith("{"):
+            continue
+        if match["box"] or match.group() == "{":
+            open_groups.append("")
+            openings.append(match.group())
+        elif match.group() == "}" and len(open_groups) > 1:
+            content, opening = open_groups.pop(), openings.pop()
+            open_groups[-1] += f"{{{content}}}" if opening == "{" else _framed(open_groups[-1], content)
+        else:
+            open_groups[-1] += match.group()
+    open_groups[-1] += text[position:]
+    return "{".join(open_groups)
+
+
+def _framed(before: str, content: str) -> str:
+    """A box without its frame, fit for what stands before it."""
+    if re.search(r"(?:[_^]|\\[A-Za-z]+)\s*\Z", before[-40:]):
+        return f"{{{content}}}"  # an argument
+    is_sum = re.search(r"[^\s+-][\s]*[+-]", content) and not re.search(r"[,;=<>]|\\(?:le|ge|ne|lt|gt|in)", content)
+    return f"({content})" if is_sum else f" {content} "
+
+
+# ------------------------------------------------------------------------------------------------- inside the answer
+
+_SIGNS = str.maketrans({"∞": r"\infty ", "°": r"^\circ ", "\N{MINUS SIGN}": "-", "\N{NO-BREAK SPACE}": " "})
+_TIE = re.compile("~(?!=)")
+
+
+def with_known_signs(text: str) -> str:
+    """Signs that Math-Verify knows only as commands, and ties, which it does not know as space."""
+    return _TIE.sub(" ", text if text.isascii() else text.translate(_SIGNS))
+
+
+_SIZE = re.compile(r"\\(?:[bB]igg?[lrm]?|scriptstyle|textstyle|limits)(?![A-Za-z])\s*")
+
+
+def without_sizes(text: str) -> str:
+    r"""Drop `\big`, `\Biggl` and other commands of layout; `\bigcup` stays."""
+    return _SIZE.sub("", text)
+
+
+_RELATIONS = {"leqq": "leq", "geqq": "geq", "leqslant": "leq", "geqslant": "geq", "lneq": "lt", "gneq": "gt"}
+_RELATION = re.compile(rf"\\({'|'.join(_RELATIONS)})(?![A-Za-z])")
+
+
+_INFINITY = re.compile(
+    r"\\(?:text|mathrm)\s*\{\s*inf(?:inity)?\s*\}|(?<![A-Za-z\\])inf(?:inity)?(?![A-Za-z])", re.IGNORECASE
+)
+
+
+def with_known_names(text: str) -> str:
+    r"""`\leq` for `\leqq`, since Math-Verify reads `x \leqq 3` as x <= 3q; `\infty` for `infinity`."""
+    text = _RELATION.sub(lambda match: "\\" + _RELATIONS[match[1]], text)
+    return _INFINITY.sub(r"\\infty ", text)
+
+
+# A number that is a term of its own, in groups of three digits: not `\frac 1 234`, `x^2 345` or `3 100/101`.
+_THOUSANDS = re.compile(
+    rf"(?P<before>(?:\A|[-+=(\[{{;<>$]|,\s){_SPACE}{{0,3}})"
+    rf"(?P<number>[1-9][0-9]{{0,2}}(?:{_SPACE}[0-9]{{3}})+)(?![0-9/]|{_SPACE}*[0-9/])"
+)
+
+
+def with_whole_thousands(text: str) -> str:
+    r"""`12\,345` and `12 345` are one number; Math-Verify multiplies or adds its groups. `12,\!345` is `12,345`."""
+    text = text.replace(r",\!", ",").replace("{,}", ",")
+    return _THOUSANDS.sub(lambda match: match["before"] + re.sub(_SPACE, "", match["number"]), text)
+
+
+_UPRIGHT_I = re.compile(
+    r"\\(?:mathrm|mathit|mathbf|mathsf|text|textrm|textit|operatorname)\s*\{\s*i\s*\}|\\imath(?![A-Za-z])"
+)
+_FACTOR_I = re.compile(r"(?<![A-Za-z\\])(?P<factor>[0-9]|[abcdxyz])i(?![A-Za-z])")
+
+
+def with_imaginary_unit(text: str) -> str:
+    r"""`2\mathrm{i}` and `2i` become `2 i`: only an i that stands alone tells Math-Verify of complex numbers."""
+    return _FACTOR_I.sub(r"\g<factor> i", _UPRIGHT_I.sub(" i ", text))
