@@ -28,7 +28,7 @@ import numpy as np
 import scipy
 
 ENOUGH_SEEDS = 5  # from here on t on a pair's own seeds finds as much as the inflated pool
-INFLATION = 2.0  # of the pooled variance between seeds; more than a quarter of the policies in very large pools
+INFLATION = 2.0  # of the pooled variance beyond noise; n / 4 in a pool of n > 8 policies
 SMALLEST_P = 1e-100
 
 

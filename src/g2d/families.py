@@ -3,7 +3,7 @@
 A family holds the comparisons of which a reader may pick one after seeing them: one regime's K (and G) against M0,
 against DPO at K=0 or against GRPO whatever its G, or all pairs of K > 0, since "the best K against the next" is such a
 pick. Within a family p-values are Holm-corrected and the intervals `family_low`, `family_high` hold all at once, so
-what is picked keeps its 5 %.
+what is picked keeps its 5 %. A family never spans models or benchmarks, each of which has its own answer.
 """
 
 from __future__ import annotations
