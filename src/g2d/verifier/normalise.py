@@ -29,7 +29,7 @@ def normalise(answer: str) -> str:
     text = without_inner_boxes(without_final_punctuation(text))
     for step in (with_known_signs, without_sizes, with_known_names, with_whole_thousands, with_imaginary_unit):
         text = step(text)
-    return text.strip()
+    return re.sub(r"\s+", " ", text).strip()  # long runs of space take Math-Verify's own patterns seconds
 
 
 # ------------------------------------------------------------------------------------------------- around the answer
