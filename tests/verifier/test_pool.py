@@ -203,9 +203,9 @@ def test_a_child_process_has_workers_of_its_own(method):
     queue = context.Queue()
     child = context.Process(target=_judge_in_child, args=(queue,))
     child.start()
-    assert queue.get() == ["correct", "incorrect"]
     child.join()
     assert child.exitcode == 0
+    assert queue.get() == ["correct", "incorrect"]
     assert verify_batch([("1/2", r"\boxed{3/6}")])[0].verdict == "correct"
 
 
