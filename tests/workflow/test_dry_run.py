@@ -160,11 +160,11 @@ def test_no_job_imports_before_its_stage_what_it_may_not_need() -> None:
 
 
 def test_a_leak_stops_the_run(project: Project, micro_config: dict[str, Any]) -> None:
-    rows = [{"problem": f"Compute ${n} + 1$.", "answer": str(n + 1)} for n in range(5)]
+    rows = [{"problem": f"Compute ${n} + 1$.", "answer": str(n + 1), "level": 1 + n % 3} for n in range(5)]
     leaked = [*rows[:1], {"problem": "compute  3 + 1", "answer": "4"}]
     for name, part in (("pool", rows), ("held-out", leaked)):
         (project.root / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
-    local = {"pool": {"source": "local", "path": "pool.jsonl"}}
+    local = {"pool": {"source": "local", "path": "pool.jsonl", "fields": {"level": "level"}}}
     project.configure(
         micro_config | local | {"benchmarks": {"held-out": {"source": "local", "path": "held-out.jsonl"}}}
     )
