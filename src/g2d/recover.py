@@ -92,7 +92,7 @@ def _set_times(folder: Path) -> int:
         print(f"{file}: not what its job left, so what is made from it runs again; delete it to have it made again too")
     print(f"time stamps set; {found.same} files are as their jobs left them, {len(found.changed)} differ")
     if found.unknown:
-        print(f"{found.unknown} files have no digest (their jobs ran under 0.1.0): taken as they are")
+        print(f"{found.unknown} files have no digest (of jobs that ran under 0.1.0, or deleted): taken as they are")
     return 1 if found.changed else 0
 
 

@@ -29,8 +29,8 @@ try:
 except g2d_config.ConfigError as error:
     raise WorkflowError(str(error))
 
-# Jobs in a conda environment or container find the package here.
-os.environ.update(PYTHONPATH=str(Path(workflow.basedir) / "src"))
+# Jobs in a conda environment or container find the package here. TRL reads its own texts in the encoding of the locale.
+os.environ.update(PYTHONPATH=str(Path(workflow.basedir) / "src"), PYTHONUTF8="1")
 # Whose jobs may share an engine (engine.keep_alive), and with whom that engine ends: the Snakemake next above them.
 os.environ.update(G2D_RUN=str(os.getpid()))
 
