@@ -122,6 +122,7 @@ def test_paper_grid_states_the_papers_budgets() -> None:
         ({"prompt": {"template": "Solve it."}}, "the template never mentions {problem}"),
         ({"models": {"demo": {"source": "scrach"}}}, "models.demo.source: 'scrach' is unknown; use 'scratch'"),
         ({"models": {"tables": {"source": "scratch"}}}, "the name is taken by a folder of the results"),
+        ({"models": {"Digests": {"source": "scratch"}}}, "the name is taken by a folder of the results"),
         ({"models": {"a/b": {"source": "scratch"}}}, "models.a/b"),
         ({"models": {"demo": {"source": "hub", "id": "a/b"}}}, "models.demo.revision: missing; add this key"),
         ({"models": {"demo": {"source": "hub", "id": "a/b", "revision": "main"}}}, "models.demo.revision"),
@@ -252,6 +253,21 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
     lines = str(error.value).splitlines()
     assert lines[0].startswith(f"pool.path: {tmp_path}/absent.jsonl does not exist")
     assert lines[1].startswith(f"models.mine.path: {tmp_path}/model/config.json does not exist")
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("x" * 300, "does not exist: correct the path"),
+        (".", "is a folder: name the file"),
+        ("~/problems.jsonl", "does not exist, for ~ and $ mean nothing here"),
+        ("$HOME/problems.jsonl", "does not exist, for ~ and $ mean nothing here"),
+    ],
+)
+def test_a_path_that_is_no_file_is_one_line(path: str, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        require_files(load(MINIMAL | {"pool": {"source": "local", "path": path}}))
+    assert str(error.value).startswith(f"pool.path: {path} {message}")
 
 
 def test_a_file_that_is_not_yaml_is_named(tmp_path: Path) -> None:
@@ -404,7 +420,7 @@ def test_checkpoints_of_a_stopped_training_outlive_a_new_key(monkeypatch: pytest
     class SeenError(Exception):
         pass
 
-    def see(_folder: Path, job: dict[str, Any]) -> None:
+    def see(_folder: Path, job: dict[str, Any], *_others: Any) -> None:
         raise SeenError(job)
 
     def job(train: Any, **sections: Any) -> dict[str, Any]:

@@ -50,6 +50,22 @@ def test_a_key_given_twice_is_named_with_both_lines_at_every_depth(tmp_path: Pat
     ]
 
 
+def test_a_number_that_yaml_reads_as_another_is_named_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "my.yaml"
+    file.write_text("seeds: [0, 010, 07, '010', 0x10]\nmodels:\n  0123: {steps: 1:30}\nrate: 1:30.5\ntitle: '1:30'\n")
+    with pytest.raises(ConfigError) as error:
+        read(file)
+    assert str(error.value).splitlines() == [
+        f"{file}: {key}: {text}, in line {line}, is {meaning} to YAML: write which one is meant"
+        for key, text, line, meaning in (
+            ("seeds.1", "010", 1, 8),
+            ("models.0123", "0123", 3, 83),
+            ("models.0123.steps", "1:30", 3, 90),
+            ("rate", "1:30.5", 4, 90.5),
+        )
+    ]
+
+
 def test_several_files_may_repeat_each_other_and_merge_keys_are_legal(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("base: &base {n: 1}\nother: {<<: *base, n: 2}\n")
     (tmp_path / "b.yaml").write_text('{"base": {"n": 3}}')

@@ -83,6 +83,10 @@ def test_a_locked_folder_and_one_without_results_are_refused(
 
 def test_a_damaged_list_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     listed = digest_file("results/logs/train_grpo/m/k2.log")
-    listed.write_text("nonsense\n")
-    assert main(["recover", "--times"]) == 2
-    assert f"{listed}, line 1: no digest and file" in capsys.readouterr().err
+    reasons = {b"nonsense\n": ", line 1: no digest and file", b"": ": empty", b"\xff\n": ", line 1: not UTF-8"}
+    for content, reason in reasons.items():
+        listed.write_bytes(content)
+        assert main(["recover", "--times"]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"g2d recover: {listed}{reason}")
+        assert said.endswith("; delete it, and its files count as unknown\n")

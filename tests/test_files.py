@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from g2d.config import LocalProblems
@@ -127,6 +128,8 @@ def test_what_is_read_only_or_no_file_is_not_replaced(tmp_path: Path) -> None:
         write_text(fifo, "new")
     with pytest.raises(FileExistsError, match="/dev/null: neither"):
         write_text("/dev/null", "new")
+    with pytest.raises(NotADirectoryError, match=r"kept/a/b: .*/kept is no folder: name another place"):
+        write_text(kept / "a" / "b", "new")
     assert kept.read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fifo", "kept"]
 
@@ -263,9 +266,21 @@ def test_json_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
         ({"prompt": "p", "completion": None}, "completion is None where text"),
         ({"prompt": "p", "completion": "c", "token_count": "many"}, "token_count is 'many' where a number"),
         ({"prompt": "p", "completion": "c", "token_count": float("nan")}, "token_count is nan where a number"),
+        ({"prompt": "p", "completion": "c", "token_count": float("inf")}, "token_count is inf where a number"),
+        ({"prompt": "p", "completion": "c", "token_count": -1}, "token_count is -1 where a number"),
+        ({"prompt": [{"role": "user", "content": "p"}], "completion": "c"}, r"prompt is \[.* where text or a number"),
+        ({"prompt": None, "completion": "c"}, "prompt is None where text or a number"),
     ],
 )
 def test_recorded_rows_hold_text_and_numbers(tmp_path: Path, row: dict[str, Any], said: str) -> None:
     write_jsonl(tmp_path / "a.jsonl", [{"prompt": "p", "completion": "c"}, row])
     with pytest.raises(ValueError, match=rf"a\.jsonl, line 2: {said}"):
         read_recorded(tmp_path / "a.jsonl")
+
+
+def test_recorded_parquet_may_have_columns_of_lists(tmp_path: Path) -> None:
+    texts = {"prompt": ["p", "q"], "completion": ["c", "d"], "note": [None, "x"]}
+    table = pd.DataFrame(texts | {"token_ids": [[1, 2], []]})
+    table.to_parquet(tmp_path / "a.parquet")
+    rows = read_recorded(tmp_path / "a.parquet")
+    assert [sorted(row) for row in rows] == [["completion", "prompt", "token_ids"], [*sorted(table.columns)]]

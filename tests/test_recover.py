@@ -45,3 +45,12 @@ def test_yes_deletes_them_and_removes_the_lock(folder: Path) -> None:
     assert {path.name for path in folder.iterdir()} == {".snakemake", NAMES[0], "other.txt"}
     assert not (folder / ".snakemake/locks").exists()
     assert main(["recover"]) == 0
+
+
+def test_a_folder_that_every_snakemake_leaves_empty_is_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".snakemake/locks").mkdir(parents=True)
+    assert main(["recover"]) == 0
+    assert capsys.readouterr().out == "nothing to recover: no jobs, no lock\n"

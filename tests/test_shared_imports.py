@@ -17,6 +17,7 @@ import pytest
 
 from g2d.attempts import read_attempts
 from g2d.run_process import RUN
+from g2d.shared_imports import LOG
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open (Linux)")
 
@@ -47,20 +48,20 @@ class Run:
         self.root = root
         self.process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
 
-    def start(self, name: str, body: str, share: bool = True) -> subprocess.Popen[str]:
+    def start(self, name: str, body: str, share: bool = True, folder: Path | None = None) -> subprocess.Popen[str]:
         script = self.root / f"{name}.py"
         script.write_text(JOB.format(name=name, body=body, share=share))
         return subprocess.Popen(
             ["env", "--default-signal=INT", sys.executable, str(script)],
             cwd=self.root,
-            env=os.environ | {RUN: str(self.process.pid), "XDG_RUNTIME_DIR": str(self.root), "MARK": name},
+            env=os.environ | {RUN: str(self.process.pid), "XDG_RUNTIME_DIR": str(folder or self.root), "MARK": name},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
 
-    def finish(self, name: str, body: str, share: bool = True) -> tuple[int, str]:
-        job = self.start(name, body, share)
+    def finish(self, name: str, body: str, share: bool = True, folder: Path | None = None) -> tuple[int, str]:
+        job = self.start(name, body, share, folder)
         said, _ = job.communicate()
         return job.returncode, said
 
@@ -93,6 +94,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     run.process.kill()
     run.process.wait()
     wait_until(lambda: not run.shared())  # it ends with its run
+    assert "Traceback" not in (run.root / LOG).read_text()
 
 
 PRINTS = "import os, sys; print('torch' in sys.modules, 'trl.trainer.dpo_trainer' in sys.modules, os.environ['MARK'])"
@@ -117,6 +119,23 @@ def test_the_first_job_pays_for_the_imports(run: Run) -> None:
 def test_without_the_key_a_job_makes_its_own(run: Run) -> None:
     assert run.finish("alone", PRINTS, share=False) == (0, "")
     assert run.log("alone") == "False False alone\n"
+
+
+@pytest.mark.parametrize("kind", ["too long", "no folder", "somebody else's"])
+def test_without_a_place_for_a_socket_a_job_makes_its_own(run: Run, tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / ("x" * 100 if kind == "too long" else "x")
+    folder.mkdir()
+    own = folder / f"g2d-{os.getuid()}"
+    if kind == "no folder":
+        own.touch()
+    elif kind == "somebody else's":
+        own.mkdir()
+        own.chmod(0o777)
+    name = f"homeless-{kind[:2]}"
+    status, said = run.finish(name, PRINTS, folder=folder)
+    assert (status, run.log(name)) == (0, f"False False {name}\n")
+    assert said.startswith(f"evaluate: makes its own imports: {own}: ")
+    assert len(said.splitlines()) == 1
 
 
 def test_a_failure_is_told_on_the_terminal_of_the_run(run: Run) -> None:

@@ -15,6 +15,7 @@ import difflib
 import importlib.util
 import re
 import reprlib
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -912,7 +913,7 @@ def _impossible_draws(config: Config) -> Iterator[str]:
 
 
 # What lies beside the models' folders:
-RESERVED_FOLDERS = frozenset({"problems", "tables", "figures", "logs", "benchmarks", "attempts", "report"})
+RESERVED_FOLDERS = frozenset({"problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "report"})
 RESERVED_FILES = frozenset({"config.yaml", "methods.md", "advice.md", "provenance.json", "report.html", "report.zip"})
 AUTO = "auto"  # folder of the policies whose warm-up stops by itself
 RESERVED_REGIMES = frozenset({"base", "grpo", "dpo", "harvest", "probe", "calibration", AUTO})
@@ -950,7 +951,7 @@ def read(path: str | Path) -> Config:
 
 
 def require_written_well(paths: Iterable[str | Path]) -> None:
-    """Check files that somebody else, Snakemake, has read: UTF-8, YAML, no key given twice in one of them.
+    """Check files that somebody else, Snakemake, has read: UTF-8, YAML, no key twice in one of them, no `010`.
 
     Raises:
         ConfigError: one line per mistake.
@@ -987,16 +988,26 @@ def require_files(config: Config) -> None:
     named = [("pool", problem_files(config.pool))]
     named += [(f"benchmarks.{name}", problem_files(source)) for name, source in config.benchmarks.items()]
     named += [(f"models.{name}", model_files(source)) for name, source in config.models.items()]
-    problems = [
-        f"{key}.path: {file} has a brace in it, which Snakemake would read as a wildcard: rename it or link to it"
-        if {"{", "}"} & set(file)
-        else f"{key}.path: {file} does not exist: correct the path or put the file there"
-        for key, files in named
-        for file in files
-        if {"{", "}"} & set(file) or not Path(file).is_file()
-    ]
+    problems = [f"{key}.path: {mistake}" for key, files in named for file in files if (mistake := _unusable(file))]
     if problems:
         raise ConfigError("\n".join(problems))
+
+
+def _unusable(file: str) -> str | None:
+    """What is wrong with the name of an input file, and the fix; None if nothing is."""
+    if {"{", "}"} & set(file):
+        return f"{file} has a brace in it, which Snakemake would read as a wildcard: rename it or link to it"
+    try:
+        mode = Path(file).stat().st_mode
+    except (OSError, ValueError):  # also names that no file can have
+        mode = 0
+    if stat.S_ISREG(mode):
+        return None
+    if stat.S_ISDIR(mode):
+        return f"{file} is a folder: name the file"
+    if file.startswith("~") or "$" in file:
+        return f"{file} does not exist, for ~ and $ mean nothing here: write the path out"
+    return f"{file} does not exist: correct the path or put the file there"
 
 
 def require_installed(config: Config) -> None:

@@ -29,9 +29,9 @@ can be changed on the command line, for example `--config seeds='[0]'`.
 
 Unknown keys are refused, and every mistake is reported with its file, key and fix before any job starts
 (`g2d config check my.yaml` does only that, and names files that are not UTF-8, which Snakemake cannot read). In one
-file no key may be given twice; where several are given, the last one wins. Defaults below are the paper's values
-(arXiv 2605.21266) wherever it states one. Editors that understand `# yaml-language-server: $schema=schema.json`
-complete and check keys as you type.
+file no key may be given twice; where several are given, the last one wins. Nor may a number be another one to YAML than
+to a reader: `010` is 8 there, and `1:30` is 90. Defaults below are the paper's values (arXiv 2605.21266) wherever it
+states one. Editors that understand `# yaml-language-server: $schema=schema.json` complete and check keys as you type.
 
 This page is generated from `src/g2d/config.py` by `g2d config docs`; edit it there.
 """

@@ -17,6 +17,7 @@ from pathlib import Path
 from g2d.files import read_lines, sha256, write_text
 
 FOLDER = "digests"
+UNKNOWN = "delete it, and its files count as unknown"
 MARK = ".snakemake_timestamp"  # in a folder that is an output: its age is that of the folder
 NO_OUTPUTS = {FOLDER, "logs", "benchmarks", "attempts", "config.yaml", "report.html"}  # in results, but of no job
 
@@ -40,10 +41,15 @@ def read_digests(results: Path) -> dict[Path, str]:
     """
     found = {}
     for listed in sorted((results / FOLDER).rglob("*.sha256")):
-        for number, line in read_lines(listed):
+        try:
+            lines = read_lines(listed)
+        except ValueError as error:  # which says that it would be made again
+            reason = str(error).partition(";")[0]
+            raise ValueError(f"{reason}; {UNKNOWN}") from None
+        for number, line in lines:
             digest, two_spaces, file = line.partition("  ")
             if not two_spaces:
-                raise ValueError(f"{listed}, line {number}: no digest and file; delete it, and they count as unknown")
+                raise ValueError(f"{listed}, line {number}: no digest and file; {UNKNOWN}")
             found[Path(file)] = digest
     return found
 

@@ -84,6 +84,9 @@ def require_replaceable(path: str | Path) -> Path:
     if target.is_dir() or target.name in ("", "..") or str(path).endswith(os.sep):
         raise IsADirectoryError(f"{path}: a folder, which no file replaces: name a file")
     if not os.path.lexists(target):
+        above = next(folder for folder in target.parents if os.path.lexists(folder))
+        if not above.is_dir():
+            raise NotADirectoryError(f"{path}: {above} is no folder: name another place")
         return target
     mode = target.stat().st_mode
     if not stat.S_ISREG(mode):

@@ -59,14 +59,15 @@ def run(arguments: argparse.Namespace) -> int:
     jobs = unfinished_jobs(folder) if submitted else []
     outputs = unrecorded_outputs(folder)
     locks = folder / ".snakemake/locks"
-    if not jobs and not locks.exists():
+    if not jobs and not _is_locked(folder):
         print("nothing to recover: no jobs, no lock")
         return 0
     for job in jobs:
         print(f"cancel the Slurm job {job.job_id} ({job.state}, {job.what})")
     for output in outputs:
         print(f"delete {output}: made after Snakemake was killed, so there is no record of its settings")
-    print("remove Snakemake's lock")
+    if _is_locked(folder):
+        print("remove Snakemake's lock")
     if not arguments.yes:
         print(
             "\nnothing was done. If no Snakemake is running in this folder, on this or another host: g2d recover --yes"
@@ -82,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _set_times(folder: Path) -> int:
     """Set time stamps by content and say what was found: 0, or 1 if a file is not what its job left."""
-    if list((folder / ".snakemake/locks").glob("*")):
+    if _is_locked(folder):
         raise RuntimeError("the folder is locked: g2d recover first, without --times")
     if not Path("results").is_dir():
         raise RuntimeError(f"no results folder in {folder}: run this where Snakemake runs")
@@ -91,8 +92,13 @@ def _set_times(folder: Path) -> int:
         print(f"{file}: not what its job left, so what is made from it runs again; delete it to have it made again too")
     print(f"time stamps set; {found.same} files are as their jobs left them, {len(found.changed)} differ")
     if found.unknown:
-        print(f"{found.unknown} files have no digest (their jobs ran under 0.1.0): taken as they are")
+        print(f"{found.unknown} files have no digest (of jobs that ran under 0.1.0, or deleted): taken as they are")
     return 1 if found.changed else 0
+
+
+def _is_locked(folder: Path) -> bool:
+    """Whether a Snakemake holds the folder, or held it when it was killed; one that ends leaves an empty folder."""
+    return any((folder / ".snakemake/locks").glob("*"))
 
 
 def require_no_snakemake(folder: Path) -> None:

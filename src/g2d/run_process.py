@@ -24,6 +24,8 @@ from typing import IO, Any
 
 RUN = "G2D_RUN"  # process id of the Snakemake that runs this job; set where the workflow is read
 QUEUE = 512  # jobs that may wait
+LONGEST_NAME = 107  # bytes of a socket's path, on Linux
+OTHER_FOLDER = "set XDG_RUNTIME_DIR or TMPDIR to a folder that is yours and has a short name"
 
 
 def current_run() -> int | None:
@@ -40,17 +42,23 @@ def socket_of(run: int, purpose: str = "engine") -> Path:
     """Where the shared process for this run, purpose and the GPUs this process sees listens.
 
     Raises:
-        RuntimeError: its folder belongs to somebody else.
+        RuntimeError: its folder cannot be made or belongs to somebody else, or its name is too long for a socket.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")  # a job may inherit it from another machine
     folder = Path(runtime if os.access(runtime, os.W_OK) else tempfile.gettempdir()) / f"g2d-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise RuntimeError(f"{folder}: cannot be made ({error.strerror}): {OTHER_FOLDER}") from None
     if found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise RuntimeError(f"{folder}: must be a folder of yours that nobody else can enter: remove it or chmod 700")
     # Containers may share the folder while each counts its processes from 1.
     identity = f"{Path('/proc/self/ns/pid').readlink()}/{run}/{os.environ.get('CUDA_VISIBLE_DEVICES')}/{purpose}"
-    return folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.socket"
+    socket = folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.socket"
+    if len(os.fsencode(socket)) > LONGEST_NAME:
+        raise RuntimeError(f"{folder}: too long for a socket, which may have {LONGEST_NAME} bytes: {OTHER_FOLDER}")
+    return socket
 
 
 def greeted(socket: Path) -> tuple[Connection, Any] | None:

@@ -24,6 +24,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -86,12 +87,12 @@ def _shared(snakemake: Any) -> Connection | None:
         return None
     pin_embedded(snakemake)
     purpose = f"imports for {[os.environ.get(name) for name in AVX2]}"  # a child cannot choose its kernels any more
-    Path(LOG).parent.mkdir(parents=True, exist_ok=True)
     try:
+        Path(LOG).parent.mkdir(parents=True, exist_ok=True)
         with open(LOG, "a") as log:
             return connect(__name__, socket_of(run, purpose), run, output=log)[0]
-    except RuntimeError as error:
-        print(f"{snakemake.rule}: {error}, see {LOG}: this job makes its own imports", file=sys.stderr)
+    except (OSError, RuntimeError) as error:
+        print(f"{snakemake.rule}: makes its own imports: {error}; the log of the shared ones: {LOG}", file=sys.stderr)
         return None
 
 
@@ -122,7 +123,6 @@ def main(socket_file: Path, run: int) -> None:
         import_module(name)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with its run, and its children get their own signals
     _serve(socket_file, ends_with)
-    socket_file.unlink(missing_ok=True)
     Path(lock.name).unlink(missing_ok=True)  # last: from here on another may be the shared process
     os._exit(0)
 
@@ -140,7 +140,8 @@ def _serve(socket_file: Path, ends_with: int) -> None:
         for descriptor in ready:
             if descriptor == ends_with:
                 open_to_jobs = False
-                socket_file.unlink(missing_ok=True)
+                with suppress(FileNotFoundError):  # where somebody tidies up /tmp
+                    listener.close()
             elif descriptor == door:
                 connection = listener.accept()
                 others = [other for _, other in children.values()]

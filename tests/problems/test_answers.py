@@ -12,6 +12,7 @@ from g2d.problems.answers import reference_answer
     [
         (" \\frac{1}{2} ", "\\frac{1}{2}"),
         (17, "17"),
+        (1e-7, "0.0000001"),  # 1e-07 is Python's
         (142.0, "142"),  # AMC data sets store integers as floats
         (-0.5, "-0.5"),
         ("0", "0"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -18,7 +19,7 @@ ROWS = [
     {"answer": "5", "completion": r"\boxed{5}", "id": "a"},
     {"answer": "1/2", "completion": r"\boxed{0.5}", "finish_reason": "stop"},
     {"answer": "5", "completion": "5", "finish_reason": "length"},
-    {"answer": 5, "completion": r"\boxed{5.}", "finish_reason": None},
+    {"answer": 5, "completion": r"\boxed{five}", "finish_reason": None},
     {"answer": "5", "completion": "\ud800\x00 \\boxed{6}", "note": "Ü"},
 ]
 
@@ -43,7 +44,7 @@ def test_rows_come_out_judged_and_in_order(files, capsys):
         {"verdict": "correct", "reward": 1.0, "extracted_answer": "5", "second_opinion": True},
         {"verdict": "correct", "reward": 1.0, "extracted_answer": "0.5", "second_opinion": True},
         {"verdict": "truncated", "reward": 0.0, "extracted_answer": None, "second_opinion": None},
-        {"verdict": "parse_error", "reward": 0.0, "extracted_answer": "5.", "second_opinion": True},
+        {"verdict": "incorrect", "reward": 0.0, "extracted_answer": "five", "second_opinion": True},
         {"verdict": "incorrect", "reward": 0.0, "extracted_answer": "6", "second_opinion": False},
     ]
     expected = [row | {"answer": str(row["answer"])} | columns for row, columns in zip(ROWS, added, strict=True)]
@@ -51,7 +52,7 @@ def test_rows_come_out_judged_and_in_order(files, capsys):
     summary = capsys.readouterr().out
     assert "5 rows judged" in summary
     assert "40.0%  correct" in summary
-    assert "second opinion disagrees: 1 parse_error" in summary
+    assert "second opinion disagrees: 1 incorrect" in summary
 
 
 def test_malformed_rows_are_reported_and_the_rest_is_judged(files, capsys):
@@ -222,6 +223,33 @@ def test_input_and_output_may_be_one_file(files):
     files[0].write_text(json.dumps(ROWS[0]))
     assert run((files[0], files[0])) == 0
     assert lines(files[0])[0]["verdict"] == "correct"
+
+
+def test_no_malformed_row_is_lost_where_a_file_is_judged_in_place(files, capsys):
+    files[0].write_text(json.dumps(ROWS[0]) + "\n{broken\n")
+    files[1].symlink_to(files[0])
+    before = files[0].read_text()
+    for output in files:
+        assert run((files[0], output)) == 2
+        said = f"g2d verify: {files[0]}: stays as it is, or 1 malformed rows would be lost: "
+        assert said in capsys.readouterr().err
+        assert files[0].read_text() == before
+
+
+@pytest.mark.parametrize("content", [gzip.compress(b"{}"), b"PAR1\x15\n\xac\xff", b'[\n {"answer": "5"}\n]', b"a,b"])
+def test_a_file_that_is_no_jsonl_replaces_nothing(files, content, capsys):
+    files[0].write_bytes(content)
+    files[1].write_text("results of yesterday")
+    assert run(files) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"g2d verify: {files[0]}: no row of ")
+    assert files[1].read_text() == "results of yesterday"
+
+
+def test_an_answer_that_is_a_number_is_written_in_digits(files):
+    numbers = {1e-7: "0.0000001", 1e16: "10000000000000000", -2.5: "-2.5", 7: "7", 10**30: f"1{'0' * 30}"}
+    write_jsonl(files[0], [{"answer": n, "completion": rf"\boxed{{{text}}}"} for n, text in numbers.items()])
+    assert run(files) == 0
+    assert [(row["answer"], row["reward"]) for row in lines(files[1])] == [(text, 1) for text in numbers.values()]
 
 
 def test_a_missing_file_is_one_line(files, capsys):

@@ -34,6 +34,12 @@ def test_the_papers_grid_lists_its_jobs(project: Project) -> None:
     assert project.planned("--configfile", str(REPOSITORY / "config/paper.yaml")) == expected
 
 
+def test_jobs_read_utf_8_whatever_the_locale(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONUTF8", "0")
+    (project.root / "encoding.smk").write_text('include: "Snakefile"\nprint("mode", os.environ["PYTHONUTF8"])\n')
+    assert "mode 1" in project.snakemake("-n", "--snakefile", "encoding.smk").stdout
+
+
 def test_more_benchmarks_are_merged(project: Project) -> None:
     files = [str(REPOSITORY / "config" / name) for name in ("paper.yaml", "benchmarks.yaml")]
     assert project.planned("--configfile", *files)["evaluate"] == 2 * 5 * (1 + 5 * 10)

@@ -282,6 +282,12 @@ def test_without_a_record_of_the_settings_a_changed_configuration_is_refused(
         assert refused.returncode != 0
         assert "finished results have no record in .snakemake" in refused.stdout
         assert "Traceback" not in refused.stdout
+        kept = (project.results / "config.yaml").read_bytes()
+        (project.results / "config.yaml").write_bytes(b"\xff")
+        assert "It tells what" in project.snakemake("-n").stdout
+        (project.results / "config.yaml").unlink()
+        assert "they are taken for results of this configuration" in project.snakemake("-n").stdout
+        (project.results / "config.yaml").write_bytes(kept)
         recorded = project.snakemake("--configfile", "results/config.yaml", "--touch", "--forceall", "--cores", "1")
         assert recorded.returncode == 0, recorded.stdout
         assert project.planned() == TRAINED

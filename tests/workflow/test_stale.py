@@ -84,18 +84,20 @@ def grid(micro_grid: Project, tmp_path: Path) -> Project:
         ("grpo/g2/k2/policy.json", "{", "delete it to have it made again"),
         ("grpo/g2/k2/policy.json", '{"quantised": true}', "a newer version made it, so use that one"),
         ("harvest/g2/k2/cost.json", "", "delete it to have it made again"),
+        ("grpo/g2/k2/policy.json", None, "Is a directory"),  # as one that only somebody else may read
+        ("harvest/g2/k2/cost.json", None, "Is a directory"),
     ],
 )
 def test_a_file_that_the_plan_reads_is_refused_and_its_job_not_left_out(
-    micro_grid: Project, file: str, content: str, message: str
+    micro_grid: Project, file: str, content: str | None, message: str
 ) -> None:
     with without(micro_grid, f"{SEED}/{file}"):
         damaged = micro_grid.root / SEED / file
-        damaged.write_text(content)
+        damaged.mkdir() if content is None else damaged.write_text(content)
         try:
             done = micro_grid.snakemake("-n")
         finally:
-            damaged.unlink()
+            damaged.rmdir() if content is None else damaged.unlink()
     assert done.returncode == 1
     assert [line for line in done.stdout.splitlines() if f"{SEED}/{file}" in line and message in line], done.stdout
 
@@ -158,7 +160,7 @@ def test_results_copied_without_their_time_stamps(grid: Project) -> None:
     shutil.rmtree(grid.results / "digests")  # as 0.1.0 left them
     done = set_times(grid)
     assert done.returncode == 0
-    assert "files have no digest (their jobs ran under 0.1.0)" in done.stdout
+    assert "files have no digest (of jobs that ran under 0.1.0, or deleted)" in done.stdout
     assert grid.planned() == {}
 
 

@@ -29,8 +29,8 @@ try:
 except g2d_config.ConfigError as error:
     raise WorkflowError(str(error))
 
-# Jobs in a conda environment or container find the package here.
-os.environ.update(PYTHONPATH=str(Path(workflow.basedir) / "src"))
+# Jobs in a conda environment or container find the package here. TRL reads its own texts in the encoding of the locale.
+os.environ.update(PYTHONPATH=str(Path(workflow.basedir) / "src"), PYTHONUTF8="1")
 # Whose jobs may share an engine (engine.keep_alive), and with whom that engine ends: the Snakemake next above them.
 os.environ.update(G2D_RUN=str(os.getpid()))
 
@@ -205,12 +205,12 @@ def shards(stage, shard, cost):
             return []
         bill = Path(cost.format(**wildcards))
         count = getattr(for_model(model_of(wildcards)).engine.shards, stage)
-        if bill.exists():
-            folder = str(Path(shard).parent).format(**wildcards)
-            try:
+        folder = str(Path(shard).parent).format(**wildcards)
+        try:
+            if bill.exists():
                 count = sum(record.job.startswith(f"{folder}/") for record in read_cost(bill).ancestry)
-            except ValueError as error:
-                refuse(error)
+        except (OSError, ValueError) as error:
+            refuse(error)
         numbers = range(1, count + 1) if count > 1 else []
         return [shard.format(**wildcards, shard=number, shards=count) for number in numbers]
 
@@ -297,13 +297,12 @@ def continued_from(wildcards):
     reached from, so a K that is added between two others must not make the later one stale.
     """
     record = Path(warmed_up(wildcards)) / "policy.json"
-    if record.exists():
-        try:
-            finished = read_policy(record)
-        except ValueError as error:
-            refuse(error)
-        if finished.settings == grpo_settings(wildcards):
-            return finished.continued_from
+    try:
+        finished = read_policy(record) if record.exists() else None
+    except (OSError, ValueError) as error:
+        refuse(error)
+    if finished is not None and finished.settings == grpo_settings(wildcards):
+        return finished.continued_from
     return grid.chain_predecessor(CONFIG, wildcards.model, int(wildcards.g), int(wildcards.k), variant_of(wildcards))
 
 
@@ -427,7 +426,7 @@ def edited_base_files(job):
     record = Path(job.output.policy)
     try:
         policy = read_policy(record)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise WorkflowError(str(error))
     if policy.base_files is not None or CONFIG.models[job.wildcards.model].source != "local":
         return changed_base_files(policy)
@@ -476,7 +475,19 @@ def refuse_unrecorded(dag):
     record = Path("results/config.yaml")
     jobs = [job for job in dag.jobs if dag.reason(job).no_metadata and not dag.needrun(job)]
     unrecorded = sum(job.rule.is_script and all(map(os.path.exists, job.output)) for job in jobs)
-    if unrecorded and record.exists() and g2d_config.read(record).identity != CONFIG.identity:
+    if not unrecorded:
+        return
+    if not record.exists():
+        logger.warning(
+            f"{unrecorded} finished results have no record in .snakemake, and {record} is gone: they are taken for "
+            "results of this configuration."
+        )
+        return
+    try:
+        changed = g2d_config.read(record).identity != CONFIG.identity
+    except g2d_config.ConfigError as error:
+        raise WorkflowError(f"{error}\nIt tells what {unrecorded} finished results were made with: put it back")
+    if changed:
         raise WorkflowError(
             f"{unrecorded} finished results have no record in .snakemake, so nobody can tell which of them the "
             f"changed configuration makes stale. Run `snakemake --configfile {record} --touch --forceall` once, "

@@ -10,7 +10,7 @@ from typing import Any
 
 from g2d.config import AnswerFormat
 from g2d.verifier.extraction import last_boxed
-from g2d.verifier.reference import require_answer
+from g2d.verifier.reference import require_answer, written_out
 
 NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 
@@ -42,7 +42,7 @@ def plain(value: str | int | float) -> str:
     if isinstance(value, float):
         if value in (float("inf"), float("-inf")) or value != value:  # noqa: PLR0124
             raise ValueError(f"{value} is not a finite number")
-        value = int(value) if value.is_integer() else value
+        value = int(value) if value.is_integer() else written_out(value)
     answer = str(value).strip()
     if not answer:
         raise ValueError("the answer is empty")

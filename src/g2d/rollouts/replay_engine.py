@@ -7,12 +7,14 @@ file order.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pandas.api.types import is_scalar
 
 from g2d.files import read_rows
 from g2d.prompts import Messages
@@ -79,10 +81,26 @@ def read_recorded(path: Path) -> list[dict[str, Any]]:
                 f"{place} {number}: lacks {missing[0]}; every row needs completion and one of problem_id, prompt "
                 f"(it has {', '.join(row)})"
             )
-        for column, kind, said in (("completion", str, "text"), ("token_count", int | float | None, "a number")):
-            if not isinstance(value := row.get(column), kind) or value != value:  # noqa: PLR0124 -- NaN
+        for column, fits, said in (
+            (identity, _is_identity, "text or a number"),
+            ("completion", lambda value: isinstance(value, str), "text"),
+            ("token_count", _is_count, "a number of tokens"),
+        ):
+            if not fits(value := row.get(column)):
                 raise ValueError(f"{place} {number}: {column} is {value!r:.40} where {said} was expected: correct it")
     return [row for _, row in numbered]
+
+
+def _is_identity(value: Any) -> bool:
+    return isinstance(value, str) or _is_number(value)
+
+
+def _is_count(value: Any) -> bool:
+    return value is None or (_is_number(value) and value >= 0)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _parquet_rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
@@ -91,6 +109,6 @@ def _parquet_rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
     except Exception as error:  # pyarrow raises several unrelated types
         raise ValueError(f"{path}: cannot be read as Parquet: {error}") from None
     return [
-        (number, {str(key): value for key, value in row.items() if pd.notna(value)})
+        (number, {str(key): value for key, value in row.items() if not is_scalar(value) or pd.notna(value)})
         for number, row in enumerate(rows, 1)
     ]

@@ -4,8 +4,9 @@ Each row has `answer` and `completion`, and may have `finish_reason`; it comes o
 `extracted_answer` and `second_opinion` added. Rows stream through in chunks, so a file may be larger than memory.
 
 "-" is standard input or output; where rows go to standard output, the summary goes to standard error. A file is
-replaced when its last row is judged, so OUT.jsonl may be IN.jsonl. A row whose answer is `NaN`, `Infinity` or the text
-"nan" is malformed.
+replaced when its last row is judged, so OUT.jsonl may be IN.jsonl: unless a row is malformed, which would be lost. A
+file without a row that can be judged replaces nothing. A row whose answer is `NaN`, `Infinity` or the text "nan" is
+malformed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tqdm import tqdm
 from g2d.files import descriptor_of, is_special, output, parse_line, require_replaceable
 from g2d.verifier.limits import Limits
 from g2d.verifier.pool import default_workers
-from g2d.verifier.reference import require_answer
+from g2d.verifier.reference import require_answer, written_out
 from g2d.verifier.verdict import Judgement
 from g2d.verifier.verifier import Verifier
 
@@ -51,11 +52,17 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Verify a file; 0 if every row was judged, 1 if some were malformed."""
+    """Verify a file; 0 if every row was judged, 1 if some were malformed.
+
+    Raises:
+        OSError: see `require_apart`.
+        ValueError: see `require_apart`; or no row can be judged, or rows are malformed that only the file has which
+            would be replaced.
+    """
     malformed = 0
     tally = Tally()
     limits = Limits(deadline_s=arguments.deadline)
-    require_apart(arguments.input, arguments.output)
+    in_place = require_apart(arguments.input, arguments.output)
     piped = arguments.input == "-"
     with (
         open(0 if piped else arguments.input, "rb", closefd=not piped) as source,
@@ -80,12 +87,22 @@ def run(arguments: argparse.Namespace) -> int:
                 target.write(dump(row | as_columns(judgement)) + "\n")
                 tally.add(judgement)
             progress.update(sum(len(line) for _, line in chunk))
+        if malformed and not tally.verdicts:
+            raise ValueError(f"{arguments.input}: no row of {malformed} can be judged: give JSONL, as text")
+        if malformed and in_place:
+            raise ValueError(
+                f"{arguments.input}: stays as it is, or {malformed} malformed rows would be lost: correct them or name "
+                "another output"
+            )
     print(tally.summary(malformed), file=sys.stderr if descriptor_of(arguments.output) == 1 else sys.stdout)
     return 1 if malformed else 0
 
 
-def require_apart(source: str, target: str) -> None:
+def require_apart(source: str, target: str) -> bool:
     """Refuse, before anything is read, an output that cannot be one, and one that would be read while it is written.
+
+    Returns:
+        Whether the output replaces the input.
 
     Raises:
         OSError: the output is a folder or read-only, or the input is missing or a folder.
@@ -96,11 +113,12 @@ def require_apart(source: str, target: str) -> None:
         raise IsADirectoryError(f"{source}: a folder: name a JSONL file")
     descriptor = descriptor_of(target)
     if descriptor is None and not is_special(target):
-        require_replaceable(target)
-        return
+        place = require_replaceable(target)
+        return place.exists() and os.path.samestat(given, place.stat())
     taken = os.fstat(descriptor) if descriptor is not None else Path(target).stat()
     if os.path.samestat(given, taken) and not stat.S_ISCHR(taken.st_mode):  # a terminal is both without harm
         raise ValueError(f"{source} would be read and written at once: name another output")
+    return False
 
 
 def chunks(source: BinaryIO) -> Iterator[list[tuple[int, bytes]]]:
@@ -140,7 +158,7 @@ def parse_row(line: bytes) -> dict[str, Any]:
     if isinstance(row.get("answer"), (int, float)) and not isinstance(row["answer"], bool):
         if isinstance(row["answer"], float) and not math.isfinite(row["answer"]):
             raise ValueError(f'"answer" is {row["answer"]}, which is no number: write the answer or leave the row out')
-        row["answer"] = str(row["answer"])
+        row["answer"] = written_out(row["answer"])
     for column in ("answer", "completion"):
         if column not in row:
             raise ValueError(f'"{column}" is missing')

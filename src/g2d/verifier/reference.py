@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
+
+def written_out(number: float) -> str:
+    """A finite number in digits: Python's `1e-07` and `1e+16` mean nothing to who reads mathematics."""
+    return format(Decimal(repr(number)), "f")
+
 
 def require_answer(text: str) -> str:
     r"""The same text.
