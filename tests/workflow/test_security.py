@@ -39,7 +39,8 @@ def test_a_brace_in_a_path_is_refused() -> None:
 def test_any_other_local_path_works_and_none_is_run(project: Project, micro_config: dict[str, Any]) -> None:
     name = 'it\'s a "b" $(touch pwned) `touch pwned`; k.jsonl'
     (project.root / name).write_text(json.dumps({"problem": "Compute $1 + 1$.", "answer": "2"}) + "\n")
-    project.configure(micro_config | {"pool": {"source": "local", "path": name}})
+    calibration = micro_config["calibration"] | {"levels": "auto"}  # the file has none
+    project.configure(micro_config | {"pool": {"source": "local", "path": name}, "calibration": calibration})
     project.build("results/problems/pool.jsonl")
     assert json.loads((project.results / "problems/pool.jsonl").read_text())["source"] == f"local:{name}"
     assert not (project.root / "pwned").exists()
