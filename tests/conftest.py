@@ -15,7 +15,10 @@ pin_kernels()
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Files of tests that take minutes, longest first: begun last, they would run alone. A machine can have one Slurm.
-LONGEST = ("slurm", "test_grid", "test_vllm", "test_confounders", "test_faults", "test_reruns", "test_engine_host")
+LONGEST = (
+    *("slurm", "test_grid", "test_vllm", "test_confounders", "test_faults", "test_stale", "test_reruns"),
+    *("test_engine_host", "test_auto_stop", "test_resume", "test_shards", "test_advice"),
+)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -91,7 +91,8 @@ def require_replaceable(path: str | Path) -> Path:
     mode = target.stat().st_mode
     if not stat.S_ISREG(mode):
         raise FileExistsError(f"{path}: neither a file nor a folder, so it is not replaced: name a file")
-    if not (mode & 0o222 and os.access(target, os.W_OK)):  # root may write what it has marked as read-only
+    on_a_disk = not os.statvfs(target).f_flag & os.ST_RDONLY  # where the disk is read-only, whoever writes says so
+    if not mode & 0o222 or (on_a_disk and not os.access(target, os.W_OK)):  # root may write what it marked as read-only
         raise PermissionError(f"{path}: read-only, so it is not replaced: permit writing (chmod) or name another file")
     folder = target.parent.stat()
     if folder.st_mode & stat.S_ISVTX and os.geteuid() not in (0, folder.st_uid, target.stat().st_uid):

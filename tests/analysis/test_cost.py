@@ -136,12 +136,15 @@ def test_a_block_that_failed_has_no_cost():
 
 
 def test_without_torch_the_cpu_is_one_device(monkeypatch):
+    monkeypatch.setattr("g2d.cost._elsewhere", [])
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     assert visible_devices() == ("cpu", 1)
     assert "torch" not in sys.modules
 
 
 def test_visible_gpus_are_counted(monkeypatch):
+    monkeypatch.setattr("g2d.cost._elsewhere", [])  # what other tests of this process were charged
+
     class Cuda:
         is_available = staticmethod(lambda: True)
         get_device_name = staticmethod(lambda index: "NVIDIA A100")

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from g2d.config import Checkpointing
+from g2d.cost import Meter
 from g2d.files import DiskError
 from g2d.policies.checkpoints import Checkpoints, require_intact, train
 
@@ -17,7 +18,7 @@ from g2d.policies.checkpoints import Checkpoints, require_intact, train
 def test_a_quota_that_fills_keeps_the_checkpoint_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    checkpoints = Checkpoints(tmp_path / "work", {"lr": 1})
+    checkpoints = Checkpoints(tmp_path / "work", {"lr": 1}, Meter("job", "train_dpo"))
     state = SimpleNamespace(global_step=1, max_steps=2)
 
     def over_quota(*_: object) -> None:

@@ -54,7 +54,7 @@ def adapted(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Policy:
     model = get_peft_model(load_base(policy), lora_config(Lora()))
     for name, weight in model.named_parameters():
         if "lora_B" in name:
-            torch.nn.init.normal_(weight, std=0.05)
+            torch.nn.init.normal_(weight, std=0.5)
     model.save_pretrained(folder)
     return replace(policy, policy_id="tiny/adapted", adapter=str(folder))
 

@@ -14,6 +14,8 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from g2d.config import load
+from g2d.grid import policies
 from tests.workflow.conftest import Project
 
 HARVEST = "micro/seed0/harvest/g2/k2"
@@ -25,10 +27,10 @@ def front_matter(card: Path) -> dict[str, Any]:
     return yaml.safe_load(header)
 
 
-def test_every_adapter_and_harvest_has_a_card(micro_grid: Project) -> None:
-    reported = [folder for folder in micro_grid.results.rglob("adapter") if (folder.parent / "eval").exists()]
+def test_every_adapter_and_harvest_has_a_card(micro_grid: Project, micro_config: dict[str, Any]) -> None:
+    reported = [policy.folder for policy in policies(load(micro_config)) if policy.regime != "base"]
     assert len(reported) == 8
-    for folder in reported:
+    for folder in (micro_grid.results / name / "adapter" for name in reported):
         text = (folder / "README.md").read_text()
         assert "Micro grid of the tests." in text
         assert front_matter(folder / "README.md")["library_name"] == "peft"

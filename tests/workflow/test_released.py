@@ -21,7 +21,7 @@ from tests.workflow.conftest import Project
 HERE = Path(__file__).parent
 RELEASED = sorted((HERE / "released").glob("*/*.params.json"))
 
-SECTION = '    model_config = ConfigDict(extra="forbid", frozen=True)\n'
+SECTION = '    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)\n'
 NEUTRAL = '    new: int | None = Field(None, json_schema_extra={"neutral": None})\n'
 NEW_KEY = ("src/g2d/config.py", SECTION, SECTION + NEUTRAL)  # what to edit for a new key in every section at once
 
