@@ -236,7 +236,9 @@ def test_no_malformed_row_is_lost_where_a_file_is_judged_in_place(files, capsys)
         assert files[0].read_text() == before
 
 
-@pytest.mark.parametrize("content", [gzip.compress(b"{}"), b"PAR1\x15\n\xac\xff", b'[\n {"answer": "5"}\n]', b"a,b"])
+@pytest.mark.parametrize(
+    "content", [gzip.compress(b"{}", mtime=0), b"PAR1\x15\n\xac\xff", b'[\n {"answer": "5"}\n]', b"a,b"]
+)
 def test_a_file_that_is_no_jsonl_replaces_nothing(files, content, capsys):
     files[0].write_bytes(content)
     files[1].write_text("results of yesterday")
