@@ -106,5 +106,15 @@ def micro_config() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def micro_grid(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
     """The finished micro grid, one for each process. Tests that run jobs in it restore what they find or only add."""
-    made = made_once("micro", lambda root: Project.create(root, micro_config).build("--quiet", "rules"))
-    return Project(Path(shutil.copytree(made, tmp_path_factory.mktemp("micro") / "g2d", symlinks=True)))
+    return _copy_of_micro(micro_config, tmp_path_factory.mktemp("micro") / "g2d")
+
+
+@pytest.fixture
+def own_micro_grid(tmp_path: Path, micro_config: dict[str, Any]) -> Project:
+    """The finished micro grid, for one test that damages it: as it was made, without what other tests have added."""
+    return _copy_of_micro(micro_config, tmp_path / "g2d")
+
+
+def _copy_of_micro(config: dict[str, Any], to: Path) -> Project:
+    made = made_once("micro", lambda root: Project.create(root, config).build("--quiet", "rules"))
+    return Project(Path(shutil.copytree(made, to, symlinks=True)))

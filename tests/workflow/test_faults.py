@@ -33,9 +33,8 @@ DPO = "results/micro/seed0/dpo/g2/k2"
 
 
 @pytest.fixture
-def grid(micro_grid: Project, tmp_path: Path) -> Project:
-    """A finished grid of the test's own."""
-    return Project(Path(shutil.copytree(micro_grid.root, tmp_path / "g2d", symlinks=True)))
+def grid(own_micro_grid: Project) -> Project:
+    return own_micro_grid
 
 
 def with_a_disk(project: Project, script: str) -> str:

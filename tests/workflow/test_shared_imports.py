@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
 from typing import Any
 
 from tests.workflow.conftest import Project
@@ -20,10 +18,10 @@ STAGES = ["train_grpo", "harvest_rollouts", "train_dpo", "evaluate"]
 
 
 def test_a_cell_has_the_same_bytes_with_imports_of_its_own(
-    micro_grid: Project, micro_config: dict[str, Any], tmp_path: Path
+    micro_grid: Project, own_micro_grid: Project, micro_config: dict[str, Any]
 ) -> None:
     assert micro_config["share_imports"]
-    own = Project(Path(shutil.copytree(micro_grid.root, tmp_path / "g2d", symlinks=True)))
+    own = own_micro_grid
     own.configure(micro_config | {"share_imports": False})
     assert own.planned() == {}  # it is no part of a result
     before = {file: (own.root / CELL / file).stat().st_mtime_ns for file in FILES}

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,9 +72,8 @@ def test_a_target_finds_what_is_missing_behind_it(micro_grid: Project) -> None:
 
 
 @pytest.fixture
-def grid(micro_grid: Project, tmp_path: Path) -> Project:
-    """A finished grid of the test's own."""
-    return Project(Path(shutil.copytree(micro_grid.root, tmp_path / "g2d", symlinks=True)))
+def grid(own_micro_grid: Project) -> Project:
+    return own_micro_grid
 
 
 @pytest.mark.parametrize(
