@@ -22,6 +22,7 @@ from g2d.jobs.cost import Meter
 from g2d.policies.policy import Policy, as_json, load_base, load_tokenizer, require_own_weights
 from g2d.policies.settings import Lora
 from g2d.regimes.checkpoints import Checkpointing, Checkpoints, train
+from g2d.regimes.regime import Regime
 from g2d.regimes.training import hand_over_adapter, lora_config, read_log, trainer_arguments
 from g2d.settings import Section, Steps, key
 
@@ -157,3 +158,12 @@ def train_dpo(
         raise RuntimeError(f"DPO's first loss is {first:.4f}, not {expected:.4f}: the reference is not M0")
     hand_over_adapter(reached, work / "adapter", base)
     return log
+
+
+DPO = Regime(
+    name="dpo",
+    version=1,
+    phase="offline",
+    settings=Dpo,
+    card="DPO ({regime}) on pairs harvested {harvested}",
+)

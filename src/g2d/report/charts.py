@@ -13,7 +13,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from g2d.jobs.stage import VERSIONS
+from g2d.experiment.stages import RUNNING_ORDER
 
 HEIGHT, ROW_HEIGHT = 320, 26  # pixels, of a figure and of a bar
 BLUE, VERMILION, GREEN, PURPLE = "#0072B2", "#D55E00", "#007F5F", "#8A4F7D"
@@ -162,7 +162,7 @@ def bill(cost: pd.DataFrame) -> Spec:
     hours = rows.groupby(["name", "stage"], sort=False)["device_hours"].sum().reset_index()
     hours["device_hours"] /= hours["name"].map(seeds)
     unit, factor = _time_unit(hours.groupby("name")["device_hours"].sum().max())
-    order = list(VERSIONS)  # stages as they run
+    order = RUNNING_ORDER
     stages = sorted(hours["stage"].unique(), key=lambda stage: order.index(stage) if stage in order else len(order))
     hours = hours.assign(time=hours["device_hours"] * factor, order=hours["stage"].map(stages.index))
     chart = (
