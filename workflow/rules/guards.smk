@@ -11,11 +11,10 @@ from g2d.experiment.estimate import estimate, measured_rates
 from g2d.experiment.estimate import report as report_hours
 from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
 
-NEEDED = {workflow: ("_prepare_dag", "_build_dag", "async_run"), DAG: ("stats", "reason", "needrun", "update_needrun")}
+PATCHED = [(workflow, "_prepare_dag"), (workflow, "_build_dag"), (workflow, "async_run")]
+PATCHED += [(DAG, name) for name in ("stats", "reason", "needrun", "update_needrun", "needrun_jobs")]
 
-if int(snakemake_version.partition(".")[0]) > 9 or any(
-    not hasattr(owner, name) for owner, names_there in NEEDED.items() for name in names_there
-):
+if int(snakemake_version.partition(".")[0]) >= 10 or not all(hasattr(owner, name) for owner, name in PATCHED):
     raise WorkflowError(
         f"Snakemake {snakemake_version} is not one that this workflow is made for: pip install 'snakemake>=9.27,<10'"
     )

@@ -234,9 +234,7 @@ class Plan:
         match = self.dpo(wildcards).match_pairs_to
         if match is None:
             return []
-        own = (
-            wildcards.variant if variant_of(wildcards) != AUTO else ""
-        )  # matched to the grid, as its K are
+        own = wildcards.variant if variant_of(wildcards) != AUTO else ""  # matched to the grid, as its K are
         points = grid.harvest_points(self.config, wildcards.model, own.rstrip("/"))
         harvest = f"results/{wildcards.model}/seed{wildcards.seed}/{own}harvest"
         return [f"{harvest}/g{g}/k{k}/pairs.jsonl" for g, k in points if match in (k, "min")]

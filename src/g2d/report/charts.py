@@ -7,7 +7,7 @@ place in the page.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import altair as alt
@@ -67,7 +67,7 @@ def accuracy_by_hours(main: pd.DataFrame) -> Spec:
     baselines = known[known["policy"].isin(["base", "grpo"])]
     baselines = baselines.assign(series=baselines["policy"].map(_KINDS), name=_names(baselines))
     trained = _trained(known)
-    called = trained["policy"].map({"g2d-auto": "auto, "}).fillna("")
+    called = trained["policy"].map({"dpo": "", "g2d": "", "g2d-auto": "auto, "}).fillna(trained["policy"] + ", ")
     rows = pd.concat([trained.assign(name=called + "K=" + trained["K"].astype(str)), baselines])
     unit, factor = _time_unit(rows["device_hours"].max())
     rows = rows.assign(time=rows["device_hours"] * factor)
@@ -226,12 +226,20 @@ METRICS = {"pairability": "pairability ρ", "entropy": "entropy H (bits)", "mid_
 
 def _trained(main: pd.DataFrame) -> pd.DataFrame:
     """DPO and G2D by group size; K=0, which has none, starts every curve. A warm-up that stopped by itself is a series
-    of one point."""
+    of one point, an entry of `regimes` a series by its name."""
     rows, auto = main[main["policy"].isin(["dpo", "g2d"])], main[main["policy"] == "g2d-auto"]
     sizes = sorted({int(size) for size in rows["group_size"].dropna()})
     curves = [rows[rows["group_size"].isna() | (rows["group_size"] == g)].assign(series=f"G2D, G={g}") for g in sizes]
     points = auto.assign(series=[f"G2D auto, G={g}" for g in auto["group_size"]])
-    return pd.concat([*(curves or [rows.assign(series="DPO")]), points])
+    others = main[~main["policy"].isin(["base", "grpo", *rows["policy"], *auto["policy"]])]
+    names = [
+        policy if pd.isna(g) or len(sizes) < 2 else f"{policy}, G={g:.0f}" for policy, g in _policy_and_size(others)
+    ]
+    return pd.concat([*(curves or [rows.assign(series="DPO")]), points, others.assign(series=names)])
+
+
+def _policy_and_size(rows: pd.DataFrame) -> Iterator[tuple[str, float]]:
+    return zip(rows["policy"], rows["group_size"], strict=True)
 
 
 def _baselines(main: pd.DataFrame, gap: float = 0.06) -> pd.DataFrame:
