@@ -92,7 +92,7 @@ rule audit:
     log:
         "results/logs/audit.log",
     run:
-        from g2d.audit import print_summary
+        from g2d.tables.audit import print_summary
 
         print_summary(input[0], log[0])
 
@@ -130,7 +130,7 @@ onstart:
     if not workflow.local_exec:
         recover.require_no_orphans(Path.cwd())
     if not workflow.deployment_settings.deployment_method:  # else the jobs' environment is not this one
-        g2d_config.require_installed(CONFIG)
+        require_installed(CONFIG)
     hub.require_repositories(CONFIG)
     try:
         CONFIG.save("results/config.yaml")

@@ -19,12 +19,12 @@ import pandas as pd
 import scipy
 
 from g2d.advice.probe import step_advice
-from g2d.comparisons import compare
-from g2d.crossed import INFLATION, centre, error_of_difference
-from g2d.grid import HarvestKey
-from g2d.informativeness import binary_entropy
-from g2d.mixing import corrected
-from g2d.statistics import accuracy_interval
+from g2d.analysis.comparisons import compare
+from g2d.analysis.crossed import INFLATION, centre, error_of_difference
+from g2d.analysis.informativeness import binary_entropy
+from g2d.analysis.mixing import corrected
+from g2d.analysis.statistics import accuracy_interval
+from g2d.experiment.grid import HarvestKey
 
 TRUTH = 0.6
 LEVEL = 0.05
@@ -92,7 +92,7 @@ def grid(
 
 
 def rejected(difference: np.ndarray, pool: np.ndarray, paired: bool, family: int) -> bool:
-    """Whether `g2d.comparisons.compare` has p <= LEVEL / family."""
+    """Whether `g2d.analysis.comparisons.compare` has p <= LEVEL / family."""
     error = error_of_difference(difference, pool, paired)
     return abs(centre(difference)) >= error.reach(LEVEL / family)
 
@@ -137,7 +137,7 @@ def tests(runs: int, seeds: Sequence[int], n_questions: int) -> None:
 def pooling(runs: int, noise: Sequence[float] = (0.02, 0.4), n_seeds: int = 2) -> None:
     """Four ways to estimate the variance between few seeds, on normal accuracies in points, many families at once.
 
-    One-sample t, pooled over policies, the same but no less than the pair's own, and what `g2d.crossed` does.
+    One-sample t, pooled over policies, the same but no less than the pair's own, and what `g2d.analysis.crossed` does.
     """
     print(
         "| seeds | K > 0 | worst error at 3 : 1: pair's own, t | pooled | pooled, at least own | used "

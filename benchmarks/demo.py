@@ -24,7 +24,7 @@ from pathlib import Path
 
 import yaml
 
-from g2d.attempts import read_attempts
+from g2d.jobs.attempts import read_attempts
 
 REPOSITORY = Path(__file__).parents[1]
 PARTS = ["Snakefile", "workflow", "profiles", "config", "envs", "src"]

@@ -26,12 +26,12 @@ from typing import Any
 
 from harvest import demonstration_model
 
-from g2d.config import EngineSettings, Prompt
 from g2d.policies import Policy
 from g2d.problems import Problem
+from g2d.problems.prompts import Prompt, messages
 from g2d.problems.synthetic import generate
-from g2d.prompts import messages
 from g2d.rollouts.engine import Completion, Decoding, Engine, Request, engine_for
+from g2d.rollouts.settings import EngineSettings
 from g2d.rollouts.shards import shard
 from g2d.verifier import Verifier
 

@@ -37,13 +37,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from g2d.config import EngineSettings, Lora, Prompt, ScratchModel, Warmup
 from g2d.policies import Policy, load_base, load_model, load_tokenizer
-from g2d.policies.training import lora_config, trainer_arguments
+from g2d.policies.settings import Lora, ScratchModel
 from g2d.problems import Problem
+from g2d.problems.prompts import Prompt, messages
 from g2d.problems.synthetic import generate
-from g2d.prompts import messages
+from g2d.regimes.training import lora_config, trainer_arguments
+from g2d.regimes.warmup import Warmup
 from g2d.rollouts.engine import Decoding, Engine, Request
+from g2d.rollouts.settings import EngineSettings
 from g2d.rollouts.transformers_engine import TransformersEngine
 
 Clock = Callable[[], float]  # seconds
@@ -272,8 +274,8 @@ def exchange(base: Policy, adapted: Policy, problem: Problem) -> float:
 
 def grpo(base: Policy, problems: list[Problem], steps: int) -> None:
     """Time per GRPO step on either engine, from the second step on, and what of it synchronisation takes."""
-    from g2d.policies import grpo_vllm
-    from g2d.policies.grpo import train_grpo
+    from g2d.regimes import grpo_vllm
+    from g2d.regimes.grpo import train_grpo
 
     warmup = Warmup(steps=[steps], learning_rate=2e-4, max_completion_length=26)
     print(f"\n| GRPO, {steps} steps of {warmup.completions_per_step(2)} completions | ms per step | ms of hand-over |")

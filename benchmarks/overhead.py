@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from g2d.attempts import read_attempts
+from g2d.jobs.attempts import read_attempts
 
 IMPORTS = {
     "python": "pass",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from g2d.kernels import pin_kernels
+from g2d.jobs.kernels import pin_kernels
 from tests import shared
 
 # Before any test imports torch: what the tests' models answer depends on it. Values that are set are kept.

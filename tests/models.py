@@ -8,10 +8,10 @@ import shutil
 from functools import cache
 from pathlib import Path
 
-from g2d.config import Prompt, ScratchModel
 from g2d.policies import Policy, load_base, load_tokenizer
+from g2d.policies.settings import ScratchModel
+from g2d.problems.prompts import Prompt, messages, render
 from g2d.problems.synthetic import generate
-from g2d.prompts import messages, render
 from tests.shared import made_once
 
 # No test may depend on what these models happen to answer: with another seed here all have to pass.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from g2d.cli import main
-from g2d.digests import digest_file, read_digests, write_digests
+from g2d.jobs.digests import digest_file, read_digests, write_digests
 
 POOL = "pool.jsonl"
 HARVEST = "results/m/harvest/rollouts.parquet"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from g2d.config import Warmup
-from g2d.cost import Cost, write_cost
-from g2d.estimate import GpuJob, Line, estimate, measured_rates, report
+from g2d.experiment.estimate import GpuJob, Line, estimate, measured_rates, report
+from g2d.jobs.cost import Cost, write_cost
 from g2d.policies import Policy, write_policy
+from g2d.regimes.warmup import Warmup
 
 COST = Cost("job", "evaluate", 1800.0, 1.0, 1, "NVIDIA H100", 1800.0, 0, 0)
 

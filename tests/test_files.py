@@ -13,8 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from g2d.config import LocalProblems
-from g2d.files import (
+from g2d.jobs.files import (
     atomic,
     atomic_folder,
     install,
@@ -28,11 +27,12 @@ from g2d.files import (
     write_jsonl,
     write_text,
 )
-from g2d.pairs import read_pairs
 from g2d.problems import read_problems
+from g2d.problems.settings import LocalProblems
 from g2d.problems.sources import load_problems
+from g2d.rollouts.pairs import read_pairs
 from g2d.rollouts.replay_engine import read_recorded
-from g2d.tables import read_table
+from g2d.tables.tables import read_table
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_debris(tmp_path: Path) -> None:

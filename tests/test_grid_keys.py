@@ -6,9 +6,9 @@ from pathlib import Path
 
 import yaml
 
-from g2d import grid
-from g2d.config import Config, load, read
-from g2d.grid import PolicyKey
+from g2d.experiment import grid
+from g2d.experiment.config import Config, load, read
+from g2d.experiment.grid import PolicyKey
 from tests.test_config import CONFIG, MINIMAL
 
 PAPER = read(Path(__file__).parents[1] / "config/paper.yaml")

@@ -9,8 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from g2d import hub
-from g2d.config import ConfigError, load
+from g2d.experiment import hub
+from g2d.experiment.config import load
+from g2d.settings import ConfigError
 from tests.test_config import MINIMAL
 
 SHA = "a" * 40

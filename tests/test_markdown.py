@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from g2d.cards import harvest_card, model_card
-from g2d.config import Config, read
-from g2d.grid import HarvestKey
-from g2d.informativeness import Informativeness
+from g2d.analysis.informativeness import Informativeness
+from g2d.experiment.config import Config, read
+from g2d.experiment.grid import HarvestKey
 from g2d.markdown import code, fenced, literal, shown
 from g2d.policies import Policy
+from g2d.report.cards import harvest_card, model_card
 
 from .test_methods import written
 

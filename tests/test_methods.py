@@ -10,8 +10,8 @@ import jinja2
 import pandas as pd
 import pytest
 
-from g2d.config import Config, read
-from g2d.methods import methods
+from g2d.experiment.config import Config, read
+from g2d.report.methods import methods
 
 CONFIG = Path(__file__).parents[1] / "config"
 PROVENANCE = {

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from g2d.config import Config, read
+from g2d.experiment.config import Config, read
 from g2d.policies import Policy
-from g2d.provenance import commit, config_digest, packages, provenance
+from g2d.report.provenance import commit, config_digest, packages, provenance
 
 CONFIG = Path(__file__).parents[1] / "config"
 MANIFEST = {"source": {"source": "local", "path": "/home/me/pool.jsonl"}, "n": 3, "sha256": "a" * 64}

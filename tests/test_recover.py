@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from g2d.cli import main
-from g2d.recover import _record, unrecorded_outputs
+from g2d.jobs.recover import _record, unrecorded_outputs
 
 NAMES = ["recorded.txt", "written-again.txt", "unrecorded.txt", "absent.txt"]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from g2d import grid
 from g2d.cli import main
-from g2d.config import read
+from g2d.experiment import grid
+from g2d.experiment.config import read
 
 CONFIG = read(Path(__file__).parents[1] / "config/config.yaml")
 

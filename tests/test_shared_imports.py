@@ -15,16 +15,16 @@ from pathlib import Path
 
 import pytest
 
-from g2d.attempts import read_attempts
-from g2d.run_process import RUN
-from g2d.shared_imports import LOG
+from g2d.jobs.attempts import read_attempts
+from g2d.jobs.run_process import RUN
+from g2d.jobs.shared_imports import LOG
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open (Linux)")
 
 JOB = """
 from types import SimpleNamespace
-from g2d.shared_imports import run
-from g2d.stage import stage
+from g2d.jobs.shared_imports import run
+from g2d.jobs.stage import stage
 from snakemake.iocontainers import InputFiles, Params
 
 def main(snakemake):
@@ -77,7 +77,7 @@ class Run:
                 words = (folder / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if b"g2d.shared_imports" in words and str(self.process.pid).encode() in words:
+            if b"g2d.jobs.shared_imports" in words and str(self.process.pid).encode() in words:
                 found.add(int(folder.name))
         return found
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from g2d.attempts import read_attempts
-from g2d.kernels import AVX2
+from g2d.jobs.attempts import read_attempts
+from g2d.jobs.kernels import AVX2
 
 SCRIPT = """
 import os, sys
 from types import SimpleNamespace
-from g2d.stage import stage
+from g2d.jobs.stage import stage
 
 class Named(list):
     def get(self, name, default=None):

@@ -13,7 +13,7 @@ from importlib import import_module
 
 from g2d import __version__
 
-COMMANDS = ("g2d.config_docs", "g2d.verifier.command", "g2d.recover", "g2d.replication")
+COMMANDS = ("g2d.experiment.docs", "g2d.verifier.command", "g2d.jobs.recover", "g2d.report.replication")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,13 +9,13 @@ import pandas as pd
 from hypothesis import strategies as st
 
 import g2d
-from g2d.grid import HarvestKey
-from g2d.informativeness import Informativeness, informativeness, success_counts
+from g2d.analysis.informativeness import Informativeness, informativeness, success_counts
+from g2d.experiment.grid import HarvestKey
 from g2d.problems import Problem
 from g2d.rollouts.rollout import Rollout, to_frame
 from g2d.verifier import Verdict
 
-PUBLISHED = Path(g2d.__file__).parent / "published"
+PUBLISHED = Path(g2d.__file__).parent / "tables/published"
 # Of Table 2's metrics with MATH-500 accuracy, from the printed rows; the paper prints 0.021, 0.253 and 0.366.
 RECOMPUTED_CORRELATIONS = {"pairability": -0.297, "entropy": 0.397, "mid_band": 0.489}
 

@@ -14,12 +14,12 @@ from g2d.advice.check import accuracy_check, harvest_check, hours_check
 from g2d.advice.hours import Rates, hours_advice, rates, remaining_jobs
 from g2d.advice.probe import level_advice, step_advice
 from g2d.advice.words import advice_text, hours_words, level_words, step_words
-from g2d.calibration import level_table, with_mixes
-from g2d.config import Config, load
-from g2d.cost import Cost, CostFile
-from g2d.grid import HarvestKey, PolicyKey
-from g2d.informativeness import informativeness, success_counts
-from g2d.statistics import part_interval, wilson_interval
+from g2d.analysis.calibration import level_table, with_mixes
+from g2d.analysis.informativeness import informativeness, success_counts
+from g2d.analysis.statistics import part_interval, wilson_interval
+from g2d.experiment.config import Config, load
+from g2d.experiment.grid import HarvestKey, PolicyKey
+from g2d.jobs.cost import Cost, CostFile
 from tests.test_config import MINIMAL
 
 from .frames import answers, group, groups, published, to_frame

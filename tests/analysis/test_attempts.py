@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from g2d import attempts as module
-from g2d.attempts import (
+from g2d.experiment.grid import PolicyKey
+from g2d.jobs import attempts as module
+from g2d.jobs.attempts import (
     BEAT_S,
     Attempt,
     Status,
@@ -22,9 +23,8 @@ from g2d.attempts import (
     read_attempts,
     recorded,
 )
-from g2d.cost import Cost, Meter, measure
-from g2d.grid import PolicyKey
-from g2d.tables import attempt_table, cost_table
+from g2d.jobs.cost import Cost, Meter, measure
+from g2d.tables.tables import attempt_table, cost_table
 
 HOUR = 3600.0
 

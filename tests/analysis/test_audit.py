@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from g2d.audit import Printed, attainable, audit, claims, printed, read_audit, summary
-from g2d.config import load, read
-from g2d.paper import COMPARISON_COLUMNS, ROW, published, published_table
-from g2d.tables import write_table
+from g2d.experiment.config import load, read
+from g2d.tables.audit import Printed, attainable, audit, claims, printed, read_audit, summary
+from g2d.tables.paper import COMPARISON_COLUMNS, ROW, published, published_table
+from g2d.tables.tables import write_table
 from tests.test_config import CONFIG, MINIMAL
 
 from .frames import RECOMPUTED_CORRELATIONS

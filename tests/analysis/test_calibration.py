@@ -5,10 +5,10 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from g2d.calibration import choose_levels, format_levels, level_table, with_mixes
-from g2d.config import Calibration
+from g2d.analysis.calibration import choose_levels, format_levels, level_table, with_mixes
 from g2d.rollouts.rollout import to_frame
-from g2d.tables import read_table, write_table
+from g2d.rollouts.settings import Calibration
+from g2d.tables.tables import read_table, write_table
 
 from .frames import group, published
 

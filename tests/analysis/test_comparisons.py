@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, t
 
-from g2d.comparisons import Comparison, cohens_h, compare, sign_flip_p
-from g2d.crossed import Error, error_of_difference, mean_squares
-from g2d.statistics import holm
-from g2d.tables import COMPARISON_COLUMNS, comparison_table
+from g2d.analysis.comparisons import Comparison, cohens_h, compare, sign_flip_p
+from g2d.analysis.crossed import Error, error_of_difference, mean_squares
+from g2d.analysis.statistics import holm
+from g2d.tables.tables import COMPARISON_COLUMNS, comparison_table
 
 from .frames import answers
 from .test_tables import BASE, policy, solved

@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 from scipy.stats import binomtest
 
-from g2d.correlations import permutation_p, ranks_within, within_correlation
-from g2d.statistics import pearson
+from g2d.analysis.correlations import permutation_p, ranks_within, within_correlation
+from g2d.analysis.statistics import pearson
 
 
 def points(x: np.ndarray, y: np.ndarray, model: str = "m") -> pd.DataFrame:

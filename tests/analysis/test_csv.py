@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 
-from g2d.tables import read_table, write_table
+from g2d.tables.tables import read_table, write_table
 
 HOSTILE = [
     "=1+1",

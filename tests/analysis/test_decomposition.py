@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from g2d.decomposition import contributions, factors, linearised, stages
+from g2d.analysis.decomposition import contributions, factors, linearised, stages
 from g2d.rollouts.rollout import to_frame
-from g2d.tables import DECOMPOSITION_COLUMNS, decomposition_table
+from g2d.tables.tables import DECOMPOSITION_COLUMNS, decomposition_table
 
 from .frames import rollout
 from .test_tables import BASE, policy

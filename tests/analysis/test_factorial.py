@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from g2d.factorial import CELL_COLUMNS, EFFECT_COLUMNS, factorial_cells, factorial_effects
+from g2d.analysis.factorial import CELL_COLUMNS, EFFECT_COLUMNS, factorial_cells, factorial_effects
 from g2d.rollouts.rollout import to_frame
 
 from .frames import group

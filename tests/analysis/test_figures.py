@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from g2d.budgets import to_json
-from g2d.figures import accuracy_figure, budget_figure, gain_figure, informativeness_figure, save_figure
-from g2d.grid import HarvestKey, PolicyKey
+from g2d.experiment.grid import HarvestKey, PolicyKey
+from g2d.report.figures import accuracy_figure, budget_figure, gain_figure, informativeness_figure, save_figure
+from g2d.rollouts.budgets import to_json
 from g2d.rollouts.rollout import to_frame
-from g2d.tables import budget_table, decomposition_table, harvest_table, main_table, read_table, write_table
+from g2d.tables.tables import budget_table, decomposition_table, harvest_table, main_table, read_table, write_table
 from g2d.verifier import Verdict
 
 from .frames import answers, groups, rollout, summarised

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from g2d.informativeness import informativeness, read_informativeness, success_counts, write_informativeness
+from g2d.analysis.informativeness import informativeness, read_informativeness, success_counts, write_informativeness
 from g2d.rollouts.rollout import to_frame
 
 from .frames import SUCCESSES, groups, published, rollout

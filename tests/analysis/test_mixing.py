@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from g2d.informativeness import binary_entropy
-from g2d.mixing import GRID, corrected, mixing_distribution
+from g2d.analysis.informativeness import binary_entropy
+from g2d.analysis.mixing import GRID, corrected, mixing_distribution
 
 PRIORS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "skewed": lambda rng, n: rng.beta(0.5, 0.8, n),

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from g2d.config import Prompt
-from g2d.pairs import build_pairs, read_pairs, subsample, truncated_sides, write_pairs
+from g2d.problems.prompts import Prompt
+from g2d.rollouts.pairs import build_pairs, read_pairs, subsample, truncated_sides, write_pairs
 from g2d.rollouts.rollout import to_frame
 
 from .frames import SUCCESSES, group, groups, problems, rollout

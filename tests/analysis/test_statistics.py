@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.stats import binomtest
 
-from g2d.statistics import (
+from g2d.analysis.statistics import (
     accuracy_interval,
     calibrated,
     crossed_variance,

@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from g2d.budgets import to_json
-from g2d.cost import Cost, CostFile
-from g2d.grid import AUTO_REGIME, HarvestKey, PolicyKey, with_steps_taken
-from g2d.informativeness import informativeness
+from g2d.analysis.informativeness import informativeness
+from g2d.analysis.statistics import accuracy_interval
+from g2d.experiment.grid import AUTO_REGIME, HarvestKey, PolicyKey, with_steps_taken
+from g2d.jobs.cost import Cost, CostFile
 from g2d.policies import Policy
+from g2d.rollouts.budgets import to_json
 from g2d.rollouts.rollout import to_frame
-from g2d.statistics import accuracy_interval
-from g2d.tables import (
+from g2d.tables.tables import (
     ABLATION_COLUMNS,
     AUTO_COLUMNS,
     BUDGET_COLUMNS,

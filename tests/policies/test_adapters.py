@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from g2d.config import Dpo, Lora
-from g2d.files import read_json, sha256
+from g2d.jobs.files import read_json, sha256
 from g2d.policies import Policy, load_base, load_model
-from g2d.policies.dpo import train_dpo
-from g2d.policies.training import hand_over_adapter, lora_config
+from g2d.policies.settings import Lora
+from g2d.regimes.dpo import Dpo, train_dpo
+from g2d.regimes.training import hand_over_adapter, lora_config
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import tiny_policy, two_ends_policy
 from tests.policies.test_training import easy, pairs, warm_up

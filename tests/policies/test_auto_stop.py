@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from g2d.config import AutoStop, Harvest, Lora, Prompt
-from g2d.files import sha256
-from g2d.policies import Policy, auto_stop
-from g2d.policies.auto_stop import (
+from g2d.jobs.files import sha256
+from g2d.policies import Policy
+from g2d.policies.settings import Lora
+from g2d.problems.prompts import Prompt
+from g2d.regimes import auto_stop
+from g2d.regimes.auto_stop import (
     Outcome,
     Probe,
     _History,
@@ -24,8 +26,10 @@ from g2d.policies.auto_stop import (
     summarised,
     train_until_decline,
 )
-from g2d.policies.checkpoints import TrainingStoppedError
+from g2d.regimes.checkpoints import TrainingStoppedError
+from g2d.regimes.warmup import AutoStop
 from g2d.rollouts.draw import draw_rollouts, sampling
+from g2d.rollouts.settings import Harvest
 from tests.models import tiny_policy
 from tests.policies.test_resume import EVERY_STEP, START_S, STEP_S, Clock, interrupted, terminated_after
 from tests.policies.test_training import WARMUP as SHORT

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from g2d.config import LocalModel
 from g2d.policies.policy import (
     BASE_FILES,
     Policy,
@@ -25,6 +24,7 @@ from g2d.policies.policy import (
     write_policy,
 )
 from g2d.policies.pretrained import resolve_base
+from g2d.policies.settings import LocalModel
 from tests.models import tiny_policy
 
 

@@ -8,10 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from g2d.config import Checkpointing
-from g2d.cost import Meter
-from g2d.files import DiskError
-from g2d.policies.checkpoints import Checkpoints, require_intact, train
+from g2d.jobs.cost import Meter
+from g2d.jobs.files import DiskError
+from g2d.regimes.checkpoints import Checkpointing, Checkpoints, require_intact, train
 
 
 @pytest.mark.parametrize("at", ["weights", "manifest"])
@@ -31,7 +30,7 @@ def test_a_quota_that_fills_keeps_the_checkpoint_before(
         if state.global_step == 2:
             if at == "weights":
                 over_quota()
-            monkeypatch.setattr("g2d.policies.checkpoints.write_json", over_quota)
+            monkeypatch.setattr("g2d.regimes.checkpoints.write_json", over_quota)
 
     def steps(**_: object) -> None:
         for state.global_step in (1, 2):

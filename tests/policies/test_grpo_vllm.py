@@ -8,12 +8,16 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from g2d.config import AutoStop, Checkpointing, EngineSettings, Harvest, Lora, Prompt, Warmup
-from g2d.files import sha256
-from g2d.policies import Policy, grpo_vllm
-from g2d.policies.auto_stop import probe_rollouts, train_until_decline
-from g2d.policies.checkpoints import TrainingStoppedError
-from g2d.policies.grpo import train_grpo
+from g2d.jobs.files import sha256
+from g2d.policies import Policy
+from g2d.policies.settings import Lora
+from g2d.problems.prompts import Prompt
+from g2d.regimes import grpo_vllm
+from g2d.regimes.auto_stop import probe_rollouts, train_until_decline
+from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
+from g2d.regimes.grpo import train_grpo
+from g2d.regimes.warmup import AutoStop, Warmup
+from g2d.rollouts.settings import EngineSettings, Harvest
 from tests.models import tiny_policy
 from tests.policies.test_resume import terminated_after
 from tests.policies.test_training import easy

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from g2d.config import LocalModel
 from g2d.policies.policy import Policy, load_base, load_tokenizer
 from g2d.policies.pretrained import resolve_base
+from g2d.policies.settings import LocalModel
 from tests.models import tiny_policy
 
 

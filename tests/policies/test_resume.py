@@ -16,12 +16,19 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from g2d.config import Checkpointing, Dpo, Lora
-from g2d.cost import Cost, Meter
-from g2d.files import read_json, sha256, write_json
+from g2d.jobs.cost import Cost, Meter
+from g2d.jobs.files import read_json, sha256, write_json
 from g2d.policies import Policy
-from g2d.policies.checkpoints import MANIFEST, Checkpoints, TrainingStoppedError, require_intact, stop_requests
-from g2d.policies.dpo import train_dpo
+from g2d.policies.settings import Lora
+from g2d.regimes.checkpoints import (
+    MANIFEST,
+    Checkpointing,
+    Checkpoints,
+    TrainingStoppedError,
+    require_intact,
+    stop_requests,
+)
+from g2d.regimes.dpo import Dpo, train_dpo
 from tests.models import tiny_policy
 from tests.policies.test_training import WARMUP, easy, pairs, warm_up
 
@@ -173,8 +180,8 @@ class Clock:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        patch.setattr("g2d.cost.time", SimpleNamespace(perf_counter=lambda: self.now))
-        patch.setattr("g2d.cost._cpu_seconds", lambda: 2 * self.now)
+        patch.setattr("g2d.jobs.cost.time", SimpleNamespace(perf_counter=lambda: self.now))
+        patch.setattr("g2d.jobs.cost._cpu_seconds", lambda: 2 * self.now)
         add = Checkpoints.add
 
         def add_after_a_step(checkpoints: Checkpoints, draft: Path, step: int) -> None:
@@ -323,7 +330,7 @@ def test_a_finished_training_is_not_trained_again(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from g2d.policies import checkpoints
+from g2d.regimes import checkpoints
 from tests.policies import test_resume
 
 step, where, base, work = int(sys.argv[1]), sys.argv[2], sys.argv[3], Path(sys.argv[4])

@@ -8,9 +8,9 @@ from random import Random
 
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from g2d.config import ScratchModel
-from g2d.files import sha256
+from g2d.jobs.files import sha256
 from g2d.policies.scratch import build_tokenizer, train_scratch
+from g2d.policies.settings import ScratchModel
 from g2d.problems.corpus import corpus_document
 from g2d.problems.synthetic import generate
 from tests.models import tiny_policy

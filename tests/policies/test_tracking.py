@@ -16,10 +16,13 @@ POLICY = "tiny/seed0/grpo/g2/k2"
 SCRIPT = """
 import sys
 from pathlib import Path
-from g2d.config import Logging, Lora, Prompt, Warmup
+from g2d.policies.settings import Lora
+from g2d.problems.prompts import Prompt
+from g2d.regimes.training import Logging
+from g2d.regimes.warmup import Warmup
 from g2d.policies import Policy
-from g2d.policies.grpo import train_grpo
-from g2d.policies.training import tracking_arguments, write_metrics
+from g2d.regimes.grpo import train_grpo
+from g2d.regimes.training import tracking_arguments, write_metrics
 from g2d.problems.synthetic import generate
 
 work, base, tracker, policy_id = Path("work"), *sys.argv[1:]

@@ -12,14 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from g2d.config import Dpo, Lora, Prompt, Warmup
-from g2d.files import sha256
+from g2d.jobs.files import sha256
 from g2d.policies import Policy, load_tokenizer
-from g2d.policies.dpo import step_0_loss, train_dpo
-from g2d.policies.grpo import completions_tokens, prompt_order, train_grpo
+from g2d.policies.settings import Lora
 from g2d.problems import Problem
+from g2d.problems.prompts import Prompt, messages, render
 from g2d.problems.synthetic import generate
-from g2d.prompts import messages, render
+from g2d.regimes.dpo import Dpo, step_0_loss, train_dpo
+from g2d.regimes.grpo import completions_tokens, prompt_order, train_grpo
+from g2d.regimes.warmup import Warmup
 from tests.models import tiny_policy, two_ends_policy
 
 WARMUP = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-3, max_completion_length=12)

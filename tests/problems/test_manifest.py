@@ -3,9 +3,9 @@
 import hashlib
 import json
 
-from g2d.config import LocalProblems, SyntheticProblems
 from g2d.problems import Problem, read_problems, write_problems
 from g2d.problems.manifest import manifest
+from g2d.problems.settings import LocalProblems, SyntheticProblems
 from g2d.problems.sources import load_problems
 from g2d.verifier import Judgement
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from g2d.config import Fields, LocalProblems
 from g2d.problems.leakage import LeakageError, assert_no_leakage, find_leaks
 from g2d.problems.manifest import manifest
+from g2d.problems.settings import Fields, LocalProblems
 from g2d.problems.sources import load_problems
 from g2d.verifier import verify_batch
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from g2d.config import Fields, HubProblems, LocalProblems, SyntheticProblems
+from g2d.problems.settings import Fields, HubProblems, LocalProblems, SyntheticProblems
 from g2d.problems.sources import ProblemError, load_problems, parse_level
 
 PINNED, OTHER = "b" * 40, "a" * 40
@@ -252,7 +252,7 @@ def test_a_folder_may_not_pose_as_a_hub_data_set(tmp_path, monkeypatch):
 
 
 OFFLINE = """
-from g2d.config import HubProblems
+from g2d.problems.settings import HubProblems
 from g2d.problems.sources import load_problems
 source = HubProblems(source="hub", id="some/math", revision="{revision}", split="train")
 print([problem.answer for problem in load_problems("pool", source)])

@@ -8,17 +8,17 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from g2d import tables
-from g2d.config import Config
-from g2d.grid import harvests, policies
-from g2d.methods import methods
-from g2d.pairs import build_pairs
+from g2d.experiment.config import Config
+from g2d.experiment.grid import harvests, policies
 from g2d.policies import Policy
 from g2d.problems import Problem
-from g2d.provenance import provenance
+from g2d.report.methods import methods
 from g2d.report.page import build
 from g2d.report.pair_browser import browse
+from g2d.report.provenance import provenance
+from g2d.rollouts.pairs import build_pairs
 from g2d.rollouts.rollout import to_frame
+from g2d.tables.tables import tables
 from tests.analysis.frames import rollout
 from tests.report.test_markup import HOSTILE
 

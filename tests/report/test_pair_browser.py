@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from g2d.config import Config
-from g2d.grid import HarvestKey, harvests
-from g2d.pairs import build_pairs
+from g2d.experiment.config import Config
+from g2d.experiment.grid import HarvestKey, harvests
 from g2d.problems import Problem
 from g2d.report import pair_browser
 from g2d.report.pair_browser import Series, browse, ranked, series_keys
+from g2d.rollouts.pairs import build_pairs
 from tests.report.conftest import harvest_frame
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from g2d.budgets import at_budgets, to_json
-from g2d.config import Evaluation, Harvest, Prompt
+from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
+from g2d.rollouts.budgets import at_budgets, to_json
 from g2d.rollouts.draw import draw_rollouts, evaluation_decoding, sampling
 from g2d.rollouts.engine import Decoding, Request
 from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, read_rollouts, to_frame, write_rollouts
+from g2d.rollouts.settings import Evaluation, Harvest
 from g2d.rollouts.transformers_engine import TransformersEngine
 from tests.models import tiny_policy
 

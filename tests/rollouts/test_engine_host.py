@@ -19,15 +19,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from g2d.config import EngineSettings, Harvest, Lora, Prompt
-from g2d.cost import measure
+from g2d.jobs.cost import measure
+from g2d.jobs.run_process import RUN, current_run, release, socket_of
 from g2d.policies import Policy, load_base
-from g2d.policies.training import lora_config
+from g2d.policies.settings import Lora
+from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
+from g2d.regimes.training import lora_config
 from g2d.rollouts.draw import draw_rollouts, sampling
 from g2d.rollouts.engine import Decoding, Engine, Request, engine_for
-from g2d.rollouts.engine_host import RUN, Turn, current_run, fingerprint, release, socket_of
+from g2d.rollouts.engine_host import Turn, fingerprint
 from g2d.rollouts.rollout import write_rollouts
+from g2d.rollouts.settings import EngineSettings, Harvest
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import tiny_policy
 

@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedModel
 
-from g2d.config import Evaluation, Harvest, Prompt
 from g2d.policies import Policy, load_tokenizer
 from g2d.policies.policy import end_tokens
+from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
 from g2d.rollouts.continuous_batching import ContinuousBatch, is_supported
 from g2d.rollouts.draw import draw_rollouts, evaluation_decoding, sampling
@@ -28,6 +28,7 @@ from g2d.rollouts.engine import Decoding, Request
 from g2d.rollouts.replay_engine import ReplayEngine
 from g2d.rollouts.rollout import COLUMNS, read_rollouts, to_frame, write_rollouts
 from g2d.rollouts.sampling import choose_tokens, random_stream
+from g2d.rollouts.settings import Evaluation, Harvest
 from g2d.rollouts.transformers_engine import TransformersEngine
 from tests.models import tiny_policy, two_ends_policy
 

@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from g2d.config import EngineSettings, Harvest, Lora, Prompt
 from g2d.policies import Policy, load_base
-from g2d.policies.training import lora_config
+from g2d.policies.settings import Lora
+from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
+from g2d.regimes.training import lora_config
 from g2d.rollouts.draw import draw_rollouts, sampling
 from g2d.rollouts.engine import Completion, Decoding, Engine, Request
+from g2d.rollouts.settings import EngineSettings, Harvest
 from g2d.rollouts.transformers_engine import TransformersEngine
 from g2d.rollouts.vllm_engine import VllmEngine, request_seed, supported_rank
 from tests.models import tiny_policy, two_ends_policy

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from g2d.cli import main
-from g2d.files import write_jsonl
+from g2d.jobs.files import write_jsonl
 from g2d.verifier import command
 
 ROWS = [

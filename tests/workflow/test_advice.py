@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from g2d.cost import read_cost
+from g2d.jobs.cost import read_cost
 from tests.workflow.conftest import Project
 from tests.workflow.test_grid import SUMMARIES
 

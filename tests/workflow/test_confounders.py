@@ -11,8 +11,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from g2d.cost import read_cost
-from g2d.informativeness import informativeness
+from g2d.analysis.informativeness import informativeness
+from g2d.jobs.cost import read_cost
 from g2d.policies import read_policy
 from tests.workflow.conftest import Project
 from tests.workflow.test_grid import SUMMARIES

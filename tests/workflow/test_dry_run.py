@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from g2d.stage import VERSIONS
+from g2d.jobs.stage import VERSIONS
 from tests.workflow.conftest import REPOSITORY, Project
 
 

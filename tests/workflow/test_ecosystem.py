@@ -14,8 +14,8 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from g2d.config import load
-from g2d.grid import policies
+from g2d.experiment.config import load
+from g2d.experiment.grid import policies
 from tests.workflow.conftest import Project
 
 HARVEST = "micro/seed0/harvest/g2/k2"

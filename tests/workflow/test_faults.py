@@ -17,16 +17,16 @@ from typing import Any
 
 import pytest
 
-from g2d.attempts import read_attempts
-from g2d.cost import read_cost
-from g2d.informativeness import read_informativeness
-from g2d.pairs import read_pairs
+from g2d.analysis.informativeness import read_informativeness
+from g2d.jobs.attempts import read_attempts
+from g2d.jobs.cost import read_cost
 from g2d.policies import load_base, read_policy
-from g2d.policies.checkpoints import require_intact
 from g2d.policies.policy import require_own_weights
 from g2d.problems import read_problems
+from g2d.regimes.checkpoints import require_intact
+from g2d.rollouts.pairs import read_pairs
 from g2d.rollouts.rollout import read_rollouts
-from g2d.tables import read_table
+from g2d.tables.tables import read_table
 from tests.workflow.conftest import Project
 
 DPO = "results/micro/seed0/dpo/g2/k2"

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from g2d.cost import read_cost
+from g2d.jobs.cost import read_cost
 from g2d.policies import read_policy
 from tests.shared import folder_of
 from tests.workflow.conftest import Project

@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from g2d.files import read_json
+from g2d.jobs.files import read_json
 from g2d.policies import read_policy
 from g2d.problems import read_problems
 from tests.workflow.conftest import SECRET, Project

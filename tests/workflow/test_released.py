@@ -1,7 +1,7 @@
 """What users have from a released version stays valid: with its configurations, no job has other parameters today.
 
 A parameter that differs makes every finished result of its rule stale, GPU work included. If a test here fails, then
-either the new key lacks its neutral value (`g2d.config.key`), or the change is meant and goes into the changelog.
+either the new key lacks its neutral value (`g2d.settings.key`), or the change is meant and goes into the changelog.
 `released/{version}` holds configurations of that version and what `planned_params.py` printed for them.
 """
 
@@ -23,7 +23,8 @@ RELEASED = sorted((HERE / "released").glob("*/*.params.json"))
 
 SECTION = '    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)\n'
 NEUTRAL = '    new: int | None = Field(None, json_schema_extra={"neutral": None})\n'
-NEW_KEY = ("src/g2d/config.py", SECTION, SECTION + NEUTRAL)  # what to edit for a new key in every section at once
+# What to edit for a new key in every section at once.
+NEW_KEY = ("src/g2d/settings/section.py", SECTION, SECTION + NEUTRAL)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from g2d.cli import main
-from g2d.replication import compare_results, verdict
+from g2d.report.replication import compare_results, verdict
 from tests.workflow.conftest import Project
 
 EVALUATION = "micro/seed0/dpo/g2/k4/eval/arithmetic.parquet"

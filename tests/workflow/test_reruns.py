@@ -157,7 +157,7 @@ CASES: dict[str, tuple[Callable[[Project, Config], AbstractContextManager[None]]
     "change title": (configured(lambda config: config.update(title="Another")), TABLES, ()),
     "change a partition, a time limit or memory": (unchanged, {}, PARTITION),
     "add a comment in src/g2d": (
-        edited("src/g2d/policies/grpo.py", "def train_grpo(", "# A comment.\ndef train_grpo("),
+        edited("src/g2d/regimes/grpo.py", "def train_grpo(", "# A comment.\ndef train_grpo("),
         {},
         (),
     ),
@@ -171,8 +171,8 @@ CASES: dict[str, tuple[Callable[[Project, Config], AbstractContextManager[None]]
         {},
         (),
     ),
-    "raise the number of train_dpo in g2d.stage": (
-        edited("src/g2d/stage.py", '"train_dpo": ', '"train_dpo": 9'),
+    "raise the number of train_dpo in g2d.jobs.stage": (
+        edited("src/g2d/jobs/stage.py", '"train_dpo": ', '"train_dpo": 9'),
         TRAINED,
         (),
     ),

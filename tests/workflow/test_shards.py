@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from g2d.cost import read_cost
+from g2d.jobs.cost import read_cost
 from tests.workflow.conftest import Project
 
 SHARDS = {"engine": {"shards": {"calibration": 2, "harvest": 3, "evaluation": 2}}}

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from g2d.files import sha256
+from g2d.jobs.files import sha256
 from tests.models import tiny_policy
 from tests.workflow.conftest import Project
 from tests.workflow.test_grid import SUMMARIES as TABLES

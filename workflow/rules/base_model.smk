@@ -31,7 +31,7 @@ rule scratch_model:
 
 rule pretrained_model:
     input:
-        lambda w: g2d_config.model_files(CONFIG.models[w.model]),
+        lambda w: model_files(CONFIG.models[w.model]),
     output:
         policy="results/{model}/base/policy.json",
     log:

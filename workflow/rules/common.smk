@@ -11,22 +11,28 @@ from snakemake.io import is_flagged
 from snakemake.logging import logger
 
 try:
-    from g2d import config as g2d_config
-    from g2d import grid, hub, recover
-    from g2d.config import AUTO
-    from g2d.cost import read_cost
-    from g2d.estimate import GpuJob, estimate, measured_rates
-    from g2d.estimate import report as report_hours
+    from g2d.experiment import grid, hub
+    from g2d.experiment.config import load, require_written_well
+    from g2d.experiment.config import read as read_config
+    from g2d.experiment.estimate import GpuJob, estimate, measured_rates
+    from g2d.experiment.estimate import report as report_hours
+    from g2d.experiment.requirements import require_files, require_installed
+    from g2d.jobs import recover
+    from g2d.jobs.cost import read_cost
+    from g2d.jobs.stage import VERSIONS
     from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
-    from g2d.stage import VERSIONS
+    from g2d.policies.settings import model_files
+    from g2d.problems.settings import problem_files
+    from g2d.regimes.warmup import AUTO
+    from g2d.settings import ConfigError
 except ModuleNotFoundError as error:
     raise WorkflowError(f"{error}: install the package into this environment first (pip install -e .)")
 
 try:
-    g2d_config.require_written_well(workflow.configfiles)
-    CONFIG = g2d_config.load(config, ", ".join(map(str, workflow.configfiles)) or "--config")
-    g2d_config.require_files(CONFIG)
-except g2d_config.ConfigError as error:
+    require_written_well(workflow.configfiles)
+    CONFIG = load(config, ", ".join(map(str, workflow.configfiles)) or "--config")
+    require_files(CONFIG)
+except ConfigError as error:
     raise WorkflowError(str(error))
 
 # Jobs in a conda environment or container find the package here. TRL reads its own texts in the encoding of the locale.
@@ -484,8 +490,8 @@ def refuse_unrecorded(dag):
         )
         return
     try:
-        changed = g2d_config.read(record).identity != CONFIG.identity
-    except g2d_config.ConfigError as error:
+        changed = read_config(record).identity != CONFIG.identity
+    except ConfigError as error:
         raise WorkflowError(f"{error}\nIt tells what {unrecorded} finished results were made with: put it back")
     if changed:
         raise WorkflowError(

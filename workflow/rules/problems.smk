@@ -3,7 +3,7 @@
 
 rule load_problems:
     input:
-        lambda w: g2d_config.problem_files(CONFIG.problem_sources[w.set]),
+        lambda w: problem_files(CONFIG.problem_sources[w.set]),
     output:
         problems="results/problems/{set}.jsonl",
         manifest="results/problems/{set}.manifest.json",

@@ -2,18 +2,18 @@
 
 import pandas as pd
 
-from g2d import grid
 from g2d.advice.hours import hours_advice, rates
 from g2d.advice.probe import level_advice, step_advice
 from g2d.advice.words import advice_text
-from g2d.config import load
-from g2d.cost import read_cost
-from g2d.files import write_text
-from g2d.informativeness import success_counts
+from g2d.analysis.informativeness import success_counts
+from g2d.experiment import grid
+from g2d.experiment.config import load
+from g2d.jobs.cost import read_cost
+from g2d.jobs.files import write_text
+from g2d.jobs.stage import stage
 from g2d.problems import read_problems
 from g2d.rollouts.rollout import TEXTLESS, read_rollouts
-from g2d.stage import stage
-from g2d.tables import read_table, write_table
+from g2d.tables.tables import read_table, write_table
 
 
 def main(snakemake):

@@ -1,8 +1,8 @@
 """Rule audit_papers: the papers' numbers recomputed from their own tables."""
 
-from g2d.audit import audit
-from g2d.stage import stage
-from g2d.tables import write_table
+from g2d.jobs.stage import stage
+from g2d.tables.audit import audit
+from g2d.tables.tables import write_table
 
 
 def main(snakemake):

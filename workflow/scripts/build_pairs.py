@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
-from g2d.config import Pairs, Prompt
-from g2d.informativeness import informativeness, write_informativeness
-from g2d.pairs import build_pairs, truncated_sides, write_pairs
+from g2d.analysis.informativeness import informativeness, write_informativeness
+from g2d.jobs.stage import stage
 from g2d.problems import read_problems
+from g2d.problems.prompts import Prompt
+from g2d.rollouts.pairs import build_pairs, truncated_sides, write_pairs
 from g2d.rollouts.rollout import read_rollouts
-from g2d.stage import stage
+from g2d.rollouts.settings import Pairs
 
 
 def main(snakemake):

@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from g2d.config import load
-from g2d.files import read_json, write_text
-from g2d.grid import harvests
-from g2d.pairs import read_pairs
+from g2d.experiment.config import load
+from g2d.experiment.grid import harvests
+from g2d.jobs.files import read_json, write_text
+from g2d.jobs.stage import stage
 from g2d.problems import read_problems
 from g2d.report.page import build
 from g2d.report.pair_browser import ROLLOUT_COLUMNS, browse
+from g2d.rollouts.pairs import read_pairs
 from g2d.rollouts.rollout import read_rollouts
-from g2d.stage import stage
 
 
 def main(snakemake):

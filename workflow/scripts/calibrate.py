@@ -1,12 +1,12 @@
 """Rule calibrate: rollouts of M0 on problems of every level."""
 
-from g2d.config import Calibration
+from g2d.experiment.generation import generate_rollouts
+from g2d.jobs.shared_imports import run
+from g2d.jobs.stage import stage
 from g2d.problems import read_problems
 from g2d.problems.selection import sample_per_level
 from g2d.rollouts.draw import sampling
-from g2d.rollouts.generation import generate_rollouts
-from g2d.shared_imports import run
-from g2d.stage import stage
+from g2d.rollouts.settings import Calibration
 
 
 def main(snakemake):

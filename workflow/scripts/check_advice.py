@@ -2,14 +2,14 @@
 
 import pandas as pd
 
-from g2d import grid
 from g2d.advice.check import accuracy_check, harvest_check, hours_check
-from g2d.config import load
-from g2d.cost import read_cost
-from g2d.informativeness import read_informativeness
+from g2d.analysis.informativeness import read_informativeness
+from g2d.experiment import grid
+from g2d.experiment.config import load
+from g2d.jobs.cost import read_cost
+from g2d.jobs.stage import stage
 from g2d.rollouts.rollout import TEXTLESS, read_rollouts
-from g2d.stage import stage
-from g2d.tables import read_table, write_table
+from g2d.tables.tables import read_table, write_table
 
 
 def main(snakemake):

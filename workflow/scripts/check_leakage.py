@@ -1,9 +1,9 @@
 """Rule check_leakage: stop the run where a benchmark problem is also in the training pool."""
 
-from g2d.files import write_json
+from g2d.jobs.files import write_json
+from g2d.jobs.stage import stage
 from g2d.problems import read_problems
 from g2d.problems.leakage import assert_no_leakage
-from g2d.stage import stage
 
 
 def main(snakemake):

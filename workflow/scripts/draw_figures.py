@@ -1,8 +1,8 @@
 """Rule draw_figures: Figures 2 and 3 of the paper, where gains come from, and accuracy by token budget."""
 
-from g2d.figures import accuracy_figure, budget_figure, gain_figure, informativeness_figure, save_figure
-from g2d.stage import stage
-from g2d.tables import read_table
+from g2d.jobs.stage import stage
+from g2d.report.figures import accuracy_figure, budget_figure, gain_figure, informativeness_figure, save_figure
+from g2d.tables.tables import read_table
 
 
 def main(snakemake):

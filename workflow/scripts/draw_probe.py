@@ -1,11 +1,11 @@
 """Rule draw_probe: the rollouts that the harvest of pi_K draws on the first prompts of the training set."""
 
-from g2d.config import Harvest
+from g2d.experiment.generation import generate_rollouts
+from g2d.jobs.shared_imports import run
+from g2d.jobs.stage import stage
 from g2d.problems import read_problems
 from g2d.rollouts.draw import sampling
-from g2d.rollouts.generation import generate_rollouts
-from g2d.shared_imports import run
-from g2d.stage import stage
+from g2d.rollouts.settings import Harvest
 
 
 def main(snakemake):

@@ -1,11 +1,11 @@
 """Rule evaluate: pass@1 of one policy on one benchmark, one row per problem (paper, Table 1)."""
 
-from g2d.config import Evaluation
+from g2d.experiment.generation import generate_rollouts
+from g2d.jobs.shared_imports import run
+from g2d.jobs.stage import stage
 from g2d.problems import read_problems
 from g2d.rollouts.draw import evaluation_decoding
-from g2d.rollouts.generation import generate_rollouts
-from g2d.shared_imports import run
-from g2d.stage import stage
+from g2d.rollouts.settings import Evaluation
 
 
 def main(snakemake):

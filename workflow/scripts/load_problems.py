@@ -2,13 +2,14 @@
 
 from pydantic import TypeAdapter
 
-from g2d.calibration import require_levels
-from g2d.config import ProblemSource, load
-from g2d.files import write_json
+from g2d.analysis.calibration import require_levels
+from g2d.experiment.config import load
+from g2d.jobs.files import write_json
+from g2d.jobs.stage import stage
 from g2d.problems import write_problems
 from g2d.problems.manifest import manifest
+from g2d.problems.settings import ProblemSource
 from g2d.problems.sources import load_problems
-from g2d.stage import stage
 from g2d.verifier import verify_batch
 
 

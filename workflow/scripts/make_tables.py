@@ -1,14 +1,15 @@
 """Rule make_tables: Tables 1 to 4 of the paper, their tests and the bill, from the files the stages left."""
 
-from g2d import grid, tables
-from g2d.attempts import read_attempts
-from g2d.config import load
-from g2d.cost import read_cost
-from g2d.informativeness import read_informativeness, success_counts
-from g2d.paper import published_table
+from g2d.analysis.informativeness import read_informativeness, success_counts
+from g2d.experiment import grid
+from g2d.experiment.config import load
+from g2d.jobs.attempts import read_attempts
+from g2d.jobs.cost import read_cost
+from g2d.jobs.stage import stage
 from g2d.policies import read_policy
 from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, read_rollouts
-from g2d.stage import stage
+from g2d.tables.paper import published_table
+from g2d.tables.tables import tables
 
 
 def main(snakemake):

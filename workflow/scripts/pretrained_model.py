@@ -1,9 +1,9 @@
 """Rule pretrained_model: find or download a base model and record where it is."""
 
-from g2d.config import HubModel, LocalModel, RecordedModel
+from g2d.jobs.stage import stage
 from g2d.policies import write_policy
 from g2d.policies.pretrained import resolve_base
-from g2d.stage import stage
+from g2d.policies.settings import HubModel, LocalModel, RecordedModel
 
 SOURCES = {"local": LocalModel, "hub": HubModel, "recorded": RecordedModel}
 

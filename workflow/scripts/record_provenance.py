@@ -1,11 +1,11 @@
 """Rule record_provenance: versions, commit, revisions, digests and seeds behind the results."""
 
-from g2d.config import load
-from g2d.files import read_json, write_json
+from g2d.experiment.config import load
+from g2d.jobs.files import read_json, write_json
+from g2d.jobs.stage import stage
 from g2d.policies import read_policy
-from g2d.provenance import provenance
-from g2d.stage import stage
-from g2d.tables import read_table
+from g2d.report.provenance import provenance
+from g2d.tables.tables import read_table
 
 
 def main(snakemake):

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from g2d.files import write_text
-from g2d.pages import table_page
-from g2d.stage import stage
+from g2d.jobs.files import write_text
+from g2d.jobs.stage import stage
+from g2d.tables.pages import table_page
 
 
 def main(snakemake):

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from g2d.config import ScratchModel
-from g2d.files import atomic_folder, sha256
+from g2d.jobs.files import atomic_folder, sha256
+from g2d.jobs.stage import stage
 from g2d.policies import Policy, write_policy
 from g2d.policies.policy import base_files
-from g2d.stage import stage
+from g2d.policies.settings import ScratchModel
 
 
 def main(snakemake):

@@ -1,12 +1,13 @@
 """Rule select_training_set: choose the levels to train on (Table 4) and draw the training set from them."""
 
-from g2d.calibration import choose_levels, level_table, with_mixes
-from g2d.config import Calibration, TrainingSet
+from g2d.analysis.calibration import choose_levels, level_table, with_mixes
+from g2d.jobs.stage import stage
 from g2d.problems import read_problems, write_problems
 from g2d.problems.selection import draw_training_set
+from g2d.problems.settings import TrainingSet
 from g2d.rollouts.rollout import read_rollouts
-from g2d.stage import stage
-from g2d.tables import write_table
+from g2d.rollouts.settings import Calibration
+from g2d.tables.tables import write_table
 
 
 def main(snakemake):

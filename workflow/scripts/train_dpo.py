@@ -2,15 +2,16 @@
 
 from pathlib import Path
 
-from g2d.config import Dpo, Lora, load
-from g2d.files import install, sha256
-from g2d.pairs import read_pairs, subsample
+from g2d.experiment.config import load
+from g2d.jobs.files import install, sha256
+from g2d.jobs.shared_imports import run
+from g2d.jobs.stage import stage
 from g2d.policies import Policy, read_own_policy, read_policy, write_policy
-from g2d.policies.checkpoints import work_folder
-from g2d.policies.dpo import train_dpo
-from g2d.policies.training import tracking_arguments, write_metrics
-from g2d.shared_imports import run
-from g2d.stage import stage
+from g2d.policies.settings import Lora
+from g2d.regimes.checkpoints import work_folder
+from g2d.regimes.dpo import Dpo, train_dpo
+from g2d.regimes.training import tracking_arguments, write_metrics
+from g2d.rollouts.pairs import read_pairs, subsample
 
 
 def main(snakemake):

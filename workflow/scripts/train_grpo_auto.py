@@ -2,16 +2,20 @@
 
 from pathlib import Path
 
-from g2d.config import AutoStop, Harvest, Lora, Prompt, Warmup, load
-from g2d.files import install, sha256
+from g2d.experiment.config import load
+from g2d.jobs.files import install, sha256
+from g2d.jobs.shared_imports import run
+from g2d.jobs.stage import stage
 from g2d.policies import Policy, read_own_policy, write_policy
-from g2d.policies.auto_stop import train_until_decline
-from g2d.policies.checkpoints import work_folder
-from g2d.policies.training import tracking_arguments, write_metrics
+from g2d.policies.settings import Lora
 from g2d.problems import read_problems
-from g2d.shared_imports import run
-from g2d.stage import stage
-from g2d.tables import write_table
+from g2d.problems.prompts import Prompt
+from g2d.regimes.auto_stop import train_until_decline
+from g2d.regimes.checkpoints import work_folder
+from g2d.regimes.training import tracking_arguments, write_metrics
+from g2d.regimes.warmup import AutoStop, Warmup
+from g2d.rollouts.settings import Harvest
+from g2d.tables.tables import write_table
 
 
 def main(snakemake):

@@ -2,14 +2,14 @@
 
 import pandas as pd
 
-from g2d import grid
-from g2d.cards import harvest_card, model_card, results_of
-from g2d.config import load
-from g2d.files import write_text
-from g2d.informativeness import read_informativeness
+from g2d.analysis.informativeness import read_informativeness
+from g2d.experiment import grid
+from g2d.experiment.config import load
+from g2d.jobs.files import write_text
+from g2d.jobs.stage import stage
 from g2d.policies import read_policy
-from g2d.stage import stage
-from g2d.tables import read_table
+from g2d.report.cards import harvest_card, model_card, results_of
+from g2d.tables.tables import read_table
 
 
 def main(snakemake):

@@ -1,10 +1,10 @@
 """Rule write_methods: the methods paragraph, from the settings that were used."""
 
-from g2d.config import load
-from g2d.files import read_json, write_text
-from g2d.methods import methods
-from g2d.stage import stage
-from g2d.tables import read_table
+from g2d.experiment.config import load
+from g2d.jobs.files import read_json, write_text
+from g2d.jobs.stage import stage
+from g2d.report.methods import methods
+from g2d.tables.tables import read_table
 
 
 def main(snakemake):

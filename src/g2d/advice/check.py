@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 
 from g2d.advice.probe import METRICS
-from g2d.comparisons import compare
-from g2d.cost import Cost
-from g2d.grid import HarvestKey, PolicyKey
-from g2d.informativeness import Informativeness
+from g2d.analysis.comparisons import compare
+from g2d.analysis.informativeness import Informativeness
+from g2d.experiment.grid import HarvestKey, PolicyKey
+from g2d.jobs.cost import Cost
 
 CHECK_COLUMNS = (
     "model",
@@ -93,7 +93,7 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
 
     Returns:
         `CHECK_COLUMNS`, a row per model with an advised K and policies: found is accuracy minus that of the best K,
-        low and high its 95 % interval over seeds and questions (`g2d.comparisons.compare`), for all K that might have
+        low and high its 95 % interval over seeds and questions (`comparisons.compare`), for all K that might have
         come out best at once, inside whether that holds the predicted 0. The best of several is picked because it came
         out best, so the true difference is smaller on average.
     """

@@ -17,11 +17,13 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from g2d import grid
-from g2d.config import AUTO, Config, ScratchModel
-from g2d.cost import Cost, CostFile
-from g2d.estimate import PUBLISHED
-from g2d.grid import HarvestKey, PolicyKey
+from g2d.experiment import grid
+from g2d.experiment.config import Config
+from g2d.experiment.estimate import PUBLISHED
+from g2d.experiment.grid import HarvestKey, PolicyKey
+from g2d.jobs.cost import Cost, CostFile
+from g2d.policies.settings import ScratchModel
+from g2d.regimes.warmup import AUTO
 
 HOURS_COLUMNS = ("model", "scope", "stage", "n_jobs", "device_hours", "source")
 MEASURED = "calibration and probe"

@@ -10,9 +10,16 @@ import numpy as np
 import pandas as pd
 import scipy
 
-from g2d.grid import HarvestKey
-from g2d.informativeness import binary_entropy, in_mid_band, informative_parts, pairable
-from g2d.statistics import RESAMPLES, part_interval, percentile_interval, resample, standard_error, wilson_interval
+from g2d.analysis.informativeness import binary_entropy, in_mid_band, informative_parts, pairable
+from g2d.analysis.statistics import (
+    RESAMPLES,
+    part_interval,
+    percentile_interval,
+    resample,
+    standard_error,
+    wilson_interval,
+)
+from g2d.experiment.grid import HarvestKey
 
 LEVEL_COLUMNS = (
     "model",
@@ -50,7 +57,7 @@ def level_advice(model: str, table: pd.DataFrame, window: tuple[float, float]) -
 
     Args:
         model: its name.
-        table: the calibration's levels.csv, from `g2d.calibration.with_mixes`.
+        table: the calibration's levels.csv, from `g2d.analysis.calibration.with_mixes`.
         window: `calibration.window`, both ends included.
 
     Returns:
@@ -79,7 +86,7 @@ def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> pd
 
     Args:
         counts: of one model and seed, the success counts of the same probed prompts at every (G, K), from
-            `g2d.informativeness.success_counts`.
+            `g2d.analysis.informativeness.success_counts`.
         n_prompts: size of the training set that the probed prompts are a random part of.
 
     Returns:
@@ -162,7 +169,7 @@ def _resampled(counts: pd.DataFrame, metric: str, unseen: float) -> np.ndarray:
     """(resamples,) values of a ratio over the whole harvest; NaN where a resample holds no pairable prompt.
 
     Only the prompts that were not probed are uncertain, so deviations shrink by sqrt(1 - n/N). Equal numbers of prompts
-    give equal resamples (`g2d.statistics.resample`), which pairs the K.
+    give equal resamples (`g2d.analysis.statistics.resample`), which pairs the K.
     """
     values, weights = informative_parts(counts)[metric]
     center = float(values.sum() / weights.sum()) if weights.any() else math.nan

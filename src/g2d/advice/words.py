@@ -9,8 +9,8 @@ import pandas as pd
 
 from g2d.advice.hours import MEASURED
 from g2d.advice.probe import single_levels
-from g2d.calibration import format_levels
-from g2d.config import Config
+from g2d.analysis.calibration import format_levels
+from g2d.experiment.config import Config
 from g2d.markdown import literal
 
 Row = Mapping[Hashable, Any] | pd.Series

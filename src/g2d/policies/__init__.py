@@ -1,7 +1,4 @@
-"""Policies: how each kind is trained (`scratch`, `pretrained`, `grpo`, `dpo`), one module a regime.
-
-To add a regime: a module here that ends in `write_policy`, its policies in `g2d.grid.policies`, one rule.
-"""
+"""Policies: which weights answer. The record that every training ends in, loading, and the base models M0."""
 
 from g2d.policies.policy import (
     Policy,

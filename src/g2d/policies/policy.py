@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from g2d import __version__
-from g2d.files import read_json, sha256, write_json
+from g2d.jobs.files import read_json, sha256, write_json
+from g2d.jobs.run_process import release
 
 # What transformers and vLLM read beside the weights, and what decides with them which tokens a policy sees and writes.
 BASE_FILES = (
@@ -241,8 +242,6 @@ def load_base(policy: Policy) -> PreTrainedModel:
 
     require_own_base_files(policy)
     if torch.cuda.is_available():
-        from g2d.rollouts.engine_host import release
-
         release()  # an engine that waits for the next job holds the memory
     dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
     try:

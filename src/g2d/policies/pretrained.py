@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from g2d.config import HubModel, LocalModel, RecordedModel
-from g2d.files import sha256
+from g2d.jobs.files import sha256
 from g2d.policies.policy import Policy, base_files, load_tokenizer
+from g2d.policies.settings import HubModel, LocalModel, RecordedModel
 
 # Pickled weights can run code on loading; only safetensors are fetched or read.
 HUB_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]

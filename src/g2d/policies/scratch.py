@@ -19,10 +19,10 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from g2d.config import ScratchModel
 from g2d.policies.muon import Muon
+from g2d.policies.settings import ScratchModel
 from g2d.problems.corpus import corpus_document, vocabulary_texts
-from g2d.prompts import render
+from g2d.problems.prompts import render
 
 CONTEXT_LENGTH = 256
 CHAT_TEMPLATE = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from g2d.config import AnswerFormat
+from g2d.problems.settings import AnswerFormat
 from g2d.verifier.extraction import last_boxed
 from g2d.verifier.reference import require_answer, written_out
 

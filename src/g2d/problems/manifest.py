@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from g2d.config import LocalProblems, ProblemSource
-from g2d.files import sha256
+from g2d.jobs.files import sha256
 from g2d.problems.problem import Problem, to_jsonl
+from g2d.problems.settings import LocalProblems, ProblemSource
 from g2d.verifier.verdict import Judgement
 
 Value = TypeVar("Value", int, str)

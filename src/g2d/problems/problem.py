@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from g2d.files import atomic, parse_json, read_lines
+from g2d.jobs.files import atomic, parse_json, read_lines
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from g2d.config import AnswerFormat, Fields, HubProblems, LocalProblems, ProblemSource, SyntheticProblems
-from g2d.files import read_rows
+from g2d.jobs.files import read_rows
 from g2d.problems import synthetic
 from g2d.problems.answers import reference_answer
 from g2d.problems.problem import Problem
+from g2d.problems.settings import AnswerFormat, Fields, HubProblems, LocalProblems, ProblemSource, SyntheticProblems
 
 LEVEL = re.compile(r"(?:level\s*)?(\d+)", re.IGNORECASE)
 UNKNOWN_LEVEL = re.compile(r"(?:level\s*)?\??", re.IGNORECASE)  # MATH has two rows of "Level ?"

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from g2d.crossed import ENOUGH_SEEDS
+from g2d.analysis.crossed import ENOUGH_SEEDS
 
 ALPHA = 0.05
 INTERVALS = {"single": "ci", "family": "family"}  # as in `Difference`: as the columns of comparisons.csv begin
@@ -80,7 +80,7 @@ def answers(main: pd.DataFrame, benchmark: str, comparisons: pd.DataFrame | None
     """One answer per model, in the order of Table 1.
 
     Args:
-        main: Table 1, from `g2d.tables.main_table`.
+        main: Table 1, from `g2d.tables.tables.main_table`.
         benchmark: the one that the answer is about.
         comparisons: `comparisons.csv`, where it was made.
     """

@@ -1,6 +1,6 @@
 """The interactive figures, as Vega-Lite specifications that draw themselves in the page.
 
-They say what the printed figures of `g2d.figures` say, with values under the pointer. What differs by colour differs by
+They say what the printed figures of `figures` say, with values under the pointer. What differs by colour differs by
 shape, dash or lightness too, so a grey print can be read. Each specification carries its own rows and is as wide as its
 place in the page.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from g2d.stage import VERSIONS
+from g2d.jobs.stage import VERSIONS
 
 HEIGHT, ROW_HEIGHT = 320, 26  # pixels, of a figure and of a bar
 BLUE, VERMILION, GREEN, PURPLE = "#0072B2", "#D55E00", "#007F5F", "#8A4F7D"

@@ -25,13 +25,13 @@ import yaml
 from docutils.core import publish_parts
 from markupsafe import Markup
 
-from g2d.config import Config
+from g2d.experiment.config import Config
 from g2d.markdown import literal, shown
 from g2d.report import charts
 from g2d.report.answer import answers
 from g2d.report.pair_browser import PROBLEMS_PER_SERIES, Series
 from g2d.report.tables import Table, read_cells
-from g2d.tables import read_table
+from g2d.tables.tables import read_table
 
 TEMPLATES = Path(__file__).parent / "templates"
 VEGA_NOTICE = "/* Vega, Vega-Lite, Vega-Embed: (c) University of Washington Interactive Data Lab, BSD-3-Clause. */\n"
@@ -100,7 +100,7 @@ def build(
         config: the resolved configuration.
         series: for the pair browser.
         provenance: as written to provenance.json.
-        methods: the methods paragraph, Markdown from `g2d.methods`.
+        methods: the methods paragraph, Markdown from `g2d.report.methods`.
         folder: where the page will stand; links are relative to it.
         advice: what was advised before the grid, Markdown from `g2d.advice.words`; shown without its tables.
     """

@@ -16,11 +16,11 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from g2d.grid import HarvestKey
-from g2d.informativeness import success_counts
-from g2d.pairs import Pair
+from g2d.analysis.informativeness import success_counts
+from g2d.experiment.grid import HarvestKey
 from g2d.problems import Problem
 from g2d.report.markup import mathml, plain, render
+from g2d.rollouts.pairs import Pair
 
 PROBLEMS_PER_SERIES = 40
 MAX_CHARACTERS = 2_500_000  # of all texts as HTML; the page stays small enough for a phone

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from g2d.budgets import to_json
-from g2d.config import Evaluation, Prompt, Sampling
 from g2d.policies.policy import Policy
 from g2d.problems import Problem
-from g2d.prompts import messages
+from g2d.problems.prompts import Prompt, messages
+from g2d.rollouts.budgets import to_json
 from g2d.rollouts.engine import Decoding, Engine, Request, engine_for
 from g2d.rollouts.rollout import Rollout
+from g2d.rollouts.settings import Evaluation, Sampling
 from g2d.verifier import Verifier
 
 

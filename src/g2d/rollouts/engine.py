@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from g2d.config import EngineSettings
+from g2d.jobs.run_process import current_run
 from g2d.policies.policy import Policy
-from g2d.prompts import Messages
+from g2d.problems.prompts import Messages
 from g2d.rollouts.rollout import FinishReason
+from g2d.rollouts.settings import EngineSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ def engine_for(policy: Policy, settings: EngineSettings | None = None) -> Engine
         return ReplayEngine(policy.base)
     if settings is not None and settings.name == "vllm":
         if settings.keep_alive:
-            from g2d.rollouts.engine_host import SharedEngine, current_run
+            from g2d.rollouts.engine_host import SharedEngine
 
             if (run := current_run()) is not None:
                 return SharedEngine(policy, settings, run)

@@ -11,8 +11,8 @@ generated. Adapters that are applied are exchanged in the running engine (millis
 an engine of their own, started in turn in this process, which saves the import only.
 
 It ends when nobody has asked for `keep_alive` seconds, when its Snakemake ends however it ends, or when a job needs the
-GPU for something else (`release`). A connection is a job's turn, and the others queue at the socket. How a run's one
-process is found, started and guarded stands in `g2d.run_process`.
+GPU for something else (`run_process.release`). A connection is a job's turn, and the others queue at the socket. How a
+run's one process is found, started and guarded stands in `g2d.jobs.run_process`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
-from g2d.config import EngineSettings
-from g2d.cost import Elsewhere, charge, this_process
+from g2d.jobs.cost import Elsewhere, charge, this_process
+from g2d.jobs.run_process import RUN, connect, listen, only_one, socket_of
 from g2d.policies.policy import Policy
-from g2d.prompts import Messages
+from g2d.problems.prompts import Messages
 from g2d.rollouts.engine import Completion, Decoding, Request
-from g2d.run_process import RUN, connect, current_run, greeted, listen, only_one, socket_of
+from g2d.rollouts.settings import EngineSettings
 
 if TYPE_CHECKING:
     from g2d.rollouts.vllm_engine import VllmEngine
@@ -51,7 +51,7 @@ class SharedEngine:
     Args:
         policy: M0 with or without an adapter.
         settings: how to run it.
-        run: see `current_run`.
+        run: see `run_process.current_run`.
 
     Raises:
         ValueError: (by `render` and `generate`) what `VllmEngine` would raise.
@@ -123,23 +123,6 @@ class Turn:
         if not succeeded:
             raise answer
         return answer
-
-
-def release() -> None:
-    """Have the run's host, if there is one, free the GPU: returns when its process has ended."""
-    run = current_run()
-    found = None if run is None else greeted(socket_of(run))
-    if found is None:
-        return
-    connection, (host, _) = found
-    with connection:
-        try:
-            process = os.pidfd_open(host)
-            connection.send(("leave", ()))
-        except OSError:  # it has ended already
-            return
-        select.select([process], [], [])
-        os.close(process)
 
 
 # ----------------------------------------------------------------------------------------------------------- the host

@@ -16,8 +16,8 @@ from typing import Any
 import pandas as pd
 from pandas.api.types import is_scalar
 
-from g2d.files import read_rows
-from g2d.prompts import Messages
+from g2d.jobs.files import read_rows
+from g2d.problems.prompts import Messages
 from g2d.rollouts.engine import Completion, Decoding, Request
 from g2d.rollouts.rollout import FinishReason
 

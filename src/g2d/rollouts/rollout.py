@@ -14,7 +14,7 @@ from typing import Literal
 import pandas as pd
 import pyarrow.parquet
 
-from g2d.files import atomic
+from g2d.jobs.files import atomic
 from g2d.verifier import Verdict
 
 FinishReason = Literal["stop", "length"]
@@ -40,7 +40,7 @@ class Rollout:
     temperature: float  # 0 means greedy
     seed: int
     policy_id: str
-    budget_verdicts: str | None = None  # JSON, token budget -> verdict on the completion cut there (`g2d.budgets`)
+    budget_verdicts: str | None = None  # JSON, token budget -> verdict on the completion cut there (`budgets`)
 
 
 COLUMNS = tuple(field.name for field in fields(Rollout))

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from transformers import GenerationConfig
 
-from g2d.budgets import prefixes
 from g2d.policies.policy import Policy, end_tokens, load_model, load_tokenizer
-from g2d.prompts import Messages, render
+from g2d.problems.prompts import Messages, render
+from g2d.rollouts.budgets import prefixes
 from g2d.rollouts.continuous_batching import ContinuousBatch, Sample, is_supported
 from g2d.rollouts.engine import Completion, Decoding, Request, require_room
 from g2d.rollouts.sampling import choose_tokens, random_stream

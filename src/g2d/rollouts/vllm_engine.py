@@ -1,6 +1,6 @@
 """Completions from vLLM, in this process: one call per set of prompts, continuous batching, cached prefixes.
 
-Prompts are rendered and tokenized, and completions decoded, by the tokenizer that every engine uses (`g2d.prompts`);
+Prompts are rendered and tokenized, and completions decoded, by the tokenizer that every engine uses (`prompts`);
 vLLM sees tokens only. Each prompt has a seed of its own, made from (seed, problem), so that a rollout does not depend
 on which other prompts share its call, shard or job. In float32 on a CPU that holds bit for bit (a test says so). On a
 GPU in bfloat16 the logits themselves depend a little on the batch, in vLLM as in transformers; then the draws are the
@@ -25,13 +25,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
-from g2d.budgets import prefixes
-from g2d.config import LORA_RANKS, EngineSettings
-from g2d.files import read_json
+from g2d.jobs.files import read_json
+from g2d.jobs.run_process import release
 from g2d.policies.policy import Policy, context_limit, end_tokens, load_model, load_tokenizer, require_own_weights
-from g2d.prompts import Messages, render
+from g2d.policies.settings import LORA_RANKS
+from g2d.problems.prompts import Messages, render
+from g2d.rollouts.budgets import prefixes
 from g2d.rollouts.engine import Completion, Decoding, Request, require_room
 from g2d.rollouts.rollout import FinishReason
+from g2d.rollouts.settings import EngineSettings
 
 CONTEXT_STEP = 256  # tokens; room for somewhat longer prompts costs nothing, a start for each of them does
 CPU_KV_CACHE = "1"  # GiB; vLLM's own choice is half of the machine
@@ -189,8 +191,6 @@ class VllmEngine:
 
         gpu = on_gpu()
         if gpu:
-            from g2d.rollouts.engine_host import release
-
             release()
         arguments: dict[str, Any] = {
             "model": self._weights(),

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 
 from tqdm import tqdm
 
-from g2d.files import descriptor_of, is_special, output, parse_line, require_replaceable
+from g2d.jobs.files import descriptor_of, is_special, output, parse_line, require_replaceable
 from g2d.verifier.limits import Limits
 from g2d.verifier.pool import default_workers
 from g2d.verifier.reference import require_answer, written_out

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from g2d.recover import require_no_orphans
+from g2d.jobs.recover import require_no_orphans
 from tests.workflow.slurm.cluster import Cluster, squeue
 from tests.workflow.slurm.conftest import SlurmProject, wait_for
 

@@ -12,9 +12,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from g2d.attempts import read_attempts
-from g2d.cost import read_cost
-from g2d.files import sha256
+from g2d.jobs.attempts import read_attempts
+from g2d.jobs.cost import read_cost
+from g2d.jobs.files import sha256
 from tests.workflow.conftest import Project
 from tests.workflow.slurm.cluster import Cluster, squeue
 from tests.workflow.slurm.conftest import SlurmProject, wait_for

@@ -1,0 +1,1 @@
+"""Analysis: numbers from rollouts and answers. No files of the grid, no models."""

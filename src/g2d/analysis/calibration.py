@@ -1,0 +1,139 @@
+"""Difficulty calibration of M0: how each level does, and which levels to train on (paper, sections 5.3 and A.3,
+Table 4; step 1 of its recipe: train where pass@1 is 30 to 60 %).
+
+Problems without a level ("Level ?") have a row of their own. They are left out of training, unless the pool has no
+levels at all: then the whole pool is judged, and chosen, as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import pandas as pd
+
+from g2d.analysis.informativeness import pairable, success_counts
+from g2d.rollouts.settings import Calibration
+
+Level = int | None  # None: the problem has no level
+
+OUTCOMES = ["pairable", "all_wrong", "all_correct"]  # of a prompt's group of rollouts; exactly one holds
+SHARES = [f"{outcome}_share" for outcome in OUTCOMES]
+
+
+def level_table(rollouts: pd.DataFrame) -> pd.DataFrame:
+    """Success of M0 by level, the rows of Table 4.
+
+    Args:
+        rollouts: the calibration rollouts, several per problem.
+
+    Returns:
+        One row per level, ascending, problems without a level last: level (nullable integer), n (problems), pass_at_1
+        (mean of p(x), 0..1), pairable, all_wrong, all_correct (numbers of problems).
+    """
+    counts = success_counts(rollouts)
+    counts = counts.assign(
+        pairable=pairable(counts),
+        all_wrong=counts["correct"] == 0,
+        all_correct=counts["correct"] == counts["n"],
+    )
+    table = counts.groupby("level", sort=True, dropna=False).agg(
+        n=("problem_id", "size"),
+        pass_at_1=("p_hat", "mean"),
+        pairable=("pairable", "sum"),
+        all_wrong=("all_wrong", "sum"),
+        all_correct=("all_correct", "sum"),
+    )
+    return table.reset_index().astype({"level": "Int64"} | dict.fromkeys(["n", *OUTCOMES], "int64"))
+
+
+def choose_levels(table: pd.DataFrame, settings: Calibration) -> list[Level]:
+    """Levels to train on: the pinned ones, or those with pass@1 in the window (both ends included).
+
+    Args:
+        table: from `level_table`.
+        settings: `calibration.levels` and `calibration.window` are read.
+
+    Returns:
+        Ascending levels; `[None]` where the pool has no levels and does as a whole.
+
+    Raises:
+        ValueError: a pinned level has no problems, or no level is in the window; the message says what to change.
+    """
+    levels = _levels(table)
+    if settings.levels != "auto":
+        require_levels(settings, levels)
+        return [*sorted(set(settings.levels))]
+    low, high = settings.window
+    success = dict(zip(levels, table["pass_at_1"], strict=True))
+    eligible = [level for level in levels if level is not None] or levels
+    if chosen := [level for level in eligible if low <= success[level] <= high]:
+        return chosen
+    found = ", ".join(f"level {format_levels([level])}: {share:.1%}" for level, share in success.items())
+    raise ValueError(
+        f"no level has pass@1 between {low:.0%} and {high:.0%} ({found}): "
+        "widen calibration.window or pin calibration.levels"
+    )
+
+
+def require_levels(settings: Calibration, levels: Collection[Level]) -> None:
+    """Check that every pinned level is among those that there are.
+
+    Raises:
+        ValueError: one is not; the message names the key and what to choose from.
+    """
+    if settings.levels != "auto" and (unknown := sorted(set(settings.levels) - set(levels))):
+        raise ValueError(
+            f"calibration.levels: level {unknown[0]} has no calibrated problems: choose from "
+            f"{format_levels([*levels])}, or write auto"
+        )
+
+
+def with_mixes(table: pd.DataFrame, chosen: Sequence[Level]) -> pd.DataFrame:
+    """Table 4 as published: the levels, the chosen levels together, and all of them together.
+
+    Args:
+        table: from `level_table`.
+        chosen: from `choose_levels`; empty where nothing is trained.
+
+    Returns:
+        levels ("3", "2-4", "none" for problems without a level, "all"), selected (whether every level of the row was
+        chosen), n, pass_at_1, pairable, all_wrong, all_correct, and the shares of n called pairable_share,
+        all_wrong_share, all_correct_share. A mix of one level is that level's row and is not repeated.
+    """
+    levels = _levels(table)
+    groups: list[tuple[str, list[Level]]] = [(format_levels([level]), [level]) for level in levels]
+    if len(set(chosen)) > 1:
+        groups.append((format_levels(chosen), list(chosen)))
+    groups.append(("all", levels))
+    rows = []
+    for label, members in groups:
+        part = table.iloc[[i for i, level in enumerate(levels) if level in members]]
+        n = int(part["n"].sum())
+        total = {outcome: int(part[outcome].sum()) for outcome in OUTCOMES}
+        rows.append(
+            {
+                "levels": label,
+                "selected": bool(members) and set(members) <= set(chosen),
+                "n": n,
+                "pass_at_1": float((part["n"] * part["pass_at_1"]).sum() / n) if n else None,
+                **total,
+                **{share: total[name] / n if n else None for name, share in zip(total, SHARES, strict=True)},
+            }
+        )
+    return pd.DataFrame(rows).astype(dict.fromkeys(["pass_at_1", *SHARES], "float64"))
+
+
+def format_levels(levels: Sequence[Level]) -> str:
+    """Levels as the paper writes them: runs become ranges, [2, 3, 4, 6] is "2-4, 6"; no level is "none"."""
+    runs: list[list[int]] = []
+    for level in sorted({level for level in levels if level is not None}):
+        if runs and level == runs[-1][-1] + 1:
+            runs[-1].append(level)
+        else:
+            runs.append([level])
+    parts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    return ", ".join(parts + ["none"] * (None in levels))
+
+
+def _levels(table: pd.DataFrame) -> list[Level]:
+    return [None if pd.isna(level) else int(level) for level in table["level"]]

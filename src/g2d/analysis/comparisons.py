@@ -1,0 +1,113 @@
+"""Two policies on the same questions: is one better, by how much, and how small a difference could have been seen?
+
+The answers are paired by question, and by seed where both policies have seeds, so what questions and seeds have in
+common cancels. Seeds share their questions: McNemar's test on the pooled answers counts a question once for every seed
+and rejects far too often, which tests/analysis/test_comparisons.py shows. Two tests are offered instead, which answer
+two questions: would other seeds and other questions agree (`p_value`), and, with these very policies, would other
+questions (`p_questions`)? The second is never the larger. With one seed they are the same, and nothing is said about
+other seeds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from g2d.analysis.crossed import centre, error_of_difference, questions_only
+
+POWER = 0.8
+LEVEL = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A policy against a reference. Differences of accuracy lie in -1..1; positive favours the policy."""
+
+    n_seeds: int
+    n_problems: int
+    difference: float
+    ci_low: float  # 95 %, over seeds and questions (over questions with one seed); holds 0 exactly when p_value > 0.05
+    ci_high: float
+    family_low: float  # the same for all comparisons of the family at once, so that one may be picked afterwards
+    family_high: float
+    standard_error: float  # of the difference, over seeds and questions
+    p_value: float  # two-sided: other seeds and questions
+    p_questions: float  # two-sided: other questions, these seeds given
+    gained: float  # share of answers that the policy has right and the reference wrong
+    lost: float  # the reverse; difference = gained - lost
+    cohens_h: float  # effect size (Cohen 1988, eq. 6.2.1); 0.2 is called small, 0.5 medium
+    minimum_detectable: float  # found with 80 % power at the corrected level, LEVEL / family
+
+
+def compare(policy: np.ndarray, reference: np.ndarray, pool: np.ndarray | None = None, family: int = 1) -> Comparison:
+    """Compare the answers of two policies; `g2d.analysis.crossed` says how.
+
+    Args:
+        policy: (n_seeds, n_problems), the share of a problem's samples that are correct.
+        reference: the same problems in the same order; the same seeds, or one row for a policy without seeds (M0).
+        pool: (n_policies, n_seeds), accuracies of the policies that were trained alike, from which the variance between
+            few seeds is learnt, the compared ones among them; without it these two alone.
+        family: how many comparisons are made of which one may be picked.
+
+    Raises:
+        ValueError: the shapes do not belong together.
+    """
+    policy, reference = np.asarray(policy, dtype=float), np.asarray(reference, dtype=float)
+    if policy.ndim != 2 or reference.shape not in (policy.shape, (1, policy.shape[-1])):
+        raise ValueError(f"answers of shape {policy.shape} cannot be paired with {reference.shape}")
+    deltas = policy - reference
+    paired = len(reference) > 1
+    error = error_of_difference(deltas, pool, paired)
+    middle = centre(deltas)
+
+    def interval(alpha: float) -> tuple[float, float]:
+        reach = error.reach(alpha)
+        return max(middle - reach, -1.0), min(middle + reach, 1.0)
+
+    low, high = interval(LEVEL)
+    family_low, family_high = interval(LEVEL / family)
+    return Comparison(
+        n_seeds=policy.shape[0],
+        n_problems=policy.shape[1],
+        difference=float(deltas.mean()),
+        ci_low=low,
+        ci_high=high,
+        family_low=family_low,
+        family_high=family_high,
+        standard_error=error.standard_error,
+        p_value=error.p_value(middle),
+        p_questions=questions_only(deltas).p_value(middle),
+        gained=float(deltas.clip(min=0).mean()),
+        lost=float((-deltas).clip(min=0).mean()),
+        cohens_h=cohens_h(float(policy.mean()), float(reference.mean())),
+        minimum_detectable=error.detectable(LEVEL / family, POWER, policy.shape[1]),
+    )
+
+
+def sign_flip_p(differences: np.ndarray) -> float:
+    """Exact two-sided p-value of a paired permutation test with questions as the units (Fisher 1935, section 21).
+
+    If the policies were exchangeable, each question's difference, all seeds and samples together, could as well have
+    the other sign. All 2^n sign patterns are counted, by convolution. With differences of -1, 0 and 1, that is one
+    answer per question, this is McNemar's exact test.
+
+    Args:
+        differences: (n_questions,) whole numbers: correct answers of the policy minus those of the reference.
+    """
+    magnitudes = np.abs(differences[differences != 0])
+    total = int(magnitudes.sum())
+    chance = np.zeros(2 * total + 1)  # of every sum from -total to total
+    chance[total] = 1
+    for m in magnitudes:
+        shifted = np.zeros_like(chance)
+        shifted[m:] += chance[:-m] / 2
+        shifted[:-m] += chance[m:] / 2
+        chance = shifted
+    sums = np.arange(-total, total + 1)
+    return float(min(1.0, chance[np.abs(sums) >= abs(int(differences.sum()))].sum()))
+
+
+def cohens_h(p: float, q: float) -> float:
+    """Effect size of two proportions, h = 2 asin sqrt(p) - 2 asin sqrt(q) (Cohen 1988, eq. 6.2.1)."""
+    return float(2 * np.arcsin(np.sqrt(p)) - 2 * np.arcsin(np.sqrt(q)))

@@ -1,0 +1,82 @@
+"""Correlation over several seeds and models, where points are not independent.
+
+Seeds and models differ in level for reasons that have nothing to do with K. `within_correlation` removes these levels:
+it is the repeated-measures correlation of Bakdash and Marusich (2017), with a seed of a model as the subject; for a
+single subject it is Pearson's. The seeds of a model share their values of K, so they are no independent repetitions of
+the question whether a *better K* has a *better harvest*; `permutation_p` permutes the values of K of all seeds of a
+model together and needs no such independence.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import permutations
+
+import numpy as np
+import pandas as pd
+import scipy
+
+from g2d.analysis.statistics import Correlation, fisher_interval
+
+EXACT_UP_TO = 7  # points of one model whose 7! = 5040 orders are all counted
+DRAWS = 9999
+
+
+def within_correlation(x: np.ndarray, y: np.ndarray, subjects: np.ndarray) -> Correlation:
+    """Correlation of deviations from each subject's mean, with n - subjects - 1 degrees of freedom (Bakdash and
+    Marusich 2017, eq. 3); its interval by Fisher's z.
+
+    Args:
+        x, y: (n,) finite values.
+        subjects: (n,) what each point belongs to.
+
+    Returns:
+        n, and r, p and interval, null where no degree of freedom is left or one side does not vary within subjects.
+    """
+    frame = pd.DataFrame({"x": np.asarray(x, dtype=float), "y": np.asarray(y, dtype=float)})
+    centered = frame - frame.groupby(np.asarray(subjects)).transform("mean")
+    n, degrees = len(frame), len(frame) - len(set(subjects)) - 1
+    spread = np.abs(centered).max() if n else pd.Series({"x": 0.0, "y": 0.0})
+    if degrees < 1 or (spread <= 1e-12 * np.abs(frame).max()).any():
+        return Correlation(None, None, n)
+    a, b = centered["x"].to_numpy(), centered["y"].to_numpy()
+    r = float(np.clip(a @ b / math.sqrt((a @ a) * (b @ b)), -1, 1))
+    t = r * math.sqrt(degrees / max(1 - r * r, 1e-300))
+    low, high = fisher_interval(r, degrees - 1)
+    return Correlation(r, float(2 * scipy.stats.t.sf(abs(t), degrees)), n, low, high)
+
+
+def ranks_within(values: np.ndarray, subjects: np.ndarray) -> np.ndarray:
+    """Ranks inside each subject, ties averaged: their `within_correlation` is Spearman's for a single subject."""
+    return pd.Series(values, dtype=float).groupby(np.asarray(subjects)).rank().to_numpy()
+
+
+def permutation_p(points: pd.DataFrame, x: str, y: str) -> float | None:
+    """Two-sided permutation p-value: the harvest of one (K, G) is as good as that of another for the accuracy.
+
+    Args:
+        points: model, seed, group_size, K and the columns x and y.
+
+    Returns:
+        None unless every seed of a model has every (K, G) once, because only then can they be exchanged. Exact for one
+        model with at most `EXACT_UP_TO` points, otherwise from `DRAWS` random permutations with a fixed seed.
+    """
+    products = []  # of each model: (i, j) sum over seeds of x at point i times y at point j, both centred
+    for _, own in points.groupby("model", sort=False):
+        sides = [own.pivot_table(index="seed", columns=["group_size", "K"], values=side).to_numpy() for side in (x, y)]
+        if any(np.isnan(side).any() for side in sides) or sides[0].size != len(own):
+            return None
+        a, b = (side - side.mean(axis=1, keepdims=True) for side in sides)
+        products.append(a.T @ b)
+    observed = sum(float(np.trace(product)) for product in products)
+    tolerance = 1e-9 * sum(float(np.abs(product).sum()) for product in products)
+    if len(products) == 1 and len(products[0]) <= EXACT_UP_TO:
+        orders = np.array(list(permutations(range(len(products[0])))))
+        sums = products[0][orders, np.arange(len(products[0]))].sum(axis=1)
+        return float((np.abs(sums) >= abs(observed) - tolerance).mean())
+    rng = np.random.default_rng(0)
+    sums = np.zeros(DRAWS)
+    for product in products:
+        places = np.tile(np.arange(len(product)), (DRAWS, 1))
+        sums += product[rng.permuted(places, axis=1), np.arange(len(product))].sum(axis=1)
+    return float((1 + (np.abs(sums) >= abs(observed) - tolerance).sum()) / (DRAWS + 1))

@@ -1,0 +1,97 @@
+"""Where does a gain come from: finishing inside the token budget, writing a parseable box, or answering right?
+
+An answer is correct if it was finished, had a box that parses, and was right:
+
+    accuracy = P(finished) P(parseable | finished) P(correct | parseable, finished).
+
+`finished` is every verdict but `truncated`: the completion ended by itself, or its last box was closed before the
+budget cut it off (the verifier judges such a box). `parseable` are the verdicts `correct` and `incorrect`; `no_boxed`,
+`parse_error`, `timeout` and `limit` are finished and not parseable, as in format compliance.
+
+A gain is the difference of two such products. Each factor's contribution is its Shapley value: the change it brings,
+averaged over the six orders in which the three factors can change (Shapley 1953, eq. 13; Shorrocks 2013). The three
+contributions add up to the gain exactly, whatever the order. They describe, and do not experiment: a policy that
+finishes more often also answers harder questions, which lowers P(correct | parseable). Accuracy at several token
+budgets (`g2d.rollouts.budgets`) is the experiment.
+"""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pandas as pd
+
+from g2d.analysis.informativeness import PARSEABLE
+
+FACTORS = ("finishing", "format", "reasoning")
+STAGES = ("finished", "parseable", "correct")  # what each factor multiplies up to
+
+
+def stages(verdicts: pd.Series) -> pd.DataFrame:
+    """Which answers reached each stage: boolean columns `STAGES`, each implying the one before."""
+    return pd.DataFrame(
+        {"finished": verdicts != "truncated", "parseable": verdicts.isin(PARSEABLE), "correct": verdicts == "correct"}
+    )
+
+
+def factors(reached: np.ndarray) -> np.ndarray:
+    """The conditional shares whose product is the accuracy.
+
+    Args:
+        reached: (3, ...) shares of all answers that reached each of `STAGES`, not increasing.
+
+    Returns:
+        (3, ...): P(finished), P(parseable | finished), P(correct | parseable); NaN where nothing got that far.
+    """
+    reached = np.asarray(reached, dtype=float)
+    before = np.concatenate([np.ones_like(reached[:1]), reached[:-1]])
+    return np.divide(reached, before, out=np.full_like(reached, np.nan), where=before > 0)
+
+
+def contributions(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
+    """Shapley contributions of `FACTORS` to the policy's gain over the reference.
+
+    A factor that is not defined for one of the two (nothing got that far) is taken from the other, so it contributes
+    nothing; where it is not defined for either, both accuracies are 0 and so are all contributions.
+
+    Args:
+        reference, policy: (3, ...) shares that reached each of `STAGES`.
+
+    Returns:
+        (3, ...), with sum over the first axis = policy[2] - reference[2].
+    """
+    old, new = factors(reference), factors(policy)
+    old, new = np.where(np.isnan(old), new, old), np.where(np.isnan(new), old, new)
+    old, new = np.nan_to_num(old), np.nan_to_num(new)
+    total = np.zeros_like(old)
+    orders = list(permutations(range(3)))
+    for order in orders:
+        current = old.copy()
+        for factor in order:
+            before = current.prod(axis=0)
+            current[factor] = new[factor]
+            total[factor] += current.prod(axis=0) - before
+    return total / len(orders)
+
+
+def linearised(reference: np.ndarray, policy: np.ndarray, step: float = 1e-6) -> np.ndarray:
+    """What each seed and question adds to the contributions, to first order around the means (delta method).
+
+    Args:
+        reference, policy: (3 stages, n_seeds, n_questions) shares that reached each of `STAGES`.
+        step: of the numerical derivative.
+
+    Returns:
+        (3 factors, n_seeds, n_questions), whose means are the contributions.
+    """
+    both = np.concatenate([reference, policy])
+    means = both.mean(axis=(1, 2))
+    center = contributions(means[:3], means[3:])
+    values = np.broadcast_to(center[:, None, None], (3, *both.shape[1:])).copy()
+    for stage, deviations in enumerate(both - means[:, None, None]):
+        moved = np.stack([means, means], axis=1)
+        moved[stage] += [-step, step]
+        slope = np.diff(contributions(moved[:3], moved[3:]), axis=1)[:, 0] / (2 * step)
+        values += slope[:, None, None] * deviations
+    return values

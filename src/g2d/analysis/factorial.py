@@ -1,0 +1,159 @@
+"""Level x temperature: what makes prompts pairable, their difficulty or the sampling temperature?
+
+The paper varies one at a time: Table 4 compares levels at temperature 1.3, appendix A.1 temperatures on one mix of
+levels, and its two mixes of levels were not sampled alike. Here the same problems of every level are sampled at every
+temperature, so a two-way table separates the two effects from what neither explains alone:
+
+    y[l, t] = mean + level[l] + temperature[t] + interaction[l, t]
+
+for pass@1, rho, mu and H, with sum-to-zero effects over the cells, every cell counted once (two-way analysis of
+variance of the cell means). Intervals resample problems within their level, and a problem keeps its answers at all
+temperatures, because they are not independent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from g2d.analysis.informativeness import binary_entropy, in_mid_band, pairable, success_counts
+
+METRICS = ("pass_at_1", "pairability", "mid_band", "entropy")
+CELL_COLUMNS = ("model", "level", "temperature", "n", *METRICS, "all_wrong", "all_correct")
+EFFECT_COLUMNS = ("model", "metric", "source", "level", "temperature", "effect", "ci_low", "ci_high", "share")
+
+
+def factorial_cells(model: str, rollouts: Mapping[float, pd.DataFrame]) -> pd.DataFrame:
+    """The two-way table itself.
+
+    Args:
+        model: its name.
+        rollouts: by temperature, rollouts of the same problems.
+
+    Returns:
+        `CELL_COLUMNS`, one row per level and temperature: n problems, pass@1, rho, mu, H (bits), and the shares of
+        all-wrong and all-correct problems. Problems without a level are left out.
+
+    Raises:
+        ValueError: the problems differ between temperatures.
+    """
+    rows = []
+    for level, counts in _by_level(rollouts).items():
+        numerators, denominators = _sums(counts)
+        weights = np.ones((1, numerators.shape[1]))
+        values = _cell(weights, numerators, denominators)[:, 0]
+        for i, (temperature, frame) in enumerate(zip(sorted(rollouts), counts, strict=True)):
+            rows.append(
+                {
+                    "model": model,
+                    "level": level,
+                    "temperature": temperature,
+                    "n": len(frame),
+                    **dict(zip(METRICS, values[:, i], strict=True)),
+                    "all_wrong": (frame["correct"] == 0).mean(),
+                    "all_correct": (frame["correct"] == frame["n"]).mean(),
+                }
+            )
+    return pd.DataFrame(rows, columns=list(CELL_COLUMNS))
+
+
+def factorial_effects(
+    model: str, rollouts: Mapping[float, pd.DataFrame], resamples: int = 2000, seed: int = 0
+) -> pd.DataFrame:
+    """The effects of level and temperature, and their interaction, on every metric.
+
+    Args:
+        model: its name.
+        rollouts: as for `factorial_cells`.
+        resamples: of the bootstrap.
+        seed: of the bootstrap.
+
+    Returns:
+        `EFFECT_COLUMNS`, one row per metric, source (level, temperature, interaction) and term: effect (difference
+        from the mean of all cells, in the metric's unit) with a 95 % percentile interval, and share, the source's part
+        of the sum of squares between the cells (it contains sampling noise). Null where a cell has no value, such as
+        mu without pairable problems.
+
+    Raises:
+        ValueError: as `factorial_cells`.
+    """
+    by_level = _by_level(rollouts)
+    if not by_level or len(rollouts) < 2:
+        return pd.DataFrame(columns=list(EFFECT_COLUMNS))
+    rng = np.random.default_rng(seed)
+    levels = []
+    for counts in by_level.values():
+        numerators, denominators = _sums(counts)
+        n = numerators.shape[1]
+        drawn = rng.multinomial(n, np.full(n, 1 / n), size=resamples)
+        levels.append(_cell(np.vstack([np.ones(n), drawn]), numerators, denominators))
+    cells = np.stack(levels, axis=2)  # metric, the estimate and the resamples, level, temperature
+    sources = _decompose(cells)
+    squares = {
+        name: np.square(effect[:, 0] + np.zeros_like(cells[:, 0])).sum((1, 2)) for name, effect in sources.items()
+    }
+    total = sum(squares.values())
+    rows = []
+    for m, metric in enumerate(METRICS):
+        for source, effects in sources.items():
+            share = squares[source][m] / total[m] if total[m] > 0 else None
+            for at in np.ndindex(effects.shape[2:]):
+                values = effects[m, :, *at]
+                known = values[1:][np.isfinite(values[1:])]
+                low, high = np.quantile(known, [0.025, 0.975]) if len(known) else (None, None)
+                rows.append(
+                    {
+                        "model": model,
+                        "metric": metric,
+                        "source": source,
+                        "level": None if source == "temperature" else list(by_level)[at[0]],
+                        "temperature": None if source == "level" else sorted(rollouts)[at[1]],
+                        "effect": values[0],
+                        "ci_low": low,
+                        "ci_high": high,
+                        "share": share,
+                    }
+                )
+    return pd.DataFrame(rows, columns=list(EFFECT_COLUMNS)).astype({"level": "Int64"})
+
+
+def _by_level(rollouts: Mapping[float, pd.DataFrame]) -> dict[int, list[pd.DataFrame]]:
+    """Success counts of each level's problems, in one order, by ascending temperature."""
+    counts = [success_counts(rollouts[temperature]).sort_values("problem_id") for temperature in sorted(rollouts)]
+    for temperature, frame in zip(sorted(rollouts), counts, strict=True):
+        if list(frame["problem_id"]) != list(counts[0]["problem_id"]):
+            raise ValueError(
+                f"the rollouts at temperature {temperature:g} are of other problems than those at {min(rollouts):g}: "
+                "calibrate both with the same calibration.problems_per_level and calibration.seed"
+            )
+    levels = sorted(counts[0]["level"].dropna().unique()) if counts else []
+    return {int(level): [frame[frame["level"] == level] for frame in counts] for level in levels}
+
+
+def _sums(counts: list[pd.DataFrame]) -> tuple[np.ndarray, np.ndarray]:
+    """Every metric as a ratio of two sums over problems: both their terms, (metric, problem, temperature)."""
+    numerators, denominators = [], []
+    for frame in counts:
+        p, mixed = frame["p_hat"].to_numpy(), pairable(frame).to_numpy(dtype=float)
+        entropy = np.zeros_like(p)
+        entropy[mixed == 1] = binary_entropy(p[mixed == 1])
+        every = np.ones_like(p)
+        numerators.append([p, mixed, mixed * in_mid_band(frame).to_numpy(dtype=float), entropy])
+        denominators.append([every, every, mixed, mixed])
+    return np.moveaxis(np.array(numerators), 0, 2), np.moveaxis(np.array(denominators), 0, 2)
+
+
+def _cell(weights: np.ndarray, numerators: np.ndarray, denominators: np.ndarray) -> np.ndarray:
+    """Metrics of one level under weights of its problems, (metric, weights, temperature); NaN where there is none."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return (weights @ numerators) / (weights @ denominators)
+
+
+def _decompose(cells: np.ndarray) -> dict[str, np.ndarray]:
+    """Effects by source, from cells (..., level, temperature); one axis of length 1 where a source does not vary."""
+    mean = cells.mean((-2, -1), keepdims=True)
+    level = cells.mean(-1, keepdims=True) - mean
+    temperature = cells.mean(-2, keepdims=True) - mean
+    return {"level": level, "temperature": temperature, "interaction": cells - mean - level - temperature}

@@ -1,0 +1,179 @@
+"""How informative a set of rollouts is: pairability rho, middle-band fraction mu, mean binary entropy H (paper,
+sections 2.2 and 2.3), with what explains them: pass@1, all-wrong and all-correct prompts, format compliance, length.
+
+All of it is counted from the rows of a harvest; no model is needed. p(x) is estimated from G' rollouts and so is a
+multiple of 1/G'. Which prompts are pairable, and what they contribute to mu and H, depends on G': compare harvests at
+equal G' only. `entropy_corrected` and `mid_band_corrected` undo the bias (`mixing`). The 95 % intervals are over
+prompts, for this one harvest: Wilson's for shares, Student's t for H.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import MISSING, asdict, dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import scipy
+
+from g2d.analysis.mixing import corrected
+from g2d.analysis.statistics import standard_error, wilson_interval
+from g2d.jobs.files import read_json, write_json
+
+PARSEABLE = ("correct", "incorrect")  # verdicts that were reached on a terminated box that parses
+
+
+@dataclass(frozen=True, slots=True)
+class Informativeness:
+    """Summary of one set of rollouts. Shares lie in 0..1; a share of nothing is None, never 0."""
+
+    n_prompts: int
+    n_rollouts: int
+    pass_at_1: float | None  # mean of p(x) over prompts
+    pairability: float | None  # rho: share of prompts with 0 < p(x) < 1
+    n_pairable: int
+    all_wrong: float | None  # share of prompts with p(x) = 0
+    all_correct: float | None  # share of prompts with p(x) = 1
+    mid_band: float | None  # mu: share of the pairable prompts with 3/8 <= p(x) <= 5/8
+    entropy: float | None  # H: mean of H(p(x)) over the pairable prompts, in bits
+    pairability_low: float | None
+    pairability_high: float | None
+    mid_band_low: float | None
+    mid_band_high: float | None
+    entropy_low: float | None  # None for fewer than two pairable prompts
+    entropy_high: float | None
+    mid_band_corrected: float | None  # of the true p(x), with the bias of G' rollouts removed
+    entropy_corrected: float | None
+    format_compliance: float | None  # share of rollouts with a terminated box that parses
+    truncated_share: float | None  # share of rollouts that used up their token budget
+    mean_length: float | None  # tokens per rollout
+    disputed_share: float | None  # share of rollouts whose reward the verifier's second opinion contradicts
+    # Pairs with such a completion that used up its budget; None where no pairs were drawn, and in files of 0.1.0.
+    n_chosen_truncated: int | None = None
+    n_rejected_truncated: int | None = None
+
+
+def success_counts(rollouts: pd.DataFrame) -> pd.DataFrame:
+    """Count the correct rollouts of every prompt.
+
+    Args:
+        rollouts: rows as in `g2d.rollouts.rollout.Rollout`; prompts may have groups of different size.
+
+    Returns:
+        One row per problem_id, in order of first appearance: problem_id, level (nullable), n (rollouts, >= 1),
+        correct (0..n), p_hat (correct / n).
+    """
+    groups = rollouts.assign(_right=rollouts["reward"] == 1).groupby("problem_id", sort=False)
+    counts = groups.agg(level=("level", "first"), n=("reward", "size"), correct=("_right", "sum")).reset_index()
+    counts = counts.astype({"level": "Int64", "n": "int64", "correct": "int64"})
+    return counts.assign(p_hat=counts["correct"] / counts["n"])
+
+
+def pairable(counts: pd.DataFrame) -> pd.Series:
+    """Which prompts have right and wrong rollouts, 0 < p(x) < 1 (section 2.2); boolean, indexed as `counts`."""
+    return (counts["correct"] > 0) & (counts["correct"] < counts["n"])
+
+
+def in_mid_band(counts: pd.DataFrame) -> pd.Series:
+    """Which prompts have 3/8 <= p(x) <= 5/8 (section 2.3), decided in integers so that no rounding does."""
+    eighths = 8 * counts["correct"]
+    return (eighths >= 3 * counts["n"]) & (eighths <= 5 * counts["n"])
+
+
+def binary_entropy(p: np.ndarray) -> np.ndarray:
+    """H(p) = -p log2 p - (1-p) log2(1-p) in bits, for 0 < p < 1 (section 2.3)."""
+    return -p * np.log2(p) - (1 - p) * np.log2(1 - p)
+
+
+def informativeness(rollouts: pd.DataFrame) -> Informativeness:
+    """Summarise rollouts, one policy's at a time; rows in any order."""
+    counts = success_counts(rollouts)
+    candidates = counts[pairable(counts)]
+    entropies = binary_entropy(candidates["p_hat"].to_numpy())
+    rho_low, rho_high = _share_interval(pairable(counts))
+    mu_low, mu_high = _share_interval(in_mid_band(candidates))
+    entropy_low, entropy_high = _mean_interval(entropies)
+    entropy_corrected, mid_band_corrected = corrected(counts)
+    return Informativeness(
+        n_prompts=len(counts),
+        n_rollouts=len(rollouts),
+        pass_at_1=_mean(counts["p_hat"]),
+        pairability=_mean(pairable(counts)),
+        n_pairable=len(candidates),
+        all_wrong=_mean(counts["correct"] == 0),
+        all_correct=_mean(counts["correct"] == counts["n"]),
+        mid_band=_mean(in_mid_band(candidates)),
+        entropy=_mean(entropies),
+        pairability_low=rho_low,
+        pairability_high=rho_high,
+        mid_band_low=mu_low,
+        mid_band_high=mu_high,
+        entropy_low=entropy_low,
+        entropy_high=entropy_high,
+        mid_band_corrected=mid_band_corrected,
+        entropy_corrected=entropy_corrected,
+        format_compliance=_mean(rollouts["verdict"].isin(PARSEABLE)),
+        truncated_share=_mean(rollouts["finish_reason"] == "length"),
+        mean_length=_mean(rollouts["token_count"]),
+        disputed_share=_mean(rollouts["disputed"]),
+    )
+
+
+def informative_parts(counts: pd.DataFrame) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """rho, H and mu as ratios, for intervals over several harvests of the same prompts.
+
+    Args:
+        counts: from `success_counts`.
+
+    Returns:
+        By metric (pairability, entropy, mid_band), what each prompt adds to the numerator and to the denominator.
+    """
+    ones, candidates = np.ones(len(counts)), pairable(counts).to_numpy(dtype=float)
+    entropies = np.zeros(len(counts))
+    entropies[candidates > 0] = binary_entropy(counts["p_hat"].to_numpy()[candidates > 0])
+    middle = candidates * in_mid_band(counts).to_numpy()
+    return {
+        "pairability": (candidates, ones),
+        "entropy": (entropies, candidates),
+        "mid_band": (middle, candidates),
+    }
+
+
+def write_informativeness(path: str | Path, summary: Informativeness) -> None:
+    """Write one JSON object, keys as in `Informativeness`."""
+    write_json(path, asdict(summary))
+
+
+def read_informativeness(path: str | Path) -> Informativeness:
+    """Read what `write_informativeness` wrote.
+
+    Raises:
+        ValueError: the file is not such a summary; the message names it.
+    """
+    values = read_json(path)
+    names = {entry.name for entry in fields(Informativeness)}
+    needed = {entry.name for entry in fields(Informativeness) if entry.default is MISSING}
+    if not needed <= set(values) <= names:
+        raise ValueError(f"{path}: an informativeness summary has exactly the keys {', '.join(sorted(names))}")
+    return Informativeness(**values)
+
+
+def _share_interval(hits: pd.Series) -> tuple[float | None, float | None]:
+    return wilson_interval(int(hits.sum()), len(hits)) if len(hits) else (None, None)
+
+
+def _mean_interval(values: np.ndarray) -> tuple[float | None, float | None]:
+    """Student's t interval of a mean, kept inside 0..1, where entropies lie."""
+    if len(values) < 2:
+        return None, None
+    reach = float(scipy.stats.t.ppf(0.975, len(values) - 1)) * (standard_error(values) or 0.0)
+    center = math.fsum(values) / len(values)
+    return max(0.0, center - reach), min(1.0, center + reach)
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    """Mean, None of nothing. `fsum` rounds once, so the order of the rows cannot show in the last digit."""
+    values = list(values)
+    return math.fsum(values) / len(values) if values else None

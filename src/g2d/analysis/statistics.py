@@ -1,0 +1,301 @@
+"""The statistics behind the tables: intervals over seeds and questions, standard errors, Pearson's r.
+
+Accuracy varies for two crossed reasons: which questions the benchmark happens to hold (every policy and seed sees the
+same ones) and which seed trained the policy. An interval that resamples only one of them is too narrow.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from statistics import stdev
+from typing import NamedTuple
+
+import numpy as np
+import scipy
+
+from g2d.analysis.crossed import mean_squares
+
+RESAMPLES = 2000
+
+
+def resample(
+    values: np.ndarray, weights: np.ndarray | None = None, resamples: int = RESAMPLES, seed: int = 0
+) -> np.ndarray:
+    """Hierarchical bootstrap: the mean in every resample, seeds and questions resampled independently (crossed).
+
+    A resample gives every seed and every question a multinomial weight, so its mean is w_seeds' V w_questions (the
+    pigeonhole bootstrap: Owen 2007, section 3). Of n seeds or questions n - 1 are drawn, which makes the variance of
+    each factor unbiased (Rao and Wu 1988, section 2); drawing 2 of 2 seeds would halve it. The noise of single answers
+    counts up to three times, as no bootstrap of crossed factors is exact (McCullagh 2000); `calibrated` takes that
+    back. Equal shapes and `seed` give equal resamples, so functions of several means can be resampled together.
+
+    Args:
+        values: (n_seeds, n_questions), finite.
+        weights: of the same shape, not negative; with them a seed's mean is sum(values) / sum(weights) over its
+            questions, a ratio, and NaN in resamples where the weights of a drawn seed are all 0.
+        resamples: number of bootstrap resamples.
+        seed: of the resampling.
+
+    Returns:
+        (resamples,) means over seeds of the seeds' means.
+
+    Raises:
+        ValueError: the array is not two-dimensional, is empty or holds something that is not a number.
+    """
+    values = np.asarray(values, dtype=float)
+    if values.ndim != 2 or values.size == 0:
+        raise ValueError(f"expected a non-empty (seeds, questions) array, not shape {values.shape}")
+    if not np.isfinite(values).all():
+        raise ValueError("some answers are missing: every seed must have answered every question")
+    drawn_seeds, drawn_questions = _draws(*values.shape, resamples, seed)
+    totals = drawn_questions @ values.T
+    if weights is None:
+        means = totals / drawn_questions[0].sum()
+    else:
+        denominators = drawn_questions @ np.asarray(weights, dtype=float).T
+        means = np.divide(totals, denominators, out=np.full_like(totals, np.nan), where=denominators > 0)
+        means = np.where(drawn_seeds > 0, means, 0)
+    return np.einsum("rs,rs->r", drawn_seeds, means) / drawn_seeds[0].sum()
+
+
+def hierarchical_bootstrap(
+    correct: np.ndarray,
+    weights: np.ndarray | None = None,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Percentile interval of the mean from `resample`, `calibrated`; docs/analysis.md has its coverage in simulations.
+
+    With one seed only the questions are resampled: the interval then says nothing about other seeds. It has no width
+    where all values agree.
+
+    Args:
+        correct: (n_seeds, n_questions), for example the share of correct answers per seed and question, in 0..1.
+        weights: as for `resample`.
+        level: coverage.
+        resamples: number of bootstrap resamples.
+        seed: of the resampling.
+
+    Returns:
+        The interval's ends; NaN if no resample has a mean.
+
+    Raises:
+        ValueError: as `resample`.
+    """
+    means = resample(correct, weights, resamples, seed)
+    values = np.asarray(correct, dtype=float)
+    if weights is not None:
+        # What each question adds to its seed's ratio, to first order (Cochran 1977, eq. 6.12).
+        totals = np.asarray(weights, dtype=float).mean(axis=1, keepdims=True)
+        if not (totals > 0).all():
+            return math.nan, math.nan
+        ratios = values.mean(axis=1, keepdims=True) / totals
+        values = ratios + (values - ratios * weights) / totals
+    return percentile_interval(calibrated(means, values, level), level)
+
+
+def calibrated(means: np.ndarray, values: np.ndarray, level: float = 0.95) -> np.ndarray:
+    """Resampled means, drawn towards the mean of `values` where they vary more than the analysis of variance says.
+
+    Their standard deviation becomes t/z times the estimated standard error of the mean, with t at the error's degrees
+    of freedom, so that few seeds count as few; it is never raised, because with two seeds the estimate is itself too
+    noisy to be followed upwards. With one seed nothing is to be corrected.
+
+    Args:
+        means: (resamples,) from `resample`; NaN stays.
+        values: (n_seeds, n_questions), whose mean over both they are resamples of, to first order.
+        level: coverage that t is for.
+    """
+    if values.shape[0] == 1 or values.shape[1] == 1:
+        return means
+    variance, degrees = crossed_variance(values)
+    quantile = (1 + level) / 2
+    wanted = math.sqrt(variance) * float(scipy.stats.t.ppf(quantile, degrees) / scipy.stats.norm.ppf(quantile))
+    spread = float(np.nanstd(means))
+    if spread <= wanted:
+        return means
+    center = float(values.mean())
+    return center + (means - center) * (wanted / spread)
+
+
+def crossed_variance(values: np.ndarray) -> tuple[float, float]:
+    """Variance of the mean of crossed random seeds and questions, and its degrees of freedom.
+
+    (MS_seeds + MS_questions - MS_rest) / (seeds questions), the unbiased estimate of the two-way analysis of variance
+    without replication (Searle, Casella and McCulloch 1992, section 4.3), with components that come out negative set to
+    zero; degrees of freedom after Satterthwaite (1946, eq. 17).
+
+    Args:
+        values: (n_seeds, n_questions), at least two of each.
+    """
+    n_seeds, n_questions = values.shape
+    mean = values.mean()
+    seeds, questions = values.mean(axis=1) - mean, values.mean(axis=0) - mean
+    rest = values - mean - seeds[:, None] - questions[None]
+    rest_degrees = (n_seeds - 1) * (n_questions - 1)
+    rest_square = float((rest**2).sum()) / rest_degrees
+    total, uncertainty = rest_square, 0.0
+    for effects, others in ((seeds, n_questions), (questions, n_seeds)):
+        square, degrees = others * float(effects @ effects) / (len(effects) - 1), len(effects) - 1
+        if square > rest_square:
+            total += square - rest_square
+            uncertainty += square**2 / degrees
+    if total == 0:
+        return 0.0, float(rest_degrees)
+    return total / values.size, total**2 / uncertainty if uncertainty else float(rest_degrees)
+
+
+def percentile_interval(means: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """Central interval of a bootstrap distribution (Efron and Tibshirani 1993, eq. 13.5), resamples of NaN left out."""
+    means = means[np.isfinite(means)]
+    if means.size == 0:
+        return math.nan, math.nan
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def accuracy_interval(correct: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """Interval of an accuracy over seeds and questions, or over questions with one seed.
+
+    t intervals, with two questions added that are right and two that are wrong, as Agresti and Coull (1998) do for one
+    proportion: neither 40 right answers of 40 nor one wrong one of 6,595 prove what a bootstrap would say. The variance
+    is that of `crossed_variance`, with t at its degrees of freedom; as in `calibrated` it is never taken for larger
+    than a crossed bootstrap's (Owen 2007), because with two seeds the estimate is too noisy to be followed upwards.
+
+    Args:
+        correct: (n_seeds, n_questions), the share of a question's answers that are right.
+        level: coverage.
+    """
+    correct = np.asarray(correct, dtype=float)
+    n_seeds, n_questions = correct.shape
+    by_question = correct.mean(axis=0)
+    total = n_questions + 4
+    middle = (float(by_question.sum()) + 2) / total
+    questions = ((float(by_question @ by_question) + 2) / total - middle**2) / total
+    quantile = (1 + level) / 2
+    reach = float(scipy.special.stdtrit(total - 1, quantile)) * math.sqrt(questions)
+    if n_seeds > 1 and n_questions > 1:
+        seeds, noise = mean_squares(correct)
+        variance, degrees = crossed_variance(correct)
+        added = max(questions - float(by_question.var(ddof=1)) / n_questions, 0.0)
+        reach = min(
+            float(scipy.special.stdtrit(min(degrees, total - 1), quantile)) * math.sqrt(variance + added),
+            float(scipy.special.ndtri(quantile)) * math.sqrt(seeds + questions + noise),
+        )
+    return max(middle - reach, 0.0), min(middle + reach, 1.0)
+
+
+def wilson_interval(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
+    """Interval of a binomial share (Wilson 1927; Brown, Cai and DasGupta 2001, eq. 4); NaN for n = 0."""
+    if n == 0:
+        return math.nan, math.nan
+    interval = scipy.stats.binomtest(successes, n).proportion_ci(level, method="wilson")
+    return float(interval.low), float(interval.high)
+
+
+def part_interval(successes: int, n: int, population: int, level: float = 0.95) -> tuple[float, float]:
+    """Interval of the share in a finite population of which n members, drawn without replacement, are known.
+
+    Exact: every total under which neither so many successes nor so few are less likely than (1 - level) / 2, by the
+    hypergeometric distribution (Wright 1991, "Exact confidence bounds when sampling from small finite universes"). It
+    has no width at n = population; NaN for n = 0.
+
+    Raises:
+        ValueError: more members are known than there are.
+    """
+    if n > population:
+        raise ValueError(f"{n} known members of a population of {population}")
+    if n == 0:
+        return math.nan, math.nan
+    totals = np.arange(successes, population - n + successes + 1)
+    tail = (1 - level) / 2
+    as_many = scipy.stats.hypergeom.sf(successes - 1, population, totals, n) > tail
+    as_few = scipy.stats.hypergeom.cdf(successes, population, totals, n) > tail
+    likely = totals[as_many & as_few]
+    return float(likely[0] / population), float(likely[-1] / population)
+
+
+@functools.lru_cache(maxsize=8)
+def _draws(n_seeds: int, n_questions: int, resamples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """How often each seed and question is drawn, (resamples, n) each; n - 1 draws, or the only one there is."""
+    rng = np.random.default_rng(seed)
+
+    def draws(n: int) -> np.ndarray:
+        return rng.multinomial(max(n - 1, 1), np.full(n, 1 / n), size=resamples).astype(float)
+
+    questions = draws(n_questions)
+    return draws(n_seeds), questions
+
+
+def standard_deviation(values: Sequence[float] | np.ndarray) -> float | None:
+    """Sample standard deviation (ddof=1), None for fewer than two values; exactly 0 where all are equal."""
+    return stdev(map(float, values)) if len(values) > 1 else None
+
+
+def standard_error(values: Sequence[float] | np.ndarray) -> float | None:
+    """Standard error of the mean of independent values, s / sqrt(n); None for fewer than two."""
+    deviation = standard_deviation(values)
+    return None if deviation is None else deviation / math.sqrt(len(values))
+
+
+def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Holm's step-down adjustment of a family of p-values, in their order (Holm 1979, section 3)."""
+    p = np.asarray(p_values, dtype=float)
+    order = np.argsort(p, kind="stable")
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(1, np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order]))
+    return adjusted
+
+
+class Correlation(NamedTuple):
+    """Pearson's r with its two-sided p-value under independence; all None where r is not defined."""
+
+    r: float | None
+    p: float | None
+    n: int  # pairs in which both values are known
+    low: float | None = None  # 95 % interval by Fisher's z, None for fewer than four pairs
+    high: float | None = None
+
+
+def pearson(x: Sequence[float | None] | np.ndarray, y: Sequence[float | None] | np.ndarray) -> Correlation:
+    """Pearson's correlation of the pairs in which both values are known (not None or NaN).
+
+    Not defined for fewer than three pairs or where one side does not vary (to within rounding). At the paper's six
+    values of K, |r| must exceed 0.811 to be significant at 5 %.
+
+    Raises:
+        ValueError: x and y differ in length.
+    """
+    a, b = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    if a.shape != b.shape:
+        raise ValueError(f"{len(a)} values against {len(b)}")
+    known = np.isfinite(a) & np.isfinite(b)
+    a, b = a[known], b[known]
+    n = len(a)
+    if n < 3 or _constant(a) or _constant(b):
+        return Correlation(None, None, n)
+    result = scipy.stats.pearsonr(a, b)
+    low, high = fisher_interval(float(result.statistic), n - 3)
+    return Correlation(float(result.statistic), float(result.pvalue), n, low, high)
+
+
+def fisher_interval(r: float, degrees: int, level: float = 0.95) -> tuple[float | None, float | None]:
+    """Interval of a correlation by Fisher's z = atanh r, whose variance is 1 / degrees (Fisher 1921).
+
+    Args:
+        r: the correlation.
+        degrees: n - 3 for n independent pairs; None is returned where it is not positive.
+        level: coverage.
+    """
+    if degrees <= 0:
+        return None, None
+    z = math.atanh(min(max(r, -1 + 1e-15), 1 - 1e-15))
+    reach = float(scipy.stats.norm.ppf((1 + level) / 2)) / math.sqrt(degrees)
+    return math.tanh(z - reach), math.tanh(z + reach)
+
+
+def _constant(values: np.ndarray) -> bool:
+    return bool(np.ptp(values) <= 1e-12 * np.abs(values).max())

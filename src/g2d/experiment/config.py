@@ -1,0 +1,305 @@
+"""The configuration, declared once: type, unit, default, bounds, one sentence and the paper's value for every key.
+
+`config/schema.json` and `config/README.md` are generated from these classes (`g2d config docs`), and a test
+regenerates and compares them. Unknown keys are refused. Cross-field rules are validators that say what to change.
+Nothing here imports torch: a mistake in the configuration is reported in a second.
+
+Defaults are the paper's values (G2D, arXiv 2605.21266) wherever it states one; `config/config.yaml` overrides them
+for the demonstration model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import ValidationError, model_validator
+
+from g2d.experiment.config_file import read_file
+from g2d.experiment.requirements import (
+    RESERVED_FILES,
+    RESERVED_FOLDERS,
+    RESERVED_REGIMES,
+    alike,
+    impossible_draws,
+    taken,
+)
+from g2d.jobs.files import write_text
+from g2d.policies.settings import LORA_RANKS, Lora, ModelSource
+from g2d.problems.prompts import Prompt
+from g2d.problems.settings import HubProblems, LocalProblems, ProblemSource, SyntheticProblems, TrainingSet
+from g2d.regimes.checkpoints import Checkpointing
+from g2d.regimes.dpo import Dpo
+from g2d.regimes.training import Logging
+from g2d.regimes.warmup import AUTO, Warmup, check_group_sizes, check_step_size
+from g2d.rollouts.settings import Calibration, EngineSettings, Evaluation, Harvest, Pairs
+from g2d.settings import ConfigError, Name, Section, Seed, Steps, key, repeated
+from g2d.settings.mistakes import changed, messages
+
+
+class Probe(Section):
+    """A cheap look before the grid: a few prompts harvested at every K of the first seed (`snakemake advice`)."""
+
+    prompts: int = key(
+        50, "Prompts harvested, the first ones of the training set; all of them where it has fewer.", ge=2
+    )
+    compare: bool = key(False, "Build the advice with the whole grid too, and compare it with what the grid has shown.")
+
+
+class Ablation(Section):
+    """Policies that differ from the main ones in named keys (paper, Table 3): one confounder, one row.
+
+    With other keys of `warmup` they have a warm-up, and a harvest, of their own.
+    """
+
+    steps: Literal["all"] | list[Steps] = key(..., "The values of K to train it at; all: every K that it can have.")
+    dpo: dict[str, Any] = key({}, "Keys of the dpo section with their other values.")
+    warmup: dict[str, Any] = key({}, "Keys of the warmup section with their other values.")
+    policies: list[Literal["dpo", "grpo"]] = key(
+        ["dpo"], "What is evaluated: dpo on the harvest, or the warmed-up policy itself (grpo).", min_length=1
+    )
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> Ablation:
+        if not self.dpo and not self.warmup:
+            raise ValueError("nothing differs: give a key of dpo or of warmup another value")
+        if not self.warmup and "grpo" in self.policies:
+            raise ValueError("policies: grpo is the main grid's own policy unless a key of warmup differs")
+        if self.dpo and "dpo" not in self.policies:
+            raise ValueError("dpo has other values, but policies trains no dpo: add it or drop them")
+        if "steps" in self.warmup:
+            raise ValueError("warmup.steps: the values of K are the ablation's own steps: write them there")
+        if "auto" in self.warmup:
+            raise ValueError("warmup.auto: only the main warm-up can stop by itself: drop the key")
+        if not self.steps:
+            raise ValueError("steps is empty: list at least one K, or write all")
+        if self.steps != "all" and repeated(self.steps):
+            raise ValueError(f"steps: K values repeat: {self.steps}")
+        if repeated(self.policies):
+            raise ValueError(f"policies repeat: {self.policies}")
+        return self
+
+
+class Baselines(Section):
+    """Policies to compare with (paper, section 4.1)."""
+
+    grpo_group_sizes: list[int] = key([2, 4], "GRPO alone at the largest K, for these G.", paper="2 and 4")
+
+
+class Config(Section):
+    """Everything that says WHAT runs. HOW it runs (cluster, cores) lives in `profiles/`."""
+
+    title: str = key("G2D", "Title of the report.")
+    demonstration: str | None = key(
+        None, "A sentence that marks every page and figure as a demonstration; null for real experiments."
+    )
+    seeds: list[Seed] = key([0, 1, 2, 3, 4], "Seeds of training, harvest and pairs.", paper="5 seeds", min_length=1)
+    models: dict[Name, ModelSource] = key(..., "Base models M0 by name.", min_length=1)
+    pool: ProblemSource = key(..., "Problems that calibration and training may draw from.", paper="MATH train")
+    benchmarks: dict[Name, ProblemSource] = key(
+        ..., "Held-out problems by name.", paper="MATH-500, GSM8K", min_length=1
+    )
+    prompt: Prompt = key(Prompt(), "What the policy is shown.")
+    engine: EngineSettings = key(EngineSettings(), "What generates.")
+    lora: Lora = key(Lora(), "The adapter.")
+    calibration: Calibration = key(Calibration(), "Difficulty calibration.")
+    training_set: TrainingSet = key(TrainingSet(), "The prompts to train on.")
+    warmup: Warmup = key(Warmup(), "GRPO warm-up.")
+    harvest: Harvest = key(Harvest(), "Rollouts of the frozen policy.")
+    probe: Probe = key(Probe(), "The look before the grid, and the advice from it.")
+    pairs: Pairs = key(Pairs(), "The draw of preference pairs.")
+    dpo: Dpo = key(Dpo(), "Offline preference optimisation.")
+    ablations: dict[Name, Ablation] = key({}, "Further policies, by name: the confounders of Table 3.")
+    baselines: Baselines = key(Baselines(), "GRPO alone.")
+    evaluation: Evaluation = key(Evaluation(), "Benchmarks.")
+    share_imports: bool = key(
+        False,
+        "Fork the jobs that train or generate from one process that has imported torch, transformers and TRL: most of "
+        "what a small job does. Without effect where there is a GPU, and on jobs that run vLLM (engine.keep_alive).",
+    )
+    checkpoints: Checkpointing = key(Checkpointing(), "What a stopped training goes on from.")
+    logging: Logging = key(Logging(), "Where training curves go.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Config:
+        found = [f"seeds repeat: {self.seeds}"] if repeated(self.seeds) else []
+        found += taken("models", self.models, RESERVED_FOLDERS, "a folder of the results")
+        found += taken("models", self.models, RESERVED_FILES, "a file of the results")
+        if any(name.lower() == "pool" for name in self.benchmarks):
+            found.append('benchmarks: "pool" is the training pool\'s name: choose another')
+        found += taken("ablations", self.ablations, RESERVED_REGIMES, "a stage")
+        for section in ("models", "benchmarks", "ablations"):
+            found += alike(section, getattr(self, section))
+        found += impossible_draws(self)
+        for model in self.models:
+            try:
+                self.for_model(model)
+            except ValueError as error:
+                found += str(error).splitlines()
+        if found:  # several models can make the same mistake
+            raise ValueError("\n".join(dict.fromkeys(found)))
+        return self
+
+    @property
+    def problem_sources(self) -> dict[str, SyntheticProblems | LocalProblems | HubProblems]:
+        """The training pool, under the name pool, and the benchmarks."""
+        return {"pool": self.pool, **self.benchmarks}
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The configuration without the keys that only say how fast and where; equal ones give equal results."""
+        values = self.params(without={"checkpoints", "logging", "share_imports"})
+        for section in [values, *(model["settings"] for model in values["models"].values())]:
+            if name := section.pop("engine", {}).get("name"):
+                section["engine"] = {"name": name}
+        return values
+
+    def for_model(self, name: str) -> Config:
+        """The configuration as one model sees it: its `settings` merged over the common sections.
+
+        Raises:
+            ValueError: a setting names a section that cannot differ by model, or fails validation.
+        """
+        own = self.models[name].settings
+        if unknown := sorted(set(own) - MODEL_SECTIONS):
+            raise ValueError(
+                f"models.{name}.settings.{unknown[0]}: not a section that can differ by model "
+                f"({', '.join(sorted(MODEL_SECTIONS))})"
+            )
+        merged = {}
+        for section, values in own.items():
+            where = f"models.{name}.settings.{section}"
+            if not isinstance(values, Mapping):
+                raise ValueError(f"{where}: expected a mapping of keys, not {values!r}")
+            merged[section] = changed(where, getattr(self, section), values)
+        resolved = self.model_copy(update=merged)
+        try:
+            check_step_size(own.get("warmup", {}), resolved.warmup)
+        except ValueError as error:
+            raise ValueError(f"models.{name}.settings.warmup.{error}") from None
+        resolved._check_grid(name)
+        return resolved
+
+    def _check_grid(self, model: str) -> None:
+        """Rules between sections, after a model's own settings are in."""
+        check_group_sizes(self.warmup, self.baselines.grpo_group_sizes, "baselines.grpo_group_sizes")
+        if self.warmup.sync_every > 1 and self.engine.name != "vllm":
+            raise ValueError(
+                f"warmup.sync_every={self.warmup.sync_every} needs engine.name: vllm, because {self.engine.name} "
+                "generates with the weights in training: set it to 1 or change the engine"
+            )
+        if self.engine.name == "vllm" and self.lora.r > LORA_RANKS[-1]:
+            raise ValueError(
+                f"lora.r={self.lora.r} exceeds {LORA_RANKS[-1]}, the largest rank that vLLM applies: lower it or "
+                "change the engine"
+            )
+        auto = self.warmup.auto
+        if auto is not None and auto.prompts > self.training_set.n:
+            raise ValueError(
+                f"warmup.auto.prompts={auto.prompts} exceeds training_set.n={self.training_set.n} of {model}: lower it "
+                "or draw a larger training set"
+            )
+        match = self.dpo.match_pairs_to
+        if isinstance(match, int) and match not in self.warmup.steps:
+            raise ValueError(
+                f"dpo.match_pairs_to: K={match} is not in warmup.steps {self.warmup.steps} of {model}: "
+                "add it there or choose another"
+            )
+        for name, ablation in self.ablations.items():
+            self._check_ablation(f"ablations.{name}", name, ablation, model)
+
+    def _check_ablation(self, where: str, name: str, ablation: Ablation, model: str) -> None:
+        dpo, steps = self.ablation_dpo(name), self.ablation_steps(name)
+        if ablation.warmup and 0 in steps:
+            raise ValueError(f"{where}: at K=0 there is no warm-up to change: drop 0 from steps")
+        if dpo.start == "warmup" and 0 in steps:
+            raise ValueError(f"{where}: at K=0 there is no warm-up to start from: drop 0 from steps")
+        if not steps:
+            raise ValueError(f"{where}: warmup.steps {self.warmup.steps} of {model} has no K for it: add one")
+        grid = self.warmup_of(name if ablation.warmup else "").steps
+        for step in [*steps, *([dpo.match_pairs_to] if isinstance(dpo.match_pairs_to, int) else [])]:
+            if step not in grid:
+                raise ValueError(
+                    f"{where}: K={step} is not in {'its steps' if ablation.warmup else 'warmup.steps'} {grid} of "
+                    f"{model}: add it there or choose another"
+                )
+
+    def save(self, path: str | Path) -> None:
+        """Write the configuration with every default filled in; reading it again gives an equal one."""
+        write_text(path, yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False))
+
+    def ablation_dpo(self, name: str) -> Dpo:
+        """The dpo section of one ablation."""
+        return changed(f"ablations.{name}.dpo", self.dpo, self.ablations[name].dpo)
+
+    def ablation_steps(self, name: str) -> list[int]:
+        """The K of one ablation; "all" leaves K=0 out where a warm-up is needed."""
+        ablation = self.ablations[name]
+        if ablation.steps != "all":
+            return sorted(ablation.steps)
+        needs_warmup = ablation.warmup or self.ablation_dpo(name).start == "warmup"
+        return [k for k in self.warmup.steps if k > 0 or not needs_warmup]
+
+    def warmup_of(self, variant: str) -> Warmup:
+        """The warmup section of the main grid ("", and `AUTO`), or of the ablation that has a warm-up of its own.
+
+        The horizon stays the main grid's unless the ablation gives another, so that learning rates stay comparable.
+        """
+        if variant in ("", AUTO):
+            return self.warmup
+        own, where = self.ablations[variant].warmup, f"ablations.{variant}.warmup"
+        main = self.warmup.model_copy(update={"horizon": self.warmup.total_steps, "auto": None})
+        warmup = changed(where, main, own | {"steps": self.ablation_steps(variant)})
+        try:
+            check_step_size(own, warmup)
+        except ValueError as error:
+            raise ValueError(f"{where}.{error}") from None
+        return warmup
+
+
+MODEL_SECTIONS = frozenset(
+    {"prompt", "engine", "lora", "calibration", "training_set", "warmup", "harvest", "pairs", "dpo", "evaluation"}
+)
+
+
+def load(values: Mapping[str, Any], file: str = "config") -> Config:
+    """Validate a configuration that Snakemake has read.
+
+    Args:
+        values: the parsed YAML.
+        file: name of the file, for the message.
+
+    Raises:
+        ConfigError: one line per mistake, each with file, key and fix.
+    """
+    try:
+        return Config.model_validate(dict(values))
+    except ValidationError as error:
+        raise ConfigError("\n".join(f"{file}: {line}" for line in messages(error, values, Config))) from None
+
+
+def read(path: str | Path) -> Config:
+    """Read and validate a YAML file.
+
+    Raises:
+        ConfigError: one line per mistake, each with file, key and fix.
+    """
+    return load(read_file(path), str(path))
+
+
+def require_written_well(paths: Iterable[str | Path]) -> None:
+    """Check files that somebody else, Snakemake, has read: UTF-8, YAML, no key twice in one of them, no `010`.
+
+    Raises:
+        ConfigError: one line per mistake.
+    """
+    found = []
+    for path in paths:
+        try:
+            read_file(path)
+        except ConfigError as error:
+            found.append(str(error))
+    if found:
+        raise ConfigError("\n".join(found))

@@ -1,0 +1,89 @@
+"""A configuration file as it is written, before anything in it has a meaning: UTF-8, YAML, no key given twice.
+
+A YAML reader lets the last of two equal keys win without a word, so a second `seeds:` further down is another
+experiment; and it takes 010 for 8 and 1:30 for 90, as YAML 1.1 has it. The workflow checks every file that Snakemake
+has read as configuration; files may repeat each other, which is how they are merged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from g2d.settings import ConfigError
+
+INTEGER, FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
+MERGE = "tag:yaml.org,2002:merge"  # of `<<`, whose keys may be given again: that is what it is for
+
+
+def read_file(path: str | Path) -> dict[str, Any]:
+    """The keys and values of a YAML file.
+
+    Raises:
+        ConfigError: it cannot be read, is not UTF-8, not YAML, or no mapping; or one line per key given twice and per
+            number that YAML does not read as it looks.
+    """
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        misread = [f"{path}: {mistake}" for mistake in _misread(root)]
+        values = yaml.safe_load(text)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}): correct the path") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 ({error.reason} at byte {error.start}): save it as UTF-8") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: cannot be read as YAML: {' '.join(str(error).split())}") from None
+    except ValueError as error:  # a date such as 2026-02-30
+        raise ConfigError(f"{path}: cannot be read as YAML: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: cannot be read as YAML: nested too deeply") from None
+    if misread:
+        raise ConfigError("\n".join(misread))
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: expected a mapping of keys at the top level")
+    return values
+
+
+def _misread(node: yaml.Node | None, path: str = "", seen: set[int] | None = None) -> Iterator[str]:
+    """What a YAML reader takes in a node and all below it for something else than it looks like.
+
+    What aliases name is looked at once.
+    """
+    seen = set() if seen is None else seen
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.ScalarNode) and (meaning := _other_number(node)) is not None:
+        line = node.start_mark.line + 1
+        yield f"{path}: {node.value}, in line {line}, is {meaning} to YAML: write which one is meant"
+    if isinstance(node, yaml.SequenceNode):
+        for number, child in enumerate(node.value):
+            yield from _misread(child, f"{path}.{number}" if path else str(number), seen)
+    if not isinstance(node, yaml.MappingNode):
+        return
+    lines: dict[tuple[str, str], int] = {}
+    for key, child in node.value:
+        name = f"{path}.{key.value}" if path else str(key.value)
+        if isinstance(key, yaml.ScalarNode) and key.tag != MERGE:
+            line, same = key.start_mark.line + 1, (key.tag, key.value)
+            if same in lines:
+                yield f"{name}: given twice, in lines {lines[same]} and {line}, and the last would win: drop one"
+            lines[same] = line
+        yield from _misread(key, name, seen)
+        yield from _misread(child, name, seen)
+
+
+def _other_number(node: yaml.ScalarNode) -> int | float | None:
+    """What a number with a leading zero (octal) or with colons (to base 60) is, where it looks like another."""
+    if node.style is not None or node.tag not in (INTEGER, FLOAT):
+        return None
+    octal = re.fullmatch(r"[-+]?0[0-7_]+", node.value)
+    if not octal and ":" not in node.value:
+        return None
+    meaning: int | float = yaml.safe_load(node.value)
+    return None if octal and meaning == int(node.value) else meaning

@@ -1,0 +1,124 @@
+"""GPU-hours of a grid before it runs: what `snakemake -n` adds to its table of jobs.
+
+A rate comes from the jobs of the same stage and model that have already run on a GPU here, or, where there are none,
+from the paper's Table 1. Those hours are approximate ones of one A100 80GB, for 7-8B models, and of other code than
+this, so they say how long a grid is, not when it ends. The paper gives one number for the harvest and the DPO on it
+(the row with K=0); it is split in half here. It gives none for evaluation, which is then listed without hours.
+
+Hours of GRPO grow with the completions of its steps. In the paper a step takes twice as long with G=4 as with G=2, so
+it has as many prompts: 8, by appendix B's batch of 4 x 4 completions at G=2. Here it has what `warmup` says.
+
+`workflow/rules/common.smk` collects the jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+from g2d.jobs.cost import read_cost
+from g2d.policies.policy import read_policy
+
+AUTO_STAGE = "train_grpo_auto"  # may stop long before its last step
+# Table 1, GRPO with K=1000: 26.6, 27.2 (G=2) and 52.2, 54.2 (G=4) GPU-hours, for 1000 steps of 8 x G completions:
+HOURS_PER_COMPLETION = mean((26.6 / 16_000, 27.2 / 16_000, 52.2 / 32_000, 54.2 / 32_000))
+# Table 1, DPO with K=0: 2.2 and 2.6 GPU-hours for 12,000 rollouts and DPO on their pairs. Calibration draws as many.
+HOURS_OF_HARVEST_AND_DPO = mean((2.2, 2.6))
+PUBLISHED = {
+    "train_grpo": HOURS_PER_COMPLETION,
+    AUTO_STAGE: HOURS_PER_COMPLETION,  # of at most so many steps; without its probes
+    "calibrate": HOURS_OF_HARVEST_AND_DPO / 2,
+    "harvest_rollouts": HOURS_OF_HARVEST_AND_DPO / 2,
+    "train_dpo": HOURS_OF_HARVEST_AND_DPO / 2,
+}
+
+
+@dataclass(frozen=True)
+class GpuJob:
+    """One job that holds a GPU. `units` is what its hours grow with: completions for GRPO, 1 for the others."""
+
+    stage: str
+    model: str
+    units: float = 1.0
+    rate_of: str | None = None  # the stage whose rate counts, where it is another: a probe is a part of a harvest
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the estimate; `hours` is None where nobody has measured the stage."""
+
+    stage: str
+    jobs: int
+    hours: float | None
+    source: str
+
+
+def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence[float]]) -> list[Line]:
+    """GPU-hours by stage and source of the rate, in the order of the jobs.
+
+    Args:
+        jobs: the jobs to run.
+        measured: GPU-hours per unit of every finished job, by (stage, model).
+    """
+    found: dict[tuple[str, str], list[float | None]] = {}
+    for job in jobs:
+        stage = job.rate_of or job.stage
+        rates = measured.get((stage, job.model))
+        rate = mean(rates) if rates else PUBLISHED.get(stage)
+        source = f"measured here ({job.model}, n={len(rates)})" if rates else "paper, Table 1, A100 80GB"
+        if rate is None:
+            source = "not measured yet"
+        elif job.stage == AUTO_STAGE:
+            source = f"at most; {source}"
+        found.setdefault((job.stage, source), []).append(None if rate is None else rate * job.units)
+    return [
+        Line(stage, len(hours), None if None in hours else sum(h for h in hours if h is not None), source)
+        for (stage, source), hours in found.items()
+    ]
+
+
+def measured_rates(results: str | Path, models: Iterable[str]) -> dict[tuple[str, str], list[float]]:
+    """GPU-hours per unit of everything that is finished, by (stage, model), from the bills below the results folder.
+
+    What ran without a GPU does not count. A bill that cannot be read is left out: the job that needs it says so.
+    """
+    rates: dict[tuple[str, str], list[float]] = {}
+    for model in models:
+        for path in sorted(Path(results, model).rglob("*cost.json")):
+            try:
+                bill = read_cost(path)
+                stage, units = bill.own.stage, 1
+                if stage in ("train_grpo", AUTO_STAGE):
+                    units = _completions(path.parent)
+            except (OSError, ValueError, KeyError):
+                continue
+            shards = [record for record in bill.ancestry if record.stage == stage and ".shards/" in record.job]
+            if seconds := sum(record.device_s for record in (bill.own, *shards) if record.device != "cpu"):
+                rates.setdefault((stage, model), []).append(seconds / 3600 / units)
+    return rates
+
+
+def _completions(folder: Path) -> int:
+    """Completions that a warm-up was trained on, on each device, after the checkpoint that it continued."""
+    policy = read_policy(folder / "policy.json")
+    last = policy.settings.get("steps_trained", policy.k)  # a warm-up that stops by itself trains beyond its K
+    warmup = policy.settings["warmup"]  # a step that was asked for in prompts stands there in completions
+    per_step = warmup["per_device_batch_size"] * warmup["gradient_accumulation_steps"]
+    return int(last - (policy.continued_from or 0)) * per_step
+
+
+def report(lines: Sequence[Line]) -> str:
+    """The estimate as a table, with its total; empty without lines."""
+    if not lines:
+        return ""
+    width = max(len("job"), *(len(line.stage) for line in lines))
+    rows = [f"{'job':<{width}}  count  GPU-hours  rate from"]
+    for line in lines:
+        hours = "?" if line.hours is None else f"{line.hours:.1f}"
+        rows.append(f"{line.stage:<{width}}  {line.jobs:>5}  {hours:>9}  {line.source}")
+    total, jobs = sum(line.hours or 0.0 for line in lines), sum(line.jobs for line in lines)
+    more = ", and what is marked ?" if any(line.hours is None for line in lines) else ""
+    rows.append(f"{'total':<{width}}  {jobs:>5}  {total:>9.1f}{more}")
+    return "Estimated GPU-hours:\n" + "\n".join(rows)

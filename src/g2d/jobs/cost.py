@@ -1,0 +1,306 @@
+"""What a job cost, and the bill of everything it was made from.
+
+A training that was stopped and went on from its checkpoint bills every attempt up to the checkpoint that the next one
+went on from; what was lost after it is in `results/attempts/` alone (`g2d.jobs.attempts`).
+
+Every job writes a `cost.json` beside its output: its own record and, under `ancestry`, the records of all jobs behind
+it. The file of a policy therefore holds the policy's whole bill (the GPU-hours of the paper's Table 1), without a walk
+through the results folder and without counting twice what two branches share: M0, the training set, the steps of a
+warm-up chain.
+
+    with measure("seed0/harvest/g2/k150", stage="harvest") as meter:
+        ...
+        meter.tokens_generated += tokens
+    write_cost(folder / "cost.json", meter.cost, parents=[warmup / "cost.json"])
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+from g2d.jobs.files import read_json, write_json
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The bill of one job. A device is a GPU; on a machine without one, all its CPU cores count as one device."""
+
+    job: str  # names the job across the whole grid
+    stage: str
+    wall_s: float
+    cpu_s: float  # user + system, of the process and the children it waited for
+    devices: int
+    device: str
+    device_s: float  # wall_s x devices
+    tokens_generated: int
+    peak_memory_bytes: int  # resident memory of the job's largest process; GPU memory is not in it
+    peak_gpu_memory_bytes: int | None = None  # torch's, on the fullest GPU; null without one or in a process of vLLM
+
+
+def together(earlier: Cost | None, later: Cost) -> Cost:
+    """One record for attempts at a job of which the later went on from what the earlier had spent."""
+    if earlier is None:
+        return later
+    on_gpu = [part.peak_gpu_memory_bytes for part in (earlier, later) if part.peak_gpu_memory_bytes is not None]
+    return replace(
+        later,
+        wall_s=earlier.wall_s + later.wall_s,
+        cpu_s=earlier.cpu_s + later.cpu_s,
+        devices=max(earlier.devices, later.devices),
+        device=", ".join(dict.fromkeys([*earlier.device.split(", "), later.device])),
+        device_s=earlier.device_s + later.device_s,
+        tokens_generated=earlier.tokens_generated + later.tokens_generated,
+        peak_memory_bytes=max(earlier.peak_memory_bytes, later.peak_memory_bytes),
+        peak_gpu_memory_bytes=max(on_gpu, default=None),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CostFile:
+    """A job's own record and those of every job it was made from, each once, oldest first."""
+
+    own: Cost
+    ancestry: tuple[Cost, ...]
+
+    @property
+    def records(self) -> tuple[Cost, ...]:
+        """The whole bill: ancestry, then the job itself."""
+        return (*self.ancestry, self.own)
+
+    @property
+    def device_hours(self) -> float:
+        """Device time of the whole bill, in hours."""
+        return sum(record.device_s for record in self.records) / 3600
+
+
+# ------------------------------------------------------------------------------------------------------- measurement
+
+
+def _usages() -> list[resource.struct_rusage]:
+    return [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+
+
+def _cpu_seconds() -> float:
+    own = sum(usage.ru_utime + usage.ru_stime for usage in _usages())
+    return own + sum(part.cpu_s for part in _elsewhere)
+
+
+@dataclass(slots=True)
+class Meter:
+    """Filled in by `measure`; the caller adds the tokens it generated.
+
+    One that goes on from a checkpoint sets `carried`: the bill then has what all attempts had spent up to there, too.
+    """
+
+    job: str
+    stage: str
+    tokens_generated: int = 0  # by the job, `carried` included
+    carried: Cost | None = None  # what earlier attempts had spent up to the checkpoint that this one goes on from
+    _wall: float = field(default_factory=time.perf_counter, repr=False)
+    _cpu: float = field(default_factory=_cpu_seconds, repr=False)
+    _own: Cost | None = field(default=None, repr=False)
+    _cost: Cost | None = field(default=None, repr=False)
+
+    def measured(self) -> Cost:
+        """What this attempt has cost until now, or until its end. Asks torch for its devices, so not for a side
+        thread."""
+        return self._own or self._record(*visible_devices(), _peak_gpu_memory_bytes())
+
+    def spent(self) -> Cost:
+        """The same with `carried`: what has led here."""
+        return together(self.carried, self.measured())
+
+    def end(self) -> Cost:
+        """Stop measuring; the attempt's own cost."""
+        self._own = self.measured()
+        return self._own
+
+    def so_far(self) -> Cost:
+        """The same from any thread, while the block may be importing torch or about to fork: without a call of CUDA."""
+        allotted = len([name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name])
+        torch = sys.modules.get("torch")
+        device = "unknown" if getattr(getattr(torch, "version", None), "cuda", None) else "cpu"
+        return self._record(device, max(1, allotted) if device == "unknown" else 1, None)
+
+    def _record(self, device: str, devices: int, peak_gpu_memory_bytes: int | None) -> Cost:
+        wall_s = time.perf_counter() - self._wall
+        return Cost(
+            job=self.job,
+            stage=self.stage,
+            wall_s=wall_s,
+            cpu_s=_cpu_seconds() - self._cpu,
+            devices=devices,
+            device=device,
+            device_s=wall_s * devices,
+            # Until a checkpoint's own tokens have been counted, there are fewer than were carried.
+            tokens_generated=max(0, self.tokens_generated - (self.carried.tokens_generated if self.carried else 0)),
+            peak_memory_bytes=_peak_memory_bytes(),
+            peak_gpu_memory_bytes=peak_gpu_memory_bytes,
+        )
+
+    @property
+    def cost(self) -> Cost:
+        """The bill: the measured record, together with what was carried.
+
+        Raises:
+            RuntimeError: the measured block has not ended, or it failed.
+        """
+        if self._cost is None:
+            raise RuntimeError(f"{self.job}: the cost is known only after the measured block has ended")
+        return self._cost
+
+
+@contextmanager
+def measure(job: str, stage: str) -> Iterator[Meter]:
+    """Measure the block: wall, CPU and device seconds, peak memory.
+
+    The CPU time of worker processes counts once they have been waited for, so close them inside the block. The peak is
+    the high-water mark of the process's whole life: one job, one process.
+    """
+    meter = Meter(job, stage)
+    yield meter
+    # Its devices are asked for last: the block itself may be what imports torch.
+    meter._cost = together(meter.carried, meter.end())
+
+
+def visible_devices() -> tuple[str, int]:
+    """Name and number of the devices this process can use, i.e. what a scheduler set aside for the job.
+
+    Never imports torch: a job that has not imported it cannot have used a GPU through it, and counts as CPU.
+    """
+    if _elsewhere:
+        return _elsewhere[-1].device, _elsewhere[-1].devices
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        return str(torch.cuda.get_device_name(0)), int(torch.cuda.device_count())
+    return "cpu", 1
+
+
+def _peak_gpu_memory_bytes() -> int | None:
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    return max(int(torch.cuda.max_memory_allocated(gpu)) for gpu in range(torch.cuda.device_count()))
+
+
+def _peak_memory_bytes() -> int:
+    unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss: bytes on macOS, KiB on Linux
+    own = unit * max(usage.ru_maxrss for usage in _usages())
+    return max([own, *(part.peak_memory_bytes for part in _elsewhere)])
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What a process that works for several jobs (`g2d.rollouts.engine_host`) has used, or used for this one."""
+
+    cpu_s: float
+    peak_memory_bytes: int  # the high-water mark of its life, as for a job's own process
+    device: str
+    devices: int
+
+
+_elsewhere: list[Elsewhere] = []
+
+
+def charge(part: Elsewhere) -> None:
+    """Add what another process did for this job to its bill; its wall time is on it already, because it waited."""
+    _elsewhere.append(part)
+
+
+def this_process() -> Elsewhere:
+    """What this process has used so far."""
+    return Elsewhere(_cpu_seconds(), _peak_memory_bytes(), *visible_devices())
+
+
+# ------------------------------------------------------------------------------------------------------------- files
+
+
+def write_cost(path: str | Path, cost: Cost, parents: str | Path | Sequence[str | Path] = ()) -> None:
+    """Write a job's record with its ancestry.
+
+    Args:
+        path: the cost.json to write.
+        cost: the job's own record.
+        parents: the cost.json of every job whose output this one read; Snakemake hands over a single one bare.
+
+    Raises:
+        ValueError: a parent is malformed, or the job is its own ancestor (two jobs share a name).
+    """
+    ancestry: dict[str, Cost] = {}
+    for parent in map(read_cost, [parents] if isinstance(parents, (str, Path)) else parents):
+        for record in parent.ancestry:
+            ancestry.setdefault(record.job, record)
+        # Where a job was run again, its own file is newer than the copy that a sibling carries.
+        ancestry[parent.own.job] = parent.own
+    if cost.job in ancestry:
+        raise ValueError(f"{path}: job {cost.job!r} is among its own ancestors: give every job a name of its own")
+    write_json(path, asdict(cost) | {"ancestry": [asdict(record) for record in ancestry.values()]})
+
+
+def read_cost(path: str | Path) -> CostFile:
+    """Read what `write_cost` wrote.
+
+    Raises:
+        ValueError: the file is not a cost record; the message names the file and what is wrong.
+    """
+    values = read_json(path)
+    if not isinstance(values.get("ancestry"), list):
+        raise ValueError(f"{path}: a cost record has a list called ancestry")
+    ancestry = tuple(parse_cost(entry, f"{path}, ancestry {i}") for i, entry in enumerate(values.pop("ancestry")))
+    own = parse_cost(values, str(path))
+    names = [record.job for record in (*ancestry, own)]
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"{path}: job {repeated!r} is billed twice")
+    return CostFile(own, ancestry)
+
+
+def device_hours(path: str | Path) -> float:
+    """Device-hours of a job and everything it was made from.
+
+    Raises:
+        ValueError: as `read_cost`.
+    """
+    return read_cost(path).device_hours
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "int | None": (int, NoneType),
+}
+
+
+def parse_cost(values: Any, where: str) -> Cost:
+    """One record, checked field by field: a bill with a hole in it must not add up to a smaller bill.
+
+    Args:
+        values: the parsed JSON. A field that has a default may be missing: it is younger than the file.
+        where: the place to name.
+
+    Raises:
+        ValueError: a field is missing, unknown or not what it must be.
+    """
+    names = [entry.name for entry in fields(Cost)]
+    if not isinstance(values, dict):
+        raise ValueError(f"{where}: expected an object with {', '.join(names)}")
+    if missing := [entry.name for entry in fields(Cost) if entry.default is MISSING and entry.name not in values]:
+        raise ValueError(f"{where}: lacks {missing[0]}")
+    if unknown := sorted(set(values) - set(names)):
+        raise ValueError(f"{where}: unknown key {unknown[0]}")
+    for entry in fields(Cost):
+        value = values.get(entry.name, entry.default)
+        if not isinstance(value, _TYPES[str(entry.type)]) or isinstance(value, bool):
+            raise ValueError(f"{where}: {entry.name} must be {entry.type}, not {value!r}")
+        if isinstance(value, (int, float)) and not 0 <= value < float("inf"):
+            raise ValueError(f"{where}: {entry.name} must be finite and not negative, not {value!r}")
+    return Cost(**values)

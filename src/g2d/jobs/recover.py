@@ -1,0 +1,192 @@
+"""`g2d recover`: make a folder usable again after Snakemake itself was killed (kill -9, a reboot of the login node).
+
+Three things are then left behind: a lock; on a Slurm cluster jobs that go on; and outputs that such orphans finish
+unseen. Snakemake has no record of the settings those outputs were made with, so it would never notice that they are
+stale. Adopting them would mean to guess; redoing them is never wrong. So: cancel the orphans and wait until they are
+gone, delete the unrecorded outputs, remove the lock. Then the same command as before goes on. A trainer that is
+cancelled writes its checkpoint first, so its work is not lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from g2d.jobs.digests import set_times
+
+
+@dataclass(frozen=True)
+class SlurmJob:
+    """A job that a Snakemake of this folder submitted and that has not ended."""
+
+    job_id: str
+    state: str
+    what: str  # rule and wildcards, as the executor writes them into the job's comment
+
+
+def register(subparsers: Any) -> None:
+    """Add `recover` to the g2d command."""
+    parser = subparsers.add_parser(
+        "recover",
+        help="after Snakemake was killed: cancel its jobs, delete unrecorded outputs, unlock",
+        description=(__doc__ or "").partition("\n\n")[2],
+    )
+    parser.add_argument("--yes", action="store_true", help="do it; without this, only say what would be done")
+    parser.add_argument(
+        "--times",
+        action="store_true",
+        help="results were copied without their time stamps: set them by content, which leaves only what differs newer",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Recover the current folder; 0 if there is nothing to do or all is done, 1 if `--yes` is needed."""
+    folder = Path.cwd()
+    require_no_snakemake(folder)
+    if arguments.times:
+        return _set_times(folder)
+    submitted = (folder / ".snakemake/slurm_logs").exists()
+    jobs = unfinished_jobs(folder) if submitted else []
+    outputs = unrecorded_outputs(folder)
+    locks = folder / ".snakemake/locks"
+    if not jobs and not _is_locked(folder):
+        print("nothing to recover: no jobs, no lock")
+        return 0
+    for job in jobs:
+        print(f"cancel the Slurm job {job.job_id} ({job.state}, {job.what})")
+    for output in outputs:
+        print(f"delete {output}: made after Snakemake was killed, so there is no record of its settings")
+    if _is_locked(folder):
+        print("remove Snakemake's lock")
+    if not arguments.yes:
+        print(
+            "\nnothing was done. If no Snakemake is running in this folder, on this or another host: g2d recover --yes"
+        )
+        return 1
+    cancel(folder, jobs)
+    for output in unrecorded_outputs(folder):  # again: a job may have ended well in the meantime
+        shutil.rmtree(output) if output.is_dir() and not output.is_symlink() else output.unlink()
+    shutil.rmtree(locks, ignore_errors=True)
+    print("done: type the same command again")
+    return 0
+
+
+def _set_times(folder: Path) -> int:
+    """Set time stamps by content and say what was found: 0, or 1 if a file is not what its job left."""
+    if _is_locked(folder):
+        raise RuntimeError("the folder is locked: g2d recover first, without --times")
+    if not Path("results").is_dir():
+        raise RuntimeError(f"no results folder in {folder}: run this where Snakemake runs")
+    found = set_times(Path("results"))
+    for file in found.changed:
+        print(f"{file}: not what its job left, so what is made from it runs again; delete it to have it made again too")
+    print(f"time stamps set; {found.same} files are as their jobs left them, {len(found.changed)} differ")
+    if found.unknown:
+        print(f"{found.unknown} files have no digest (of jobs that ran under 0.1.0, or deleted): taken as they are")
+    return 1 if found.changed else 0
+
+
+def _is_locked(folder: Path) -> bool:
+    """Whether a Snakemake holds the folder, or held it when it was killed; one that ends leaves an empty folder."""
+    return any((folder / ".snakemake/locks").glob("*"))
+
+
+def require_no_snakemake(folder: Path) -> None:
+    """Refuse while a Snakemake of this host works in the folder.
+
+    Raises:
+        RuntimeError: one does.
+    """
+    for pid, command in _processes_in(folder):
+        # Inside a job there is a Snakemake too, with the job as its target; that one is cancelled with its job.
+        if any(Path(word).name == "snakemake" for word in command) and "--target-jobs" not in command:
+            raise RuntimeError(f"process {pid} is a Snakemake that is running in {folder}: end it first (Ctrl-C)")
+
+
+def _processes_in(folder: Path) -> Iterator[tuple[int, list[str]]]:
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (entry / "cwd").resolve() == folder.resolve() and int(entry.name) != os.getpid():
+                yield int(entry.name), (entry / "cmdline").read_text(errors="replace").split("\0")
+
+
+def unfinished_jobs(folder: Path) -> list[SlurmJob]:
+    """Slurm jobs that a Snakemake submitted from a folder.
+
+    Raises:
+        RuntimeError: the controller does not answer, so nobody knows.
+    """
+    command = ["squeue", "--me", "--noheader", "--format=%i|%T|%Z|%k"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(
+            f"squeue does not answer ({done.stderr.strip()}): whether jobs of an earlier run are still running cannot "
+            "be told; try again when Slurm is back"
+        )
+    rows = [line.split("|", 3) for line in done.stdout.splitlines()]
+    return [
+        SlurmJob(job_id, state, comment)
+        for job_id, state, workdir, comment in rows
+        if comment.startswith(("rule_", "group_")) and Path(workdir).resolve() == folder.resolve()
+    ]
+
+
+def require_no_orphans(folder: Path) -> None:
+    """Refuse to start while jobs of another run are in the queue: they may write what this run is to write.
+
+    Jobs that are ending already, as after Ctrl-C, are waited for: a trainer takes its time for a checkpoint.
+
+    Raises:
+        RuntimeError: there are such jobs, or Slurm does not answer.
+    """
+    waited = False
+    while jobs := unfinished_jobs(folder):
+        if running := [job for job in jobs if job.state != "COMPLETING"]:
+            raise RuntimeError(
+                f"{len(running)} Slurm jobs of another run from this folder have not ended (first: "
+                f"{running[0].job_id}, {running[0].state}, {running[0].what}); if its Snakemake was killed: "
+                "g2d recover --yes, then start again"
+            )
+        if not waited:
+            print(f"waiting for {len(jobs)} Slurm jobs of another run to end (first: {jobs[0].job_id})", flush=True)
+            waited = True
+        time.sleep(1)
+
+
+def cancel(folder: Path, jobs: list[SlurmJob]) -> None:
+    """Cancel jobs and wait until their processes have ended: a trainer takes its time for a checkpoint."""
+    if not jobs:
+        return
+    subprocess.run(["scancel", *(job.job_id for job in jobs)], check=True)
+    ids = {job.job_id for job in jobs}
+    while ids & {job.job_id for job in unfinished_jobs(folder)}:
+        time.sleep(1)
+
+
+def unrecorded_outputs(folder: Path) -> list[Path]:
+    """Outputs of the run that holds the lock that Snakemake did not record, or not since they were written."""
+    found = []
+    for lock in sorted((folder / ".snakemake/locks").glob("*.output.lock")):
+        for output in filter(None, lock.read_text().splitlines()):
+            path, record = folder / output, _record(folder, output)
+            if os.path.lexists(path) and not (record.exists() and record.stat().st_mtime >= path.lstat().st_mtime):
+                found.append(path)
+    return found
+
+
+def _record(folder: Path, output: str) -> Path:
+    """Where Snakemake 9 keeps what it knows of an output."""
+    key = urlsafe_b64encode(output.encode()).decode()
+    longest = os.pathconf(folder, "PC_NAME_MAX") - 1
+    *parts, last = [key[i : i + longest] for i in range(0, len(key), longest)]
+    return folder.joinpath(".snakemake/metadata", *(f"@{part}" for part in parts), last)

@@ -1,0 +1,133 @@
+"""Processes that the jobs of one Snakemake run share: found by a socket, started by the first that needs one.
+
+    python -m MODULE SOCKET RUN ...       what a job starts; nobody types it
+
+There is one per run, purpose and set of visible GPUs. A file lock that the process holds for its life decides which one
+that is. It ends when its Snakemake ends, however that ends. The folder of socket and lock belongs to this user and
+admits nobody else, which is what makes it safe to unpickle what comes through.
+
+Left out on purpose: sharing between machines, and a port. Jobs in allocations of their own have processes of their own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+from typing import IO, Any
+
+RUN = "G2D_RUN"  # process id of the Snakemake that runs this job; set where the workflow is read
+QUEUE = 512  # jobs that may wait
+LONGEST_NAME = 107  # bytes of a socket's path, on Linux
+OTHER_FOLDER = "set XDG_RUNTIME_DIR or TMPDIR to a folder that is yours and has a short name"
+
+
+def current_run() -> int | None:
+    """Process id of the Snakemake whose jobs may share, None outside of one or where it cannot be watched."""
+    try:
+        run = int(os.environ[RUN])
+        os.close(os.pidfd_open(run))
+    except (KeyError, ValueError, AttributeError, OSError):  # by hand; not Linux; it has ended
+        return None
+    return run
+
+
+def socket_of(run: int, purpose: str = "engine") -> Path:
+    """Where the shared process for this run, purpose and the GPUs this process sees listens.
+
+    Raises:
+        RuntimeError: its folder cannot be made or belongs to somebody else, or its name is too long for a socket.
+    """
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")  # a job may inherit it from another machine
+    folder = Path(runtime if os.access(runtime, os.W_OK) else tempfile.gettempdir()) / f"g2d-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise RuntimeError(f"{folder}: cannot be made ({error.strerror}): {OTHER_FOLDER}") from None
+    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise RuntimeError(f"{folder}: must be a folder of yours that nobody else can enter: remove it or chmod 700")
+    # Containers may share the folder while each counts its processes from 1.
+    identity = f"{Path('/proc/self/ns/pid').readlink()}/{run}/{os.environ.get('CUDA_VISIBLE_DEVICES')}/{purpose}"
+    socket = folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.socket"
+    if len(os.fsencode(socket)) > LONGEST_NAME:
+        raise RuntimeError(f"{folder}: too long for a socket, which may have {LONGEST_NAME} bytes: {OTHER_FOLDER}")
+    return socket
+
+
+def greeted(socket: Path) -> tuple[Connection, Any] | None:
+    """Connection to a shared process once it is our turn, and what it says first; None if nobody listens."""
+    try:
+        connection = Client(str(socket), "AF_UNIX")
+        return connection, connection.recv()
+    except (FileNotFoundError, ConnectionError, EOFError):
+        return None
+
+
+def connect(
+    module: str, socket: Path, run: int, *arguments: object, output: IO[Any] | None = None
+) -> tuple[Connection, Any]:
+    """As `greeted`, but where nobody listens the process is started and waited for.
+
+    Args:
+        module: what it runs.
+        socket: where it will listen.
+        run: see `current_run`.
+        arguments: further words of its command line.
+        output: where it prints; None: where this process prints.
+
+    Raises:
+        RuntimeError: it could not be started.
+    """
+    command = [sys.executable, "-m", module, str(socket), str(run), *map(str, arguments)]
+    started: subprocess.Popen[bytes] | None = None
+    while (found := greeted(socket)) is None:
+        if started is not None and started.poll():
+            raise RuntimeError(f"the process of {module} could not start (exit status {started.returncode})")
+        if started is None or started.poll() == 0:  # 0: there was another, which may have ended by now
+            # A session of its own: it outlives this job.
+            started = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+        time.sleep(0.05)
+    return found
+
+
+def listen(socket: Path) -> Listener:
+    """Listen where jobs look; whatever a process that was killed has left there is removed."""
+    socket.unlink(missing_ok=True)
+    return Listener(str(socket), "AF_UNIX", backlog=QUEUE)
+
+
+def only_one(file: Path) -> IO[str] | None:
+    """The lock that makes this process the shared one as long as it lives; None if another has it."""
+    lock = open(file, "w")  # noqa: SIM115 -- held for life
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return lock if os.path.samestat(os.fstat(lock.fileno()), file.stat()) else None
+    except OSError:  # it is taken, or its holder has just ended and removed the file
+        return None
+
+
+def release() -> None:
+    """Have the run's shared engine, if there is one, free the GPU: returns when its process has ended."""
+    run = current_run()
+    found = None if run is None else greeted(socket_of(run))
+    if found is None:
+        return
+    connection, (host, _) = found
+    with connection:
+        try:
+            process = os.pidfd_open(host)
+            connection.send(("leave", ()))
+        except OSError:  # it has ended already
+            return
+        select.select([process], [], [])
+        os.close(process)

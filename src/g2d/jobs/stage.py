@@ -1,0 +1,137 @@
+"""What every stage does around its work: version, log, bill, record of the attempt, and a last word when it fails.
+
+Snakemake re-runs a job when its script, parameters or inputs change and does not look into imported modules. So each
+rule passes its stage's version as a parameter: whoever changes what a stage *computes* raises the number here, and
+exactly the affected jobs run again; a comment or a refactoring re-runs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from g2d.jobs.attempts import Stopped, attempt_file, recorded
+from g2d.jobs.cost import Meter, measure, write_cost
+from g2d.jobs.digests import write_digests
+from g2d.jobs.kernels import pin_embedded
+from g2d.jobs.orphans import end_with_snakemake
+from g2d.jobs.shared_imports import settle
+
+VERSIONS = {
+    "scratch_model": 1,
+    "pretrained_model": 1,
+    "load_problems": 1,
+    "check_leakage": 1,
+    "calibrate": 2,
+    "select_training_set": 1,
+    "make_factorial": 1,
+    "train_grpo": 1,
+    "train_grpo_auto": 1,
+    "harvest_rollouts": 2,
+    "draw_probe": 1,
+    "advise": 1,
+    "check_advice": 2,
+    "build_pairs": 2,
+    "build_several_pairs": 1,
+    "train_dpo": 1,
+    "evaluate": 3,
+    "make_tables": 2,
+    "render_tables": 1,
+    "draw_figures": 1,
+    "write_cards": 1,
+    "audit_papers": 1,
+    "record_provenance": 1,
+    "write_methods": 2,
+    "build_report": 2,
+}
+
+
+# What fetches runs where there is a network (local rules); every other stage runs without one and without a token.
+FETCHING = frozenset({"pretrained_model", "load_problems"})
+TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+
+
+@contextmanager
+def stage(snakemake: Any) -> Iterator[Meter]:
+    """Run the body of a rule's script.
+
+    Everything printed goes to the rule's log. If one of the outputs is a `cost.json`, the measured cost is written
+    there together with the costs among its inputs; the attempt is recorded in any case. A job that succeeded leaves the
+    digests of its outputs and of what it read from outside of `results`. An exception, SIGTERM included, leaves its
+    traceback in the log and one line on the terminal, and the process exits with 1.
+    """
+    terminal = _redirect_output(Path(snakemake.log[0]))
+    end_with_snakemake()
+    # For a torch that is imported later: no script imports it before its stage begins.
+    os.environ["OMP_NUM_THREADS"] = str(snakemake.threads)
+    pin_embedded(snakemake)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(snakemake.threads)
+    cut_off(snakemake.rule)
+    cost = next((path for path in snakemake.output if path.endswith("cost.json")), None)
+    job = str(Path(cost or snakemake.output[0]).with_suffix(""))
+    try:
+        with (
+            _stoppable(),
+            measure(job=job, stage=snakemake.rule.removesuffix("_shard")) as meter,
+            recorded(attempt_file(snakemake.log[0]), meter),
+        ):
+            settle()
+            yield meter
+        if cost:
+            write_cost(cost, meter.cost, parents=snakemake.input.get("costs", []))
+        from_elsewhere = [file for file in snakemake.input if not file.startswith("results/")]
+        write_digests(snakemake.log[0], [*from_elsewhere, *snakemake.output])
+    except (Exception, Stopped) as error:
+        print(f"{snakemake.rule}: {error}\n  details: {snakemake.log[0]}", file=terminal, flush=True)
+        with suppress(OSError):  # the log may be on the disk that is full
+            traceback.print_exc()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        for descriptor in (1, 2):  # what could not be written would change the exit status when Python ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+        sys.exit(1)
+
+
+def cut_off(rule: str | None = None) -> None:
+    """Keep libraries, here and in child processes, from reporting home, and from the Hub where nothing is fetched.
+
+    The Hub's client reads its environment when it is imported, so no script imports it before its stage begins.
+    """
+    os.environ.update(HF_HUB_DISABLE_TELEMETRY="1", DO_NOT_TRACK="1")
+    if rule not in FETCHING:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+        for token in TOKENS:
+            os.environ.pop(token, None)
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Turn SIGTERM (preemption, `scancel`, `kill`) into an exception, so that the attempt is recorded."""
+
+    def stop(number: int, _frame: object) -> None:
+        raise Stopped(f"stopped by {signal.Signals(number).name}")
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _redirect_output(log: Path) -> Any:
+    """Send file descriptors 1 and 2 to the log, native libraries included; return the terminal."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    terminal = os.fdopen(os.dup(2), "w")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with open(log, "w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    return terminal

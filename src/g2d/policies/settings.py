@@ -1,0 +1,91 @@
+"""Which base models there are, and the adapter that every training puts on them: the keys of `models` and `lora`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from g2d.settings import Revision, Section, Seed, key
+
+
+class ScratchModel(Section):
+    """A tiny Llama trained from scratch on the synthetic families: the embedded demonstration model."""
+
+    source: Literal["scratch"] = key(..., "Train the demonstration model.")
+    steps: int = key(400, "Optimiser steps.", ge=1)
+    batch_size: int = key(64, "Documents per step.", ge=1)
+    hidden_size: int = key(128, "Width of the residual stream.", ge=8)
+    layers: int = key(2, "Transformer blocks.", ge=1)
+    heads: int = key(4, "Attention heads.", ge=1)
+    seed: Seed = key(0, "Seed of weights and corpus.")
+    muon: Literal["bfloat16", "float32"] = key(
+        "bfloat16",
+        "What the optimiser's orthogonalisation computes in: float32 takes a tenth of the time on a CPU.",
+        neutral="bfloat16",
+    )
+    length_group: int | None = key(
+        None,
+        "Documents per forward pass, sorted by length, so that less is padded; null: all of a step at once.",
+        neutral=None,
+        ge=1,
+    )
+    settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
+
+    @model_validator(mode="after")
+    def _heads_share_the_width(self) -> ScratchModel:
+        if self.hidden_size % (2 * self.heads):
+            raise ValueError(
+                f"hidden_size={self.hidden_size} is no multiple of 2 x heads={self.heads}, so no head could rotate its "
+                "share of it: change either"
+            )
+        return self
+
+
+class LocalModel(Section):
+    """A model in Hugging Face format in a folder on this machine."""
+
+    source: Literal["local"] = key(..., "Use a folder with config.json, safetensors and a tokenizer.")
+    path: str = key(..., "The folder, relative to the working directory.")
+    settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
+
+
+class HubModel(Section):
+    """A model on the Hugging Face Hub, at a pinned revision."""
+
+    source: Literal["hub"] = key(..., "Download from the Hub.")
+    id: str = key(..., "Repository id, for example Qwen/Qwen2.5-7B-Instruct.")
+    revision: Revision = key(..., "Commit hash, so that the weights cannot change under a finished grid.")
+    settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
+
+
+class RecordedModel(Section):
+    """Completions somebody already generated; they enter as calibration and as the harvest at K=0, nothing trains."""
+
+    source: Literal["recorded"] = key(..., "Replay recorded completions.")
+    path: str = key(..., "JSONL or Parquet with problem_id (or prompt), completion and optionally finish_reason.")
+    settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
+
+
+ModelSource = Annotated[ScratchModel | LocalModel | HubModel | RecordedModel, Field(discriminator="source")]
+
+
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM's LoRA kernels are built for
+
+
+class Lora(Section):
+    """PEFT LoRA, the same for GRPO and DPO (paper, section 4.1)."""
+
+    r: int = key(16, "Rank.", paper="16", ge=1)
+    alpha: int = key(32, "Scaling numerator.", paper="32", ge=1)
+    dropout: float = key(0.05, "Dropout on the adapter's input.", paper="0.05", ge=0, lt=1)
+    target_modules: str | list[str] = key("all-linear", "Modules that get an adapter.", paper="not stated")
+
+
+def model_files(source: ScratchModel | LocalModel | HubModel | RecordedModel) -> list[str]:
+    """Files on this machine that a base model is read from."""
+    if isinstance(source, LocalModel):
+        folder = Path(source.path)
+        return [str(folder / "config.json"), *map(str, sorted(folder.glob("*.safetensors")))]
+    return [source.path] if isinstance(source, RecordedModel) else []

@@ -1,0 +1,44 @@
+"""What a policy is shown: the messages around a problem. Training, harvest and evaluation all call `messages`, and
+the chat template of the model turns them into the same bytes everywhere (a test compares them)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import field_validator
+
+from g2d.settings import Section, key
+
+
+class Prompt(Section):
+    """What the policy is shown. The chat template itself comes from the model."""
+
+    system: str | None = key(
+        None,
+        "System message; null sends none (Qwen's template then inserts its own).",
+        paper="not printed in the paper",
+    )
+    template: str = key("{problem}", "User message; {problem} stands for the problem text.", paper="not printed")
+
+    @field_validator("template")
+    @classmethod
+    def _names_the_problem(cls, template: str) -> str:
+        if "{problem}" not in template:
+            raise ValueError("the template never mentions {problem}: add it where the problem text belongs")
+        return template
+
+
+Messages = list[dict[str, str]]
+
+
+def messages(problem_text: str, prompt: Prompt) -> Messages:
+    """The conversation that asks for a solution: an optional system message and one user message."""
+    asked: Messages = [{"role": "user", "content": prompt.template.replace("{problem}", problem_text)}]
+    if prompt.system is not None:
+        asked.insert(0, {"role": "system", "content": prompt.system})
+    return asked
+
+
+def render(tokenizer: Any, conversation: Messages) -> str:
+    """The conversation in the model's chat template, up to where the assistant's turn begins."""
+    return str(tokenizer.apply_chat_template(conversation, add_generation_prompt=True, tokenize=False))

@@ -1,0 +1,76 @@
+"""Where problems come from, and which of them are trained on: the keys of `pool`, `benchmarks` and `training_set`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from g2d.settings import Revision, Section, Seed, key
+
+
+class Fields(Section):
+    """Which column of a data set holds what."""
+
+    prompt: str = key("problem", "Column with the problem text.")
+    answer: str = key("answer", "Column with the reference answer, or with a solution that contains it.")
+    level: str | None = key(None, 'Column with the difficulty level: 3, "3" and "Level 3" are all level 3.')
+    subject: str | None = key(None, "Column with the subject.")
+    id: str | None = key(None, "Column with a unique identifier; the row number is used without one.")
+
+
+AnswerFormat = Literal["plain", "boxed", "gsm8k"]
+
+
+ANSWER_FORMAT_DOC = (
+    "How the reference answer is written: the column itself (plain), the last \\boxed{} in it (boxed), "
+    "or the number after #### without thousands separators (gsm8k)."
+)
+
+
+class SyntheticProblems(Section):
+    """Generated problems with answers known by construction; splits never share an expression."""
+
+    source: Literal["synthetic"] = key(..., "Generate the problems.")
+    family: Literal["arithmetic", "word_problems"] = key(
+        ..., "arithmetic: chained operations, five levels (plays MATH); word_problems: short stories (plays GSM8K)."
+    )
+    split: Literal["train", "development", "test"] = key(..., "Which part of the problem space to draw from.")
+    n: int = key(..., "Number of problems, spread evenly over the levels.", ge=1)
+    seed: Seed = key(0, "Seed of the draw.")
+
+
+class LocalProblems(Section):
+    """Problems in a JSONL file on this machine."""
+
+    source: Literal["local"] = key(..., "Read a JSONL file.")
+    path: str = key(..., "The file, relative to the working directory.")
+    fields: Fields = key(Fields(), "Which column holds what.")
+    answer_format: AnswerFormat = key("plain", ANSWER_FORMAT_DOC)
+
+
+class HubProblems(Section):
+    """A data set on the Hugging Face Hub, at a pinned revision."""
+
+    source: Literal["hub"] = key(..., "Load from the Hub through `datasets`.")
+    id: str = key(..., "Repository id of the data set, for example openai/gsm8k.")
+    revision: Revision = key(..., "Commit hash, so that the data cannot change under a finished grid.")
+    subset: str | None = key(None, "Name of the data set's configuration, where it has several.")
+    split: str = key("test", "Split to load.")
+    fields: Fields = key(Fields(), "Which column holds what.")
+    answer_format: AnswerFormat = key("plain", ANSWER_FORMAT_DOC)
+
+
+ProblemSource = Annotated[SyntheticProblems | LocalProblems | HubProblems, Field(discriminator="source")]
+
+
+class TrainingSet(Section):
+    """The prompts that warm-up and harvest share, drawn from the calibrated levels."""
+
+    n: int = key(1500, "Number of prompts.", paper="1500", ge=1)
+    seed: Seed = key(0, "Seed of the draw.")
+
+
+def problem_files(source: SyntheticProblems | LocalProblems | HubProblems) -> list[str]:
+    """Files on this machine that a set of problems is read from."""
+    return [source.path] if isinstance(source, LocalProblems) else []

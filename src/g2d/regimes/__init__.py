@@ -1,0 +1,1 @@
+"""Regimes: how a policy is trained, one module each, its keys on top. They import torch and TRL when they train."""

@@ -1,0 +1,308 @@
+"""Warm-up that stops by itself (paper, recipe step 3 and appendix B): train, probe, train on, until H and mu decline.
+
+The trainer is the one of every other warm-up and knows nothing of this. A run is a chain of segments that each continue
+the checkpoint of the one before, which equals an uninterrupted run bit for bit; between two of them the frozen adapter
+is harvested on a few prompts, with the harvest's own decoding. So a probe cannot disturb the trajectory, the policy is
+the one that a fixed K of the same number of steps would have given, and, because random numbers belong to the rollout,
+a probe's rows are among those that the harvest of the same policy draws.
+
+K=0 is no candidate: the question is how long to warm up, and M0 has a row of its own.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from g2d.analysis.informativeness import Informativeness, informativeness
+from g2d.jobs.cost import Meter
+from g2d.jobs.files import atomic, read_json, sha256, write_json
+from g2d.policies.policy import Policy, as_json
+from g2d.policies.settings import Lora
+from g2d.problems import Problem
+from g2d.problems.prompts import Prompt
+from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError, carry, job_digest, stop_requests
+from g2d.regimes.grpo import completions_tokens, train_grpo
+from g2d.regimes.training import read_log
+from g2d.regimes.warmup import AUTO, AutoStop, Warmup
+from g2d.rollouts.draw import draw_rollouts, sampling
+from g2d.rollouts.engine import engine_for
+from g2d.rollouts.rollout import Rollout, to_frame
+from g2d.rollouts.settings import EngineSettings, Harvest
+
+PROBES = "probes.json"  # in the work folder: the probes that are finished, and of which job
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A small harvest on the way. H, mu and their intervals are None where no prompt was pairable."""
+
+    step: int  # gradient steps behind the policy
+    tokens_generated: int
+    n_prompts: int
+    pass_at_1: float
+    pairability: float
+    pairability_low: float
+    pairability_high: float
+    entropy: float | None
+    entropy_low: float | None
+    entropy_high: float | None
+    mid_band: float | None
+    mid_band_low: float | None
+    mid_band_high: float | None
+
+
+# What a probe has in common with `Informativeness`.
+METRICS = tuple(entry.name for entry in fields(Probe) if entry.name not in ("step", "tokens_generated"))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a warm-up that stopped by itself leaves, beside `adapter` and `rollouts.parquet` in its work folder."""
+
+    probes: tuple[Probe, ...]
+    chosen: Probe
+    log: list[dict[str, Any]]  # the trainer's, of the steps behind the chosen policy
+    tokens_generated: int  # by all steps, those behind the chosen policy too, and by all probes
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row per probe: step, `METRICS`, chosen, tokens_generated."""
+        rows = [{**asdict(probe), "chosen": probe == self.chosen} for probe in self.probes]
+        return pd.DataFrame(rows, columns=["step", *METRICS, "chosen", "tokens_generated"])
+
+
+# ---------------------------------------------------------------------------------------------------------- the rule
+
+
+def has_declined(history: Sequence[Probe], patience: int) -> bool:
+    """Whether H and mu were both below their maxima so far in each of the last `patience` probes.
+
+    A probe without a pairable prompt has neither, and no pairs to train on: it is below any probe that has some.
+    """
+    below = [
+        _known(probe.entropy) < max(_known(past.entropy) for past in history[: i + 1])
+        and _known(probe.mid_band) < max(_known(past.mid_band) for past in history[: i + 1])
+        for i, probe in enumerate(history)
+    ]
+    return len(below) >= patience and all(below[-patience:])
+
+
+def best(history: Sequence[Probe]) -> Probe:
+    """The probe with the highest H; mu breaks ties, then fewer steps."""
+    return max(history, key=lambda probe: (_known(probe.entropy), _known(probe.mid_band), -probe.step))
+
+
+def _known(value: float | None) -> float:
+    return -math.inf if value is None else value
+
+
+# ---------------------------------------------------------------------------------------------------------- training
+
+
+def train_until_decline(
+    base: Policy,
+    problems: Sequence[Problem],
+    *,
+    auto: AutoStop,
+    warmup: Warmup,
+    harvest: Harvest,
+    lora: Lora,
+    prompt: Prompt,
+    group_size: int,
+    seed: int,
+    work: Path,
+    policy_id: str,
+    engine: EngineSettings | None = None,
+    checkpointing: Checkpointing | None = None,
+    tracking: Mapping[str, Any] | None = None,
+    workers: int = 1,
+    meter: Meter | None = None,
+    version: int = 0,
+) -> Outcome:
+    """Train M0 until its harvest declines, at most to the end of the schedule; leave `work/adapter` and
+    `work/rollouts.parquet` of the best probe's policy.
+
+    An attempt that was stopped leaves its segments and probes in `work`, and the next one goes on from them.
+
+    Args:
+        base: M0.
+        problems: the training set; the first `auto.prompts` of them are the probe.
+        warmup: of the chain; its `steps` do not matter.
+        harvest: how a probe is sampled.
+        policy_id: what the policy will be called, in the rows of its probes too.
+        workers: processes that verify.
+        meter: of the job that this is; the tokens of steps and probes are added, and what is kept keeps its bill.
+
+    Raises:
+        As `train_grpo` and the engine do.
+    """
+    limit = warmup.total_steps
+    job = {
+        "version": version,
+        "base": as_json(base),
+        "problems": [asdict(problem) for problem in problems],
+        "warmup": warmup.trajectory(limit, group_size) | {"keep_rollouts": warmup.keep_rollouts},
+        "auto": auto.params(),
+        "harvest": harvest.params(),
+        "lora": lora.params(),
+        "prompt": prompt.params(),
+        "group_size": group_size,
+        "seed": seed,
+        "engine": engine.identity if engine else None,
+    }
+    meter = meter or Meter(policy_id, "train_grpo_auto")
+    history = _History(work, job, meter, warmup.completions_per_step(group_size))
+    for step in range(auto.every, limit + 1, auto.every):
+        if history.reached >= step:
+            continue
+        if has_declined(history.probes, auto.patience):
+            break
+        segment = history.segment(step)
+        with stop_requests() as requests:
+            train_grpo(
+                base,
+                problems,
+                warmup=warmup,
+                lora=lora,
+                prompt=prompt,
+                group_size=group_size,
+                k=step,
+                seed=seed,
+                work=segment,
+                resume_from=history.segment(history.reached) / "checkpoint" if history.reached else None,
+                engine=engine,
+                checkpointing=checkpointing,
+                tracking=tracking,
+                meter=meter,
+                version=version,
+            )
+        if requests:  # in the last step of the segment, which the trainer thinks is the end
+            raise TrainingStoppedError(
+                f"stopped by {requests[0]} at step {step}, which is kept: run the same command again to go on from "
+                "there"
+            )
+        free_memory()
+        policy = Policy(
+            policy_id=policy_id,
+            model=base.model,
+            regime=f"{AUTO}/grpo",
+            base=base.base,
+            group_size=group_size,
+            k=step,
+            seed=seed,
+            revision=base.revision,
+            base_files=base.base_files,
+            adapter=str(segment / "adapter"),
+            weights_sha256=sha256(segment / "adapter/adapter_model.safetensors"),
+        )
+        rollouts = probe_rollouts(policy, problems[: auto.prompts], harvest, prompt, engine, workers)
+        history.add(summarised(step, rollouts))
+        free_memory()
+    return history.hand_over()
+
+
+def probe_rollouts(
+    policy: Policy,
+    problems: Sequence[Problem],
+    harvest: Harvest,
+    prompt: Prompt,
+    engine: EngineSettings | None,
+    workers: int,
+) -> list[Rollout]:
+    """What the harvest of a policy would draw for these prompts, on the one GPU that the trainer has."""
+    if engine is not None:
+        engine = engine.model_copy(update={"tensor_parallel_size": 1})
+    decoding = sampling(harvest, policy.seed or 0)
+    return draw_rollouts(policy, problems, prompt, decoding, workers=workers, engine=engine_for(policy, engine))
+
+
+def summarised(step: int, rollouts: Sequence[Rollout]) -> Probe:
+    """The probe at a step, from its rollouts."""
+    found: Informativeness = informativeness(to_frame(rollouts))
+    tokens = sum(rollout.token_count for rollout in rollouts)
+    return Probe(step=step, tokens_generated=tokens, **{name: getattr(found, name) for name in METRICS})
+
+
+def free_memory() -> None:
+    """Give the GPU memory of what went out of use back: a trainer refers to itself, so nothing is freed at once."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+class _History:
+    """Segments and probes of one job in its work folder: `k{step}/` for each segment, and `PROBES`.
+
+    Of a segment that is neither the last, which the next continues, nor the best so far, only its training rollouts are
+    kept.
+    """
+
+    def __init__(self, work: Path, job: dict[str, Any], meter: Meter, completions_per_step: int) -> None:
+        self.work = work
+        self.job = job_digest(job)
+        self.meter = meter
+        self.completions_per_step = completions_per_step
+        self.probes: list[Probe] = []
+        if (work / PROBES).is_file():
+            record = read_json(work / PROBES)
+            if record["job"] == self.job:
+                self.probes = [Probe(**probe) for probe in record["probes"]]
+                carry(meter, record, str(work / PROBES))
+                meter.tokens_generated = self.tokens_generated
+                print(f"goes on from the probe at step {self.reached}, where an earlier attempt ended", flush=True)
+            else:
+                print(f"{work}: made under other settings, not used", flush=True)
+                (work / PROBES).unlink()
+                for segment in work.glob("k*"):
+                    shutil.rmtree(segment)
+
+    @property
+    def reached(self) -> int:
+        """The step of the last probe; 0 before the first."""
+        return self.probes[-1].step if self.probes else 0
+
+    @property
+    def tokens_generated(self) -> int:
+        """By all steps and all probes up to the last probe."""
+        log = read_log(self.segment(self.reached) / "checkpoint")
+        steps = completions_tokens(log, self.completions_per_step, after_step=0)
+        return steps + sum(probe.tokens_generated for probe in self.probes)
+
+    def segment(self, step: int) -> Path:
+        """Folder of the training that ends at a step."""
+        return self.work / f"k{step}"
+
+    def add(self, probe: Probe) -> None:
+        """Record a probe, then drop what nobody needs any more."""
+        self.probes.append(probe)
+        self.meter.tokens_generated = self.tokens_generated
+        record = {"probes": [asdict(entry) for entry in self.probes], "spent": asdict(self.meter.spent())}
+        write_json(self.work / PROBES, {"job": self.job} | record)
+        print(f"probe at step {probe.step}: H={probe.entropy}, mu={probe.mid_band}", flush=True)
+        kept = {probe.step: ("adapter", "checkpoint"), best(self.probes).step: ("adapter", "checkpoint")}
+        for past in self.probes:
+            for part in list(self.segment(past.step).iterdir()):
+                if part.is_dir() and part.name not in kept.get(past.step, ()):
+                    shutil.rmtree(part)
+
+    def hand_over(self) -> Outcome:
+        """Put the chosen policy's adapter and its training rollouts into the work folder."""
+        chosen = best(self.probes)
+        shutil.rmtree(self.work / "adapter", ignore_errors=True)
+        shutil.copytree(self.segment(chosen.step) / "adapter", self.work / "adapter")
+        behind = [probe.step for probe in self.probes if probe.step <= chosen.step]
+        parts = [pd.read_parquet(self.segment(step) / "rollouts.parquet") for step in behind]
+        with atomic(self.work / "rollouts.parquet") as draft:
+            pd.concat(parts, ignore_index=True).to_parquet(draft, index=False)
+        own = read_log(self.segment(chosen.step) / "checkpoint")
+        return Outcome(tuple(self.probes), chosen, own, self.tokens_generated)

@@ -1,0 +1,284 @@
+"""Checkpoints of a training in progress: complete or not there, made by this very job, gone when it is done.
+
+They live in a folder that is no output of a rule, because Snakemake removes the outputs of a job that failed. A
+checkpoint is written under another name and renamed with its manifest inside: the digest of every file, and of
+everything the training depends on. One that was cut short or belongs to other settings is removed and not used.
+
+A training asked to stop (SIGTERM: preemption, `scancel`, `kill`; Ctrl-C) finishes its step, saves it and fails with one
+line. The next attempt goes on from there and ends with the same bits as an uninterrupted run; tests hold that.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from g2d.jobs.attempts import Stopped
+from g2d.jobs.cost import Cost, Meter, parse_cost
+from g2d.jobs.files import names_the_disk, read_json, sha256, write_json
+from g2d.settings import Section, key
+
+
+class Checkpointing(Section):
+    """How often GRPO and DPO save what they have, so that a job that was stopped goes on from there.
+
+    A job that is asked to stop saves in any case. Nothing here changes a result.
+    """
+
+    every_minutes: float | None = key(10.0, "Time between two checkpoints; null for none by time.", unit="min", gt=0)
+    every_steps: int | None = key(None, "Gradient steps between two; null for none by steps.", unit="steps", ge=1)
+
+
+MANIFEST = "manifest.json"
+KEPT = 2  # should the newest not have reached the disk when a machine went down, the one before it is still there
+
+
+class TrainingStoppedError(Stopped):
+    """The training was asked to stop and has saved what it had."""
+
+
+class Checkpoints:
+    """The checkpoints of one job.
+
+    Args:
+        folder: keeps them from one attempt to the next.
+        job: everything the result depends on, as JSON; a checkpoint of another job is never used.
+        meter: of this attempt. A checkpoint keeps what had been spent up to it, and who goes on from it carries that.
+    """
+
+    def __init__(self, folder: Path, job: Mapping[str, Any], meter: Meter) -> None:
+        self.folder = folder
+        self.job = job_digest(job)
+        self.meter = meter
+        self.draft = folder / "trainer"  # the trainer writes below it
+
+    def latest(self) -> Path | None:
+        """The newest usable checkpoint, its cost taken over; whatever else an earlier attempt left is removed."""
+        shutil.rmtree(self.draft, ignore_errors=True)
+        for folder in sorted(self.folder.glob("step-*"), key=step_of, reverse=True):
+            try:
+                manifest = require_intact(folder)
+                if manifest["job"] == self.job:
+                    carry(self.meter, manifest, str(folder / MANIFEST))
+                    return folder
+                print(f"{folder}: made under other settings, not used", flush=True)
+            except ValueError as error:
+                print(f"{str(error).split(';')[0]}: not used", flush=True)
+            shutil.rmtree(folder)
+        return None
+
+    def add(self, draft: Path, step: int) -> None:
+        """Take over a checkpoint that the trainer has written, and drop the oldest."""
+        seal(draft, step, self.job, self.meter.spent())
+        folder = self.folder / f"step-{step}"
+        shutil.rmtree(folder, ignore_errors=True)
+        draft.rename(folder)
+        for old in sorted(self.folder.glob("step-*"), key=step_of)[:-KEPT]:
+            shutil.rmtree(old)
+        print(f"checkpoint at step {step}", flush=True)
+
+
+def job_digest(job: Mapping[str, Any]) -> str:
+    """Names everything that a result depends on, given as JSON; what is kept between attempts carries it."""
+    return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
+
+
+def step_of(checkpoint: Path) -> int:
+    """Gradient steps behind a checkpoint in its work folder."""
+    return int(checkpoint.name.removeprefix("step-"))
+
+
+def carry(meter: Meter, record: Mapping[str, Any], where: str) -> None:
+    """Put what a kept record says was `spent` up to it on the bill; those of 0.1.0 say nothing.
+
+    Raises:
+        ValueError: it is no record of a cost.
+    """
+    if "spent" in record:
+        meter.carried = parse_cost(record["spent"], where)
+
+
+def seal(folder: Path, step: int, job: str, spent: Cost | None = None) -> None:
+    """Write the manifest of a checkpoint: `step`, `job`, `files` with the digest of each, and what was `spent`.
+
+    Args:
+        spent: None where the checkpoint is a result, whose content must not hang on the clock.
+    """
+    files = {str(file.relative_to(folder)): sha256(file) for file in sorted(folder.rglob("*")) if file.is_file()}
+    files.pop(MANIFEST, None)
+    cost = {} if spent is None else {"spent": asdict(spent)}
+    write_json(folder / MANIFEST, {"step": step, "job": job, "files": files} | cost)
+
+
+def require_intact(folder: Path) -> dict[str, Any]:
+    """The manifest of a checkpoint whose files are as they were written.
+
+    Raises:
+        ValueError: a file is missing or was changed; the message names it.
+    """
+    if not (folder / MANIFEST).is_file():
+        raise ValueError(f"{folder}: an unfinished checkpoint (no {MANIFEST}); delete the folder to have it made again")
+    manifest = read_json(folder / MANIFEST)
+    for name, digest in manifest["files"].items():
+        if not (folder / name).is_file() or sha256(folder / name) != digest:
+            raise ValueError(
+                f"{folder / name}: missing, cut short or changed since it was written; delete {folder} to have it "
+                "made again"
+            )
+    return manifest
+
+
+# ---------------------------------------------------------------------------------------------------------- training
+
+
+def train(
+    trainer: Any,
+    checkpoints: Checkpoints,
+    settings: Checkpointing,
+    *,
+    until: int | None = None,
+    start: Path | None = None,
+    every: int = 1,
+    save: Callable[[Path], None] = lambda checkpoint: None,
+    restore: Callable[[Path], None] = lambda checkpoint: None,
+) -> Path:
+    """Run a Hugging Face trainer, in one process, to its last step, from this job's newest checkpoint if there is one.
+
+    Args:
+        until: the step to stop at where that is not the trainer's own end.
+        start: a finished checkpoint of another job to start from.
+        every: only steps that are multiples of this can be continued bit for bit.
+        save: what else belongs into a checkpoint; called with its folder before it is closed.
+        restore: reads that again.
+
+    Returns:
+        The checkpoint at the last step.
+
+    Raises:
+        TrainingStoppedError: a signal stopped the training early.
+        RuntimeError: it ended at any other step than the last.
+        OSError: a checkpoint cannot be written.
+        ValueError: `start` is damaged.
+    """
+    if start is not None and until is not None and (step := require_intact(start)["step"]) >= until:
+        raise RuntimeError(f"{start} is at step {step}: nothing is left to train up to step {until}")
+    resumed = checkpoints.latest()
+    if resumed is not None:
+        print(f"goes on from step {step_of(resumed)}, where an earlier attempt ended", flush=True)
+        restore(resumed)
+        if step_of(resumed) == until:
+            return resumed
+    write = trainer._save_checkpoint
+
+    def save_checkpoint(model: Any, trial: Any) -> None:
+        step = trainer.state.global_step
+        draft = checkpoints.draft / f"checkpoint-{step}"
+        try:
+            with names_the_disk(checkpoints.folder):
+                write(model, trial)
+                save(draft)
+                checkpoints.add(draft, step)
+        except Exception:
+            shutil.rmtree(draft, ignore_errors=True)  # half a checkpoint is no use on a full disk
+            raise
+
+    trainer._save_checkpoint = save_checkpoint
+    with stop_requests() as requests:
+        trainer.add_callback(_schedule(settings, until, every, requests))
+        source = resumed or start
+        trainer.train(resume_from_checkpoint=str(source) if source else None)
+    reached, expected = trainer.state.global_step, until or trainer.state.max_steps
+    if requests and reached < expected:
+        raise TrainingStoppedError(
+            f"stopped by {requests[0]} at step {reached} of {expected}, which is kept: run the same command again to "
+            "go on from there"
+        )
+    if reached != expected:
+        raise RuntimeError(f"the training ended at step {reached} instead of {expected}")
+    return checkpoints.folder / f"step-{reached}"
+
+
+def _schedule(settings: Checkpointing, until: int | None, every: int, requests: list[str]) -> Any:
+    """A callback that says when to save: by time, by steps, when asked to stop, and at the end of the run."""
+    from transformers import TrainerCallback
+
+    class Schedule(TrainerCallback):
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+            self.step, self.time = state.global_step, time.monotonic()  # of the last checkpoint
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+            step, now = state.global_step, time.monotonic()
+            last = step >= (until or state.max_steps)
+            due = settings.every_steps is not None and step - self.step >= settings.every_steps
+            due |= settings.every_minutes is not None and now - self.time >= 60 * settings.every_minutes
+            if last or (step % every == 0 and (due or requests)):
+                control.should_save = True
+                control.should_training_stop = last or bool(requests)
+                self.step, self.time = step, now
+            return control
+
+    return Schedule()
+
+
+@contextmanager
+def work_folder(path: Path) -> Iterator[Path]:
+    """A folder that one process at a time works in; it vanishes when the block succeeds and is kept when it fails.
+
+    Another process may still be there for the length of one step: the orphan of a run that was killed. Where a file
+    system cannot lock a folder (NFS), nobody waits.
+    """
+    while True:
+        with names_the_disk(path):
+            path.mkdir(parents=True, exist_ok=True)
+        folder = os.open(path, os.O_RDONLY)
+        with suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(path.stat(), os.fstat(folder)):
+                break
+        os.close(folder)  # whoever had it was done with it and has removed it
+    try:
+        yield path
+        shutil.rmtree(path)
+    finally:
+        os.close(folder)
+
+
+class StopRequests(list[str]):
+    """The names of the signals that asked to stop; it is their handler too."""
+
+    def __call__(self, number: int, frame: Any) -> None:
+        self.append(signal.Signals(number).name)
+        print(f"{self[-1]}: saving at the end of this step", flush=True)
+        if number == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def stop_requests() -> Iterator[list[str]]:
+    """Collect SIGTERM and SIGINT by name instead of dying of them; a second Ctrl-C interrupts at once.
+
+    A block inside another one adds to the same list, so whoever runs several trainings sees what reached any of them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield []
+        return
+    outer = signal.getsignal(signal.SIGTERM)
+    received = outer if isinstance(outer, StopRequests) else StopRequests()
+    before = {number: signal.signal(number, received) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,222 @@
+"""GRPO warm-up: K gradient steps of online RL on M0 with a LoRA adapter (paper, section 2.1, stage 1).
+
+One trajectory passes through every K of a chain: the run to K=300 continues the checkpoint at K=150 (adapter,
+optimizer, scheduler, random state). That equals a single uninterrupted run bit for bit, because the learning-rate
+horizon does not depend on K and because the order of the prompts is fixed for the whole horizon (`prompt_order`): the
+sampler of the trainer would begin every resumed run with the order of the first epoch. With `schedule: per_k` every K
+is a run of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+from g2d.jobs.cost import Meter
+from g2d.policies.policy import Policy, as_json, context_limit, end_tokens, load_base, load_tokenizer
+from g2d.policies.settings import Lora
+from g2d.problems import Problem
+from g2d.problems.prompts import Prompt, messages, render
+from g2d.regimes.checkpoints import MANIFEST, Checkpointing, Checkpoints, require_intact, seal, train
+from g2d.regimes.training import hand_over_adapter, lora_config, read_log, trainer_arguments
+from g2d.regimes.training_rollouts import TrainingRollouts
+from g2d.regimes.warmup import Warmup
+from g2d.rollouts.engine import require_room
+from g2d.rollouts.settings import EngineSettings
+from g2d.verifier.reward import MathVerifyReward
+
+ROLLOUTS = "rollouts.parquet"  # in a checkpoint: those of the steps that lie behind it
+
+
+def train_grpo(
+    base: Policy,
+    problems: Sequence[Problem],
+    *,
+    warmup: Warmup,
+    lora: Lora,
+    prompt: Prompt,
+    group_size: int,
+    k: int,
+    seed: int,
+    work: Path,
+    resume_from: Path | None = None,
+    engine: EngineSettings | None = None,
+    checkpointing: Checkpointing | None = None,
+    tracking: Mapping[str, Any] | None = None,
+    meter: Meter | None = None,
+    version: int = 0,
+) -> list[dict[str, Any]]:
+    """Train M0 to step K and leave `work/adapter`, `work/checkpoint` and `work/rollouts.parquet`.
+
+    An attempt that was stopped leaves checkpoints in `work`, and the next one goes on from them.
+
+    One step consumes `warmup.completions_per_step(G)` completions on each device, G of every prompt.
+
+    Args:
+        base: M0.
+        problems: the training set.
+        group_size: G, completions per prompt.
+        k: the step to reach, counted from M0.
+        work: a folder to train in, kept between attempts.
+        resume_from: checkpoint of a smaller K of the same trajectory, or None to start from M0.
+        engine: what generates; TRL itself, with transformers, if None.
+        checkpointing: how often to save on the way.
+        tracking: from `tracking_arguments`; nothing is reported if None.
+        meter: of the job that this is; the tokens of the steps are added, and checkpoints keep its bill.
+        version: of the stage; an attempt of another version is not continued.
+
+    Returns:
+        The trainer's log from step 1 to K, the steps before `resume_from` included.
+
+    Raises:
+        TrainingStoppedError: a signal stopped it early.
+        RuntimeError: the trainer stopped anywhere but at step K.
+        ValueError: `resume_from` is damaged, or a prompt and its completion do not fit the model.
+    """
+    start = require_intact(resume_from) if resume_from else None
+    job = {
+        "version": version,
+        "base": as_json(base),
+        "problems": [asdict(problem) for problem in problems],
+        "warmup": warmup.trajectory(k, group_size) | {"keep_rollouts": warmup.keep_rollouts},
+        "lora": lora.params(),
+        "prompt": prompt.params(),
+        "group_size": group_size,
+        "k": k,
+        "seed": seed,
+        "engine": engine.identity if engine else None,
+        "start": start,
+    }
+    meter = meter or Meter(str(work), "train_grpo")
+    checkpoints = Checkpoints(work, job, meter)
+
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    steps = warmup.total_steps if warmup.schedule == "chain" else k
+    # One "epoch" is the whole horizon; with several devices a step takes as many prompts from each.
+    n_prompts = steps * warmup.completions_per_step(group_size) // group_size * int(os.environ.get("WORLD_SIZE", "1"))
+    asked = [problems[i] for i in prompt_order(len(problems), n_prompts, seed)]
+    rows = [
+        {"prompt": messages(problem.prompt, prompt), "answer": problem.answer, "problem_id": problem.problem_id}
+        for problem in asked
+    ]
+    arguments = GRPOConfig(
+        **trainer_arguments(checkpoints.draft, seed, tracking),
+        max_steps=steps,
+        learning_rate=warmup.learning_rate,
+        lr_scheduler_type=warmup.lr_schedule,
+        num_generations=group_size,
+        per_device_train_batch_size=warmup.per_device_batch_size,
+        gradient_accumulation_steps=warmup.accumulation_steps(group_size),
+        num_iterations=1,
+        max_completion_length=warmup.max_completion_length,
+        temperature=warmup.temperature,
+        top_p=1.0,
+        top_k=0,
+        beta=warmup.beta,
+        epsilon=0.2,
+        loss_type=warmup.loss,
+        scale_rewards="group",
+        mask_truncated_completions=warmup.mask_truncated,
+        shuffle_dataset=False,
+        use_vllm=False,  # TRL's own backend; see `g2d.regimes.grpo_vllm` for ours
+        vllm_importance_sampling_correction=True,
+        vllm_importance_sampling_mode="sequence_mask",
+        vllm_importance_sampling_clip_max=3.0,
+    )
+    tokenizer = load_tokenizer(base)
+    require_room(
+        tokenizer(
+            [render(tokenizer, messages(problem.prompt, prompt)) for problem in problems], add_special_tokens=False
+        )["input_ids"],
+        [f"problem {problem.problem_id}" for problem in problems],
+        warmup.max_completion_length,
+        model=base.base,
+        limit=context_limit(base),
+    )
+    ends = end_tokens(base, tokenizer)
+    rollouts = TrainingRollouts(ends, warmup.keep_rollouts)
+    reward = MathVerifyReward(eos_token_ids=ends, on_judged=rollouts.record)
+    generation = None
+    if engine is not None and engine.name == "vllm":
+        from g2d.regimes.grpo_vllm import VllmGeneration
+
+        conversations = [messages(problem.prompt, prompt) for problem in asked]
+        generation = VllmGeneration(base, conversations, engine=engine, warmup=warmup, lora=lora, seed=seed)
+    model = load_base(base)
+    model.generation_config.eos_token_id = sorted(ends)  # where the trainer looks; it masks what is truncated
+    trainer = GRPOTrainer(
+        model=model,
+        reward_funcs=[cast(Any, reward)],
+        args=arguments,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+        peft_config=lora_config(lora),
+    )
+    if generation is not None:
+        generation.attach(trainer)
+    before, first = meter.tokens_generated, start["step"] if start else 0
+
+    def count(log: list[dict[str, Any]]) -> None:
+        meter.tokens_generated = before + completions_tokens(log, warmup.completions_per_step(group_size), first)
+
+    def save(folder: Path) -> None:
+        rollouts.save(folder / ROLLOUTS)
+        count(trainer.state.log_history)
+
+    def restore(folder: Path) -> None:
+        rollouts.restore(folder / ROLLOUTS)
+        count(read_log(folder))
+
+    try:
+        reached = train(
+            trainer,
+            checkpoints,
+            checkpointing or Checkpointing(),
+            until=k,
+            start=resume_from,
+            every=warmup.sync_every,  # between two hand-overs the engine's adapter is older than the checkpoint's
+            save=save,
+            restore=restore,
+        )
+    finally:
+        if generation is not None:
+            generation.close()
+    return _hand_over(reached, work, base)
+
+
+def _hand_over(reached: Path, work: Path, base: Policy) -> list[dict[str, Any]]:
+    """Copy what the stage leaves out of the last checkpoint, which stays until the stage is complete; its log."""
+    hand_over_adapter(reached, work / "adapter", base)
+    shutil.rmtree(work / "checkpoint", ignore_errors=True)
+    shutil.copy2(reached / ROLLOUTS, work / ROLLOUTS)
+    shutil.copytree(reached, work / "checkpoint", ignore=shutil.ignore_patterns(ROLLOUTS, MANIFEST))
+    manifest = require_intact(reached)
+    seal(work / "checkpoint", manifest["step"], manifest["job"])
+    return read_log(reached)
+
+
+def prompt_order(n_problems: int, n_prompts: int, seed: int) -> list[int]:
+    """Indices of the problems that a trajectory asks, `n_prompts` long: one permutation of all problems after another.
+
+    Every permutation depends on the seed and its own number only, so a longer order begins with the shorter one.
+    """
+    order: list[int] = []
+    for epoch in range(math.ceil(n_prompts / n_problems)):
+        permutation = list(range(n_problems))
+        random.Random(f"{seed}/{epoch}").shuffle(permutation)
+        order += permutation
+    return order[:n_prompts]
+
+
+def completions_tokens(log_history: Sequence[dict[str, Any]], completions_per_step: int, after_step: int) -> int:
+    """Tokens generated by the steps of a log that lie after `after_step`."""
+    steps = [row for row in log_history if "completions/mean_length" in row and row["step"] > after_step]
+    return round(sum(row["completions/mean_length"] for row in steps) * completions_per_step)

@@ -1,0 +1,119 @@
+"""GRPO's completions from vLLM, with the adapter as all that travels between trainer and engine.
+
+TRL's own vLLM backend merges the adapter into the weights and pushes all of them to vLLM at every step: gigabytes for
+a few megabytes that changed, and on vLLM's CPU build it fails. Here the trainer saves its adapter and the running
+engine loads it under a new number.
+
+`VllmGeneration` takes the place of TRL 1.16's backend in a trainer that was built without one. TRL's documented hook
+for own generation, `rollout_func`, would do for the text but not for the loss: TRL 1.16 applies its importance-sampling
+correction only where `use_vllm` is set, and drops the log-probabilities that a `rollout_func` returns otherwise. The
+correction is needed: vLLM's kernels give other log-probabilities than the trainer's, and adapters older than the
+current step (`sync_every` above 1) are another policy. Tests hold that the correction is applied, and that its ratio is
+1 where the two agree.
+
+TRL's own generation samples in training mode, LoRA dropout included; vLLM samples from the policy without dropout.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from g2d.policies.policy import Policy
+from g2d.policies.settings import Lora
+from g2d.problems.prompts import Messages
+from g2d.regimes.warmup import Warmup
+from g2d.rollouts.engine import Decoding
+from g2d.rollouts.settings import EngineSettings
+from g2d.rollouts.vllm_engine import VllmEngine, request_seed
+
+
+class VllmGeneration:
+    """What `GRPOTrainer` asks of its vLLM backend: `sync_weights` when the step changed, `generate` for a batch.
+
+    Create it before the trainer, because vLLM seeds the random numbers of the process when it starts, and `close` it
+    after the training.
+
+    Args:
+        base: M0.
+        conversations: every prompt that training will ask; the longest decides how much the engine reserves.
+
+    Raises:
+        RuntimeError: training is spread over several processes.
+        ValueError: the longest prompt and its completion do not fit the model.
+    """
+
+    def __init__(
+        self,
+        base: Policy,
+        conversations: Sequence[Messages],
+        *,
+        engine: EngineSettings,
+        warmup: Warmup,
+        lora: Lora,
+        seed: int,
+    ) -> None:
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise RuntimeError(
+                "GRPO with engine.name: vllm trains in one process: start it without a launcher, or use transformers"
+            )
+        self.sync_every = warmup.sync_every
+        self.synchronised_at: list[int] = []  # the steps at which the engine took the adapter over
+        self._decoding = Decoding(1, warmup.temperature, 1.0, warmup.max_completion_length, 0, seed)
+        self._trainer: Any = None
+        # On one GPU whatever is configured: with several visible, the trainer itself would spread over them.
+        self._engine = VllmEngine(
+            base,
+            engine.model_copy(update={"tensor_parallel_size": 1}),
+            adapter_rank=lora.r,
+            memory_utilization=engine.training_gpu_memory_utilization,
+        )
+        self._engine.start_for(
+            {self._engine.render(conversation) for conversation in conversations}, warmup.max_completion_length
+        )
+
+    def attach(self, trainer: Any) -> None:
+        """Make a trainer that was built with `use_vllm=False` generate here, importance correction included."""
+        self._trainer = trainer
+        trainer.use_vllm = True
+        trainer.vllm_generation = self
+        trainer._last_loaded_step = -1
+
+    def sync_weights(self) -> None:
+        """Hand the trainer's adapter to the engine if it is time; TRL calls this once a step."""
+        step = self._trainer.state.global_step
+        if self.synchronised_at and step % self.sync_every:
+            return
+        with TemporaryDirectory(prefix="g2d-adapter-") as folder:
+            model = self._trainer.accelerator.unwrap_model(self._trainer.model)
+            model.save_pretrained(folder, save_embedding_layers=False)
+            self._engine.use_adapter(Path(folder))
+        self.synchronised_at.append(step)
+
+    def generate(
+        self, prompts: list[list[int]], images: Any, num_generations: int, profiler: Any = None
+    ) -> tuple[list[list[int]], list[list[int]], list[list[list[float]]], None]:
+        """Completions of tokenized prompts, which arrive repeated `num_generations` times.
+
+        Returns:
+            The prompts, the tokens of the completions (the end-of-turn token included), and for every token a list
+            with its log-probability under the distribution it was drawn from. The last place is TRL's for the tokens
+            that further log-probabilities belong to; there are none.
+        """
+        step = self._trainer.state.global_step
+        seeds = [request_seed(self._decoding.seed, f"grpo/{step}/{i}") for i in range(len(prompts))]
+        outputs = self._engine.complete(prompts, seeds, self._decoding, log_probabilities=True)
+        drawn = [output.outputs[0] for output in outputs]
+        completions = [list(sample.token_ids) for sample in drawn]
+        log_probabilities = [
+            [[entry[token].logprob] for token, entry in zip(sample.token_ids, sample.logprobs, strict=True)]
+            for sample in drawn
+        ]
+        return prompts, completions, log_probabilities, None
+
+    def close(self) -> None:
+        """Free the engine."""
+        self._engine.close()

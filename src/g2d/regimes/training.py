@@ -1,0 +1,104 @@
+"""What the TRL trainers share: explicit arguments, the adapter, and the hand-over of what they leave behind.
+
+TRL and transformers default to bf16, gradient checkpointing and a linear schedule; every value that matters is set
+here or by the caller, so that an upgrade cannot change a result in silence.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from g2d.jobs.files import read_json, write_json, write_jsonl
+from g2d.policies.policy import Policy
+from g2d.policies.settings import Lora
+from g2d.settings import Section, key
+
+if TYPE_CHECKING:
+    from peft import LoraConfig
+
+
+class Logging(Section):
+    """Where GRPO and DPO report their metrics as they train, beside `metrics.jsonl`. Nothing here changes a result."""
+
+    report_to: Literal["none", "tensorboard", "trackio"] = key(
+        "none", "tensorboard or trackio: below results/logs/, to look at with `tensorboard --logdir` or `trackio show`."
+    )
+
+
+def trainer_arguments(output_dir: str | Path, seed: int, tracking: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Arguments common to GRPOConfig and DPOConfig: precision by device, every step logged.
+
+    Args:
+        tracking: from `tracking_arguments`; nothing is reported if None.
+    """
+    import torch
+
+    gpu = torch.cuda.is_available()
+    return {
+        "output_dir": str(output_dir),
+        "seed": seed,
+        "data_seed": seed,
+        "use_cpu": not gpu,
+        "bf16": gpu,
+        "gradient_checkpointing": gpu,
+        "optim": "adamw_torch",
+        "weight_decay": 0.0,
+        "max_grad_norm": 1.0,
+        "warmup_steps": 0,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        **(tracking or {"report_to": "none"}),
+    }
+
+
+def tracking_arguments(settings: Logging, policy_id: str) -> dict[str, Any]:
+    """The arguments by which a trainer reports its metrics while it trains.
+
+    Both trackers learn from the environment where to write: below results/logs, TensorBoard in a folder per policy,
+    trackio in one database. Neither is given an account or a server.
+    """
+    logs = Path("results/logs").resolve()
+    os.environ["TENSORBOARD_LOGGING_DIR"] = str(logs / "tensorboard" / policy_id)
+    os.environ["TRACKIO_DIR"] = str(logs / "trackio")
+    return {"report_to": settings.report_to, "run_name": policy_id, "project": "g2d"}
+
+
+def lora_config(lora: Lora) -> LoraConfig:
+    """PEFT's view of the adapter settings (paper, section 4.1)."""
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=lora.r,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=lora.target_modules,
+        task_type="CAUSAL_LM",
+    )
+
+
+def hand_over_adapter(checkpoint: Path, folder: Path, base: Policy) -> None:
+    """Copy the adapter of a checkpoint; it then names M0 as others know it, by repository and revision.
+
+    Not sooner: where it saves, PEFT compares the model's vocabulary with that of the M0 it is told, which must be ours.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    shutil.copy2(checkpoint / "adapter_model.safetensors", folder)
+    named = {"base_model_name_or_path": base.public_base, "revision": base.revision}
+    write_json(folder / "adapter_config.json", read_json(checkpoint / "adapter_config.json") | named)
+
+
+def read_log(checkpoint: Path) -> list[dict[str, Any]]:
+    """The trainer's log up to a checkpoint, from the first step on, whatever attempts and jobs lie behind it."""
+    log: list[dict[str, Any]] = read_json(checkpoint / "trainer_state.json")["log_history"]
+    return log
+
+
+def write_metrics(path: str | Path, log_history: list[dict[str, Any]]) -> None:
+    """One JSON line per gradient step, as logged by the trainer; its closing summary is left out."""
+    write_jsonl(path, [row for row in log_history if "loss" in row])

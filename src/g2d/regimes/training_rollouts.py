@@ -1,0 +1,97 @@
+"""The rollouts of training as records: what GRPO was rewarded for, step by step, one Parquet row per completion.
+
+Harvest and evaluation see a policy when it is finished; these rows see it on the way: when groups stop being mixed,
+when completions begin to be cut off, which problems are never solved. They are collected where every completion passes
+anyway, in the reward, so both engines leave the same file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+
+from g2d.jobs.files import atomic
+from g2d.verifier import Judgement
+from g2d.verifier.reward import Completion, completion_text
+
+Keep = Literal["none", "verdicts", "sampled", "completions"]
+COLUMNS = (
+    "step",  # gradient step that consumed the completion, from 1
+    "problem_id",
+    "sample",  # 0 .. G-1 within the prompt's group
+    "token_count",
+    "finish_reason",
+    "verdict",
+    "reward",
+    "extracted_answer",
+    "completion_text",  # null unless asked for
+)
+
+
+class TrainingRollouts:
+    """Collects a row of every completion that the reward judges: `MathVerifyReward(on_judged=rollouts.record)`.
+
+    The data set needs a column `problem_id`.
+
+    Args:
+        eos_token_ids: tokens that end a completion.
+        keep: nothing, the rows, the rows with the text of one group a step, or with all texts.
+    """
+
+    def __init__(self, eos_token_ids: Collection[int], keep: Keep) -> None:
+        self.eos_token_ids = frozenset(eos_token_ids)
+        self.keep = keep
+        self.rows: list[dict[str, Any]] = []
+
+    def record(
+        self,
+        judgements: Sequence[Judgement],
+        *,
+        completions: Sequence[Completion],
+        completion_ids: Sequence[Sequence[int]],
+        problem_id: Sequence[str],
+        trainer_state: Any,
+        **columns: Any,
+    ) -> None:
+        """Keep the completions of one generation step; the arguments have TRL's names."""
+        if self.keep == "none":
+            return
+        seen: Counter[str] = Counter()
+        for problem, judgement, tokens, completion in zip(
+            problem_id, judgements, completion_ids, completions, strict=True
+        ):
+            with_text = self.keep == "completions" or (self.keep == "sampled" and problem == problem_id[0])
+            self.rows.append(
+                {
+                    "step": trainer_state.global_step + 1,
+                    "problem_id": problem,
+                    "sample": seen[problem],
+                    "token_count": len(tokens),
+                    "finish_reason": "stop" if tokens and tokens[-1] in self.eos_token_ids else "length",
+                    "verdict": judgement.verdict,
+                    "reward": judgement.reward,
+                    "extracted_answer": judgement.extracted_answer,
+                    "completion_text": completion_text(completion) if with_text else None,
+                }
+            )
+            seen[problem] += 1
+
+    def save(self, path: Path) -> None:
+        """Write the rows of this job so far: of the steps since the checkpoint of the K before it."""
+        frame = pd.DataFrame(self.rows, columns=list(COLUMNS))
+        texts = ["problem_id", "finish_reason", "verdict", "extracted_answer", "completion_text"]
+        numbers = {"step": "int64", "sample": "int64", "token_count": "int64", "reward": "float64"}
+        # Types are named because a column without a value has none of its own.
+        with atomic(path) as draft:
+            frame.astype(dict.fromkeys(texts, "string[pyarrow]") | numbers).to_parquet(draft, index=False)
+
+    def restore(self, path: Path) -> None:
+        """Go on from rows that were saved."""
+        self.rows = [
+            {str(name): None if pd.isna(value) else value for name, value in row.items()}
+            for row in pd.read_parquet(path).to_dict("records")
+        ]

@@ -1,0 +1,171 @@
+"""The keys of `warmup`: the online phase, K steps of GRPO, and the warm-up that stops by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import field_validator, model_validator
+
+from g2d.settings import Section, Steps, key, repeated
+
+AUTO = "auto"  # folder of the policies whose warm-up stops by itself
+
+
+class AutoStop(Section):
+    """Warm-up that stops by itself: once H and mu of a small harvest have begun to decline (recipe step 3)."""
+
+    every: int = key(50, "Gradient steps between two probes.", unit="steps", paper="not stated", ge=1)
+    prompts: int = key(
+        200,  # docs/analysis.md says what fewer do
+        "Prompts of a probe: the first ones of the training set, sampled as the harvest is.",
+        paper="not stated",
+        ge=1,
+    )
+    patience: int = key(
+        3, "Stop after so many probes in a row with both H and mu below their maxima so far.", paper="not stated", ge=1
+    )
+
+
+class Warmup(Section):
+    """Stage 1: K steps of GRPO with LoRA (paper, sections 2.1 and 4.1, appendix B)."""
+
+    steps: list[Steps] = key(
+        [0, 150, 300, 500, 700, 1000], "The grid of K; 0 is M0 itself.", paper="0, 150, 300, 500, 700, 1000"
+    )
+    group_sizes: list[int] = key([2], "Group sizes G whose policies are harvested.", paper="2")
+    schedule: Literal["chain", "per_k"] = key(
+        "chain",
+        "chain: one trajectory with a fixed horizon passes through every K; per_k: each K runs with its own cosine.",
+        paper="not stated",
+    )
+    horizon: int | None = key(
+        None, "Steps over which the learning rate decays in a chain; the largest K if null.", unit="steps", ge=1
+    )
+    learning_rate: float = key(1e-5, "Peak learning rate.", paper="1e-5", gt=0)
+    lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="cosine")
+    temperature: float = key(0.8, "Sampling temperature while training.", paper="0.8", gt=0, le=5)
+    max_completion_length: int = key(384, "Token budget while training.", unit="tokens", paper="384", ge=1)
+    per_device_batch_size: int = key(4, "Completions per device and accumulation step.", paper="4", ge=1)
+    gradient_accumulation_steps: int = key(
+        4, "Accumulation steps per gradient step; with prompts_per_step they follow from it.", paper="4", ge=1
+    )
+    prompts_per_step: int | None = key(
+        None,
+        "Prompts per gradient step and device, G completions of each; null: as many completions whatever G, "
+        "per_device_batch_size x gradient_accumulation_steps, so fewer prompts where G is larger.",
+        unit="prompts",
+        paper="8, by its GPU-hours: G=4 takes twice as long as G=2",
+        ge=1,
+        neutral=None,
+    )
+    beta: float = key(0.0, "KL coefficient.", paper="not stated; TRL's default", ge=0)
+    loss: Literal["grpo", "dapo", "dr_grpo", "bnpo"] = key("grpo", "TRL loss_type.", paper="grpo, by its date")
+    mask_truncated: bool = key(False, "Leave truncated completions out of the loss.", paper="no (section 5.1)")
+    sync_every: int = key(
+        1, "Gradient steps between two hand-overs of the adapter to vLLM; above 1 rollouts are stale.", ge=1
+    )
+    keep_rollouts: Literal["none", "verdicts", "sampled", "completions"] = key(
+        "verdicts",
+        "What rollouts.parquet keeps: nothing; verdict and length of every completion; text of one group a step too; "
+        "all texts.",
+    )
+    auto: AutoStop | None = key(
+        None,
+        "Also train a policy whose warm-up stops by itself, g2d-auto in the tables; null for none.",
+        paper="advised",
+    )
+
+    @field_validator("steps")
+    @classmethod
+    def _ascending(cls, steps: list[int]) -> list[int]:
+        if not steps:
+            raise ValueError("the grid of K is empty: list at least one K")
+        if repeated(steps):
+            raise ValueError(f"K values repeat: {steps}")
+        return sorted(steps)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Warmup:
+        if self.schedule == "chain" and self.steps[-1] > self.total_steps:
+            raise ValueError(
+                f"K={self.steps[-1]} exceeds warmup.horizon={self.horizon}: raise the horizon or drop the K"
+            )
+        if self.schedule == "chain" and (uneven := [k for k in self.steps if k % self.sync_every]):
+            raise ValueError(
+                f"K={uneven[0]} is no multiple of warmup.sync_every={self.sync_every}, so a chain continued from there "
+                "would hand its adapter over at other steps than an uninterrupted one: change either, or use per_k"
+            )
+        check_group_sizes(self, self.group_sizes, "warmup.group_sizes")
+        if self.auto is not None:
+            self._check_auto(self.auto)
+        return self
+
+    def _check_auto(self, auto: AutoStop) -> None:
+        if self.schedule != "chain":
+            raise ValueError(
+                "auto continues one trajectory from probe to probe and so needs schedule: chain: change the schedule, "
+                "or set auto to null"
+            )
+        if auto.every % self.sync_every:
+            raise ValueError(
+                f"auto.every={auto.every} is no multiple of warmup.sync_every={self.sync_every}, the only steps that a "
+                "chain can be continued from: change either"
+            )
+        if (first := (1 + auto.patience) * auto.every) > self.total_steps:
+            raise ValueError(
+                f"auto could never stop: a decline shows at step {first} at the earliest (1 + patience probes), beyond "
+                f"the {self.total_steps} steps of the schedule: lower auto.every or auto.patience, or raise the horizon"
+            )
+
+    @property
+    def total_steps(self) -> int:
+        """Length of the learning-rate schedule of a chain, in gradient steps."""
+        return self.horizon if self.horizon is not None else max(self.steps)
+
+    def trajectory(self, k: int, group_size: int) -> dict[str, Any]:
+        """What the run to step K depends on: every key but the grid and what is kept of it, with the length of its
+        schedule and the size of its steps filled in. So a step that is asked for in prompts is the same run as one that
+        is asked for in as many completions."""
+        own = self.params(without={"steps", "group_sizes", "keep_rollouts", "auto", "prompts_per_step"})
+        return own | {
+            "horizon": self.total_steps if self.schedule == "chain" else k,
+            "gradient_accumulation_steps": self.accumulation_steps(group_size),
+        }
+
+    def completions_per_step(self, group_size: int) -> int:
+        """Completions that one gradient step consumes on one device (prompts x G)."""
+        if self.prompts_per_step is not None:
+            return self.prompts_per_step * group_size
+        return self.per_device_batch_size * self.gradient_accumulation_steps
+
+    def accumulation_steps(self, group_size: int) -> int:
+        """Accumulation steps of one gradient step."""
+        return self.completions_per_step(group_size) // self.per_device_batch_size
+
+
+def check_step_size(own: Mapping[str, Any], warmup: Warmup) -> None:
+    """Refuse accumulation steps among the keys that a model or an ablation changes where nothing would come of it."""
+    if "gradient_accumulation_steps" in own and warmup.prompts_per_step is not None:
+        raise ValueError(
+            f"gradient_accumulation_steps: follows from prompts_per_step={warmup.prompts_per_step}: change that, or "
+            "set it to null too"
+        )
+
+
+def check_group_sizes(warmup: Warmup, group_sizes: list[int], where: str) -> None:
+    """Refuse group sizes that repeat, and those that GRPO cannot form from a step's completions."""
+    if repeated(group_sizes):
+        raise ValueError(f"{where}: group sizes repeat: {group_sizes}")
+    for size in group_sizes:
+        completions = warmup.completions_per_step(size)
+        if size < 2 or completions % size:
+            raise ValueError(
+                f"{where}: G={size} must be at least 2 and divide the {completions} completions of a step "
+                "(per_device_batch_size x gradient_accumulation_steps)"
+            )
+        if completions % warmup.per_device_batch_size:
+            raise ValueError(
+                f"{where}: G={size} x warmup.prompts_per_step={warmup.prompts_per_step} are {completions} completions, "
+                f"no multiple of warmup.per_device_batch_size={warmup.per_device_batch_size}: change one of them"
+            )

@@ -1,0 +1,132 @@
+"""Model and data set cards: the README.md that the Hugging Face Hub shows, beside every adapter and every harvest.
+
+They say what a reader of the file alone could not know: the base model and its revision, how it was trained, what it
+scored here, and that a demonstration is one. Folders can be uploaded as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from g2d.analysis.informativeness import Informativeness
+from g2d.experiment.grid import HarvestKey, PolicyKey
+from g2d.markdown import code, fenced, literal
+from g2d.policies.policy import Policy
+
+PAPER = "https://arxiv.org/abs/2605.21266"
+
+
+def model_card(policy: Policy, base: Policy, results: pd.DataFrame, demonstration: str | None) -> str:
+    """The card of one adapter.
+
+    Args:
+        base: M0.
+        results: its rows of the main or the ablations table; they average over seeds.
+        demonstration: the sentence that marks a demonstration.
+    """
+    name = base.public_base
+    header = {
+        **({"base_model": base.settings["id"]} if "id" in base.settings else {}),  # else the Hub would look for it
+        "library_name": "peft",
+        "pipeline_tag": "text-generation",
+        "tags": ["lora", "reasoning", "g2d", policy.regime],
+    }
+    return _card(
+        header,
+        policy.policy_id,
+        demonstration,
+        f"A LoRA adapter for {_model(base)}, trained with {_training(policy)}, seed {policy.seed}, by the "
+        f"[G2D workflow]({PAPER}). SHA-256 of its weights: {code(str(policy.weights_sha256))}.",
+        *_results(results),
+        "## Use",
+        fenced(
+            "from peft import PeftModel\n"
+            "from transformers import AutoModelForCausalLM\n\n"
+            f"base = AutoModelForCausalLM.from_pretrained({json.dumps(name)}{_revision(base)})\n"
+            'policy = PeftModel.from_pretrained(base, "path/to/this/folder")',
+            "python",
+        ),
+        fenced(f"vllm serve {shlex.quote(name)} --enable-lora --lora-modules g2d=path/to/this/folder"),
+        "## Settings",
+        fenced(yaml.safe_dump(policy.settings, sort_keys=False), "yaml"),
+    )
+
+
+def harvest_card(key: HarvestKey, base: Policy, counts: Informativeness, demonstration: str | None) -> str:
+    """The card of one harvest: its rollouts and the preference pairs in them.
+
+    Args:
+        base: M0.
+        counts: how informative the harvest is.
+    """
+    header = {
+        # `datasets` reads one format per folder; the rollouts are Parquet.
+        "configs": [{"config_name": "pairs", "data_files": "pairs.jsonl", "default": True}],
+        "task_categories": ["text-generation"],
+        "tags": ["preference", "dpo", "reasoning", "g2d"],
+    }
+    return _card(
+        header,
+        key.folder,
+        demonstration,
+        f"Rollouts of {_model(base)} {_warmup(key.k)}, judged by Math-Verify, and one preference pair for "
+        f"every prompt with both right and wrong ones, from the [G2D workflow]({PAPER}). The prompts and reference "
+        "answers belong to the data set they were drawn from, and its licence holds.",
+        f"- `pairs.jsonl`: {counts.n_pairable} pairs in TRL's conversational preference format (`prompt`, `chosen`, "
+        "`rejected`), with `problem_id` and `p_hat`, the share of right rollouts.\n"
+        f"- `rollouts.parquet`: {counts.n_rollouts} completions of {counts.n_prompts} prompts with verdict, "
+        "reward, length and finish reason.",
+        "```python\n"
+        "from datasets import load_dataset\n\n"
+        'pairs = load_dataset("path/to/this/folder", split="train")\n'
+        'rollouts = load_dataset("parquet", data_files="path/to/this/folder/rollouts.parquet", split="train")\n'
+        "```",
+    )
+
+
+def results_of(table: pd.DataFrame, key: PolicyKey) -> pd.DataFrame:
+    """The rows of the main or the ablations table that a policy belongs to, whatever its seed."""
+    mine = (table["model"] == key.model) & (table["policy"] == key.label) & (table["K"] == key.shown_k)
+    return table[mine & (table["group_size"].fillna(0) == key.group_size)].drop_duplicates("benchmark")
+
+
+def _card(header: dict[str, Any], title: str, demonstration: str | None, *parts: str) -> str:
+    warning = [f"> **{literal(demonstration)}**"] if demonstration else []
+    front = f"---\n{yaml.safe_dump(header, sort_keys=False)}---"
+    return "\n\n".join([front, f"# {literal(title)}", *warning, *parts]) + "\n"
+
+
+def _training(policy: Policy) -> str:
+    if policy.regime.split("/")[-1] == "grpo":  # an ablation's warm-up is called name/grpo
+        return f"{policy.k} steps of GRPO (group size {policy.group_size})"
+    return f"DPO ({code(policy.regime)}) on pairs harvested {_warmup(policy.k)}"
+
+
+def _warmup(k: int) -> str:
+    return f"after {k} steps of GRPO" if k else "before any online training"
+
+
+def _model(base: Policy) -> str:
+    revision = f" at revision {code(base.revision)}" if base.revision else ""
+    return f"{code(base.settings.get('id') or base.model)}{revision}"
+
+
+def _revision(base: Policy) -> str:
+    return f', revision="{base.revision}"' if base.revision else ""
+
+
+def _results(rows: pd.DataFrame) -> list[str]:
+    if rows.empty:
+        return []
+    lines = [
+        f"| {literal(row['benchmark'])} | {row['accuracy']:.3f} | {row['ci_low']:.3f} to {row['ci_high']:.3f} | "
+        f"{row['n_seeds']} |"
+        for row in rows.to_dict("records")
+    ]
+    head = "| benchmark | accuracy | 95 % interval | seeds |\n|---|---:|---:|---:|"
+    return ["## Results", "Over all seeds of this policy, of which this adapter is one.", "\n".join([head, *lines])]

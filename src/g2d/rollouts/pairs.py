@@ -1,0 +1,173 @@
+"""Preference pairs from a harvest (paper, section 2.1, stage 2), in TRL's conversational preference format.
+
+    y+ ~ U({y_i : r_i = 1}),   y- ~ U({y_i : r_i = 0})
+
+One pair per pairable prompt; where several are asked for, the others are drawn from the remaining combinations of a
+right with a wrong rollout, all equally likely, so that no pair comes twice. As in the paper, every rollout with a
+reward may be chosen and every other one rejected, also one that used up its token budget: a solution that was cut off
+after its box is right. DPO sees either with an end of turn that the policy did not write (`g2d.regimes.dpo`), so
+`truncated_sides` counts them, and `truncated_chosen="avoid"` chooses what ended by itself where it can.
+
+Draws are taken from a hash of seed and problem_id instead of one generator's stream: a prompt keeps its pair whatever
+happens to the other prompts, and no library version can change it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal, TypedDict
+
+import pandas as pd
+
+from g2d.jobs.files import parse_json, read_lines, write_jsonl
+from g2d.problems import Problem
+from g2d.problems.prompts import Messages, Prompt, messages
+
+Sampled = tuple[int, str]  # sample, completion
+
+
+class Pair(TypedDict):
+    """One row of a preference data set: what `trl.DPOTrainer` reads, then where it came from."""
+
+    prompt: Messages
+    chosen: Messages
+    rejected: Messages
+    problem_id: str
+    p_hat: float  # share of correct rollouts, 0 < p_hat < 1
+    chosen_sample: int
+    rejected_sample: int
+
+
+def build_pairs(
+    rollouts: pd.DataFrame,
+    problems: Sequence[Problem],
+    prompt: Prompt,
+    seed: int,
+    per_prompt: int = 1,
+    truncated_chosen: Literal["keep", "avoid"] = "keep",
+) -> list[Pair]:
+    """Draw the pairs of every pairable prompt.
+
+    Args:
+        rollouts: the harvest; rows in any order.
+        problems: what the policy was asked; the pairs come in this order.
+        prompt: how it was asked.
+        seed: of the draws, which depend on it, the problem_id and the prompt's own rollouts.
+        per_prompt: pairs of a prompt; it has fewer where fewer combinations exist. The first is always the same.
+        truncated_chosen: whether a right rollout that was cut off is chosen where another one ended by itself.
+
+    Raises:
+        ValueError: rollouts of a problem that is not among `problems`, or no prompt is pairable.
+    """
+    if unknown := sorted(set(rollouts["problem_id"]) - {problem.problem_id for problem in problems}):
+        raise ValueError(f"rollouts of {unknown[0]!r}, which is not among the {len(problems)} problems given")
+    right: dict[str, list[Sampled]] = {}  # by problem_id
+    wrong: dict[str, list[Sampled]] = {}
+    ended: dict[str, list[Sampled]] = {}  # those of the right ones that ended by themselves
+    names = ("problem_id", "sample", "completion_text", "reward", "finish_reason")
+    columns = (rollouts.sort_values("sample")[name] for name in names)
+    for problem_id, sample, completion, reward, reason in zip(*columns, strict=True):
+        sides = [wrong] if reward != 1 else [right] if reason == "length" else [right, ended]
+        for side in sides:
+            side.setdefault(problem_id, []).append((int(sample), completion))
+    pairs: list[Pair] = []
+    for problem in problems:
+        name = problem.problem_id
+        if name not in right or name not in wrong:
+            continue
+        p_hat = len(right[name]) / (len(right[name]) + len(wrong[name]))
+        candidates = right[name] if truncated_chosen == "keep" else ended.get(name, right[name])
+        draws = itertools.islice(_draws(name, candidates, wrong[name], seed), per_prompt)
+        for (chosen_sample, chosen), (rejected_sample, rejected) in draws:
+            pairs.append(
+                Pair(
+                    prompt=messages(problem.prompt, prompt),
+                    chosen=_answer(chosen),
+                    rejected=_answer(rejected),
+                    problem_id=name,
+                    p_hat=p_hat,
+                    chosen_sample=chosen_sample,
+                    rejected_sample=rejected_sample,
+                )
+            )
+    if not pairs:
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in rollouts["verdict"].value_counts().items())
+        raise ValueError(
+            f"no prompt has both a correct and a wrong rollout ({len({*right, *wrong})} prompts; verdicts: "
+            f"{verdicts or 'none'}): nothing to learn from; choose other calibration.levels, a higher "
+            "harvest.temperature or a larger harvest.max_completion_length"
+        )
+    return pairs
+
+
+def _draws(name: str, right: list[Sampled], wrong: list[Sampled], seed: int) -> Iterator[tuple[Sampled, Sampled]]:
+    """Every combination of a right and a wrong rollout of a prompt, in random order."""
+    first = (
+        right[_uniform(seed, name, "chosen") % len(right)],
+        wrong[_uniform(seed, name, "rejected") % len(wrong)],
+    )
+    yield first
+    others = [pair for pair in itertools.product(right, wrong) if pair != first]
+    yield from sorted(others, key=lambda pair: _uniform(seed, name, f"{pair[0][0]}/{pair[1][0]}"))
+
+
+def truncated_sides(pairs: Sequence[Pair], rollouts: pd.DataFrame) -> tuple[int, int]:
+    """Number of pairs whose chosen, and of pairs whose rejected completion used up its token budget."""
+    cut = rollouts[rollouts["finish_reason"] == "length"]
+    truncated = set(zip(cut["problem_id"], cut["sample"], strict=True))
+    return (
+        sum((pair["problem_id"], pair["chosen_sample"]) in truncated for pair in pairs),
+        sum((pair["problem_id"], pair["rejected_sample"]) in truncated for pair in pairs),
+    )
+
+
+def subsample(pairs: Sequence[Pair], n: int, seed: int) -> list[Pair]:
+    """A uniform subset of n pairs in their order: the N-matched control of Table 3.
+
+    Subsets of one seed are nested: the 680 are among the 700. All pairs come back where there are no more than n. Pairs
+    of the same prompt are kept or dropped together, but for the last prompt.
+
+    Raises:
+        ValueError: n is negative.
+    """
+    if n < 0:
+        raise ValueError(f"cannot keep {n} pairs")
+    ranked = sorted(range(len(pairs)), key=lambda i: _uniform(seed, pairs[i]["problem_id"], "subsample"))
+    return [pairs[i] for i in sorted(ranked[:n])]
+
+
+def write_pairs(path: str | Path, pairs: Sequence[Pair]) -> None:
+    """One JSON object a line, as `datasets.load_dataset("json", ...)` reads it."""
+    write_jsonl(path, pairs)
+
+
+def read_pairs(path: str | Path) -> list[Pair]:
+    """Read what `write_pairs` wrote.
+
+    Raises:
+        ValueError: it is empty or cut short, or a line is not a pair; the message names file and line.
+    """
+    pairs: list[Pair] = []
+    for number, line in read_lines(path):
+        try:
+            pair = parse_json(line)
+        except ValueError as error:
+            raise ValueError(
+                f"{path}, line {number}: not JSON: {error}; delete the file to have it made again"
+            ) from None
+        if not isinstance(pair, dict) or set(pair) != Pair.__required_keys__:
+            raise ValueError(f"{path}, line {number}: a pair has exactly {', '.join(Pair.__annotations__)}")
+        pairs.append(pair)  # type: ignore[arg-type]
+    return pairs
+
+
+def _answer(text: str) -> Messages:
+    return [{"role": "assistant", "content": text}]
+
+
+def _uniform(seed: int, problem_id: str, purpose: str) -> int:
+    """A uniform 256-bit integer; taken modulo n, its bias is below n / 2^256."""
+    return int.from_bytes(hashlib.sha256(f"{seed}\0{purpose}\0{problem_id}".encode()).digest())

@@ -1,0 +1,149 @@
+"""What generates and how completions are drawn: keys of `engine`, `calibration`, `harvest`, `pairs`, `evaluation`."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from g2d.settings import Section, Seed, key, repeated
+
+
+class Shards(Section):
+    """Jobs that a file of rollouts is split into, for example one for every GPU. Its rows do not depend on it."""
+
+    calibration: int = key(1, "Shards of the calibration of one model.", ge=1)
+    harvest: int = key(1, "Shards of one harvest.", ge=1)
+    evaluation: int = key(1, "Shards of the evaluation of one policy on one benchmark.", ge=1)
+
+
+class EngineSettings(Section):
+    """What generates completions, in training, calibration, harvest and evaluation."""
+
+    name: Literal["transformers", "vllm"] = key(
+        "transformers", "transformers needs nothing else; vllm is faster and needs the package vllm."
+    )
+    adapters: Literal["auto", "merge", "lora"] = key(
+        "auto",
+        "How vLLM holds an adapter: merged into the weights once (merge), applied at every step (lora), or merge on a "
+        "CPU and lora on a GPU (auto).",
+    )
+    tensor_parallel_size: int = key(
+        1, "GPUs that vLLM splits a frozen policy over; during GRPO it shares the trainer's one.", ge=1
+    )
+    gpu_memory_utilization: float = key(0.9, "Share of a GPU's memory that vLLM may take.", gt=0, le=1)
+    training_gpu_memory_utilization: float = key(
+        0.3, "The same during GRPO, where the trainer needs the rest.", gt=0, le=1
+    )
+    keep_alive: int = key(
+        0,
+        "How long a vLLM engine waits for the next job of the same run, which then need not start one; 0 ends it with "
+        "its job.",
+        unit="seconds",
+        ge=0,
+    )
+    shards: Shards = key(
+        Shards(), "Jobs that generation is split into; a finished file keeps the number it was made of."
+    )
+
+    @property
+    def identity(self) -> str:
+        """What a finished result depends on. The other keys say how fast and where; they re-run nothing."""
+        return self.name
+
+
+class Sampling(Section):
+    """How completions are drawn."""
+
+    samples_per_prompt: int = key(8, "Rollouts per prompt, G'.", paper="8", ge=1)
+    temperature: float = key(1.3, "Sampling temperature, tau.", paper="1.3", gt=0, le=5)
+    top_p: float = key(1.0, "Nucleus sampling threshold; 1 keeps everything.", gt=0, le=1)
+    max_completion_length: int = key(512, "Token budget of a completion.", unit="tokens", paper="512 / 896", ge=1)
+    batch_size: int = key(64, "Completions generated together by transformers; vLLM batches by itself.", ge=1)
+
+
+class Calibration(Sampling):
+    """Difficulty calibration of M0 (paper, sections 5.3 and A.3, recipe step 1)."""
+
+    problems_per_level: int = key(200, "Problems sampled from the pool per level.", paper="421 to 632", ge=1)
+    levels: Literal["auto"] | list[int] = key(
+        "auto", "Levels to train on: chosen where pass@1 falls in the window, or pinned.", paper="[2, 3, 4]"
+    )
+    window: tuple[float, float] = key((0.3, 0.6), "pass@1 at which a level is chosen.", paper="30 to 60 %")
+    seed: Seed = key(0, "Seed of the draw and of the rollouts.")
+    factorial_temperatures: list[Annotated[float, Field(gt=0, le=5)]] = key(
+        [],
+        "Further temperatures to sample the same problems at, for the table that separates level from temperature.",
+        paper="confounded in Table 4 and A.1",
+    )
+
+    @model_validator(mode="after")
+    def _window_is_a_window(self) -> Calibration:
+        low, high = self.window
+        if not 0 <= low < high <= 1:
+            raise ValueError(f"window [{low}, {high}] is empty: give two increasing shares between 0 and 1")
+        temperatures = [self.temperature, *self.factorial_temperatures]
+        if repeated(temperatures):
+            raise ValueError(f"factorial_temperatures repeat, or hold temperature itself: {temperatures}")
+        for t in self.factorial_temperatures:
+            if not re.fullmatch(r"[\d.]+", f"{t:g}") or float(f"{t:g}") != t:
+                raise ValueError(f"factorial_temperatures: {t!r} names a folder: write it with at most six digits")
+        if self.levels != "auto" and not self.levels:
+            raise ValueError('levels is empty: list at least one level, or write "auto"')
+        if self.levels != "auto" and repeated(self.levels):
+            raise ValueError(f"levels repeat: {self.levels}")
+        return self
+
+
+class Harvest(Sampling):
+    """Stage 2: rollouts of the frozen policy pi_K (paper, section 2.1)."""
+
+
+class Pairs(Section):
+    """The draw of a right and a wrong rollout for every pairable prompt (paper, section 2.1)."""
+
+    seed: Seed | None = key(None, "Seed of the draw; null: the seed of the run, so that every seed draws its own.")
+    truncated_chosen: Literal["keep", "avoid"] = key(
+        "keep",
+        "A right rollout that the token budget cut off after its box: chosen like any other (keep), or only where no "
+        "right rollout of the prompt ended by itself (avoid).",
+        paper="keep",
+        neutral="keep",
+    )
+
+
+class SampledEvaluation(Section):
+    """Evaluation by sampling, beside the greedy one."""
+
+    n: int = key(8, "Completions per problem.", ge=1)
+    temperature: float = key(0.6, "Sampling temperature.", gt=0, le=5)
+    top_p: float = key(0.95, "Nucleus sampling threshold.", gt=0, le=1)
+    seed: Seed = key(0, "Seed of the samples.")
+
+
+class Evaluation(Section):
+    """Pass@1 under greedy decoding on every benchmark (paper, Table 1)."""
+
+    max_completion_length: int = key(1024, "Token budget of an answer.", unit="tokens", paper="not stated", ge=1)
+    batch_size: int = key(64, "Completions generated together by transformers; vLLM batches by itself.", ge=1)
+    sampled: SampledEvaluation | None = key(None, "Draw n samples per problem instead of decoding greedily.")
+    token_budgets: list[int] = key(
+        [], "Also judge each completion cut after so many tokens, which tells truncation from reasoning.", unit="tokens"
+    )
+
+    @field_validator("token_budgets")
+    @classmethod
+    def _distinct_budgets(cls, budgets: list[int]) -> list[int]:
+        if repeated(budgets) or any(budget < 1 for budget in budgets):
+            raise ValueError(f"budgets must be positive and must not repeat: {budgets}")
+        return sorted(budgets)
+
+    @model_validator(mode="after")
+    def _budgets_fit(self) -> Evaluation:
+        if self.token_budgets and self.token_budgets[-1] > self.max_completion_length:
+            raise ValueError(
+                f"token_budgets: {self.token_budgets[-1]} exceeds evaluation.max_completion_length="
+                f"{self.max_completion_length}: raise that or drop the budget"
+            )
+        return self

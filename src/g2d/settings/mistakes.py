@@ -1,0 +1,135 @@
+"""What pydantic finds wrong with a section, in lines that name the key and the fix."""
+
+from __future__ import annotations
+
+import difflib
+import reprlib
+from collections.abc import Iterator, Mapping
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import ValidationError
+
+from g2d.settings.section import MistakeInKeyError, Section, is_list
+
+DISCRIMINATORS = ("source", "regime")  # keys that tell the types of a section apart
+
+
+def changed(where: str, common: Any, own: Mapping[str, Any]) -> Any:
+    """A section with other values for some of its keys.
+
+    Raises:
+        ValueError: one line per mistake, each beginning with `where`, the path of the section.
+    """
+    values = common.model_dump() | dict(own)
+    try:
+        return type(common).model_validate(values)
+    except ValidationError as error:
+        raise ValueError("\n".join(f"{where}.{line}" for line in messages(error, values, type(common)))) from None
+
+
+def messages(error: ValidationError, values: Any, root: type[Section]) -> list[str]:
+    """pydantic's errors as lines that name the key and the fix.
+
+    Args:
+        values: what was validated.
+        root: the section it was validated as.
+    """
+    found: dict[tuple[tuple[Any, ...], int | None], list[dict[str, Any]]] = {}
+    for number, item in enumerate(error.errors()):
+        path, of_a_union = _written_path(item, values)
+        found.setdefault((path, None if of_a_union else number), []).append(dict(item))
+    lines = []
+    for (path, alone), items in found.items():
+        # Of a value that may have several types, pydantic says why it is none of them: in one line, or where inside it.
+        if alone is None and any(other != path and other[: len(path)] == path for other, _ in found):
+            continue
+        where = ".".join(map(str, (*path, *_key_within(items[0]))))
+        sentences = " or ".join(dict.fromkeys(_sentence(item, root) for item in items))
+        lines += [f"{where}: {sentence}" if where else sentence for sentence in sentences.splitlines()]
+    return lines
+
+
+def _key_within(item: Mapping[str, Any]) -> tuple[str, ...]:
+    """The key that a mistake is about where pydantic names its section."""
+    error = item.get("ctx", {}).get("error")
+    if isinstance(error, MistakeInKeyError):
+        return (error.name,)
+    return (item["ctx"]["discriminator"].strip("'"),) if item["type"].startswith("union_tag") else ()
+
+
+def _sentence(item: Mapping[str, Any], root: type[Section]) -> str:
+    """What is wrong; several lines where a validator has found several mistakes."""
+    if item["type"] == "extra_forbidden":
+        known = _known_keys(item["loc"][:-1], root)
+        close = difflib.get_close_matches(str(item["loc"][-1]), known, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"known keys here: {', '.join(known)}"
+        return f"unknown key; {hint}"
+    if item["type"] in ("missing", "union_tag_not_found"):
+        return "missing; add this key"
+    if item["type"] == "value_error":
+        return str(item["ctx"]["error"])
+    if item["type"] == "union_tag_invalid":
+        return f"{item['ctx']['tag']!r} is unknown; use {item['ctx']['expected_tags']}"
+    return f"{item['msg'][0].lower()}{item['msg'][1:]}, not {reprlib.repr(item['input'])}"
+
+
+def _written_path(item: Mapping[str, Any], values: Any) -> tuple[tuple[Any, ...], bool]:
+    """The keys that lead to a mistake, and whether it is one of a value that may have several types.
+
+    pydantic puts labels of types between the keys, which nobody has written.
+    """
+    path: list[Any] = []
+    of_a_union = False
+    for position, part in enumerate(item["loc"]):
+        is_last_missing = item["type"] == "missing" and position == len(item["loc"]) - 1
+        if part in (values if isinstance(values, Mapping) else range(len(values)) if is_list(values) else ()):
+            values = values[part]
+        elif not is_last_missing:
+            is_tag = isinstance(values, Mapping) and part in (values.get(name) for name in DISCRIMINATORS)
+            of_a_union = of_a_union or not (is_tag or part == "[key]")
+            continue
+        path.append(part)
+    return tuple(path), of_a_union
+
+
+def _known_keys(path: tuple[Any, ...], root: type[Section]) -> list[str]:
+    """Keys of the section at a path of pydantic's; where it could be one of several, those of all of them."""
+    kinds: list[Any] = [root]
+    for part in path:
+        kinds = [inner for kind in kinds for inner in _inside(kind, part)]
+    return sorted({name for kind in kinds if _is_section(kind) for name in kind.model_fields})
+
+
+def _inside(kind: Any, part: Any) -> Iterator[Any]:
+    """What a value of this type may hold under a key, a name, a number, or pydantic's label of one type of several."""
+    if _is_section(kind):
+        if part in kind.model_fields:
+            yield from _one_of(kind.model_fields[part].annotation)
+        elif any(part in get_args(field.annotation) for field in kind.model_fields.values()):
+            yield kind  # the label is a value of the key that tells the types apart
+    elif get_origin(kind) in (dict, list, tuple):
+        for item in get_args(kind):
+            yield from _one_of(item)
+
+
+def _one_of(annotation: Any) -> Iterator[Any]:
+    """The types that an annotation admits."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        yield from _one_of(get_args(annotation)[0])
+    elif origin in (Union, UnionType):
+        for member in get_args(annotation):
+            yield from _one_of(member)
+    else:
+        yield annotation
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Section)
+
+
+def section_types(annotation: Any) -> list[type[Section]]:
+    """The sections that a key may hold, in a mapping too."""
+    kinds = [inner for kind in _one_of(annotation) for inner in (get_args(kind) or [kind])]
+    return [kind for inner in kinds for kind in _one_of(inner) if _is_section(kind)]

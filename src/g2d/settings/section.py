@@ -1,0 +1,154 @@
+"""How a key is declared: type, default, bounds, unit, one sentence, the paper's value. Sections are closed and frozen.
+
+Every room declares the keys that it reads; `g2d.experiment.config` puts the sections together.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+
+class ConfigError(ValueError):
+    """A mistake in the configuration, already worded for the person at the keyboard: file, key and fix."""
+
+
+class Section(BaseModel):
+    """A group of keys. Frozen, and closed: a key that nobody reads is a mistake, not an extension."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _written_sensibly(cls, values: Any) -> Any:
+        for name, value in values.items() if isinstance(values, Mapping) else ():
+            for item in _items(value) if name in cls.model_fields else ():
+                if isinstance(item, bool):
+                    if cls.model_fields[name].annotation is not bool:
+                        raise MistakeInKeyError(name, f"{str(item).lower()} {NO_TRUTH_VALUE}")
+                elif isinstance(item, (int, float)) and abs(item) > LARGEST:
+                    raise MistakeInKeyError(name, _too_large(item))
+                elif isinstance(item, str) and re.search("[\0\ud800-\udfff]", item):
+                    raise MistakeInKeyError(name, f"{item!r} holds a character that no file can: remove it")
+        return values
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _within_reach(cls, value: Any) -> Any:
+        for item in _items(value):  # numbers that were written as text
+            if isinstance(item, (int, float)) and abs(item) > LARGEST:
+                raise ValueError(_too_large(item))
+        return value
+
+    def params(self, *, only: set[str] | None = None, without: set[str] | None = None) -> dict[str, Any]:
+        """The keys as parameters of a job, which is stale when they change; neutral ones are left out (`key`).
+
+        Reading them again gives an equal section.
+
+        Args:
+            only: keys to take; all if None.
+            without: keys to leave out.
+        """
+        return self.model_dump(mode="json", include=only, exclude=without, context=PARAMS)
+
+    @model_serializer(mode="wrap")
+    def _drop_neutral(self, serialize: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        values: dict[str, Any] = serialize(self)
+        if info.context is not PARAMS:
+            return values
+        return {name: value for name, value in values.items() if not self._is_neutral(name)}
+
+    def _is_neutral(self, name: str) -> bool:
+        extra = type(self).model_fields[name].json_schema_extra
+        return isinstance(extra, dict) and "neutral" in extra and getattr(self, name) == extra["neutral"]
+
+
+class MistakeInKeyError(ValueError):
+    """A mistake that a section found in one of its keys."""
+
+    def __init__(self, name: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.name = name
+
+
+def _items(value: Any) -> list[Any]:
+    """A value, or what is in a list of values."""
+    return list(value) if is_list(value) else [value]
+
+
+def is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple))
+
+
+def repeated(values: Iterable[Any]) -> bool:
+    """Whether some of the values are the same."""
+    values = list(values)
+    return len(set(values)) != len(values)
+
+
+def _too_large(number: float) -> str:
+    return f"{number:g} is beyond everything that can be run: at most {LARGEST}"
+
+
+LARGEST = 2**31 - 1
+
+
+NO_TRUTH_VALUE = "is what YAML makes of yes, no, on, off, true and false: quote a text, or write a number"
+
+
+PARAMS = {"for": "params"}  # tells `Section.params` from any other dump
+
+
+NO_NEUTRAL: Any = object()
+
+
+def key(
+    default: Any = ...,
+    doc: str = "",
+    *,
+    unit: str | None = None,
+    paper: str | None = None,
+    neutral: Any = NO_NEUTRAL,
+    **bounds: Any,
+) -> Any:
+    """A configuration key: its default, one sentence, its unit and what the paper used.
+
+    Args:
+        neutral: for a key that is younger than results which users have: the value with which everything is as it was
+            without the key. With this value it is left out of what jobs depend on, so no finished result becomes stale.
+            It must be the default, which is what a job fills in that does not find the key among its parameters.
+    """
+    extra: dict[str, Any] = {n: v for n, v in (("unit", unit), ("paper", paper)) if v is not None}
+    if neutral is not NO_NEUTRAL:
+        if neutral != default:
+            raise TypeError(f"the neutral value {neutral!r} of a key must be its default, not {default!r}")
+        extra["neutral"] = neutral
+    if isinstance(default, (list, dict, BaseModel)):
+        return Field(default_factory=lambda: copy.deepcopy(default), description=doc, json_schema_extra=extra, **bounds)
+    return Field(default, description=doc, json_schema_extra=extra, **bounds)
+
+
+# Part of paths and file names, which may have 255 bytes, with what the stages append.
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+
+
+Steps = Annotated[int, Field(ge=0)]
+
+
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]

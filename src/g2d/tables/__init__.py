@@ -1,0 +1,1 @@
+"""Tables: tidy tables of a finished grid, and what the papers printed beside them."""

@@ -1,0 +1,67 @@
+"""The answers of a grid, grouped into what tables show: policies over their seeds, as arrays of seeds and problems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from g2d.experiment.grid import AUTO_REGIME, PolicyKey
+
+Evaluations = Mapping[tuple[PolicyKey, str], pd.DataFrame]  # (policy, benchmark): rows as in `Rollout`
+Column = tuple[str, str, int, int]  # model, regime, group_size, k: one policy over its seeds
+
+MAIN_REGIMES = ("base", "dpo", AUTO_REGIME, "grpo")  # Table 1; any other regime is an ablation
+
+
+def by_policy(
+    evaluations: Evaluations, keep: Callable[[PolicyKey], bool]
+) -> dict[tuple[Column, str], dict[PolicyKey, pd.DataFrame]]:
+    """Evaluations by what a row of the table is, (policy without seed, benchmark); inside, by seed in order."""
+    grouped: dict[tuple[Column, str], dict[PolicyKey, pd.DataFrame]] = {}
+    for (key, benchmark), answers in evaluations.items():
+        if keep(key):
+            column = (key.model, key.regime, key.group_size, key.k)
+            grouped.setdefault((column, benchmark), {})[key] = answers
+    return {at: dict(sorted(by_key.items(), key=lambda item: item[0])) for at, by_key in grouped.items()}
+
+
+def grid_order(
+    rows: Iterable[tuple[Column, str]], regimes: Sequence[str], k_first: bool = False
+) -> list[tuple[Column, str]]:
+    """Rows as the grid lists them: models and benchmarks as first met, regimes as given, then G and K."""
+    rows = list(rows)
+    models = list(dict.fromkeys(column[0] for column, _ in rows))
+    benchmarks = list(dict.fromkeys(benchmark for _, benchmark in rows))
+
+    def position(row: tuple[Column, str]) -> tuple[int, ...]:
+        (model, regime, group_size, k), benchmark = row
+        policy = (regimes.index(regime), group_size, k)
+        return (models.index(model), *((k, *policy) if k_first else policy), benchmarks.index(benchmark))
+
+    return sorted(rows, key=position)
+
+
+def named(key: PolicyKey, benchmark: str) -> dict[str, Any]:
+    group_size = key.group_size or None
+    return {"model": key.model, "policy": key.label, "K": key.shown_k, "group_size": group_size, "benchmark": benchmark}
+
+
+def crossed(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> np.ndarray:
+    """Share of correct answers, (n_seeds, n_problems), with the problems in one order for all seeds."""
+    rewards = {key: answers.assign(value=answers["reward"]) for key, answers in by_key.items()}
+    return crossed_values(rewards, benchmark)
+
+
+def crossed_values(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> np.ndarray:
+    """Mean of the column `value` per seed and problem, as `crossed`."""
+    shares = [answers.groupby("problem_id", sort=True)["value"].mean() for answers in by_key.values()]
+    for key, share in zip(by_key, shares, strict=True):
+        if share.empty or not share.index.equals(shares[0].index):
+            raise ValueError(
+                f"{key.folder} on {benchmark}: answered {len(share)} problems, which are not the "
+                f"{len(shares[0])} problems of {next(iter(by_key)).folder}: evaluate both on the same file"
+            )
+    return np.stack([share.to_numpy(dtype=float) for share in shares])

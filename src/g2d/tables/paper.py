@@ -1,0 +1,93 @@
+"""What the papers printed, as data, and Table 1 of the G2D paper beside a grid's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from importlib import resources
+from io import StringIO
+from pathlib import PurePath
+from typing import Any
+
+import pandas as pd
+
+from g2d.experiment.config import Config
+from g2d.policies.settings import ModelSource
+from g2d.problems.settings import ProblemSource
+
+POLICIES = {"SFT": "base", "DPO": "dpo", "G2D": "g2d", "GRPO": "grpo"}  # Table 1's names: ours
+BENCHMARKS = ("math500", "gsm8k")  # its columns of accuracies
+ROW = ("model", "policy", "K", "group_size", "benchmark")
+OWN = ("accuracy", "ci_low", "ci_high", "device_hours")
+COMPARISON_COLUMNS = (*ROW, "paper_accuracy", "paper_std", *OWN[:3], "difference", "paper_gpu_hours", OWN[3])
+
+
+def published(name: str) -> pd.DataFrame:
+    """A published table, every cell the text that was printed; its source is in the file's first line."""
+    text = (resources.files("g2d.tables") / "published" / f"{name}.csv").read_text(encoding="utf-8")
+    return pd.read_csv(StringIO(text), comment="#", dtype=str, keep_default_na=False)
+
+
+def published_table(main: pd.DataFrame, config: Config) -> pd.DataFrame:
+    """Table 1 of the G2D paper beside a grid's own, for the models and benchmarks that both have.
+
+    A model is the paper's if its Hub id, or its folder, ends with the paper's name for it; a benchmark, if its name or
+    its data set's does, whatever the punctuation.
+
+    Args:
+        main: from `tables.main_table`.
+        config: the grid's configuration.
+
+    Returns:
+        `COMPARISON_COLUMNS`, one row per published row and benchmark: accuracies in 0..1, difference = accuracy -
+        paper_accuracy; the grid's columns are null where it has no such policy. Empty if the paper has none of its
+        models.
+    """
+    paper = published("g2d_table1")
+    own = {_row(row): row for row in main.to_dict("records")}
+    rows = []
+    for model, source in config.models.items():
+        for printed in paper[paper["model"] == _last_name(source)].to_dict("records"):
+            for benchmark, column in _benchmarks(config):
+                k, group_size = (int(printed[name] or 0) for name in ("K", "group_size"))
+                at = {"model": model, "policy": POLICIES[printed["method"]], "K": k, "group_size": group_size or None}
+                found = own.get(_row(at | {"benchmark": benchmark}), {})
+                accuracy = float(printed[column]) / 100
+                rows.append(
+                    {
+                        **at,
+                        "benchmark": benchmark,
+                        "paper_accuracy": accuracy,
+                        "paper_std": _number(printed.get(f"{column}_std"), 100),
+                        "paper_gpu_hours": _number(printed["gpu_hours"]),
+                        **{name: found.get(name) for name in OWN},
+                        "difference": found["accuracy"] - accuracy if found else None,
+                    }
+                )
+    numbers = [name for name in COMPARISON_COLUMNS if name not in ROW]
+    frame = pd.DataFrame(rows, columns=list(COMPARISON_COLUMNS))
+    return frame.astype({"K": "int64", "group_size": "Int64", **dict.fromkeys(numbers, "float64")})
+
+
+def _row(values: dict[Hashable, Any] | dict[str, Any]) -> tuple[Any, ...]:
+    """What names a row of Table 1; nulls, which equal nothing, become 0."""
+    return tuple(0 if pd.isna(values[name]) else values[name] for name in ROW)
+
+
+def _number(text: str | None, divisor: float = 1) -> float | None:
+    return float(text) / divisor if text else None
+
+
+def _last_name(source: ModelSource | ProblemSource) -> str | None:
+    """What a Hub id or a folder ends with."""
+    named = getattr(source, "id", None) or getattr(source, "path", None)
+    return PurePath(named).name if named else None
+
+
+def _benchmarks(config: Config) -> list[tuple[str, str]]:
+    """Benchmarks of the grid that the paper has, with their columns in its table."""
+    found = []
+    for name, source in config.benchmarks.items():
+        names = {re.sub(r"[^a-z0-9]", "", str(text).lower()) for text in (name, _last_name(source))}
+        found += [(name, column) for column in BENCHMARKS if column in names]
+    return found
