@@ -94,7 +94,8 @@ def train_scratch(settings: ScratchModel, out: Path) -> None:
         for optimizer in optimizers
     ]
     for step in range(settings.steps):
-        loss = _backward(model, tokenizer, _documents(tokenizer, rng, settings.batch_size), settings.length_group)
+        documents = draw_documents(tokenizer, rng, settings.batch_size)
+        loss = backward(model, documents, tokenizer.pad_token_id, settings.length_group)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer, scheduler in zip(optimizers, schedulers, strict=True):
             optimizer.step()
@@ -129,7 +130,7 @@ def _learning_rate(step: int, steps: int) -> float:
 Document = tuple[list[int], list[int]]  # tokens of the prompt, which are not learnt, and of the completion
 
 
-def _documents(tokenizer: PreTrainedTokenizerFast, rng: random.Random, size: int) -> list[Document]:
+def draw_documents(tokenizer: PreTrainedTokenizerFast, rng: random.Random, size: int) -> list[Document]:
     """Draw documents of the corpus."""
     documents = [corpus_document(rng) for _ in range(size)]
     prompts = [_render_prompt(tokenizer, prompt) for prompt, _ in documents]
@@ -146,12 +147,11 @@ def _render_prompt(tokenizer: PreTrainedTokenizerFast, prompt: str) -> str:
     return render(tokenizer, [{"role": "user", "content": prompt}])
 
 
-def _backward(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, documents: Sequence[Document], group: int | None
-) -> float:
+def backward(model: LlamaForCausalLM, documents: Sequence[Document], padding: int, group: int | None) -> float:
     """Gradients of the mean cross-entropy of all tokens of the completions, which is returned.
 
     Args:
+        padding: the token to fill up with.
         group: documents per forward pass, of similar length, since padding costs as much as text; None: all of them.
     """
     if group is not None:
@@ -161,7 +161,7 @@ def _backward(
     for start in range(0, len(documents), group or len(documents)):
         part = documents[start : start + (group or len(documents))]
         share = sum(len(completion) for _, completion in part) / n_tokens
-        loss = _loss(model, _batch(part, tokenizer.pad_token_id)) * share
+        loss = _loss(model, _batch(part, padding)) * share
         loss.backward()
         total += loss.item()
     return total
