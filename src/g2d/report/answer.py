@@ -80,7 +80,7 @@ def answers(main: pd.DataFrame, benchmark: str, comparisons: pd.DataFrame | None
     """One answer per model, in the order of Table 1.
 
     Args:
-        main: Table 1, from `g2d.tables.tables.main_table`.
+        main: Table 1, from `g2d.tables.accuracy.main_table`.
         benchmark: the one that the answer is about.
         comparisons: `comparisons.csv`, where it was made.
     """

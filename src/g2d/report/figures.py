@@ -63,7 +63,7 @@ def accuracy_figure(main: pd.DataFrame, benchmark: str, note: str | None = None)
     warm-up stopped by itself.
 
     Args:
-        main: from `tables.main_table`.
+        main: from `g2d.tables.accuracy.main_table`.
         benchmark: the benchmark to show.
         note: printed small below the panels.
 
@@ -96,8 +96,8 @@ def informativeness_figure(
     p = 1/2, mu and rho are shares. Where several group sizes were harvested, the smallest is shown.
 
     Args:
-        main: from `tables.main_table`.
-        harvest: from `tables.harvest_table`.
+        main: from `g2d.tables.accuracy.main_table`.
+        harvest: from `g2d.tables.harvest.harvest_table`.
         benchmark: the benchmark whose accuracy is shown.
         note: printed small below the panels.
 

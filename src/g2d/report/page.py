@@ -31,7 +31,13 @@ from g2d.report import charts
 from g2d.report.answer import answers
 from g2d.report.pair_browser import PROBLEMS_PER_SERIES, Series
 from g2d.report.tables import Table, read_cells
-from g2d.tables.tables import read_table
+from g2d.tables.accuracy import MAIN_COLUMNS
+from g2d.tables.bills import COST_COLUMNS
+from g2d.tables.calibration import CALIBRATION_COLUMNS
+from g2d.tables.families import COMPARISON_COLUMNS
+from g2d.tables.frames import Columns, read_table
+from g2d.tables.harvest import HARVEST_COLUMNS
+from g2d.tables.parts import DECOMPOSITION_COLUMNS
 
 TEMPLATES = Path(__file__).parent / "templates"
 VEGA_NOTICE = "/* Vega, Vega-Lite, Vega-Embed: (c) University of Washington Interactive Data Lab, BSD-3-Clause. */\n"
@@ -192,11 +198,11 @@ def without_folders(settings: Any) -> Any:
 
 # ------------------------------------------------------------------------------------------------------------- parts
 
-_TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame], charts.Spec]]] = {  # one figure per group
-    "harvest": (["model"], charts.informativeness_by_k),
-    "calibration": (["model"], charts.difficulty_by_level),
-    "decomposition": (["model", "benchmark"], charts.gains),
-    "cost": (["model"], charts.bill),
+_TABLE_CHARTS: dict[str, tuple[Columns, list[str], Callable[[pd.DataFrame], charts.Spec]]] = {  # a figure per group
+    "harvest": (HARVEST_COLUMNS, ["model"], charts.informativeness_by_k),
+    "calibration": (CALIBRATION_COLUMNS, ["model"], charts.difficulty_by_level),
+    "decomposition": (DECOMPOSITION_COLUMNS, ["model", "benchmark"], charts.gains),
+    "cost": (COST_COLUMNS, ["model"], charts.bill),
 }
 
 
@@ -204,8 +210,8 @@ def _panels(
     tables: Mapping[str, str | Path], benchmarks: Sequence[str], specs: dict[str, charts.Spec]
 ) -> list[dict[str, Any]]:
     """The answer of every model and benchmark with its two figures."""
-    main = read_table(tables["main"])
-    comparisons = read_table(tables["comparisons"]) if "comparisons" in tables else None
+    main = read_table(tables["main"], MAIN_COLUMNS)
+    comparisons = read_table(tables["comparisons"], COMPARISON_COLUMNS) if "comparisons" in tables else None
     panels: list[dict[str, Any]] = []
     for entry in (entry for benchmark in benchmarks for entry in answers(main, benchmark, comparisons)):
         rows = main[(main["model"] == entry.model) & (main["benchmark"] == entry.benchmark)]
@@ -222,9 +228,9 @@ def _charts_of(name: str, path: str | Path, specs: dict[str, charts.Spec]) -> tu
     """The figures of a table that has some; their specifications are added to the others."""
     if name not in _TABLE_CHARTS:
         return ()
-    keys, draw = _TABLE_CHARTS[name]
+    columns, keys, draw = _TABLE_CHARTS[name]
     found = []
-    for group, rows in read_table(path).groupby(keys, sort=False):
+    for group, rows in read_table(path, columns).groupby(keys, sort=False):
         title = ", ".join(map(str, group))
         specs[f"{name}/{title}"] = draw(rows)
         found.append(Chart(f"{name}/{title}", title))

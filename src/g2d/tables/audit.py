@@ -22,15 +22,19 @@ import pandas as pd
 from scipy.optimize import minimize
 
 from g2d.analysis.statistics import pearson
+from g2d.tables.frames import floats, frame, read_table, strings
 from g2d.tables.paper import published
-from g2d.tables.tables import unescaped
 
 QWEN, LLAMA = "Qwen2.5-7B-Instruct", "Llama-3.1-8B-Instruct"
 G2D, BRIDGING = "2605.21266", "2506.21495"
 GRPO_STEPS = 1000  # of the GRPO rows in Table 1
 PROMPTS = 1500  # of a harvest in Table 2
 COUNTS = {"K", "n", "n_pairs", "pairable", "all_wrong", "all_correct"}  # printed exactly
-AUDIT_COLUMNS = ("paper", "where", "model", "quantity", "stated", "recomputed", "low", "high", "result", "note")
+AUDIT_COLUMNS = {
+    **strings("paper", "where", "model", "quantity", "stated"),
+    **floats("recomputed", "low", "high"),
+    **strings("result", "note"),
+}
 
 Formula = Callable[[np.ndarray], float]
 
@@ -114,12 +118,12 @@ def audit() -> pd.DataFrame:
                 "note": claim.note or None,
             }
         )
-    return pd.DataFrame(rows, columns=list(AUDIT_COLUMNS))
+    return frame(rows, AUDIT_COLUMNS)
 
 
 def read_audit(path: str | Path) -> pd.DataFrame:
     """Read the table of `audit`; what was printed stays text."""
-    return unescaped(pd.read_csv(path, dtype={"stated": str}))
+    return read_table(path, AUDIT_COLUMNS)
 
 
 def _stated_range(stated: str) -> tuple[float, float]:
