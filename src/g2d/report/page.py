@@ -34,6 +34,7 @@ from g2d.report.tables import Table, read_cells
 from g2d.tables.accuracy import MAIN_COLUMNS
 from g2d.tables.bills import COST_COLUMNS
 from g2d.tables.calibration import CALIBRATION_COLUMNS
+from g2d.tables.catalogue import SECTIONS, section_of
 from g2d.tables.families import COMPARISON_COLUMNS
 from g2d.tables.frames import Columns, read_table
 from g2d.tables.harvest import HARVEST_COLUMNS
@@ -41,15 +42,6 @@ from g2d.tables.parts import DECOMPOSITION_COLUMNS
 
 TEMPLATES = Path(__file__).parent / "templates"
 VEGA_NOTICE = "/* Vega, Vega-Lite, Vega-Embed: (c) University of Washington Interactive Data Lab, BSD-3-Clause. */\n"
-
-# Tables that have a section of their own, after the others; the rest follows the order it is given in.
-OWN_SECTIONS = {
-    "Where a gain comes from": ("decomposition", "budgets"),
-    "The bill": ("cost", "attempts"),
-    "Beside the papers": ("published", "audit"),
-    "Advice": ("advice", "advice_levels", "advice_hours", "advice_check"),
-    "Verifier disagreements": ("disputes",),
-}
 
 
 @dataclass(frozen=True)
@@ -127,10 +119,9 @@ def build(
         )
         for name, path in tables.items()
     }
-    own = {name for names in OWN_SECTIONS.values() for name in names}
-    sections = [Section("tables", "Tables", tuple(entry for name, entry in entries.items() if name not in own))]
-    for title, names in OWN_SECTIONS.items():
-        found = tuple(entries[name] for name in names if name in entries)
+    sections = []
+    for title in SECTIONS:
+        found = tuple(entry for name, entry in entries.items() if section_of(name) == title)
         said = advice.strip().split("\n\n") if title == "Advice" else []
         own_words = [part for part in said if part != literal(config.demonstration or "")]
         text = tuple(shown(part) for part in own_words if not part.startswith(("# ", "|")))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +76,9 @@ def read_table(path: str | Path, columns: Columns) -> pd.DataFrame:
         ValueError: the file is not CSV with these types; the message names it.
     """
     read_lines(path)
+    types: dict[Hashable, Any] = dict(columns)
     try:
-        return unescaped(pd.read_csv(path, dtype=dict(columns), keep_default_na=False, na_values=[""]))
+        return unescaped(pd.read_csv(path, dtype=types, keep_default_na=False, na_values=[""]))
     except ValueError as error:  # pandas' ParserError and EmptyDataError are ValueErrors
         raise ValueError(f"{path}: not a readable table: {error}; delete it to have it made again") from None
 
