@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder --numprocesses
 
 demo: $(VENV)/.ready
-	$(BIN)/snakemake --cores 2 --quiet host reason
+	$(BIN)/snakemake --cores 2 --logger g2d
 
 test: lint
 	$(PYTEST) 3

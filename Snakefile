@@ -130,7 +130,15 @@ with_forced_jobs(
     },
 )
 
-when_planned(workflow, refuse_unreadable, plan_what_is_due, say_what_looks_newer, add_estimate, refuse_unrecorded)
+when_planned(
+    workflow,
+    refuse_unreadable,
+    refuse_what_cannot_be_made,
+    plan_what_is_due,
+    say_what_looks_newer,
+    add_estimate,
+    refuse_unrecorded,
+)
 
 
 onstart:

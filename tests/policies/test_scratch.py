@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import pytest
+import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from g2d.jobs.files import sha256
-from g2d.policies.scratch import build_tokenizer, train_scratch
+from g2d.policies.muon import Muon
+from g2d.policies.scratch import backward, build_tokenizer, draw_documents, train_scratch
 from g2d.policies.settings import ScratchModel
 from g2d.problems.corpus import corpus_document
 from g2d.problems.synthetic import generate
@@ -47,6 +52,50 @@ def test_training_is_reproducible_and_depends_on_the_seed(tmp_path: Path) -> Non
         train_scratch(settings, tmp_path / name)
         digests.append(sha256(tmp_path / name / "model.safetensors"))
     assert digests[0] == digests[1] != digests[2]
+
+
+def test_documents_in_groups_of_similar_length_have_the_gradients_of_all_at_once() -> None:
+    """Up to rounding: a group counts as much as it has tokens to learn."""
+    tokenizer = build_tokenizer()
+    model = AutoModelForCausalLM.from_pretrained(tiny_policy().base, dtype=torch.float64)
+    documents = draw_documents(tokenizer, Random(0), 12)
+    found = []
+    for group in (None, 5):
+        model.zero_grad()
+        loss = backward(model, documents, tokenizer.pad_token_id, group)
+        found.append((loss, torch.cat([p.grad.flatten() for p in model.parameters()])))
+    (loss, gradients), (loss_in_groups, gradients_in_groups) = found
+    assert loss == pytest.approx(loss_in_groups, rel=1e-9)
+    torch.testing.assert_close(gradients, gradients_in_groups, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(24, 24), (48, 16), (16, 48)])
+def test_muon_in_float32_is_pytorchs_up_to_rounding(shape: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    start, gradients = torch.randn(2, *shape), torch.randn(3, 2, *shape)
+    settings = {"lr": 0.02, "weight_decay": 0.05, "momentum": 0.95}
+    reached = []
+    for make in (Muon, partial(torch.optim.Muon, adjust_lr_fn="original")):
+        matrices = [torch.nn.Parameter(matrix.clone()) for matrix in start]
+        optimizer = make(matrices, **settings)
+        for step in gradients:
+            for matrix, gradient in zip(matrices, step, strict=True):
+                matrix.grad = gradient.clone()
+            optimizer.step()
+        reached.append(torch.stack([matrix.detach() for matrix in matrices]))
+    ours, theirs = reached
+    moved = (theirs - start).norm()
+    assert (ours - theirs).norm() < 0.02 * moved  # bfloat16 has eight bits
+
+
+@pytest.mark.parametrize("settings", [{"muon": "float32"}, {"length_group": 2}])
+def test_how_it_is_computed_changes_no_more_than_rounding(tmp_path: Path, settings: dict[str, Any]) -> None:
+    losses = []
+    for values in ({}, settings):
+        train_scratch(TINY.model_copy(update=values), tmp_path)
+        model, tokenizer = AutoModelForCausalLM.from_pretrained(tmp_path), build_tokenizer()
+        losses.append(backward(model, draw_documents(tokenizer, Random(0), 8), tokenizer.pad_token_id, None))
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
 
 
 def test_the_saved_folder_is_safetensors_and_nothing_to_unpickle(tmp_path: Path) -> None:

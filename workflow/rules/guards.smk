@@ -26,6 +26,19 @@ def refuse_unreadable(_):
         raise WorkflowError("\n".join(dict.fromkeys(REFUSED)))
 
 
+def refuse_what_cannot_be_made(dag):
+    """Stop where no rule makes a result that a job needs.
+
+    Snakemake takes what exists for a source if no rule can make it, and it takes an exception in an input function for
+    that too: everything behind it would be left out without a word.
+    """
+    for job in dag.jobs:
+        made = set().union(*dag.dependencies[job].values())
+        lost = [file for file in job.input if file.startswith("results/") and file not in made]
+        if lost:
+            raise WorkflowError(f"{lost[0]}: {job.rule.name} needs it, and no rule of this configuration makes it")
+
+
 def with_forced_jobs(workflow, jobs_of_target):
     """Make `-R <target>` force the jobs that the target stands for.
 

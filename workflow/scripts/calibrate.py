@@ -1,15 +1,17 @@
 """Rule calibrate: rollouts of M0 on problems of every level."""
 
-from g2d.experiment.generation import generate_rollouts
 from g2d.jobs.shared_imports import run
-from g2d.jobs.stage import stage
-from g2d.problems import read_problems
-from g2d.problems.selection import sample_per_level
-from g2d.rollouts.draw import sampling
-from g2d.rollouts.settings import Calibration
 
 
 def main(snakemake):
+    # Here, for a job that shares its imports makes none of its own.
+    from g2d.experiment.generation import generate_rollouts
+    from g2d.jobs.stage import stage
+    from g2d.problems import read_problems
+    from g2d.problems.selection import sample_per_level
+    from g2d.rollouts.draw import sampling
+    from g2d.rollouts.settings import Calibration
+
     with stage(snakemake) as meter:
         settings = Calibration.model_validate(snakemake.params.settings["calibration"])
         pool = read_problems(snakemake.input.pool)

@@ -1,14 +1,16 @@
 """Rule draw_probe: the rollouts that the harvest of pi_K draws on the first prompts of the training set."""
 
-from g2d.experiment.generation import generate_rollouts
 from g2d.jobs.shared_imports import run
-from g2d.jobs.stage import stage
-from g2d.problems import read_problems
-from g2d.rollouts.draw import sampling
-from g2d.rollouts.settings import Harvest
 
 
 def main(snakemake):
+    # Here, for a job that shares its imports makes none of its own.
+    from g2d.experiment.generation import generate_rollouts
+    from g2d.jobs.stage import stage
+    from g2d.problems import read_problems
+    from g2d.rollouts.draw import sampling
+    from g2d.rollouts.settings import Harvest
+
     with stage(snakemake) as meter:
         settings = Harvest.model_validate(snakemake.params.settings["harvest"])
         problems = read_problems(snakemake.input.problems)[: snakemake.params.prompts]

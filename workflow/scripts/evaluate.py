@@ -1,14 +1,16 @@
 """Rule evaluate: pass@1 of one policy on one benchmark, one row per problem (paper, Table 1)."""
 
-from g2d.experiment.generation import generate_rollouts
 from g2d.jobs.shared_imports import run
-from g2d.jobs.stage import stage
-from g2d.problems import read_problems
-from g2d.rollouts.draw import evaluation_decoding
-from g2d.rollouts.settings import Evaluation
 
 
 def main(snakemake):
+    # Here, for a job that shares its imports makes none of its own.
+    from g2d.experiment.generation import generate_rollouts
+    from g2d.jobs.stage import stage
+    from g2d.problems import read_problems
+    from g2d.rollouts.draw import evaluation_decoding
+    from g2d.rollouts.settings import Evaluation
+
     with stage(snakemake) as meter:
         settings = Evaluation.model_validate(snakemake.params.settings["evaluation"])
         problems = read_problems(snakemake.input.benchmark)

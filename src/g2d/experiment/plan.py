@@ -31,7 +31,12 @@ def model_of(wildcards: Wildcards) -> str:
 
 def variant_of(wildcards: Wildcards) -> str:
     """The ablation whose warm-up a job belongs to, "" for the main one, `AUTO` for the one that stops by itself."""
-    return str(wildcards.variant).rstrip("/")
+    return _variant(wildcards).rstrip("/")
+
+
+def _variant(wildcards: Wildcards) -> str:
+    """Its folder, with a slash; rules that know the main warm-up only have no such wildcard."""
+    return str(getattr(wildcards, "variant", ""))
 
 
 class Plan:
@@ -128,7 +133,7 @@ class Plan:
         w = wildcards
         if w.k == "0":
             return f"results/{w.model}/base"
-        return f"results/{w.model}/seed{w.seed}/{w.variant}grpo/g{w.g}/k{w.k}"
+        return f"results/{w.model}/seed{w.seed}/{_variant(w)}grpo/g{w.g}/k{w.k}"
 
     def warmed_up_files(self, wildcards: Wildcards) -> list[str]:
         """Record and weights of pi_K, and those of M0."""
@@ -186,7 +191,7 @@ class Plan:
     def previous_checkpoint(self, wildcards: Wildcards) -> list[str]:
         """Folder of the checkpoint that this K continues, if any."""
         k = self.continued_from(wildcards)
-        folder = f"results/{wildcards.model}/seed{wildcards.seed}/{wildcards.variant}grpo/g{wildcards.g}"
+        folder = f"results/{wildcards.model}/seed{wildcards.seed}/{_variant(wildcards)}grpo/g{wildcards.g}"
         return [] if k is None else [f"{folder}/k{k}/checkpoint"]
 
     def previous_costs(self, wildcards: Wildcards) -> list[str]:
@@ -226,7 +231,7 @@ class Plan:
         """The pairs to train on: one of every pairable prompt, or several."""
         n = self.dpo(wildcards).pairs_per_prompt
         name = "pairs" if n == 1 else f"pairs-{n}"
-        harvest = f"results/{wildcards.model}/seed{wildcards.seed}/{wildcards.variant}harvest"
+        harvest = f"results/{wildcards.model}/seed{wildcards.seed}/{_variant(wildcards)}harvest"
         return f"{harvest}/g{wildcards.g}/k{wildcards.k}/{name}.jsonl"
 
     def matched_pairs(self, wildcards: Wildcards) -> list[str]:
@@ -234,7 +239,7 @@ class Plan:
         match = self.dpo(wildcards).match_pairs_to
         if match is None:
             return []
-        own = wildcards.variant if variant_of(wildcards) != AUTO else ""  # matched to the grid, as its K are
+        own = _variant(wildcards) if variant_of(wildcards) != AUTO else ""  # matched to the grid, as its K are
         points = grid.harvest_points(self.config, wildcards.model, own.rstrip("/"))
         harvest = f"results/{wildcards.model}/seed{wildcards.seed}/{own}harvest"
         return [f"{harvest}/g{g}/k{k}/pairs.jsonl" for g, k in points if match in (k, "min")]

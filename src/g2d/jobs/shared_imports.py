@@ -16,6 +16,7 @@ of vLLM, which `g2d.rollouts.engine_host` keeps running instead.
 
 from __future__ import annotations
 
+import gc
 import os
 import runpy
 import select
@@ -46,7 +47,11 @@ IMPORTS = (
     "datasets",
     "trl.trainer.dpo_trainer",
     "trl.trainer.grpo_trainer",
+    "trl.trainer.sft_trainer",
     "snakemake.script",
+    "g2d.experiment.generation",
+    "g2d.experiment.training",
+    "g2d.rollouts.transformers_engine",
 )
 GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # what a driver puts there: NVIDIA's, AMD's, Windows'
 LOG = "results/logs/shared_imports.log"
@@ -121,6 +126,8 @@ def main(socket_file: Path, run: int) -> None:
     cut_off()
     for name in IMPORTS:
         import_module(name)
+    gc.collect()
+    gc.freeze()  # a collection in a child would walk through all that was imported, and copy its pages
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with its run, and its children get their own signals
     _serve(socket_file, ends_with)
     Path(lock.name).unlink(missing_ok=True)  # last: from here on another may be the shared process

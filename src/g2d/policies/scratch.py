@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from g2d.policies.muon import Muon
 from g2d.policies.settings import ScratchModel
 from g2d.problems.corpus import corpus_document, vocabulary_texts
 from g2d.problems.prompts import render
@@ -84,40 +88,36 @@ def train_scratch(settings: ScratchModel, out: Path) -> None:
         )
     )
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, vocabulary of {len(tokenizer)}", flush=True)
-    optimizers = _optimizers(model)
+    optimizers = _optimizers(model, settings.muon)
     schedulers = [
         torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _learning_rate(step, settings.steps))
         for optimizer in optimizers
     ]
     for step in range(settings.steps):
-        loss = _loss(model, _batch(tokenizer, rng, settings.batch_size))
-        loss.backward()
+        documents = draw_documents(tokenizer, rng, settings.batch_size)
+        loss = backward(model, documents, tokenizer.pad_token_id, settings.length_group)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer, scheduler in zip(optimizers, schedulers, strict=True):
             optimizer.step()
             scheduler.step()
             optimizer.zero_grad(set_to_none=True)
         if step % 50 == 0 or step == settings.steps - 1:
-            print(f"step {step + 1}/{settings.steps} loss {loss.item():.4f}", flush=True)
+            print(f"step {step + 1}/{settings.steps} loss {loss:.4f}", flush=True)
     with torch.no_grad():
         model.model.norm.weight.mul_(LOGIT_SCALE)
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
 
 
-def _optimizers(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
+def _optimizers(model: LlamaForCausalLM, muon: Literal["bfloat16", "float32"]) -> list[torch.optim.Optimizer]:
     """Muon learns a model this small in a third of AdamW's steps; embeddings and norms are not for it."""
     parameters = dict(model.named_parameters())
     matrices = [name for name, p in parameters.items() if p.dim() == 2 and "embed" not in name]
     others = [p for name, p in parameters.items() if name not in matrices]
+    of_matrices = {"lr": MATRIX_LEARNING_RATE, "weight_decay": 0.05, "momentum": 0.95}
+    make = Muon if muon == "float32" else partial(torch.optim.Muon, adjust_lr_fn="original")
     return [
-        torch.optim.Muon(
-            [parameters[name] for name in matrices],
-            lr=MATRIX_LEARNING_RATE,
-            weight_decay=0.05,
-            momentum=0.95,
-            adjust_lr_fn="original",
-        ),
+        make([parameters[name] for name in matrices], **of_matrices),
         torch.optim.AdamW(others, lr=OTHER_LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.0),
     ]
 
@@ -127,26 +127,17 @@ def _learning_rate(step: int, steps: int) -> float:
     return min(1.0, (step + 1) / WARMUP_STEPS) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
 
 
-Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+Document = tuple[list[int], list[int]]  # tokens of the prompt, which are not learnt, and of the completion
 
 
-def _batch(tokenizer: PreTrainedTokenizerFast, rng: random.Random, size: int) -> Batch:
-    """Token ids, labels (-100 on the prompt) and attention mask, each (size, length), padded on the right."""
+def draw_documents(tokenizer: PreTrainedTokenizerFast, rng: random.Random, size: int) -> list[Document]:
+    """Draw documents of the corpus."""
     documents = [corpus_document(rng) for _ in range(size)]
     prompts = [_render_prompt(tokenizer, prompt) for prompt, _ in documents]
     prompt_ids = tokenizer(prompts, add_special_tokens=False)["input_ids"]
     completions = [completion + tokenizer.eos_token for _, completion in documents]
     completion_ids = tokenizer(completions, add_special_tokens=False)["input_ids"]
-    length = max(len(p) + len(c) for p, c in zip(prompt_ids, completion_ids, strict=True))
-    ids = torch.full((size, length), tokenizer.pad_token_id)
-    labels = torch.full((size, length), -100)
-    mask = torch.zeros((size, length), dtype=torch.long)
-    for row, (p, c) in enumerate(zip(prompt_ids, completion_ids, strict=True)):
-        end = len(p) + len(c)
-        ids[row, :end] = torch.tensor(p + c)
-        labels[row, len(p) : end] = torch.tensor(c)
-        mask[row, :end] = 1
-    return ids, labels, mask
+    return list(zip(prompt_ids, completion_ids, strict=True))
 
 
 def _render_prompt(tokenizer: PreTrainedTokenizerFast, prompt: str) -> str:
@@ -154,6 +145,41 @@ def _render_prompt(tokenizer: PreTrainedTokenizerFast, prompt: str) -> str:
     if not prompt:
         return "<|im_start|>assistant\n"
     return render(tokenizer, [{"role": "user", "content": prompt}])
+
+
+def backward(model: LlamaForCausalLM, documents: Sequence[Document], padding: int, group: int | None) -> float:
+    """Gradients of the mean cross-entropy of all tokens of the completions, which is returned.
+
+    Args:
+        padding: the token to fill up with.
+        group: documents per forward pass, of similar length, since padding costs as much as text; None: all of them.
+    """
+    if group is not None:
+        documents = sorted(documents, key=lambda document: sum(map(len, document)))
+    n_tokens = sum(len(completion) for _, completion in documents)
+    total = 0.0
+    for start in range(0, len(documents), group or len(documents)):
+        part = documents[start : start + (group or len(documents))]
+        share = sum(len(completion) for _, completion in part) / n_tokens
+        loss = _loss(model, _batch(part, padding)) * share
+        loss.backward()
+        total += loss.item()
+    return total
+
+
+Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def _batch(documents: Sequence[Document], padding: int) -> Batch:
+    """Token ids, labels (-100 on the prompt) and attention mask, each (documents, length), padded on the right."""
+    shape = len(documents), max(len(prompt) + len(completion) for prompt, completion in documents)
+    ids, labels, mask = torch.full(shape, padding), torch.full(shape, -100), torch.zeros(shape, dtype=torch.long)
+    for row, (prompt, completion) in enumerate(documents):
+        end = len(prompt) + len(completion)
+        ids[row, :end] = torch.tensor(prompt + completion)
+        labels[row, len(prompt) : end] = torch.tensor(completion)
+        mask[row, :end] = 1
+    return ids, labels, mask
 
 
 def _loss(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
