@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from g2d.experiment.config import load, read
-from g2d.tables.audit import Printed, attainable, audit, claims, printed, read_audit, summary
+from g2d.tables.audit import attainable, audit, claims, read_audit, summary
+from g2d.tables.claims import Printed, printed
 from g2d.tables.evaluations import ROW_COLUMNS
 from g2d.tables.frames import write_table
 from g2d.tables.paper import PUBLISHED_COLUMNS, published, published_table

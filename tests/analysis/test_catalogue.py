@@ -40,7 +40,7 @@ def test_a_table_that_the_catalogue_does_not_have_stands_with_the_others() -> No
     [
         ({}, set()),
         ({"probe": {"compare": True}}, {"advice", "advice_levels", "advice_hours", "advice_check"}),
-        ({"calibration": {"temperatures": [0.5, 1.0]}}, {"factorial", "factorial_effects"}),
+        ({"calibration": {"factorial_temperatures": [0.5, 0.9]}}, {"factorial", "factorial_effects"}),
         ({"warmup": {"steps": [0, 10], "auto": {"every": 2, "patience": 1}}}, {"auto"}),
         (
             {"ablations": {"hot": {"warmup": {"temperature": 1.2}, "policies": ["grpo"], "steps": [10]}}},

@@ -31,6 +31,7 @@ from g2d.report import charts
 from g2d.report.answer import answers
 from g2d.report.pair_browser import PROBLEMS_PER_SERIES, Series
 from g2d.report.tables import Table, read_cells
+from g2d.report.vega import Spec
 from g2d.tables.accuracy import MAIN_COLUMNS
 from g2d.tables.bills import COST_COLUMNS
 from g2d.tables.calibration import CALIBRATION_COLUMNS
@@ -104,7 +105,7 @@ def build(
     """
     settings = config.model_dump(mode="json")
     benchmarks = list(config.benchmarks)
-    specs: dict[str, charts.Spec] = {}
+    specs: dict[str, Spec] = {}
     panels = _panels(tables, benchmarks, specs)
     labelled_once = settings | {"demonstration": None}  # the page itself says it, always in view
     caption = functools.partial(_caption, config=labelled_once, benchmark=benchmarks[0])
@@ -189,7 +190,7 @@ def without_folders(settings: Any) -> Any:
 
 # ------------------------------------------------------------------------------------------------------------- parts
 
-_TABLE_CHARTS: dict[str, tuple[Columns, list[str], Callable[[pd.DataFrame], charts.Spec]]] = {  # a figure per group
+_TABLE_CHARTS: dict[str, tuple[Columns, list[str], Callable[[pd.DataFrame], Spec]]] = {  # a figure per group
     "harvest": (HARVEST_COLUMNS, ["model"], charts.informativeness_by_k),
     "calibration": (CALIBRATION_COLUMNS, ["model"], charts.difficulty_by_level),
     "decomposition": (DECOMPOSITION_COLUMNS, ["model", "benchmark"], charts.gains),
@@ -198,7 +199,7 @@ _TABLE_CHARTS: dict[str, tuple[Columns, list[str], Callable[[pd.DataFrame], char
 
 
 def _panels(
-    tables: Mapping[str, str | Path], benchmarks: Sequence[str], specs: dict[str, charts.Spec]
+    tables: Mapping[str, str | Path], benchmarks: Sequence[str], specs: dict[str, Spec]
 ) -> list[dict[str, Any]]:
     """The answer of every model and benchmark with its two figures."""
     main = read_table(tables["main"], MAIN_COLUMNS)
@@ -215,7 +216,7 @@ def _panels(
     return panels
 
 
-def _charts_of(name: str, path: str | Path, specs: dict[str, charts.Spec]) -> tuple[Chart, ...]:
+def _charts_of(name: str, path: str | Path, specs: dict[str, Spec]) -> tuple[Chart, ...]:
     """The figures of a table that has some; their specifications are added to the others."""
     if name not in _TABLE_CHARTS:
         return ()

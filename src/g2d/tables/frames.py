@@ -76,7 +76,7 @@ def read_table(path: str | Path, columns: Columns) -> pd.DataFrame:
         ValueError: the file is not CSV with these types; the message names it.
     """
     read_lines(path)
-    types: dict[Hashable, Any] = dict(columns)
+    types: dict[Hashable, Any] = {**columns}
     try:
         return unescaped(pd.read_csv(path, dtype=types, keep_default_na=False, na_values=[""]))
     except ValueError as error:  # pandas' ParserError and EmptyDataError are ValueErrors
