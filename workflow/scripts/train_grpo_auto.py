@@ -7,7 +7,7 @@ from g2d.problems.prompts import Prompt
 from g2d.regimes.auto_stop import train_until_decline
 from g2d.regimes.warmup import AutoStop, Warmup
 from g2d.rollouts.settings import Harvest
-from g2d.tables.tables import write_table
+from g2d.tables.frames import write_table
 
 
 def main(snakemake):
