@@ -24,18 +24,25 @@ report: "workflow/report/workflow.rst"
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/targets.smk"
+include: "workflow/rules/guards.smk"
 include: "workflow/rules/base_model.smk"
 include: "workflow/rules/problems.smk"
 include: "workflow/rules/calibration.smk"
 include: "workflow/rules/warmup.smk"
 include: "workflow/rules/harvest.smk"
 include: "workflow/rules/advice.smk"
-include: "workflow/rules/dpo.smk"
 include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/summary.smk"
 include: "workflow/rules/cards.smk"
 include: "workflow/rules/audit.smk"
 include: "workflow/rules/report.smk"
+
+
+# One file per offline regime of the catalogue.
+for regime in OFFLINE:
+
+    include: f"workflow/rules/{regime.name}.smk"
 
 
 # Targets for people: `snakemake calibration`, `advice`, `harvest`, `tables`, `audit`, or one per K, such as `snakemake k150`.
@@ -97,7 +104,7 @@ rule audit:
         print_summary(input[0], log[0])
 
 
-AT_K = [p for p in POLICIES if p.regime not in ("base", grid.AUTO_REGIME)]
+AT_K = [policy for policy in TRAINED if policy.role != "auto"]
 for k in sorted({h.k for h in HARVESTS} | {p.k for p in AT_K}):
 
     rule:
@@ -123,7 +130,15 @@ with_forced_jobs(
     },
 )
 
-when_planned(workflow, refuse_unreadable, plan_what_is_due, say_what_looks_newer, add_estimate, refuse_unrecorded)
+when_planned(
+    workflow,
+    refuse_unreadable,
+    refuse_what_cannot_be_made,
+    plan_what_is_due,
+    say_what_looks_newer,
+    add_estimate,
+    refuse_unrecorded,
+)
 
 
 onstart:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from g2d.jobs.files import sha256
 from g2d.policies import Policy, load_base, load_tokenizer
-from g2d.policies.settings import ScratchModel
+from g2d.policies.settings import Lora, ScratchModel
 from g2d.problems.prompts import Prompt, messages, render
 from g2d.problems.synthetic import generate
 from tests.shared import made_once
@@ -81,3 +83,20 @@ def _with_two_ends(folder: Path, heads: int) -> None:
         embedding[second] = 2 * embedding[first]  # where the first is likely, the second is twice as much so
     model.generation_config.eos_token_id = [first, second]
     model.save_pretrained(folder)
+
+
+def adapted(base: Policy, folder: Path, *, std: float, seed: int = 0) -> Policy:
+    """The policy with an adapter, left in `folder`, that changes what it says: the more, the larger `std` is."""
+    import torch
+    from peft import get_peft_model
+
+    from g2d.regimes.training import lora_config
+
+    torch.manual_seed(seed)
+    model = get_peft_model(load_base(base), lora_config(Lora()))
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=std)
+    model.save_pretrained(folder)
+    weights = sha256(folder / "adapter_model.safetensors")
+    return replace(base, policy_id=f"tiny/adapted{seed}", adapter=str(folder), weights_sha256=weights)

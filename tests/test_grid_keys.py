@@ -41,7 +41,7 @@ def test_folders_are_unique() -> None:
 def test_labels_follow_the_paper() -> None:
     assert PolicyKey("m", "dpo", 0, 0, 0).label == "dpo"
     assert PolicyKey("m", "dpo", 2, 150, 0).label == "g2d"
-    assert PolicyKey("m", "ipo", 2, 150, 0).label == "ipo"
+    assert PolicyKey("m", "ipo", 2, 150, 0, kind="dpo", role="ablation").label == "ipo"
 
 
 def test_a_chain_continues_the_largest_smaller_k() -> None:

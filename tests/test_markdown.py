@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 
 from g2d.analysis.informativeness import Informativeness
 from g2d.experiment.config import Config, read
-from g2d.experiment.grid import HarvestKey
+from g2d.experiment.grid import HarvestKey, PolicyKey
 from g2d.markdown import code, fenced, literal, shown
 from g2d.policies import Policy
 from g2d.report.cards import harvest_card, model_card
@@ -59,7 +59,7 @@ def test_cards_show_what_was_configured_and_run_none_of_it() -> None:
     results = pd.DataFrame([{"benchmark": "a|<b>", "accuracy": 0.5, "ci_low": 0.4, "ci_high": 0.6, "n_seeds": 1}])
     counts = Informativeness(**dict.fromkeys(Informativeness.__dataclass_fields__, 1))
     cards = [
-        model_card(policy, base, results, HOSTILE),
+        model_card(PolicyKey("m", "dpo", 0, 0, 0), policy, base, results, HOSTILE),
         harvest_card(HarvestKey("m", 2, 4, 0), base, counts, HOSTILE),
     ]
     for card in cards:

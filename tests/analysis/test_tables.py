@@ -49,7 +49,13 @@ BASE = PolicyKey("m", "base", 0, 0, None)
 
 
 def policy(regime: str, k: int, seed: int = 0, group_size: int = 2, model: str = "m") -> PolicyKey:
-    return PolicyKey(model, regime, group_size if k else 0, k, seed)
+    """A main policy by its name; any other name is that of an ablation, `x/grpo` one of the warm-up itself."""
+    told = {} if regime in ("base", "dpo", "grpo") else {"kind": "dpo", "role": "ablation"}
+    if regime == AUTO_REGIME:
+        told["role"] = "auto"
+    if regime.endswith("/grpo"):
+        told["kind"] = "grpo"
+    return PolicyKey(model, regime, group_size if k else 0, k, seed, **told)
 
 
 def solved(n: int, of: int = 4) -> pd.DataFrame:

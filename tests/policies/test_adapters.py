@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from g2d.jobs.files import read_json, sha256
+from g2d.jobs.files import read_json
 from g2d.policies import Policy, load_base, load_model
 from g2d.policies.settings import Lora
 from g2d.regimes.dpo import Dpo, train_dpo
-from g2d.regimes.training import hand_over_adapter, lora_config
+from g2d.regimes.training import hand_over_adapter
 from g2d.rollouts.vllm_engine import VllmEngine
-from tests.models import tiny_policy, two_ends_policy
+from tests.models import adapted, tiny_policy, two_ends_policy
 from tests.policies.test_training import easy, pairs, warm_up
 
 REVISION = "0" * 40
@@ -77,24 +76,13 @@ def test_what_an_adapter_calls_its_base(tmp_path: Path, base: str, settings: dic
 # ------------------------------------------------------------------------------------------------------------ mixed up
 
 
-def adapted(folder: Path, base: Policy, seed: int) -> Policy:
-    """A policy with an adapter of its own that changes what it says."""
-    from peft import get_peft_model
-
-    torch.manual_seed(seed)
-    model = get_peft_model(load_base(base), lora_config(Lora()))
-    for name, weight in model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(weight, std=0.05)
-    model.save_pretrained(folder)
-    return replace(base, adapter=str(folder), weights_sha256=sha256(folder / "adapter_model.safetensors"))
-
-
 @pytest.mark.parametrize("load", [load_model, VllmEngine])
 def test_adapters_in_each_others_folders_are_refused(tmp_path: Path, load: Callable[[Policy], Any]) -> None:
     """Two seeds of one policy, and the policies of two models of the same shape: only the weights tell them apart."""
-    mine = adapted(tmp_path / "mine", tiny_policy(), seed=0)
-    others = [adapted(tmp_path / "seed", tiny_policy(), seed=1), adapted(tmp_path / "model", two_ends_policy(), seed=2)]
+    mine, *others = (
+        adapted(base, tmp_path / str(seed), std=0.05, seed=seed)
+        for seed, base in enumerate((tiny_policy(), tiny_policy(), two_ends_policy()))
+    )
     for other in others:
         for policy, taken in ((mine, other), (other, mine)):
             with pytest.raises(ValueError, match=r"not the weights that policy\.json names"):

@@ -43,10 +43,17 @@ write_metrics(work / "metrics.jsonl", log)
 
 
 def train(folder: Path, tracker: str) -> tuple[bytes, list[Any]]:
-    """Train in a process of its own, which starts without a tracker imported; adapter, and step and reward."""
+    """Train, with a tracker in a process that starts without it imported; adapter, and step and reward."""
     folder.mkdir()
-    command = [sys.executable, "-c", SCRIPT, tiny_policy().base, tracker, POLICY]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    arguments = ["-c", tiny_policy().base, tracker, POLICY]
+    if tracker == "none":
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            patch.setattr(sys, "argv", arguments)
+            exec(SCRIPT, {})
+    else:
+        command = [sys.executable, *arguments[:1], SCRIPT, *arguments[1:]]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
     rows = map(json.loads, (folder / "work/metrics.jsonl").read_text().splitlines())
     return (folder / "work/adapter/adapter_model.safetensors").read_bytes(), [(r["step"], r["reward"]) for r in rows]
 

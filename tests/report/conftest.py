@@ -18,7 +18,7 @@ from g2d.report.pair_browser import browse
 from g2d.report.provenance import provenance
 from g2d.rollouts.pairs import build_pairs
 from g2d.rollouts.rollout import to_frame
-from g2d.tables.tables import tables
+from g2d.tables import tables
 from tests.analysis.frames import rollout
 from tests.report.test_markup import HOSTILE
 

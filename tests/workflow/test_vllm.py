@@ -27,6 +27,7 @@ pytest.importorskip("vllm", reason="needs vLLM: make test installs its CPU build
 def config(micro_config: dict[str, Any]) -> dict[str, Any]:
     micro = micro_config["models"]["micro"] | {"heads": 2}  # no head narrower than 32 in vLLM's CPU kernels
     smaller = {"ablations": {}, "warmup": micro_config["warmup"] | {"steps": [0, 2]}}
+    smaller["baselines"] = {"grpo_group_sizes": [2]}
     return micro_config | smaller | {"models": {"micro": micro}, "engine": {"name": "vllm"}}
 
 

@@ -4,11 +4,11 @@
 
 rule draw_probe:
     input:
-        warmed_up_files,
-        policy=lambda w: f"{warmed_up(w)}/policy.json",
+        plan.warmed_up_files,
+        policy=lambda w: f"{plan.warmed_up(w)}/policy.json",
         problems="results/{model}/calibration/train.jsonl",
         shards=[],
-        costs=warmed_up_cost,
+        costs=plan.warmed_up_cost,
     output:
         rollouts="results/{model}/seed{seed}/{variant}probe/g{g}/k{k}/rollouts.parquet",
         cost="results/{model}/seed{seed}/{variant}probe/g{g}/k{k}/cost.json",
@@ -20,12 +20,12 @@ rule draw_probe:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=generating_gpus,
+        gpu=plan.generating_gpus,
     params:
         version=VERSIONS["draw_probe"],
         prompts=CONFIG.probe.prompts,
-        settings=settings("harvest", "prompt"),
-        engine=engine,
+        settings=plan.settings("harvest", "prompt"),
+        engine=plan.engine,
     message:
         "Probe {wildcards.model} at {wildcards.variant}K={wildcards.k}, G={wildcards.g}, seed {wildcards.seed}, "
         "with {params.prompts} prompts"
@@ -70,7 +70,7 @@ rule check_advice:
             f"results/{p.folder}/eval/{list(CONFIG.benchmarks)[0]}.parquet" for p in POLICIES if p.regime == "dpo"
         ],
         bills=[f"results/{h.folder}/cost.json" for h in HARVESTS]
-        + [f"results/{p.folder}/cost.json" for p in POLICIES if p.regime != "base"]
+        + [f"results/{p.folder}/cost.json" for p in TRAINED]
         + [f"results/{p.folder}/eval/{benchmark}.cost.json" for p in POLICIES for benchmark in CONFIG.benchmarks],
     output:
         check="results/tables/advice_check.csv",

@@ -16,7 +16,7 @@ rule scratch_model:
     benchmark:
         "results/benchmarks/scratch_model/{model}.tsv"
     wildcard_constraints:
-        model=names(SCRATCH_MODELS),
+        model=names(filter(plan.is_scratch, CONFIG.models)),
     conda:
         "../../envs/g2d.yaml"
     threads: 1
@@ -39,7 +39,7 @@ rule pretrained_model:
     benchmark:
         "results/benchmarks/pretrained_model/{model}.tsv"
     wildcard_constraints:
-        model=names(name for name in CONFIG.models if name not in SCRATCH_MODELS),
+        model=names(name for name in CONFIG.models if not plan.is_scratch(name)),
     conda:
         "../../envs/g2d.yaml"
     threads: 1

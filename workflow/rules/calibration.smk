@@ -7,11 +7,11 @@ CALIBRATION_COST = "results/{model}/calibration/cost.json"
 
 rule calibrate:
     input:
-        base_files,
+        plan.base_files,
         policy="results/{model}/base/policy.json",
         pool="results/problems/pool.jsonl",
-        shards=shards("calibration", f"{CALIBRATION_SHARD}.parquet", CALIBRATION_COST),
-        costs=shards("calibration", f"{CALIBRATION_SHARD}.cost.json", CALIBRATION_COST),
+        shards=plan.shards("calibration", f"{CALIBRATION_SHARD}.parquet", CALIBRATION_COST),
+        costs=plan.shards("calibration", f"{CALIBRATION_SHARD}.cost.json", CALIBRATION_COST),
     output:
         rollouts="results/{model}/calibration/rollouts.parquet",
         cost=CALIBRATION_COST,
@@ -23,11 +23,11 @@ rule calibrate:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=generating_gpus,
+        gpu=plan.generating_gpus,
     params:
         version=VERSIONS["calibrate"],
-        settings=calibration_settings,
-        engine=engine,
+        settings=plan.calibration_settings,
+        engine=plan.engine,
     message:
         "Calibrate the difficulty of every level for {wildcards.model}"
     script:
@@ -63,8 +63,8 @@ rule select_training_set:
     params:
         version=VERSIONS["select_training_set"],
         settings=lambda w: {
-            "calibration": for_model(w.model).calibration.params(only={"levels", "window"}),
-            "training_set": for_model(w.model).training_set.params(),
+            "calibration": plan.for_model(w.model).calibration.params(only={"levels", "window"}),
+            "training_set": plan.for_model(w.model).training_set.params(),
         },
     message:
         "Choose the training levels of {wildcards.model} and draw its training set"
@@ -80,11 +80,11 @@ TEMPERATURE_COST = "results/{model}/calibration/t{temperature}/cost.json"
 
 use rule calibrate as calibrate_temperature with:
     input:
-        base_files,
+        plan.base_files,
         policy="results/{model}/base/policy.json",
         pool="results/problems/pool.jsonl",
-        shards=shards("calibration", f"{TEMPERATURE_SHARD}.parquet", TEMPERATURE_COST),
-        costs=shards("calibration", f"{TEMPERATURE_SHARD}.cost.json", TEMPERATURE_COST),
+        shards=plan.shards("calibration", f"{TEMPERATURE_SHARD}.parquet", TEMPERATURE_COST),
+        costs=plan.shards("calibration", f"{TEMPERATURE_SHARD}.cost.json", TEMPERATURE_COST),
     output:
         rollouts="results/{model}/calibration/t{temperature}/rollouts.parquet",
         cost=TEMPERATURE_COST,
@@ -94,8 +94,8 @@ use rule calibrate as calibrate_temperature with:
         "results/benchmarks/calibrate/{model}/t{temperature}.tsv"
     params:
         version=VERSIONS["calibrate"],
-        settings=calibration_settings,
-        engine=engine,
+        settings=plan.calibration_settings,
+        engine=plan.engine,
     message:
         "Calibrate the difficulty of every level for {wildcards.model} at temperature {wildcards.temperature}"
 
@@ -115,7 +115,7 @@ use rule calibrate_temperature as calibrate_temperature_shard with:
 
 rule make_factorial:
     input:
-        factorial_files,
+        [file for files in FACTORIAL.values() for file in files.values()],
     output:
         factorial="results/tables/factorial.csv",
         factorial_effects="results/tables/factorial_effects.csv",

@@ -1,6 +1,6 @@
 # Model and data set cards, as the Hub shows them.
 
-CARDS = [f"results/{p.folder}/adapter/README.md" for p in POLICIES if p.regime != "base"]
+CARDS = [f"results/{p.folder}/adapter/README.md" for p in TRAINED]
 CARDS += [f"results/{h.folder}/README.md" for h in HARVESTS]
 
 

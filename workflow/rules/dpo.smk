@@ -3,12 +3,12 @@
 
 rule train_dpo:
     input:
-        base_files,
+        plan.base_files,
         base="results/{model}/base/policy.json",
-        pairs=pairs_file,
-        start=start_files,
-        warmup=auto_warmup,
-        matched=matched_pairs,
+        pairs=plan.pairs_file,
+        start=plan.start_files,
+        warmup=plan.auto_warmup,
+        matched=plan.matched_pairs,
         costs="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json",
     output:
         policy="results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}/policy.json",
@@ -27,10 +27,7 @@ rule train_dpo:
         gpu=1,
     params:
         version=VERSIONS["train_dpo"],
-        settings=lambda w: {
-            "dpo": dpo_settings(w).params(),
-            "lora": for_model(w.model).lora.params(),
-        },
+        settings=plan.dpo_settings,
     message:
         "Train {wildcards.variant}{wildcards.regime} on the pairs of {wildcards.model} at K={wildcards.k}, "
         "G={wildcards.g}, seed {wildcards.seed}"

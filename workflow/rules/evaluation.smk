@@ -7,12 +7,12 @@ EVALUATION_COST = "results/{policy}/eval/{benchmark}.cost.json"
 
 rule evaluate:
     input:
-        policy_files,
+        plan.policy_files,
         policy="results/{policy}/policy.json",
         benchmark="results/problems/{benchmark}.jsonl",
         leakage="results/problems/{benchmark}.leakage.json",
-        shards=shards("evaluation", f"{EVALUATION_SHARD}.parquet", EVALUATION_COST),
-        costs=shards("evaluation", f"{EVALUATION_SHARD}.cost.json", EVALUATION_COST),
+        shards=plan.shards("evaluation", f"{EVALUATION_SHARD}.parquet", EVALUATION_COST),
+        costs=plan.shards("evaluation", f"{EVALUATION_SHARD}.cost.json", EVALUATION_COST),
     output:
         rollouts="results/{policy}/eval/{benchmark}.parquet",
         cost=EVALUATION_COST,
@@ -24,11 +24,11 @@ rule evaluate:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=generating_gpus,
+        gpu=plan.generating_gpus,
     params:
         version=VERSIONS["evaluate"],
-        settings=settings("evaluation", "prompt"),
-        engine=engine,
+        settings=plan.settings("evaluation", "prompt"),
+        engine=plan.engine,
     message:
         "Evaluate {wildcards.policy} on {wildcards.benchmark}"
     script:

@@ -7,11 +7,11 @@ HARVEST_COST = "results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json"
 
 rule harvest_rollouts:
     input:
-        warmed_up_files,
-        policy=lambda w: f"{warmed_up(w)}/policy.json",
+        plan.warmed_up_files,
+        policy=lambda w: f"{plan.warmed_up(w)}/policy.json",
         problems="results/{model}/calibration/train.jsonl",
-        shards=shards("harvest", f"{HARVEST_SHARD}.parquet", HARVEST_COST),
-        costs=lambda w: [warmed_up_cost(w), *shards("harvest", f"{HARVEST_SHARD}.cost.json", HARVEST_COST)(w)],
+        shards=plan.shards("harvest", f"{HARVEST_SHARD}.parquet", HARVEST_COST),
+        costs=lambda w: [plan.warmed_up_cost(w), *plan.shards("harvest", f"{HARVEST_SHARD}.cost.json", HARVEST_COST)(w)],
     output:
         rollouts="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/rollouts.parquet",
         cost=HARVEST_COST,
@@ -23,11 +23,11 @@ rule harvest_rollouts:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=generating_gpus,
+        gpu=plan.generating_gpus,
     params:
         version=VERSIONS["harvest_rollouts"],
-        settings=settings("harvest", "prompt"),
-        engine=engine,
+        settings=plan.settings("harvest", "prompt"),
+        engine=plan.engine,
     message:
         "Harvest rollouts of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "
         "G={wildcards.g}, seed {wildcards.seed}"
@@ -64,7 +64,7 @@ rule build_pairs:
     threads: 1
     params:
         version=VERSIONS["build_pairs"],
-        settings=settings("prompt", "pairs"),
+        settings=plan.settings("prompt", "pairs"),
     message:
         "Pair the rollouts of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "
         "G={wildcards.g}, seed {wildcards.seed}"
@@ -87,7 +87,7 @@ rule build_several_pairs:
     threads: 1
     params:
         version=VERSIONS["build_several_pairs"],
-        settings=several_pairs_settings,
+        settings=plan.several_pairs_settings,
     message:
         "Draw up to {wildcards.n} pairs per prompt of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "
         "G={wildcards.g}, seed {wildcards.seed}"

@@ -4,7 +4,7 @@
 rule record_provenance:
     input:
         base=expand("results/{model}/base/policy.json", model=CONFIG.models),
-        policies=[f"results/{p.folder}/policy.json" for p in POLICIES if p.regime != "base"],
+        policies=[f"results/{p.folder}/policy.json" for p in TRAINED],
         manifests=expand("results/problems/{name}.manifest.json", name=CONFIG.problem_sources),
         bill="results/tables/cost.csv",
     output:

@@ -13,7 +13,7 @@ rule make_tables:
             f"results/{p.folder}/eval/{benchmark}.cost.json" for p in POLICIES for benchmark in CONFIG.benchmarks
         ],
         policies=[f"results/{p.folder}/policy.json" for p in POLICIES],
-        costs=[f"results/{p.folder}/cost.json" for p in POLICIES if p.regime != "base"],
+        costs=[f"results/{p.folder}/cost.json" for p in TRAINED],
         probes=[f"results/{warmup.folder}/probes.csv" for warmup in AUTO_WARMUPS],
     output:
         **{table: f"results/tables/{table}.csv" for table in ("equal_compute", "auto") if table in TABLES},

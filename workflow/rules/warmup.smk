@@ -3,11 +3,11 @@
 
 rule train_grpo:
     input:
-        base_files,
+        plan.base_files,
         base="results/{model}/base/policy.json",
         problems="results/{model}/calibration/train.jsonl",
-        checkpoint=previous_checkpoint,
-        costs=lambda w: ["results/{model}/calibration/cost.json", *previous_costs(w)],
+        checkpoint=plan.previous_checkpoint,
+        costs=plan.previous_costs,
     output:
         policy="results/{model}/seed{seed}/{variant}grpo/g{g}/k{k}/policy.json",
         adapter="results/{model}/seed{seed}/{variant}grpo/g{g}/k{k}/adapter/adapter_model.safetensors",
@@ -29,7 +29,7 @@ rule train_grpo:
         gpu=1,
     params:
         version=VERSIONS["train_grpo"],
-        settings=grpo_settings,
+        settings=plan.grpo_settings,
     message:
         "Warm {wildcards.model} up to K={wildcards.k} with {wildcards.variant}GRPO, "
         "G={wildcards.g}, seed {wildcards.seed}"
@@ -39,7 +39,7 @@ rule train_grpo:
 
 rule train_grpo_auto:
     input:
-        base_files,
+        plan.base_files,
         base="results/{model}/base/policy.json",
         problems="results/{model}/calibration/train.jsonl",
         costs="results/{model}/calibration/cost.json",
@@ -64,7 +64,7 @@ rule train_grpo_auto:
         gpu=1,
     params:
         version=VERSIONS["train_grpo_auto"],
-        settings=auto_settings,
+        settings=plan.auto_settings,
     message:
         "Warm {wildcards.model} up until H and mu decline, at most to K={wildcards.k}, "
         "G={wildcards.g}, seed {wildcards.seed}"

@@ -8,8 +8,8 @@ from g2d.jobs.cost import read_cost
 from g2d.jobs.stage import stage
 from g2d.policies import read_policy
 from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, read_rollouts
+from g2d.tables import tables
 from g2d.tables.paper import published_table
-from g2d.tables.tables import tables
 
 
 def main(snakemake):

@@ -21,7 +21,7 @@ def main(snakemake):
         for key in grid.with_steps_taken(records):
             if key.regime == "base":
                 continue
-            card = model_card(records[key], bases[key.model], results_of(table, key), note)
+            card = model_card(key, records[key], bases[key.model], results_of(table, key), note)
             write_text(f"results/{key.folder}/adapter/README.md", card)
         for key in grid.harvests(config):
             counts = read_informativeness(f"results/{key.folder}/informativeness.json")

@@ -20,14 +20,16 @@ from scipy.optimize import nnls
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.estimate import PUBLISHED
-from g2d.experiment.grid import HarvestKey, PolicyKey
+from g2d.experiment.grid import HarvestKey
 from g2d.jobs.cost import Cost, CostFile
 from g2d.policies.settings import ScratchModel
+from g2d.regimes.catalogue import OFFLINE
+from g2d.regimes.dpo import DPO
 from g2d.regimes.warmup import AUTO
 
 HOURS_COLUMNS = ("model", "scope", "stage", "n_jobs", "device_hours", "source")
 MEASURED = "calibration and probe"
-STAGES = ("train_grpo", "harvest_rollouts", "train_dpo", "evaluate")
+STAGES = ("train_grpo", "harvest_rollouts", *(f"train_{regime.name}" for regime in OFFLINE), "evaluate")
 
 
 @dataclass(frozen=True)
@@ -131,15 +133,15 @@ def hours_advice(
             tokens = sum(n_problems.values()) * completions * measured.tokens_per_completion
             return measured.generation(tokens, shards.evaluation * len(n_problems))
         pretrained = not isinstance(config.models[model], ScratchModel)
-        return 3600 * PUBLISHED["train_dpo"] if pretrained else None
+        return 3600 * PUBLISHED[stage] if pretrained and stage in PUBLISHED else None
 
     rows = []
     for scope, jobs in scopes.items():
-        for stage in STAGES:
+        for stage in [stage for stage in STAGES if stage in jobs]:
             times = [seconds(stage, job) for job in jobs[stage]]
             known = [time for time in times if time is not None]
             unknown = len(known) < len(times)
-            published = stage == "train_dpo" and bool(known)
+            published = stage not in ("train_grpo", "harvest_rollouts", "evaluate") and bool(known)
             rows.append(
                 {
                     "model": model,
@@ -179,7 +181,7 @@ def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> 
     harvested = [point for point in points for _ in config.seeds]
     policies = [policy for policy in grid.policies(config) if policy.model == model]
     if only is not None:
-        policies = [p for p in policies if p.regime == "base" or (p.regime, p.group_size, p.k) == ("dpo", *only)]
+        policies = [p for p in policies if p.regime == "base" or (p.role, p.group_size, p.k) == ("dpo", *only)]
     elif not grid.is_recorded(config, model):
         baselines = [point for point in grid.grpo_points(config, model) if point not in probed]
         warmups += [(point, "") for point in baselines for _ in config.seeds]
@@ -192,7 +194,11 @@ def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> 
     return {
         "train_grpo": [Job(g, k, _completions(config, model, g, k, variant)) for (g, k), variant in warmups],
         "harvest_rollouts": [Job(g, k) for g, k in harvested],
-        "train_dpo": [Job(p.group_size, p.k) for p in policies if _is_dpo(p)],
+        **{
+            f"train_{regime.name}": trained
+            for regime in OFFLINE
+            if (trained := [Job(p.group_size, p.k) for p in policies if p.kind == regime.name]) or regime is DPO
+        },
         "evaluate": [Job(p.group_size, p.k) for p in policies],
     }
 
@@ -200,7 +206,3 @@ def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> 
 def _completions(config: Config, model: str, group_size: int, k: int, variant: str) -> int:
     before = 0 if variant == AUTO else grid.chain_predecessor(config, model, group_size, k, variant) or 0
     return (k - before) * config.for_model(model).warmup_of(variant).completions_per_step(group_size)
-
-
-def _is_dpo(policy: PolicyKey) -> bool:
-    return policy.regime != "base" and policy.regime.split("/")[-1] != "grpo"

@@ -30,6 +30,7 @@ from g2d.jobs.files import write_text
 from g2d.policies.settings import LORA_RANKS, Lora, ModelSource
 from g2d.problems.prompts import Prompt
 from g2d.problems.settings import HubProblems, LocalProblems, ProblemSource, SyntheticProblems, TrainingSet
+from g2d.regimes.catalogue import AnyEntry
 from g2d.regimes.checkpoints import Checkpointing
 from g2d.regimes.dpo import Dpo
 from g2d.regimes.training import Logging
@@ -112,6 +113,9 @@ class Config(Section):
     pairs: Pairs = key(Pairs(), "The draw of preference pairs.")
     dpo: Dpo = key(Dpo(), "Offline preference optimisation.")
     ablations: dict[Name, Ablation] = key({}, "Further policies, by name: the confounders of Table 3.")
+    regimes: dict[Name, AnyEntry] = key(
+        {}, "Further ways to train on the harvests, by the name that folders and tables give them.", neutral={}
+    )
     baselines: Baselines = key(Baselines(), "GRPO alone.")
     evaluation: Evaluation = key(Evaluation(), "Benchmarks.")
     share_imports: bool = key(
@@ -129,8 +133,10 @@ class Config(Section):
         found += taken("models", self.models, RESERVED_FILES, "a file of the results")
         if any(name.lower() == "pool" for name in self.benchmarks):
             found.append('benchmarks: "pool" is the training pool\'s name: choose another')
-        found += taken("ablations", self.ablations, RESERVED_REGIMES, "a stage")
-        for section in ("models", "benchmarks", "ablations"):
+        for section in ("ablations", "regimes"):
+            found += taken(section, getattr(self, section), RESERVED_REGIMES, "a stage")
+        found += taken("regimes", self.regimes, {name.lower() for name in self.ablations}, "an ablation")
+        for section in ("models", "benchmarks", "ablations", "regimes"):
             found += alike(section, getattr(self, section))
         found += impossible_draws(self)
         for model in self.models:
@@ -209,6 +215,20 @@ class Config(Section):
             )
         for name, ablation in self.ablations.items():
             self._check_ablation(f"ablations.{name}", name, ablation, model)
+        for name in self.regimes:
+            self._check_entry(name, model)
+
+    def _check_entry(self, name: str, model: str) -> None:
+        entry, where = self.regimes[name], f"regimes.{name}"
+        if entry.steps != "all" and (unknown := [k for k in entry.steps if k not in self.warmup.steps]):
+            raise ValueError(
+                f"{where}.steps: K={unknown[0]} is not in warmup.steps {self.warmup.steps} of {model}: add it there or "
+                "choose another"
+            )
+        if entry.start == "warmup" and 0 in (steps := entry.steps if entry.steps != "all" else []):
+            raise ValueError(f"{where}.steps: at K=0 there is no warm-up to start from: drop 0 from {steps}")
+        if not self.entry_steps(name):
+            raise ValueError(f"{where}: warmup.steps {self.warmup.steps} of {model} has no K for it: add one")
 
     def _check_ablation(self, where: str, name: str, ablation: Ablation, model: str) -> None:
         dpo, steps = self.ablation_dpo(name), self.ablation_steps(name)
@@ -241,6 +261,13 @@ class Config(Section):
             return sorted(ablation.steps)
         needs_warmup = ablation.warmup or self.ablation_dpo(name).start == "warmup"
         return [k for k in self.warmup.steps if k > 0 or not needs_warmup]
+
+    def entry_steps(self, name: str) -> list[int]:
+        """The K of one entry of `regimes`; "all" leaves K=0 out where a warm-up is needed."""
+        entry = self.regimes[name]
+        return [
+            k for k in (self.warmup.steps if entry.steps == "all" else entry.steps) if k > 0 or entry.start == "base"
+        ]
 
     def warmup_of(self, variant: str) -> Warmup:
         """The warmup section of the main grid ("", and `AUTO`), or of the ablation that has a warm-up of its own.

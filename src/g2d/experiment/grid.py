@@ -19,17 +19,51 @@ from g2d.regimes.warmup import AUTO
 AUTO_REGIME = f"{AUTO}/dpo"  # DPO on the harvest of a warm-up that stopped by itself
 
 
+# What a policy is in the grid, in the order of the tables: M0, DPO and G2D, the same after a warm-up that stopped by
+# itself, an entry of `regimes`, GRPO alone; and what stands in Table 3.
+ROLES = ("base", "dpo", "auto", "entry", "grpo", "ablation")
+
+
 @dataclass(frozen=True, order=True)
 class PolicyKey:
-    """Names one policy. `group_size` is 0 and `seed` None where they do not apply (no GRPO; M0 itself)."""
+    """Names one policy. `group_size` is 0 and `seed` None where they do not apply (no GRPO; M0 itself).
+
+    The name does not say how the policy was trained: `kind` and `role` do. They are the name of a main policy.
+    """
 
     model: str
-    # base | grpo | dpo | auto/dpo | an ablation: its name, or name/dpo and name/grpo where it has its own warm-up
+    # base | grpo | dpo | auto/dpo | an ablation: its name, or name/dpo and name/grpo where it has its own warm-up | the
+    # name of an entry of `regimes`
     regime: str
     group_size: int
     k: int  # warm-up steps behind the policy; the most there may be, where the warm-up stops by itself
     seed: int | None
     steps_taken: int | None = field(default=None, compare=False)  # set by `with_steps_taken`
+    kind: str = field(default="", compare=False)  # base, or a name in `g2d.regimes.catalogue`
+    role: str = field(default="", compare=False)  # one of `ROLES`
+
+    def __post_init__(self) -> None:
+        for name in ("kind", "role"):
+            if not getattr(self, name):
+                object.__setattr__(self, name, self.regime)
+        if self.role not in ROLES:
+            raise ValueError(f"{self.regime}: a policy beside the main ones is given its kind and its role")
+
+    @property
+    def over_seeds(self) -> PolicyKey:
+        """The policy whatever its seed: what a row of a table is about."""
+        return replace(self, seed=None, steps_taken=None)
+
+    @property
+    def is_ablation(self) -> bool:
+        """Whether it stands in Table 3 and not in Table 1."""
+        return self.role == "ablation"
+
+    @property
+    def reference(self) -> PolicyKey:
+        """The policy of the main grid that an ablation or an entry differs from, at the same K and G (Table 3)."""
+        name = self.kind if self.kind in ("base", "grpo") else "dpo"
+        return replace(self, regime=name, kind=name, role=name)
 
     @property
     def shown_k(self) -> int:
@@ -46,9 +80,9 @@ class PolicyKey:
     @property
     def label(self) -> str:
         """The paper's name for it (Table 1): DPO on the harvest of M0 is `dpo`, on that of pi_K `g2d`."""
-        if self.regime == AUTO_REGIME:
+        if self.role == "auto":
             return "g2d-auto"
-        return "g2d" if self.regime == "dpo" and self.k > 0 else self.regime
+        return "g2d" if self.role == "dpo" and self.k > 0 else self.regime
 
 
 @dataclass(frozen=True, order=True)
@@ -125,7 +159,7 @@ def auto_points(config: Config, model: str) -> list[tuple[int, int]]:
 def auto_warmups(config: Config) -> list[PolicyKey]:
     """Every warm-up that stops by itself; not evaluated, DPO on its harvest is."""
     return [
-        PolicyKey(model, f"{AUTO}/grpo", g, k, seed)
+        PolicyKey(model, f"{AUTO}/grpo", g, k, seed, kind="grpo", role="auto")
         for model in config.models
         for g, k in auto_points(config, model)
         for seed in config.seeds
@@ -142,10 +176,10 @@ def with_steps_taken(records: Mapping[PolicyKey, Policy]) -> list[PolicyKey]:
     """
     taken: dict[tuple[str, int], list[int]] = {}
     for key, record in records.items():
-        if key.regime == AUTO_REGIME:
+        if key.role == "auto":
             taken.setdefault((key.model, key.group_size), []).append(record.k)
     return [
-        replace(key, steps_taken=round(mean(taken[key.model, key.group_size]))) if key.regime == AUTO_REGIME else key
+        replace(key, steps_taken=round(mean(taken[key.model, key.group_size]))) if key.role == "auto" else key
         for key in records
     ]
 
@@ -167,10 +201,16 @@ def harvest_points(config: Config, model: str, variant: str = "") -> list[tuple[
     return [(warmup.group_sizes[0] if k else 0, k) for k in warmup.steps]
 
 
-def ablation_regimes(config: Config, name: str) -> list[str]:
-    """What an ablation's policies are called, and the folders they lie in."""
+def ablation_regimes(config: Config, name: str) -> dict[str, str]:
+    """What an ablation's policies are called, which is the folder they lie in, and how each is trained."""
     ablation = config.ablations[name]
-    return [f"{name}/{kind}" for kind in ablation.policies] if ablation.warmup else [name]
+    return {f"{name}/{kind}": kind for kind in ablation.policies} if ablation.warmup else {name: "dpo"}
+
+
+def entry_points(config: Config, model: str, name: str) -> list[tuple[int, int]]:
+    """(G, K) at which an entry of `regimes` is trained: on every harvest of its K."""
+    steps = config.for_model(model).entry_steps(name)
+    return [(g, k) for g, k in warmup_points(config, model) if k in steps]
 
 
 def ablation_changes(config: Config) -> dict[str, dict[str, Any]]:
@@ -178,10 +218,10 @@ def ablation_changes(config: Config) -> dict[str, dict[str, Any]]:
     return {
         regime: {
             **{f"warmup.{name}": value for name, value in ablation.warmup.items()},
-            **({} if regime.endswith("/grpo") else ablation.dpo),
+            **(ablation.dpo if kind == "dpo" else {}),
         }
         for name, ablation in config.ablations.items()
-        for regime in ablation_regimes(config, name)
+        for regime, kind in ablation_regimes(config, name).items()
     }
 
 
@@ -203,20 +243,29 @@ def factorial_files(config: Config, model: str) -> dict[str, str]:
 
 
 def policies(config: Config) -> list[PolicyKey]:
-    """Every policy that is evaluated, M0 first, then the paper's order (DPO and G2D by K and auto, GRPO, ablations)."""
+    """Every policy that is evaluated, M0 first, then as `ROLES` has them."""
     found = []
     for model in config.models:
         if is_recorded(config, model):
             continue
         found.append(PolicyKey(model, "base", 0, 0, None))
-        points = [("dpo", g, k) for g, k in warmup_points(config, model)]
-        points += [(AUTO_REGIME, g, k) for g, k in auto_points(config, model)]
-        points += [("grpo", g, k) for g, k in grpo_points(config, model)]
-        points += [
-            (regime, g, k)
-            for name in config.ablations
-            for regime in ablation_regimes(config, name)
-            for g, k in ablation_points(config, model, name)
+        named = [("dpo", "dpo", "dpo", point) for point in warmup_points(config, model)]
+        named += [(AUTO_REGIME, "dpo", "auto", point) for point in auto_points(config, model)]
+        named += [
+            (name, entry.regime, "entry", point)
+            for name, entry in config.regimes.items()
+            for point in entry_points(config, model, name)
         ]
-        found += [PolicyKey(model, regime, g, k, seed) for regime, g, k in points for seed in config.seeds]
+        named += [("grpo", "grpo", "grpo", point) for point in grpo_points(config, model)]
+        named += [
+            (regime, kind, "ablation", point)
+            for name in config.ablations
+            for regime, kind in ablation_regimes(config, name).items()
+            for point in ablation_points(config, model, name)
+        ]
+        found += [
+            PolicyKey(model, regime, *point, seed, kind=kind, role=role)
+            for regime, kind, role, point in named
+            for seed in config.seeds
+        ]
     return found

@@ -1,9 +1,4 @@
-"""What every stage does around its work: version, log, bill, record of the attempt, and a last word when it fails.
-
-Snakemake re-runs a job when its script, parameters or inputs change and does not look into imported modules. So each
-rule passes its stage's version as a parameter: whoever changes what a stage *computes* raises the number here, and
-exactly the affected jobs run again; a comment or a refactoring re-runs nothing.
-"""
+"""What every stage does around its work: log, bill, record of the attempt, digests, and a last word when it fails."""
 
 from __future__ import annotations
 
@@ -22,35 +17,6 @@ from g2d.jobs.digests import write_digests
 from g2d.jobs.kernels import pin_embedded
 from g2d.jobs.orphans import end_with_snakemake
 from g2d.jobs.shared_imports import settle
-
-VERSIONS = {
-    "scratch_model": 1,
-    "pretrained_model": 1,
-    "load_problems": 1,
-    "check_leakage": 1,
-    "calibrate": 2,
-    "select_training_set": 1,
-    "make_factorial": 1,
-    "train_grpo": 1,
-    "train_grpo_auto": 1,
-    "harvest_rollouts": 2,
-    "draw_probe": 1,
-    "advise": 1,
-    "check_advice": 2,
-    "build_pairs": 2,
-    "build_several_pairs": 1,
-    "train_dpo": 1,
-    "evaluate": 3,
-    "make_tables": 2,
-    "render_tables": 1,
-    "draw_figures": 1,
-    "write_cards": 1,
-    "audit_papers": 1,
-    "record_provenance": 1,
-    "write_methods": 2,
-    "build_report": 2,
-}
-
 
 # What fetches runs where there is a network (local rules); every other stage runs without one and without a token.
 FETCHING = frozenset({"pretrained_model", "load_problems"})

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from g2d.jobs.cost import Meter
-from g2d.policies.policy import Policy, as_json, load_base, load_tokenizer, require_own_weights
+from g2d.policies.policy import Policy, as_json, load_tokenizer
 from g2d.policies.settings import Lora
 from g2d.regimes.checkpoints import Checkpointing, Checkpoints, train
-from g2d.regimes.training import hand_over_adapter, lora_config, read_log, trainer_arguments
+from g2d.regimes.regime import Regime
+from g2d.regimes.training import hand_over_adapter, lora_config, read_log, starting_model, trainer_arguments
 from g2d.settings import Section, Steps, key
 
 
@@ -108,7 +109,6 @@ def train_dpo(
     checkpoints = Checkpoints(work, job, meter or Meter(str(work), "train_dpo"))
 
     from datasets import Dataset
-    from peft import PeftModel
     from trl import DPOConfig, DPOTrainer
 
     arguments = DPOConfig(
@@ -124,15 +124,8 @@ def train_dpo(
         max_length=None,  # a truncated chosen completion would lose the box that earned its reward
         disable_dropout=False,  # TRL's default would turn the paper's LoRA dropout off
     )
-    model: Any = load_base(base)
-    if start is not None:
-        if start.adapter is None:
-            raise ValueError(f"{start.policy_id} has no adapter to start from")
-        require_own_weights(start)
-        model = PeftModel.from_pretrained(model, start.adapter, is_trainable=True)
-        model.peft_config["default"].base_model_name_or_path = base.base  # not what others call it, which PEFT looks up
     trainer: Any = DPOTrainer(
-        model=model,
+        model=starting_model(base, start),
         args=arguments,
         train_dataset=Dataset.from_list(rows),
         processing_class=load_tokenizer(base),
@@ -157,3 +150,12 @@ def train_dpo(
         raise RuntimeError(f"DPO's first loss is {first:.4f}, not {expected:.4f}: the reference is not M0")
     hand_over_adapter(reached, work / "adapter", base)
     return log
+
+
+DPO = Regime(
+    name="dpo",
+    version=1,
+    phase="offline",
+    settings=Dpo,
+    card="DPO ({regime}) on pairs harvested {harvested}",
+)

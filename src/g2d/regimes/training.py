@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from g2d.jobs.files import read_json, write_json, write_jsonl
-from g2d.policies.policy import Policy
+from g2d.policies.policy import Policy, load_base, require_own_weights
 from g2d.policies.settings import Lora
 from g2d.settings import Section, key
 
@@ -79,6 +79,25 @@ def lora_config(lora: Lora) -> LoraConfig:
         target_modules=lora.target_modules,
         task_type="CAUSAL_LM",
     )
+
+
+def starting_model(base: Policy, start: Policy | None) -> Any:
+    """The weights that an offline training starts from: M0, or M0 with the adapter of pi_K to train on.
+
+    Raises:
+        ValueError: `start` has no adapter, or not the weights that its record names.
+    """
+    model: Any = load_base(base)
+    if start is None:
+        return model
+    from peft import PeftModel
+
+    if start.adapter is None:
+        raise ValueError(f"{start.policy_id} has no adapter to start from")
+    require_own_weights(start)
+    model = PeftModel.from_pretrained(model, start.adapter, is_trainable=True)
+    model.peft_config["default"].base_model_name_or_path = base.base  # not what others call it, which PEFT looks up
+    return model
 
 
 def hand_over_adapter(checkpoint: Path, folder: Path, base: Policy) -> None:

@@ -17,14 +17,17 @@ from g2d.analysis.informativeness import Informativeness
 from g2d.experiment.grid import HarvestKey, PolicyKey
 from g2d.markdown import code, fenced, literal
 from g2d.policies.policy import Policy
+from g2d.regimes.catalogue import REGIMES
 
 PAPER = "https://arxiv.org/abs/2605.21266"
 
 
-def model_card(policy: Policy, base: Policy, results: pd.DataFrame, demonstration: str | None) -> str:
+def model_card(key: PolicyKey, policy: Policy, base: Policy, results: pd.DataFrame, demonstration: str | None) -> str:
     """The card of one adapter.
 
     Args:
+        key: the policy in the grid, which knows how it was trained.
+        policy: its record.
         base: M0.
         results: its rows of the main or the ablations table; they average over seeds.
         demonstration: the sentence that marks a demonstration.
@@ -40,7 +43,7 @@ def model_card(policy: Policy, base: Policy, results: pd.DataFrame, demonstratio
         header,
         policy.policy_id,
         demonstration,
-        f"A LoRA adapter for {_model(base)}, trained with {_training(policy)}, seed {policy.seed}, by the "
+        f"A LoRA adapter for {_model(base)}, trained with {_training(key, policy)}, seed {policy.seed}, by the "
         f"[G2D workflow]({PAPER}). SHA-256 of its weights: {code(str(policy.weights_sha256))}.",
         *_results(results),
         "## Use",
@@ -101,10 +104,10 @@ def _card(header: dict[str, Any], title: str, demonstration: str | None, *parts:
     return "\n\n".join([front, f"# {literal(title)}", *warning, *parts]) + "\n"
 
 
-def _training(policy: Policy) -> str:
-    if policy.regime.split("/")[-1] == "grpo":  # an ablation's warm-up is called name/grpo
-        return f"{policy.k} steps of GRPO (group size {policy.group_size})"
-    return f"DPO ({code(policy.regime)}) on pairs harvested {_warmup(policy.k)}"
+def _training(key: PolicyKey, policy: Policy) -> str:
+    return REGIMES[key.kind].card.format(
+        regime=code(policy.regime), k=policy.k, group_size=policy.group_size, harvested=_warmup(policy.k)
+    )
 
 
 def _warmup(k: int) -> str:

@@ -7,13 +7,13 @@ place in the page.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import altair as alt
 import pandas as pd
 
-from g2d.jobs.stage import VERSIONS
+from g2d.experiment.stages import RUNNING_ORDER
 
 HEIGHT, ROW_HEIGHT = 320, 26  # pixels, of a figure and of a bar
 BLUE, VERMILION, GREEN, PURPLE = "#0072B2", "#D55E00", "#007F5F", "#8A4F7D"
@@ -67,7 +67,7 @@ def accuracy_by_hours(main: pd.DataFrame) -> Spec:
     baselines = known[known["policy"].isin(["base", "grpo"])]
     baselines = baselines.assign(series=baselines["policy"].map(_KINDS), name=_names(baselines))
     trained = _trained(known)
-    called = trained["policy"].map({"g2d-auto": "auto, "}).fillna("")
+    called = trained["policy"].map({"dpo": "", "g2d": "", "g2d-auto": "auto, "}).fillna(trained["policy"] + ", ")
     rows = pd.concat([trained.assign(name=called + "K=" + trained["K"].astype(str)), baselines])
     unit, factor = _time_unit(rows["device_hours"].max())
     rows = rows.assign(time=rows["device_hours"] * factor)
@@ -162,7 +162,7 @@ def bill(cost: pd.DataFrame) -> Spec:
     hours = rows.groupby(["name", "stage"], sort=False)["device_hours"].sum().reset_index()
     hours["device_hours"] /= hours["name"].map(seeds)
     unit, factor = _time_unit(hours.groupby("name")["device_hours"].sum().max())
-    order = list(VERSIONS)  # stages as they run
+    order = RUNNING_ORDER
     stages = sorted(hours["stage"].unique(), key=lambda stage: order.index(stage) if stage in order else len(order))
     hours = hours.assign(time=hours["device_hours"] * factor, order=hours["stage"].map(stages.index))
     chart = (
@@ -226,12 +226,20 @@ METRICS = {"pairability": "pairability ρ", "entropy": "entropy H (bits)", "mid_
 
 def _trained(main: pd.DataFrame) -> pd.DataFrame:
     """DPO and G2D by group size; K=0, which has none, starts every curve. A warm-up that stopped by itself is a series
-    of one point."""
+    of one point, an entry of `regimes` a series by its name."""
     rows, auto = main[main["policy"].isin(["dpo", "g2d"])], main[main["policy"] == "g2d-auto"]
     sizes = sorted({int(size) for size in rows["group_size"].dropna()})
     curves = [rows[rows["group_size"].isna() | (rows["group_size"] == g)].assign(series=f"G2D, G={g}") for g in sizes]
     points = auto.assign(series=[f"G2D auto, G={g}" for g in auto["group_size"]])
-    return pd.concat([*(curves or [rows.assign(series="DPO")]), points])
+    others = main[~main["policy"].isin(["base", "grpo", *rows["policy"], *auto["policy"]])]
+    names = [
+        policy if pd.isna(g) or len(sizes) < 2 else f"{policy}, G={g:.0f}" for policy, g in _policy_and_size(others)
+    ]
+    return pd.concat([*(curves or [rows.assign(series="DPO")]), points, others.assign(series=names)])
+
+
+def _policy_and_size(rows: pd.DataFrame) -> Iterator[tuple[str, float]]:
+    return zip(rows["policy"], rows["group_size"], strict=True)
 
 
 def _baselines(main: pd.DataFrame, gap: float = 0.06) -> pd.DataFrame:

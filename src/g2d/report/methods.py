@@ -13,6 +13,7 @@ from g2d.experiment.config import Config
 from g2d.markdown import literal
 from g2d.policies.settings import HubModel, LocalModel, ModelSource, ScratchModel
 from g2d.problems.settings import HubProblems, ProblemSource, SyntheticProblems
+from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.warmup import Warmup
 from g2d.rollouts.settings import Sampling
 
@@ -109,6 +110,9 @@ def _training(config: Config, harvest: pd.DataFrame) -> str:
             "training prompts were sampled as in the harvest, training stopped once H and mu had both been below their "
             f"maxima in {auto.patience} probes in a row, and the policy of the probe with the highest H was harvested."
         )
+    for name, entry in config.regimes.items():
+        at = "every K" if entry.steps == "all" else f"K={_numbers(entry.steps)}"
+        sentences.append(f"{_sentence(name)} ({at}): {REGIMES[entry.regime].methods(entry)}")
     if config.baselines.grpo_group_sizes and last:
         sentences.append(
             f"The baselines are GRPO alone at K={last} with G {_choice(config.baselines.grpo_group_sizes)}."

@@ -17,8 +17,8 @@ from typing import Any
 
 from g2d import __version__
 from g2d.experiment.config import Config
+from g2d.experiment.stages import VERSIONS
 from g2d.jobs.kernels import kernels
-from g2d.jobs.stage import VERSIONS
 from g2d.policies.policy import Policy
 
 PACKAGES = (  # whose version can move a number

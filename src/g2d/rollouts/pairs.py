@@ -106,12 +106,12 @@ def build_pairs(
 def _draws(name: str, right: list[Sampled], wrong: list[Sampled], seed: int) -> Iterator[tuple[Sampled, Sampled]]:
     """Every combination of a right and a wrong rollout of a prompt, in random order."""
     first = (
-        right[_uniform(seed, name, "chosen") % len(right)],
-        wrong[_uniform(seed, name, "rejected") % len(wrong)],
+        right[uniform(seed, name, "chosen") % len(right)],
+        wrong[uniform(seed, name, "rejected") % len(wrong)],
     )
     yield first
     others = [pair for pair in itertools.product(right, wrong) if pair != first]
-    yield from sorted(others, key=lambda pair: _uniform(seed, name, f"{pair[0][0]}/{pair[1][0]}"))
+    yield from sorted(others, key=lambda pair: uniform(seed, name, f"{pair[0][0]}/{pair[1][0]}"))
 
 
 def truncated_sides(pairs: Sequence[Pair], rollouts: pd.DataFrame) -> tuple[int, int]:
@@ -135,7 +135,7 @@ def subsample(pairs: Sequence[Pair], n: int, seed: int) -> list[Pair]:
     """
     if n < 0:
         raise ValueError(f"cannot keep {n} pairs")
-    ranked = sorted(range(len(pairs)), key=lambda i: _uniform(seed, pairs[i]["problem_id"], "subsample"))
+    ranked = sorted(range(len(pairs)), key=lambda i: uniform(seed, pairs[i]["problem_id"], "subsample"))
     return [pairs[i] for i in sorted(ranked[:n])]
 
 
@@ -168,6 +168,6 @@ def _answer(text: str) -> Messages:
     return [{"role": "assistant", "content": text}]
 
 
-def _uniform(seed: int, problem_id: str, purpose: str) -> int:
+def uniform(seed: int, problem_id: str, purpose: str) -> int:
     """A uniform 256-bit integer; taken modulo n, its bias is below n / 2^256."""
     return int.from_bytes(hashlib.sha256(f"{seed}\0{purpose}\0{problem_id}".encode()).digest())

@@ -8,38 +8,39 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from g2d.experiment.grid import AUTO_REGIME, PolicyKey
+from g2d.experiment.grid import ROLES, PolicyKey
 
 Evaluations = Mapping[tuple[PolicyKey, str], pd.DataFrame]  # (policy, benchmark): rows as in `Rollout`
-Column = tuple[str, str, int, int]  # model, regime, group_size, k: one policy over its seeds
-
-MAIN_REGIMES = ("base", "dpo", AUTO_REGIME, "grpo")  # Table 1; any other regime is an ablation
+Row = tuple[PolicyKey, str]  # a policy over its seeds (`PolicyKey.over_seeds`), on a benchmark
 
 
-def by_policy(
-    evaluations: Evaluations, keep: Callable[[PolicyKey], bool]
-) -> dict[tuple[Column, str], dict[PolicyKey, pd.DataFrame]]:
-    """Evaluations by what a row of the table is, (policy without seed, benchmark); inside, by seed in order."""
-    grouped: dict[tuple[Column, str], dict[PolicyKey, pd.DataFrame]] = {}
+def by_policy(evaluations: Evaluations, keep: Callable[[PolicyKey], bool]) -> dict[Row, dict[PolicyKey, pd.DataFrame]]:
+    """Evaluations by what a row of the table is; inside, by seed in order."""
+    grouped: dict[Row, dict[PolicyKey, pd.DataFrame]] = {}
     for (key, benchmark), answers in evaluations.items():
         if keep(key):
-            column = (key.model, key.regime, key.group_size, key.k)
-            grouped.setdefault((column, benchmark), {})[key] = answers
+            grouped.setdefault((key.over_seeds, benchmark), {})[key] = answers
     return {at: dict(sorted(by_key.items(), key=lambda item: item[0])) for at, by_key in grouped.items()}
 
 
-def grid_order(
-    rows: Iterable[tuple[Column, str]], regimes: Sequence[str], k_first: bool = False
-) -> list[tuple[Column, str]]:
-    """Rows as the grid lists them: models and benchmarks as first met, regimes as given, then G and K."""
-    rows = list(rows)
-    models = list(dict.fromkeys(column[0] for column, _ in rows))
-    benchmarks = list(dict.fromkeys(benchmark for _, benchmark in rows))
+def grid_order(rows: Iterable[Row], regimes: Sequence[str] = (), k_first: bool = False) -> list[Row]:
+    """Rows as the grid lists them: models and benchmarks as first met, policies by role, regime, G and K.
 
-    def position(row: tuple[Column, str]) -> tuple[int, ...]:
-        (model, regime, group_size, k), benchmark = row
-        policy = (regimes.index(regime), group_size, k)
-        return (models.index(model), *((k, *policy) if k_first else policy), benchmarks.index(benchmark))
+    Args:
+        regimes: an order of the names; roles, and names as first met, if empty.
+        k_first: the same K together.
+    """
+    rows = list(rows)
+    models = list(dict.fromkeys(policy.model for policy, _ in rows))
+    benchmarks = list(dict.fromkeys(benchmark for _, benchmark in rows))
+    names = regimes or [
+        *dict.fromkeys(policy.regime for policy, _ in sorted(rows, key=lambda row: ROLES.index(row[0].role)))
+    ]
+
+    def position(row: Row) -> tuple[int, ...]:
+        policy, benchmark = row
+        place = (names.index(policy.regime), policy.group_size, policy.k)
+        return (models.index(policy.model), *((policy.k, *place) if k_first else place), benchmarks.index(benchmark))
 
     return sorted(rows, key=position)
 

@@ -18,13 +18,12 @@ import pandas as pd
 
 from g2d.analysis.comparisons import LEVEL, compare
 from g2d.analysis.statistics import holm
-from g2d.experiment.grid import AUTO_REGIME, PolicyKey
-from g2d.tables.evaluations import MAIN_REGIMES, Column, Evaluations, by_policy, crossed, grid_order, named
+from g2d.experiment.grid import PolicyKey
+from g2d.tables.evaluations import Evaluations, Row, by_policy, crossed, grid_order, named
 
-Row = tuple[Column, str]  # a policy over its seeds, on a benchmark
 Grouped = Mapping[Row, Mapping[PolicyKey, pd.DataFrame]]
 
-ALIKE = ("dpo", AUTO_REGIME)  # DPO on pairs of a harvest, whatever K and G: their seeds are taken to vary alike
+ALIKE = ("dpo", "auto")  # DPO on pairs of a harvest, whatever K and G: their seeds are taken to vary alike
 
 
 def compared(evaluations: Evaluations) -> Iterator[dict[str, Any]]:
@@ -56,33 +55,38 @@ def compared(evaluations: Evaluations) -> Iterator[dict[str, Any]]:
 
 def families(grouped: Iterable[Row]) -> Iterator[list[tuple[Row, Row]]]:
     """Pairs (policy, reference) by family."""
-    present = list(grouped)
-    regimes = list(dict.fromkeys((*MAIN_REGIMES, *(column[1] for column, _ in present))))
-    order = grid_order(present, regimes=regimes)
-    for model, benchmark in dict.fromkeys((column[0], name) for column, name in order):
-        own = [(column, name) for column, name in order if (column[0], name) == (model, benchmark)]
-        baselines = [at for at in own if at[0][1] in ("base", "grpo") or at[0][1:] == ("dpo", 0, 0)]
-        warmed = sorted((at for at in own if at[0][1] == "dpo" and at[0][3] > 0), key=lambda at: at[0][3])
-        for regime in dict.fromkeys(column[1] for column, _ in own):
-            members = [at for at in own if at[0][1] == regime]
-            for kind in ("base", "dpo", "grpo") if regime in MAIN_REGIMES else ("base",):
-                references = [at for at in baselines if at[0][1] == kind]
-                yield [(at, other) for other in references for at in members if _worth_comparing(at[0], other[0])]
-            if regime == "dpo":
-                yield [(later, earlier) for earlier, later in combinations(warmed, 2)]
-            if regime == AUTO_REGIME:
-                yield [(at, fixed) for at in members for fixed in warmed]
-            if regime not in MAIN_REGIMES:
-                reference_regime = "grpo" if regime.split("/")[-1] == "grpo" else "dpo"  # as in Table 3
-                same = [((model, reference_regime, *column[2:]), benchmark) for column, _ in members]
-                yield [(at, reference) for at, reference in zip(members, same, strict=True) if reference in own]
+    order = grid_order(grouped)
+    for model, benchmark in dict.fromkeys((policy.model, name) for policy, name in order):
+        own = [policy for policy, name in order if (policy.model, name) == (model, benchmark)]
+        warmed = sorted((p for p in own if p.role == "dpo" and p.k > 0), key=lambda policy: policy.k)
+        for regime in dict.fromkeys(policy.regime for policy in own):
+            members = [policy for policy in own if policy.regime == regime]
+            for family in _families_of(members, own, warmed):
+                yield [((policy, benchmark), (reference, benchmark)) for policy, reference in family]
 
 
-def _worth_comparing(policy: Column, reference: Column) -> bool:
+def _families_of(
+    members: list[PolicyKey], own: list[PolicyKey], warmed: list[PolicyKey]
+) -> Iterator[list[tuple[PolicyKey, PolicyKey]]]:
+    """The families of one regime's policies: against M0, DPO at K=0 and GRPO, and what it has of its own."""
+    role = members[0].role
+    is_main = role not in ("ablation", "entry")
+    for kind in ("base", "dpo", "grpo") if is_main else ("base",):
+        references = [other for other in own if other.role == kind and (kind != "dpo" or other.k == 0)]
+        yield [(policy, other) for other in references for policy in members if _worth_comparing(policy, other)]
+    if role == "dpo":
+        yield [(later, earlier) for earlier, later in combinations(warmed, 2)]
+    if role == "auto":
+        yield [(policy, fixed) for policy in members for fixed in warmed]
+    if not is_main:
+        yield [(policy, policy.reference) for policy in members if policy.reference in own]
+
+
+def _worth_comparing(policy: PolicyKey, reference: PolicyKey) -> bool:
     """M0 is a reference only, nothing is compared with itself, and GRPO with M0 only."""
-    if policy == reference or policy[1] == "base":
+    if policy == reference or policy.role == "base":
         return False
-    return policy[1] != "grpo" or reference[1] == "base"
+    return policy.role != "grpo" or reference.role == "base"
 
 
 def _paired(grouped: Grouped, at: Row, reference: Row) -> tuple[np.ndarray, np.ndarray]:
@@ -101,12 +105,11 @@ def _paired(grouped: Grouped, at: Row, reference: Row) -> tuple[np.ndarray, np.n
 def _pool(grouped: Grouped, accuracies: Mapping[Row, np.ndarray], at: Row, reference: Row) -> np.ndarray:
     """Accuracies per seed of the policies that were trained alike, and of the two, (n_policies, n_seeds)."""
     seeds = [key.seed for key in grouped[at]]
-    (model, *_), benchmark = at
     alike = [
         row
         for row, own in grouped.items()
-        if (row[0][0], row[1]) == (model, benchmark)
-        and (row[0][1] in ALIKE or row in (at, reference))
+        if (row[0].model, row[1]) == (at[0].model, at[1])
+        and (row[0].role in ALIKE or row in (at, reference))
         and [key.seed for key in own] == seeds
     ]
     return np.stack([accuracies[row] for row in alike])

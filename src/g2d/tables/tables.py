@@ -31,12 +31,12 @@ from g2d.analysis.statistics import (
     standard_deviation,
     standard_error,
 )
-from g2d.experiment.grid import AUTO_REGIME, HarvestKey, PolicyKey
+from g2d.experiment.grid import HarvestKey, PolicyKey
 from g2d.jobs.attempts import ENDED_BADLY, Attempt, kept, lost, lost_device_s
 from g2d.jobs.cost import Cost
 from g2d.jobs.files import atomic, read_lines
 from g2d.rollouts.budgets import at_budgets
-from g2d.tables.evaluations import MAIN_REGIMES, Evaluations, by_policy, crossed, crossed_values, grid_order, named
+from g2d.tables.evaluations import Evaluations, by_policy, crossed, crossed_values, grid_order, named
 from g2d.tables.families import compared
 
 ROW_COLUMNS = ("model", "policy", "K", "group_size", "benchmark")  # name a row of most tables
@@ -255,9 +255,8 @@ def main_table(evaluations: Evaluations, device_hours: Mapping[PolicyKey, float]
     Raises:
         ValueError: the seeds of a policy answered different problems.
     """
-    grouped = by_policy(evaluations, keep=lambda key: key.regime in MAIN_REGIMES)
-    order = grid_order(grouped, regimes=MAIN_REGIMES)
-    return _frame((_accuracy_row(grouped[at], device_hours, at[1]) for at in order), MAIN_COLUMNS)
+    grouped = by_policy(evaluations, keep=lambda key: not key.is_ablation)
+    return _frame((_accuracy_row(grouped[at], device_hours, at[1]) for at in grid_order(grouped)), MAIN_COLUMNS)
 
 
 def ablation_table(
@@ -286,17 +285,17 @@ def ablation_table(
     Raises:
         ValueError: the seeds of a policy answered different problems, or an ablation has no description.
     """
-    ablated = {_reference(key) for key, _ in evaluations if key.regime not in MAIN_REGIMES}
+    ablated = {key.over_seeds.reference for key, _ in evaluations if key.is_ablation}
 
     def keep(key: PolicyKey) -> bool:
-        return key.regime not in ("base", AUTO_REGIME) and _reference(key) in ablated
+        return key.role in ("dpo", "grpo", "ablation") and key.over_seeds.reference in ablated
 
     grouped = by_policy(evaluations, keep)
-    if unknown := sorted({column[1] for column, _ in grouped} - {"dpo", "grpo", *descriptions}):
+    if unknown := sorted({policy.regime for policy, _ in grouped} - {"dpo", "grpo", *descriptions}):
         raise ValueError(f"no description of the ablation {unknown[0]!r}")
     rows = []
     for at in grid_order(grouped, regimes=("dpo", "grpo", *descriptions), k_first=True):
-        regime, policies = at[0][1], grouped[at]
+        regime, policies = at[0].regime, grouped[at]
         changed = ", ".join(f"{name}={value}" for name, value in descriptions.get(regime, {}).items())
         row = _accuracy_row(policies, device_hours, at[1])
         for name in ("tokens", "n_pairs", "gradient_steps"):
@@ -329,30 +328,26 @@ def equal_compute_table(
     Raises:
         ValueError: the seeds of a policy answered different problems.
     """
-    grouped = by_policy(evaluations, keep=lambda key: key.regime.split("/")[-1] == "grpo")
-    found = {}
-    for (model, regime, group_size, k), benchmark in sorted(grouped, key=lambda at: at[0][3]):
-        policies = grouped[(model, regime, group_size, k), benchmark]
+    grouped = by_policy(evaluations, keep=lambda key: key.kind == "grpo" and key.role != "auto")
+    found: dict[tuple[str, int, str], dict[str, list[dict[str, Any]]]] = {}  # rows by K, by where they stand and regime
+    for at in sorted(grouped, key=lambda at: at[0].k):
+        (policy, benchmark), policies = at, grouped[at]
         row = _accuracy_row(policies, device_hours, benchmark)
         row["tokens"] = _mean([tokens for key in policies if (tokens := measured[key]["tokens"]) is not None])
-        found[model, group_size, benchmark, regime, k] = row
+        regimes = found.setdefault((policy.model, policy.group_size, benchmark), {})
+        regimes.setdefault(policy.regime, []).append(row)
     rows = []
-    for model, group_size, benchmark, regime in dict.fromkeys(at[:-1] for at in found):
-        own = [row for at, row in found.items() if at[:-1] == (model, group_size, benchmark, regime)]
-        alone = [row for at, row in found.items() if at[:-1] == (model, group_size, benchmark, "grpo")]
-        if regime == "grpo" or not alone:
-            continue
-        reference = alone[-1]
-        if affordable := [row for row in own if row["tokens"] <= reference["tokens"]]:
-            best = affordable[-1]
-            compared = {f"reference_{name}": reference[name] for name in ("K", "accuracy", "tokens", "device_hours")}
-            rows.append(best | compared | {"difference": best["accuracy"] - reference["accuracy"]})
+    for regimes in found.values():
+        alone = regimes.pop("grpo", [])
+        for own in regimes.values() if alone else []:
+            reference = alone[-1]
+            if affordable := [row for row in own if row["tokens"] <= reference["tokens"]]:
+                best = affordable[-1]
+                compared = {
+                    f"reference_{name}": reference[name] for name in ("K", "accuracy", "tokens", "device_hours")
+                }
+                rows.append(best | compared | {"difference": best["accuracy"] - reference["accuracy"]})
     return _frame(rows, EQUAL_COMPUTE_COLUMNS)
-
-
-def _reference(key: PolicyKey) -> tuple[str, int, int, str]:
-    """Where the policy stands that an ablation differs from."""
-    return key.model, key.group_size, key.k, "grpo" if key.regime.split("/")[-1] == "grpo" else "dpo"
 
 
 def _accuracy_row(
@@ -404,11 +399,11 @@ def decomposition_table(evaluations: Evaluations) -> pd.DataFrame:
         ValueError: two policies answered different problems.
     """
     grouped = by_policy(evaluations, keep=lambda key: True)
-    regimes = list(dict.fromkeys((*MAIN_REGIMES, *(column[1] for column, _ in grouped))))
     rows = []
-    for at in grid_order(grouped, regimes=regimes):
-        (model, regime, *_), benchmark = at
-        base, own = grouped.get(((model, "base", 0, 0), benchmark), {}), grouped[at]
+    for at in grid_order(grouped):
+        policy_key, benchmark = at
+        base = grouped.get((PolicyKey(policy_key.model, "base", 0, 0, None), benchmark), {})
+        own = grouped[at]
         reached = _reached({**base, **own}, benchmark)
         policy = reached[:, -len(own) :]
         shares = policy.mean(axis=(1, 2))
@@ -421,7 +416,7 @@ def decomposition_table(evaluations: Evaluations) -> pd.DataFrame:
             "parseable": parseable,
             "correct": correct,
         }
-        if base and regime != "base":
+        if base and policy_key.role != "base":
             reference = np.broadcast_to(reached[:, :1], policy.shape)
             row |= _gain(reference, policy)
         rows.append(row)
@@ -463,9 +458,8 @@ def budget_table(evaluations: Evaluations) -> pd.DataFrame:
         ValueError: the seeds of a policy answered different problems or were judged at different budgets.
     """
     grouped = by_policy(evaluations, keep=lambda key: True)
-    regimes = list(dict.fromkeys((*MAIN_REGIMES, *(column[1] for column, _ in grouped))))
     rows = []
-    for at in grid_order(grouped, regimes=regimes):
+    for at in grid_order(grouped):
         own, benchmark = grouped[at], at[1]
         verdicts = {key: at_budgets(answers) for key, answers in own.items()}
         if len({tuple(by_budget) for by_budget in verdicts.values()}) > 1:
@@ -558,7 +552,7 @@ def correlation_points(harvests: Mapping[HarvestKey, Informativeness], evaluatio
     rows = []
     for (policy, benchmark), answers in evaluations.items():
         key = HarvestKey(policy.model, policy.group_size, policy.k, policy.seed if policy.seed is not None else -1)
-        if policy.regime == "dpo" and key in harvests:
+        if policy.role == "dpo" and key in harvests:
             metrics = {metric: getattr(harvests[key], metric) for metric in CORRELATED_METRICS}
             accuracy = float(answers.groupby("problem_id")["reward"].mean().mean())
             rows.append({**asdict(key), "benchmark": benchmark, "accuracy": accuracy, **metrics})

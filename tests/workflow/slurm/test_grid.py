@@ -39,7 +39,7 @@ def grid(cluster: Cluster, create_project: Callable[..., SlurmProject], micro_co
     smaller = {
         "benchmarks": {"arithmetic": micro_config["benchmarks"]["arithmetic"]},
         "warmup": micro_config["warmup"] | {"steps": [24], "horizon": 30},
-        "dpo": micro_config["dpo"] | {"max_steps": 60},
+        "dpo": micro_config["dpo"] | {"max_steps": 90},
         "ablations": {},
         "baselines": {"grpo_group_sizes": [2]},
     }
@@ -89,7 +89,7 @@ def test_the_cancelled_and_the_preempted_stage_ran_again(grid: SlurmProject) -> 
     assert (table.state == "COMPLETED").sum() == len(table) - 2
 
 
-@pytest.mark.parametrize(("rule", "folder", "steps"), [("train_grpo", WARM_UP, 24), ("train_dpo", DPO, 60)])
+@pytest.mark.parametrize(("rule", "folder", "steps"), [("train_grpo", WARM_UP, 24), ("train_dpo", DPO, 90)])
 def test_the_second_attempt_goes_on_from_the_step_that_the_first_saved(
     grid: SlurmProject, rule: str, folder: str, steps: int
 ) -> None:

@@ -1,0 +1,270 @@
+"""The plan: from the wildcards of a job to the files and settings it depends on.
+
+Rules name these functions as inputs and params; a job is stale when what they return changes. They know the
+configuration and, where a finished job must keep what it was made from, its record. Wildcards are anything with the
+attributes that the function reads: model, seed, variant, regime, g, k, policy, shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from g2d.experiment import grid
+from g2d.experiment.config import Config
+from g2d.experiment.estimate import GpuJob
+from g2d.jobs.cost import read_cost
+from g2d.policies.policy import Policy, read_policy
+from g2d.policies.settings import ScratchModel
+from g2d.regimes.dpo import Dpo
+from g2d.regimes.warmup import AUTO
+
+Wildcards = Any
+
+
+def model_of(wildcards: Wildcards) -> str:
+    """The model a job belongs to: a wildcard of its own, or the first folder of a policy."""
+    return str(getattr(wildcards, "model", None) or wildcards.policy.split("/")[0])
+
+
+def variant_of(wildcards: Wildcards) -> str:
+    """The ablation whose warm-up a job belongs to, "" for the main one, `AUTO` for the one that stops by itself."""
+    return _variant(wildcards).rstrip("/")
+
+
+def _variant(wildcards: Wildcards) -> str:
+    """Its folder, with a slash; rules that know the main warm-up only have no such wildcard."""
+    return str(getattr(wildcards, "variant", ""))
+
+
+class Plan:
+    """What the jobs of a grid are made from.
+
+    Args:
+        config: the whole configuration.
+        refused: called with the error where a record on the way cannot be read, before that is raised. Snakemake
+            drops an error of an input function whose output is there, and with it all jobs that depend on it.
+    """
+
+    def __init__(self, config: Config, refused: Callable[[Exception], None] = lambda error: None) -> None:
+        self.config = config
+        self.refused = refused
+        self.for_model = lru_cache(maxsize=None)(config.for_model)
+
+    # ------------------------------------------------------------------------------------------------- M0, generation
+
+    def is_scratch(self, model: str) -> bool:
+        """Whether a rule trains this M0."""
+        return isinstance(self.config.models[model], ScratchModel)
+
+    def base_files(self, wildcards: Wildcards) -> list[str]:
+        """The record of M0, and its weights where a rule makes them."""
+        folder = f"results/{model_of(wildcards)}/base"
+        weights = [f"{folder}/model/model.safetensors"] if self.is_scratch(model_of(wildcards)) else []
+        return [f"{folder}/policy.json", *weights]
+
+    def policy_files(self, wildcards: Wildcards) -> list[str]:
+        """The record of the policy in a folder, its weights, and those of the M0 below it."""
+        folder = f"results/{wildcards.policy}"
+        own = [f"{folder}/policy.json", f"{folder}/adapter/adapter_model.safetensors"]
+        return [*(own if not wildcards.policy.endswith("base") else []), *self.base_files(wildcards)]
+
+    def settings(self, *sections: str) -> Callable[[Wildcards], dict[str, Any]]:
+        """Params: the resolved sections of the configuration that a stage depends on, and nothing else."""
+
+        def resolve(wildcards: Wildcards) -> dict[str, Any]:
+            resolved = self.for_model(model_of(wildcards))
+            return {section: getattr(resolved, section).params() for section in sections}
+
+        return resolve
+
+    def calibration_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The sections that calibration rollouts depend on, at the temperature of the job."""
+        resolved = self.for_model(wildcards.model)
+        own = resolved.calibration.params(without={"levels", "window", "factorial_temperatures"})
+        if hasattr(wildcards, "temperature"):
+            own["temperature"] = float(wildcards.temperature)
+        return {"calibration": own, "prompt": resolved.prompt.params()}
+
+    def engine(self, wildcards: Wildcards) -> str:
+        """Param: what generates; how many GPUs and how much memory it takes re-runs nothing, so the script reads it."""
+        return self.for_model(model_of(wildcards)).engine.identity
+
+    def generating_gpus(self, wildcards: Wildcards, input: Any) -> int:
+        """Resource: GPUs of a job that generates with a frozen policy; merging shards takes none."""
+        chosen = self.for_model(model_of(wildcards)).engine
+        if input.shards:
+            return 0
+        return chosen.tensor_parallel_size if chosen.name == "vllm" else 1
+
+    def shards(self, stage: str, shard: str, cost: str) -> Callable[[Wildcards], list[str]]:
+        """Input: the shards that a file of rollouts is merged from, or their bills; none where one job draws it whole.
+
+        A finished file keeps the number of shards it was made of, which its bill tells: the rows would be the same.
+        """
+
+        def files(wildcards: Wildcards) -> list[str]:
+            if hasattr(wildcards, "shard"):
+                return []
+            bill = Path(cost.format(**wildcards))
+            count = getattr(self.for_model(model_of(wildcards)).engine.shards, stage)
+            folder = str(Path(shard).parent).format(**wildcards)
+            if bill.exists():
+                ancestry = self._read(read_cost, bill).ancestry
+                count = sum(record.job.startswith(f"{folder}/") for record in ancestry)
+            numbers = range(1, count + 1) if count > 1 else []
+            return [shard.format(**wildcards, shard=number, shards=count) for number in numbers]
+
+        return files
+
+    def _read(self, read: Callable[[Path], Any], path: Path) -> Any:
+        try:
+            return read(path)
+        except (OSError, ValueError) as error:
+            self.refused(error)
+            raise
+
+    # --------------------------------------------------------------------------------------------- the online phase
+
+    def warmed_up(self, wildcards: Wildcards) -> str:
+        """Folder of pi_K: GRPO's at step K, or M0's for K=0."""
+        w = wildcards
+        if w.k == "0":
+            return f"results/{w.model}/base"
+        return f"results/{w.model}/seed{w.seed}/{_variant(w)}grpo/g{w.g}/k{w.k}"
+
+    def warmed_up_files(self, wildcards: Wildcards) -> list[str]:
+        """Record and weights of pi_K, and those of M0."""
+        return [*self._warmed_up_files(wildcards), *self.base_files(wildcards)]
+
+    def _warmed_up_files(self, wildcards: Wildcards) -> list[str]:
+        folder = self.warmed_up(wildcards)
+        return [] if wildcards.k == "0" else [f"{folder}/policy.json", f"{folder}/adapter/adapter_model.safetensors"]
+
+    def warmed_up_cost(self, wildcards: Wildcards) -> str:
+        """The bill behind pi_K; M0 is given, so for K=0 it is the calibration's."""
+        if wildcards.k == "0":
+            return f"results/{wildcards.model}/calibration/cost.json"
+        return f"{self.warmed_up(wildcards)}/cost.json"
+
+    def grpo_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The sections that a warm-up to step K depends on."""
+        resolved = self.for_model(wildcards.model)
+        return {
+            "warmup": resolved.warmup_of(variant_of(wildcards)).trajectory(int(wildcards.k), int(wildcards.g)),
+            "lora": resolved.lora.params(),
+            "prompt": resolved.prompt.params(),
+            "engine": resolved.engine.identity,
+        }
+
+    def auto_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The sections that a warm-up which stops by itself depends on; its probes are small harvests."""
+        resolved = self.for_model(wildcards.model)
+        assert resolved.warmup.auto is not None
+        return {
+            "warmup": resolved.warmup.trajectory(int(wildcards.k), int(wildcards.g)),
+            "auto": resolved.warmup.auto.params(),
+            "engine": resolved.engine.identity,
+            **self.settings("harvest", "lora", "prompt")(wildcards),
+        }
+
+    def auto_warmup(self, wildcards: Wildcards) -> list[str]:
+        """The record of the warm-up behind a policy where that alone knows its K: it stopped by itself."""
+        return [f"{self.warmed_up(wildcards)}/policy.json"] if variant_of(wildcards) == AUTO else []
+
+    def continued_from(self, wildcards: Wildcards) -> int | None:
+        """K of the checkpoint that this K continues, None where it starts from M0.
+
+        A finished K keeps the predecessor it really had. Every point of a chain is the same whichever checkpoint it
+        was reached from, so a K that is added between two others must not make the later one stale.
+        """
+        record = Path(self.warmed_up(wildcards)) / "policy.json"
+        if record.exists():
+            finished: Policy = self._read(read_policy, record)
+            if finished.settings == self.grpo_settings(wildcards):
+                return finished.continued_from
+        group_size, k = int(wildcards.g), int(wildcards.k)
+        return grid.chain_predecessor(self.config, wildcards.model, group_size, k, variant_of(wildcards))
+
+    def previous_checkpoint(self, wildcards: Wildcards) -> list[str]:
+        """Folder of the checkpoint that this K continues, if any."""
+        k = self.continued_from(wildcards)
+        folder = f"results/{wildcards.model}/seed{wildcards.seed}/{_variant(wildcards)}grpo/g{wildcards.g}"
+        return [] if k is None else [f"{folder}/k{k}/checkpoint"]
+
+    def previous_costs(self, wildcards: Wildcards) -> list[str]:
+        """Bills of the steps before this K, and of the calibration."""
+        before = [f"{Path(folder).parent}/cost.json" for folder in self.previous_checkpoint(wildcards)]
+        return [f"results/{wildcards.model}/calibration/cost.json", *before]
+
+    # --------------------------------------------------------------------------------------------- the offline phase
+
+    def several_pairs_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """What several pairs per prompt depend on: not on `pairs.seed`, and on its younger keys where they change
+        anything."""
+        pairs = self.for_model(wildcards.model).pairs.params(without={"seed"})
+        return self.settings("prompt")(wildcards) | ({"pairs": pairs} if pairs else {})
+
+    def dpo(self, wildcards: Wildcards) -> Dpo:
+        """The dpo section, with an ablation's other values."""
+        resolved = self.for_model(wildcards.model)
+        ablation = variant_of(wildcards) or wildcards.regime
+        return resolved.dpo if ablation in ("dpo", AUTO) else resolved.ablation_dpo(ablation)
+
+    def dpo_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The sections that DPO depends on."""
+        return {"dpo": self.dpo(wildcards).params(), **self.settings("lora")(wildcards)}
+
+    def entry_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """What a policy of an entry of `regimes` depends on: the entry but for its other K, under its regime's name."""
+        entry = self.config.regimes[wildcards.regime]
+        return {entry.regime: entry.params(without={"steps", "regime"}), **self.settings("lora", "prompt")(wildcards)}
+
+    def start_files(self, wildcards: Wildcards) -> list[str]:
+        """The policy to start from where it is not M0."""
+        entry = self.config.regimes.get(wildcards.regime) or self.dpo(wildcards)
+        return self._warmed_up_files(wildcards) if entry.start == "warmup" else []
+
+    def pairs_file(self, wildcards: Wildcards) -> str:
+        """The pairs to train on: one of every pairable prompt, or several."""
+        n = self.dpo(wildcards).pairs_per_prompt
+        name = "pairs" if n == 1 else f"pairs-{n}"
+        harvest = f"results/{wildcards.model}/seed{wildcards.seed}/{_variant(wildcards)}harvest"
+        return f"{harvest}/g{wildcards.g}/k{wildcards.k}/{name}.jsonl"
+
+    def matched_pairs(self, wildcards: Wildcards) -> list[str]:
+        """The pairs to whose smallest number an N-matched control is cut."""
+        match = self.dpo(wildcards).match_pairs_to
+        if match is None:
+            return []
+        own = _variant(wildcards) if variant_of(wildcards) != AUTO else ""  # matched to the grid, as its K are
+        points = grid.harvest_points(self.config, wildcards.model, own.rstrip("/"))
+        harvest = f"results/{wildcards.model}/seed{wildcards.seed}/{own}harvest"
+        return [f"{harvest}/g{g}/k{k}/pairs.jsonl" for g, k in points if match in (k, "min")]
+
+    # ------------------------------------------------------------------------------------------------- the estimate
+
+    def gpu_job(self, rule: str, wildcards: Wildcards, shards: Sequence[str]) -> GpuJob | None:
+        """What the estimate knows of a job that holds a GPU, or None for any other.
+
+        Args:
+            rule: its name.
+            wildcards: its own.
+            shards: what it merges, if anything.
+        """
+        model = model_of(wildcards)
+        if shards or self.is_scratch(model):
+            return None
+        stage = rule.removesuffix("_shard")
+        if stage in ("train_grpo", "train_grpo_auto"):  # the second takes as many steps at most
+            before = (self.continued_from(wildcards) or 0) if stage == "train_grpo" else 0
+            variant = variant_of(wildcards) if stage == "train_grpo" else AUTO
+            per_step = self.for_model(model).warmup_of(variant).completions_per_step(int(wildcards.g))
+            return GpuJob(stage, model, (int(wildcards.k) - before) * per_step)
+        if stage == "draw_probe":
+            n_prompts = self.for_model(model).training_set.n
+            share = min(self.config.probe.prompts, n_prompts) / n_prompts
+            return GpuJob(stage, model, share, rate_of="harvest_rollouts")
+        return GpuJob(stage, model, 1 / int(wildcards.get("shards", 1)))

@@ -1,0 +1,47 @@
+"""The version of every stage, which its rule passes as a parameter.
+
+Snakemake re-runs a job when its script, parameters or inputs change and does not look into imported modules. Whoever
+changes what a stage *computes* raises its number, and exactly the affected jobs run again; a comment or a refactoring
+re-runs nothing. A regime has its number in its own module.
+"""
+
+from __future__ import annotations
+
+from g2d.regimes.catalogue import REGIMES
+
+VERSIONS = {
+    "scratch_model": 1,
+    "pretrained_model": 1,
+    "load_problems": 1,
+    "check_leakage": 1,
+    "calibrate": 2,
+    "select_training_set": 1,
+    "make_factorial": 1,
+    "train_grpo_auto": 1,
+    "harvest_rollouts": 2,
+    "draw_probe": 1,
+    "advise": 1,
+    "check_advice": 2,
+    "build_pairs": 2,
+    "build_several_pairs": 1,
+    "evaluate": 3,
+    "make_tables": 2,
+    "render_tables": 1,
+    "draw_figures": 1,
+    "write_cards": 1,
+    "audit_papers": 1,
+    "record_provenance": 1,
+    "write_methods": 2,
+    "build_report": 2,
+    **{f"train_{name}": regime.version for name, regime in REGIMES.items()},
+}
+
+# Stages that hold a device, in the order in which a policy passes through them.
+RUNNING_ORDER = (
+    "calibrate",
+    *(f"train_{name}" for name, regime in REGIMES.items() if regime.phase == "online"),
+    "train_grpo_auto",
+    "harvest_rollouts",
+    *(f"train_{name}" for name, regime in REGIMES.items() if regime.phase == "offline"),
+    "evaluate",
+)

@@ -1,0 +1,34 @@
+"""The catalogue: every way to train a policy. What may stand in a configuration, versions of stages, rules, labels and
+sentences are looked up here; nothing elsewhere tells regimes apart by their names.
+
+To add one, see CONTRIBUTING.md: a module with its settings, a line below, and its rule in `workflow/rules/{name}.smk`.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from g2d.regimes.dpo import DPO
+from g2d.regimes.grpo import GRPO
+from g2d.regimes.regime import Entry, Regime
+from g2d.regimes.rft import RFT
+
+REGIMES: dict[str, Regime] = {regime.name: regime for regime in (GRPO, DPO, RFT)}
+
+OFFLINE = [regime for regime in REGIMES.values() if regime.phase == "offline"]
+
+# Those that `regimes` may have entries of; GRPO and DPO have sections of their own.
+ENTRIES = [regime for regime in OFFLINE if issubclass(regime.settings, Entry)]
+
+
+def _any_of(regimes: list[Regime]) -> Any:
+    """The type of an entry: the settings of one of them, told apart by the key `regime`."""
+    settings = [regime.settings for regime in regimes] or [Entry]
+    return Annotated[reduce(or_, settings), Field(discriminator="regime")] if len(settings) > 1 else settings[0]
+
+
+AnyEntry: Any = _any_of(ENTRIES)

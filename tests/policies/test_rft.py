@@ -1,0 +1,106 @@
+"""Rejection-sampling fine-tuning: what it trains on, that its loss is the completion's alone, and that it goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from g2d.policies import load_base, load_tokenizer
+from g2d.policies.settings import Lora
+from g2d.problems import Problem
+from g2d.problems.prompts import Prompt
+from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
+from g2d.regimes.rft import Example, Rft, right_completions, train_rft
+from tests.models import tiny_policy
+from tests.policies.test_resume import adapter, terminated_after
+from tests.policies.test_training import pairs
+
+PROBLEMS = [Problem(name, f"What is {name}?", "1", None, None, "tests") for name in ("a", "b", "c")]
+
+
+def harvest() -> pd.DataFrame:
+    """Of a: the same right text twice, another one, a wrong and a cut-off one. Of b: wrong. Of c: one right."""
+    rows = [
+        ("c", 0, "C", 1.0, "stop"),
+        ("a", 3, "cut \\boxed{1} off", 1.0, "length"),
+        ("a", 2, "A2", 1.0, "stop"),
+        ("a", 1, "A1", 1.0, "stop"),
+        ("a", 0, "A1", 1.0, "stop"),
+        ("a", 4, "wrong", 0.0, "stop"),
+        ("b", 0, "wrong", 0.0, "stop"),
+    ]
+    return pd.DataFrame(rows, columns=["problem_id", "sample", "completion_text", "reward", "finish_reason"])
+
+
+def texts(per_prompt: int | None, seed: int = 0) -> list[tuple[str, str]]:
+    found = right_completions(harvest(), PROBLEMS, Prompt(), per_prompt, seed)
+    return [(example["prompt"][0]["content"], example["completion"][0]["content"]) for example in found]
+
+
+def test_it_trains_on_every_different_right_completion_that_ended_by_itself() -> None:
+    assert texts(None) == [("What is a?", "A1"), ("What is a?", "A2"), ("What is c?", "C")]
+
+
+def test_one_per_prompt_is_drawn_by_the_seed_and_is_among_all() -> None:
+    drawn = {texts(1, seed)[0] for seed in range(20)}
+    assert drawn == {("What is a?", "A1"), ("What is a?", "A2")}
+    assert all(texts(1, seed)[1:] == [("What is c?", "C")] for seed in range(20))
+    assert sorted(texts(2)) == sorted(texts(None))
+
+
+def test_a_harvest_without_a_right_completion_is_refused() -> None:
+    wrong = harvest().query("reward == 0")
+    with pytest.raises(ValueError, match="none of the 2 rollouts is right and ended by itself"):
+        right_completions(wrong, PROBLEMS, Prompt(), None, 0)
+    with pytest.raises(ValueError, match="rollouts of 'c', which is not among the 2 problems given"):
+        right_completions(harvest(), PROBLEMS[:2], Prompt(), None, 0)
+
+
+def examples(n: int) -> list[Example]:
+    return [Example(prompt=pair["prompt"], completion=pair["chosen"]) for pair in pairs(n)]
+
+
+def rft(work: Path, n: int = 22, **settings: Any) -> list[dict[str, Any]]:
+    values = {"regime": "rft", "learning_rate": 2e-3, "gradient_accumulation_steps": 2} | settings
+    log = train_rft(
+        tiny_policy(),
+        examples(n),
+        rft=Rft.model_validate(values),
+        lora=Lora(),
+        seed=0,
+        work=work,
+        checkpointing=Checkpointing(every_steps=1),
+    )
+    return [row for row in log if "loss" in row]
+
+
+def test_its_first_loss_is_that_of_the_completions_tokens_under_m0(tmp_path: Path) -> None:
+    """By hand: minus the mean log-probability of all completion tokens, the end of turn among them."""
+    import torch
+
+    log = rft(tmp_path, n=8, epochs=2)
+    policy = tiny_policy()
+    model, tokenizer = load_base(policy), load_tokenizer(policy)
+    lost = []
+    for example in examples(8):
+        start = tokenizer.apply_chat_template(example["prompt"], add_generation_prompt=True, return_dict=False)
+        whole = tokenizer.apply_chat_template([*example["prompt"], *example["completion"]], return_dict=False)
+        assert whole[: len(start)] == start
+        with torch.no_grad():
+            scores = model(torch.tensor([whole])).logits[0].log_softmax(-1)
+        lost += [-float(scores[i - 1, whole[i]]) for i in range(len(start), len(whole))]
+    assert log[0]["loss"] == pytest.approx(sum(lost) / len(lost), rel=1e-3)
+    assert log[-1]["loss"] < log[0]["loss"]
+
+
+@pytest.mark.parametrize("last", [2, 3, 5])  # inside an epoch, at its end, inside the next; 9 steps
+def test_stopped_anywhere_it_equals_an_uninterrupted_run(tmp_path: Path, last: int) -> None:
+    straight = rft(tmp_path / "straight")
+    assert [row["step"] for row in straight] == list(range(1, 10))
+    with terminated_after(last - 1), pytest.raises(TrainingStoppedError, match=f"SIGTERM at step {last} of 9"):
+        rft(tmp_path / "stopped")
+    assert rft(tmp_path / "stopped") == straight
+    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")

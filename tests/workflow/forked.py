@@ -1,0 +1,201 @@
+"""Snakemake's command line and the jobs below it, forked from processes that have made the imports.
+
+Most of what a dry-run or a small job costs is imports, and the tests run many hundreds. So every process of tests keeps
+one that has imported what Snakemake and its jobs load, and a child of that one that has imported what training needs.
+A call is a fork: the real command line with the call's own folder, environment, arguments, output and exit status, and
+the same for its jobs (`as_python.py`). `g2d` is not among the imports: each project brings its own.
+
+    python -m tests.workflow.forked FOLDER IMPORTS...       what `call` starts; nobody types it
+
+Left out on purpose: calls with variables that a library reads when it is imported, and calls that a test stops or
+kills: they are starts of Python, as everything is that no test calls through `Project.snakemake`.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import runpy
+import select
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tests.workflow.as_python import HEAVY, LIGHT, NUMBER, ask, receive
+
+REPOSITORY = Path(__file__).parents[2]
+AS_PYTHON = Path(__file__).with_name("as_python.py")
+IMPORTS = (
+    *("snakemake.cli", "snakemake.profiles", "snakemake.report.html_reporter", "snakemake.script", "smart_open", "yte"),
+    *("pandas", "pyarrow.parquet", "pydantic", "scipy.stats", "matplotlib.backends.backend_svg", "altair", "psutil"),
+)
+
+# ------------------------------------------------------------------------------------------------------ for the tests
+
+
+def call(arguments: list[str], folder: Path, environment: dict[str, str]) -> tuple[int, str]:
+    """As `python -m snakemake` in that folder and environment.
+
+    Returns:
+        Its exit status, as `subprocess` says it, and what it printed.
+    """
+    ours, theirs = os.pipe()
+    with open(ours, encoding="utf-8") as output:
+        printed: list[str] = []
+        reader = threading.Thread(target=lambda: printed.append(output.read()))
+        reader.start()
+        try:
+            command = ["-m", "snakemake", *arguments]
+            status = ask(f"{_server()}/{LIGHT}", command, str(folder), environment, [theirs, theirs])
+        finally:
+            os.close(theirs)
+            reader.join()
+    return status, printed[0]
+
+
+@cache
+def _server() -> Path:
+    """The folder of this process's own two, which end with it."""
+    from g2d.jobs.shared_imports import IMPORTS as OF_JOBS
+
+    folder = Path(tempfile.mkdtemp(prefix="g2d-tests-"))  # a socket's name must be short
+    python = folder / "python"
+    words = (sys.executable, "-IS", AS_PYTHON, sys.executable, folder)
+    python.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, words))} "$@"\n')
+    python.chmod(0o755)
+    ready, theirs = os.pipe()
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    server = subprocess.Popen(
+        [sys.executable, "-m", __name__, str(folder), *(name for name in OF_JOBS if not name.startswith("g2d."))],
+        cwd=REPOSITORY,
+        env=environment
+        | {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1"},  # as jobs have it
+        stdin=subprocess.PIPE,
+        stdout=theirs,
+    )
+    _kept.append(server)
+    os.close(theirs)
+    with open(ready) as said:
+        assert said.read() == "ready", "the process with the imports could not start"
+    return folder
+
+
+_kept: list[subprocess.Popen[bytes]] = []  # its standard input tells it when this process ends
+
+# ----------------------------------------------------------------------------------------------------------- the server
+
+
+def main(folder: Path, *heavy: str) -> None:
+    """Serve; in a fork, be the process that was asked for."""
+    doors = {}
+    for name, imports in ((LIGHT, ()), (HEAVY, heavy)):
+        door = socket.socket(socket.AF_UNIX)
+        door.bind(str(folder / name))
+        door.listen(128)
+        doors[door] = imports
+    _import(IMPORTS)
+    print("ready", end="", flush=True)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what it forks
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the calls and for who waits for them
+    caller = _serve(doors, folder)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for door in doors:
+        door.close()
+    what = _take_over(caller, folder / "python", interrupt)
+    if what.endswith(".py"):
+        runpy.run_path(what, run_name="__main__")
+    else:
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
+
+
+def _import(names: tuple[str, ...]) -> None:
+    for name in names:
+        import_module(name)
+    gc.collect()
+    gc.freeze()  # what is here for good is neither looked at nor copied by a child
+
+
+def _serve(doors: dict[socket.socket, tuple[str, ...]], folder: Path) -> socket.socket:
+    """Fork for every caller until the tests have ended; returns in the fork, with the connection."""
+    while True:
+        ready, _, _ = select.select([0, *doors], [], [])
+        if 0 in ready:
+            shutil.rmtree(folder, ignore_errors=True)
+            os._exit(0)
+        door = ready[0]
+        if imports := doors.pop(door):  # its first caller: from now on a child that makes them serves this door
+            if os.fork() == 0:
+                for other in doors:
+                    other.close()
+                doors.clear()
+                _import(imports)
+                doors[door] = ()
+            else:
+                door.close()
+            continue
+        doors[door] = ()
+        caller, _ = door.accept()
+        if os.fork() == 0:
+            return caller
+        caller.close()
+
+
+def _take_over(caller: socket.socket, python: Path, interrupt: Any) -> str:
+    """Fork once more, so that somebody can tell the caller how it ends; returns what the child is to run."""
+    header, output, *_ = socket.recv_fds(caller, NUMBER.size, 2)
+    arguments, folder, environment = json.loads(receive(caller, NUMBER.unpack(header)[0]))
+    if child := os.fork():
+        for descriptor in output:
+            os.close(descriptor)
+        _keep(child, caller)
+    caller.close()
+    signal.signal(signal.SIGINT, interrupt)
+    for standard, descriptor in enumerate((os.open(os.devnull, os.O_RDONLY), *output)):
+        os.dup2(descriptor, standard)
+        os.close(descriptor)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    tempfile.tempdir = None  # it is remembered from the other environment
+    sys.executable = str(python)
+    is_module = arguments[0] == "-m"
+    sys.argv = arguments[is_module:]
+    first = folder if is_module else str(Path(arguments[0]).parent)
+    sys.path[:1] = [first, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
+    return str(sys.argv[0])
+
+
+def _keep(child: int, caller: socket.socket) -> NoReturn:
+    """Tell the caller how the child ended; should the caller end before, so does the child."""
+
+    def tell() -> None:
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        with suppress(OSError):
+            caller.sendall(NUMBER.pack(status))
+        os._exit(0)
+
+    threading.Thread(target=tell).start()
+    with suppress(OSError):
+        caller.recv(1)
+    with suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+    while True:
+        signal.pause()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])

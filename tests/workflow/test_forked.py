@@ -1,0 +1,73 @@
+"""A call of the tests, which is forked, is a start of Snakemake in all that a test looks at."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workflow import forked
+from tests.workflow.conftest import Project
+
+OF_THIS_CALL = r"^\[.*\]$|^  (Date|Workflow ID): .*$|Job \d+:|jobid: \d+|\S+\.snakemake/log/\S+"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
+    return Project.create(tmp_path_factory.mktemp("forked") / "g2d", micro_config)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (("-n",), 0),
+        (("-n", "no-such-target"), 1),
+        (("--no-such-option",), 2),
+        (("--cores", "1", "--forceall", "results/problems/arithmetic.jsonl"), 0),
+    ],
+)
+def test_it_says_what_a_start_says(project: Project, arguments: tuple[str, ...], status: int) -> None:
+    """Words are counted: jobs have no order, and Snakemake keeps some of what it prints in sets."""
+    calls = [project.snakemake(*arguments, anew=anew) for anew in (False, True)]
+    assert [call.returncode for call in calls] == [status, status], calls[0].stdout
+    said = [Counter(re.sub(OF_THIS_CALL, "", call.stdout, flags=re.M).split()) for call in calls]
+    assert said[0] == said[1]
+
+
+PRINTS = """
+import g2d, os, signal, sys, tempfile, threading
+interrupted = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+print("found:", g2d.__file__, sys.argv[1:], os.environ["MARK"], tempfile.gettempdir(), interrupted, flush=True)
+print("threads:", threading.active_count(), file=sys.stderr)
+"""
+
+
+def test_it_has_the_package_environment_and_arguments_of_its_call(project: Project, tmp_path: Path) -> None:
+    (project.root / "prints.smk").write_text(f"{PRINTS}\nrule all:\n")
+    arguments = ["-n", "--snakefile", "prints.smk"]
+    interrupted = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    for mark in ("first", "second"):
+        own = {"PYTHONPATH": str(project.root / "src"), "MARK": mark, "TMPDIR": str(tmp_path)}
+        status, said = forked.call(arguments, project.root, os.environ | own)
+        assert f"found: {project.root}/src/g2d/__init__.py {arguments} {mark} {tmp_path} {interrupted}\n" in said
+        assert (status, "threads: 1\n" in said) == (0, True)
+    assert "MARK" not in os.environ
+
+
+def test_a_call_that_is_killed_is_told_from_one_that_ends(project: Project) -> None:
+    (project.root / "killed.smk").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    assert project.snakemake("-n", "--snakefile", "killed.smk").returncode == -signal.SIGKILL
+    assert project.snakemake("--version").returncode == 0
+
+
+def test_no_call_finds_this_package_imported(tmp_path: Path) -> None:
+    (tmp_path / "Snakefile").write_text("import sys\nprint('g2d' in sys.modules, sys.path[0])\nrule all:\n")
+    status, said = forked.call(["-n"], tmp_path, os.environ | {"PYTHONPATH": ""})
+    assert (status, f"False {tmp_path}\n" in said) == (0, True), said
+    assert sys.path[0] != str(tmp_path)

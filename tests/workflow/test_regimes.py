@@ -1,0 +1,92 @@
+"""Entries of `regimes`: further ways to train on the harvests of a finished grid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from g2d.experiment import grid
+from g2d.experiment.config import load
+from g2d.experiment.grid import PolicyKey
+from g2d.jobs.files import read_json
+from g2d.settings import ConfigError
+from tests.workflow.conftest import Project
+from tests.workflow.test_grid import SUMMARIES
+
+RFT = {"regime": "rft", "learning_rate": 5e-4, "epochs": 1}
+
+
+def with_entries(config: dict[str, Any], **entries: Any) -> dict[str, Any]:
+    return config | {"regimes": entries}
+
+
+def test_an_entry_of_a_finished_grid_trains_and_evaluates_its_own_policies_alone(
+    own_micro_grid: Project, micro_config: dict[str, Any]
+) -> None:
+    entries = {"rft": RFT, "z-one-right": RFT | {"per_prompt": 1, "steps": [2], "start": "warmup"}}
+    own_micro_grid.configure(with_entries(micro_config, **entries))
+    assert own_micro_grid.planned() == {"train_rft": 4, "evaluate": 8} | SUMMARIES
+    own_micro_grid.build("--quiet", "rules")
+
+    tables = own_micro_grid.results / "tables"
+    main = pd.read_csv(tables / "main.csv").query("benchmark == 'arithmetic'")
+    assert list(main.policy) == ["base", "dpo", "g2d", "g2d", "rft", "rft", "rft", "z-one-right", "grpo", "grpo"]
+    assert list(main[main.policy == "rft"].K) == [0, 2, 4]
+    compared = pd.read_csv(tables / "comparisons.csv").query("benchmark == 'arithmetic' and policy == 'rft' and K == 2")
+    assert sorted(zip(compared.reference, compared.reference_K, strict=True)) == [("base", 0), ("g2d", 2)]
+    assert "rft" not in set(pd.read_csv(tables / "ablations.csv").policy)
+    billed = pd.read_csv(tables / "cost.csv").query("policy == 'z-one-right'")
+    assert list(billed.stage) == ["calibrate", "train_grpo", "harvest_rollouts", "train_rft", "evaluate"]
+
+    record = read_json(own_micro_grid.results / "micro/seed0/rft/g2/k2/policy.json")
+    assert record["regime"] == "rft"
+    assert record["settings"]["n_completions"] > 0
+    card = (own_micro_grid.results / "micro/seed0/z-one-right/g2/k2/adapter/README.md").read_text()
+    assert "trained with rejection-sampling fine-tuning (`z-one-right`) on right completions harvested after 2" in card
+    said = (own_micro_grid.results / "methods.md").read_text()
+    sentence = "Z-one-right (K=2): rejection-sampling fine-tuning of the warmed-up policy on up to 1 different right"
+    assert sentence in said.replace("\\", "")
+    assert "rft" in (own_micro_grid.results / "report/index.html").read_text()
+
+    own_micro_grid.configure(with_entries(micro_config, **entries, later=RFT | {"steps": [4]}))
+    assert own_micro_grid.planned() == {"train_rft": 1, "evaluate": 2} | SUMMARIES
+    own_micro_grid.configure(with_entries(micro_config, **(entries | {"rft": RFT | {"epochs": 2}})))
+    assert own_micro_grid.planned()["train_rft"] == 3
+
+
+def test_the_grid_has_an_entry_at_its_k(micro_config: dict[str, Any]) -> None:
+    found = grid.policies(load(with_entries(micro_config, rft=RFT | {"steps": [4, 0]})))
+    own = [key for key in found if key.role == "entry"]
+    assert [(key.folder, key.kind) for key in own] == [
+        ("micro/seed0/rft/g0/k0", "rft"),
+        ("micro/seed0/rft/g2/k4", "rft"),
+    ]
+    assert own[1].reference == PolicyKey("micro", "dpo", 2, 4, 0)
+    assert own[1].reference.label == "g2d"
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({}, "regimes.rft.regime: missing; add this key"),
+        ({"regime": "rtf"}, "regimes.rft.regime: "),
+        (RFT | {"step": [2]}, "regimes.rft.step: unknown key; did you mean steps?"),
+        (RFT | {"steps": [3]}, r"regimes.rft.steps: K=3 is not in warmup.steps \[0, 2, 4\] of micro"),
+        (RFT | {"steps": []}, "regimes.rft.steps: list every K once"),
+        (RFT | {"steps": [2, 2]}, "regimes.rft.steps: list every K once"),
+        (RFT | {"steps": [0], "start": "warmup"}, "regimes.rft.steps: at K=0 there is no warm-up to start from"),
+    ],
+)
+def test_a_mistake_in_an_entry_is_named(micro_config: dict[str, Any], entry: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(with_entries(micro_config, rft=entry))
+
+
+@pytest.mark.parametrize(
+    ("name", "taken"), [("dpo", "a stage"), ("GRPO", "a stage"), ("ipo", "an ablation"), ("Ipo", "an ablation")]
+)
+def test_a_name_that_is_taken_is_refused(micro_config: dict[str, Any], name: str, taken: str) -> None:
+    with pytest.raises(ConfigError, match=f"regimes.{name}: the name is taken by {taken}"):
+        load(with_entries(micro_config, **{name: RFT}))

@@ -1,0 +1,172 @@
+# Guarded patches of Snakemake 9: what it cannot be asked for yet. Each is checked when this file is read, so that another
+# version fails at once and by name instead of in silence; pyproject.toml pins the version that the tests run with.
+
+from snakemake import __version__ as snakemake_version
+from snakemake.dag import DAG
+from snakemake.io import is_flagged
+from snakemake.logging import logger
+
+from g2d.experiment.config import read as read_config
+from g2d.experiment.estimate import estimate, measured_rates
+from g2d.experiment.estimate import report as report_hours
+from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
+
+PATCHED = [(workflow, "_prepare_dag"), (workflow, "_build_dag"), (workflow, "async_run")]
+PATCHED += [(DAG, name) for name in ("stats", "reason", "needrun", "update_needrun", "needrun_jobs")]
+
+if int(snakemake_version.partition(".")[0]) >= 10 or not all(hasattr(owner, name) for owner, name in PATCHED):
+    raise WorkflowError(
+        f"Snakemake {snakemake_version} is not one that this workflow is made for: pip install 'snakemake>=9.27,<10'"
+    )
+
+
+def refuse_unreadable(_):
+    """Stop where a file that the plan depends on cannot be read."""
+    if REFUSED:
+        raise WorkflowError("\n".join(dict.fromkeys(REFUSED)))
+
+
+def refuse_what_cannot_be_made(dag):
+    """Stop where no rule makes a result that a job needs.
+
+    Snakemake takes what exists for a source if no rule can make it, and it takes an exception in an input function for
+    that too: everything behind it would be left out without a word.
+    """
+    for job in dag.jobs:
+        made = set().union(*dag.dependencies[job].values())
+        lost = [file for file in job.input if file.startswith("results/") and file not in made]
+        if lost:
+            raise WorkflowError(f"{lost[0]}: {job.rule.name} needs it, and no rule of this configuration makes it")
+
+
+def with_forced_jobs(workflow, jobs_of_target):
+    """Make `-R <target>` force the jobs that the target stands for.
+
+    A target has no wildcards and a job's rule has, so `harvest` cannot name both; Snakemake knows what to force only
+    after this file is read, hence the detour.
+    """
+    prepare = workflow._prepare_dag
+
+    def prepare_with_jobs(*args, **kwargs):
+        forced = workflow.dag_settings.forcerun
+        workflow.dag_settings.forcerun = frozenset().union(*(jobs_of_target.get(name, {name}) for name in forced))
+        return prepare(*args, **kwargs)
+
+    workflow._prepare_dag = prepare_with_jobs
+
+
+def when_planned(workflow, *steps):
+    """Call every step with the DAG once it is built; `onstart` would be too late, because a dry-run never gets there."""
+    build = workflow._build_dag
+
+    def build_and_go_on(*args, **kwargs):
+        build(*args, **kwargs)
+        for step in steps:
+            step(workflow.dag)
+
+    workflow._build_dag = build_and_go_on
+
+
+def plan_what_is_due(dag):
+    """Plan jobs whose files are missing or whose M0 was edited, and what follows from them.
+
+    Snakemake looks for a missing file only where a job that runs needs it. So with the tables there, a deleted harvest
+    would stay deleted, and so would the outputs that a failed job has lost. Temporary files have done their duty.
+    """
+    if not workflow.is_main_process:
+        return
+    due = False
+    for job in dag.jobs:
+        if dag.needrun(job):
+            continue
+        missing = [file for file in job.output if not is_flagged(file, "temp") and not os.path.exists(file)]
+        edited = edited_base_files(job) if not missing else []
+        dag.reason(job).missing_output.update(missing)
+        dag.reason(job).updated_input.update(edited)
+        due = due or bool(missing or edited)
+    if due:
+        workflow.async_run(dag.update_needrun())
+
+
+def edited_base_files(job):
+    """Tokenizer, chat template and configuration of an M0 on this machine that changed since its record was written.
+
+    They are compared with the digests in that record and are no inputs: a finished folder of 0.1.0, whose jobs had
+    fewer, would be made again for it. Its records have no digests either; what is newer than them counts as changed.
+    """
+    if job.rule.name not in ("scratch_model", "pretrained_model"):
+        return []
+    record = Path(job.output.policy)
+    try:
+        policy = read_policy(record)
+    except (OSError, ValueError) as error:
+        raise WorkflowError(str(error))
+    if policy.base_files is not None or CONFIG.models[job.wildcards.model].source != "local":
+        return changed_base_files(policy)
+    return [
+        str(file)
+        for pattern in BASE_FILES
+        for file in Path(policy.base).glob(pattern)
+        if str(file) not in job.input and file.stat().st_mtime > record.stat().st_mtime
+    ]
+
+
+def say_what_looks_newer(dag):
+    """Name the remedy where time stamps alone make finished jobs run again: Snakemake knows no content of large files."""
+    newer = [
+        job
+        for job in dag.needrun_jobs()
+        if any(file.startswith("results/") for file in dag.reason(job).updated_input.intersection(job.input))
+        and all(map(os.path.exists, job.output))
+    ]
+    if newer and workflow.is_main_process:
+        logger.warning(
+            f"{len(newer)} finished jobs are to run again because a file looks newer than what was made from it. If "
+            "this folder was copied without its time stamps: g2d recover --times"
+        )
+
+
+def add_estimate(dag):
+    """Add the GPU-hours of the jobs to Snakemake's table of jobs, on a dry-run and before anything is submitted."""
+    count = dag.stats
+
+    def stats():
+        message, numbers = count()
+        jobs = [
+            plan.gpu_job(job.rule.name, job.wildcards, job.input.get("shards"))
+            for job in dag.needrun_jobs(exclude_finished=False)
+            if "gpu" in job.rule.resources
+        ]
+        lines = estimate(filter(None, jobs), measured_rates("results", CONFIG.models) if any(jobs) else {})
+        return "\n".join(filter(None, [message, report_hours(lines)])), numbers
+
+    dag.stats = stats
+
+
+def refuse_unrecorded(dag):
+    """Stop where a changed configuration could not be noticed.
+
+    Snakemake remembers in `.snakemake` with which settings a result was made. For results that it has no memory of it
+    only looks at time stamps, so a changed learning rate would leave them stale without a word.
+    """
+    record = Path("results/config.yaml")
+    jobs = [job for job in dag.jobs if dag.reason(job).no_metadata and not dag.needrun(job)]
+    unrecorded = sum(job.rule.is_script and all(map(os.path.exists, job.output)) for job in jobs)
+    if not unrecorded:
+        return
+    if not record.exists():
+        logger.warning(
+            f"{unrecorded} finished results have no record in .snakemake, and {record} is gone: they are taken for "
+            "results of this configuration."
+        )
+        return
+    try:
+        changed = read_config(record).identity != CONFIG.identity
+    except ConfigError as error:
+        raise WorkflowError(f"{error}\nIt tells what {unrecorded} finished results were made with: put it back")
+    if changed:
+        raise WorkflowError(
+            f"{unrecorded} finished results have no record in .snakemake, so nobody can tell which of them the "
+            f"changed configuration makes stale. Run `snakemake --configfile {record} --touch --forceall` once, "
+            "which records them with the configuration they were made with, then this command again."
+        )

@@ -1,0 +1,27 @@
+"""Rule train_rft: SFT on the right completions of a harvest, from a fresh M0 or from pi_K."""
+
+from g2d.experiment.training import training
+from g2d.jobs.shared_imports import run
+from g2d.problems import read_problems
+from g2d.problems.prompts import Prompt
+from g2d.regimes.rft import Rft, right_completions, train_rft
+from g2d.rollouts.rollout import read_rollouts
+
+
+def main(snakemake):
+    with training(snakemake) as job:
+        rft = Rft.model_validate(job.settings["rft"] | {"regime": "rft"})
+        examples = right_completions(
+            read_rollouts(snakemake.input.rollouts),
+            read_problems(snakemake.input.problems),
+            Prompt.model_validate(job.settings["prompt"]),
+            rft.per_prompt,
+            job.seed,
+        )
+        log = train_rft(job.base, examples, rft=rft, start=job.start, **job.arguments)
+        n_steps = sum("loss" in row for row in log)
+        job.leave(snakemake.wildcards.regime, log, n_completions=len(examples), gradient_steps=n_steps)
+
+
+if __name__ == "__main__":
+    run(main, snakemake)
