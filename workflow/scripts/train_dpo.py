@@ -1,13 +1,15 @@
 """Rule train_dpo: DPO on harvested pairs, from a fresh M0 or, as an ablation, from pi_K."""
 
-from g2d.experiment.training import training
 from g2d.jobs.shared_imports import run
-from g2d.policies import read_policy
-from g2d.regimes.dpo import Dpo, train_dpo
-from g2d.rollouts.pairs import read_pairs, subsample
 
 
 def main(snakemake):
+    # Here, for a job that shares its imports makes none of its own.
+    from g2d.experiment.training import training
+    from g2d.policies import read_policy
+    from g2d.regimes.dpo import Dpo, train_dpo
+    from g2d.rollouts.pairs import read_pairs, subsample
+
     with training(snakemake) as job:
         pairs = read_pairs(snakemake.input.pairs)
         if snakemake.input.matched:

@@ -2,16 +2,18 @@
 
 from pathlib import Path
 
-from g2d.experiment.training import training
 from g2d.jobs.shared_imports import run
-from g2d.policies import read_policy
-from g2d.problems import read_problems
-from g2d.problems.prompts import Prompt
-from g2d.regimes.grpo import train_grpo
-from g2d.regimes.warmup import Warmup
 
 
 def main(snakemake):
+    # Here, for a job that shares its imports makes none of its own.
+    from g2d.experiment.training import training
+    from g2d.policies import read_policy
+    from g2d.problems import read_problems
+    from g2d.problems.prompts import Prompt
+    from g2d.regimes.grpo import train_grpo
+    from g2d.regimes.warmup import Warmup
+
     with training(snakemake) as job:
         own = job.config.warmup_of(snakemake.wildcards.variant.rstrip("/"))
         kept = {"steps": [job.k], "group_sizes": [job.group_size], "keep_rollouts": own.keep_rollouts}

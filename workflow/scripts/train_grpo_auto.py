@@ -1,16 +1,18 @@
 """Rule train_grpo_auto: warm M0 up with GRPO until H and mu of a small harvest decline (paper, recipe step 3)."""
 
-from g2d.experiment.training import training
 from g2d.jobs.shared_imports import run
-from g2d.problems import read_problems
-from g2d.problems.prompts import Prompt
-from g2d.regimes.auto_stop import train_until_decline
-from g2d.regimes.warmup import AutoStop, Warmup
-from g2d.rollouts.settings import Harvest
-from g2d.tables.frames import write_table
 
 
 def main(snakemake):
+    # Here, for a job that shares its imports makes none of its own.
+    from g2d.experiment.training import training
+    from g2d.problems import read_problems
+    from g2d.problems.prompts import Prompt
+    from g2d.regimes.auto_stop import train_until_decline
+    from g2d.regimes.warmup import AutoStop, Warmup
+    from g2d.rollouts.settings import Harvest
+    from g2d.tables.frames import write_table
+
     with training(snakemake) as job:
         settings = job.settings
         kept = {

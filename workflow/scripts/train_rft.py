@@ -1,14 +1,16 @@
 """Rule train_rft: SFT on the right completions of a harvest, from a fresh M0 or from pi_K."""
 
-from g2d.experiment.training import training
 from g2d.jobs.shared_imports import run
-from g2d.problems import read_problems
-from g2d.problems.prompts import Prompt
-from g2d.regimes.rft import Rft, right_completions, train_rft
-from g2d.rollouts.rollout import read_rollouts
 
 
 def main(snakemake):
+    # Here, for a job that shares its imports makes none of its own.
+    from g2d.experiment.training import training
+    from g2d.problems import read_problems
+    from g2d.problems.prompts import Prompt
+    from g2d.regimes.rft import Rft, right_completions, train_rft
+    from g2d.rollouts.rollout import read_rollouts
+
     with training(snakemake) as job:
         rft = Rft.model_validate(job.settings["rft"] | {"regime": "rft"})
         examples = right_completions(
