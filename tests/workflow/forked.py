@@ -173,7 +173,8 @@ def _take_over(caller: socket.socket, python: Path, interrupt: Any) -> str:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    tempfile.tempdir = None  # it is remembered from the other environment
+    tempfile.tempdir = None  # it is remembered from the other environment, and so is the folder:
+    sys.modules["snakemake.workflow"].Workflow._rundir = folder  # type: ignore[attr-defined]
     sys.executable = str(python)
     is_module = arguments[0] == "-m"
     sys.argv = arguments[is_module:]
