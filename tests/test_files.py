@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from g2d.problems.settings import LocalProblems
 from g2d.problems.sources import load_problems
 from g2d.rollouts.pairs import read_pairs
 from g2d.rollouts.replay_engine import read_recorded
-from g2d.tables.tables import read_table
+from g2d.tables.frames import read_table
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_debris(tmp_path: Path) -> None:
@@ -244,7 +245,7 @@ def test_half_a_character_is_refused_but_in_what_a_model_wrote(tmp_path: Path) -
     assert parse_json(r'"\ud83d\ude00 \\ud800"') == "\U0001f600 \\ud800"  # a whole one, and six plain characters
 
 
-@pytest.mark.parametrize("read", [read_json, read_table], ids=["json", "csv"])
+@pytest.mark.parametrize("read", [read_json, partial(read_table, columns={})], ids=["json", "csv"])
 def test_files_of_ours_in_another_encoding_are_named(tmp_path: Path, read: Callable[[Path], Any]) -> None:
     (tmp_path / "a").write_bytes('{\n"Zürich"\n'.encode("latin-1"))
     with pytest.raises(ValueError, match=r"a, line 2: not UTF-8 \(byte 0xfc\); delete it to have it made again"):

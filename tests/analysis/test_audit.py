@@ -10,9 +10,11 @@ import pandas as pd
 import pytest
 
 from g2d.experiment.config import load, read
-from g2d.tables.audit import Printed, attainable, audit, claims, printed, read_audit, summary
-from g2d.tables.paper import COMPARISON_COLUMNS, ROW, published, published_table
-from g2d.tables.tables import write_table
+from g2d.tables.audit import attainable, audit, claims, read_audit, summary
+from g2d.tables.claims import Printed, printed
+from g2d.tables.evaluations import ROW_COLUMNS
+from g2d.tables.frames import write_table
+from g2d.tables.paper import PUBLISHED_COLUMNS, published, published_table
 from tests.test_config import CONFIG, MINIMAL
 
 from .frames import RECOMPUTED_CORRELATIONS
@@ -120,9 +122,9 @@ MAIN = pd.DataFrame(
 
 def test_the_papers_rows_stand_beside_ones_own() -> None:
     table = published_table(MAIN, read(CONFIG / "paper.yaml"))
-    assert tuple(table.columns) == COMPARISON_COLUMNS
+    assert tuple(table.columns) == tuple(PUBLISHED_COLUMNS)
     assert len(table) == 2 * 9 * 2  # models, rows of Table 1, benchmarks
-    rows = {tuple(row[name] for name in ROW if name != "group_size"): row for row in table.to_dict("records")}
+    rows = {tuple(row[name] for name in ROW_COLUMNS if name != "group_size"): row for row in table.to_dict("records")}
     row = rows["qwen2.5-7b-instruct", "g2d", 150, "math500"]
     assert (row["paper_accuracy"], row["paper_std"], row["accuracy"]) == pytest.approx((0.624, 0.006, 0.6))
     assert (row["difference"], row["paper_gpu_hours"], row["device_hours"]) == pytest.approx((-0.024, 3.8, 3.0))
@@ -149,4 +151,4 @@ def test_a_model_in_a_folder_and_a_benchmark_in_a_file_are_recognised() -> None:
 def test_models_that_the_paper_does_not_have_leave_the_table_empty() -> None:
     table = published_table(MAIN, load(MINIMAL))
     assert table.empty
-    assert tuple(table.columns) == COMPARISON_COLUMNS
+    assert tuple(table.columns) == tuple(PUBLISHED_COLUMNS)

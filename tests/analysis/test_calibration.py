@@ -5,10 +5,10 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from g2d.analysis.calibration import choose_levels, format_levels, level_table, with_mixes
+from g2d.analysis.calibration import LEVEL_COLUMNS, choose_levels, format_levels, level_table, with_mixes
 from g2d.rollouts.rollout import to_frame
 from g2d.rollouts.settings import Calibration
-from g2d.tables.tables import read_table, write_table
+from g2d.tables.frames import read_table, write_table
 
 from .frames import group, published
 
@@ -113,4 +113,4 @@ def test_levels_are_written_as_ranges(levels, text):
 def test_the_file_keeps_labels_and_flags(tmp_path, table):
     mixes = with_mixes(table, [2, 3])
     write_table(tmp_path / "levels.csv", mixes)
-    pd.testing.assert_frame_equal(read_table(tmp_path / "levels.csv"), mixes)
+    pd.testing.assert_frame_equal(read_table(tmp_path / "levels.csv", LEVEL_COLUMNS), mixes)

@@ -14,7 +14,7 @@ from scipy.stats import binomtest, t
 from g2d.analysis.comparisons import Comparison, cohens_h, compare, sign_flip_p
 from g2d.analysis.crossed import Error, error_of_difference, mean_squares
 from g2d.analysis.statistics import holm
-from g2d.tables.tables import COMPARISON_COLUMNS, comparison_table
+from g2d.tables.families import COMPARISON_COLUMNS, comparison_table
 
 from .frames import answers
 from .test_tables import BASE, policy, solved
@@ -247,7 +247,7 @@ def test_who_is_compared_with_whom():
     keys = [BASE, *(policy("dpo", k) for k in (0, 150, 300)), policy("grpo", 300), policy("grpo", 300, group_size=4)]
     keys += [policy("ipo", 150)]
     table = comparison_table({(key, "id"): solved(i % 4) for i, key in enumerate(keys)})
-    assert tuple(table.columns) == COMPARISON_COLUMNS
+    assert tuple(table.columns) == tuple(COMPARISON_COLUMNS)
     rows = zip(table["policy"], table["K"], table["reference"], table["reference_group_size"].fillna(0), strict=True)
     compared = {(name, k, other, size) for name, k, other, size in rows}
     assert compared == {

@@ -8,8 +8,7 @@ import pytest
 from scipy import stats
 from scipy.stats import binomtest
 
-from g2d.analysis.correlations import permutation_p, ranks_within, within_correlation
-from g2d.analysis.statistics import pearson
+from g2d.analysis.correlations import pearson, permutation_p, ranks_within, within_correlation
 
 
 def points(x: np.ndarray, y: np.ndarray, model: str = "m") -> pd.DataFrame:

@@ -10,18 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from g2d.jobs.cost import (
-    Cost,
-    CostFile,
-    Elsewhere,
-    charge,
-    device_hours,
-    measure,
-    read_cost,
-    together,
-    visible_devices,
-    write_cost,
-)
+from g2d.jobs.cost import Cost, CostFile, device_hours, measure, read_cost, together, write_cost
+from g2d.jobs.usage import Elsewhere, charge, visible_devices
 
 
 def cost(job: str, seconds: float = 3600) -> Cost:
@@ -136,14 +126,14 @@ def test_a_block_that_failed_has_no_cost():
 
 
 def test_without_torch_the_cpu_is_one_device(monkeypatch):
-    monkeypatch.setattr("g2d.jobs.cost._elsewhere", [])
+    monkeypatch.setattr("g2d.jobs.usage._elsewhere", [])
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     assert visible_devices() == ("cpu", 1)
     assert "torch" not in sys.modules
 
 
 def test_visible_gpus_are_counted(monkeypatch):
-    monkeypatch.setattr("g2d.jobs.cost._elsewhere", [])  # what other tests of this process were charged
+    monkeypatch.setattr("g2d.jobs.usage._elsewhere", [])  # what other tests of this process were charged
 
     class Cuda:
         is_available = staticmethod(lambda: True)
@@ -161,7 +151,7 @@ def test_visible_gpus_are_counted(monkeypatch):
 
 
 def test_what_a_shared_process_did_for_a_job_is_on_its_bill(monkeypatch):
-    monkeypatch.setattr("g2d.jobs.cost._elsewhere", [])
+    monkeypatch.setattr("g2d.jobs.usage._elsewhere", [])
     with measure("job", "evaluate") as meter:
         charge(Elsewhere(cpu_s=100, peak_memory_bytes=2**45, device="NVIDIA A100", devices=2))
         charge(Elsewhere(cpu_s=20, peak_memory_bytes=2**44, device="NVIDIA A100", devices=2))

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 
-from g2d.tables.tables import read_table, write_table
+from g2d.tables.frames import read_table, write_table
 
 HOSTILE = [
     "=1+1",
@@ -54,9 +54,9 @@ def test_texts_are_no_formulas_in_a_spreadsheet_and_come_back_as_they_were(tmp_p
     assert cells[0] == (f"'{text}" if text in HOSTILE else text)
     numbers = (tmp_path / "t.csv").read_text().replace('"', "")
     assert ",-3,-0.5\n" in numbers  # numbers stay numbers
-    assert_frame_equal(read_table(tmp_path / "t.csv"), table, check_dtype=False)
+    assert_frame_equal(read_table(tmp_path / "t.csv", {"extracted_answer": "object"}), table, check_dtype=False)
 
 
 def test_a_character_that_ends_a_cell_is_shown_by_its_picture(tmp_path: Path) -> None:
     write_table(tmp_path / "t.csv", pd.DataFrame({"extracted_answer": ["=a\0b"]}))
-    assert read_table(tmp_path / "t.csv")["extracted_answer"][0] == "=a\u2400b"
+    assert read_table(tmp_path / "t.csv", {"extracted_answer": "object"})["extracted_answer"][0] == "=a\u2400b"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from g2d.analysis.decomposition import contributions, factors, linearised, stages
 from g2d.rollouts.rollout import to_frame
-from g2d.tables.tables import DECOMPOSITION_COLUMNS, decomposition_table
+from g2d.tables.parts import DECOMPOSITION_COLUMNS, decomposition_table
 
 from .frames import rollout
 from .test_tables import BASE, policy
@@ -77,7 +77,7 @@ def test_the_table_by_hand():
         (policy("dpo", 150, 1), "id"): judged("correct", "correct", "incorrect", "incorrect").iloc[::-1],
     }
     table = decomposition_table(evaluations)
-    assert tuple(table.columns) == DECOMPOSITION_COLUMNS
+    assert tuple(table.columns) == tuple(DECOMPOSITION_COLUMNS)
     base, own = table.to_dict("records")
     assert (base["finished"], base["parseable"], base["correct"], base["accuracy"]) == (0.5, 1, 0.5, 0.25)
     assert math.isnan(base["gain"])

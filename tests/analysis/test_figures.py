@@ -14,7 +14,10 @@ from g2d.experiment.grid import HarvestKey, PolicyKey
 from g2d.report.figures import accuracy_figure, budget_figure, gain_figure, informativeness_figure, save_figure
 from g2d.rollouts.budgets import to_json
 from g2d.rollouts.rollout import to_frame
-from g2d.tables.tables import budget_table, decomposition_table, harvest_table, main_table, read_table, write_table
+from g2d.tables.accuracy import MAIN_COLUMNS, main_table
+from g2d.tables.frames import read_table, write_table
+from g2d.tables.harvest import harvest_table
+from g2d.tables.parts import budget_table, decomposition_table
 from g2d.verifier import Verdict
 
 from .frames import answers, groups, rollout, summarised
@@ -91,7 +94,7 @@ def test_two_runs_give_identical_bytes_without_a_date(tmp_path):
 def test_tables_read_from_csv_give_the_same_figure(tmp_path):
     main, _ = tables()
     write_table(tmp_path / "main.csv", main)
-    again = svg(accuracy_figure(read_table(tmp_path / "main.csv"), "id"), tmp_path / "again.svg")
+    again = svg(accuracy_figure(read_table(tmp_path / "main.csv", MAIN_COLUMNS), "id"), tmp_path / "again.svg")
     labels = re.findall(r">([^<]+)</text>", again)
     assert labels == re.findall(r">([^<]+)</text>", svg(accuracy_figure(main, "id"), tmp_path / "main.svg"))
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from g2d.tables.frames import write_table
 from g2d.tables.pages import table_page
-from g2d.tables.tables import write_table
 
 
 def test_a_page_shows_the_table_and_carries_it(tmp_path: Path) -> None:

@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.stats import binomtest
 
+from g2d.analysis.correlations import fisher_interval, pearson
 from g2d.analysis.statistics import (
     accuracy_interval,
     calibrated,
     crossed_variance,
-    fisher_interval,
     hierarchical_bootstrap,
     holm,
-    pearson,
     resample,
     standard_deviation,
     standard_error,

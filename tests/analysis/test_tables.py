@@ -16,31 +16,27 @@ from g2d.jobs.cost import Cost, CostFile
 from g2d.policies import Policy
 from g2d.rollouts.budgets import to_json
 from g2d.rollouts.rollout import to_frame
-from g2d.tables.tables import (
+from g2d.tables.accuracy import (
     ABLATION_COLUMNS,
-    AUTO_COLUMNS,
-    BUDGET_COLUMNS,
-    COMPARISON_COLUMNS,
-    COST_COLUMNS,
-    DECOMPOSITION_COLUMNS,
-    HARVEST_COLUMNS,
     MAIN_COLUMNS,
     ablation_table,
+    equal_compute_table,
+    main_table,
+)
+from g2d.tables.bills import COST_COLUMNS, cost_table
+from g2d.tables.calibration import calibration_table
+from g2d.tables.disputes import dispute_table
+from g2d.tables.families import COMPARISON_COLUMNS, comparison_table
+from g2d.tables.frames import read_table, write_table
+from g2d.tables.harvest import (
+    AUTO_COLUMNS,
+    HARVEST_COLUMNS,
     auto_table,
-    budget_table,
-    calibration_table,
-    comparison_table,
     correlation_points,
     correlation_table,
-    cost_table,
-    decomposition_table,
-    dispute_table,
-    equal_compute_table,
     harvest_table,
-    main_table,
-    read_table,
-    write_table,
 )
+from g2d.tables.parts import BUDGET_COLUMNS, DECOMPOSITION_COLUMNS, budget_table, decomposition_table
 from g2d.verifier import Verdict
 
 from .frames import RECOMPUTED_CORRELATIONS, answers, groups, published, rollout, summarised
@@ -77,7 +73,7 @@ def test_rows_follow_the_grid_whatever_their_order():
         policy("dpo", 0),
     ]
     table = main_table({(key, benchmark): solved(2) for key in keys for benchmark in ("id", "ood")}, {})
-    assert tuple(table.columns) == MAIN_COLUMNS
+    assert tuple(table.columns) == tuple(MAIN_COLUMNS)
     rows = table[table["benchmark"] == "id"]
     assert list(zip(rows["policy"], rows["K"], rows["group_size"].fillna(0), rows["n_seeds"], strict=True)) == [
         ("base", 0, 0, 1),
@@ -168,7 +164,7 @@ def test_probes_of_every_seed_in_the_order_of_the_steps():
     frame = pd.DataFrame([{"step": k, **values, **nothing, "chosen": k == 50, "tokens_generated": 9} for k in (50, 99)])
     first, second = (policy("auto/grpo", 300, seed) for seed in (0, 1))
     table = auto_table({second: frame, first: frame.assign(chosen=[False, True])})
-    assert tuple(table.columns) == AUTO_COLUMNS
+    assert tuple(table.columns) == tuple(AUTO_COLUMNS)
     assert list(zip(table["seed"], table["step"], table["chosen"], strict=True)) == [
         *((0, 50, False), (0, 99, True)),
         *((1, 50, True), (1, 99, False)),
@@ -188,7 +184,7 @@ def test_accuracy_at_every_budget():
     base = at({8: "truncated", 16: "correct"}, {8: "incorrect", 16: "incorrect"})
     own = at({8: "correct", 16: "correct"}, {8: "no_boxed", 16: "no_boxed"})
     table = budget_table({(BASE, "id"): base, (policy("dpo", 0), "id"): own, (policy("dpo", 0, 1), "id"): base})
-    assert tuple(table.columns) == BUDGET_COLUMNS
+    assert tuple(table.columns) == tuple(BUDGET_COLUMNS)
     assert list(zip(table["policy"], table["budget"], table["n_seeds"], table["accuracy"], strict=True)) == [
         ("base", 8, 1, 0),
         ("base", 16, 1, 0.5),
@@ -210,7 +206,7 @@ def test_ablations_stand_below_their_reference():
     pairs = {key: {"n_pairs": 708 if key.regime == "dpo" else 680, "tokens": 9, "unread": 1} for key in keys}
     descriptions = {"few": {"match_pairs_to": 300}, "ipo": {"loss": "ipo", "beta": 0.2}}
     table = ablation_table({(key, "id"): solved(2) for key in keys}, {keys[2]: 2.0}, descriptions, pairs)
-    assert tuple(table.columns) == ABLATION_COLUMNS
+    assert tuple(table.columns) == tuple(ABLATION_COLUMNS)
     assert list(zip(table["policy"], table["K"], table["n_pairs"], table["change"], strict=True)) == [
         ("dpo", 0, 708, "reference"),
         ("few", 0, 680, "match_pairs_to=300"),
@@ -275,7 +271,7 @@ def test_harvest_means_skip_seeds_without_a_value():
             }
         )
     )
-    assert tuple(table.columns) == HARVEST_COLUMNS
+    assert tuple(table.columns) == tuple(HARVEST_COLUMNS)
     assert list(table["K"]) == [0, 150, 300]
     assert list(table["n_seeds"]) == [1, 2, 1]
     assert table["group_size"].isna().tolist() == [True, False, False]
@@ -350,7 +346,7 @@ def test_the_bill_by_stage():
         cost("d", "dpo", 1), (cost("b", "base", 0, "cpu"), cost("w1", "warmup", 2), cost("w2", "warmup", 3, "H100"))
     )
     table = cost_table({policy("dpo", 300, seed=4): bill.records, BASE: [bill.ancestry[0]]})
-    assert tuple(table.columns) == COST_COLUMNS
+    assert tuple(table.columns) == tuple(COST_COLUMNS)
     assert list(table["stage"]) == ["base", "warmup", "dpo", "base"]
     assert table["device_hours"][:3].sum() == bill.device_hours == 6
     warmup = table.iloc[1]
@@ -367,7 +363,7 @@ def test_csv_keeps_types_nulls_and_bytes(tmp_path):
     table = main_table({(BASE, "id"): solved(1, of=3), (policy("dpo", 150), "id"): solved(2, of=3)}, {})
     for name in ("first.csv", "second.csv"):
         write_table(tmp_path / name, table)
-    pd.testing.assert_frame_equal(read_table(tmp_path / "first.csv"), table, rtol=1e-5)
+    pd.testing.assert_frame_equal(read_table(tmp_path / "first.csv", MAIN_COLUMNS), table, rtol=1e-5)
     assert (tmp_path / "first.csv").read_bytes() == (tmp_path / "second.csv").read_bytes()
     assert "m,base,0,,id,1,3,0.333333,,0.333333,0,0.886251,\n" in (tmp_path / "first.csv").read_text()
 
@@ -377,18 +373,18 @@ def test_a_broken_csv_is_named(tmp_path, content):
     path = tmp_path / "main.csv"
     path.write_text(content)
     with pytest.raises(ValueError, match=r"main\.csv"):
-        read_table(path)
+        read_table(path, MAIN_COLUMNS)
 
 
 def test_an_empty_grid_gives_empty_tables_with_their_columns():
     assert main_table({}, {}).empty
     assert harvest_table({}, {}).empty
     assert correlation_table(correlation_points({}, {})).empty
-    assert tuple(comparison_table({}).columns) == COMPARISON_COLUMNS
-    assert tuple(decomposition_table({}).columns) == DECOMPOSITION_COLUMNS
-    assert tuple(budget_table({}).columns) == BUDGET_COLUMNS
-    assert tuple(cost_table({}).columns) == COST_COLUMNS
-    assert tuple(ablation_table({}, {}, {}, {}).columns) == ABLATION_COLUMNS
+    assert tuple(comparison_table({}).columns) == tuple(COMPARISON_COLUMNS)
+    assert tuple(decomposition_table({}).columns) == tuple(DECOMPOSITION_COLUMNS)
+    assert tuple(budget_table({}).columns) == tuple(BUDGET_COLUMNS)
+    assert tuple(cost_table({}).columns) == tuple(COST_COLUMNS)
+    assert tuple(ablation_table({}, {}, {}, {}).columns) == tuple(ABLATION_COLUMNS)
 
 
 # ---------------------------------------------------------------------------------------------------------- disputes

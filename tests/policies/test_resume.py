@@ -181,7 +181,7 @@ class Clock:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
         patch.setattr("g2d.jobs.cost.time", SimpleNamespace(perf_counter=lambda: self.now))
-        patch.setattr("g2d.jobs.cost._cpu_seconds", lambda: 2 * self.now)
+        patch.setattr("g2d.jobs.cost.cpu_seconds", lambda: 2 * self.now)
         add = Checkpoints.add
 
         def add_after_a_step(checkpoints: Checkpoints, draft: Path, step: int) -> None:

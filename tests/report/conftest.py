@@ -18,7 +18,11 @@ from g2d.report.pair_browser import browse
 from g2d.report.provenance import provenance
 from g2d.rollouts.pairs import build_pairs
 from g2d.rollouts.rollout import to_frame
-from g2d.tables import tables
+from g2d.tables.accuracy import main_table
+from g2d.tables.calibration import CALIBRATION_COLUMNS
+from g2d.tables.disputes import dispute_table
+from g2d.tables.frames import read_table, write_table
+from g2d.tables.harvest import HARVEST_COLUMNS
 from tests.analysis.frames import rollout
 from tests.report.test_markup import HOSTILE
 
@@ -99,7 +103,8 @@ def page(config: Config, grid_problems: list[Problem], tmp_path_factory: pytest.
         for name, source in config.problem_sources.items()
     }
     record = provenance(config, [Policy("tiny/base", "tiny", "base", "")], manifests, ["cpu"], __file__)
-    read = {name: tables.read_table(path) for name, path in written.items()}
+    calibration = read_table(written["calibration"], CALIBRATION_COLUMNS)
+    harvest = read_table(written["harvest"], HARVEST_COLUMNS)
     series = browse(
         harvests(config),
         pairs=lambda key: build_pairs(harvest_frame(grid_problems, key.k), grid_problems, config.prompt, key.seed),
@@ -119,7 +124,7 @@ def page(config: Config, grid_problems: list[Problem], tmp_path_factory: pytest.
             config=config,
             series=series,
             provenance=record,
-            methods=methods(config, record, read["calibration"], read["harvest"]),
+            methods=methods(config, record, calibration, harvest),
             folder=out.parent,
         ),
         encoding="utf-8",
@@ -139,7 +144,7 @@ def write_tables(folder: Path, config: Config) -> dict[str, Path]:
     hours = {key: 0.0 if key.regime == "base" else 1 + key.k / 10 for key in grid}
     disputed = to_frame([rollout(f"p{i}", 0, extracted_answer=text, disputed=True) for i, text in enumerate(texts())])
     made = {
-        "main": tables.main_table(evaluations, hours),
+        "main": main_table(evaluations, hours),
         "harvest": pd.DataFrame(
             {
                 **{"model": "tiny", "group_size": [None, 2, 2], "K": [0, 10, 20], "n_seeds": 2, "n_pairs": 30.0},
@@ -156,7 +161,7 @@ def write_tables(folder: Path, config: Config) -> dict[str, Path]:
                 **{"all_wrong_share": [0.0, 0.1, 0.05], "all_correct_share": [0.9, 0.1, 0.45]},
             }
         ),
-        "disputes": tables.dispute_table({"tiny/harvest": disputed}),
+        "disputes": dispute_table({"tiny/harvest": disputed}),
         "cost": pd.DataFrame(
             {
                 **{"model": "tiny", "policy": key.label, "K": key.k, "group_size": key.group_size or None},
@@ -167,5 +172,5 @@ def write_tables(folder: Path, config: Config) -> dict[str, Path]:
         ),
     }
     for name, table in made.items():
-        tables.write_table(folder / f"{name}.csv", table)
+        write_table(folder / f"{name}.csv", table)
     return {name: folder / f"{name}.csv" for name in made}

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from g2d.report.answer import answer, answers, duration
-from g2d.tables.tables import MAIN_COLUMNS
+from g2d.tables.accuracy import MAIN_COLUMNS
 
 
 def main(*rows: tuple[str, int, float, float], n_seeds: int = 3, half_width: float = 0.02) -> pd.DataFrame:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from g2d.report.tables import MAX_CELL, MAX_ROWS, decimals, number, qualifiers, read_cells
-from g2d.tables.tables import write_table
+from g2d.tables.frames import write_table
 
 
 def written(folder: Path, table: pd.DataFrame) -> Path:

@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -98,7 +99,7 @@ _kept: list[subprocess.Popen[bytes]] = []  # its standard input tells it when th
 
 def main(folder: Path, *heavy: str) -> None:
     """Serve; in a fork, be the process that was asked for."""
-    doors = {}
+    doors: dict[socket.socket, tuple[str, ...]] = {}
     for name, imports in ((LIGHT, ()), (HEAVY, heavy)):
         door = socket.socket(socket.AF_UNIX)
         door.bind(str(folder / name))
@@ -113,8 +114,6 @@ def main(folder: Path, *heavy: str) -> None:
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the calls and for who waits for them
     caller = _serve(doors, folder)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for door in doors:
-        door.close()
     what = _take_over(caller, folder / "python", interrupt)
     if what.endswith(".py"):
         runpy.run_path(what, run_name="__main__")
@@ -137,21 +136,25 @@ def _serve(doors: dict[socket.socket, tuple[str, ...]], folder: Path) -> socket.
             shutil.rmtree(folder, ignore_errors=True)
             os._exit(0)
         door = ready[0]
-        if imports := doors.pop(door):  # its first caller: from now on a child that makes them serves this door
+        if imports := doors[door]:  # its first caller: from now on a child, which makes them, serves this door
             if os.fork() == 0:
-                for other in doors:
-                    other.close()
-                doors.clear()
+                _close(other for other in doors if other is not door)
+                doors = {door: ()}
                 _import(imports)
-                doors[door] = ()
             else:
+                del doors[door]
                 door.close()
             continue
-        doors[door] = ()
         caller, _ = door.accept()
         if os.fork() == 0:
+            _close(doors)
             return caller
         caller.close()
+
+
+def _close(doors: Iterable[socket.socket]) -> None:
+    for door in doors:
+        door.close()
 
 
 def _take_over(caller: socket.socket, python: Path, interrupt: Any) -> str:
@@ -170,7 +173,8 @@ def _take_over(caller: socket.socket, python: Path, interrupt: Any) -> str:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    tempfile.tempdir = None  # it is remembered from the other environment
+    tempfile.tempdir = None  # it is remembered from the other environment, and so is the folder:
+    sys.modules["snakemake.workflow"].Workflow._rundir = folder  # type: ignore[attr-defined]
     sys.executable = str(python)
     is_module = arguments[0] == "-m"
     sys.argv = arguments[is_module:]

@@ -12,11 +12,13 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from g2d.analysis.calibration import LEVEL_COLUMNS
 from g2d.analysis.informativeness import read_informativeness
 from g2d.jobs.attempts import read_attempts
 from g2d.jobs.cost import read_cost
@@ -26,7 +28,7 @@ from g2d.problems import read_problems
 from g2d.regimes.checkpoints import require_intact
 from g2d.rollouts.pairs import read_pairs
 from g2d.rollouts.rollout import read_rollouts
-from g2d.tables.tables import read_table
+from g2d.tables.frames import read_table
 from tests.workflow.conftest import Project
 
 DPO = "results/micro/seed0/dpo/g2/k2"
@@ -128,7 +130,7 @@ def base_weights(file: Path) -> None:
 READERS: dict[str, Callable[[Path], Any]] = {
     "base/policy.json": read_policy,
     "base/model/model.safetensors": base_weights,
-    "calibration/levels.csv": read_table,
+    "calibration/levels.csv": partial(read_table, columns=LEVEL_COLUMNS),
     "calibration/train.jsonl": read_problems,
     "seed0/grpo/g2/k2/checkpoint/rng_state.pth": lambda file: require_intact(file.parent),
     "seed0/grpo/g2/k2/adapter/adapter_model.safetensors": own_weights,

@@ -20,6 +20,7 @@ try:
     from g2d.regimes.catalogue import OFFLINE
     from g2d.regimes.warmup import AUTO
     from g2d.settings import ConfigError
+    from g2d.tables import catalogue
 except ModuleNotFoundError as error:
     raise WorkflowError(f"{error}: install the package into this environment first (pip install -e .)")
 

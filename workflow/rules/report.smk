@@ -74,8 +74,8 @@ rule build_report:
     params:
         version=VERSIONS["build_report"],
         config=CONFIG.identity,
-        tables=TABLES,
-        figures=FIGURES,
+        tables=TITLES,
+        figures=list(FIGURES),
     message:
         "Build the report"
     script:

@@ -16,19 +16,7 @@ rule make_tables:
         costs=[f"results/{p.folder}/cost.json" for p in TRAINED],
         probes=[f"results/{warmup.folder}/probes.csv" for warmup in AUTO_WARMUPS],
     output:
-        **{table: f"results/tables/{table}.csv" for table in ("equal_compute", "auto") if table in TABLES},
-        main="results/tables/main.csv",
-        comparisons="results/tables/comparisons.csv",
-        decomposition="results/tables/decomposition.csv",
-        budgets="results/tables/budgets.csv",
-        harvest="results/tables/harvest.csv",
-        correlations="results/tables/correlations.csv",
-        ablations="results/tables/ablations.csv",
-        calibration="results/tables/calibration.csv",
-        disputes="results/tables/disputes.csv",
-        cost="results/tables/cost.csv",
-        published="results/tables/published.csv",
-        attempts="results/tables/attempts.csv",
+        **{name: f"results/tables/{name}.csv" for name, table in TABLES.items() if table.rule == "make_tables"},
     log:
         "results/logs/make_tables.log",
     benchmark:
@@ -47,105 +35,17 @@ rule make_tables:
 
 rule render_tables:
     input:
-        **{table: f"results/tables/{table}.csv" for table in TABLES},
+        **{name: f"results/tables/{name}.csv" for name in TABLES},
     output:
         **{
-            table: report(
-                f"results/tables/{table}.html",
-                caption=f"../report/{table}.rst",
-                category=category(chapter),
-                labels={"what": TABLES[table]},
+            name: report(
+                f"results/tables/{name}.html",
+                caption=f"../report/{name}.rst",
+                category=category(table.chapter),
+                labels={"what": table.title},
             )
-            for chapter, table in (
-                ("1. Results", "equal_compute"),
-                ("2. Rollouts", "auto"),
-                ("2. Rollouts", "factorial"),
-                ("2. Rollouts", "factorial_effects"),
-                ("5. Advice", "advice"),
-                ("5. Advice", "advice_levels"),
-                ("5. Advice", "advice_hours"),
-                ("5. Advice", "advice_check"),
-            )
-            if table in TABLES
+            for name, table in TABLES.items()
         },
-        main=report(
-            "results/tables/main.html",
-            caption="../report/main.rst",
-            category=category("1. Results"),
-            labels={"what": TABLES["main"]},
-        ),
-        comparisons=report(
-            "results/tables/comparisons.html",
-            caption="../report/comparisons.rst",
-            category=category("1. Results"),
-            labels={"what": TABLES["comparisons"]},
-        ),
-        decomposition=report(
-            "results/tables/decomposition.html",
-            caption="../report/decomposition.rst",
-            category=category("1. Results"),
-            labels={"what": TABLES["decomposition"]},
-        ),
-        budgets=report(
-            "results/tables/budgets.html",
-            caption="../report/budgets.rst",
-            category=category("1. Results"),
-            labels={"what": TABLES["budgets"]},
-        ),
-        ablations=report(
-            "results/tables/ablations.html",
-            caption="../report/ablations.rst",
-            category=category("1. Results"),
-            labels={"what": TABLES["ablations"]},
-        ),
-        harvest=report(
-            "results/tables/harvest.html",
-            caption="../report/harvest.rst",
-            category=category("2. Rollouts"),
-            labels={"what": TABLES["harvest"]},
-        ),
-        correlations=report(
-            "results/tables/correlations.html",
-            caption="../report/correlations.rst",
-            category=category("2. Rollouts"),
-            labels={"what": TABLES["correlations"]},
-        ),
-        calibration=report(
-            "results/tables/calibration.html",
-            caption="../report/calibration.rst",
-            category=category("2. Rollouts"),
-            labels={"what": TABLES["calibration"]},
-        ),
-        disputes=report(
-            "results/tables/disputes.html",
-            caption="../report/disputes.rst",
-            category=category("2. Rollouts"),
-            labels={"what": TABLES["disputes"]},
-        ),
-        cost=report(
-            "results/tables/cost.html",
-            caption="../report/cost.rst",
-            category=category("3. Cost"),
-            labels={"what": TABLES["cost"]},
-        ),
-        published=report(
-            "results/tables/published.html",
-            caption="../report/published.rst",
-            category=category("4. The paper"),
-            labels={"what": TABLES["published"]},
-        ),
-        audit=report(
-            "results/tables/audit.html",
-            caption="../report/audit.rst",
-            category=category("4. The paper"),
-            labels={"what": TABLES["audit"]},
-        ),
-        attempts=report(
-            "results/tables/attempts.html",
-            caption="../report/attempts.rst",
-            category=category("3. Cost"),
-            labels={"what": TABLES["attempts"]},
-        ),
     log:
         "results/logs/render_tables.log",
     benchmark:
@@ -155,7 +55,7 @@ rule render_tables:
     threads: 1
     params:
         version=VERSIONS["render_tables"],
-        titles=TABLES,
+        titles=TITLES,
         note=CONFIG.demonstration,
     message:
         "Render the tables for the report"
@@ -170,30 +70,15 @@ rule draw_figures:
         decomposition="results/tables/decomposition.csv",
         budgets="results/tables/budgets.csv",
     output:
-        gains=report(
-            "results/figures/gains.svg",
-            caption="../report/gains.rst",
-            category=category("1. Results"),
-            labels={"what": "Where a gain comes from"},
-        ),
-        budgets=report(
-            "results/figures/budgets.svg",
-            caption="../report/budgets_figure.rst",
-            category=category("1. Results"),
-            labels={"what": "Accuracy against the token budget"},
-        ),
-        accuracy=report(
-            "results/figures/accuracy.svg",
-            caption="../report/accuracy.rst",
-            category=category("1. Results"),
-            labels={"what": "Figure 2: accuracy against K"},
-        ),
-        informativeness=report(
-            "results/figures/informativeness.svg",
-            caption="../report/informativeness.rst",
-            category=category("2. Rollouts"),
-            labels={"what": "Figure 3: informativeness against K"},
-        ),
+        **{
+            name: report(
+                f"results/figures/{name}.svg",
+                caption=f"../report/{figure.caption_name}.rst",
+                category=category(figure.chapter),
+                labels={"what": figure.title},
+            )
+            for name, figure in FIGURES.items()
+        },
     log:
         "results/logs/draw_figures.log",
     benchmark:

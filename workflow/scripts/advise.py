@@ -5,6 +5,7 @@ import pandas as pd
 from g2d.advice.hours import hours_advice, rates
 from g2d.advice.probe import level_advice, step_advice
 from g2d.advice.words import advice_text
+from g2d.analysis.calibration import LEVEL_COLUMNS
 from g2d.analysis.informativeness import success_counts
 from g2d.experiment import grid
 from g2d.experiment.config import load
@@ -13,7 +14,7 @@ from g2d.jobs.files import write_text
 from g2d.jobs.stage import stage
 from g2d.problems import read_problems
 from g2d.rollouts.rollout import TEXTLESS, read_rollouts
-from g2d.tables.tables import read_table, write_table
+from g2d.tables.frames import read_table, write_table
 
 
 def main(snakemake):
@@ -24,7 +25,7 @@ def main(snakemake):
         levels, steps, hours = [], [], []
         for model in config.models:
             resolved, keys = config.for_model(model), [key for key in grid.probes(config) if key.model == model]
-            table = read_table(f"results/{model}/calibration/levels.csv")
+            table = read_table(f"results/{model}/calibration/levels.csv", LEVEL_COLUMNS)
             levels.append(level_advice(model, table, resolved.calibration.window))
             rollouts = {key: read_rollouts(f"results/{key.probe_folder}/rollouts.parquet", TEXTLESS) for key in keys}
             counts = {key: success_counts(frame) for key, frame in rollouts.items()}

@@ -2,7 +2,7 @@
 
 from g2d.jobs.stage import stage
 from g2d.tables.audit import audit
-from g2d.tables.tables import write_table
+from g2d.tables.frames import write_table
 
 
 def main(snakemake):

@@ -3,19 +3,21 @@
 import pandas as pd
 
 from g2d.advice.check import accuracy_check, harvest_check, hours_check
+from g2d.advice.hours import HOURS_COLUMNS
+from g2d.advice.probe import STEP_COLUMNS
 from g2d.analysis.informativeness import read_informativeness
 from g2d.experiment import grid
 from g2d.experiment.config import load
 from g2d.jobs.cost import read_cost
 from g2d.jobs.stage import stage
 from g2d.rollouts.rollout import TEXTLESS, read_rollouts
-from g2d.tables.tables import read_table, write_table
+from g2d.tables.frames import read_table, write_table
 
 
 def main(snakemake):
     with stage(snakemake):
         given, config = snakemake.input, load(snakemake.params.config)
-        steps, benchmark = read_table(given.steps), next(iter(config.benchmarks))
+        steps, benchmark = read_table(given.steps, STEP_COLUMNS), next(iter(config.benchmarks))
         summaries = {
             key: read_informativeness(f"results/{key.folder}/informativeness.json") for key in grid.harvests(config)
         }
@@ -29,7 +31,7 @@ def main(snakemake):
         parts = [
             harvest_check(steps, summaries, config.seeds[0]),
             accuracy_check(steps, answers, benchmark),
-            hours_check(read_table(given.hours), before, bills),
+            hours_check(read_table(given.hours, HOURS_COLUMNS), before, bills),
         ]
         write_table(snakemake.output.check, pd.concat(parts, ignore_index=True))
 

@@ -2,15 +2,19 @@
 
 from g2d.jobs.stage import stage
 from g2d.report.figures import accuracy_figure, budget_figure, gain_figure, informativeness_figure, save_figure
-from g2d.tables.tables import read_table
+from g2d.tables.accuracy import MAIN_COLUMNS
+from g2d.tables.frames import read_table
+from g2d.tables.harvest import HARVEST_COLUMNS
+from g2d.tables.parts import BUDGET_COLUMNS, DECOMPOSITION_COLUMNS
 
 
 def main(snakemake):
     with stage(snakemake):
-        results, harvest = read_table(snakemake.input.main), read_table(snakemake.input.harvest)
-        benchmark, note = snakemake.params.benchmark, snakemake.params.note
+        given, benchmark, note = snakemake.input, snakemake.params.benchmark, snakemake.params.note
+        results, harvest = read_table(given.main, MAIN_COLUMNS), read_table(given.harvest, HARVEST_COLUMNS)
         save_figure(snakemake.output.accuracy, accuracy_figure(results, benchmark, note))
-        decomposition, budgets = read_table(snakemake.input.decomposition), read_table(snakemake.input.budgets)
+        decomposition = read_table(given.decomposition, DECOMPOSITION_COLUMNS)
+        budgets = read_table(given.budgets, BUDGET_COLUMNS)
         save_figure(snakemake.output.gains, gain_figure(decomposition, benchmark, note))
         save_figure(snakemake.output.budgets, budget_figure(budgets, benchmark, note))
         save_figure(snakemake.output.informativeness, informativeness_figure(results, harvest, benchmark, note))

@@ -5,7 +5,7 @@ import pandas as pd
 from g2d.analysis.factorial import factorial_cells, factorial_effects
 from g2d.jobs.stage import stage
 from g2d.rollouts.rollout import TEXTLESS, read_rollouts
-from g2d.tables.tables import write_table
+from g2d.tables.frames import write_table
 
 
 def main(snakemake):

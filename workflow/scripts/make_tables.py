@@ -1,5 +1,6 @@
 """Rule make_tables: Tables 1 to 4 of the paper, their tests and the bill, from the files the stages left."""
 
+from g2d.analysis.calibration import LEVEL_COLUMNS
 from g2d.analysis.informativeness import read_informativeness, success_counts
 from g2d.experiment import grid
 from g2d.experiment.config import load
@@ -7,9 +8,17 @@ from g2d.jobs.attempts import read_attempts
 from g2d.jobs.cost import read_cost
 from g2d.jobs.stage import stage
 from g2d.policies import read_policy
+from g2d.regimes.probes import PROBE_COLUMNS
 from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, read_rollouts
-from g2d.tables import tables
+from g2d.tables.accuracy import ablation_table, equal_compute_table, main_table
+from g2d.tables.bills import attempt_table, cost_table
+from g2d.tables.calibration import calibration_table
+from g2d.tables.disputes import dispute_table
+from g2d.tables.families import comparison_table
+from g2d.tables.frames import read_table, write_table
+from g2d.tables.harvest import auto_table, correlation_points, correlation_table, harvest_table
 from g2d.tables.paper import published_table
+from g2d.tables.parts import budget_table, decomposition_table
 
 
 def main(snakemake):
@@ -40,30 +49,34 @@ def main(snakemake):
         }
         summaries = {key: read_informativeness(f"results/{key.folder}/informativeness.json") for key in harvested}
         counts = {key: success_counts(rollouts) for key, rollouts in harvested.items()}
-        levels = {model: tables.read_table(f"results/{model}/calibration/levels.csv") for model in config.models}
-        points = tables.correlation_points(summaries, evaluations)
-        main_table = tables.main_table(evaluations, hours)
-        tables.write_table(out.main, main_table)
-        tables.write_table(out.published, published_table(main_table, config))
-        tables.write_table(out.comparisons, tables.comparison_table(evaluations))
-        tables.write_table(out.decomposition, tables.decomposition_table(evaluations))
-        tables.write_table(out.budgets, tables.budget_table(evaluations))
-        tables.write_table(out.harvest, tables.harvest_table(summaries, counts))
-        tables.write_table(out.correlations, tables.correlation_table(points))
+        levels = {
+            model: read_table(f"results/{model}/calibration/levels.csv", LEVEL_COLUMNS) for model in config.models
+        }
+        points = correlation_points(summaries, evaluations)
+        results = main_table(evaluations, hours)
+        write_table(out.main, results)
+        write_table(out.published, published_table(results, config))
+        write_table(out.comparisons, comparison_table(evaluations))
+        write_table(out.decomposition, decomposition_table(evaluations))
+        write_table(out.budgets, budget_table(evaluations))
+        write_table(out.harvest, harvest_table(summaries, counts))
+        write_table(out.correlations, correlation_table(points))
         changes = grid.ablation_changes(config)
-        tables.write_table(out.ablations, tables.ablation_table(evaluations, hours, changes, measured))
+        write_table(out.ablations, ablation_table(evaluations, hours, changes, measured))
         if out.get("equal_compute"):
-            tables.write_table(out.equal_compute, tables.equal_compute_table(evaluations, hours, measured))
+            write_table(out.equal_compute, equal_compute_table(evaluations, hours, measured))
         if out.get("auto"):
-            probes = {key: tables.read_table(f"results/{key.folder}/probes.csv") for key in grid.auto_warmups(config)}
-            tables.write_table(out.auto, tables.auto_table(probes))
-        tables.write_table(out.calibration, tables.calibration_table(levels))
+            probes = {
+                key: read_table(f"results/{key.folder}/probes.csv", PROBE_COLUMNS) for key in grid.auto_warmups(config)
+            }
+            write_table(out.auto, auto_table(probes))
+        write_table(out.calibration, calibration_table(levels))
         drawn = {key.folder: rollouts for key, rollouts in harvested.items()}
         evaluated = {f"{policy.folder}/eval/{name}": frame for (policy, name), frame in evaluations.items()}
-        tables.write_table(out.disputes, tables.dispute_table(drawn | evaluated))
+        write_table(out.disputes, dispute_table(drawn | evaluated))
         attempts = read_attempts("results/attempts")  # no input: what a failed job cost makes no table stale
-        tables.write_table(out.cost, tables.cost_table(bills, attempts))
-        tables.write_table(out.attempts, tables.attempt_table(attempts))
+        write_table(out.cost, cost_table(bills, attempts))
+        write_table(out.attempts, attempt_table(attempts))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from g2d.problems.selection import draw_training_set
 from g2d.problems.settings import TrainingSet
 from g2d.rollouts.rollout import read_rollouts
 from g2d.rollouts.settings import Calibration
-from g2d.tables.tables import write_table
+from g2d.tables.frames import write_table
 
 
 def main(snakemake):

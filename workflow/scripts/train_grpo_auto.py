@@ -11,7 +11,7 @@ def main(snakemake):
     from g2d.regimes.auto_stop import train_until_decline
     from g2d.regimes.warmup import AutoStop, Warmup
     from g2d.rollouts.settings import Harvest
-    from g2d.tables.tables import write_table
+    from g2d.tables.frames import write_table
 
     with training(snakemake) as job:
         settings = job.settings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import asdict
 from math import fsum
 from typing import Any
@@ -15,20 +15,17 @@ from g2d.analysis.comparisons import compare
 from g2d.analysis.informativeness import Informativeness
 from g2d.experiment.grid import HarvestKey, PolicyKey
 from g2d.jobs.cost import Cost
+from g2d.tables.frames import floats, frame
 
-CHECK_COLUMNS = (
-    "model",
-    "group_size",
-    "K",
-    "metric",
-    "predicted",
-    "low",
-    "high",
-    "found",
-    "inside",
-    "mean_over_seeds",
-    "note",
-)
+CHECK_COLUMNS = {
+    "model": "object",
+    **dict.fromkeys(("group_size", "K"), "Int64"),
+    "metric": "object",
+    **floats("predicted", "low", "high", "found"),
+    "inside": "boolean",
+    **floats("mean_over_seeds"),
+    "note": "object",
+}
 FOUND_AS = {"n_pairs": "n_pairable"}  # attribute of `Informativeness`, where it has another name
 
 
@@ -80,7 +77,7 @@ def harvest_check(steps: pd.DataFrame, summaries: Mapping[HarvestKey, Informativ
                 "note": f"chance {advised.iloc[0]['p_best_entropy']:.2f}",
             }
         )
-    return _frame(rows)
+    return frame(rows, CHECK_COLUMNS)
 
 
 def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> pd.DataFrame:
@@ -121,7 +118,7 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
                 "note": f"best K={best[1]} on {benchmark}; low and high are for what was found",
             }
         )
-    return _frame(rows)
+    return frame(rows, CHECK_COLUMNS)
 
 
 def hours_check(hours: pd.DataFrame, before: Iterable[Cost], bills: Iterable[Cost]) -> pd.DataFrame:
@@ -149,7 +146,7 @@ def hours_check(hours: pd.DataFrame, before: Iterable[Cost], bills: Iterable[Cos
                 "note": row["source"],
             }
         )
-    return _frame(rows)
+    return frame(rows, CHECK_COLUMNS)
 
 
 def _place(row: Mapping[Hashable, Any] | pd.Series) -> dict[str, Any]:
@@ -173,9 +170,3 @@ def _inside(value: float | None, low: float | None, high: float | None) -> bool 
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return fsum(known) / len(known) if known else None
-
-
-def _frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    types = {"group_size": "Int64", "K": "Int64", "inside": "boolean"}
-    types |= dict.fromkeys(["predicted", "low", "high", "found", "mean_over_seeds"], "float64")
-    return pd.DataFrame(rows, columns=list(CHECK_COLUMNS)).astype(types)

@@ -26,8 +26,14 @@ from g2d.policies.settings import ScratchModel
 from g2d.regimes.catalogue import OFFLINE
 from g2d.regimes.dpo import DPO
 from g2d.regimes.warmup import AUTO
+from g2d.tables.frames import floats, frame, integers, strings
 
-HOURS_COLUMNS = ("model", "scope", "stage", "n_jobs", "device_hours", "source")
+HOURS_COLUMNS = {
+    **strings("model", "scope", "stage"),
+    **integers("n_jobs"),
+    **floats("device_hours"),
+    **strings("source"),
+}
 MEASURED = "calibration and probe"
 STAGES = ("train_grpo", "harvest_rollouts", *(f"train_{regime.name}" for regime in OFFLINE), "evaluate")
 
@@ -152,7 +158,7 @@ def hours_advice(
                     "source": "not measured yet" if unknown else "paper, Table 1, A100 80GB" if published else MEASURED,
                 }
             )
-    return pd.DataFrame(rows, columns=list(HOURS_COLUMNS)).astype({"device_hours": "float64"})
+    return frame(rows, HOURS_COLUMNS)
 
 
 @dataclass(frozen=True)

@@ -20,36 +20,23 @@ from g2d.analysis.statistics import (
     wilson_interval,
 )
 from g2d.experiment.grid import HarvestKey
+from g2d.tables.frames import floats, frame, integers, strings
 
-LEVEL_COLUMNS = (
-    "model",
-    "levels",
-    "selected",
-    "in_window",
-    "n",
-    "pass_at_1",
-    "pairability",
-    "pairability_low",
-    "pairability_high",
-    "pairs_per_100",
-    "all_wrong_share",
-)
+LEVEL_COLUMNS = {
+    **strings("model", "levels"),
+    **dict.fromkeys(("selected", "in_window"), "bool"),
+    **integers("n"),
+    **floats("pass_at_1", "pairability", "pairability_low", "pairability_high", "pairs_per_100", "all_wrong_share"),
+}
 METRICS = ("pairability", "n_pairs", "entropy", "mid_band")
-STEP_COLUMNS = (
-    "model",
-    "group_size",
-    "K",
-    "n_probed",
-    "n_prompts",
-    *(f"{metric}{end}" for metric in METRICS for end in ("", "_low", "_high")),
-    "p_best_entropy",
-    "p_best_mid_band",
-    "behind_advised",
-    "behind_advised_low",
-    "behind_advised_high",
-    "as_good",
-    "advised",
-)
+STEP_COLUMNS = {
+    "model": "object",
+    "group_size": "Int64",
+    **integers("K", "n_probed", "n_prompts"),
+    **floats(*(f"{metric}{end}" for metric in METRICS for end in ("", "_low", "_high"))),
+    **floats("p_best_entropy", "p_best_mid_band", "behind_advised", "behind_advised_low", "behind_advised_high"),
+    **dict.fromkeys(("as_good", "advised"), "bool"),
+}
 
 
 def level_advice(model: str, table: pd.DataFrame, window: tuple[float, float]) -> pd.DataFrame:
@@ -78,7 +65,7 @@ def level_advice(model: str, table: pd.DataFrame, window: tuple[float, float]) -
                 "pairs_per_100": 100 * row["pairable_share"],
             }
         )
-    return pd.DataFrame(rows, columns=list(LEVEL_COLUMNS))
+    return frame(rows, LEVEL_COLUMNS)
 
 
 def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> pd.DataFrame:
@@ -101,11 +88,11 @@ def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> pd
     """
     keys = sorted(counts, key=lambda key: (key.k, key.group_size))
     if not keys:
-        return pd.DataFrame(columns=list(STEP_COLUMNS))
+        return frame([], STEP_COLUMNS)
     ordered = {key: counts[key].sort_values("problem_id", ignore_index=True) for key in keys}
     first = ordered[keys[0]]["problem_id"]
-    for key, frame in ordered.items():
-        if not frame["problem_id"].equals(first):
+    for key, probed in ordered.items():
+        if not probed["problem_id"].equals(first):
             raise ValueError(f"{key.probe_folder}: not the prompts of {keys[0].probe_folder}: delete both probes")
     if len(first) > n_prompts:
         raise ValueError(f"{keys[0].probe_folder}: {len(first)} prompts of a training set of {n_prompts}: delete it")
@@ -115,7 +102,7 @@ def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> pd
         for metric in ("entropy", "mid_band")
     }
     chances = {metric: _chance_of_being_best(values) for metric, values in resampled.items()}
-    entropies = [_entropy(frame) for frame in ordered.values()]
+    entropies = [_entropy(probed) for probed in ordered.values()]
     ranks = [(round(chance, 12), round(entropies[i], 12), -i) for i, chance in enumerate(chances["entropy"])]
     best = -max(ranks)[2] if chances["entropy"].any() else None
     rows = []
@@ -136,7 +123,7 @@ def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> pd
             row |= {"behind_advised": entropies[best] - entropies[i]}
             row |= {"behind_advised_low": low, "behind_advised_high": high, "as_good": low <= 0 <= high}
         rows.append(row | {"as_good": row.get("as_good", False)})
-    return pd.DataFrame(rows, columns=list(STEP_COLUMNS)).astype({"group_size": "Int64"})
+    return frame(rows, STEP_COLUMNS)
 
 
 def _estimates(counts: pd.DataFrame, n_prompts: int) -> dict[str, float | None]:

@@ -18,6 +18,14 @@ Level = int | None  # None: the problem has no level
 
 OUTCOMES = ["pairable", "all_wrong", "all_correct"]  # of a prompt's group of rollouts; exactly one holds
 SHARES = [f"{outcome}_share" for outcome in OUTCOMES]
+LEVEL_COLUMNS = {  # of levels.csv
+    "levels": "object",
+    "selected": "bool",
+    "n": "int64",
+    "pass_at_1": "float64",
+    **dict.fromkeys(OUTCOMES, "int64"),
+    **dict.fromkeys(SHARES, "float64"),
+}
 
 
 def level_table(rollouts: pd.DataFrame) -> pd.DataFrame:
@@ -96,9 +104,10 @@ def with_mixes(table: pd.DataFrame, chosen: Sequence[Level]) -> pd.DataFrame:
         chosen: from `choose_levels`; empty where nothing is trained.
 
     Returns:
-        levels ("3", "2-4", "none" for problems without a level, "all"), selected (whether every level of the row was
-        chosen), n, pass_at_1, pairable, all_wrong, all_correct, and the shares of n called pairable_share,
-        all_wrong_share, all_correct_share. A mix of one level is that level's row and is not repeated.
+        `LEVEL_COLUMNS`: levels ("3", "2-4", "none" for problems without a level, "all"), selected (whether every level
+        of the row was chosen), n, pass_at_1, pairable, all_wrong, all_correct, and the shares of n called
+        pairable_share, all_wrong_share, all_correct_share. A mix of one level is that level's row and is not
+        repeated.
     """
     levels = _levels(table)
     groups: list[tuple[str, list[Level]]] = [(format_levels([level]), [level]) for level in levels]
@@ -120,7 +129,7 @@ def with_mixes(table: pd.DataFrame, chosen: Sequence[Level]) -> pd.DataFrame:
                 **{share: total[name] / n if n else None for name, share in zip(total, SHARES, strict=True)},
             }
         )
-    return pd.DataFrame(rows).astype(dict.fromkeys(["pass_at_1", *SHARES], "float64"))
+    return pd.DataFrame(rows, columns=list(LEVEL_COLUMNS)).astype(LEVEL_COLUMNS)
 
 
 def format_levels(levels: Sequence[Level]) -> str:

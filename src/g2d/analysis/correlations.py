@@ -1,4 +1,4 @@
-"""Correlation over several seeds and models, where points are not independent.
+"""Pearson's r, and correlation over several seeds and models, where points are not independent.
 
 Seeds and models differ in level for reasons that have nothing to do with K. `within_correlation` removes these levels:
 it is the repeated-measures correlation of Bakdash and Marusich (2017), with a seed of a model as the subject; for a
@@ -10,16 +10,67 @@ model together and needs no such independence.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import permutations
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import scipy
 
-from g2d.analysis.statistics import Correlation, fisher_interval
-
 EXACT_UP_TO = 7  # points of one model whose 7! = 5040 orders are all counted
 DRAWS = 9999
+
+
+class Correlation(NamedTuple):
+    """Pearson's r with its two-sided p-value under independence; all None where r is not defined."""
+
+    r: float | None
+    p: float | None
+    n: int  # pairs in which both values are known
+    low: float | None = None  # 95 % interval by Fisher's z, None for fewer than four pairs
+    high: float | None = None
+
+
+def pearson(x: Sequence[float | None] | np.ndarray, y: Sequence[float | None] | np.ndarray) -> Correlation:
+    """Pearson's correlation of the pairs in which both values are known (not None or NaN).
+
+    Not defined for fewer than three pairs or where one side does not vary (to within rounding). At the paper's six
+    values of K, |r| must exceed 0.811 to be significant at 5 %.
+
+    Raises:
+        ValueError: x and y differ in length.
+    """
+    a, b = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    if a.shape != b.shape:
+        raise ValueError(f"{len(a)} values against {len(b)}")
+    known = np.isfinite(a) & np.isfinite(b)
+    a, b = a[known], b[known]
+    n = len(a)
+    if n < 3 or _constant(a) or _constant(b):
+        return Correlation(None, None, n)
+    result = scipy.stats.pearsonr(a, b)
+    low, high = fisher_interval(float(result.statistic), n - 3)
+    return Correlation(float(result.statistic), float(result.pvalue), n, low, high)
+
+
+def fisher_interval(r: float, degrees: int, level: float = 0.95) -> tuple[float | None, float | None]:
+    """Interval of a correlation by Fisher's z = atanh r, whose variance is 1 / degrees (Fisher 1921).
+
+    Args:
+        r: the correlation.
+        degrees: n - 3 for n independent pairs; None is returned where it is not positive.
+        level: coverage.
+    """
+    if degrees <= 0:
+        return None, None
+    z = math.atanh(min(max(r, -1 + 1e-15), 1 - 1e-15))
+    reach = float(scipy.stats.norm.ppf((1 + level) / 2)) / math.sqrt(degrees)
+    return math.tanh(z - reach), math.tanh(z + reach)
+
+
+def _constant(values: np.ndarray) -> bool:
+    return bool(np.ptp(values) <= 1e-12 * np.abs(values).max())
 
 
 def within_correlation(x: np.ndarray, y: np.ndarray, subjects: np.ndarray) -> Correlation:

@@ -1,4 +1,4 @@
-"""The statistics behind the tables: intervals over seeds and questions, standard errors, Pearson's r.
+"""The statistics behind the tables: intervals over seeds and questions, standard errors, families of tests.
 
 Accuracy varies for two crossed reasons: which questions the benchmark happens to hold (every policy and seed sees the
 same ones) and which seed trained the policy. An interval that resamples only one of them is too narrow.
@@ -10,7 +10,6 @@ import functools
 import math
 from collections.abc import Sequence
 from statistics import stdev
-from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -248,54 +247,3 @@ def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
     adjusted = np.empty_like(p)
     adjusted[order] = np.minimum(1, np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order]))
     return adjusted
-
-
-class Correlation(NamedTuple):
-    """Pearson's r with its two-sided p-value under independence; all None where r is not defined."""
-
-    r: float | None
-    p: float | None
-    n: int  # pairs in which both values are known
-    low: float | None = None  # 95 % interval by Fisher's z, None for fewer than four pairs
-    high: float | None = None
-
-
-def pearson(x: Sequence[float | None] | np.ndarray, y: Sequence[float | None] | np.ndarray) -> Correlation:
-    """Pearson's correlation of the pairs in which both values are known (not None or NaN).
-
-    Not defined for fewer than three pairs or where one side does not vary (to within rounding). At the paper's six
-    values of K, |r| must exceed 0.811 to be significant at 5 %.
-
-    Raises:
-        ValueError: x and y differ in length.
-    """
-    a, b = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    if a.shape != b.shape:
-        raise ValueError(f"{len(a)} values against {len(b)}")
-    known = np.isfinite(a) & np.isfinite(b)
-    a, b = a[known], b[known]
-    n = len(a)
-    if n < 3 or _constant(a) or _constant(b):
-        return Correlation(None, None, n)
-    result = scipy.stats.pearsonr(a, b)
-    low, high = fisher_interval(float(result.statistic), n - 3)
-    return Correlation(float(result.statistic), float(result.pvalue), n, low, high)
-
-
-def fisher_interval(r: float, degrees: int, level: float = 0.95) -> tuple[float | None, float | None]:
-    """Interval of a correlation by Fisher's z = atanh r, whose variance is 1 / degrees (Fisher 1921).
-
-    Args:
-        r: the correlation.
-        degrees: n - 3 for n independent pairs; None is returned where it is not positive.
-        level: coverage.
-    """
-    if degrees <= 0:
-        return None, None
-    z = math.atanh(min(max(r, -1 + 1e-15), 1 - 1e-15))
-    reach = float(scipy.stats.norm.ppf((1 + level) / 2)) / math.sqrt(degrees)
-    return math.tanh(z - reach), math.tanh(z + reach)
-
-
-def _constant(values: np.ndarray) -> bool:
-    return bool(np.ptp(values) <= 1e-12 * np.abs(values).max())

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 from pydantic import ValidationError, model_validator
@@ -26,6 +26,7 @@ from g2d.experiment.requirements import (
     impossible_draws,
     taken,
 )
+from g2d.experiment.sections import Ablation, Baselines, Probe
 from g2d.jobs.files import write_text
 from g2d.policies.settings import LORA_RANKS, Lora, ModelSource
 from g2d.problems.prompts import Prompt
@@ -36,57 +37,8 @@ from g2d.regimes.dpo import Dpo
 from g2d.regimes.training import Logging
 from g2d.regimes.warmup import AUTO, Warmup, check_group_sizes, check_step_size
 from g2d.rollouts.settings import Calibration, EngineSettings, Evaluation, Harvest, Pairs
-from g2d.settings import ConfigError, Name, Section, Seed, Steps, key, repeated
+from g2d.settings import ConfigError, Name, Section, Seed, key, repeated
 from g2d.settings.mistakes import changed, messages
-
-
-class Probe(Section):
-    """A cheap look before the grid: a few prompts harvested at every K of the first seed (`snakemake advice`)."""
-
-    prompts: int = key(
-        50, "Prompts harvested, the first ones of the training set; all of them where it has fewer.", ge=2
-    )
-    compare: bool = key(False, "Build the advice with the whole grid too, and compare it with what the grid has shown.")
-
-
-class Ablation(Section):
-    """Policies that differ from the main ones in named keys (paper, Table 3): one confounder, one row.
-
-    With other keys of `warmup` they have a warm-up, and a harvest, of their own.
-    """
-
-    steps: Literal["all"] | list[Steps] = key(..., "The values of K to train it at; all: every K that it can have.")
-    dpo: dict[str, Any] = key({}, "Keys of the dpo section with their other values.")
-    warmup: dict[str, Any] = key({}, "Keys of the warmup section with their other values.")
-    policies: list[Literal["dpo", "grpo"]] = key(
-        ["dpo"], "What is evaluated: dpo on the harvest, or the warmed-up policy itself (grpo).", min_length=1
-    )
-
-    @model_validator(mode="after")
-    def _changes_something(self) -> Ablation:
-        if not self.dpo and not self.warmup:
-            raise ValueError("nothing differs: give a key of dpo or of warmup another value")
-        if not self.warmup and "grpo" in self.policies:
-            raise ValueError("policies: grpo is the main grid's own policy unless a key of warmup differs")
-        if self.dpo and "dpo" not in self.policies:
-            raise ValueError("dpo has other values, but policies trains no dpo: add it or drop them")
-        if "steps" in self.warmup:
-            raise ValueError("warmup.steps: the values of K are the ablation's own steps: write them there")
-        if "auto" in self.warmup:
-            raise ValueError("warmup.auto: only the main warm-up can stop by itself: drop the key")
-        if not self.steps:
-            raise ValueError("steps is empty: list at least one K, or write all")
-        if self.steps != "all" and repeated(self.steps):
-            raise ValueError(f"steps: K values repeat: {self.steps}")
-        if repeated(self.policies):
-            raise ValueError(f"policies repeat: {self.policies}")
-        return self
-
-
-class Baselines(Section):
-    """Policies to compare with (paper, section 4.1)."""
-
-    grpo_group_sizes: list[int] = key([2, 4], "GRPO alone at the largest K, for these G.", paper="2 and 4")
 
 
 class Config(Section):

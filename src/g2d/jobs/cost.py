@@ -17,7 +17,6 @@ warm-up chain.
 from __future__ import annotations
 
 import os
-import resource
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -28,6 +27,7 @@ from types import NoneType
 from typing import Any
 
 from g2d.jobs.files import read_json, write_json
+from g2d.jobs.usage import cpu_seconds, gpu_memory_peak, memory_peak, visible_devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +85,6 @@ class CostFile:
 # ------------------------------------------------------------------------------------------------------- measurement
 
 
-def _usages() -> list[resource.struct_rusage]:
-    return [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-
-
-def _cpu_seconds() -> float:
-    own = sum(usage.ru_utime + usage.ru_stime for usage in _usages())
-    return own + sum(part.cpu_s for part in _elsewhere)
-
-
 @dataclass(slots=True)
 class Meter:
     """Filled in by `measure`; the caller adds the tokens it generated.
@@ -106,14 +97,14 @@ class Meter:
     tokens_generated: int = 0  # by the job, `carried` included
     carried: Cost | None = None  # what earlier attempts had spent up to the checkpoint that this one goes on from
     _wall: float = field(default_factory=time.perf_counter, repr=False)
-    _cpu: float = field(default_factory=_cpu_seconds, repr=False)
+    _cpu: float = field(default_factory=cpu_seconds, repr=False)
     _own: Cost | None = field(default=None, repr=False)
     _cost: Cost | None = field(default=None, repr=False)
 
     def measured(self) -> Cost:
         """What this attempt has cost until now, or until its end. Asks torch for its devices, so not for a side
         thread."""
-        return self._own or self._record(*visible_devices(), _peak_gpu_memory_bytes())
+        return self._own or self._record(*visible_devices(), gpu_memory_peak())
 
     def spent(self) -> Cost:
         """The same with `carried`: what has led here."""
@@ -137,13 +128,13 @@ class Meter:
             job=self.job,
             stage=self.stage,
             wall_s=wall_s,
-            cpu_s=_cpu_seconds() - self._cpu,
+            cpu_s=cpu_seconds() - self._cpu,
             devices=devices,
             device=device,
             device_s=wall_s * devices,
             # Until a checkpoint's own tokens have been counted, there are fewer than were carried.
             tokens_generated=max(0, self.tokens_generated - (self.carried.tokens_generated if self.carried else 0)),
-            peak_memory_bytes=_peak_memory_bytes(),
+            peak_memory_bytes=memory_peak(),
             peak_gpu_memory_bytes=peak_gpu_memory_bytes,
         )
 
@@ -170,55 +161,6 @@ def measure(job: str, stage: str) -> Iterator[Meter]:
     yield meter
     # Its devices are asked for last: the block itself may be what imports torch.
     meter._cost = together(meter.carried, meter.end())
-
-
-def visible_devices() -> tuple[str, int]:
-    """Name and number of the devices this process can use, i.e. what a scheduler set aside for the job.
-
-    Never imports torch: a job that has not imported it cannot have used a GPU through it, and counts as CPU.
-    """
-    if _elsewhere:
-        return _elsewhere[-1].device, _elsewhere[-1].devices
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        return str(torch.cuda.get_device_name(0)), int(torch.cuda.device_count())
-    return "cpu", 1
-
-
-def _peak_gpu_memory_bytes() -> int | None:
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        return None
-    return max(int(torch.cuda.max_memory_allocated(gpu)) for gpu in range(torch.cuda.device_count()))
-
-
-def _peak_memory_bytes() -> int:
-    unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss: bytes on macOS, KiB on Linux
-    own = unit * max(usage.ru_maxrss for usage in _usages())
-    return max([own, *(part.peak_memory_bytes for part in _elsewhere)])
-
-
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """What a process that works for several jobs (`g2d.rollouts.engine_host`) has used, or used for this one."""
-
-    cpu_s: float
-    peak_memory_bytes: int  # the high-water mark of its life, as for a job's own process
-    device: str
-    devices: int
-
-
-_elsewhere: list[Elsewhere] = []
-
-
-def charge(part: Elsewhere) -> None:
-    """Add what another process did for this job to its bill; its wall time is on it already, because it waited."""
-    _elsewhere.append(part)
-
-
-def this_process() -> Elsewhere:
-    """What this process has used so far."""
-    return Elsewhere(_cpu_seconds(), _peak_memory_bytes(), *visible_devices())
 
 
 # ------------------------------------------------------------------------------------------------------------- files

@@ -13,8 +13,9 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any, TextIO
+
+from g2d.jobs.disk import names_the_disk
 
 
 @contextmanager
@@ -147,38 +148,6 @@ def _followed(path: Path) -> Path:
 
 def _draft(target: Path) -> Path:
     return target.with_name(f".{target.name}.{os.getpid()}.partial")
-
-
-class DiskError(OSError):
-    """Something could not be written, and the disk is the reason; the message names file, reason and fix."""
-
-
-@contextmanager
-def names_the_disk(path: str | Path) -> Iterator[None]:
-    """Raise `DiskError` for whatever a library says when the disk is full or read-only: most leave out the file."""
-    try:
-        yield
-    except DiskError:
-        raise
-    except Exception as error:
-        if (reason := _disk_trouble(Path(path), error)) is None:
-            raise
-        raise DiskError(
-            f"{path}: cannot be written ({reason}): make room or permit writing there, then run the same command again"
-        ) from error
-
-
-def _disk_trouble(path: Path, error: Exception) -> str | None:
-    """What is wrong with the disk below a path, if anything: told by the error, or found by writing a little."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return os.strerror(error.errno)
-    folder = next(parent for parent in (path, *path.absolute().parents) if parent.is_dir())
-    try:
-        with TemporaryFile(dir=folder) as probe:
-            probe.write(bytes(2**20))
-    except OSError as found:
-        return found.strerror
-    return None
 
 
 def install(source: Path, path: Path) -> None:

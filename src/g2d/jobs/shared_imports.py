@@ -31,10 +31,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
-from g2d.jobs.cost import Elsewhere, charge, this_process
 from g2d.jobs.kernels import AVX2, pin_embedded
 from g2d.jobs.orphans import end_with_snakemake
 from g2d.jobs.run_process import connect, current_run, listen, only_one, socket_of
+from g2d.jobs.usage import Elsewhere, charge, this_process
 
 IMPORTS = (
     "pandas",

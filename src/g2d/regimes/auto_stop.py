@@ -12,16 +12,14 @@ K=0 is no candidate: the question is how long to warm up, and M0 has a row of it
 from __future__ import annotations
 
 import gc
-import math
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from g2d.analysis.informativeness import Informativeness, informativeness
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import atomic, read_json, sha256, write_json
 from g2d.policies.policy import Policy, as_json
@@ -30,37 +28,15 @@ from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError, carry, job_digest, stop_requests
 from g2d.regimes.grpo import completions_tokens, train_grpo
+from g2d.regimes.probes import PROBE_COLUMNS, Probe, best, has_declined, summarised
 from g2d.regimes.training import read_log
 from g2d.regimes.warmup import AUTO, AutoStop, Warmup
 from g2d.rollouts.draw import draw_rollouts, sampling
 from g2d.rollouts.engine import engine_for
-from g2d.rollouts.rollout import Rollout, to_frame
+from g2d.rollouts.rollout import Rollout
 from g2d.rollouts.settings import EngineSettings, Harvest
 
 PROBES = "probes.json"  # in the work folder: the probes that are finished, and of which job
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """A small harvest on the way. H, mu and their intervals are None where no prompt was pairable."""
-
-    step: int  # gradient steps behind the policy
-    tokens_generated: int
-    n_prompts: int
-    pass_at_1: float
-    pairability: float
-    pairability_low: float
-    pairability_high: float
-    entropy: float | None
-    entropy_low: float | None
-    entropy_high: float | None
-    mid_band: float | None
-    mid_band_low: float | None
-    mid_band_high: float | None
-
-
-# What a probe has in common with `Informativeness`.
-METRICS = tuple(entry.name for entry in fields(Probe) if entry.name not in ("step", "tokens_generated"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,37 +50,9 @@ class Outcome:
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row per probe: step, `METRICS`, chosen, tokens_generated."""
+        """`PROBE_COLUMNS`, a row per probe."""
         rows = [{**asdict(probe), "chosen": probe == self.chosen} for probe in self.probes]
-        return pd.DataFrame(rows, columns=["step", *METRICS, "chosen", "tokens_generated"])
-
-
-# ---------------------------------------------------------------------------------------------------------- the rule
-
-
-def has_declined(history: Sequence[Probe], patience: int) -> bool:
-    """Whether H and mu were both below their maxima so far in each of the last `patience` probes.
-
-    A probe without a pairable prompt has neither, and no pairs to train on: it is below any probe that has some.
-    """
-    below = [
-        _known(probe.entropy) < max(_known(past.entropy) for past in history[: i + 1])
-        and _known(probe.mid_band) < max(_known(past.mid_band) for past in history[: i + 1])
-        for i, probe in enumerate(history)
-    ]
-    return len(below) >= patience and all(below[-patience:])
-
-
-def best(history: Sequence[Probe]) -> Probe:
-    """The probe with the highest H; mu breaks ties, then fewer steps."""
-    return max(history, key=lambda probe: (_known(probe.entropy), _known(probe.mid_band), -probe.step))
-
-
-def _known(value: float | None) -> float:
-    return -math.inf if value is None else value
-
-
-# ---------------------------------------------------------------------------------------------------------- training
+        return pd.DataFrame(rows, columns=list(PROBE_COLUMNS)).astype(PROBE_COLUMNS)
 
 
 def train_until_decline(
@@ -222,13 +170,6 @@ def probe_rollouts(
         engine = engine.model_copy(update={"tensor_parallel_size": 1})
     decoding = sampling(harvest, policy.seed or 0)
     return draw_rollouts(policy, problems, prompt, decoding, workers=workers, engine=engine_for(policy, engine))
-
-
-def summarised(step: int, rollouts: Sequence[Rollout]) -> Probe:
-    """The probe at a step, from its rollouts."""
-    found: Informativeness = informativeness(to_frame(rollouts))
-    tokens = sum(rollout.token_count for rollout in rollouts)
-    return Probe(step=step, tokens_generated=tokens, **{name: getattr(found, name) for name in METRICS})
 
 
 def free_memory() -> None:

@@ -26,7 +26,8 @@ from typing import Any
 
 from g2d.jobs.attempts import Stopped
 from g2d.jobs.cost import Cost, Meter, parse_cost
-from g2d.jobs.files import names_the_disk, read_json, sha256, write_json
+from g2d.jobs.disk import names_the_disk
+from g2d.jobs.files import read_json, sha256, write_json
 from g2d.settings import Section, key
 
 

@@ -7,29 +7,16 @@ place in the page.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import altair as alt
 import pandas as pd
 
 from g2d.experiment.stages import RUNNING_ORDER
+from g2d.report.vega import Spec, finished, named_scale, outlined, padded, series_channels, series_color
 
-HEIGHT, ROW_HEIGHT = 320, 26  # pixels, of a figure and of a bar
-BLUE, VERMILION, GREEN, PURPLE = "#0072B2", "#D55E00", "#007F5F", "#8A4F7D"
-COLORS = [BLUE, VERMILION, GREEN, PURPLE]
-SHAPES = ["circle", "square", "triangle-up", "diamond"]
-DASHES = [[1, 0], [6, 3], [2, 2], [8, 2, 2, 2]]
+ROW_HEIGHT = 26  # pixels, of a bar
 STEPS = ["#e3e9f1", "#b5c7de", "#7f9fc6", "#4a76a8", "#1f4b7d", "#0a2748"]  # light to dark
-
-THEME: dict[str, Any] = {
-    "font": "system-ui, sans-serif",
-    "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "gridColor": "#e6e6e6"},
-    "legend": {"labelFontSize": 12, "titleFontSize": 12, "orient": "bottom", "symbolSize": 90, "columns": 2},
-    "view": {"stroke": None},
-}
-
-Spec = dict[str, Any]
 
 
 def accuracy_by_k(main: pd.DataFrame) -> Spec:
@@ -42,19 +29,19 @@ def accuracy_by_k(main: pd.DataFrame) -> Spec:
     baselines = _baselines(main)
     y = _accuracy_axis(main)
     ks = sorted(int(k) for k in trained["K"].unique())
-    x = alt.X("K:Q", title="GRPO warm-up steps K", axis=alt.Axis(values=ks, grid=False), scale=_padded(ks))
+    x = alt.X("K:Q", title="GRPO warm-up steps K", axis=alt.Axis(values=ks, grid=False), scale=padded(ks))
     series = list(dict.fromkeys(trained["series"]))
-    points = alt.Chart(trained).encode(x=x, y=y, tooltip=_tooltip(main), **_series(series))
+    points = alt.Chart(trained).encode(x=x, y=y, tooltip=_tooltip(main), **series_channels(series))
     interval = {"y": _accuracy_axis(main, "ci_low"), "y2": "ci_high:Q"}
-    bars = alt.Chart(trained).mark_rule(strokeWidth=1.5).encode(x=x, color=_color(series), **interval)
+    bars = alt.Chart(trained).mark_rule(strokeWidth=1.5).encode(x=x, color=series_color(series), **interval)
     band = alt.Chart(baselines).mark_rect(opacity=0.13, color="#444").encode(**interval)
     line = alt.Chart(baselines).mark_rule(strokeDash=[5, 3], color="#333").encode(y=y, tooltip=_tooltip(baselines))
-    names = _text(
+    names = outlined(
         alt.Chart(baselines).encode(x=alt.value("width"), y=_accuracy_axis(main, "label_at"), text="name:N"),
         align="right",
         dx=-3,
     )
-    return _finished(band, line, bars, points.mark_line(), points.mark_point(filled=True, size=90, opacity=1), *names)
+    return finished(band, line, bars, points.mark_line(), points.mark_point(filled=True, size=90, opacity=1), *names)
 
 
 def accuracy_by_hours(main: pd.DataFrame) -> Spec:
@@ -75,7 +62,7 @@ def accuracy_by_hours(main: pd.DataFrame) -> Spec:
     room = alt.Scale(domain=[0, 1.15 * float(rows["time"].max()) or 1], nice=False)  # for the last name
     x = alt.X("time:Q", title=f"device-{unit} per seed", axis=alt.Axis(grid=False, tickCount=5), scale=room)
     y = _accuracy_axis(main)
-    color = _color(series)
+    color = series_color(series)
     joined = alt.Chart(rows[~rows["policy"].isin(["base", "grpo"])])
     lines = joined.mark_line(strokeWidth=1.5).encode(x=x, y=y, color=color, order="K:Q")
     bars = (
@@ -84,9 +71,9 @@ def accuracy_by_hours(main: pd.DataFrame) -> Spec:
         .encode(x=x, y=_accuracy_axis(main, "ci_low"), y2="ci_high:Q", color=color)
     )
     points = alt.Chart(rows).mark_point(filled=True, size=90, opacity=1)
-    channels = {"x": x, "y": y, "tooltip": _tooltip(rows), **_series(series, dash=False)}
-    names = _text(alt.Chart(rows).encode(x=x, y=y, text="name:N"), align="left", dx=8, dy=-6)
-    return _finished(lines, bars, points.encode(**channels), *names)
+    channels = {"x": x, "y": y, "tooltip": _tooltip(rows), **series_channels(series, dash=False)}
+    names = outlined(alt.Chart(rows).encode(x=x, y=y, text="name:N"), align="left", dx=8, dy=-6)
+    return finished(lines, bars, points.encode(**channels), *names)
 
 
 def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
@@ -100,7 +87,7 @@ def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
     rows = pd.concat([_metric(own, column, name) for column, name in METRICS.items()]).dropna(subset=["value"])
     names = list(METRICS.values())
     ks = sorted(int(k) for k in own["K"].unique())
-    x = alt.X("K:Q", title="GRPO warm-up steps K", axis=alt.Axis(values=ks, grid=False), scale=_padded(ks))
+    x = alt.X("K:Q", title="GRPO warm-up steps K", axis=alt.Axis(values=ks, grid=False), scale=padded(ks))
     scale = alt.Scale(domain=[0, 1])
     y = alt.Y("value:Q", title="share, or bits for H", scale=scale)
     tooltip = [
@@ -109,14 +96,14 @@ def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
         alt.Tooltip("value:Q", format=".3f"),
         alt.Tooltip("interval:N"),
     ]
-    base = alt.Chart(rows).encode(x=x, y=y, **(_series(names) | {"tooltip": tooltip}))
+    base = alt.Chart(rows).encode(x=x, y=y, **(series_channels(names) | {"tooltip": tooltip}))
     layers = [base.mark_line(), base.mark_point(filled=True, size=80, opacity=1)]
     bounded = rows.dropna(subset=["low", "high"])
     if len(bounded):
         bars = alt.Chart(bounded).mark_rule(strokeWidth=1.5)
-        color = _color(names)
+        color = series_color(names)
         layers.insert(0, bars.encode(x=x, y=alt.Y("low:Q", scale=scale), y2="high:Q", color=color))
-    return _finished(*layers)
+    return finished(*layers)
 
 
 def difficulty_by_level(calibration: pd.DataFrame) -> Spec:
@@ -135,7 +122,7 @@ def difficulty_by_level(calibration: pd.DataFrame) -> Spec:
             y=alt.Y("levels:N", title="level", sort=list(calibration["levels"])),
             x=alt.X("value:Q", title="share of prompts", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
             color=alt.Color(
-                "prompts:N", title=None, scale=_scale(list(kinds.values()), [STEPS[4], STEPS[2], STEPS[0]])
+                "prompts:N", title=None, scale=named_scale(list(kinds.values()), [STEPS[4], STEPS[2], STEPS[0]])
             ),
             order="order:Q",
             tooltip=[
@@ -148,7 +135,7 @@ def difficulty_by_level(calibration: pd.DataFrame) -> Spec:
             ],
         )
     )
-    return _finished(chart, height=ROW_HEIGHT * len(calibration))
+    return finished(chart, height=ROW_HEIGHT * len(calibration))
 
 
 def bill(cost: pd.DataFrame) -> Spec:
@@ -171,12 +158,12 @@ def bill(cost: pd.DataFrame) -> Spec:
         .encode(
             y=alt.Y("name:N", title=None, sort=list(seeds.index), axis=alt.Axis(labelLimit=220)),
             x=alt.X("time:Q", title=f"device-{unit} per seed"),
-            color=alt.Color("stage:N", title=None, scale=_scale(stages, STEPS)),
+            color=alt.Color("stage:N", title=None, scale=named_scale(stages, STEPS)),
             order="order:Q",
             tooltip=["name:N", "stage:N", alt.Tooltip("time:Q", title=unit, format=".3g")],
         )
     )
-    return _finished(chart, height=ROW_HEIGHT * len(seeds))
+    return finished(chart, height=ROW_HEIGHT * len(seeds))
 
 
 def gains(decomposition: pd.DataFrame) -> Spec:
@@ -200,7 +187,7 @@ def gains(decomposition: pd.DataFrame) -> Spec:
         .encode(
             y=y,
             x=x,
-            color=alt.Color("factor:N", title=None, scale=_scale(dict.fromkeys(long["factor"]), shades)),
+            color=alt.Color("factor:N", title=None, scale=named_scale(dict.fromkeys(long["factor"]), shades)),
             order="order:Q",
             tooltip=[
                 "name:N",
@@ -215,7 +202,7 @@ def gains(decomposition: pd.DataFrame) -> Spec:
         .mark_point(shape="diamond", size=70, filled=True, fill="white", stroke="black", strokeWidth=1.5, opacity=1)
         .encode(y=y, x=alt.X("gain:Q"), tooltip=["name:N", alt.Tooltip("gain:Q", format="+.1%")])
     )
-    return _finished(bars, whole, height=ROW_HEIGHT * max(1, len(names)))
+    return finished(bars, whole, height=ROW_HEIGHT * max(1, len(names)))
 
 
 # ------------------------------------------------------------------------------------------------------------- parts
@@ -286,37 +273,6 @@ def _accuracy_axis(main: pd.DataFrame, column: str = "accuracy") -> alt.Y:
     return alt.Y(f"{column}:Q", title="accuracy (pass@1)", scale=scale, axis=alt.Axis(format=".1~%", tickCount=6))
 
 
-def _padded(ks: Sequence[int]) -> alt.Scale:
-    margin = 0.04 * (ks[-1] - ks[0]) or 1 if ks else 1
-    return alt.Scale(domain=[ks[0] - margin, ks[-1] + margin] if ks else [0, 1], nice=False, zero=False)
-
-
-def _scale(names: Iterable[str], values: Sequence[Any]) -> alt.Scale:
-    names = list(names)
-    return alt.Scale(domain=names, range=[values[i % len(values)] for i in range(len(names))])
-
-
-def _color(names: Sequence[str]) -> alt.Color:
-    return alt.Color("series:N", title=None, scale=_scale(names, COLORS))
-
-
-def _series(names: Sequence[str], dash: bool = True) -> dict[str, Any]:
-    """Colour, shape and dash for each series, with one legend for all three."""
-    channels: dict[str, Any] = {
-        "color": _color(names),
-        "shape": alt.Shape("series:N", title=None, scale=_scale(names, SHAPES)),
-    }
-    if dash:
-        channels["strokeDash"] = alt.StrokeDash("series:N", title=None, scale=_scale(names, DASHES))
-    return channels
-
-
-def _text(chart: alt.Chart, **placed: Any) -> list[alt.Chart]:
-    """Text on a white outline, so that it can be read on top of lines."""
-    placed = {"baseline": "bottom", "dy": -3, "fontSize": 12} | placed
-    return [chart.mark_text(stroke="white", strokeWidth=4, strokeJoin="round", **placed), chart.mark_text(**placed)]
-
-
 def _tooltip(rows: pd.DataFrame) -> list[alt.Tooltip]:
     shares = {"accuracy": ".1%", "ci_low": ".1%", "ci_high": ".1%", "device_hours": ".3g"}
     columns = ("name", "policy", "K", "group_size", "accuracy", "ci_low", "ci_high", "device_hours", "n_seeds")
@@ -335,11 +291,3 @@ def _metric(rows: pd.DataFrame, column: str, name: str) -> pd.DataFrame:
     known = frame["low"].notna() & frame["high"].notna()
     shown = [f"{a:.3f} to {b:.3f}" if k else "" for a, b, k in zip(frame["low"], frame["high"], known, strict=True)]
     return frame.assign(interval=shown)
-
-
-def _finished(*layers: Any, height: int = HEIGHT) -> Spec:
-    chart = alt.layer(*layers) if len(layers) > 1 else layers[0]
-    spec: Spec = chart.properties(width="container", height=height).to_dict()
-    spec["autosize"] = {"type": "fit-x", "contains": "padding"}
-    spec["config"] = THEME
-    return spec

@@ -7,9 +7,6 @@ tables give the same bytes of SVG, whose text stays text, so that it can be sear
 
 from __future__ import annotations
 
-import math
-import textwrap
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,30 +16,26 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import NullLocator
 
 from g2d.jobs.files import atomic
+from g2d.report.panels import (
+    BLUE,
+    GREEN,
+    GREY,
+    STYLE,
+    VERMILION,
+    accuracy_axis,
+    band,
+    finish,
+    label_lines,
+    legend,
+    mark_auto,
+    on_a_curve,
+    panel_per_model,
+    panels_for,
+)
 
-STYLE: Any = {  # Any: the stub wants a dictionary of literal keys
-    "svg.fonttype": "none",
-    "svg.hashsalt": "g2d",  # ids in the SVG are random without one
-    "font.family": "sans-serif",
-    "font.size": 9,
-    "axes.titlesize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.axisbelow": True,
-    "grid.color": "0.9",
-    "legend.frameon": False,
-    "figure.constrained_layout.use": True,
-    "figure.constrained_layout.w_pad": 0.1,  # inches
-    "figure.constrained_layout.h_pad": 0.1,
-}
-
-# Okabe and Ito's colours, which colour-blind readers can tell apart.
-BLUE, VERMILION, GREEN, GREY = "#0072B2", "#D55E00", "#007F5F", "0.55"
 SERIES = [("o", "-", BLUE), ("s", "-.", VERMILION), ("^", ":", GREEN), ("D", (0, (5, 1)), "black")]
 
 METRICS = [
@@ -50,10 +43,6 @@ METRICS = [
     ("mid_band", "mid-band fraction μ", "^", ":", GREEN),
     ("pairability", "pairability ρ", "D", "-", GREY),
 ]
-
-PANEL_WIDTH, PANEL_HEIGHT = 4.8, 4.0  # inches, legend and note included
-NOTE_CHARACTERS_PER_INCH = 17
-NOTHING = "Nothing was evaluated."
 
 
 def accuracy_figure(main: pd.DataFrame, benchmark: str, note: str | None = None) -> Figure:
@@ -63,7 +52,7 @@ def accuracy_figure(main: pd.DataFrame, benchmark: str, note: str | None = None)
     warm-up stopped by itself.
 
     Args:
-        main: from `tables.main_table`.
+        main: from `g2d.tables.accuracy.main_table`.
         benchmark: the benchmark to show.
         note: printed small below the panels.
 
@@ -72,18 +61,18 @@ def accuracy_figure(main: pd.DataFrame, benchmark: str, note: str | None = None)
     """
     rows = _of_benchmark(main, benchmark)
     with mpl.rc_context(STYLE):
-        figure, panels = _panel_per_model(rows, note)
+        figure, panels = panel_per_model(rows, note)
         for panel, own in panels:
             for i, (group_size, curve) in enumerate(_curves(own)):
                 marker, line, color = SERIES[i % len(SERIES)]
                 at_zero = " (DPO at K=0)" if 0 in curve["K"].values else ""
                 label = "DPO" if group_size is None else f"G2D, G={group_size}{at_zero}"
                 panel.plot(curve["K"], curve["accuracy"], marker=marker, ls=line, color=color, label=label)
-                _band(panel, curve, color)
-            _mark_auto(panel, own[own["policy"] == "g2d-auto"])
-            _finish(panel, own, benchmark)
-            _label_lines(panel, own[own["policy"].isin(["base", "grpo"])])
-            _legend(panel)
+                band(panel, curve, color)
+            mark_auto(panel, own[own["policy"] == "g2d-auto"])
+            finish(panel, own, benchmark)
+            label_lines(panel, own[own["policy"].isin(["base", "grpo"])])
+            legend(panel)
     return figure
 
 
@@ -96,8 +85,8 @@ def informativeness_figure(
     p = 1/2, mu and rho are shares. Where several group sizes were harvested, the smallest is shown.
 
     Args:
-        main: from `tables.main_table`.
-        harvest: from `tables.harvest_table`.
+        main: from `g2d.tables.accuracy.main_table`.
+        harvest: from `g2d.tables.harvest.harvest_table`.
         benchmark: the benchmark whose accuracy is shown.
         note: printed small below the panels.
 
@@ -107,12 +96,12 @@ def informativeness_figure(
     rows = _of_benchmark(main, benchmark)
     models = list(dict.fromkeys([*rows["model"], *harvest["model"]]))
     with mpl.rc_context(STYLE):
-        figure, panels = _panels(models, note)
+        figure, panels = panels_for(models, note)
         for panel, model in zip(panels, models, strict=True):
             own, harvested = rows[rows["model"] == model], harvest[harvest["model"] == model]
             for _, curve in _curves(own)[:1]:
                 panel.plot(curve["K"], curve["accuracy"], marker="o", lw=2, color=BLUE, label="accuracy (left axis)")
-                _band(panel, curve, BLUE)
+                band(panel, curve, BLUE)
             right = panel.twinx()
             for _, curve in _curves(harvested)[:1]:
                 for column, label, marker, line, color in METRICS:
@@ -124,9 +113,9 @@ def informativeness_figure(
             right.spines["right"].set_visible(True)
             panel.set_zorder(right.get_zorder() + 1)  # accuracy above the metrics
             panel.patch.set_visible(False)
-            _finish(panel, pd.concat([own, harvested]), benchmark)
+            finish(panel, pd.concat([own, harvested]), benchmark)
             panel.yaxis.set_visible(not own.empty)
-            _legend(panel, right)
+            legend(panel, right)
     return figure
 
 
@@ -146,14 +135,14 @@ def gain_figure(decomposition: pd.DataFrame, benchmark: str, note: str | None = 
     """
     rows = _of_benchmark(decomposition, benchmark)
     with mpl.rc_context(STYLE):
-        figure, panels = _panel_per_model(rows, note)
+        figure, panels = panel_per_model(rows, note)
         for panel, own in panels:
             base, gains = own[own["policy"] == "base"], own[own["gain"].notna()]
             for x, row in enumerate(gains.to_dict("records")):
                 _waterfall(panel, x, row)
             for accuracy in base["accuracy"]:
                 panel.axhline(accuracy, ls="--", lw=1, color="0.3")
-            _accuracy_axis(panel, benchmark)
+            accuracy_axis(panel, benchmark)
             names = [_policy_name(row) for row in gains.to_dict("records")]
             panel.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor")
             panel.use_sticky_edges = False  # M0's line is the lower edge of most bars
@@ -180,7 +169,7 @@ def budget_figure(budgets: pd.DataFrame, benchmark: str, note: str | None = None
     rows = rows[rows["policy"].isin(["base", "dpo", "g2d", "g2d-auto", "grpo"])]
     nothing = "No token budgets were evaluated (evaluation.token_budgets)."
     with mpl.rc_context(STYLE):
-        figure, panels = _panel_per_model(rows, note, nothing)
+        figure, panels = panel_per_model(rows, note, nothing)
         for panel, own in panels:
             curves = list(own.groupby(["policy", "K", own["group_size"].fillna(0)], sort=False))
             for i, (_, curve) in enumerate(curves):
@@ -197,7 +186,7 @@ def budget_figure(budgets: pd.DataFrame, benchmark: str, note: str | None = None
             panel.set_xticks(sorted(set(own["budget"])), [str(budget) for budget in sorted(set(own["budget"]))])
             panel.xaxis.set_minor_locator(NullLocator())
             panel.set_xlabel("token budget")
-            _accuracy_axis(panel, benchmark)
+            accuracy_axis(panel, benchmark)
             panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=3)
     return figure
 
@@ -245,98 +234,11 @@ def _of_benchmark(main: pd.DataFrame, benchmark: str) -> pd.DataFrame:
     return rows
 
 
-def _trained(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows that lie on a curve over K: of the main table DPO and G2D, of the harvest table all."""
-    return rows[rows["policy"].isin(["dpo", "g2d"])] if "policy" in rows else rows
-
-
 def _curves(rows: pd.DataFrame) -> list[tuple[int | None, pd.DataFrame]]:
     """One curve over K per group size; K=0 has no group size and starts every curve."""
-    rows = _trained(rows)
+    rows = on_a_curve(rows)
     group_size = rows["group_size"].fillna(0)
     sizes = sorted({int(size) for size in group_size} - {0})
     if not sizes:
         return [(None, rows)] if len(rows) else []
     return [(size, rows[group_size.isin([0, size])].sort_values("K")) for size in sizes]
-
-
-def _panel_per_model(
-    rows: pd.DataFrame, note: str | None, nothing: str = NOTHING
-) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
-    """A figure, and for every model of a table its panel and its rows."""
-    models = list(dict.fromkeys(rows["model"]))
-    figure, panels = _panels(models, note, nothing)
-    return figure, [(panel, rows[rows["model"] == model]) for panel, model in zip(panels, models, strict=True)]
-
-
-def _panels(models: Sequence[str], note: str | None, nothing: str = NOTHING) -> tuple[Figure, list[Axes]]:
-    width = PANEL_WIDTH * max(1, len(models))
-    figure = Figure(figsize=(width, PANEL_HEIGHT))
-    if not models:
-        figure.text(0.5, 0.5, nothing, ha="center")
-    panels = [figure.add_subplot(1, len(models), i + 1, title=model) for i, model in enumerate(models)]
-    if note:
-        figure.supxlabel(textwrap.fill(note, int(width * NOTE_CHARACTERS_PER_INCH)), fontsize=7, color="0.3")
-    return figure, panels
-
-
-def _band(panel: Axes, curve: pd.DataFrame, color: str) -> None:
-    """The interval as a band, or as a bar where the curve is a single point."""
-    if len(curve) > 1:
-        panel.fill_between(curve["K"], curve["ci_low"], curve["ci_high"], color=color, alpha=0.15, lw=0)
-    else:
-        panel.vlines(curve["K"], curve["ci_low"], curve["ci_high"], color=color, alpha=0.4, lw=3)
-
-
-def _mark_auto(panel: Axes, rows: pd.DataFrame) -> None:
-    """A star, with its interval, for the policy of every group size whose warm-up stopped by itself."""
-    for row in rows.to_dict("records"):
-        size = f" (G={row['group_size']})" if len(rows) > 1 else ""
-        label = f"G2D, stopped by itself{size}"
-        panel.vlines(row["K"], row["ci_low"], row["ci_high"], color=GREEN, lw=1)
-        panel.plot(row["K"], row["accuracy"], marker="*", ms=12, mec="black", mfc=GREEN, ls="", label=label)
-
-
-def _finish(panel: Axes, rows: pd.DataFrame, benchmark: str) -> None:
-    panel.set_xlabel("GRPO warm-up steps K")
-    _accuracy_axis(panel, benchmark)
-    panel.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-    panel.set_xticks(_apart(sorted({int(k) for k in _trained(rows)["K"]})))
-
-
-def _accuracy_axis(panel: Axes, benchmark: str) -> None:
-    panel.set_ylabel(f"{benchmark}, pass@1")
-    panel.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.4g}%"))
-
-
-def _apart(ks: Sequence[int], share: float = 0.08) -> list[int]:
-    """The values of K that leave room for their labels on the axis."""
-    shown: list[int] = []
-    for k in ks:
-        if not shown or k - shown[-1] >= share * (ks[-1] - ks[0]):
-            shown.append(k)
-    return shown
-
-
-def _label_lines(panel: Axes, baselines: pd.DataFrame, gap: float = 0.055) -> None:
-    """Draw each baseline as a dashed line with its name at the right end, moved up where names would overlap."""
-    lines = sorted(
-        (round(float(accuracy), 6), "M0" if policy == "base" else f"GRPO, G={size}")
-        for policy, size, accuracy in zip(
-            baselines["policy"], baselines["group_size"], baselines["accuracy"], strict=True
-        )
-    )
-    for accuracy, _ in lines:
-        panel.axhline(accuracy, ls="--", lw=1, color="0.3")
-    low, high = panel.get_ylim()
-    y = -math.inf
-    for accuracy, name in lines:
-        y = max(accuracy, y + gap * (high - low))
-        panel.text(1.02, y, name, transform=panel.get_yaxis_transform(), va="center", fontsize=8)
-
-
-def _legend(*axes: Axes) -> None:
-    """One legend below the first axes; unlabelled artists stay out of it."""
-    handles = [line for ax in axes for line in ax.get_lines() if not str(line.get_label()).startswith("_")]
-    if handles:
-        axes[0].legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)

@@ -31,19 +31,18 @@ from g2d.report import charts
 from g2d.report.answer import answers
 from g2d.report.pair_browser import PROBLEMS_PER_SERIES, Series
 from g2d.report.tables import Table, read_cells
-from g2d.tables.tables import read_table
+from g2d.report.vega import Spec
+from g2d.tables.accuracy import MAIN_COLUMNS
+from g2d.tables.bills import COST_COLUMNS
+from g2d.tables.calibration import CALIBRATION_COLUMNS
+from g2d.tables.catalogue import SECTIONS, section_of
+from g2d.tables.families import COMPARISON_COLUMNS
+from g2d.tables.frames import Columns, read_table
+from g2d.tables.harvest import HARVEST_COLUMNS
+from g2d.tables.parts import DECOMPOSITION_COLUMNS
 
 TEMPLATES = Path(__file__).parent / "templates"
 VEGA_NOTICE = "/* Vega, Vega-Lite, Vega-Embed: (c) University of Washington Interactive Data Lab, BSD-3-Clause. */\n"
-
-# Tables that have a section of their own, after the others; the rest follows the order it is given in.
-OWN_SECTIONS = {
-    "Where a gain comes from": ("decomposition", "budgets"),
-    "The bill": ("cost", "attempts"),
-    "Beside the papers": ("published", "audit"),
-    "Advice": ("advice", "advice_levels", "advice_hours", "advice_check"),
-    "Verifier disagreements": ("disputes",),
-}
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ def build(
     """
     settings = config.model_dump(mode="json")
     benchmarks = list(config.benchmarks)
-    specs: dict[str, charts.Spec] = {}
+    specs: dict[str, Spec] = {}
     panels = _panels(tables, benchmarks, specs)
     labelled_once = settings | {"demonstration": None}  # the page itself says it, always in view
     caption = functools.partial(_caption, config=labelled_once, benchmark=benchmarks[0])
@@ -121,10 +120,9 @@ def build(
         )
         for name, path in tables.items()
     }
-    own = {name for names in OWN_SECTIONS.values() for name in names}
-    sections = [Section("tables", "Tables", tuple(entry for name, entry in entries.items() if name not in own))]
-    for title, names in OWN_SECTIONS.items():
-        found = tuple(entries[name] for name in names if name in entries)
+    sections = []
+    for title in SECTIONS:
+        found = tuple(entry for name, entry in entries.items() if section_of(name) == title)
         said = advice.strip().split("\n\n") if title == "Advice" else []
         own_words = [part for part in said if part != literal(config.demonstration or "")]
         text = tuple(shown(part) for part in own_words if not part.startswith(("# ", "|")))
@@ -192,20 +190,20 @@ def without_folders(settings: Any) -> Any:
 
 # ------------------------------------------------------------------------------------------------------------- parts
 
-_TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame], charts.Spec]]] = {  # one figure per group
-    "harvest": (["model"], charts.informativeness_by_k),
-    "calibration": (["model"], charts.difficulty_by_level),
-    "decomposition": (["model", "benchmark"], charts.gains),
-    "cost": (["model"], charts.bill),
+_TABLE_CHARTS: dict[str, tuple[Columns, list[str], Callable[[pd.DataFrame], Spec]]] = {  # a figure per group
+    "harvest": (HARVEST_COLUMNS, ["model"], charts.informativeness_by_k),
+    "calibration": (CALIBRATION_COLUMNS, ["model"], charts.difficulty_by_level),
+    "decomposition": (DECOMPOSITION_COLUMNS, ["model", "benchmark"], charts.gains),
+    "cost": (COST_COLUMNS, ["model"], charts.bill),
 }
 
 
 def _panels(
-    tables: Mapping[str, str | Path], benchmarks: Sequence[str], specs: dict[str, charts.Spec]
+    tables: Mapping[str, str | Path], benchmarks: Sequence[str], specs: dict[str, Spec]
 ) -> list[dict[str, Any]]:
     """The answer of every model and benchmark with its two figures."""
-    main = read_table(tables["main"])
-    comparisons = read_table(tables["comparisons"]) if "comparisons" in tables else None
+    main = read_table(tables["main"], MAIN_COLUMNS)
+    comparisons = read_table(tables["comparisons"], COMPARISON_COLUMNS) if "comparisons" in tables else None
     panels: list[dict[str, Any]] = []
     for entry in (entry for benchmark in benchmarks for entry in answers(main, benchmark, comparisons)):
         rows = main[(main["model"] == entry.model) & (main["benchmark"] == entry.benchmark)]
@@ -218,13 +216,13 @@ def _panels(
     return panels
 
 
-def _charts_of(name: str, path: str | Path, specs: dict[str, charts.Spec]) -> tuple[Chart, ...]:
+def _charts_of(name: str, path: str | Path, specs: dict[str, Spec]) -> tuple[Chart, ...]:
     """The figures of a table that has some; their specifications are added to the others."""
     if name not in _TABLE_CHARTS:
         return ()
-    keys, draw = _TABLE_CHARTS[name]
+    columns, keys, draw = _TABLE_CHARTS[name]
     found = []
-    for group, rows in read_table(path).groupby(keys, sort=False):
+    for group, rows in read_table(path, columns).groupby(keys, sort=False):
         title = ", ".join(map(str, group))
         specs[f"{name}/{title}"] = draw(rows)
         found.append(Chart(f"{name}/{title}", title))

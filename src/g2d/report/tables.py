@@ -17,7 +17,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from g2d.report.markup import cut, plain
-from g2d.tables.tables import unescaped
+from g2d.tables.frames import unescaped
 
 MAX_ROWS = 2000  # a phone sorts this many without a pause
 MAX_CELL = 2000  # characters of a text; the CSV has the rest

@@ -31,8 +31,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
-from g2d.jobs.cost import Elsewhere, charge, this_process
 from g2d.jobs.run_process import RUN, connect, listen, only_one, socket_of
+from g2d.jobs.usage import Elsewhere, charge, this_process
 from g2d.policies.policy import Policy
 from g2d.problems.prompts import Messages
 from g2d.rollouts.engine import Completion, Decoding, Request

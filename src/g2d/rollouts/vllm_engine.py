@@ -25,15 +25,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
-from g2d.jobs.files import read_json
 from g2d.jobs.run_process import release
 from g2d.policies.policy import Policy, context_limit, end_tokens, load_model, load_tokenizer, require_own_weights
-from g2d.policies.settings import LORA_RANKS
 from g2d.problems.prompts import Messages, render
 from g2d.rollouts.budgets import prefixes
 from g2d.rollouts.engine import Completion, Decoding, Request, require_room
 from g2d.rollouts.rollout import FinishReason
 from g2d.rollouts.settings import EngineSettings
+from g2d.rollouts.vllm_adapters import adapter_rank_of, require_own_base, supported_rank
 
 CONTEXT_STEP = 256  # tokens; room for somewhat longer prompts costs nothing, a start for each of them does
 CPU_KV_CACHE = "1"  # GiB; vLLM's own choice is half of the machine
@@ -289,41 +288,3 @@ def request_seed(seed: int, problem_id: str) -> int:
     """The seed of a problem's first sample. Samples count on from it, so neighbours must be far apart: 62 bits."""
     digest = hashlib.sha256(f"{seed}/{problem_id}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 2
-
-
-def adapter_rank_of(folder: str | Path) -> int:
-    """Rank of the LoRA adapter in a folder.
-
-    Raises:
-        ValueError: there is no adapter in it, or one that is not LoRA.
-    """
-    file = Path(folder) / "adapter_config.json"
-    if not file.is_file() or not (Path(folder) / "adapter_model.safetensors").is_file():
-        raise ValueError(f"{folder}: no LoRA adapter in it (adapter_config.json, adapter_model.safetensors)")
-    rank = read_json(file).get("r")
-    if not isinstance(rank, int):
-        raise ValueError(f"{file}: has no rank r: not a LoRA adapter")
-    return rank
-
-
-def require_own_base(folder: str | Path, base: str) -> None:
-    """Refuse an adapter that was trained on a model of another shape, which vLLM notices late and in other words.
-
-    Raises:
-        ValueError: there is no adapter in the folder, or its attention has another width than the base model's.
-    """
-    from safetensors import safe_open
-
-    adapter_rank_of(folder)
-    width = read_json(Path(base) / "config.json").get("hidden_size")
-    with safe_open(Path(folder) / "adapter_model.safetensors", framework="pt") as weights:
-        for name in weights.keys():  # noqa: SIM118 -- not a dictionary
-            if "q_proj.lora_A" in name and (found := weights.get_slice(name).get_shape()[1]) != width:
-                raise ValueError(f"{folder}: trained on a model {found} wide, but {base} is {width}: use its own base")
-
-
-def supported_rank(rank: int, where: str) -> int:
-    """The smallest rank of vLLM's kernels that holds an adapter of this one."""
-    if rank > LORA_RANKS[-1]:
-        raise ValueError(f"{where}: vLLM applies adapters up to rank {LORA_RANKS[-1]}, not {rank}: merge it")
-    return next(supported for supported in LORA_RANKS if supported >= rank)

@@ -13,6 +13,10 @@ from g2d.experiment.grid import ROLES, PolicyKey
 Evaluations = Mapping[tuple[PolicyKey, str], pd.DataFrame]  # (policy, benchmark): rows as in `Rollout`
 Row = tuple[PolicyKey, str]  # a policy over its seeds (`PolicyKey.over_seeds`), on a benchmark
 
+# What names a row of most tables (`named`), and the same with the benchmark before the policy.
+ROW_COLUMNS = {"model": "object", "policy": "object", "K": "int64", "group_size": "Int64", "benchmark": "object"}
+BY_BENCHMARK = {name: ROW_COLUMNS[name] for name in ("model", "benchmark", "policy", "K", "group_size")}
+
 
 def by_policy(evaluations: Evaluations, keep: Callable[[PolicyKey], bool]) -> dict[Row, dict[PolicyKey, pd.DataFrame]]:
     """Evaluations by what a row of the table is; inside, by seed in order."""

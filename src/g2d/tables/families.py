@@ -19,11 +19,37 @@ import pandas as pd
 from g2d.analysis.comparisons import LEVEL, compare
 from g2d.analysis.statistics import holm
 from g2d.experiment.grid import PolicyKey
-from g2d.tables.evaluations import Evaluations, Row, by_policy, crossed, grid_order, named
+from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Row, by_policy, crossed, grid_order, named
+from g2d.tables.frames import floats, frame, integers
 
 Grouped = Mapping[Row, Mapping[PolicyKey, pd.DataFrame]]
 
 ALIKE = ("dpo", "auto")  # DPO on pairs of a harvest, whatever K and G: their seeds are taken to vary alike
+
+COMPARISON_COLUMNS = {
+    **BY_BENCHMARK,
+    "reference": "object",
+    "reference_K": "int64",
+    "reference_group_size": "Int64",
+    **integers("n_seeds", "n_problems"),
+    **floats("difference", "ci_low", "ci_high"),
+    **integers("family_size"),
+    **floats("family_low", "family_high", "standard_error", "p_value", "p_holm", "p_questions"),
+    **floats("gained", "lost", "cohens_h", "minimum_detectable"),
+}
+
+
+def comparison_table(evaluations: Evaluations) -> pd.DataFrame:
+    """Every policy against what it has to beat, on the same questions.
+
+    Returns:
+        `COMPARISON_COLUMNS`, see `comparisons.Comparison`; p_holm corrects p_value over the family_size comparisons
+        of which one may be picked: the values of K (and G) against one reference, or all pairs of K > 0.
+
+    Raises:
+        ValueError: two policies answered different problems, or have different seeds.
+    """
+    return frame(compared(evaluations), COMPARISON_COLUMNS)
 
 
 def compared(evaluations: Evaluations) -> Iterator[dict[str, Any]]:

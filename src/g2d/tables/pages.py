@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from g2d.tables.tables import unescaped
+from g2d.tables.frames import unescaped
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 1.5rem; color: #1a1a1a; }

@@ -14,12 +14,16 @@ import pandas as pd
 from g2d.experiment.config import Config
 from g2d.policies.settings import ModelSource
 from g2d.problems.settings import ProblemSource
+from g2d.tables.evaluations import ROW_COLUMNS
+from g2d.tables.frames import floats, frame
 
 POLICIES = {"SFT": "base", "DPO": "dpo", "G2D": "g2d", "GRPO": "grpo"}  # Table 1's names: ours
 BENCHMARKS = ("math500", "gsm8k")  # its columns of accuracies
-ROW = ("model", "policy", "K", "group_size", "benchmark")
 OWN = ("accuracy", "ci_low", "ci_high", "device_hours")
-COMPARISON_COLUMNS = (*ROW, "paper_accuracy", "paper_std", *OWN[:3], "difference", "paper_gpu_hours", OWN[3])
+PUBLISHED_COLUMNS = {
+    **ROW_COLUMNS,
+    **floats("paper_accuracy", "paper_std", *OWN[:3], "difference", "paper_gpu_hours", OWN[3]),
+}
 
 
 def published(name: str) -> pd.DataFrame:
@@ -35,11 +39,11 @@ def published_table(main: pd.DataFrame, config: Config) -> pd.DataFrame:
     its data set's does, whatever the punctuation.
 
     Args:
-        main: from `tables.main_table`.
+        main: from `g2d.tables.accuracy.main_table`.
         config: the grid's configuration.
 
     Returns:
-        `COMPARISON_COLUMNS`, one row per published row and benchmark: accuracies in 0..1, difference = accuracy -
+        `PUBLISHED_COLUMNS`, one row per published row and benchmark: accuracies in 0..1, difference = accuracy -
         paper_accuracy; the grid's columns are null where it has no such policy. Empty if the paper has none of its
         models.
     """
@@ -64,14 +68,12 @@ def published_table(main: pd.DataFrame, config: Config) -> pd.DataFrame:
                         "difference": found["accuracy"] - accuracy if found else None,
                     }
                 )
-    numbers = [name for name in COMPARISON_COLUMNS if name not in ROW]
-    frame = pd.DataFrame(rows, columns=list(COMPARISON_COLUMNS))
-    return frame.astype({"K": "int64", "group_size": "Int64", **dict.fromkeys(numbers, "float64")})
+    return frame(rows, PUBLISHED_COLUMNS)
 
 
 def _row(values: dict[Hashable, Any] | dict[str, Any]) -> tuple[Any, ...]:
     """What names a row of Table 1; nulls, which equal nothing, become 0."""
-    return tuple(0 if pd.isna(values[name]) else values[name] for name in ROW)
+    return tuple(0 if pd.isna(values[name]) else values[name] for name in ROW_COLUMNS)
 
 
 def _number(text: str | None, divisor: float = 1) -> float | None:

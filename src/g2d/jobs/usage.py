@@ -1,0 +1,68 @@
+"""What this process has used until now, and what others have used for its job: CPU seconds, memory, devices."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from dataclasses import dataclass
+
+
+def _usages() -> list[resource.struct_rusage]:
+    return [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+
+
+def cpu_seconds() -> float:
+    """User and system time of this process, the children it waited for and what was charged."""
+    own = sum(usage.ru_utime + usage.ru_stime for usage in _usages())
+    return own + sum(part.cpu_s for part in _elsewhere)
+
+
+def visible_devices() -> tuple[str, int]:
+    """Name and number of the devices this process can use, i.e. what a scheduler set aside for the job.
+
+    Never imports torch: a job that has not imported it cannot have used a GPU through it, and counts as CPU.
+    """
+    if _elsewhere:
+        return _elsewhere[-1].device, _elsewhere[-1].devices
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        return str(torch.cuda.get_device_name(0)), int(torch.cuda.device_count())
+    return "cpu", 1
+
+
+def gpu_memory_peak() -> int | None:
+    """Bytes that torch has held at most, on the fullest GPU; None without one."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    return max(int(torch.cuda.max_memory_allocated(gpu)) for gpu in range(torch.cuda.device_count()))
+
+
+def memory_peak() -> int:
+    """Resident bytes of the largest process."""
+    unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss: bytes on macOS, KiB on Linux
+    own = unit * max(usage.ru_maxrss for usage in _usages())
+    return max([own, *(part.peak_memory_bytes for part in _elsewhere)])
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What a process that works for several jobs (`g2d.rollouts.engine_host`) has used, or used for this one."""
+
+    cpu_s: float
+    peak_memory_bytes: int  # the high-water mark of its life, as for a job's own process
+    device: str
+    devices: int
+
+
+_elsewhere: list[Elsewhere] = []
+
+
+def charge(part: Elsewhere) -> None:
+    """Add what another process did for this job to its bill; its wall time is on it already, because it waited."""
+    _elsewhere.append(part)
+
+
+def this_process() -> Elsewhere:
+    """What this process has used so far."""
+    return Elsewhere(cpu_seconds(), memory_peak(), *visible_devices())

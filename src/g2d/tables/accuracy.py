@@ -1,0 +1,165 @@
+"""Tables 1 and 3: the accuracy and cost of every policy, of every ablation, and of GRPO's variants at equal compute.
+
+Pure builders: which files exist is the caller's knowledge, and the rows follow the order of the grid whatever order
+they are handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from g2d.analysis.statistics import accuracy_interval, standard_deviation, standard_error
+from g2d.experiment.grid import PolicyKey
+from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, by_policy, crossed, grid_order, named
+from g2d.tables.frames import floats, frame, integers, mean, strings
+
+MAIN_COLUMNS = {
+    **ROW_COLUMNS,
+    **integers("n_seeds", "n_problems"),
+    **floats("accuracy", "std_over_seeds", "standard_error", "ci_low", "ci_high", "device_hours"),
+}
+ABLATION_COLUMNS = {**MAIN_COLUMNS, **floats("tokens", "n_pairs", "gradient_steps"), **strings("change")}
+EQUAL_COMPUTE_COLUMNS = {
+    **ROW_COLUMNS,
+    **integers("n_seeds"),
+    **floats("accuracy", "ci_low", "ci_high", "tokens", "device_hours"),
+    **integers("reference_K"),
+    **floats("reference_accuracy", "reference_tokens", "reference_device_hours", "difference"),
+}
+
+
+def main_table(evaluations: Evaluations, device_hours: Mapping[PolicyKey, float]) -> pd.DataFrame:
+    """Table 1: M0, DPO, G2D by K and GRPO on every benchmark; ablations are left to `ablation_table`.
+
+    For g2d-auto, whose warm-up stops by itself, K is the mean over seeds of the steps it took, rounded.
+
+    Args:
+        evaluations: the answers of every policy, seed and benchmark.
+        device_hours: the bill of every policy; policies that have none get null.
+
+    Returns:
+        `MAIN_COLUMNS`, one row per (model, policy, K, group_size, benchmark). accuracy is the mean over samples, then
+        problems, then seeds; std_over_seeds the sample standard deviation (ddof=1) of the seeds' accuracies, null for
+        one seed; standard_error the plain one, s / sqrt(n) over the n problems' mean scores, these seeds given (Miller
+        2024, "Adding error bars to evals", section 2); ci_low and ci_high the 95 % interval of `accuracy_interval` over
+        seeds and problems; device_hours the mean over seeds.
+
+    Raises:
+        ValueError: the seeds of a policy answered different problems.
+    """
+    grouped = by_policy(evaluations, keep=lambda key: not key.is_ablation)
+    return frame((_accuracy_row(grouped[at], device_hours, at[1]) for at in grid_order(grouped)), MAIN_COLUMNS)
+
+
+def ablation_table(
+    evaluations: Evaluations,
+    device_hours: Mapping[PolicyKey, float],
+    descriptions: Mapping[str, Mapping[str, Any]],
+    measured: Mapping[PolicyKey, Mapping[str, float | None]],
+) -> pd.DataFrame:
+    """Table 3: every ablation below the policy it differs from, at the same model, K and G.
+
+    That is the dpo regime, or grpo for an ablation of the warm-up that is evaluated as it is; it is missing where the
+    main grid has no such policy.
+
+    Args:
+        evaluations: as for `main_table`.
+        device_hours: as for `main_table`.
+        descriptions: by the regime of the ablation, the keys it changes and their values; its order is the order of
+            the rows.
+        measured: of every policy, the tokens generated behind it, the pairs it was trained on (n_pairs) and the
+            gradient steps of its last training; what does not apply is missing or null.
+
+    Returns:
+        `ABLATION_COLUMNS`: as `main_table`, then tokens, n_pairs and gradient_steps (means over seeds) and change, for
+        example "loss=ipo", or "reference".
+
+    Raises:
+        ValueError: the seeds of a policy answered different problems, or an ablation has no description.
+    """
+    ablated = {key.over_seeds.reference for key, _ in evaluations if key.is_ablation}
+
+    def keep(key: PolicyKey) -> bool:
+        return key.role in ("dpo", "grpo", "ablation") and key.over_seeds.reference in ablated
+
+    grouped = by_policy(evaluations, keep)
+    if unknown := sorted({policy.regime for policy, _ in grouped} - {"dpo", "grpo", *descriptions}):
+        raise ValueError(f"no description of the ablation {unknown[0]!r}")
+    rows = []
+    for at in grid_order(grouped, regimes=("dpo", "grpo", *descriptions), k_first=True):
+        regime, policies = at[0].regime, grouped[at]
+        changed = ", ".join(f"{name}={value}" for name, value in descriptions.get(regime, {}).items())
+        row = _accuracy_row(policies, device_hours, at[1])
+        for name in ("tokens", "n_pairs", "gradient_steps"):
+            known = [value for key in policies if (value := measured.get(key, {}).get(name)) is not None]
+            row[name] = mean(known)
+        rows.append(row | {"change": changed if regime in descriptions else "reference"})
+    return frame(rows, ABLATION_COLUMNS)
+
+
+def equal_compute_table(
+    evaluations: Evaluations,
+    device_hours: Mapping[PolicyKey, float],
+    measured: Mapping[PolicyKey, Mapping[str, float | None]],
+) -> pd.DataFrame:
+    """GRPO with a changed warm-up against GRPO as it is, at equal compute: the largest K that generated no more tokens.
+
+    Tokens and not device-hours decide, because they do not depend on how busy a machine was; both are shown. The
+    reference is GRPO alone with the same group size at its largest K. Where even the smallest K of an ablation
+    generated more, there is no row.
+
+    Args:
+        evaluations: as for `main_table`.
+        device_hours: as for `main_table`.
+        measured: as for `ablation_table`; `tokens` is read.
+
+    Returns:
+        `EQUAL_COMPUTE_COLUMNS`, one row per ablation of GRPO and benchmark; difference is accuracy minus
+        reference_accuracy.
+
+    Raises:
+        ValueError: the seeds of a policy answered different problems.
+    """
+    grouped = by_policy(evaluations, keep=lambda key: key.kind == "grpo" and key.role != "auto")
+    found: dict[tuple[str, int, str], dict[str, list[dict[str, Any]]]] = {}  # rows by K, by where they stand and regime
+    for at in sorted(grouped, key=lambda at: at[0].k):
+        (policy, benchmark), policies = at, grouped[at]
+        row = _accuracy_row(policies, device_hours, benchmark)
+        row["tokens"] = mean([tokens for key in policies if (tokens := measured[key]["tokens"]) is not None])
+        regimes = found.setdefault((policy.model, policy.group_size, benchmark), {})
+        regimes.setdefault(policy.regime, []).append(row)
+    rows = []
+    for regimes in found.values():
+        alone = regimes.pop("grpo", [])
+        for own in regimes.values() if alone else []:
+            reference = alone[-1]
+            if affordable := [row for row in own if row["tokens"] <= reference["tokens"]]:
+                best = affordable[-1]
+                compared = {
+                    f"reference_{name}": reference[name] for name in ("K", "accuracy", "tokens", "device_hours")
+                }
+                rows.append(best | compared | {"difference": best["accuracy"] - reference["accuracy"]})
+    return frame(rows, EQUAL_COMPUTE_COLUMNS)
+
+
+def _accuracy_row(
+    by_key: Mapping[PolicyKey, pd.DataFrame], device_hours: Mapping[PolicyKey, float], benchmark: str
+) -> dict[str, Any]:
+    keys = list(by_key)
+    correct = crossed(by_key, benchmark)
+    per_seed = correct.mean(axis=1)
+    low, high = accuracy_interval(correct)
+    return {
+        **named(keys[0], benchmark),
+        "n_seeds": len(keys),
+        "n_problems": correct.shape[1],
+        "accuracy": float(per_seed.mean()),
+        "std_over_seeds": standard_deviation(per_seed),
+        "standard_error": standard_error(correct.mean(axis=0)),
+        "ci_low": low,
+        "ci_high": high,
+        "device_hours": mean([device_hours[key] for key in keys if key in device_hours]),
+    }

@@ -1,0 +1,114 @@
+"""Which tables and figures a grid has: their titles, where the reports show them, and when there are any.
+
+The rules and the page loop over it. A new table is an entry here, a caption in `workflow/report/` and the rule that
+writes its CSV; its columns stand where it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from g2d.experiment import grid
+from g2d.experiment.config import Config
+
+# Headings of Snakemake's report.
+RESULTS, ROLLOUTS, COST, PAPER, ADVICE = "1. Results", "2. Rollouts", "3. Cost", "4. The paper", "5. Advice"
+# Headings of the page, in its order; the first is for tables without one of their own.
+SECTIONS = (
+    "Tables",
+    "Where a gain comes from",
+    "The bill",
+    "Beside the papers",
+    "Advice",
+    "Verifier disagreements",
+)
+
+
+def _always(config: Config) -> bool:
+    return True
+
+
+def _factorial(config: Config) -> bool:
+    return any(grid.factorial_files(config, model) for model in config.models)
+
+
+def _equal_compute(config: Config) -> bool:
+    varied = any("grpo" in ablation.policies for ablation in config.ablations.values())
+    return varied and bool(grid.policies(config))
+
+
+def _auto(config: Config) -> bool:
+    return bool(grid.auto_warmups(config))
+
+
+def _advice(config: Config) -> bool:
+    return config.probe.compare
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: `results/tables/{name}.csv`, the same as a page, and its caption `workflow/report/{name}.rst`."""
+
+    name: str
+    title: str
+    chapter: str  # of Snakemake's report
+    section: str = SECTIONS[0]  # of the page
+    rule: str = "make_tables"  # writes it
+    there: Callable[[Config], bool] = _always  # for this configuration
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure: `results/figures/{name}.svg`."""
+
+    name: str
+    title: str
+    chapter: str  # of Snakemake's report
+    caption: str = ""  # in `workflow/report/`, where the name is a table's too
+
+    @property
+    def caption_name(self) -> str:
+        """Name of its caption in Snakemake's report."""
+        return self.caption or self.name
+
+
+TABLES = (
+    Table("main", "Table 1: accuracy and cost", RESULTS),
+    Table("comparisons", "Which differences are real: paired tests", RESULTS),
+    Table("decomposition", "Where a gain comes from", RESULTS, "Where a gain comes from"),
+    Table("budgets", "Accuracy by token budget", RESULTS, "Where a gain comes from"),
+    Table("harvest", "Table 2: informativeness of the harvest", ROLLOUTS),
+    Table("correlations", "Table 2: correlation with accuracy", ROLLOUTS),
+    Table("ablations", "Table 3: ablations", RESULTS),
+    Table("calibration", "Table 4: difficulty calibration", ROLLOUTS),
+    Table("disputes", "Verifier: disputed answers", ROLLOUTS, "Verifier disagreements"),
+    Table("cost", "The bill by policy and stage", COST, "The bill"),
+    Table("published", "The paper's Table 1 beside this grid's", PAPER, "Beside the papers"),
+    Table("audit", "Published numbers recomputed", PAPER, "Beside the papers", rule="audit_papers"),
+    Table("attempts", "What the grid really cost, failed attempts included", COST, "The bill"),
+    Table("factorial", "Level x temperature: the cells", ROLLOUTS, rule="make_factorial", there=_factorial),
+    Table("factorial_effects", "Level x temperature: the effects", ROLLOUTS, rule="make_factorial", there=_factorial),
+    Table("equal_compute", "GRPO variants at equal compute", RESULTS, there=_equal_compute),
+    Table("auto", "Warm-up that stops by itself: its probes", ROLLOUTS, there=_auto),
+    Table("advice", "Advice: which K", ADVICE, "Advice", rule="advise", there=_advice),
+    Table("advice_levels", "Advice: which levels", ADVICE, "Advice", rule="advise", there=_advice),
+    Table("advice_hours", "Advice: device-hours", ADVICE, "Advice", rule="advise", there=_advice),
+    Table("advice_check", "Advice: what the grid showed", ADVICE, "Advice", rule="check_advice", there=_advice),
+)
+FIGURES = (
+    Figure("accuracy", "Figure 2: accuracy against K", RESULTS),
+    Figure("informativeness", "Figure 3: informativeness against K", ROLLOUTS),
+    Figure("gains", "Where a gain comes from", RESULTS),
+    Figure("budgets", "Accuracy against the token budget", RESULTS, caption="budgets_figure"),
+)
+
+
+def tables_of(config: Config) -> dict[str, Table]:
+    """The tables of a configuration's grid by name, in the order of the reports."""
+    return {table.name: table for table in TABLES if table.there(config)}
+
+
+def section_of(name: str) -> str:
+    """The page's heading for a table."""
+    return next((table.section for table in TABLES if table.name == name), SECTIONS[0])

@@ -1,0 +1,100 @@
+"""How a table is made, written and read back: its columns with their types, and texts that no spreadsheet runs.
+
+A table declares its columns where it is made, as a mapping of names to pandas' types. Accuracies and other shares lie
+in 0..1; what does not apply or cannot be computed is null.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from g2d.jobs.files import atomic, read_lines
+
+Columns = Mapping[str, str]  # type by name, in the order of the file
+
+
+def floats(*names: str) -> dict[str, str]:
+    """Columns that are numbers or null."""
+    return dict.fromkeys(names, "float64")
+
+
+def integers(*names: str) -> dict[str, str]:
+    """Columns that are whole numbers and never null."""
+    return dict.fromkeys(names, "int64")
+
+
+def strings(*names: str) -> dict[str, str]:
+    """Columns that are texts or null."""
+    return dict.fromkeys(names, "object")
+
+
+def frame(rows: Iterable[Mapping[str, Any]], columns: Columns) -> pd.DataFrame:
+    """Rows as a table of these columns and types; what a row lacks is null, and what it has besides is left out."""
+    return pd.DataFrame(list(rows), columns=list(columns)).astype(dict(columns))
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """The mean as a cell: null without values."""
+    return float(np.mean(values)) if len(values) else None
+
+
+def write_table(path: str | Path, table: pd.DataFrame) -> None:
+    """Write CSV, nulls as empty cells, floats with six significant digits.
+
+    Text (of models, problems, the configuration) that a spreadsheet would run as a formula, because it begins with =,
+    +, -, @, a tab or a line break and is no plain number, gets an apostrophe before it; `unescaped` takes it away. A
+    NUL, which ends a cell for many readers, becomes its picture (U+2400) for good.
+    """
+    inert = _map_texts(table, lambda text: ("'" if _FORMULA.match(text) else "") + text.replace("\0", "\u2400"))
+    texts = inert.select_dtypes(["object", "string"])
+    # Without quotes a bare \r would end its line, and the csv module leaves it without.
+    broken = any("\r" in cell for name in texts for cell in texts[name] if isinstance(cell, str))
+    with atomic(path) as draft:
+        inert.to_csv(
+            draft,
+            index=False,
+            float_format="%.6g",
+            lineterminator="\n",
+            quoting=csv.QUOTE_NONNUMERIC if broken else csv.QUOTE_MINIMAL,
+        )
+
+
+def read_table(path: str | Path, columns: Columns) -> pd.DataFrame:
+    """Read what `write_table` wrote, with the types that its maker declares and the texts as they were.
+
+    A declared column may be missing and another one be there, whose type is then what its cells look like: tables of
+    earlier versions are read too.
+
+    Raises:
+        ValueError: the file is not CSV with these types; the message names it.
+    """
+    read_lines(path)
+    types: Any = dict(columns)  # Any: the stub wants keys of any type that can be hashed
+    try:
+        return unescaped(pd.read_csv(path, dtype=types, keep_default_na=False, na_values=[""]))
+    except ValueError as error:  # pandas' ParserError and EmptyDataError are ValueErrors
+        raise ValueError(f"{path}: not a readable table: {error}; delete it to have it made again") from None
+
+
+def unescaped(table: pd.DataFrame) -> pd.DataFrame:
+    """A table that was read from a CSV of `write_table`, with the texts that were written."""
+    return _map_texts(table, lambda text: text[1:] if text[:1] == "'" and _FORMULA.match(text) else text)
+
+
+# An apostrophe that was there before gets another one, so that taking one away gives the text back.
+_FORMULA = re.compile(r"'*(?![-+]?\d+(?:\.\d+)?\Z)[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+
+
+def _map_texts(table: pd.DataFrame, function: Callable[[str], str]) -> pd.DataFrame:
+    def apply(cell: Any) -> Any:
+        return function(cell) if isinstance(cell, str) else cell
+
+    texts = table.select_dtypes(["object", "string"])
+    return table.assign(**{str(name): texts[name].map(apply) for name in texts})

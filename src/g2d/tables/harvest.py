@@ -1,0 +1,200 @@
+"""Table 2: how informative every harvest is, and whether that goes with the accuracy of the policy trained on it; and
+the probes of a warm-up that stops by itself, which measure the same on the way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from g2d.analysis.correlations import permutation_p, ranks_within, within_correlation
+from g2d.analysis.informativeness import Informativeness, informative_parts
+from g2d.analysis.statistics import hierarchical_bootstrap, standard_deviation
+from g2d.experiment.grid import HarvestKey, PolicyKey
+from g2d.regimes.probes import PROBE_COLUMNS
+from g2d.tables.evaluations import Evaluations
+from g2d.tables.frames import floats, frame, integers, mean, strings
+
+CORRELATED_METRICS = ("pairability", "entropy", "mid_band")
+HARVEST_METRICS = {  # column: attribute of Informativeness
+    "harvest_pass_at_1": "pass_at_1",
+    "pairability": "pairability",
+    "n_pairs": "n_pairable",
+    "entropy": "entropy",
+    "mid_band": "mid_band",
+    "entropy_corrected": "entropy_corrected",
+    "mid_band_corrected": "mid_band_corrected",
+    "format_compliance": "format_compliance",
+    "truncated_share": "truncated_share",
+    "n_chosen_truncated": "n_chosen_truncated",
+    "n_rejected_truncated": "n_rejected_truncated",
+    "mean_length": "mean_length",
+    "disputed_share": "disputed_share",
+}
+HARVEST_COLUMNS = {
+    "model": "object",
+    "group_size": "Int64",
+    **integers("K", "n_seeds"),
+    **floats(*HARVEST_METRICS, *(f"{metric}_std" for metric in HARVEST_METRICS)),
+    **floats(*(f"{metric}_{end}" for metric in CORRELATED_METRICS for end in ("low", "high"))),
+}
+CORRELATION_COLUMNS = {
+    **strings("model", "benchmark", "metric", "pooling"),
+    **integers("n"),
+    **floats("pearson_r", "ci_low", "ci_high", "p_value", "permutation_p", "spearman_rho"),
+}
+AUTO_COLUMNS = {"model": "object", **dict.fromkeys(("group_size", "seed"), "Int64"), **PROBE_COLUMNS}
+
+
+def harvest_table(
+    harvests: Mapping[HarvestKey, Informativeness], counts: Mapping[HarvestKey, pd.DataFrame]
+) -> pd.DataFrame:
+    """Table 2: the informativeness of every harvest, mean and sample standard deviation over seeds.
+
+    Args:
+        harvests: the summary of every harvest.
+        counts: its `success_counts`.
+
+    Returns:
+        `HARVEST_COLUMNS`, one row per (model, group_size, K). A seed in which a metric is null does not count for it;
+        the metric is null where all seeds are. The ends _low and _high of rho, H and mu bound a 95 % interval over
+        seeds and prompts; the columns _corrected have less of the bias of G' rollouts (`g2d.analysis.mixing`).
+
+    Raises:
+        ValueError: the seeds of a policy harvested different prompts.
+    """
+    groups: dict[tuple[str, int, int], list[Informativeness]] = {}
+    for key in sorted(harvests, key=lambda key: key.seed):
+        groups.setdefault((key.model, key.group_size, key.k), []).append(harvests[key])
+    models = list(dict.fromkeys(key.model for key in harvests))
+    rows = []
+    for model, group_size, k in sorted(groups, key=lambda group: (models.index(group[0]), *group[1:])):
+        seeds = groups[model, group_size, k]
+        row: dict[str, Any] = {"model": model, "group_size": group_size or None, "K": k, "n_seeds": len(seeds)}
+        for metric, attribute in HARVEST_METRICS.items():
+            known = [value for seed in seeds if (value := getattr(seed, attribute)) is not None]
+            row |= {metric: mean(known), f"{metric}_std": standard_deviation(known)}
+        keys = [HarvestKey(model, group_size, k, seed) for seed in sorted(_seeds(harvests, model, group_size, k))]
+        rows.append(row | _harvest_intervals([counts[key] for key in keys], keys[0].folder))
+    return frame(rows, HARVEST_COLUMNS)
+
+
+def _seeds(harvests: Iterable[HarvestKey], model: str, group_size: int, k: int) -> list[int]:
+    return [key.seed for key in harvests if (key.model, key.group_size, key.k) == (model, group_size, k)]
+
+
+def _harvest_intervals(counts: Sequence[pd.DataFrame], folder: str) -> dict[str, float]:
+    """Intervals of rho, H and mu, which are means over seeds of ratios of sums over prompts."""
+    ordered = [frame.sort_values("problem_id", kind="stable") for frame in counts]
+    if any(list(frame["problem_id"]) != list(ordered[0]["problem_id"]) for frame in ordered):
+        raise ValueError(f"{folder}: the seeds of this policy harvested different prompts: harvest them again")
+    parts = [informative_parts(frame) for frame in ordered]
+    values: dict[str, float] = {}
+    for metric in CORRELATED_METRICS:
+        known = [part[metric] for part in parts if part[metric][1].any()]
+        low, high = math.nan, math.nan
+        if known:
+            numerators, denominators = (np.stack(side) for side in zip(*known, strict=True))
+            low, high = hierarchical_bootstrap(numerators, denominators)
+        values |= {f"{metric}_low": low, f"{metric}_high": high}
+    return values
+
+
+def correlation_points(harvests: Mapping[HarvestKey, Informativeness], evaluations: Evaluations) -> pd.DataFrame:
+    """What Table 2 correlates: every harvest with the accuracy of the policy trained on it.
+
+    Returns:
+        One row per harvest and benchmark: model, group_size (0 for K=0), K, seed, benchmark, accuracy and
+        `CORRELATED_METRICS`.
+    """
+    rows = []
+    for (policy, benchmark), answers in evaluations.items():
+        key = HarvestKey(policy.model, policy.group_size, policy.k, policy.seed if policy.seed is not None else -1)
+        if policy.role == "dpo" and key in harvests:
+            metrics = {metric: getattr(harvests[key], metric) for metric in CORRELATED_METRICS}
+            accuracy = float(answers.groupby("problem_id")["reward"].mean().mean())
+            rows.append({**asdict(key), "benchmark": benchmark, "accuracy": accuracy, **metrics})
+    columns = ["model", "group_size", "k", "seed", "benchmark", "accuracy", *CORRELATED_METRICS]
+    frame = pd.DataFrame(rows, columns=columns).rename(columns={"k": "K"})
+    return frame.astype(dict.fromkeys(["accuracy", *CORRELATED_METRICS], "float64"))
+
+
+def correlation_table(points: pd.DataFrame) -> pd.DataFrame:
+    """Last row of Table 2: the correlation of a harvest's informativeness with the accuracy of the policy trained on
+    it.
+
+    Six values of K are few points: read r with its n, interval and p-values.
+
+    Args:
+        points: from `correlation_points`.
+
+    Returns:
+        `CORRELATION_COLUMNS`, one row per model, benchmark, metric and pooling; null where not defined.
+
+        - pooling "means over seeds": a point is a (K, G), as in the paper.
+        - "within seeds": a point is a (K, G) of one seed; what distinguishes seeds is removed (`within_correlation`).
+        - "within seeds and models", model "all": the same over all models, each seed of each model for itself.
+
+        p_value assumes independent points, which seeds that share their K are not; permutation_p does not, because it
+        permutes the K of all seeds of a model together.
+    """
+    rows = []
+    for (model, benchmark), group in points.groupby(["model", "benchmark"], sort=False):
+        averaged = group.groupby(["group_size", "K"], as_index=False)[["accuracy", *CORRELATED_METRICS]].mean()
+        rows += _correlations(averaged.assign(model=str(model), seed=0), model, benchmark, "means over seeds")
+        if group["seed"].nunique() > 1:
+            rows += _correlations(group, model, benchmark, "within seeds")
+    if points["model"].nunique() > 1:
+        for benchmark, group in points.groupby("benchmark", sort=False):
+            rows += _correlations(group, "all", benchmark, "within seeds and models")
+    return frame(rows, CORRELATION_COLUMNS)
+
+
+def _correlations(points: pd.DataFrame, model: Hashable, benchmark: Hashable, pooling: str) -> list[dict[str, Any]]:
+    rows = []
+    for metric in CORRELATED_METRICS:
+        known = points.dropna(subset=[metric])
+        subjects = known.groupby(["model", "seed"]).ngroup().to_numpy()
+        x, y = known[metric].to_numpy(), known["accuracy"].to_numpy()
+        found = within_correlation(x, y, subjects)
+        ranked = within_correlation(ranks_within(x, subjects), ranks_within(y, subjects), subjects)
+        rows.append(
+            {
+                "model": model,
+                "benchmark": benchmark,
+                "metric": metric,
+                "pooling": pooling,
+                "n": found.n,
+                "pearson_r": found.r,
+                "ci_low": found.low,
+                "ci_high": found.high,
+                "p_value": found.p,
+                "permutation_p": None if found.r is None else permutation_p(known, metric, "accuracy"),
+                "spearman_rho": ranked.r,
+            }
+        )
+    return rows
+
+
+def auto_table(probes: Mapping[PolicyKey, pd.DataFrame]) -> pd.DataFrame:
+    """The probes of every warm-up that stopped by itself, on the way.
+
+    Args:
+        probes: by warm-up, its `PROBE_COLUMNS`.
+
+    Returns:
+        `AUTO_COLUMNS`, one row per (model, group_size, seed, step): rho, H (bits) and mu of a small harvest with 95 %
+        intervals over its prompts; chosen marks the policy that was harvested and trained on. H and mu are null where
+        no prompt was pairable.
+    """
+    models = list(dict.fromkeys(key.model for key in probes))
+    keys = sorted(probes, key=lambda key: (models.index(key.model), key.group_size, key.seed))
+    frames = [probes[key].assign(model=key.model, group_size=key.group_size, seed=key.seed) for key in keys]
+    return frame(
+        ({str(name): value for name, value in row.items()} for f in frames for row in f.to_dict("records")),
+        AUTO_COLUMNS,
+    )

@@ -1,0 +1,126 @@
+"""What an accuracy consists of: where a gain over M0 comes from, and what is left of it under smaller token budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from g2d.analysis import decomposition
+from g2d.analysis.statistics import accuracy_interval, calibrated, percentile_interval, resample
+from g2d.experiment.grid import PolicyKey
+from g2d.rollouts.budgets import at_budgets
+from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, by_policy, crossed_values, grid_order, named
+from g2d.tables.frames import floats, frame, integers
+
+DECOMPOSITION_COLUMNS = {
+    **BY_BENCHMARK,
+    **integers("n_seeds", "n_problems"),
+    **floats("accuracy", "finished", "parseable", "correct", "gain"),
+    **floats(*(f"from_{factor}{end}" for factor in decomposition.FACTORS for end in ("", "_low", "_high"))),
+}
+BUDGET_COLUMNS = {
+    **BY_BENCHMARK,
+    **integers("budget", "n_seeds", "n_problems"),
+    **floats("accuracy", "ci_low", "ci_high", "finished", "parseable"),
+}
+
+
+def decomposition_table(evaluations: Evaluations) -> pd.DataFrame:
+    """Where each policy's gain over M0 comes from; see `g2d.analysis.decomposition`.
+
+    Returns:
+        `DECOMPOSITION_COLUMNS`, one row per (model, policy, K, group_size, benchmark), M0 first: finished, parseable
+        and correct are P(finished), P(parseable | finished) and P(correct | parseable), means over seeds and problems;
+        gain = accuracy - M0's = from_finishing + from_format + from_reasoning, each with its 95 % interval over seeds
+        and problems. Nothing is decomposed for M0 itself or without it.
+
+    Raises:
+        ValueError: two policies answered different problems.
+    """
+    grouped = by_policy(evaluations, keep=lambda key: True)
+    rows = []
+    for at in grid_order(grouped):
+        policy_key, benchmark = at
+        base = grouped.get((PolicyKey(policy_key.model, "base", 0, 0, None), benchmark), {})
+        own = grouped[at]
+        reached = _reached({**base, **own}, benchmark)
+        policy = reached[:, -len(own) :]
+        shares = policy.mean(axis=(1, 2))
+        finished, parseable, correct = decomposition.factors(shares)
+        row = named(next(iter(own)), benchmark) | {
+            "n_seeds": len(own),
+            "n_problems": policy.shape[2],
+            "accuracy": shares[2],
+            "finished": finished,
+            "parseable": parseable,
+            "correct": correct,
+        }
+        if base and policy_key.role != "base":
+            reference = np.broadcast_to(reached[:, :1], policy.shape)
+            row |= _gain(reference, policy)
+        rows.append(row)
+    return frame(rows, DECOMPOSITION_COLUMNS)
+
+
+def _gain(reference: np.ndarray, policy: np.ndarray) -> dict[str, float]:
+    """The gain and its parts with intervals; both arrays are (3 stages, n_seeds, n_problems)."""
+    old, new = reference.mean(axis=(1, 2)), policy.mean(axis=(1, 2))
+    resampled = [np.stack([resample(stage) for stage in side]) for side in (reference, policy)]
+    spread = decomposition.contributions(*resampled)
+    values = {"gain": float(new[2] - old[2])}
+    parts = decomposition.contributions(old, new)
+    to_first_order = decomposition.linearised(reference, policy)
+    for factor, part, draws, linear in zip(decomposition.FACTORS, parts, spread, to_first_order, strict=True):
+        low, high = percentile_interval(calibrated(draws, linear))
+        values |= {f"from_{factor}": float(part), f"from_{factor}_low": low, f"from_{factor}_high": high}
+    return values
+
+
+def _reached(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str, column: str = "verdict") -> np.ndarray:
+    """Share of a problem's answers that reached each stage, (3 stages, policies, problems)."""
+    reached = {key: answers.join(decomposition.stages(answers[column])) for key, answers in by_key.items()}
+    values = [
+        crossed_values({key: answers.assign(value=answers[stage]) for key, answers in reached.items()}, benchmark)
+        for stage in decomposition.STAGES
+    ]
+    return np.stack(values)
+
+
+def budget_table(evaluations: Evaluations) -> pd.DataFrame:
+    """Accuracy at every token budget of `evaluation.token_budgets`, from one generation; see `g2d.rollouts.budgets`.
+
+    Returns:
+        `BUDGET_COLUMNS`, one row per (model, policy, K, group_size, benchmark) and budget (tokens); accuracy and its
+        interval as in `main_table`, finished and parseable as in `decomposition_table`. Empty without budgets.
+
+    Raises:
+        ValueError: the seeds of a policy answered different problems or were judged at different budgets.
+    """
+    grouped = by_policy(evaluations, keep=lambda key: True)
+    rows = []
+    for at in grid_order(grouped):
+        own, benchmark = grouped[at], at[1]
+        verdicts = {key: at_budgets(answers) for key, answers in own.items()}
+        if len({tuple(by_budget) for by_budget in verdicts.values()}) > 1:
+            raise ValueError(f"{next(iter(own)).folder} on {benchmark}: its seeds were judged at different budgets")
+        for budget in next(iter(verdicts.values())):
+            cut = {key: answers.assign(cut=verdicts[key][budget]) for key, answers in own.items()}
+            reached = _reached(cut, benchmark, "cut")
+            finished, parseable, _ = decomposition.factors(reached.mean(axis=(1, 2)))
+            low, high = accuracy_interval(reached[2])
+            rows.append(
+                named(next(iter(own)), benchmark)
+                | {
+                    "budget": budget,
+                    "n_seeds": len(own),
+                    "n_problems": reached.shape[2],
+                    "accuracy": float(reached[2].mean()),
+                    "ci_low": low,
+                    "ci_high": high,
+                    "finished": finished,
+                    "parseable": parseable,
+                }
+            )
+    return frame(rows, BUDGET_COLUMNS)
