@@ -97,7 +97,7 @@ def create_project(
         (project.root / "config/paper.yaml").write_text(yaml.safe_dump(config))
         changes = {"before-status-checks: 5": "before-status-checks: 1", "per-second: 0.2": "per-second: 1"}
         # Threads: eight on two cores are busy with waiting for each other, for six times the CPU time of one.
-        changes |= {": 8\n": ": 2\n", "train_dpo: 4\n": "train_dpo: 2\n"}
+        changes |= {": 8\n": ": 2\n", ": 4\n": ": 2\n"}
         project.edit_profile(changes)
         made.append(project)
         return project

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from g2d.recover import require_no_orphans
+from g2d.jobs.recover import require_no_orphans
 
 
 onstart:
