@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from g2d.experiment import docs as config_docs
@@ -355,6 +355,7 @@ def test_a_step_of_8_prompts_is_one_of_16_completions_with_groups_of_2() -> None
     assert read(CONFIG / "paper.yaml").warmup.trajectory(150, 2) == released.trajectory(150, 2)
 
 
+@settings(deadline=None)
 @given(
     prompts=st.integers(1, 6),
     per_device=st.integers(1, 6),
