@@ -5,12 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from g2d.jobs.kernels import pin_kernels
 from tests import shared
 
 # Before any test imports torch: what the tests' models answer depends on it. Values that are set are kept.
 pin_kernels()
+# A busy machine is no mistake of the code.
+settings.register_profile("g2d", deadline=None)
+settings.load_profile("g2d")
 # Several processes share the cores, and two threads of one make tiny models no faster.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

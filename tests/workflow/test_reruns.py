@@ -171,8 +171,8 @@ CASES: dict[str, tuple[Callable[[Project, Config], AbstractContextManager[None]]
         {},
         (),
     ),
-    "raise the number of train_dpo in g2d.jobs.stage": (
-        edited("src/g2d/jobs/stage.py", '"train_dpo": ', '"train_dpo": 9'),
+    "raise the number of train_dpo in g2d.regimes.dpo": (
+        edited("src/g2d/regimes/dpo.py", "version=1,", "version=9,"),
         TRAINED,
         (),
     ),
