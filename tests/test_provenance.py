@@ -33,7 +33,7 @@ def test_it_names_weights_data_seeds_and_devices() -> None:
     assert found["policies"] == {"demo/seed0/dpo/g0/k0": "c" * 64}
     assert found["problems"]["pool"]["sha256"] == "a" * 64
     assert found["problems"]["pool"]["file"] == "pool.jsonl"
-    assert found["seeds"] == [0, 1]
+    assert found["seeds"] == [0, 1, 2]
     assert found["devices"] == ["cpu"]
     assert found["software"]["packages"]["trl"] == packages()["trl"]
     used = found["software"]["kernels"]

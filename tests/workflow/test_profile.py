@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+import yte
 
 from tests.workflow.conftest import REPOSITORY, Project
 
@@ -49,5 +48,6 @@ def test_every_rule_that_may_hold_a_gpu_is_in_the_profile() -> None:
             on_gpu |= {match[1]} if re.search(r"^        gpu=", block, re.M) else set()
         elif match := re.match(r"use rule (\w+) as (\w+) with:", block):
             on_gpu |= {match[2]} if match[1] in on_gpu else set()
-    profile = yaml.safe_load(Path(REPOSITORY / "profiles/slurm/config.yaml").read_text())
+    with open(REPOSITORY / "profiles/slurm/config.yaml", encoding="utf-8") as file:
+        profile = yte.process_yaml(file)  # as Snakemake reads it: the catalogue lists the regimes
     assert set(profile["set-resources"]) == set(profile["set-threads"]) == on_gpu
