@@ -6,16 +6,17 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from statistics import mean
 
-# Seconds in the demonstration, on two idle cores: they are the estimate until a job of the same rule has finished, and
-# then only their proportions count.
+# Seconds in the demonstration, on two cores of an AMD EPYC: they are the estimate until a job of the same rule has
+# finished, and then only their proportions count.
 USUAL: dict[str, float] = {
-    "scratch_model": 60,
-    "calibrate": 10,
-    "train_grpo": 12,
-    "train_dpo": 8,
+    "scratch_model": 110,
+    "calibrate": 20,
+    "train_grpo": 17,
+    "train_dpo": 11,
+    "train_rft": 12,
     "harvest_rollouts": 3,
-    "draw_figures": 6,
-    "build_report": 4,
+    "make_tables": 6,
+    "build_report": 12,
 }
 USUAL_OF_OTHERS = 2.0
 
