@@ -128,6 +128,16 @@ def test_configuration_files_are_the_ones_shipped(project: Project) -> None:
     assert sum(jobs.values()) < 150
 
 
+def test_what_the_configuration_names_may_lie_among_the_results(project: Project, micro_config: dict[str, Any]) -> None:
+    """No rule makes it, and none is asked to: only results that jobs need from each other must have a rule."""
+    mine = project.results / "of-another-run/problems.jsonl"
+    mine.parent.mkdir(parents=True, exist_ok=True)
+    mine.write_text('{"problem": "1 + 1", "answer": "2"}\n')
+    named = {"source": "local", "path": str(mine.relative_to(project.root))}
+    project.configure(micro_config | {"benchmarks": {"mine": named}})
+    assert project.planned()["load_problems"] == 2
+
+
 def test_independent_runs_instead_of_a_chain(project: Project, micro_config: dict[str, Any]) -> None:
     project.configure(micro_config | {"warmup": micro_config["warmup"] | {"schedule": "per_k"}})
     try:

@@ -9,6 +9,7 @@ from snakemake.logging import logger
 from g2d.experiment.config import read as read_config
 from g2d.experiment.estimate import estimate, measured_rates
 from g2d.experiment.estimate import report as report_hours
+from g2d.jobs.stage import FETCHING
 from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
 
 PATCHED = [(workflow, "_prepare_dag"), (workflow, "_build_dag"), (workflow, "async_run")]
@@ -30,11 +31,13 @@ def refuse_what_cannot_be_made(dag):
     """Stop where no rule makes a result that a job needs.
 
     Snakemake takes what exists for a source if no rule can make it, and it takes an exception in an input function for
-    that too: everything behind it would be left out without a word.
+    that too: everything behind it would be left out without a word. What the configuration names may lie anywhere.
     """
     if not workflow.is_main_process or workflow.dag_settings.allowed_rules:  # who sees a part of the graph
         return
     for job in dag.jobs:
+        if job.rule.name in FETCHING:
+            continue
         made = set().union(*dag.dependencies[job].values())
         lost = [file for file in job.input if file.startswith("results/") and file not in made]
         if lost:
