@@ -23,7 +23,14 @@ from g2d.policies.policy import Policy, as_json, load_tokenizer
 from g2d.policies.settings import Lora
 from g2d.regimes.checkpoints import Checkpointing, Checkpoints, train
 from g2d.regimes.regime import Regime
-from g2d.regimes.training import hand_over_adapter, lora_config, read_log, starting_model, trainer_arguments
+from g2d.regimes.training import (
+    hand_over_adapter,
+    lora_config,
+    read_log,
+    restore_token_count,
+    starting_model,
+    trainer_arguments,
+)
 from g2d.settings import Section, Steps, key
 
 
@@ -132,16 +139,13 @@ def train_dpo(
         peft_config=lora_config(lora) if start is None else None,
     )
 
-    def restore(folder: Path) -> None:
-        trainer._total_train_tokens = read_log(folder)[-1]["num_tokens"]  # TRL forgets its own count
-
     reached = train(
         trainer,
         checkpoints,
         checkpointing or Checkpointing(),
         # The reference adapter of `start` is made anew from it. Beside it, the trainer would not load our own.
         save=lambda folder: shutil.rmtree(folder / "ref", ignore_errors=True),
-        restore=restore,
+        restore=restore_token_count(trainer),
     )
     log = read_log(reached)
     first, expected = log[0]["loss"], step_0_loss(dpo)

@@ -20,7 +20,14 @@ from g2d.problems import Problem
 from g2d.problems.prompts import Messages, Prompt, messages
 from g2d.regimes.checkpoints import Checkpointing, Checkpoints, train
 from g2d.regimes.regime import Entry, Regime
-from g2d.regimes.training import hand_over_adapter, lora_config, read_log, starting_model, trainer_arguments
+from g2d.regimes.training import (
+    hand_over_adapter,
+    lora_config,
+    read_log,
+    restore_token_count,
+    starting_model,
+    trainer_arguments,
+)
 from g2d.rollouts.pairs import uniform
 from g2d.settings import key
 
@@ -154,10 +161,7 @@ def train_rft(
         peft_config=lora_config(lora) if start is None else None,
     )
 
-    def restore(folder: Path) -> None:
-        trainer._total_train_tokens = read_log(folder)[-1]["num_tokens"]  # TRL forgets its own count
-
-    reached = train(trainer, checkpoints, checkpointing or Checkpointing(), restore=restore)
+    reached = train(trainer, checkpoints, checkpointing or Checkpointing(), restore=restore_token_count(trainer))
     hand_over_adapter(reached, work / "adapter", base)
     return read_log(reached)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -98,6 +98,18 @@ def starting_model(base: Policy, start: Policy | None) -> Any:
     model = PeftModel.from_pretrained(model, start.adapter, is_trainable=True)
     model.peft_config["default"].base_model_name_or_path = base.base  # not what others call it, which PEFT looks up
     return model
+
+
+def restore_token_count(trainer: Any) -> Callable[[Path], None]:
+    """Have a trainer go on counting tokens from its checkpoint: what `checkpoints.train` calls to restore.
+
+    TRL's DPO and SFT trainers forget their own count.
+    """
+
+    def restore(checkpoint: Path) -> None:
+        trainer._total_train_tokens = read_log(checkpoint)[-1]["num_tokens"]
+
+    return restore
 
 
 def hand_over_adapter(checkpoint: Path, folder: Path, base: Policy) -> None:
