@@ -18,6 +18,7 @@ from g2d.analysis.calibration import level_table, with_mixes
 from g2d.analysis.informativeness import informativeness, success_counts
 from g2d.analysis.statistics import part_interval, wilson_interval
 from g2d.experiment.config import Config, load
+from g2d.experiment.estimate import HOURS_PER_COMPLETION
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.jobs.cost import Cost, CostFile
 from tests.test_config import MINIMAL
@@ -284,6 +285,29 @@ def test_a_warmup_that_stops_by_itself_counts_with_all_its_steps() -> None:
     assert added == {"train_grpo": 2, "harvest_rollouts": 2, "train_dpo": 2, "evaluate": 2}
     added_jobs = more["train_grpo"][len(plain["train_grpo"]) :]
     assert sum(job.completions for job in added_jobs) == 2 * 30 * 16
+
+
+def test_an_entry_that_is_trained_on_fresh_rollouts_counts_its_own() -> None:
+    """Two seeds, updates 1 to 5 and 6 to 20 of 8 prompts with 4 rollouts each; DPO on both harvests."""
+    online = {"regime": "semi_online_dpo", "steps": [5, 20], "prompts_per_update": 8, "responses": 4}
+    config = small(regimes={"online": online | {"policies": ["online", "dpo"]}})
+    jobs = remaining_jobs(config, "demo", None)
+    plain = remaining_jobs(small(), "demo", None)
+    assert [job.completions for job in jobs["train_semi_online_dpo"]] == [160, 160, 480, 480]
+    assert {stage: len(jobs[stage]) - len(found) for stage, found in plain.items()} == {
+        "train_grpo": 0,
+        "harvest_rollouts": 4,
+        "train_dpo": 4,
+        "evaluate": 8,
+    }
+    assert "train_semi_online_dpo" not in remaining_jobs(config, "demo", (2, 10))
+    hub = {"demo": {"source": "hub", "id": "a/b", "revision": "a" * 40}}
+    measured = rates(config, "demo", bills(), 10)
+    for models, hours in (({}, None), ({"models": hub}, 1280 * HOURS_PER_COMPLETION)):
+        table = hours_advice(small(regimes={"online": online}, **models), "demo", measured, None, {"held-out": 50})
+        row = table[table["stage"] == "train_semi_online_dpo"].iloc[0]
+        assert row["n_jobs"] == 4
+        assert pd.isna(row["device_hours"]) if hours is None else row["device_hours"] == pytest.approx(hours)
 
 
 def test_hours_worked_out_by_hand() -> None:

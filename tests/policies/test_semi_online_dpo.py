@@ -92,7 +92,7 @@ def test_never_handing_over_trains_on_the_pairs_of_the_harvest_of_m0(tmp_path: P
 
     semi_online(tmp_path, sync_every="never")
     rows = rows_of(tmp_path)
-    assert set(rows["generated_at"]) == {0}
+    assert set(rows["generated_at"]) == {1}
     assert list(rows["step"].unique()) == [1, 2, 3, 4, 5, 6]
     trained = rows.head(40)  # the first pass
     both = trained.merge(harvest, on=["problem_id", "sample"], suffixes=("", "_of_harvest"))
@@ -119,29 +119,48 @@ def test_online_every_update_learns_from_the_policy_before_it(tmp_path: Path, mo
         semi_online(tmp_path / f"to-{step}", k=step)
         assert adapter(tmp_path / f"to-{step}") == digest
     assert rows_of(tmp_path / "all").groupby("step")["generated_at"].unique().map(list).to_dict() == {
-        step: [step - 1] for step in (1, 2, 3, 4)
+        step: [step] for step in (1, 2, 3, 4)
     }
 
 
 def test_every_second_update_hands_over(tmp_path: Path) -> None:
     semi_online(tmp_path, k=5, sync_every=2)
     generated = rows_of(tmp_path).groupby("step")["generated_at"].first()
-    assert generated.to_dict() == {1: 0, 2: 0, 3: 2, 4: 2, 5: 4}
+    assert generated.to_dict() == {1: 1, 2: 1, 3: 3, 4: 3, 5: 5}
+
+
+def test_a_long_interval_is_drawn_in_parts_that_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a stop that comes while M0 answers for hundreds of updates is heard between two of them."""
+    semi_online(tmp_path / "at-once", sync_every="never")
+    monkeypatch.setattr(fresh, "TOGETHER", 2 * 4 * 4)  # two updates
+    drawn: list[tuple[int, int]] = []
+    draw = FreshRollouts._drawn
+
+    def noted(self: FreshRollouts, first: int, last: int) -> pd.DataFrame:
+        drawn.append((first, last))
+        return draw(self, first, last)
+
+    monkeypatch.setattr(FreshRollouts, "_drawn", noted)
+    semi_online(tmp_path / "in-parts", sync_every="never")
+    assert drawn == [(0, 2), (2, 4), (4, 6)]
+    pd.testing.assert_frame_equal(rows_of(tmp_path / "in-parts"), rows_of(tmp_path / "at-once"))
+    assert adapter(tmp_path / "in-parts") == adapter(tmp_path / "at-once")
 
 
 @pytest.mark.parametrize("changes", [{"pairs": "all"}, {"pairs": "one"}])
 def test_the_first_loss_is_that_of_a_policy_that_equals_its_reference(tmp_path: Path, changes: dict[str, Any]) -> None:
-    log = semi_online(tmp_path, k=2, **changes)
+    log = [row for row in semi_online(tmp_path, **changes) if row["pairs"]]  # an update without one moves nothing
     assert log[0]["loss"] == pytest.approx(math.log(2), abs=0.01)
     assert log[1]["rewards/margins"] != 0
 
 
 def test_with_a_reference_that_follows_at_once_the_loss_never_leaves_ln_2(tmp_path: Path) -> None:
-    log = semi_online(tmp_path, k=4, reference="sync")
-    assert [row["loss"] for row in log] == pytest.approx([math.log(2)] * 4, abs=1e-6)
-    assert [row["rewards/margins"] for row in log] == pytest.approx([0.0] * 4, abs=1e-6)
-    fixed = semi_online(tmp_path / "fixed", k=4, lora=NO_DROPOUT)
-    assert fixed[3]["loss"] != pytest.approx(math.log(2), abs=1e-3)
+    log = [row for row in semi_online(tmp_path, reference="sync") if row["pairs"]]
+    assert [row["loss"] for row in log] == pytest.approx([math.log(2)] * len(log), abs=1e-6)
+    assert [row["rewards/margins"] for row in log] == pytest.approx([0.0] * len(log), abs=1e-6)
+    fixed = [row for row in semi_online(tmp_path / "fixed", lora=NO_DROPOUT) if row["pairs"]]
+    assert len(fixed) > 1
+    assert fixed[-1]["loss"] != pytest.approx(math.log(2), abs=1e-3)
 
 
 # A reference cannot follow a generator that never moves.
@@ -261,4 +280,4 @@ def test_vllm_answers_for_the_policy_it_was_handed(tmp_path: Path) -> None:
         vllm.close()
     rows = rows_of(tmp_path / "straight").query("step == 3").head(8)
     assert list(rows["completion_text"]) == [rollout.completion_text for rollout in harvest]
-    assert set(rows["generated_at"]) == {2}
+    assert set(rows["generated_at"]) == {3}

@@ -102,7 +102,7 @@ def test_an_online_entry_is_a_chain_of_its_own_and_can_be_harvested(
     assert read_json(folder / "k4/policy.json")["continued_from"] == 2
     rows = [pd.read_parquet(folder / f"k{k}/rollouts.parquet") for k in (2, 4)]
     assert [sorted(set(part["step"])) for part in rows] == [[1, 2], [3, 4]]
-    assert [set(part["generated_at"]) for part in rows] == [{0}, {2}]
+    assert [set(part["generated_at"]) for part in rows] == [{1}, {3}]
     assert [len(part) for part in rows] == [2 * 8 * 4] * 2
 
     tables = own_micro_grid.results / "tables"

@@ -2,9 +2,9 @@
 
 A rate is measured where the calibration and the probe have measured one: warm-up by the first seed's bills, per
 completion that its steps consume; generation by a line through the bills of calibration and probes, start-up plus
-seconds per token. DPO has not run yet, so it gets the paper's hours where the model is a pretrained one, and none
-otherwise. Nothing else that lies in the results folder is looked at: the advice would depend on what happened to be
-finished. Not counted: calibrations at further temperatures.
+seconds per token. DPO and the online entries of `regimes` have not run yet, so they get the paper's hours (GRPO's per
+completion) where the model is a pretrained one, and none otherwise. Nothing else that lies in the results folder is
+looked at: the advice would depend on what happened to be finished. Not counted: calibrations at further temperatures.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from g2d.experiment.estimate import PUBLISHED
 from g2d.experiment.keys import HarvestKey
 from g2d.jobs.cost import Cost, CostFile
 from g2d.policies.settings import ScratchModel
-from g2d.regimes.catalogue import OFFLINE
+from g2d.regimes.catalogue import ENTRIES, OFFLINE
 from g2d.regimes.dpo import DPO
 from g2d.regimes.warmup import AUTO
 from g2d.tables.frames import floats, frame, integers, strings
@@ -35,7 +35,14 @@ HOURS_COLUMNS = {
     **strings("source"),
 }
 MEASURED = "calibration and probe"
-STAGES = ("train_grpo", "harvest_rollouts", *(f"train_{regime.name}" for regime in OFFLINE), "evaluate")
+ONLINE_ENTRIES = [regime for regime in ENTRIES if regime.phase == "online"]
+STAGES = (
+    "train_grpo",
+    *(f"train_{regime.name}" for regime in ONLINE_ENTRIES),
+    "harvest_rollouts",
+    *(f"train_{regime.name}" for regime in OFFLINE),
+    "evaluate",
+)
 
 
 @dataclass(frozen=True)
@@ -139,7 +146,7 @@ def hours_advice(
             tokens = sum(n_problems.values()) * completions * measured.tokens_per_completion
             return measured.generation(tokens, shards.evaluation * len(n_problems))
         pretrained = not isinstance(config.models[model], ScratchModel)
-        return 3600 * PUBLISHED[stage] if pretrained and stage in PUBLISHED else None
+        return 3600 * PUBLISHED[stage] * (job.completions or 1) if pretrained and stage in PUBLISHED else None
 
     rows = []
     for scope, jobs in scopes.items():
@@ -167,7 +174,7 @@ class Job:
 
     group_size: int
     k: int
-    completions: int = 0  # of a warm-up, beyond the checkpoint that it continues
+    completions: int = 0  # of an online training, beyond the checkpoint that it continues
 
 
 def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> dict[str, list[Job]]:
@@ -201,8 +208,24 @@ def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> 
             warmups += [(point, name) for point in own]
             asked_for = auto or "dpo" in config.ablations[name].policies or name in grid.asked_for(config)
             harvested += own if asked_for else []
+    entries = {} if only or grid.is_recorded(config, model) else grid.online_entries(config)
+    online = {
+        f"train_{regime.name}": [
+            Job(
+                g,
+                k,
+                entry.responses * (entry.prompts_asked(k) - entry.prompts_asked(_before(config, model, g, k, name))),
+            )
+            for name, entry in entries.items()
+            if entry.regime == regime.name
+            for g, k in grid.entry_points(config, model, name)
+            for _ in config.seeds
+        ]
+        for regime in ONLINE_ENTRIES
+    }
     return {
         "train_grpo": [Job(g, k, _completions(config, model, g, k, variant)) for (g, k), variant in warmups],
+        **{stage: jobs for stage, jobs in online.items() if jobs},
         "harvest_rollouts": [Job(g, k) for g, k in harvested],
         **{
             f"train_{regime.name}": trained
@@ -214,5 +237,9 @@ def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> 
 
 
 def _completions(config: Config, model: str, group_size: int, k: int, variant: str) -> int:
-    before = 0 if variant == AUTO else grid.chain_predecessor(config, model, group_size, k, variant) or 0
+    before = 0 if variant == AUTO else _before(config, model, group_size, k, variant)
     return (k - before) * config.for_model(model).warmup_of(variant).completions_per_step(group_size)
+
+
+def _before(config: Config, model: str, group_size: int, k: int, variant: str) -> int:
+    return grid.chain_predecessor(config, model, group_size, k, variant) or 0

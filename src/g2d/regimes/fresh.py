@@ -35,7 +35,7 @@ from g2d.verifier import shared_verifier
 
 COLUMNS = (  # of rollouts.parquet
     "step",  # update that consumed the completion, from 1
-    "generated_at",  # updates behind the generator's adapter
+    "generated_at",  # the first update after those behind the generator: `step` where it is the policy itself
     "problem_id",
     "sample",
     "token_count",
@@ -48,6 +48,7 @@ COLUMNS = (  # of rollouts.parquet
 GENERATOR = "generator"  # in a checkpoint: the adapter that generates, absent while that is M0
 WEIGHTS = "adapter_model.safetensors"
 ASIDE = "weights.safetensors"  # so called in a checkpoint, where the trainer would load every adapter that it finds
+TOGETHER = 1024  # rollouts of one draw, or those of one update: an engine is busy, and a run can stop in between
 BUFFER = "buffer.parquet"  # in a checkpoint: what was drawn for updates to come
 STATE = "fresh.json"
 
@@ -144,9 +145,10 @@ class FreshRollouts:
             self._engine.use_adapter(folder)
 
     def _last(self, step: int) -> int:
-        """The last update, plus one, that this adapter generates for and that this job will reach."""
+        """The last update, plus one, of a draw: of those that this adapter generates for and that this job reaches."""
         following = self.until if self.sync_every is None else (step // self.sync_every + 1) * self.sync_every
-        return min(following, self.until)
+        together = max(1, TOGETHER // (self.per_update * self.decoding.samples_per_prompt))
+        return min(following, self.until, step + together)
 
     def _drawn(self, first: int, last: int) -> pd.DataFrame:
         """Rollouts of the updates from `first` to before `last`."""
@@ -164,7 +166,7 @@ class FreshRollouts:
         frame = to_frame(rollouts)
         updates = [first + i // self.per_update for i in range(len(asked))]
         frame["update"] = [update for update in updates for _ in range(self.decoding.samples_per_prompt)]
-        frame["generated_at"] = self.handed_over_at
+        frame["generated_at"] = self.handed_over_at + 1
         self.tokens_generated += int(frame["token_count"].sum())
         return frame
 
