@@ -28,6 +28,7 @@ output, given = Named(["cost.html", "cost.json"]), Named()
 given.costs = []
 snakemake = SimpleNamespace(rule="{rule}", threads=3, log=["logs/a.log"], output=output, input=given)
 snakemake.wildcards = {wildcards}
+snakemake.resources = dict(gpu={gpus})
 snakemake.config = {"models": {"demo": {"source": "scratch"}, "real": {"source": "hub"}}}
 with stage(snakemake) as meter:
     print("from python")
@@ -40,8 +41,9 @@ with stage(snakemake) as meter:
 ATTEMPTS = "attempts/a.*.json"
 
 
-def command(body: str, rule: str = "train_dpo", wildcards: str = "{'model': 'demo'}") -> list[str]:
+def command(body: str, rule: str = "train_dpo", wildcards: str = "{'model': 'demo'}", gpus: int = 0) -> list[str]:
     script = SCRIPT.replace("{body}", body).replace("{rule}", rule).replace("{wildcards}", wildcards)
+    script = script.replace("{gpus}", str(gpus))
     return [sys.executable, "-c", script]
 
 
@@ -74,7 +76,7 @@ def test_a_log_on_a_full_disk_does_not_swallow_the_last_word(tmp_path: Path) -> 
     script = SCRIPT.replace("logs/a.log", "/dev/full").replace('    os.system("echo from a child process")\n', "")
     script = script.replace('    print("from python")\n', "").replace('    print(os.environ["OMP_NUM_THREADS"])\n', "")
     script = script.replace("{rule}", "train_dpo").replace("{body}", "raise ValueError('work: disk full')")
-    script = script.replace("{wildcards}", "{'model': 'demo'}")
+    script = script.replace("{wildcards}", "{'model': 'demo'}").replace("{gpus}", "0")
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, cwd=tmp_path, env=buffered, capture_output=True, text=True, check=False)

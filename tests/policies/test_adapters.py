@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 
 from g2d.jobs.files import read_json
 from g2d.policies import Policy, load_base, load_model
+from g2d.policies.policy import with_adapter
 from g2d.policies.settings import Lora
 from g2d.regimes.dpo import Dpo, train_dpo
 from g2d.regimes.training import hand_over_adapter
@@ -71,6 +73,48 @@ def test_what_an_adapter_calls_its_base(tmp_path: Path, base: str, settings: dic
     hand_over_adapter(tmp_path, tmp_path / "adapter", policy)
     described = read_json(tmp_path / "adapter/adapter_config.json")
     assert described == {"base_model_name_or_path": name, "revision": None, "r": 16}
+
+
+# ------------------------------------------------------------------------------------------------------- half precision
+
+
+def test_in_half_precision_the_policy_that_answers_is_the_one_that_was_trained(tmp_path: Path) -> None:
+    """In bfloat16, as on a GPU: bit for bit the function of the trainer's layers, which a merged copy is not.
+
+    The adapter is as small as after few steps; of it, most weights of a merged copy keep nothing at all.
+    """
+    import torch
+    from peft import PeftModel
+
+    policy = adapted(tiny_policy(), tmp_path, std=1e-4, seed=0)
+    assert policy.adapter is not None
+    m0 = load_base(policy)
+    tokens = torch.randint(5, m0.config.vocab_size, (4, 30), generator=torch.Generator().manual_seed(0))
+
+    def half() -> Any:
+        return copy.deepcopy(m0).bfloat16()
+
+    def logits(model: Any) -> torch.Tensor:
+        with torch.no_grad():
+            found: torch.Tensor = model.eval()(tokens).logits
+        return found
+
+    trained = PeftModel.from_pretrained(half(), policy.adapter)
+    answers = with_adapter(half(), policy.adapter)
+    assert torch.equal(logits(answers), logits(trained))
+    assert answers.can_generate()
+    merged = PeftModel.from_pretrained(half(), policy.adapter).merge_and_unload()
+    assert not torch.equal(logits(merged), logits(trained))
+
+    def weights(model: Any) -> torch.Tensor:
+        found: torch.Tensor = model.model.layers[0].self_attn.q_proj.weight
+        return found
+
+    lost = (weights(merged) == weights(half())).float().mean()
+    assert lost > 0.5
+    exact = with_adapter(copy.deepcopy(m0), policy.adapter)  # in float32 it is merged, and every weight moves
+    assert (weights(exact) == weights(m0)).float().mean() < 0.05
+    assert not any("lora" in name for name, _ in exact.named_modules())
 
 
 # ------------------------------------------------------------------------------------------------------------ mixed up

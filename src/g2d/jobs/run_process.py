@@ -39,11 +39,11 @@ def current_run() -> int | None:
     return run
 
 
-def socket_of(run: int, purpose: str = "engine") -> Path:
-    """Where the shared process for this run, purpose and the GPUs this process sees listens.
+def own_folder() -> Path:
+    """A folder of this user on this machine that nobody else can enter, for sockets and locks.
 
     Raises:
-        RuntimeError: its folder cannot be made or belongs to somebody else, or its name is too long for a socket.
+        RuntimeError: it cannot be made or belongs to somebody else.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")  # a job may inherit it from another machine
     folder = Path(runtime if os.access(runtime, os.W_OK) else tempfile.gettempdir()) / f"g2d-{os.getuid()}"
@@ -54,6 +54,16 @@ def socket_of(run: int, purpose: str = "engine") -> Path:
         raise RuntimeError(f"{folder}: cannot be made ({error.strerror}): {OTHER_FOLDER}") from None
     if found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise RuntimeError(f"{folder}: must be a folder of yours that nobody else can enter: remove it or chmod 700")
+    return folder
+
+
+def socket_of(run: int, purpose: str = "engine") -> Path:
+    """Where the shared process for this run, purpose and the GPUs this process sees listens.
+
+    Raises:
+        RuntimeError: its folder cannot be made or belongs to somebody else, or its name is too long for a socket.
+    """
+    folder = own_folder()
     # Containers may share the folder while each counts its processes from 1.
     identity = f"{Path('/proc/self/ns/pid').readlink()}/{run}/{os.environ.get('CUDA_VISIBLE_DEVICES')}/{purpose}"
     socket = folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.socket"

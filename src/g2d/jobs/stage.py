@@ -14,6 +14,7 @@ from typing import Any
 from g2d.jobs.attempts import Stopped, attempt_file, recorded
 from g2d.jobs.cost import Meter, measure, write_cost
 from g2d.jobs.digests import write_digests
+from g2d.jobs.gpus import take as take_gpus
 from g2d.jobs.kernels import pin_embedded
 from g2d.jobs.orphans import end_with_snakemake
 from g2d.jobs.shared_imports import settle
@@ -43,6 +44,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
     cost = next((path for path in snakemake.output if path.endswith("cost.json")), None)
     job = str(Path(cost or snakemake.output[0]).with_suffix(""))
     try:
+        take_gpus(int(snakemake.resources.get("gpu", 0)))
         with (
             _stoppable(),
             measure(job=job, stage=snakemake.rule.removesuffix("_shard")) as meter,

@@ -230,8 +230,11 @@ def require_own_weights(policy: Policy) -> None:
         )
 
 
-def load_base(policy: Policy) -> PreTrainedModel:
+def load_base(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
     """The weights of M0, safetensors only, in bfloat16 on a GPU and float32 on a CPU.
+
+    Args:
+        exact: float32 on a GPU as well.
 
     Raises:
         ValueError: a file of weights is cut short, or a configuration was changed; the message names it.
@@ -243,7 +246,7 @@ def load_base(policy: Policy) -> PreTrainedModel:
     require_own_base_files(policy)
     if torch.cuda.is_available():
         release()  # an engine that waits for the next job holds the memory
-    dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
+    dtype = torch.bfloat16 if torch.cuda.is_available() and not exact else torch.float32
     try:
         return AutoModelForCausalLM.from_pretrained(
             policy.base, dtype=dtype, use_safetensors=True, trust_remote_code=False
@@ -252,8 +255,11 @@ def load_base(policy: Policy) -> PreTrainedModel:
         raise ValueError(f"{policy.base}: its weights cannot be read ({error}); {_way_back(policy)}") from None
 
 
-def load_model(policy: Policy) -> PreTrainedModel:
-    """The policy's weights with its adapter merged, in evaluation mode, on the GPU where there is one.
+def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
+    """The policy's weights with its adapter, in evaluation mode, on the GPU where there is one.
+
+    Args:
+        exact: see `load_base`; the adapter is then merged.
 
     Raises:
         ValueError: weights are cut short or are not those of the record; the message names them.
@@ -261,9 +267,23 @@ def load_model(policy: Policy) -> PreTrainedModel:
     import torch
 
     require_own_weights(policy)
-    model = load_base(policy)
+    model = load_base(policy, exact=exact)
     if policy.adapter is not None:
-        from peft import PeftModel
-
-        model = PeftModel.from_pretrained(model, policy.adapter).merge_and_unload()
+        model = with_adapter(model, policy.adapter)
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def with_adapter(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
+    """A model with the LoRA adapter in a folder: merged into float32 weights, applied at every step to others.
+
+    Merging rounds weights that have 8 bits of precision once and for all, so that most of a small adapter vanishes and
+    what answers is not what was trained. Applied, it is the function that the trainer computed, bit for bit.
+
+    Args:
+        model: M0, which becomes part of what is returned.
+    """
+    import torch
+    from peft import PeftModel
+
+    adapted = PeftModel.from_pretrained(model, folder)
+    return adapted.merge_and_unload() if model.dtype == torch.float32 else adapted.get_base_model()

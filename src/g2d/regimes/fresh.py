@@ -22,7 +22,7 @@ from typing import Any
 import pandas as pd
 
 from g2d.jobs.files import atomic, read_json, sha256, write_json
-from g2d.policies.policy import Policy
+from g2d.policies.policy import Policy, with_adapter
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, messages
@@ -171,16 +171,14 @@ class FreshRollouts:
         return frame
 
     def _transformers(self) -> Engine:
-        """Transformers with the generator's adapter merged into a copy of M0, which is read from disk once."""
-        from peft import PeftModel
-
+        """Transformers with the generator's adapter in a copy of M0, which is read from disk once."""
         from g2d.rollouts.transformers_engine import TransformersEngine
 
         if self._m0 is None:
             self._m0 = TransformersEngine.of(self.base)
         if self.adapter is None:
             return self._m0
-        model = PeftModel.from_pretrained(copy.deepcopy(self._m0.model), self.adapter).merge_and_unload()
+        model = with_adapter(copy.deepcopy(self._m0.model), self.adapter)
         return TransformersEngine(model.eval(), self._m0.tokenizer, self._m0.end_ids)
 
     @staticmethod

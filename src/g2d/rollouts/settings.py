@@ -26,8 +26,8 @@ class EngineSettings(Section):
     )
     adapters: Literal["auto", "merge", "lora"] = key(
         "auto",
-        "How vLLM holds an adapter: merged into the weights once (merge), applied at every step (lora), or merge on a "
-        "CPU and lora on a GPU (auto).",
+        "How vLLM holds an adapter: merged into float32 weights once (merge; twice the memory on a GPU), applied at "
+        "every step (lora), or merge on a CPU and lora on a GPU (auto).",
     )
     tensor_parallel_size: int = key(
         1, "GPUs that vLLM splits a frozen policy over; during GRPO it shares the trainer's one.", ge=1

@@ -1,0 +1,77 @@
+"""Which GPUs a job takes where jobs run side by side on one machine: as many as its rule asks for, each for itself.
+
+A process sees every GPU that it was given. Where those are more than a job asks for (`snakemake --cores all --resources
+gpu=8` on a node with eight), the job takes the first free ones and sees no others, so two jobs never share one, a
+trainer of TRL does not spread over all of them, and a bill counts what was used. The sign that one is taken is a file
+lock, which ends with the process that holds it, however that ends.
+
+A job that was given exactly as many as it asks for (Slurm's, a machine with one GPU) takes them as they are. This comes
+before torch is imported, which looks at the variable once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import time
+from pathlib import Path
+from typing import IO
+
+from g2d.jobs.run_process import own_folder
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+DRIVER = Path("/proc/driver/nvidia/gpus")  # a folder in it for every GPU
+POLL_S = 1.0
+
+_held: list[IO[str]] = []  # for the life of this process, and of workers it forks
+
+
+def visible() -> list[str]:
+    """Names of the GPUs that this process was given, as CUDA takes them; empty where there is no NVIDIA driver."""
+    if (given := os.environ.get(VISIBLE)) is not None:
+        return [name.strip() for name in given.split(",") if name.strip()]
+    return [str(i) for i in range(len(list(DRIVER.glob("*"))))]
+
+
+def take(wanted: int) -> None:
+    """Have this process see so many GPUs and no others, and hold them until it ends.
+
+    It waits where too few are free: something else on this machine, run by the same user, has them.
+
+    Raises:
+        RuntimeError: there is no folder for the locks.
+    """
+    # torch would else begin CUDA to answer whether there is any, and processes forked after that cannot use it.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    given = visible()
+    if not 0 < wanted < len(given):
+        return
+    told = False
+    while len(free := _locked(given, wanted)) < wanted:
+        if not told:
+            print(f"waiting for {wanted} of the GPUs {', '.join(given)}: other jobs have them", file=sys.stderr)
+            told = True
+        time.sleep(POLL_S)
+    os.environ[VISIBLE] = ",".join(free)
+
+
+def _locked(given: list[str], wanted: int) -> list[str]:
+    """The first free ones, locked; none where too few are free, so that two jobs never wait for each other."""
+    found: dict[str, IO[str]] = {}
+    for name in given:
+        # Slurm numbers the GPUs of every allocation from 0.
+        identity = f"{os.environ.get('SLURM_JOB_ID', 'here')}-{name}".replace("/", "-")
+        lock: IO[str] = open(own_folder() / f"gpu-{identity}.lock", "w")  # noqa: SIM115 -- held for life
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            continue
+        found[name] = lock
+        if len(found) == wanted:
+            _held.extend(found.values())
+            return list(found)
+    for taken in found.values():
+        taken.close()
+    return []
