@@ -6,16 +6,19 @@ Such a job either draws them all, or draws one shard, or merges the shards that 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from g2d.experiment.config import load
+from g2d.experiment.parts import draw_in_parts
 from g2d.jobs.cost import Meter
-from g2d.policies.policy import read_own_policy
+from g2d.policies.policy import as_json, read_own_policy
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding, engine_for
-from g2d.rollouts.rollout import write_rollouts
+from g2d.rollouts.rollout import Rollout, write_rollouts
 from g2d.rollouts.shards import merge_shards, shard
 
 
@@ -32,7 +35,25 @@ def generate_rollouts(snakemake: Any, meter: Meter, problems: Sequence[Problem],
         problems = shard(problems, int(number), int(snakemake.wildcards.shards))
     policy = read_own_policy(snakemake.input.policy)
     prompt = Prompt.model_validate(snakemake.params.settings["prompt"])
-    engine = engine_for(policy, load(snakemake.config).for_model(policy.model).engine)
-    rollouts = draw_rollouts(policy, problems, prompt, decoding, workers=snakemake.threads, engine=engine)
-    meter.tokens_generated += sum(rollout.token_count for rollout in rollouts)
+    settings = load(snakemake.config).for_model(policy.model).engine
+    engine = engine_for(policy, settings)
+
+    def draw(dealt: Sequence[Problem]) -> list[Rollout]:
+        return draw_rollouts(policy, dealt, prompt, decoding, workers=snakemake.threads, engine=engine)
+
+    rollouts = draw_in_parts(
+        Path(f"{snakemake.output.rollouts}.parts"),
+        problems,
+        draw,
+        samples_per_prompt=decoding.samples_per_prompt,
+        job={
+            "version": snakemake.params.version,
+            "policy": as_json(policy),
+            "problems": [asdict(problem) for problem in problems],
+            "prompt": prompt.params(),
+            "decoding": asdict(decoding),
+            "engine": settings.identity,
+        },
+        meter=meter,
+    )
     write_rollouts(snakemake.output.rollouts, rollouts)
