@@ -32,7 +32,7 @@ def warm_up(work: Path, problems: list[Problem], *, k: int, warmup: Warmup = WAR
         kwargs.pop("base", None) or tiny_policy(),
         problems,
         warmup=warmup,
-        lora=Lora(),
+        lora=kwargs.pop("lora", Lora()),
         prompt=Prompt(),
         group_size=kwargs.pop("group_size", 2),
         k=k,
@@ -176,6 +176,24 @@ def test_dpo_from_the_warmed_up_policy_moves_its_adapter(tmp_path: Path) -> None
     # Dropout in an adapter that is not zero moves the first loss a little off ln 2.
     assert log[0]["loss"] == pytest.approx(math.log(2), abs=0.02)
     assert adapter_digest(tmp_path / "dpo") != adapter_digest(tmp_path / "warm")
+
+
+@pytest.mark.parametrize("from_warmup", [False, True])
+def test_a_reference_that_is_computed_once_gives_the_same_training(tmp_path: Path, from_warmup: bool) -> None:
+    """Also from pi_K, whose reference is its own adapter as it was and not M0; without dropout, to compare."""
+    start, lora = None, Lora(dropout=0.0)
+    if from_warmup:
+        warm_up(tmp_path / "warm", generate("arithmetic", "train", 20, seed=0), k=2, lora=lora)
+        start = Policy("tiny/warm", "tiny", "grpo", base=tiny_policy().base, adapter=str(tmp_path / "warm/adapter"))
+    logs = []
+    for once in (False, True):
+        dpo = Dpo(learning_rate=2e-3, precompute_reference=once)
+        log = train_dpo(tiny_policy(), pairs(), dpo=dpo, start=start, lora=lora, seed=0, work=tmp_path / str(once))
+        logs.append([row for row in log if "loss" in row])
+    for name in ("loss", "grad_norm", "rewards/margins"):
+        each, once = ([row[name] for row in log] for log in logs)
+        assert once == pytest.approx(each, rel=1e-3, abs=1e-5)
+    assert logs[0][-1]["loss"] < math.log(2)
 
 
 def test_trainers_and_engines_show_the_same_prompt() -> None:

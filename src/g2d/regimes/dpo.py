@@ -51,6 +51,13 @@ class Dpo(Section):
         ge=0,
         neutral=0.0,
     )
+    precompute_reference: bool = key(
+        False,
+        "Score the pairs under the reference once, before training, and not in every epoch: less time, and the same "
+        "loss but for its last bits.",
+        paper="not stated",
+        neutral=False,
+    )
 
 
 def step_0_loss(dpo: Dpo) -> float:
@@ -98,6 +105,7 @@ def train_dpo(
             loss_type=[dpo.loss, "sft"] if with_nll else [dpo.loss],
             loss_weights=[1.0, dpo.nll_weight] if with_nll else None,
             disable_dropout=False,  # TRL's default would turn the paper's LoRA dropout off
+            precompute_ref_log_probs=dpo.precompute_reference,
         )
         return DPOTrainer(args=configured, **parts)
 
