@@ -4,6 +4,7 @@ from g2d.analysis.calibration import LEVEL_COLUMNS
 from g2d.analysis.informativeness import read_informativeness, success_counts
 from g2d.experiment import grid
 from g2d.experiment.config import load
+from g2d.experiment.sections import Frontier
 from g2d.jobs.attempts import read_attempts
 from g2d.jobs.cost import read_cost
 from g2d.jobs.stage import stage
@@ -16,6 +17,7 @@ from g2d.tables.calibration import calibration_table
 from g2d.tables.disputes import dispute_table
 from g2d.tables.families import comparison_table
 from g2d.tables.frames import read_table, write_table
+from g2d.tables.frontier import costs_of, frontier_table, matched_table
 from g2d.tables.harvest import auto_table, correlation_points, correlation_table, harvest_table
 from g2d.tables.paper import published_table
 from g2d.tables.parts import budget_table, decomposition_table
@@ -64,9 +66,15 @@ def main(snakemake):
         write_table(out.correlations, correlation_table(points))
         changes = grid.ablation_changes(config)
         write_table(out.ablations, ablation_table(evaluations, hours, changes, measured))
-        if out.get("regimes"):
+        if out.get("regimes") or out.get("frontier"):
             spent = {policy: spent_on(policy, costs[policy].records, config) for policy in trained}
+        if out.get("regimes"):
             write_table(out.regimes, regime_table(evaluations, hours, spent))
+        if out.get("frontier"):
+            margin = (config.frontier or Frontier()).margin
+            paid = {policy: costs_of(policy, costs[policy].records, spent[policy], config) for policy in trained}
+            write_table(out.frontier, frontier_table(evaluations, paid, margin))
+            write_table(out.matched, matched_table(evaluations, paid))
         if out.get("equal_compute"):
             write_table(out.equal_compute, equal_compute_table(evaluations, hours, measured))
         if out.get("auto"):

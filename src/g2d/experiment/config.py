@@ -27,7 +27,7 @@ from g2d.experiment.requirements import (
     impossible_draws,
     taken,
 )
-from g2d.experiment.sections import Ablation, Baselines, Probe
+from g2d.experiment.sections import Ablation, Baselines, Frontier, Probe
 from g2d.jobs.files import write_text
 from g2d.policies.settings import LORA_RANKS, Lora, ModelSource
 from g2d.problems.prompts import Prompt
@@ -71,6 +71,11 @@ class Config(Section):
     )
     baselines: Baselines = key(Baselines(), "GRPO alone.")
     evaluation: Evaluation = key(Evaluation(), "Benchmarks.")
+    frontier: Frontier | None = key(
+        None,
+        "The tables of the frontier; null: with their defaults where there are `regimes`, else none.",
+        neutral=None,
+    )
     share_imports: bool = key(
         False,
         "Fork the jobs that train or generate from one process that has imported torch, transformers and TRL: most of "

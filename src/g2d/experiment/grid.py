@@ -192,16 +192,21 @@ def ablation_points(config: Config, model: str, name: str) -> list[tuple[int, in
 
 def prompts_asked(config: Config, key: PolicyKey) -> int:
     """Prompts that were asked to make a policy: by its online steps, and by the harvest where it has one."""
-    resolved, steps = config.for_model(key.model), key.shown_k
+    harvested = key.kind != "base" and REGIMES[key.kind].phase == "offline"
+    return prompts_asked_online(config, key) + (config.for_model(key.model).training_set.n if harvested else 0)
+
+
+def prompts_asked_online(config: Config, key: PolicyKey) -> int:
+    """Prompts that the online steps behind a policy asked, each time that they asked them."""
+    steps = key.shown_k
     name, online = online_phases(config).get(key.regime, ""), online_entries(config)
-    harvested = resolved.training_set.n if key.kind != "base" and REGIMES[key.kind].phase == "offline" else 0
-    if not steps:
-        return harvested
     if name in online:
-        return online[name].prompts_asked(steps) + harvested
-    warmup = resolved.warmup_of(name)
+        return int(online[name].prompts_asked(steps))
+    if not steps:
+        return 0
+    warmup = config.for_model(key.model).warmup_of(name)
     per_step = warmup.completions_per_step(key.group_size) // key.group_size
-    return steps * per_step // warmup.iterations + harvested
+    return steps * per_step // warmup.iterations
 
 
 def factorial_files(config: Config, model: str) -> dict[str, str]:

@@ -18,6 +18,17 @@ class Probe(Section):
     compare: bool = key(False, "Build the advice with the whole grid too, and compare it with what the grid has shown.")
 
 
+class Frontier(Section):
+    """Accuracy against cost, over all regimes (`g2d.analysis.frontier`)."""
+
+    margin: float = key(
+        0.02,
+        "By how much a policy may be worse than the best one and still be good enough, in accuracy (0.02: two points).",
+        gt=0,
+        lt=1,
+    )
+
+
 class Ablation(Section):
     """Policies that differ from the main ones in named keys (paper, Table 3): one confounder, one row.
 

@@ -27,7 +27,7 @@ from markupsafe import Markup
 
 from g2d.experiment.config import Config
 from g2d.markdown import literal, shown
-from g2d.report import charts
+from g2d.report import charts, frontier
 from g2d.report.answer import answers
 from g2d.report.pair_browser import PROBLEMS_PER_SERIES, Series
 from g2d.report.tables import Table, read_cells
@@ -38,6 +38,7 @@ from g2d.tables.calibration import CALIBRATION_COLUMNS
 from g2d.tables.catalogue import SECTIONS, section_of
 from g2d.tables.families import COMPARISON_COLUMNS
 from g2d.tables.frames import Columns, read_table
+from g2d.tables.frontier import FRONTIER_COLUMNS
 from g2d.tables.harvest import HARVEST_COLUMNS
 from g2d.tables.parts import DECOMPOSITION_COLUMNS
 
@@ -140,6 +141,7 @@ def build(
         specs=_json(specs),
         benchmarks=[name for name in benchmarks if any(panel["answer"].benchmark == name for panel in panels)],
         panels=panels,
+        axes={"steps": "against K", "hours": "against device time"} | _buttons(panels),
         several_models=len(config.models) > 1,
         description=caption(description),
         sections=sections,
@@ -201,9 +203,10 @@ _TABLE_CHARTS: dict[str, tuple[Columns, list[str], Callable[[pd.DataFrame], Spec
 def _panels(
     tables: Mapping[str, str | Path], benchmarks: Sequence[str], specs: dict[str, Spec]
 ) -> list[dict[str, Any]]:
-    """The answer of every model and benchmark with its two figures."""
+    """The answer of every model and benchmark with its figures; what the frontier's tests say, where they were made."""
     main = read_table(tables["main"], MAIN_COLUMNS)
     comparisons = read_table(tables["comparisons"], COMPARISON_COLUMNS) if "comparisons" in tables else None
+    standings = read_table(tables["frontier"], FRONTIER_COLUMNS) if "frontier" in tables else None
     panels: list[dict[str, Any]] = []
     for entry in (entry for benchmark in benchmarks for entry in answers(main, benchmark, comparisons)):
         rows = main[(main["model"] == entry.model) & (main["benchmark"] == entry.benchmark)]
@@ -212,8 +215,21 @@ def _panels(
         if rows["device_hours"].notna().any():
             names["hours"] = f"{entry.model}/{entry.benchmark}/hours"
             specs[names["hours"]] = charts.accuracy_by_hours(rows)
-        panels.append({"answer": entry, "charts": names})
+        said: tuple[str, ...] = ()
+        if standings is not None:
+            at = standings[(standings["model"] == entry.model) & (standings["benchmark"] == entry.benchmark)]
+            for axis, of_axis in ((str(axis), part) for axis, part in at.groupby("axis", sort=False)):
+                if axis in frontier.BUTTONS and len(of_axis) > 1:
+                    names[axis] = f"{entry.model}/{entry.benchmark}/{axis}"
+                    specs[names[axis]] = frontier.picture(of_axis)
+                said = said or frontier.sentences(of_axis)
+        panels.append({"answer": entry, "charts": names, "frontier": said})
     return panels
+
+
+def _buttons(panels: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The axes of cost that some panel has a picture of, and what the switch calls them."""
+    return {axis: words for axis, words in frontier.BUTTONS.items() if any(axis in own["charts"] for own in panels)}
 
 
 def _charts_of(name: str, path: str | Path, specs: dict[str, Spec]) -> tuple[Chart, ...]:

@@ -10,7 +10,7 @@ import altair as alt
 HEIGHT = 320  # pixels
 BLUE, VERMILION, GREEN, PURPLE = "#0072B2", "#D55E00", "#007F5F", "#8A4F7D"
 COLORS = [BLUE, VERMILION, GREEN, PURPLE]
-SHAPES = ["circle", "square", "triangle-up", "diamond"]
+SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right"]
 DASHES = [[1, 0], [6, 3], [2, 2], [8, 2, 2, 2]]
 
 THEME: dict[str, Any] = {

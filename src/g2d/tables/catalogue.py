@@ -17,6 +17,7 @@ RESULTS, ROLLOUTS, COST, PAPER, ADVICE = "1. Results", "2. Rollouts", "3. Cost",
 # Headings of the page, in its order; the first is for tables without one of their own.
 SECTIONS = (
     "Tables",
+    "The frontier",
     "Where a gain comes from",
     "The bill",
     "Beside the papers",
@@ -40,6 +41,10 @@ def _equal_compute(config: Config) -> bool:
 
 def _regimes(config: Config) -> bool:
     return bool(config.regimes) and bool(grid.policies(config))
+
+
+def _frontier(config: Config) -> bool:
+    return bool(config.regimes or config.frontier) and bool(grid.policies(config))
 
 
 def _auto(config: Config) -> bool:
@@ -93,6 +98,8 @@ TABLES = (
     Table("attempts", "What the grid really cost, failed attempts included", COST, "The bill"),
     Table("factorial", "Level x temperature: the cells", ROLLOUTS, rule="make_factorial", there=_factorial),
     Table("factorial_effects", "Level x temperature: the effects", ROLLOUTS, rule="make_factorial", there=_factorial),
+    Table("frontier", "The frontier: accuracy against cost", RESULTS, "The frontier", there=_frontier),
+    Table("matched", "What else the tokens of G2D could buy", RESULTS, "The frontier", there=_frontier),
     Table("regimes", "What every regime took and gave", RESULTS, there=_regimes),
     Table("equal_compute", "Regimes at equal compute", RESULTS, there=_equal_compute),
     Table("auto", "Warm-up that stops by itself: its probes", ROLLOUTS, there=_auto),

@@ -1,0 +1,217 @@
+"""The frontier of accuracy against cost, on every axis of cost, and what else a budget could have bought."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pandas as pd
+
+from g2d.analysis.comparisons import compare
+from g2d.analysis.frontier import Differences, on_axis
+from g2d.experiment import grid
+from g2d.experiment.config import Config
+from g2d.experiment.estimate import PUBLISHED
+from g2d.experiment.keys import PolicyKey
+from g2d.jobs.cost import Cost
+from g2d.regimes.catalogue import REGIMES
+from g2d.tables.accuracy import accuracy_row
+from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Row, by_policy, crossed, grid_order, named
+from g2d.tables.families import Grouped, paired, pool
+from g2d.tables.frames import floats, frame, integers, strings
+
+AXES = {  # what a policy cost: its words on the page
+    "tokens_generated": "tokens generated",
+    "updates": "gradient steps",
+    "device_hours": "device-hours measured",
+    "paper_hours": "device-hours at the paper's rates",
+    "critical_path_hours": "hours on the critical path",
+}
+FRONTIER_COLUMNS = {
+    **BY_BENCHMARK,
+    **strings("axis"),
+    **floats("cost"),
+    **integers("n_seeds"),
+    **floats("accuracy", "ci_low", "ci_high"),
+    **strings("status", "beaten_by"),
+    "beaten_by_K": "Int64",
+    **floats("chance", "p_on", "p_beaten", "margin", "p_enough"),
+    **dict.fromkeys(("enough", "cheapest_enough"), "bool"),
+}
+MATCHED_COLUMNS = {
+    **{name: kind for name, kind in BY_BENCHMARK.items() if name != "policy"},
+    **floats("tokens_generated", "accuracy"),
+    **strings("other"),
+    **integers("other_K"),
+    "other_group_size": "Int64",
+    **floats("other_tokens_generated", "other_accuracy", "difference", "ci_low", "ci_high"),
+    **integers("family_size"),
+    **floats("family_low", "family_high", "p_value", "p_corrected"),
+}
+
+
+def frontier_table(
+    evaluations: Evaluations, costs: Mapping[PolicyKey, Mapping[str, float]], margin: float
+) -> pd.DataFrame:
+    """Where every policy that is no ablation of DPO stands on every axis of cost.
+
+    Args:
+        evaluations: as for `main_table`.
+        costs: of every trained policy, what `costs_of` says; M0 cost nothing.
+        margin: see `g2d.analysis.frontier.standings`.
+
+    Returns:
+        `FRONTIER_COLUMNS`, one row per model, benchmark, axis and policy: its mean cost over seeds, its accuracy with
+        the interval of `main_table`, and its `Standing`. An axis that is not known for all policies has rows only of
+        those for which it is. cheapest_enough marks the cheapest policy that is not worse than the best by the margin.
+
+    Raises:
+        ValueError: the seeds of a policy answered different problems.
+    """
+    grouped = _on_the_picture(evaluations)
+    order = grid_order(grouped)
+    rows = []
+    for model, benchmark in dict.fromkeys((policy.model, name) for policy, name in order):
+        own = [at for at in order if (at[0].model, at[1]) == (model, benchmark)]
+        spent = [_mean_costs(grouped[at], costs) for at in own]
+        for axis in AXES:
+            known = [i for i, cost in enumerate(spent) if not math.isnan(cost[axis])]
+            differences = _differences(grouped, [own[i] for i in known])
+            found = on_axis([spent[i][axis] for i in known], differences, margin)
+            enough = [spent[i][axis] for i, standing in zip(known, found, strict=True) if standing.enough]
+            for i, standing in zip(known, found, strict=True):
+                row = accuracy_row(grouped[own[i]], {}, benchmark) | {"axis": axis, "cost": spent[i][axis]}
+                row |= asdict(standing) | {"margin": margin, "beaten_by": None}
+                if standing.beaten_by is not None:
+                    other = named(next(iter(grouped[own[known[standing.beaten_by]]])), benchmark)
+                    row |= {"beaten_by": other["policy"], "beaten_by_K": other["K"]}
+                rows.append(row | {"cheapest_enough": standing.enough and spent[i][axis] == min(enough)})
+    return frame(rows, FRONTIER_COLUMNS)
+
+
+def matched_table(evaluations: Evaluations, costs: Mapping[PolicyKey, Mapping[str, float]]) -> pd.DataFrame:
+    """At the tokens of every G2D policy, the best policy of every other regime that generated no more.
+
+    Tokens, because they do not depend on how busy a machine was. The best is picked by its accuracy, so intervals and
+    p-values are corrected (Bonferroni) over all that could have been picked: `family_size`.
+
+    Args:
+        evaluations, costs: as for `frontier_table`.
+
+    Returns:
+        `MATCHED_COLUMNS`, one row per G2D policy and other regime; difference is the other's accuracy less G2D's.
+
+    Raises:
+        ValueError: the seeds of a policy answered different problems, or two policies have different seeds.
+    """
+    grouped = _on_the_picture(evaluations)
+    order = [at for at in grid_order(grouped) if at[0].role != "base"]
+    spent = {at: _mean_costs(grouped[at], costs)["tokens_generated"] for at in order}
+    accuracies = {at: crossed(grouped[at], at[1]).mean(axis=1) for at in order}
+    rows = []
+    for model, benchmark in dict.fromkeys((policy.model, name) for policy, name in order):
+        own = [at for at in order if (at[0].model, at[1]) == (model, benchmark)]
+        warmed = [at for at in own if at[0].role == "dpo" and at[0].k > 0]
+        others = [at for at in own if at not in warmed]
+        candidates = [(at, other) for at in warmed for other in others if spent[other] <= spent[at]]
+        picked = {
+            (at, other[0].regime): max(
+                (o for a, o in candidates if a == at and o[0].regime == other[0].regime),
+                key=lambda o: accuracies[o].mean(),
+            )
+            for at, other in candidates
+        }
+        found = [
+            compare(*paired(grouped, other, at), pool(grouped, accuracies, other, at), len(candidates))
+            for (at, _), other in picked.items()
+        ]
+        for ((at, _), other), comparison in zip(picked.items(), found, strict=True):
+            values = asdict(comparison)
+            name, p = named(next(iter(grouped[other])), benchmark), min(1.0, comparison.p_value * len(candidates))
+            rows.append(
+                named(next(iter(grouped[at])), benchmark)
+                | {
+                    key: values[key]
+                    for key in ("difference", "ci_low", "ci_high", "family_low", "family_high", "p_value")
+                }
+                | {"tokens_generated": spent[at], "accuracy": accuracies[at].mean(), "other": name["policy"]}
+                | {"other_K": name["K"], "other_group_size": name["group_size"], "other_tokens_generated": spent[other]}
+                | {"other_accuracy": accuracies[other].mean(), "family_size": len(candidates), "p_corrected": p}
+            )
+    return frame(rows, MATCHED_COLUMNS)
+
+
+def costs_of(key: PolicyKey, bill: Sequence[Cost], spent: Mapping[str, float], config: Config) -> dict[str, float]:
+    """What a policy cost, on every axis; NaN where nobody knows.
+
+    Args:
+        bill: the records of the jobs it was made by.
+        spent: from `g2d.tables.regimes.spent_on`.
+    """
+    return {
+        "tokens_generated": spent["tokens_generated"],
+        "updates": spent["updates"],
+        "device_hours": math.fsum(record.device_s for record in bill) / 3600,
+        "paper_hours": paper_hours(key, config),
+        "critical_path_hours": critical_path_s(bill) / 3600,
+    }
+
+
+def critical_path_s(bill: Sequence[Cost]) -> float:
+    """Seconds from the first job behind a policy to its last with as many devices as can be used.
+
+    What is behind one policy is a chain, calibration, online phase, harvest, training, in which only the shards of a
+    stage run side by side: of these the slowest counts.
+    """
+    shards: dict[str, float] = {}
+    total = 0.0
+    for record in bill:
+        whole, is_shard, _ = record.job.partition(".shards/")
+        if is_shard:
+            shards[whole] = max(shards.get(whole, 0.0), record.wall_s)
+        else:
+            total += record.wall_s
+    return total + math.fsum(shards.values())
+
+
+def paper_hours(key: PolicyKey, config: Config) -> float:
+    """GPU-hours of a 7-8B model on one A100 at the rates of the paper's Table 1 (`g2d.experiment.estimate`); NaN for a
+    training that it does not tell. As there, calibration is not counted."""
+    if key.kind == "base":
+        return 0.0
+    hours = 0.0
+    if key.shown_k:
+        drawn = grid.prompts_asked_online(config, key) * key.group_size
+        hours += PUBLISHED.get(f"train_{key.online}", math.nan) * drawn
+    if REGIMES[key.kind].phase == "offline":
+        hours += PUBLISHED["harvest_rollouts"] + PUBLISHED.get(f"train_{key.kind}", math.nan)
+    return hours
+
+
+def _on_the_picture(evaluations: Evaluations) -> Grouped:
+    return by_policy(evaluations, keep=lambda key: not key.is_ablation or key.kind == "grpo")
+
+
+def _mean_costs(by_key: Mapping[PolicyKey, Any], costs: Mapping[PolicyKey, Mapping[str, float]]) -> dict[str, float]:
+    known = [costs.get(key, dict.fromkeys(AXES, 0.0)) for key in by_key]
+    return {axis: math.fsum(own[axis] for own in known) / len(known) for axis in AXES}
+
+
+def _differences(grouped: Grouped, rows: Sequence[Row]) -> Differences:
+    """Of the policies of one model and benchmark, seeds paired as `compare` does."""
+    benchmark = rows[0][1]
+    together = crossed({key: answers for at in rows for key, answers in grouped[at].items()}, benchmark)
+    answers, start = [], 0
+    for at in rows:
+        answers.append(together[start : start + len(grouped[at])])
+        start += len(grouped[at])
+    accuracies = {at: own.mean(axis=1) for at, own in zip(rows, answers, strict=True)}
+    longest = max(rows, key=lambda at: len(grouped[at]))
+
+    def alike(i: int, j: int) -> Any:
+        at, other = (rows[i], rows[j]) if len(answers[i]) > 1 else (rows[j], rows[i])
+        return pool({row: grouped[row] for row in rows}, accuracies, at, other) if len(grouped[longest]) > 1 else None
+
+    return Differences(answers, alike)

@@ -1,0 +1,146 @@
+"""The frontier of accuracy against cost: what is said of it, by hand and in simulations."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+
+from g2d.analysis.comparisons import compare
+from g2d.analysis.frontier import BEATEN, ON, OPEN, Differences, on_axis, standings
+
+
+def answers(*rights: int, n: int = 200) -> list[np.ndarray]:
+    """One seed each; a policy has the first so many of n questions right, so the better one has all of the other's."""
+    return [(np.arange(n) < right)[None].astype(float) for right in rights]
+
+
+def test_three_policies_by_hand() -> None:
+    """M0 for nothing, a cheap good policy, and one that costs more and is much worse than it."""
+    found = standings([0, 1, 2], answers(80, 160, 110), margin=0.02)
+    assert [own.status for own in found] == [ON, ON, BEATEN]
+    assert [own.beaten_by for own in found] == [None, None, 1]
+    assert [own.enough for own in found] == [False, True, False]
+    assert math.isnan(found[0].p_on)
+    assert found[0].p_beaten == 1
+    best, worse, m0 = (own[0] for own in (answers(160), answers(110), answers(80)))
+    # Corrected over the two that are undercut: the smaller p counts twice, the larger once.
+    own = compare(best, m0).p_value
+    assert found[1].p_on == pytest.approx(2 * own)
+    assert found[2].p_beaten == pytest.approx(2 * 2 * compare(best, worse).p_value)
+    assert found[2].p_on == 1
+
+
+def test_nothing_is_said_of_policies_that_answer_alike() -> None:
+    found = standings([0, 1, 2], answers(100, 101, 100), margin=0.05)
+    assert [own.status for own in found] == [ON, OPEN, OPEN]
+    assert [own.enough for own in found] == [True] * 3
+    assert not any(own.enough for own in standings([0, 1, 2], answers(100, 101, 100), margin=0.001))
+
+
+def test_of_equal_costs_each_undercuts_the_other() -> None:
+    found = standings([1, 1], answers(60, 140), margin=0.02)
+    assert [own.status for own in found] == [BEATEN, ON]
+    assert [own.status for own in standings([1, 1], answers(100, 100), margin=0.02)] == [OPEN, OPEN]
+
+
+def test_a_single_policy_is_the_frontier() -> None:
+    (alone,) = standings([3], answers(100), margin=0.02)
+    assert (alone.status, alone.enough, alone.chance) == (ON, True, 1.0)
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 10**6), n=st.integers(2, 6), seeds=st.integers(1, 3))
+def test_laws(seed: int, n: int, seeds: int) -> None:
+    """The cheapest is on the frontier, nobody is on it and beaten, and only the order of costs counts."""
+    rng = np.random.default_rng(seed)
+    own = [(rng.random((1 if i == 0 else seeds, 60)) < rng.uniform(0.2, 0.9)).astype(float) for i in range(n)]
+    costs = rng.permutation(n).astype(float)
+    differences = Differences(own)
+    found = on_axis(costs, differences, 0.02)
+    assert found[int(costs.argmin())].status == ON
+    assert repr(found) == repr(on_axis(np.exp(costs), differences, 0.02))  # NaN is not equal to itself
+    for i, one in enumerate(found):
+        assert (one.beaten_by is not None) == (one.status == BEATEN)
+        assert 0 <= one.chance <= 1
+        if one.beaten_by is not None:
+            assert costs[one.beaten_by] <= costs[i]
+            assert own[one.beaten_by].mean() > own[i].mean()
+        assert one.p_enough >= on_axis(costs, differences, 0.05)[i].p_enough  # a wider margin is easier to keep
+
+
+# --------------------------------------------------------------------------------------------------------- simulation
+
+N_QUESTIONS = 200
+
+
+def grid(rng: np.random.Generator, accuracies: list[float], n_seeds: int, seed_effect: float) -> list[np.ndarray]:
+    """Policies of the given true accuracies on questions of different difficulty; the first is M0, without seeds."""
+    difficulty = rng.normal(0, 0.15, N_QUESTIONS)
+    difficulty -= difficulty.mean()
+    found = []
+    for i, accuracy in enumerate(accuracies):
+        n = 1 if i == 0 else n_seeds
+        own = rng.normal(0, 0.05, N_QUESTIONS)
+        chance = accuracy + difficulty + (own - own.mean()) + rng.normal(0, seed_effect, (n, 1)) * (i > 0)
+        found.append((rng.random((n, N_QUESTIONS)) < chance.clip(0, 1)).astype(float))
+    return found
+
+
+def pools(own: list[np.ndarray]) -> np.ndarray:
+    return np.stack([policy.mean(axis=1) for policy in own[1:]])
+
+
+@pytest.mark.parametrize(("n_seeds", "seed_effect"), [(1, 0.0), (2, 0.01), (3, 0.015), (5, 0.015)])
+@pytest.mark.parametrize(
+    ("truth", "false_on"),
+    [
+        ([0.5, 0.5, 0.5, 0.5, 0.5], {1, 2, 3, 4}),  # costs rise, accuracy does not: only M0 is on the frontier
+        ([0.4, 0.6, 0.6, 0.6, 0.6], {2, 3, 4}),
+        ([0.4, 0.6, 0.55, 0.6, 0.65], {2, 3}),
+    ],
+)
+def test_false_claims_about_the_frontier_are_rare(
+    n_seeds: int, seed_effect: float, truth: list[float], false_on: set[int]
+) -> None:
+    """In at most one grid of twenty something is put on the frontier, or called beaten, that is not."""
+    rng = np.random.default_rng(1)
+    runs, wrong = 150, 0
+    for _ in range(runs):
+        own = grid(rng, truth, n_seeds, seed_effect)
+        pool = pools(own)
+        found = standings(range(5), own, 0.02, lambda i, j, pool=pool: pool if n_seeds > 1 else None)  # type: ignore[misc]
+        on = {i for i, one in enumerate(found) if one.status == ON}
+        beaten = {i for i, one in enumerate(found) if one.status == BEATEN}
+        truly_beaten = {i for i in range(5) if any(truth[j] > truth[i] for j in range(i))}
+        wrong += bool(on & false_on or beaten - truly_beaten)
+    assert binomtest(wrong, runs, 0.05, alternative="greater").pvalue > 0.001
+
+
+@pytest.mark.parametrize(("n_seeds", "seed_effect"), [(1, 0.0), (3, 0.015)])
+def test_a_policy_that_is_worse_by_the_margin_is_rarely_called_good_enough(n_seeds: int, seed_effect: float) -> None:
+    """Three of four are worse than the best by just the margin, where the claim is likeliest to be false."""
+    rng = np.random.default_rng(2)
+    margin, runs, wrong, right = 0.1, 150, 0, 0
+    for _ in range(runs):
+        own = grid(rng, [0.5, 0.5, 0.6, 0.5], n_seeds, seed_effect)
+        pool = pools(own)
+        found = standings(range(4), own, margin, lambda i, j, pool=pool: pool if n_seeds > 1 else None)  # type: ignore[misc]
+        wrong += any(found[i].enough for i in (0, 1, 3))
+        right += found[2].enough
+    assert binomtest(wrong, runs, 0.05, alternative="greater").pvalue > 0.001
+    assert right > runs / 2  # and the best one is seen for what it is
+
+
+def test_chances_are_not_too_sure() -> None:
+    """Of four equal policies the last is on the frontier in truth never; its resamples say so in a quarter at most,
+    and where one is ahead by far they know it."""
+    rng = np.random.default_rng(3)
+    equal = [standings(range(4), grid(rng, [0.5] * 4, 3, 0.01), 0.02)[3].chance for _ in range(60)]
+    assert np.mean(equal) < 0.3
+    ahead = [standings(range(4), grid(rng, [0.3, 0.4, 0.5, 0.8], 3, 0.01), 0.02)[3].chance for _ in range(20)]
+    assert np.mean(ahead) > 0.95
