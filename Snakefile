@@ -33,6 +33,7 @@ include: "workflow/rules/warmup.smk"
 include: "workflow/rules/harvest.smk"
 include: "workflow/rules/advice.smk"
 include: "workflow/rules/evaluation.smk"
+include: "workflow/rules/sweep.smk"
 include: "workflow/rules/summary.smk"
 include: "workflow/rules/cards.smk"
 include: "workflow/rules/audit.smk"
@@ -45,7 +46,7 @@ for regime in OWN_RULES:
     include: f"workflow/rules/{regime.name}.smk"
 
 
-# Targets for people: `snakemake calibration`, `advice`, `harvest`, `tables`, `audit`, or one per K, such as `snakemake k150`.
+# Targets for people: `snakemake calibration`, `advice`, `sweep`, `harvest`, `tables`, `audit`, or one per K, such as `snakemake k150`.
 
 
 rule all:
@@ -69,6 +70,11 @@ rule harvest:
 rule tables:
     input:
         expand("results/tables/{table}.csv", table=TABLES),
+
+
+rule sweep:
+    input:
+        "results/tables/sweep.csv" if SWEPT else [],
 
 
 rule advice_check:

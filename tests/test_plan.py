@@ -11,6 +11,7 @@ from snakemake.iocontainers import Wildcards
 
 from g2d.experiment.config import Config, load
 from g2d.experiment.estimate import GpuJob
+from g2d.experiment.gpu_jobs import gpu_job
 from g2d.experiment.plan import Plan
 from g2d.jobs.cost import Cost, write_cost
 from g2d.jobs.files import write_text
@@ -122,14 +123,14 @@ def test_only_an_entry_that_asks_for_the_pairs_waits_for_them() -> None:
 
 def test_the_estimate_counts_the_completions_beyond_the_checkpoint() -> None:
     plan = Plan(configured(**LOCAL))
-    assert plan.gpu_job("train_grpo", at(6, model="big"), []) == GpuJob("train_grpo", "big", 2 * 16)
-    assert plan.gpu_job("train_grpo", at(2, model="big"), []) == GpuJob("train_grpo", "big", 2 * 16)
-    assert plan.gpu_job("harvest_rollouts_shard", at(2, model="big", shards="4"), []).units == 0.25
-    assert plan.gpu_job("harvest_rollouts", at(2, model="big"), ["a shard"]) is None
-    assert Plan(configured()).gpu_job("train_grpo", at(6), []) is None  # a scratch model holds no GPU
+    assert gpu_job(plan, "train_grpo", at(6, model="big"), []) == GpuJob("train_grpo", "big", 2 * 16)
+    assert gpu_job(plan, "train_grpo", at(2, model="big"), []) == GpuJob("train_grpo", "big", 2 * 16)
+    assert gpu_job(plan, "harvest_rollouts_shard", at(2, model="big", shards="4"), []).units == 0.25
+    assert gpu_job(plan, "harvest_rollouts", at(2, model="big"), ["a shard"]) is None
+    assert gpu_job(Plan(configured()), "train_grpo", at(6), []) is None  # a scratch model holds no GPU
     reused = Plan(configured(**LOCAL, warmup={"steps": [0, 2, 4, 6], "horizon": 8, "iterations": 2}))
-    assert reused.gpu_job("train_grpo", at(6, model="big"), []) == GpuJob("train_grpo", "big", 2 * 16, at_most=True)
-    probe = plan.gpu_job("draw_probe", at(2, model="big"), [])
+    assert gpu_job(reused, "train_grpo", at(6, model="big"), []) == GpuJob("train_grpo", "big", 2 * 16, at_most=True)
+    probe = gpu_job(plan, "draw_probe", at(2, model="big"), [])
     assert (probe.units, probe.rate_of) == (50 / 1500, "harvest_rollouts")
 
 

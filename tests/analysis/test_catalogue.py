@@ -19,7 +19,7 @@ SMALL: dict[str, Any] = {
     "warmup": {"steps": [0, 10]},
 }
 ALWAYS = {table.name for table in TABLES} - {
-    *("factorial", "factorial_effects", "equal_compute", "auto", "regimes", "frontier", "matched"),
+    *("factorial", "factorial_effects", "equal_compute", "auto", "regimes", "frontier", "matched", "sweep"),
     *("advice", "advice_levels", "advice_hours", "advice_check"),
 }
 

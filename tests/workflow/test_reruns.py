@@ -16,6 +16,7 @@ import pytest
 from tests.workflow.conftest import REPOSITORY, Project
 from tests.workflow.test_grid import SUMMARIES as TABLES
 from tests.workflow.test_released import NEW_KEY
+from tests.workflow.test_sweep import DEVELOPMENT
 
 Config = dict[str, Any]
 Jobs = dict[str, int]
@@ -116,6 +117,13 @@ CASES: dict[str, tuple[Callable[[Project, Config], AbstractContextManager[None]]
     "set warmup.auto": (
         put("warmup", auto={"every": 2, "prompts": 20, "patience": 1}),
         {"train_grpo_auto": 1, "harvest_rollouts": 1, "build_pairs": 1, "train_dpo": 1, "evaluate": 2} | TABLES,
+        (),
+    ),
+    "set sweep for dpo, with problems of its own": (
+        put("sweep", development=DEVELOPMENT, regimes={"dpo": {"learning_rate": [1e-4, 5e-4]}}),
+        {"load_problems": 1, "check_leakage": 1, "check_development": 2, "choose_settings": 1, "make_sweep_table": 1}
+        | TRAINED
+        | {"train_dpo": 2 + 6, "evaluate": 2 + 12},
         (),
     ),
     "remove a K": (

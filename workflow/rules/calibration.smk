@@ -9,7 +9,7 @@ rule calibrate:
     input:
         plan.base_files,
         policy="results/{model}/base/policy.json",
-        pool="results/problems/pool.jsonl",
+        pool=TRAINING_POOL,
         shards=plan.shards("calibration", f"{CALIBRATION_SHARD}.parquet", CALIBRATION_COST),
         costs=plan.shards("calibration", f"{CALIBRATION_SHARD}.cost.json", CALIBRATION_COST),
     output:
@@ -49,7 +49,7 @@ use rule calibrate as calibrate_shard with:
 rule select_training_set:
     input:
         rollouts="results/{model}/calibration/rollouts.parquet",
-        pool="results/problems/pool.jsonl",
+        pool=TRAINING_POOL,
     output:
         levels="results/{model}/calibration/levels.csv",
         problems="results/{model}/calibration/train.jsonl",
@@ -82,7 +82,7 @@ use rule calibrate as calibrate_temperature with:
     input:
         plan.base_files,
         policy="results/{model}/base/policy.json",
-        pool="results/problems/pool.jsonl",
+        pool=TRAINING_POOL,
         shards=plan.shards("calibration", f"{TEMPERATURE_SHARD}.parquet", TEMPERATURE_COST),
         costs=plan.shards("calibration", f"{TEMPERATURE_SHARD}.cost.json", TEMPERATURE_COST),
     output:

@@ -14,6 +14,7 @@ try:
     from g2d.experiment.plan import Plan
     from g2d.experiment.requirements import require_files, require_installed
     from g2d.experiment.stages import VERSIONS
+    from g2d.experiment.sweep import DEVELOPMENT, held_out, section_name
     from g2d.jobs import recover
     from g2d.policies.settings import model_files
     from g2d.problems.settings import problem_files
@@ -64,8 +65,8 @@ def variant_pattern(names):
 wildcard_constraints:
     model=r"[^/]+",
     policy=r"[^/]+/base|[^/]+/seed\d+/(?:[^/]+/)?[^/]+/g\d+/k\d+",
-    variant=variant_pattern(grid.variants(CONFIG)),
-    regime=names(["dpo", *(name for name in CONFIG.ablations if name not in grid.variants(CONFIG))]),
+    variant=variant_pattern(grid.variants(plan.config)),
+    regime=names(["dpo", *(name for name in plan.config.ablations if name not in grid.variants(plan.config))]),
     benchmark=r"[^/]+",
     seed=r"\d+",
     g=r"\d+",
@@ -82,6 +83,9 @@ localrules:
     pretrained_model,
     load_problems,
     check_leakage,
+    check_development,
+    choose_settings,
+    make_sweep_table,
     audit_papers,
     select_training_set,
     make_factorial,

@@ -9,6 +9,7 @@ rule train_dpo:
         start=plan.start_files,
         warmup=plan.auto_warmup,
         matched=plan.matched_pairs,
+        choice=plan.choice("dpo"),
         costs="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json",
     output:
         policy="results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}/policy.json",

@@ -8,6 +8,7 @@ rule train_group_dpo:
         rollouts="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/rollouts.parquet",
         problems="results/{model}/calibration/train.jsonl",
         start=plan.start_files,
+        choice=plan.choice("regimes"),
         costs="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json",
     output:
         policy="results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}/policy.json",
@@ -20,7 +21,7 @@ rule train_group_dpo:
     benchmark:
         "results/benchmarks/train_group_dpo/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}.tsv"
     wildcard_constraints:
-        regime=names(name for name, entry in CONFIG.regimes.items() if entry.regime == "group_dpo"),
+        regime=names(name for name, entry in plan.config.regimes.items() if entry.regime == "group_dpo"),
     conda:
         "../../envs/g2d.yaml"
     threads: 1

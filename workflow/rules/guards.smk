@@ -9,6 +9,7 @@ from snakemake.logging import logger
 from g2d.experiment.config import read as read_config
 from g2d.experiment.estimate import estimate, measured_rates
 from g2d.experiment.estimate import report as report_hours
+from g2d.experiment.gpu_jobs import gpu_job
 from g2d.jobs.stage import FETCHING
 from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
 
@@ -138,7 +139,7 @@ def add_estimate(dag):
     def stats():
         message, numbers = count()
         jobs = [
-            plan.gpu_job(job.rule.name, job.wildcards, job.input.get("shards"))
+            gpu_job(plan, job.rule.name, job.wildcards, job.input.get("shards"))
             for job in dag.needrun_jobs(exclude_finished=False)
             if "gpu" in job.rule.resources
         ]

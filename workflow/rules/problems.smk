@@ -31,7 +31,7 @@ rule load_problems:
 # Snakemake what else has changed behind it.
 rule check_leakage:
     input:
-        pool="results/problems/pool.jsonl",
+        pool=lambda w: TRAINING_POOL if w.benchmark == DEVELOPMENT else "results/problems/pool.jsonl",
         benchmark="results/problems/{benchmark}.jsonl",
     output:
         "results/problems/{benchmark}.leakage.json",

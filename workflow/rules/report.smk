@@ -31,6 +31,8 @@ rule write_methods:
         provenance="results/provenance.json",
         calibration="results/tables/calibration.csv",
         harvest="results/tables/harvest.csv",
+        sweep="results/tables/sweep.csv" if SWEPT else [],
+        choices=expand("results/{model}/sweep/{swept}.json", model=CONFIG.models, swept=SWEPT),
     output:
         "results/methods.md",
     log:

@@ -9,6 +9,7 @@ rule train_rft:
         problems="results/{model}/calibration/train.jsonl",
         pairs=plan.pairs_of_entry,
         start=plan.start_files,
+        choice=plan.choice("regimes"),
         costs="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json",
     output:
         policy="results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}/policy.json",
@@ -21,7 +22,7 @@ rule train_rft:
     benchmark:
         "results/benchmarks/train_rft/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}.tsv"
     wildcard_constraints:
-        regime=names(name for name, entry in CONFIG.regimes.items() if entry.regime == "rft"),
+        regime=names(name for name, entry in plan.config.regimes.items() if entry.regime == "rft"),
     conda:
         "../../envs/g2d.yaml"
     threads: 1

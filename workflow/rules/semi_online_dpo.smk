@@ -7,6 +7,7 @@ rule train_semi_online_dpo:
         base="results/{model}/base/policy.json",
         problems="results/{model}/calibration/train.jsonl",
         checkpoint=plan.previous_checkpoint,
+        choice=plan.choice("regimes"),
         costs=plan.previous_costs,
     output:
         policy="results/{model}/seed{seed}/{regime}/g{g}/k{k}/policy.json",
@@ -21,7 +22,7 @@ rule train_semi_online_dpo:
     benchmark:
         "results/benchmarks/train_semi_online_dpo/{model}/seed{seed}/{regime}/g{g}/k{k}.tsv"
     wildcard_constraints:
-        regime=names(name for name, entry in CONFIG.regimes.items() if entry.regime == "semi_online_dpo"),
+        regime=names(name for name, entry in plan.config.regimes.items() if entry.regime == "semi_online_dpo"),
     conda:
         "../../envs/g2d.yaml"
     threads: 1

@@ -5,10 +5,24 @@ PROBES = grid.probes(CONFIG)
 POLICIES = grid.policies(CONFIG)
 TRAINED = [policy for policy in POLICIES if policy.role != "base"]
 AUTO_WARMUPS = grid.auto_warmups(CONFIG)
+# What a sweep chooses between, and by which problems: the pool is then what is left of it.
+SWEPT = list(CONFIG.sweep.regimes) if CONFIG.sweep else []
+CANDIDATES = grid.candidate_policies(CONFIG)
+TRAINING_POOL = f"results/problems/pool{'.training' if held_out(CONFIG) else ''}.jsonl"
+DEVELOPMENT_CHECKS = [
+    f"results/problems/{benchmark}.development.json"
+    for benchmark in CONFIG.benchmarks
+    if DEVELOPMENT in CONFIG.problem_sources
+]
 FACTORIAL = {model: files for model in CONFIG.models if (files := grid.factorial_files(CONFIG, model))}
 TABLES = catalogue.tables_of(CONFIG)
 TITLES = {name: table.title for name, table in TABLES.items()}
 FIGURES = {figure.name: figure for figure in catalogue.FIGURES}
+
+
+def candidates_of(model, swept):
+    """The policies that a sweep chooses between, in ascending order of their values."""
+    return [key for candidate, key in CANDIDATES if (key.model, candidate.swept) == (model, swept)]
 
 
 def category(title):

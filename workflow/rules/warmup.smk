@@ -7,6 +7,7 @@ rule train_grpo:
         base="results/{model}/base/policy.json",
         problems="results/{model}/calibration/train.jsonl",
         checkpoint=plan.previous_checkpoint,
+        choice=plan.choice("warmup"),
         costs=plan.previous_costs,
     output:
         policy="results/{model}/seed{seed}/{variant}grpo/g{g}/k{k}/policy.json",
@@ -21,7 +22,7 @@ rule train_grpo:
     benchmark:
         "results/benchmarks/train_grpo/{model}/seed{seed}/{variant}g{g}/k{k}.tsv"
     wildcard_constraints:
-        variant=variant_pattern(set(grid.variants(CONFIG)) & set(CONFIG.ablations)),
+        variant=variant_pattern(set(grid.variants(plan.config)) & set(plan.config.ablations)),
     conda:
         "../../envs/g2d.yaml"
     threads: 1
@@ -42,6 +43,7 @@ rule train_grpo_auto:
         plan.base_files,
         base="results/{model}/base/policy.json",
         problems="results/{model}/calibration/train.jsonl",
+        choice=plan.choice("warmup"),
         costs="results/{model}/calibration/cost.json",
     output:
         policy="results/{model}/seed{seed}/auto/grpo/g{g}/k{k}/policy.json",

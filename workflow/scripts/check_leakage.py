@@ -1,5 +1,8 @@
 """Rule check_leakage: stop the run where a benchmark problem is also in the training pool."""
 
+from pathlib import Path
+
+from g2d.experiment.sweep import DEVELOPMENT
 from g2d.jobs.files import write_json
 from g2d.jobs.stage import stage
 from g2d.problems import read_problems
@@ -8,8 +11,12 @@ from g2d.problems.leakage import assert_no_leakage
 
 def main(snakemake):
     with stage(snakemake):
-        pool, problems = read_problems(snakemake.input.pool), read_problems(snakemake.input.benchmark)
-        assert_no_leakage(pool, {snakemake.wildcards.benchmark: problems})
+        name, given = snakemake.wildcards.benchmark, snakemake.input
+        pool, problems = read_problems(given.pool), read_problems(given.benchmark)
+        words = {"section": "sweep"} if name == DEVELOPMENT else {}
+        if Path(given.pool).stem == DEVELOPMENT:
+            words["among"] = "those of the sweep"
+        assert_no_leakage(pool, {name: problems}, **words)
         write_json(snakemake.output[0], {"pool": len(pool), "benchmark": len(problems), "leaks": 0})
 
 

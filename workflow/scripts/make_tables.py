@@ -5,6 +5,7 @@ from g2d.analysis.informativeness import read_informativeness, success_counts
 from g2d.experiment import grid
 from g2d.experiment.config import load
 from g2d.experiment.sections import Frontier
+from g2d.experiment.sweep import DEVELOPMENT
 from g2d.jobs.attempts import read_attempts
 from g2d.jobs.cost import read_cost
 from g2d.jobs.stage import stage
@@ -22,6 +23,7 @@ from g2d.tables.harvest import auto_table, correlation_points, correlation_table
 from g2d.tables.paper import published_table
 from g2d.tables.parts import budget_table, decomposition_table
 from g2d.tables.regimes import regime_table, spent_on
+from g2d.tables.sweep import sweep_bills
 
 
 def main(snakemake):
@@ -42,6 +44,16 @@ def main(snakemake):
         bills = {policy: [*costs[policy].records] if policy in costs else [] for policy in policies}
         for policy, benchmark in evaluations:
             bills[policy] += read_cost(f"results/{policy.folder}/eval/{benchmark}.cost.json").records
+        if config.sweep:
+            tried = {
+                key: [
+                    record
+                    for file in ("cost.json", f"eval/{DEVELOPMENT}.cost.json")
+                    for record in read_cost(f"results/{key.folder}/{file}").records
+                ]
+                for _, key in grid.candidate_policies(config)
+            }
+            bills |= sweep_bills(tried, [record for bill in bills.values() for record in bill])
         measured = {
             policy: records[policy].settings
             | {"tokens": sum(record.tokens_generated for record in costs[policy].records)}

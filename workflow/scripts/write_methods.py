@@ -1,12 +1,15 @@
 """Rule write_methods: the methods paragraph, from the settings that were used."""
 
 from g2d.experiment.config import load
+from g2d.experiment.sweep import with_choices
 from g2d.jobs.files import read_json, write_text
 from g2d.jobs.stage import stage
 from g2d.report.methods import methods
+from g2d.report.sweep import sweep_paragraph
 from g2d.tables.calibration import CALIBRATION_COLUMNS
 from g2d.tables.frames import read_table
 from g2d.tables.harvest import HARVEST_COLUMNS
+from g2d.tables.sweep import SWEEP_COLUMNS
 
 
 def main(snakemake):
@@ -16,7 +19,16 @@ def main(snakemake):
             read_table(given.calibration, CALIBRATION_COLUMNS),
             read_table(given.harvest, HARVEST_COLUMNS),
         )
-        text = methods(load(params.config), read_json(given.provenance), *tables, params.tables)
+        config, said = load(params.config), ""
+        if config.sweep:
+            chosen = [
+                {name: read_json(f"results/{model}/sweep/{name}.json")["settings"] for name in config.sweep.regimes}
+                for model in config.models
+            ]
+            first, alike = chosen[0], all(own == chosen[0] for own in chosen)
+            said = sweep_paragraph(config, read_table(given.sweep, SWEEP_COLUMNS), alike)
+            config = with_choices(config, first)
+        text = methods(config, read_json(given.provenance), *tables, params.tables, said)
         write_text(snakemake.output[0], text)
 
 

@@ -28,6 +28,7 @@ from g2d.experiment.requirements import (
     taken,
 )
 from g2d.experiment.sections import Ablation, Baselines, Frontier, Probe
+from g2d.experiment.sweep import DEVELOPMENT, Sweep, sweep_mistakes
 from g2d.jobs.files import write_text
 from g2d.policies.settings import LORA_RANKS, Lora, ModelSource
 from g2d.problems.prompts import Prompt
@@ -76,6 +77,9 @@ class Config(Section):
         "The tables of the frontier; null: with their defaults where there are `regimes`, else none.",
         neutral=None,
     )
+    sweep: Sweep | None = key(
+        None, "Learning rates and other numbers, chosen for every regime before a benchmark is answered.", neutral=None
+    )
     share_imports: bool = key(
         False,
         "Fork the jobs that train or generate from one process that has imported torch, transformers and TRL: most of "
@@ -102,14 +106,22 @@ class Config(Section):
                 self.for_model(model)
             except ValueError as error:
                 found += str(error).splitlines()
+        found += [] if found else sweep_mistakes(self)
         if found:  # several models can make the same mistake
             raise ValueError("\n".join(dict.fromkeys(found)))
         return self
 
     @property
     def problem_sources(self) -> dict[str, SyntheticProblems | LocalProblems | HubProblems]:
-        """The training pool, under the name pool, and the benchmarks."""
-        return {"pool": self.pool, **self.benchmarks}
+        """The training pool, under the name pool, the benchmarks, and a sweep's problems where they have a source."""
+        sources = {"pool": self.pool, **self.benchmarks}
+        if self.sweep is None or isinstance(self.sweep.development, int):
+            return sources
+        return {**sources, DEVELOPMENT: self.sweep.development}
+
+    def place_of(self, problems: str) -> str:
+        """Where one of `problem_sources` is configured."""
+        return {"pool": "pool", DEVELOPMENT: f"sweep.{DEVELOPMENT}"}.get(problems, f"benchmarks.{problems}")
 
     @property
     def identity(self) -> dict[str, Any]:

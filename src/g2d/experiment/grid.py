@@ -14,6 +14,7 @@ from typing import Any
 from g2d.experiment.config import Config
 from g2d.experiment.entries import entry_steps
 from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.experiment.sweep import Candidate, candidates, sweep_seed, with_candidates
 from g2d.policies.policy import Policy
 from g2d.policies.settings import RecordedModel
 from g2d.regimes.catalogue import REGIMES
@@ -247,4 +248,22 @@ def policies(config: Config) -> list[PolicyKey]:
             for regime, kind, role, point in named
             for seed in config.seeds
         ]
+    return found
+
+
+def candidate_policies(config: Config) -> list[tuple[Candidate, PolicyKey]]:
+    """The policies that a sweep chooses between, of every model: evaluated on its development problems alone, and no
+    part of `policies`. Where there are several group sizes, they have the first one."""
+    found, whole = [], with_candidates(config)
+    for model in config.models:
+        for candidate in candidates(config):
+            if candidate.name in whole.regimes:
+                named, points = entry_regimes(whole, candidate.name), entry_points(whole, model, candidate.name)
+                role = "entry"
+            else:
+                named, points = ablation_regimes(whole, candidate.name), ablation_points(whole, model, candidate.name)
+                role = "ablation"
+            ((regime, kind),) = named.items()
+            key = PolicyKey(model, regime, *points[0], sweep_seed(config), kind=kind, role=role)
+            found.append((candidate, key))
     return found

@@ -28,7 +28,7 @@ def require_repositories(config: Config) -> None:
         if isinstance(source, HubModel)
     ]
     named += [
-        ("pool" if name == "pool" else f"benchmarks.{name}", "dataset", source.id, source.revision)
+        (config.place_of(name), "dataset", source.id, source.revision)
         for name, source in config.problem_sources.items()
         if isinstance(source, HubProblems)
     ]

@@ -7,51 +7,37 @@ attributes that the function reads: model, seed, variant, regime, g, k, policy, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from g2d.experiment import grid
+from g2d.experiment.choices import Kind, choice_files, left_open
 from g2d.experiment.config import Config
-from g2d.experiment.estimate import GpuJob
+from g2d.experiment.sweep import with_candidates, with_choice
+from g2d.experiment.wildcards import Wildcards, model_of, variant_folder, variant_of
 from g2d.jobs.cost import read_cost
+from g2d.jobs.files import read_json
 from g2d.policies.policy import Policy, read_policy
 from g2d.policies.settings import ScratchModel
 from g2d.regimes.dpo import Dpo
 from g2d.regimes.warmup import AUTO
-
-Wildcards = Any
-
-
-def model_of(wildcards: Wildcards) -> str:
-    """The model a job belongs to: a wildcard of its own, or the first folder of a policy."""
-    return str(getattr(wildcards, "model", None) or wildcards.policy.split("/")[0])
-
-
-def variant_of(wildcards: Wildcards) -> str:
-    """The ablation whose warm-up a job belongs to, "" for the main one, `AUTO` for the one that stops by itself."""
-    return _variant(wildcards).rstrip("/")
-
-
-def _variant(wildcards: Wildcards) -> str:
-    """Its folder, with a slash; rules that know the main warm-up only have no such wildcard."""
-    return str(getattr(wildcards, "variant", ""))
 
 
 class Plan:
     """What the jobs of a grid are made from.
 
     Args:
-        config: the whole configuration.
+        config: the whole configuration; `self.config` has the candidates of its sweep, too.
         refused: called with the error where a record on the way cannot be read, before that is raised. Snakemake
             drops an error of an input function whose output is there, and with it all jobs that depend on it.
     """
 
     def __init__(self, config: Config, refused: Callable[[Exception], None] = lambda error: None) -> None:
-        self.config = config
+        self.config = with_candidates(config)
         self.refused = refused
-        self.for_model = lru_cache(maxsize=None)(config.for_model)
+        self.for_model = lru_cache(maxsize=None)(self.config.for_model)
 
     # ------------------------------------------------------------------------------------------------- M0, generation
 
@@ -134,7 +120,7 @@ class Plan:
     def trajectory(self, wildcards: Wildcards) -> str:
         """Folder of the online policies that pi_K is one of, whatever K."""
         w = wildcards
-        return f"results/{w.model}/seed{w.seed}/{self.online_entry(w) or f'{_variant(w)}grpo'}/g{w.g}"
+        return f"results/{w.model}/seed{w.seed}/{self.online_entry(w) or f'{variant_folder(w)}grpo'}/g{w.g}"
 
     def warmed_up(self, wildcards: Wildcards) -> str:
         """Folder of pi_K: GRPO's at step K, or an online entry's; M0's for K=0."""
@@ -158,8 +144,11 @@ class Plan:
     def grpo_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that a warm-up to step K depends on."""
         resolved = self.for_model(wildcards.model)
+        warmup = resolved.warmup_of(variant_of(wildcards))
         return {
-            "warmup": resolved.warmup_of(variant_of(wildcards)).trajectory(int(wildcards.k), int(wildcards.g)),
+            "warmup": left_open(
+                self.config, "warmup", wildcards, warmup, warmup.trajectory(int(wildcards.k), int(wildcards.g))
+            ),
             "lora": resolved.lora.params(),
             "prompt": resolved.prompt.params(),
             "engine": resolved.engine.identity,
@@ -168,16 +157,20 @@ class Plan:
     def online_entry_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that an online entry's training up to K depends on."""
         entry = self.config.regimes[wildcards.regime]
+        own = {entry.regime: left_open(self.config, "regimes", wildcards, entry, entry.trajectory())}
         engine = self.for_model(wildcards.model).engine.identity
-        return {entry.regime: entry.trajectory(), "engine": engine, **self.settings("lora", "prompt")(wildcards)}
+        return {**own, "engine": engine, **self.settings("lora", "prompt")(wildcards)}
 
     def auto_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that a warm-up which stops by itself depends on; its probes are small harvests."""
         resolved = self.for_model(wildcards.model)
-        assert resolved.warmup.auto is not None
+        warmup = resolved.warmup
+        assert warmup.auto is not None
         return {
-            "warmup": resolved.warmup.trajectory(int(wildcards.k), int(wildcards.g)),
-            "auto": resolved.warmup.auto.params(),
+            "warmup": left_open(
+                self.config, "warmup", wildcards, warmup, warmup.trajectory(int(wildcards.k), int(wildcards.g))
+            ),
+            "auto": warmup.auto.params(),
             "engine": resolved.engine.identity,
             **self.settings("harvest", "lora", "prompt")(wildcards),
         }
@@ -195,8 +188,9 @@ class Plan:
         record = Path(self.warmed_up(wildcards)) / "policy.json"
         if record.exists():
             finished: Policy = self._read(read_policy, record)
-            settings = self.online_entry_settings if self.online_entry(wildcards) else self.grpo_settings
-            if finished.settings == settings(wildcards):
+            of_entry = bool(self.online_entry(wildcards))
+            settings = self.online_entry_settings(wildcards) if of_entry else self.grpo_settings(wildcards)
+            if finished.settings == self._as_chosen("regimes" if of_entry else "warmup", settings, wildcards):
                 return finished.continued_from
         group_size, k = int(wildcards.g), int(wildcards.k)
         variant = self.online_entry(wildcards) or variant_of(wildcards)
@@ -229,12 +223,14 @@ class Plan:
 
     def dpo_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that DPO depends on."""
-        return {"dpo": self.dpo(wildcards).params(), **self.settings("lora")(wildcards)}
+        dpo = self.dpo(wildcards)
+        return {"dpo": left_open(self.config, "dpo", wildcards, dpo, dpo.params()), **self.settings("lora")(wildcards)}
 
     def entry_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """What a policy of an entry of `regimes` depends on: the entry but for its other K, under its regime's name."""
         entry = self.config.regimes[wildcards.regime]
-        own = {entry.regime: entry.params(without={"steps", "regime", "harvest"})}
+        values = entry.params(without={"steps", "regime", "harvest"})
+        own = {entry.regime: left_open(self.config, "regimes", wildcards, entry, values)}
         return {**own, **self.settings("lora", "prompt")(wildcards)}
 
     def start_files(self, wildcards: Wildcards) -> list[str]:
@@ -247,11 +243,11 @@ class Plan:
         n = self.dpo(wildcards).pairs_per_prompt
         name = "pairs" if n == 1 else f"pairs-{n}"
         w = wildcards
-        return f"results/{w.model}/seed{w.seed}/{_variant(w)}harvest/g{w.g}/k{w.k}/{name}.jsonl"
+        return f"results/{w.model}/seed{w.seed}/{variant_folder(w)}harvest/g{w.g}/k{w.k}/{name}.jsonl"
 
     def pairs_of_entry(self, wildcards: Wildcards) -> list[str]:
         """The pairs of the harvest, one of a prompt, where an entry of `regimes` asks for them."""
-        harvest = f"results/{wildcards.model}/seed{wildcards.seed}/{_variant(wildcards)}harvest"
+        harvest = f"results/{wildcards.model}/seed{wildcards.seed}/{variant_folder(wildcards)}harvest"
         return (
             [f"{harvest}/g{wildcards.g}/k{wildcards.k}/pairs.jsonl"]
             if self.config.regimes[wildcards.regime].needs_pairs
@@ -264,36 +260,20 @@ class Plan:
         if match is None:
             return []
         others = (AUTO, *grid.online_entries(self.config))  # matched to the grid, whatever their own K
-        own = _variant(wildcards) if variant_of(wildcards) not in others else ""
+        own = variant_folder(wildcards) if variant_of(wildcards) not in others else ""
         points = grid.harvest_points(self.config, wildcards.model, own.rstrip("/"))
         harvest = f"results/{wildcards.model}/seed{wildcards.seed}/{own}harvest"
         return [f"{harvest}/g{g}/k{k}/pairs.jsonl" for g, k in points if match in (k, "min")]
 
-    # ------------------------------------------------------------------------------------------------- the estimate
+    # ------------------------------------------------------------------------------------------------------ the sweep
 
-    def gpu_job(self, rule: str, wildcards: Wildcards, shards: Sequence[str]) -> GpuJob | None:
-        """What the estimate knows of a job that holds a GPU, or None for any other.
+    def choice(self, kind: Kind) -> Callable[[Wildcards], list[str]]:
+        """Input: what a sweep has chosen for a training, where something is left to it."""
+        return lambda wildcards: choice_files(self.config, kind, wildcards)
 
-        Args:
-            rule: its name.
-            wildcards: its own.
-            shards: what it merges, if anything.
-        """
-        model = model_of(wildcards)
-        if shards or self.is_scratch(model):
-            return None
-        stage = rule.removesuffix("_shard")
-        if stage == "train_semi_online_dpo":
-            entry, before = self.config.regimes[wildcards.regime], self.continued_from(wildcards) or 0
-            return GpuJob(stage, model, entry.prompts_asked(int(wildcards.k) - before) * entry.responses)
-        if stage in ("train_grpo", "train_grpo_auto"):  # the second takes as many steps at most
-            before = (self.continued_from(wildcards) or 0) if stage == "train_grpo" else 0
-            variant = variant_of(wildcards) if stage == "train_grpo" else AUTO
-            warmup = self.for_model(model).warmup_of(variant)
-            per_step = warmup.completions_per_step(int(wildcards.g))
-            return GpuJob(stage, model, (int(wildcards.k) - before) * per_step, at_most=warmup.iterations > 1)
-        if stage == "draw_probe":
-            n_prompts = self.for_model(model).training_set.n
-            share = min(self.config.probe.prompts, n_prompts) / n_prompts
-            return GpuJob(stage, model, share, rate_of="harvest_rollouts")
-        return GpuJob(stage, model, 1 / int(wildcards.get("shards", 1)))
+    def _as_chosen(self, kind: Kind, settings: dict[str, Any], wildcards: Wildcards) -> dict[str, Any]:
+        """Settings with what a sweep has chosen so far."""
+        for file in map(Path, choice_files(self.config, kind, wildcards)):
+            if file.exists():
+                settings = with_choice(settings, self._read(read_json, file))
+        return settings

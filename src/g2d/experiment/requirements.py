@@ -38,7 +38,7 @@ def impossible_draws(config: Config) -> Iterator[str]:
             try:
                 synthetic.require_capacity(source.family, source.split, source.n)
             except ValueError as error:
-                yield f"{'pool' if name == 'pool' else f'benchmarks.{name}'}.n: {error}"
+                yield f"{config.place_of(name)}.n: {error}"
     if not isinstance(config.pool, SyntheticProblems):
         return
     there = synthetic.LEVELS[config.pool.family]
@@ -69,8 +69,7 @@ def require_files(config: Config) -> None:
     Raises:
         ConfigError: one line per file that is missing or has a brace in its path, with its key.
     """
-    named = [("pool", problem_files(config.pool))]
-    named += [(f"benchmarks.{name}", problem_files(source)) for name, source in config.benchmarks.items()]
+    named = [(config.place_of(name), problem_files(source)) for name, source in config.problem_sources.items()]
     named += [(f"models.{name}", model_files(source)) for name, source in config.models.items()]
     problems = [f"{key}.path: {mistake}" for key, files in named for file in files if (mistake := _unusable(file))]
     if problems:

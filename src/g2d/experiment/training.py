@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from g2d.experiment.config import Config, load
+from g2d.experiment.sweep import with_candidates, with_choice
 from g2d.jobs.cost import Meter
-from g2d.jobs.files import install, sha256
+from g2d.jobs.files import install, read_json, sha256
 from g2d.jobs.stage import stage
 from g2d.policies.policy import Policy, read_own_policy, write_policy
 from g2d.policies.settings import Lora
@@ -118,7 +119,9 @@ class TrainingJob:
 @contextmanager
 def training(snakemake: Any) -> Iterator[TrainingJob]:
     """Run the body of a training's script; everything else as `g2d.jobs.stage.stage`."""
-    folder = Path(snakemake.output.policy).parent
+    folder, settings = Path(snakemake.output.policy).parent, snakemake.params.settings
+    for file in snakemake.input.get("choice", []):  # of a sweep
+        settings = with_choice(settings, read_json(file))
     with work_folder(folder / "work") as work, stage(snakemake) as meter:
         yield TrainingJob(
             snakemake=snakemake,
@@ -126,6 +129,6 @@ def training(snakemake: Any) -> Iterator[TrainingJob]:
             work=work,
             meter=meter,
             base=read_own_policy(snakemake.input.base),
-            config=load(snakemake.config).for_model(snakemake.wildcards.model),
-            settings=snakemake.params.settings,
+            config=with_candidates(load(snakemake.config)).for_model(snakemake.wildcards.model),
+            settings=settings,
         )

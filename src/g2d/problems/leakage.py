@@ -71,8 +71,19 @@ def find_leaks(train: Sequence[Problem], tests: Mapping[str, Sequence[Problem]])
     return leaks
 
 
-def assert_no_leakage(train: Sequence[Problem], tests: Mapping[str, Sequence[Problem]]) -> None:
+def assert_no_leakage(
+    train: Sequence[Problem],
+    tests: Mapping[str, Sequence[Problem]],
+    section: str = "benchmarks",
+    among: str = "the training pool",
+) -> None:
     """Refuse a training pool that holds benchmark problems.
+
+    Args:
+        train: problems of the pool.
+        tests: problems by benchmark.
+        section: where the benchmarks stand in a configuration, for the message.
+        among: what the pool is called there.
 
     Raises:
         LeakageError: one line per benchmark: how many, the first ids, and the fix.
@@ -86,8 +97,8 @@ def assert_no_leakage(train: Sequence[Problem], tests: Mapping[str, Sequence[Pro
         if found:
             first = ", ".join(f"{leak.problem_id} = {leak.train_ids[0]}" for leak in found[:3])
             lines.append(
-                f"benchmarks.{benchmark}: {len(found)} of {len(problems)} problems are in the training pool "
-                f"({first}{', ...' if len(found) > 3 else ''}; benchmark id = pool id): remove them from the pool, or "
-                "choose another split"
+                f"{section}.{benchmark}: {len(found)} of {len(problems)} problems are in {among} "
+                f"({first}{', ...' if len(found) > 3 else ''}; benchmark id = pool id): remove them from "
+                "the pool, or choose another split"
             )
     raise LeakageError("\n".join(lines))

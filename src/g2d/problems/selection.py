@@ -6,9 +6,11 @@ They are nested: a larger n keeps every problem of the smaller one.
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Collection, Sequence
 
+from g2d.problems.leakage import text_key
 from g2d.problems.problem import Problem
 
 Level = int | None  # None: the problem has no level
@@ -25,6 +27,25 @@ def sample_per_level(pool: Sequence[Problem], per_level: int, seed: int) -> list
         for level in levels_of(pool)
         for problem in _shuffled(pool, {level}, f"calibration/{level}/{seed}")[:per_level]
     ]
+
+
+def hold_out(pool: Sequence[Problem], n: int) -> tuple[list[Problem], list[Problem]]:
+    """Problems held out of a pool, and those that remain, both in its order.
+
+    Those are held out whose identifiers have the smallest digests: a draw that no seed of a grid changes. What poses
+    one of them in the same words is left out of both; a pool may hold a problem twice.
+
+    Raises:
+        ValueError: nothing would remain.
+    """
+    by_digest = sorted(pool, key=lambda problem: hashlib.sha256(f"development/{problem.problem_id}".encode()).digest())
+    chosen = {problem.problem_id for problem in by_digest[:n]}
+    texts = {text_key(problem.prompt) for problem in by_digest[:n]}
+    development = [problem for problem in pool if problem.problem_id in chosen]
+    remaining = [problem for problem in pool if text_key(problem.prompt) not in texts]
+    if not remaining:
+        raise ValueError(f"sweep.development: {n} problems held out of {len(pool)} leave none to train on: lower it")
+    return development, remaining
 
 
 def levels_of(pool: Sequence[Problem]) -> list[Level]:

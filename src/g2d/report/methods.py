@@ -27,6 +27,7 @@ def methods(
     calibration: pd.DataFrame,
     harvest: pd.DataFrame,
     tables: Collection[str] = (),
+    sweep: str = "",
 ) -> str:
     """Prose in Markdown, one paragraph per part of the experiment; what was configured is shown as it was written.
 
@@ -36,11 +37,13 @@ def methods(
         calibration: Table 4, which says what levels were chosen.
         harvest: Table 2, which says how many pairs there were.
         tables: names of the tables that were made; what was not computed is not claimed.
+        sweep: how a sweep chose the settings, whose choices `config` has; from `g2d.report.sweep`.
     """
     paragraphs = [
         _setting(config, provenance),
         _calibration(config, calibration),
         _training(config, harvest),
+        *([sweep] if sweep else []),
         _evaluation(config, provenance, tables),
         _software(config, provenance),
     ]

@@ -30,17 +30,19 @@ from g2d.markdown import literal, shown
 from g2d.report import charts, frontier
 from g2d.report.answer import answers
 from g2d.report.pair_browser import PROBLEMS_PER_SERIES, Series
+from g2d.report.sweep import sweep_sentences
 from g2d.report.tables import Table, read_cells
 from g2d.report.vega import Spec
 from g2d.tables.accuracy import MAIN_COLUMNS
 from g2d.tables.bills import COST_COLUMNS
 from g2d.tables.calibration import CALIBRATION_COLUMNS
-from g2d.tables.catalogue import SECTIONS, section_of
+from g2d.tables.catalogue import SECTIONS, SWEEP, section_of
 from g2d.tables.families import COMPARISON_COLUMNS
 from g2d.tables.frames import Columns, read_table
 from g2d.tables.frontier import FRONTIER_COLUMNS
 from g2d.tables.harvest import HARVEST_COLUMNS
 from g2d.tables.parts import DECOMPOSITION_COLUMNS
+from g2d.tables.sweep import SWEEP_COLUMNS
 
 TEMPLATES = Path(__file__).parent / "templates"
 VEGA_NOTICE = "/* Vega, Vega-Lite, Vega-Embed: (c) University of Washington Interactive Data Lab, BSD-3-Clause. */\n"
@@ -127,6 +129,8 @@ def build(
         said = advice.strip().split("\n\n") if title == "Advice" else []
         own_words = [part for part in said if part != literal(config.demonstration or "")]
         text = tuple(shown(part) for part in own_words if not part.startswith(("# ", "|")))
+        if title == SWEEP and "sweep" in tables:
+            text = tuple(sweep_sentences(read_table(tables["sweep"], SWEEP_COLUMNS)))
         sections.append(Section(title.lower().replace(" ", "-"), title, found, text))
     scripts = [Markup(VEGA_NOTICE + vega_bundle()), Markup((TEMPLATES / "page.js").read_text(encoding="utf-8"))]
     environment = jinja2.Environment(

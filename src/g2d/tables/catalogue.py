@@ -15,9 +15,11 @@ from g2d.experiment.config import Config
 # Headings of Snakemake's report.
 RESULTS, ROLLOUTS, COST, PAPER, ADVICE = "1. Results", "2. Rollouts", "3. Cost", "4. The paper", "5. Advice"
 # Headings of the page, in its order; the first is for tables without one of their own.
+SWEEP = "The sweep"
 SECTIONS = (
     "Tables",
     "The frontier",
+    SWEEP,
     "Where a gain comes from",
     "The bill",
     "Beside the papers",
@@ -49,6 +51,10 @@ def _frontier(config: Config) -> bool:
 
 def _auto(config: Config) -> bool:
     return bool(grid.auto_warmups(config))
+
+
+def _sweep(config: Config) -> bool:
+    return config.sweep is not None
 
 
 def _advice(config: Config) -> bool:
@@ -103,6 +109,7 @@ TABLES = (
     Table("regimes", "What every regime took and gave", RESULTS, there=_regimes),
     Table("equal_compute", "Regimes at equal compute", RESULTS, there=_equal_compute),
     Table("auto", "Warm-up that stops by itself: its probes", ROLLOUTS, there=_auto),
+    Table("sweep", "What every regime was tuned to", RESULTS, SWEEP, rule="make_sweep_table", there=_sweep),
     Table("advice", "Advice: which K", ADVICE, "Advice", rule="advise", there=_advice),
     Table("advice_levels", "Advice: which levels", ADVICE, "Advice", rule="advise", there=_advice),
     Table("advice_hours", "Advice: device-hours", ADVICE, "Advice", rule="advise", there=_advice),

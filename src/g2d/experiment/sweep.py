@@ -1,0 +1,269 @@
+"""The sweep: every regime's learning rate, and other numbers it is tuned by, chosen on problems of no benchmark.
+
+A candidate is an ablation, or an entry of `regimes`, that nobody has written down: the same rules and scripts, other
+values of the swept keys, one seed, one K. `with_candidates` puts them beside the configured ones for the plan alone, so
+no table, card or test of differences has them. What is chosen is a small file, which the trainings of the grid take as
+an input and fill their settings from (`with_choice`): the graph is the same whatever is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from g2d.experiment.entries import entry_steps
+from g2d.experiment.sections import Ablation
+from g2d.policies.settings import RecordedModel
+from g2d.problems.settings import ProblemSource, SyntheticProblems
+from g2d.regimes.dpo import Dpo
+from g2d.regimes.warmup import Warmup
+from g2d.settings import Section, Seed, Steps, key, repeated
+from g2d.settings.mistakes import changed
+
+if TYPE_CHECKING:
+    from g2d.experiment.config import Config
+
+DEVELOPMENT = "development"  # the problems that choose, beside the pool and the benchmarks
+SECTIONS: dict[str, type[Section]] = {"warmup": Warmup, "dpo": Dpo}
+COUNTS = ("epochs", "max_steps")  # the whole numbers among the keys that say how far a training goes
+
+
+class Sweep(Section):
+    """What every regime is tuned by, chosen on problems that are neither trained on nor in a benchmark."""
+
+    development: Annotated[int, Field(ge=1)] | ProblemSource = key(
+        ...,
+        "The problems that choose: so many held out of the pool, which are then neither calibrated nor trained on; or "
+        "a source of problems as for the pool, which it must not share any with.",
+    )
+    regimes: dict[str, dict[str, list[float]]] = key(
+        ...,
+        "By what is swept (warmup, dpo, an ablation or an entry of regimes): keys with the values to try, every "
+        "combination of them. Keys are numbers that a training is tuned by: rates, weights, clips, epochs. Those of an "
+        "ablation are keys of its warm-up if it has one, else of dpo.",
+        min_length=1,
+    )
+    at: dict[str, Steps] = key({}, "The K of the candidates, by what is swept; without one, the largest there is.")
+    seed: Seed | None = key(None, "Seed of the candidates; null: the grid's first one, whose harvests are there.")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One combination of the values of what is swept."""
+
+    swept: str  # warmup, dpo, an ablation or an entry
+    values: tuple[tuple[str, float], ...]
+    k: int
+
+    @property
+    def name(self) -> str:
+        """What its folder is called. No name in a configuration has an @."""
+        return "@".join([self.swept, *(f"{key}-{value}" for key, value in self.values)])
+
+
+def swept_keys(config: Config, name: str) -> set[str]:
+    """The keys that the sweep chooses of the warm-up, of DPO, of an ablation or of an entry."""
+    return set(config.sweep.regimes.get(name, ())) if config.sweep else set()
+
+
+def sweep_seed(config: Config) -> int:
+    """The seed of the candidates."""
+    assert config.sweep is not None
+    return config.seeds[0] if config.sweep.seed is None else config.sweep.seed
+
+
+def held_out(config: Config) -> int:
+    """Problems of the pool that are held out of it for the sweep."""
+    return config.sweep.development if config.sweep and isinstance(config.sweep.development, int) else 0
+
+
+def section_name(config: Config, name: str) -> str:
+    """Under which name a training's settings hold what is swept: the section's, or the regime's of an entry."""
+    if name in config.ablations:
+        return "warmup" if config.ablations[name].warmup else "dpo"
+    return name if name in SECTIONS else str(config.regimes[name].regime)
+
+
+def _section(config: Config, name: str) -> Section:
+    """What is swept, as it is configured."""
+    if name in config.ablations:
+        has_warmup = section_name(config, name) == "warmup"
+        return config.warmup_of(name) if has_warmup else config.ablation_dpo(name)
+    section: Section = getattr(config, name) if name in SECTIONS else config.regimes[name]
+    return section
+
+
+def candidates(config: Config) -> list[Candidate]:
+    """All candidates, by what is swept; of each, in ascending order of the values."""
+    found: list[Candidate] = []
+    for name, lists in config.sweep.regimes.items() if config.sweep else ():
+        base, k = _section(config, name), k_of(config, name)
+        combined = []
+        for values in product(*lists.values()):
+            tried = changed(f"sweep.regimes.{name}", base, dict(zip(lists, values, strict=True)))
+            combined.append(tuple((key, getattr(tried, key)) for key in lists))  # as the section reads them
+        found += [Candidate(name, values, k) for values in sorted(combined, key=_numbers)]
+    return found
+
+
+def _numbers(values: tuple[tuple[str, float], ...]) -> list[float]:
+    return [value for _, value in values]
+
+
+def k_of(config: Config, name: str) -> int:
+    """The K at which the candidates are trained: the largest that every model has.
+
+    Raises:
+        ValueError: the configured one is not there, or there is none.
+    """
+    assert config.sweep is not None
+    there = sorted(set.intersection(*(set(_steps(config.for_model(model), name)) for model in config.models)))
+    chosen = config.sweep.at.get(name, there[-1] if there else 0)
+    if chosen not in there:
+        raise ValueError(f"sweep.at.{name}: K={chosen} is none that every model has {there}: choose one of them")
+    return chosen
+
+
+def _steps(config: Config, name: str) -> list[int]:
+    if name in config.ablations:
+        return config.ablation_steps(name)
+    if name in SECTIONS:
+        needs_warmup = name == "warmup" or config.dpo.start == "warmup"
+        return [k for k in config.warmup.steps if k > 0 or not needs_warmup]
+    entry = config.regimes[name]
+    return list(entry.steps) if entry.phase == "online" else entry_steps(config, name)
+
+
+def with_candidates(config: Config) -> Config:
+    """The configuration with every candidate as an ablation or an entry: what the plan of a grid with a sweep knows."""
+    ablations, regimes = dict(config.ablations), dict(config.regimes)
+    for candidate in candidates(config):
+        name, section = candidate.swept, section_name(config, candidate.swept)
+        values: dict[str, Any] = dict(candidate.values)
+        if name not in config.regimes:
+            if name in config.ablations:
+                values = getattr(config.ablations[name], section) | values
+            policies: Any = ["grpo" if section == "warmup" else "dpo"]
+            ablations[candidate.name] = Ablation(steps=[candidate.k], policies=policies, **{section: values})
+        else:
+            entry = config.regimes[name]
+            values |= {"steps": [candidate.k]}
+            if entry.phase == "online":  # its own K count: the schedule stays that of the entry
+                values |= {"policies": ["online"], "horizon": entry.total_steps}
+            regimes[candidate.name] = changed(f"sweep.regimes.{name}", entry, values)
+    return config.model_copy(update={"ablations": ablations, "regimes": regimes})
+
+
+def with_choice(settings: Mapping[str, Any], choice: Mapping[str, Any]) -> dict[str, Any]:
+    """What a training depends on, filled in from what a sweep has chosen; its own values stay.
+
+    Args:
+        settings: by section, as a rule hands them over.
+        choice: the section that was swept, and its chosen keys under `settings`.
+    """
+    section = choice["section"]
+    return {**settings, section: {**choice["settings"], **settings[section]}}
+
+
+def with_choices(config: Config, chosen: Mapping[str, Mapping[str, float]]) -> Config:
+    """The configuration as it was trained.
+
+    Args:
+        chosen: keys with their values, by what is swept.
+
+    Raises:
+        ValueError: an ablation or another section does not go with them.
+    """
+    sections: dict[str, Any] = {"regimes": dict(config.regimes), "ablations": dict(config.ablations)}
+    for name, values in chosen.items():
+        if name in config.ablations:
+            ablation, section = config.ablations[name], section_name(config, name)
+            own = {section: getattr(ablation, section) | values}
+            sections["ablations"][name] = ablation.model_copy(update=own)
+        elif name in SECTIONS:
+            sections[name] = changed(name, getattr(config, name), values)
+        else:
+            sections["regimes"][name] = changed(f"regimes.{name}", config.regimes[name], values)
+    return config.model_copy(update=sections)
+
+
+# --------------------------------------------------------------------------------------------------------- mistakes
+
+
+def sweep_mistakes(config: Config) -> Iterator[str]:
+    """What is asked of the sweep and cannot be: key and fix."""
+    sweep = config.sweep
+    if sweep is None:
+        return
+    for model, source in config.models.items():
+        if isinstance(source, RecordedModel):
+            yield f"sweep: {model} has recorded completions and is not trained: drop the model or the sweep"
+        for name, keys in sweep.regimes.items():
+            if both := sorted(set(keys) & set(source.settings.get(name, {}))):
+                yield f"models.{model}.settings.{name}.{both[0]}: the sweep chooses it: drop one of them"
+    for name in config.benchmarks:
+        if name.lower() == DEVELOPMENT:
+            yield f"benchmarks.{name}: the name is taken by the problems of the sweep: choose another"
+    n, pool = held_out(config), config.pool
+    for model in config.models:
+        if not n or not isinstance(pool, SyntheticProblems):
+            break
+        if n + (wanted := config.for_model(model).training_set.n) > pool.n:
+            yield (
+                f"sweep.development: {n} problems held out of the pool's {pool.n} leave fewer than the training_set.n="
+                f"{wanted} of {model}: lower one of them or enlarge the pool"
+            )
+    if unknown := sorted(set(sweep.at) - set(sweep.regimes)):
+        yield f"sweep.at.{unknown[0]}: is not swept: choose from {', '.join(sweep.regimes)}"
+    found = [line for name in sweep.regimes for line in _mistakes_in_keys(config, name)]
+    yield from found
+    if not found:
+        yield from _mistakes_in_candidates(config)
+
+
+def _mistakes_in_keys(config: Config, name: str) -> Iterator[str]:
+    assert config.sweep is not None
+    where, lists = f"sweep.regimes.{name}", config.sweep.regimes[name]
+    if name not in (known := [*SECTIONS, *config.ablations, *config.regimes]):
+        yield f"{where}: is no section, ablation or entry of regimes: choose from {', '.join(known)}"
+        return
+    if not lists:
+        yield f"{where}: name a key with the values to try"
+    tuned, section = tuning_keys(type(_section(config, name))), section_name(config, name)
+    for own, values in lists.items():
+        if name in config.ablations and own in getattr(config.ablations[name], section):
+            yield f"ablations.{name}.{section}.{own}: the sweep chooses it: drop one of them"
+        if own not in tuned:
+            yield f"{where}.{own}: no number that {name} is tuned by: choose from {', '.join(tuned)}"
+        elif len(values) < 2:
+            yield f"{where}.{own}: {values} leaves nothing to choose: list two values or more, or drop the key"
+        elif repeated(values):
+            yield f"{where}.{own}: values repeat: {values}"
+
+
+def tuning_keys(section: type[Section]) -> list[str]:
+    """The keys of a section that can be swept: they change how far a training goes from the same start on the same
+    kind of data, and neither which files there are nor what a K counts."""
+    numbers = (float, float | None)
+    return [name for name, field in section.model_fields.items() if field.annotation in numbers or name in COUNTS]
+
+
+def _mistakes_in_candidates(config: Config) -> Iterator[str]:
+    """Whatever may be chosen must go with the rest of the grid."""
+    try:
+        tried = candidates(config)
+        grids = [with_candidates(config)]
+        grids += [with_choices(config, {candidate.swept: dict(candidate.values)}) for candidate in tried]
+    except ValueError as error:
+        yield from str(error).splitlines()
+        return
+    for whole in grids:
+        for model in config.models:
+            try:
+                whole.for_model(model)
+            except ValueError as error:
+                yield from str(error).splitlines()

@@ -1,0 +1,56 @@
+"""The sweep in words: what was chosen for every regime, out of what, and where a better value may lie beyond."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from g2d.experiment.config import Config
+from g2d.experiment.sweep import held_out
+
+
+def sweep_sentences(table: pd.DataFrame) -> list[str]:
+    """A sentence for everything that was swept, and a warning where the choice is the last value of its list.
+
+    Args:
+        table: `sweep.csv`, from `g2d.tables.sweep.candidate_table`.
+    """
+    several = table["model"].nunique() > 1
+    sentences: list[str] = []
+    for (model, swept), rows in table.groupby(["model", "swept"], sort=False):
+        name = f"{swept} of {model}" if several else str(swept)
+        sentences += _sentences(name, rows)
+    return sentences
+
+
+def _sentences(name: str, rows: pd.DataFrame) -> Iterator[str]:
+    chosen = rows[rows["chosen"]].iloc[0]
+    tied = int((rows["accuracy"] == chosen["accuracy"]).sum()) - 1
+    as_good = f", as had {tied} of the larger ones" if tied else ""
+    yield (
+        f"For {name}, {chosen['settings']} was chosen out of {len(rows)} tried at K={chosen['K']}: it had "
+        f"{chosen['accuracy']:.3f} [{chosen['ci_low']:.3f}, {chosen['ci_high']:.3f}] right{as_good}."
+    )
+    if isinstance(chosen["edge"], str):
+        yield f"For {name}, {chosen['edge']}: a better one may lie beyond, so widen the list."
+
+
+def sweep_paragraph(config: Config, table: pd.DataFrame, alike: bool) -> str:
+    """How the settings came about, for the methods.
+
+    Args:
+        alike: whether the same was chosen for all models.
+    """
+    n = int(table["n_problems"].iloc[0])
+    source = "held out of the training pool" if held_out(config) else "of a development set"
+    sentences = [
+        f"Before any benchmark was answered, settings were chosen on {n} problems {source}, by the accuracy of one "
+        f"training each (seed {table['seed'].iloc[0]}), the smallest values of equally good ones.",
+        *sweep_sentences(table),
+    ]
+    if not alike:
+        sentences.append(
+            f"Where the choices differ by model, the settings named above are those of {next(iter(config.models))}."
+        )
+    return " ".join(sentences)

@@ -1,0 +1,92 @@
+# The sweep: what every regime is tuned by, chosen on problems of no benchmark before the first one is answered. Candidates
+# are trained by the rules of what they are candidates of; the trainings of the grid wait for what was chosen.
+
+
+if held_out(CONFIG):
+
+    localrules:
+        hold_out_development,
+
+    rule hold_out_development:
+        input:
+            pool="results/problems/pool.jsonl",
+        output:
+            development="results/problems/development.jsonl",
+            pool="results/problems/pool.training.jsonl",
+        log:
+            "results/logs/hold_out_development.log",
+        benchmark:
+            "results/benchmarks/hold_out_development.tsv"
+        conda:
+            "../../envs/g2d.yaml"
+        threads: 1
+        params:
+            version=VERSIONS["hold_out_development"],
+            n=held_out(CONFIG),
+        message:
+            "Hold {params.n} problems out of the pool"
+        script:
+            "../scripts/hold_out_development.py"
+
+
+rule choose_settings:
+    input:
+        evaluations=lambda w: [
+            f"results/{key.folder}/eval/development.parquet" for key in candidates_of(w.model, w.swept)
+        ],
+    output:
+        choice="results/{model}/sweep/{swept}.json",
+        candidates="results/{model}/sweep/{swept}.csv",
+    log:
+        "results/logs/choose_settings/{model}/{swept}.log",
+    benchmark:
+        "results/benchmarks/choose_settings/{model}/{swept}.tsv"
+    wildcard_constraints:
+        swept=names(SWEPT),
+    conda:
+        "../../envs/g2d.yaml"
+    threads: 1
+    params:
+        version=VERSIONS["choose_settings"],
+        section=lambda w: section_name(CONFIG, w.swept),
+    message:
+        "Choose the settings of {wildcards.swept} for {wildcards.model}"
+    script:
+        "../scripts/choose_settings.py"
+
+
+rule make_sweep_table:
+    input:
+        candidates=expand("results/{model}/sweep/{swept}.csv", model=CONFIG.models, swept=SWEPT),
+        checked=DEVELOPMENT_CHECKS,
+    output:
+        sweep="results/tables/sweep.csv",
+    log:
+        "results/logs/make_sweep_table.log",
+    benchmark:
+        "results/benchmarks/make_sweep_table.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    threads: 1
+    params:
+        version=VERSIONS["make_sweep_table"],
+    message:
+        "List what the sweep has tried and chosen"
+    script:
+        "../scripts/make_sweep_table.py"
+
+
+# A benchmark that shares problems with those of a sweep would have chosen for itself. What is held out of the pool is
+# checked with the pool.
+use rule check_leakage as check_development with:
+    input:
+        pool="results/problems/development.jsonl",
+        benchmark="results/problems/{benchmark}.jsonl",
+    output:
+        "results/problems/{benchmark}.development.json",
+    log:
+        "results/logs/check_development/{benchmark}.log",
+    benchmark:
+        "results/benchmarks/check_development/{benchmark}.tsv"
+    message:
+        "Check that no problem of {wildcards.benchmark} is among those of the sweep"
