@@ -52,6 +52,7 @@ class Plan:
         self.config = config
         self.refused = refused
         self.for_model = lru_cache(maxsize=None)(config.for_model)
+        self.ablation_dpo = lru_cache(maxsize=None)(lambda model, name: self.for_model(model).ablation_dpo(name))
 
     # ------------------------------------------------------------------------------------------------- M0, generation
 
@@ -225,7 +226,7 @@ class Plan:
         resolved = self.for_model(wildcards.model)
         ablation = variant_of(wildcards) or wildcards.regime
         as_it_is = ("dpo", AUTO, *grid.online_entries(self.config))
-        return resolved.dpo if ablation in as_it_is else resolved.ablation_dpo(ablation)
+        return resolved.dpo if ablation in as_it_is else self.ablation_dpo(wildcards.model, ablation)
 
     def dpo_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that DPO depends on."""
@@ -251,12 +252,9 @@ class Plan:
 
     def pairs_of_entry(self, wildcards: Wildcards) -> list[str]:
         """The pairs of the harvest, one of a prompt, where an entry of `regimes` asks for them."""
-        harvest = f"results/{wildcards.model}/seed{wildcards.seed}/{_variant(wildcards)}harvest"
-        return (
-            [f"{harvest}/g{wildcards.g}/k{wildcards.k}/pairs.jsonl"]
-            if self.config.regimes[wildcards.regime].needs_pairs
-            else []
-        )
+        w, asked = wildcards, self.config.regimes[wildcards.regime].needs_pairs
+        pairs = f"results/{w.model}/seed{w.seed}/{_variant(w)}harvest/g{w.g}/k{w.k}/pairs.jsonl"
+        return [pairs] if asked else []
 
     def matched_pairs(self, wildcards: Wildcards) -> list[str]:
         """The pairs to whose smallest number an N-matched control is cut."""
@@ -279,15 +277,18 @@ class Plan:
             wildcards: its own.
             shards: what it merges, if anything.
         """
-        model = model_of(wildcards)
-        if shards or self.is_scratch(model):
+        if shards or self.is_scratch(model_of(wildcards)):
             return None
-        stage = rule.removesuffix("_shard")
+        chained = rule in ("train_grpo", "train_semi_online_dpo")
+        return self.work(rule, wildcards, (self.continued_from(wildcards) or 0) if chained else 0)
+
+    def work(self, rule: str, wildcards: Wildcards, before: int) -> GpuJob:
+        """How much a job has to do, on whatever device; `before` is the K of the checkpoint that it continues."""
+        model, stage = model_of(wildcards), rule.removesuffix("_shard")
         if stage == "train_semi_online_dpo":
-            entry, before = self.config.regimes[wildcards.regime], self.continued_from(wildcards) or 0
+            entry = self.config.regimes[wildcards.regime]
             return GpuJob(stage, model, entry.prompts_asked(int(wildcards.k) - before) * entry.responses)
         if stage in ("train_grpo", "train_grpo_auto"):  # the second takes as many steps at most
-            before = (self.continued_from(wildcards) or 0) if stage == "train_grpo" else 0
             variant = variant_of(wildcards) if stage == "train_grpo" else AUTO
             warmup = self.for_model(model).warmup_of(variant)
             per_step = warmup.completions_per_step(int(wildcards.g))
