@@ -1,6 +1,27 @@
 """g2d: how much online RL is enough? The G2D experiment (arXiv 2605.21266) as a package of small modules.
 
 Every module is importable without Snakemake and without a GPU; `docs/architecture.md` says who lives where.
+`g2d.open("results")` gives what a grid has left as pandas frames.
 """
 
+from __future__ import annotations
+
+from os import PathLike
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from g2d.tables.results import Results
+
 __version__ = "0.1.0"
+
+
+def open(results: str | PathLike[str] = "results") -> Results:
+    """What a grid has left in its results folder, as pandas frames that are read when they are asked for.
+
+    Raises:
+        FileNotFoundError: there is no such folder, or no run has begun in it.
+        ConfigError: its `config.yaml` cannot be read.
+    """
+    from g2d.tables.results import Results  # pandas comes with it
+
+    return Results(results)

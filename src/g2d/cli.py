@@ -13,7 +13,13 @@ from importlib import import_module
 
 from g2d import __version__
 
-COMMANDS = ("g2d.experiment.docs", "g2d.verifier.command", "g2d.jobs.recover", "g2d.report.replication")
+COMMANDS = {
+    "config": "g2d.experiment.docs",
+    "verify": "g2d.verifier.command",
+    "recover": "g2d.jobs.recover",
+    "status": "g2d.status.command",
+    "compare": "g2d.report.replication",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,9 +27,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="g2d", description="Tools of the G2D experiment.")
     parser.add_argument("--version", action="version", version=f"g2d {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        import_module(command).register(subparsers)
-    arguments = parser.parse_args(argv)
+    given = list(sys.argv[1:] if argv is None else argv)
+    asked = [COMMANDS[given[0]]] if given and given[0] in COMMANDS else list(COMMANDS.values())
+    for module in asked:  # the others take their time to import
+        import_module(module).register(subparsers)
+    arguments = parser.parse_args(given)
     try:
         return arguments.run(arguments)
     except (OSError, ValueError, RuntimeError) as error:

@@ -7,13 +7,17 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from g2d.experiment.config import Config, read
+from g2d.experiment.plan import Plan
 from g2d.experiment.stages import VERSIONS
+from g2d.status.jobs import grid_jobs
 from tests.workflow.conftest import REPOSITORY, Project
 
 
@@ -32,6 +36,47 @@ def test_the_papers_grid_lists_its_jobs(project: Project) -> None:
     expected |= {"make_tables": 1, "audit_papers": 1, "render_tables": 1, "draw_figures": 1, "write_cards": 1, "all": 1}
     expected |= {"record_provenance": 1, "write_methods": 1, "build_report": 1}
     assert project.planned("--configfile", str(REPOSITORY / "config/paper.yaml")) == expected
+    assert without_snakemake(read(REPOSITORY / "config/paper.yaml")) == expected
+
+
+def without_snakemake(config: Config) -> dict[str, int]:
+    """The jobs that `g2d status` counts, by rule, and the target of a plain `snakemake`."""
+    return Counter(job.rule for job in grid_jobs(config, Plan(config))) | Counter(all=1)
+
+
+def test_the_status_knows_the_jobs_of_every_kind_of_grid(project: Project, micro_config: dict[str, Any]) -> None:
+    """Shards, factorial temperatures, a probe, a warm-up that stops by itself, ablations with and without a warm-up of
+    their own and with several pairs, and every regime, also on another one's harvest."""
+    online = {"regime": "semi_online_dpo", "steps": [2, 4], "responses": 4, "prompts_per_update": 4}
+    everything = micro_config | {
+        "seeds": [0, 1],
+        "engine": {"shards": {"calibration": 2, "harvest": 3, "evaluation": 2}},
+        "calibration": micro_config["calibration"] | {"factorial_temperatures": [0.5]},
+        "probe": {"compare": True},
+        "warmup": micro_config["warmup"] | {"auto": {"every": 1, "prompts": 20}},
+        "ablations": micro_config["ablations"]
+        | {
+            "two": {"steps": [0, 2], "dpo": {"pairs_per_prompt": 2}},
+            "hot": {"steps": [2, 4], "warmup": {"temperature": 1.2}, "policies": ["grpo"]},
+            "hot-two": {"steps": [2], "warmup": {"temperature": 1.3}, "dpo": {"pairs_per_prompt": 2}},
+            "hot-matched": {
+                "steps": [2, 4],
+                "warmup": {"temperature": 1.4},
+                "dpo": {"pairs_per_prompt": 3, "match_pairs_to": "min"},
+            },
+        },
+        "regimes": {
+            "rft": {"regime": "rft"},
+            "chosen": {"regime": "rft", "examples": "chosen", "steps": [2], "harvest": "hot-two"},
+            "kto": {"regime": "kto", "steps": [2], "harvest": "online"},
+            "all-pairs": {"regime": "group_dpo", "steps": [0, 4]},
+            "online": online,
+            "online-dpo": online | {"policies": ["online", "dpo"]},
+        },
+    }
+    file = project.root / "everything.yaml"
+    file.write_text(yaml.safe_dump(everything))
+    assert without_snakemake(read(file)) == project.planned("--configfile", str(file))
 
 
 HOURS_PER_COMPLETION = 26.75 / 16_000  # of the G2D paper's Table 1, to a percent
@@ -61,6 +106,9 @@ def test_bridgings_grid_lists_its_jobs_and_their_hours(project: Project) -> None
     expected |= {"evaluate": 2 * (1 + 7 * 2 + 1 + 2), "calibrate": 1, "load_problems": 3, "check_leakage": 2}
     jobs, hours = jobs_and_hours(project, "bridging")
     assert {rule: jobs[rule] for rule in expected} == expected
+    assert without_snakemake(read(REPOSITORY / "config/bridging.yaml")) == {
+        k: n for k, n in jobs.items() if k != "total"
+    }
     run = 1000 * 64 * 8 * HOURS_PER_COMPLETION
     assert hours["train_semi_online_dpo"] == pytest.approx(7 * run, rel=0.01)
     assert hours["train_grpo"] == pytest.approx(run, rel=0.01)
@@ -72,6 +120,8 @@ def test_revisiting_grpos_grid_lists_its_jobs_and_their_hours(project: Project) 
     expected |= {"evaluate": 1 + 4 * (6 * 4 + 1 + 1), "calibrate": 1, "load_problems": 2, "check_leakage": 1}
     jobs, hours = jobs_and_hours(project, "off_policy")
     assert {rule: jobs[rule] for rule in expected} == expected
+    known = without_snakemake(read(REPOSITORY / "config/off_policy.yaml"))
+    assert known == {rule: n for rule, n in jobs.items() if rule != "total"}
     steps = 4 * (6 * 1070 + 2670)
     assert hours["train_grpo"] == pytest.approx(steps * 28 * 16 * HOURS_PER_COMPLETION, rel=0.01)
 

@@ -67,10 +67,10 @@ def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence
         measured: GPU-hours per unit of every finished job, by (stage, model).
     """
     found: dict[tuple[str, str], list[float | None]] = {}
+    means = mean_rates(measured)
     for job in jobs:
         stage = job.rate_of or job.stage
-        rates = measured.get((stage, job.model))
-        rate = mean(rates) if rates else PUBLISHED.get(stage)
+        rates, rate = measured.get((stage, job.model)), rate_of(job, means)
         source = f"measured here ({job.model}, n={len(rates)})" if rates else "paper, Table 1, A100 80GB"
         if rate is None:
             source = "not measured yet"
@@ -81,6 +81,17 @@ def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence
         Line(stage, len(hours), None if None in hours else sum(h for h in hours if h is not None), source)
         for (stage, source), hours in found.items()
     ]
+
+
+def mean_rates(measured: Mapping[tuple[str, str], Sequence[float]]) -> dict[tuple[str, str], float]:
+    """The mean of the rates of every (stage, model) that has been measured."""
+    return {at: mean(rates) for at, rates in measured.items() if rates}
+
+
+def rate_of(job: GpuJob, means: Mapping[tuple[str, str], float]) -> float | None:
+    """GPU-hours per unit of a job: measured here, else the paper's; None where nobody has measured its stage."""
+    stage = job.rate_of or job.stage
+    return means.get((stage, job.model), PUBLISHED.get(stage))
 
 
 def measured_rates(results: str | Path, models: Iterable[str]) -> dict[tuple[str, str], list[float]]:

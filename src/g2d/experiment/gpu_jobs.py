@@ -1,4 +1,4 @@
-"""What the estimate knows of every job of a plan that holds a GPU."""
+"""How much a job of a plan has to do, and what the estimate knows of those that hold a GPU."""
 
 from __future__ import annotations
 
@@ -18,15 +18,19 @@ def gpu_job(plan: Plan, rule: str, wildcards: Wildcards, shards: Sequence[str]) 
         wildcards: its own.
         shards: what it merges, if anything.
     """
-    model = model_of(wildcards)
-    if shards or plan.is_scratch(model):
+    if shards or plan.is_scratch(model_of(wildcards)):
         return None
-    stage = rule.removesuffix("_shard")
+    chained = rule in ("train_grpo", "train_semi_online_dpo")
+    return work(plan, rule, wildcards, (plan.continued_from(wildcards) or 0) if chained else 0)
+
+
+def work(plan: Plan, rule: str, wildcards: Wildcards, before: int) -> GpuJob:
+    """How much a job has to do, on whatever device; `before` is the K of the checkpoint that it continues."""
+    model, stage = model_of(wildcards), rule.removesuffix("_shard")
     if stage == "train_semi_online_dpo":
-        entry, before = plan.config.regimes[wildcards.regime], plan.continued_from(wildcards) or 0
+        entry = plan.config.regimes[wildcards.regime]
         return GpuJob(stage, model, entry.prompts_asked(int(wildcards.k) - before) * entry.responses)
     if stage in ("train_grpo", "train_grpo_auto"):  # the second takes as many steps at most
-        before = (plan.continued_from(wildcards) or 0) if stage == "train_grpo" else 0
         variant = variant_of(wildcards) if stage == "train_grpo" else AUTO
         warmup = plan.for_model(model).warmup_of(variant)
         per_step = warmup.completions_per_step(int(wildcards.g))

@@ -267,3 +267,29 @@ def candidate_policies(config: Config) -> list[tuple[Candidate, PolicyKey]]:
             key = PolicyKey(model, regime, *points[0], sweep_seed(config), kind=kind, role=role)
             found.append((candidate, key))
     return found
+
+
+def trainings(config: Config) -> list[PolicyKey]:
+    """Every policy that is trained: those that are evaluated, then the online ones that are harvested or continued."""
+    found = [key for key in policies(config) if key.role != "base"]
+    for model in config.models:
+        if is_recorded(config, model):
+            continue
+        named = [("grpo", "grpo", "grpo", point) for point in warmup_points(config, model) if point[1]]
+        named += [
+            (f"{name}/grpo", "grpo", "ablation", point)
+            for name, ablation in config.ablations.items()
+            if ablation.warmup
+            for point in ablation_points(config, model, name)
+        ]
+        named += [
+            (name, entry.regime, "entry", point)
+            for name, entry in online_entries(config).items()
+            for point in entry_points(config, model, name)
+        ]
+        found += [
+            PolicyKey(model, regime, *point, seed, kind=kind, role=role, online=kind)
+            for regime, kind, role, point in named
+            for seed in config.seeds
+        ]
+    return list(dict.fromkeys([*found, *auto_warmups(config)]))

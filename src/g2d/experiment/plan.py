@@ -38,6 +38,7 @@ class Plan:
         self.config = with_candidates(config)
         self.refused = refused
         self.for_model = lru_cache(maxsize=None)(self.config.for_model)
+        self.ablation_dpo = lru_cache(maxsize=None)(lambda model, name: self.for_model(model).ablation_dpo(name))
 
     # ------------------------------------------------------------------------------------------------- M0, generation
 
@@ -219,7 +220,7 @@ class Plan:
         resolved = self.for_model(wildcards.model)
         ablation = variant_of(wildcards) or wildcards.regime
         as_it_is = ("dpo", AUTO, *grid.online_entries(self.config))
-        return resolved.dpo if ablation in as_it_is else resolved.ablation_dpo(ablation)
+        return resolved.dpo if ablation in as_it_is else self.ablation_dpo(wildcards.model, ablation)
 
     def dpo_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that DPO depends on."""
@@ -247,12 +248,9 @@ class Plan:
 
     def pairs_of_entry(self, wildcards: Wildcards) -> list[str]:
         """The pairs of the harvest, one of a prompt, where an entry of `regimes` asks for them."""
-        harvest = f"results/{wildcards.model}/seed{wildcards.seed}/{variant_folder(wildcards)}harvest"
-        return (
-            [f"{harvest}/g{wildcards.g}/k{wildcards.k}/pairs.jsonl"]
-            if self.config.regimes[wildcards.regime].needs_pairs
-            else []
-        )
+        w, asked = wildcards, self.config.regimes[wildcards.regime].needs_pairs
+        pairs = f"results/{w.model}/seed{w.seed}/{variant_folder(w)}harvest/g{w.g}/k{w.k}/pairs.jsonl"
+        return [pairs] if asked else []
 
     def matched_pairs(self, wildcards: Wildcards) -> list[str]:
         """The pairs to whose smallest number an N-matched control is cut."""

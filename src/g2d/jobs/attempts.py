@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
 import psutil
 
-from g2d.jobs.cost import Cost, Meter, parse_cost, together
+from g2d.jobs.cost import Cost, Meter, Progress, parse_cost, together
 from g2d.jobs.files import read_json, write_json
 
 Status = Literal["ok", "failed", "stopped", "killed", "running"]
@@ -39,6 +41,15 @@ class Stopped(BaseException):
 
 
 @dataclass(frozen=True, slots=True)
+class Process:
+    """Where an attempt is made, so that others can tell whether it still is."""
+
+    pid: int
+    machine: str  # what `pid` is a number on: a boot of a machine, or of a container on it (`this_machine`)
+    slurm_job: str | None  # its number, where Slurm started it
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One attempt at a job."""
 
@@ -49,6 +60,8 @@ class Attempt:
     updated: float  # the same, of the last sign of life
     start_up_s: float  # from the start of the process to the start of its stage: interpreter and imports
     carried: Cost | None = None  # what earlier attempts had spent up to the checkpoint that this one went on from
+    progress: Progress | None = None  # of a training, at the last sign of life
+    process: Process | None = None  # not in records of 0.1.0
 
     @property
     def bill(self) -> Cost:
@@ -73,9 +86,13 @@ def recorded(file: Path, meter: Meter) -> Iterator[None]:
     """
     started = time.time()
     start_up_s = max(0.0, started - psutil.Process(started_by).create_time())
+    process = Process(os.getpid(), this_machine(), os.environ.get("SLURM_JOB_ID"))
 
     def write(status: Status, cost: Cost) -> None:
-        attempt = Attempt(status, cost, platform.node(), started, time.time(), start_up_s, meter.carried)
+        now = time.time()
+        attempt = Attempt(
+            status, cost, platform.node(), started, now, start_up_s, meter.carried, meter.progress, process
+        )
         try:
             write_json(file, asdict(attempt))
         except OSError as error:
@@ -103,6 +120,36 @@ def recorded(file: Path, meter: Meter) -> Iterator[None]:
         write(status, meter.end())
 
 
+@cache
+def this_machine() -> str:
+    """Names what a process number of this process is a number on.
+
+    The host's name would not do: it outlives a boot, and a container may have it too.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:  # not Linux
+        return platform.node()
+
+
+def is_alive(attempt: Attempt) -> bool | None:
+    """Whether an attempt without a last word is still being made; None where nobody here can tell.
+
+    On the machine where it was begun its process tells, at once. Elsewhere there is only the record: whoever was heard
+    of within `SILENT_S` seconds is believed to be alive, and of anybody else nothing is known.
+    """
+    process = attempt.process
+    if process is not None and process.machine == this_machine():
+        try:
+            found = psutil.Process(process.pid)
+            # A process that is younger than the attempt has only got the number of the one that made it.
+            return found.create_time() <= attempt.started + 1 and found.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+    return True if time.time() - attempt.updated <= SILENT_S else None
+
+
 def read_attempts(folder: str | Path) -> list[Attempt]:
     """All attempts below a folder that are over, by job, then oldest first.
 
@@ -112,7 +159,9 @@ def read_attempts(folder: str | Path) -> list[Attempt]:
     Raises:
         ValueError: a file is no record of an attempt; the message names it.
     """
-    attempts = sorted(map(_read, Path(folder).rglob("*.json")), key=lambda attempt: (attempt.cost.job, attempt.started))
+    attempts = sorted(
+        map(read_attempt, Path(folder).rglob("*.json")), key=lambda attempt: (attempt.cost.job, attempt.started)
+    )
     over = []
     for i, attempt in enumerate(attempts):
         again = i + 1 < len(attempts) and attempts[i + 1].cost.job == attempt.cost.job
@@ -157,11 +206,38 @@ def lost(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
     return found
 
 
-def _read(file: Path) -> Attempt:
+_NAME = re.compile(r"(.*)\.\d{8}T\d{6}-.*-\d+\.json")  # what `attempt_file` makes of `x.log`
+
+
+def log_of(record: Path, folder: Path) -> Path | None:
+    """The log of the job that an attempt was made at: the reverse of `attempt_file`.
+
+    Args:
+        record: of the attempt.
+        folder: `attempts`, in the results folder.
+
+    Returns:
+        None where the record has another name than `attempt_file` gives.
+    """
+    named = _NAME.fullmatch(record.name)
+    return folder.with_name("logs") / record.parent.relative_to(folder) / f"{named[1]}.log" if named else None
+
+
+def read_attempt(file: str | Path) -> Attempt:
+    """The record of one attempt, as it stands in its file: of one that has no last word, `running`.
+
+    Raises:
+        ValueError: it is none; the message names it.
+    """
     values = read_json(file)
     try:
-        carried = values.get("carried")
-        costs = {"cost": values["cost"]} | ({} if carried is None else {"carried": carried})
-        return Attempt(**values | {name: parse_cost(cost, f"{file}, {name}") for name, cost in costs.items()})
+        made: dict[str, object] = {"cost": parse_cost(values["cost"], f"{file}, cost")}
+        if (carried := values.get("carried")) is not None:
+            made["carried"] = parse_cost(carried, f"{file}, carried")
+        if (progress := values.get("progress")) is not None:
+            made["progress"] = Progress(**progress)
+        if (process := values.get("process")) is not None:
+            made["process"] = Process(**process)
+        return Attempt(**values | made)
     except (TypeError, KeyError) as error:
         raise ValueError(f"{file}: not a record of an attempt ({error}); delete it and its cost is forgotten") from None

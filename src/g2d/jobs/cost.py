@@ -85,9 +85,18 @@ class CostFile:
 # ------------------------------------------------------------------------------------------------------- measurement
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a training is, in gradient steps (updates, of an online entry)."""
+
+    step: int
+    steps: int  # where it ends
+    since: int  # where this attempt began: 0, or the step of the checkpoint that it went on from
+
+
 @dataclass(slots=True)
 class Meter:
-    """Filled in by `measure`; the caller adds the tokens it generated.
+    """Filled in by `measure`; the caller adds the tokens it generated, and a training says how far it is.
 
     One that goes on from a checkpoint sets `carried`: the bill then has what all attempts had spent up to there, too.
     """
@@ -96,10 +105,15 @@ class Meter:
     stage: str
     tokens_generated: int = 0  # by the job, `carried` included
     carried: Cost | None = None  # what earlier attempts had spent up to the checkpoint that this one goes on from
+    progress: Progress | None = None  # of a training, once it has begun
     _wall: float = field(default_factory=time.perf_counter, repr=False)
     _cpu: float = field(default_factory=cpu_seconds, repr=False)
     _own: Cost | None = field(default=None, repr=False)
     _cost: Cost | None = field(default=None, repr=False)
+
+    def reached(self, step: int, steps: int) -> None:
+        """A training is at a step of so many; the first call says where this attempt began."""
+        self.progress = Progress(step, steps, self.progress.since if self.progress else step)
 
     def measured(self) -> Cost:
         """What this attempt has cost until now, or until its end. Asks torch for its devices, so not for a side
@@ -220,6 +234,21 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "float": (int, float),
     "int | None": (int, NoneType),
 }
+_FIELDS = fields(Cost)
+_EXACTLY = {entry.name: _TYPES[str(entry.type)] for entry in _FIELDS}
+
+
+def _is_plainly_right(values: Any) -> bool:
+    """Whether all fields are there and what they must be, without a word on what is not: a status reads thousands."""
+    return (
+        type(values) is dict
+        and values.keys() == _EXACTLY.keys()
+        and all(type(values[name]) in types for name, types in _EXACTLY.items())
+        and all(0 <= value < _ENDLESS for value in values.values() if type(value) in (int, float))
+    )
+
+
+_ENDLESS = float("inf")
 
 
 def parse_cost(values: Any, where: str) -> Cost:
@@ -232,14 +261,16 @@ def parse_cost(values: Any, where: str) -> Cost:
     Raises:
         ValueError: a field is missing, unknown or not what it must be.
     """
-    names = [entry.name for entry in fields(Cost)]
+    if _is_plainly_right(values):
+        return Cost(**values)
+    names = [entry.name for entry in _FIELDS]
     if not isinstance(values, dict):
         raise ValueError(f"{where}: expected an object with {', '.join(names)}")
-    if missing := [entry.name for entry in fields(Cost) if entry.default is MISSING and entry.name not in values]:
+    if missing := [entry.name for entry in _FIELDS if entry.default is MISSING and entry.name not in values]:
         raise ValueError(f"{where}: lacks {missing[0]}")
     if unknown := sorted(set(values) - set(names)):
         raise ValueError(f"{where}: unknown key {unknown[0]}")
-    for entry in fields(Cost):
+    for entry in _FIELDS:
         value = values.get(entry.name, entry.default)
         if not isinstance(value, _TYPES[str(entry.type)]) or isinstance(value, bool):
             raise ValueError(f"{where}: {entry.name} must be {entry.type}, not {value!r}")

@@ -189,8 +189,10 @@ def read_text(path: str | Path) -> str:
     Raises:
         ValueError: it is in another encoding; the message names file and line.
     """
+    with open(path, "rb") as file:
+        content = file.read()
     try:
-        return Path(path).read_bytes().decode("utf-8-sig")
+        return content.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise ValueError(f"{path}, line {line}: {_not_utf8(error)}; delete it to have it made again") from None

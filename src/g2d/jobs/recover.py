@@ -59,14 +59,14 @@ def run(arguments: argparse.Namespace) -> int:
     jobs = unfinished_jobs(folder) if submitted else []
     outputs = unrecorded_outputs(folder)
     locks = folder / ".snakemake/locks"
-    if not jobs and not _is_locked(folder):
+    if not jobs and not is_locked(folder):
         print("nothing to recover: no jobs, no lock")
         return 0
     for job in jobs:
         print(f"cancel the Slurm job {job.job_id} ({job.state}, {job.what})")
     for output in outputs:
         print(f"delete {output}: made after Snakemake was killed, so there is no record of its settings")
-    if _is_locked(folder):
+    if is_locked(folder):
         print("remove Snakemake's lock")
     if not arguments.yes:
         print(
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _set_times(folder: Path) -> int:
     """Set time stamps by content and say what was found: 0, or 1 if a file is not what its job left."""
-    if _is_locked(folder):
+    if is_locked(folder):
         raise RuntimeError("the folder is locked: g2d recover first, without --times")
     if not Path("results").is_dir():
         raise RuntimeError(f"no results folder in {folder}: run this where Snakemake runs")
@@ -96,7 +96,7 @@ def _set_times(folder: Path) -> int:
     return 1 if found.changed else 0
 
 
-def _is_locked(folder: Path) -> bool:
+def is_locked(folder: Path) -> bool:
     """Whether a Snakemake holds the folder, or held it when it was killed; one that ends leaves an empty folder."""
     return any((folder / ".snakemake/locks").glob("*"))
 

@@ -196,7 +196,7 @@ def train(
 
     trainer._save_checkpoint = save_checkpoint
     with stop_requests() as requests:
-        trainer.add_callback(_schedule(settings, until, every, requests))
+        trainer.add_callback(_schedule(settings, until, every, requests, checkpoints.meter))
         source = resumed or start
         trainer.train(resume_from_checkpoint=str(source) if source else None)
     reached, expected = trainer.state.global_step, until or trainer.state.max_steps
@@ -210,16 +210,21 @@ def train(
     return checkpoints.folder / f"step-{reached}"
 
 
-def _schedule(settings: Checkpointing, until: int | None, every: int, requests: list[str]) -> Any:
-    """A callback that says when to save: by time, by steps, when asked to stop, and at the end of the run."""
+def _schedule(settings: Checkpointing, until: int | None, every: int, requests: list[str], meter: Meter) -> Any:
+    """A callback that says when to save: by time, by steps, when asked to stop, and at the end of the run.
+
+    It tells the meter how far the training is; the record of the attempt has that with its next sign of life.
+    """
     from transformers import TrainerCallback
 
     class Schedule(TrainerCallback):
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
             self.step, self.time = state.global_step, time.monotonic()  # of the last checkpoint
+            meter.reached(state.global_step, until or state.max_steps)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
             step, now = state.global_step, time.monotonic()
+            meter.reached(step, until or state.max_steps)
             last = step >= (until or state.max_steps)
             due = settings.every_steps is not None and step - self.step >= settings.every_steps
             due |= settings.every_minutes is not None and now - self.time >= 60 * settings.every_minutes

@@ -12,9 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-import pandas as pd
 from pydantic import model_validator
 
 from g2d.policies.policy import Policy
@@ -27,6 +26,9 @@ from g2d.regimes.optimizer import OptimizerKeys
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.rollouts.pairs import require_asked
 from g2d.settings import key
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):

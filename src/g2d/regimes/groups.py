@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, Literal
 
 from g2d.problems import Problem
 from g2d.problems.prompts import Messages, Prompt, messages
 from g2d.rollouts.pairs import combinations_of
 from g2d.settings import Section, key
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Which = Literal["one", "all"]
 

@@ -14,9 +14,7 @@ With `start: warmup` the adapter of pi_K goes on and a frozen copy of it is the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypedDict, Unpack
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from g2d.policies.policy import Policy
 from g2d.problems import Problem
@@ -25,6 +23,9 @@ from g2d.regimes.offline import OfflineJob, origin_words, passes_words, require_
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.rollouts.pairs import require_asked, uniform
 from g2d.settings import key
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Kto(OfflineEntry):

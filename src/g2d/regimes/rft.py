@@ -8,9 +8,8 @@ chat template would close a cut-off one with an end of turn that the policy neve
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
-import pandas as pd
 from pydantic import model_validator
 
 from g2d.policies.policy import Policy
@@ -20,6 +19,9 @@ from g2d.regimes.offline import OfflineJob, origin_words, passes_words, train_of
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.rollouts.pairs import Pair, require_asked, uniform
 from g2d.settings import MistakeInKeyError, key
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Rft(OfflineEntry):

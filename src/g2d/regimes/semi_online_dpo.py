@@ -18,9 +18,8 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import pandas as pd
 from pydantic import model_validator
 
 from g2d.jobs.cost import Meter
@@ -30,7 +29,6 @@ from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, messages, render
 from g2d.regimes.adapters import copy_to_reference, load_reference, save_adapter, with_own_adapter
 from g2d.regimes.checkpoints import Checkpointing, Checkpoints, require_intact, train
-from g2d.regimes.fresh import FreshRollouts, sync_period
 from g2d.regimes.groups import GroupLoss, groups, summary
 from g2d.regimes.grpo import ROLLOUTS, hand_over, prompt_order
 from g2d.regimes.optimizer import OptimizerKeys
@@ -40,6 +38,11 @@ from g2d.rollouts.engine import Decoding, require_room
 from g2d.rollouts.settings import EngineSettings
 from g2d.settings import key
 from g2d.verifier.pool import default_workers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from g2d.regimes.fresh import FreshRollouts
 
 
 class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
@@ -130,6 +133,8 @@ def train_semi_online_dpo(
     Arguments, what is returned and what is raised are those of `train_grpo`.
     """
     start = require_intact(resume_from) if resume_from else None
+    from g2d.regimes.fresh import FreshRollouts, sync_period
+
     meter = meter or Meter(str(work), "train_semi_online_dpo")
     job = {
         "version": version,

@@ -12,8 +12,6 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import pandas as pd
-
 from g2d.jobs.files import atomic
 from g2d.verifier import Judgement
 from g2d.verifier.reward import Completion, completion_text
@@ -92,6 +90,8 @@ class TrainingRollouts:
 
     def save(self, path: Path) -> None:
         """Write the rows of this job so far: of the steps since the checkpoint of the K before it."""
+        import pandas as pd
+
         frame = pd.DataFrame(self.rows, columns=list(self.columns))
         texts = ["problem_id", "finish_reason", "verdict", "extracted_answer", "completion_text"]
         numbers = {"step": "int64", "sample": "int64", "token_count": "int64", "reward": "float64"}
@@ -102,6 +102,8 @@ class TrainingRollouts:
 
     def restore(self, path: Path) -> None:
         """Go on from rows that were saved."""
+        import pandas as pd
+
         self.rows = [
             {str(name): None if pd.isna(value) else value for name, value in row.items()}
             for row in pd.read_parquet(path).to_dict("records")

@@ -18,13 +18,14 @@ import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal, TypedDict
-
-import pandas as pd
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from g2d.jobs.files import parse_json, read_lines, write_jsonl
 from g2d.problems import Problem
 from g2d.problems.prompts import Messages, Prompt, messages
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Pair(TypedDict):

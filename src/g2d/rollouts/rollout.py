@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Literal
-
-import pandas as pd
-import pyarrow.parquet
+from typing import TYPE_CHECKING, Literal
 
 from g2d.jobs.files import atomic
 from g2d.verifier import Verdict
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FinishReason = Literal["stop", "length"]
 
@@ -50,13 +50,15 @@ TEXTLESS = tuple(name for name in COLUMNS if name not in ("prompt_text", "comple
 
 def to_frame(rollouts: Sequence[Rollout]) -> pd.DataFrame:
     """Rows in the given order, columns as in `Rollout`, `level` a nullable integer."""
+    import pandas as pd
+
     frame = pd.DataFrame([asdict(rollout) for rollout in rollouts], columns=list(COLUMNS))
     return frame.astype({"level": "Int64"})
 
 
 def write_rollouts(path: str | Path, rollouts: pd.DataFrame | Sequence[Rollout]) -> None:
     """Write a Parquet file that pandas, polars and DuckDB read as it is."""
-    frame = rollouts if isinstance(rollouts, pd.DataFrame) else to_frame(rollouts)
+    frame = to_frame(rollouts) if isinstance(rollouts, Sequence) else rollouts
     with atomic(path) as draft:
         frame.to_parquet(draft, index=False)
 
@@ -70,6 +72,9 @@ def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.Data
     Raises:
         ValueError: the file is not Parquet or lacks a column; the message names it.
     """
+    import pandas as pd
+    import pyarrow.parquet
+
     try:
         available = pyarrow.parquet.read_schema(path).names
         if missing := [column for column in columns if column not in (*available, BUDGET_VERDICTS)]:

@@ -1,0 +1,81 @@
+"""`g2d status`: what has finished, what runs and at which step, what failed and why, what it cost and will cost."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from g2d.status.screen import screen
+from g2d.status.snapshot import Grid, Snapshot
+
+CLEAR = "\033[H\033[2J"
+UNCUT = 1_000_000  # lines and columns of what is no terminal
+
+
+def register(subparsers: Any) -> None:
+    """Add `status` to the g2d command."""
+    parser = subparsers.add_parser(
+        "status",
+        help="what has finished, runs, failed and is to come",
+        description="What has finished, what runs and at which step, what failed and its last line, what it cost and "
+        "when it will be done. From files alone, so it also works on a login node while jobs run elsewhere.",
+    )
+    parser.add_argument("results", nargs="?", type=Path, default=Path("results"), help="the folder (default: results)")
+    parser.add_argument("--json", action="store_true", help="one JSON object in a line, keys in docs/status.md")
+    parser.add_argument(
+        "--watch",
+        nargs="?",
+        type=_seconds,
+        const=5.0,
+        metavar="SECONDS",
+        help="look again every so many seconds (5) until all jobs have finished or Ctrl-C",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the state of a grid; 0 whatever it is.
+
+    Raises:
+        FileNotFoundError: there is no results folder, or no run has begun in it.
+    """
+    results = arguments.results
+    if not results.is_dir():
+        raise FileNotFoundError(f"no results folder at {results}: run this where Snakemake runs, or name the folder")
+    if not (results / "config.yaml").is_file():
+        raise FileNotFoundError(f"{results}/config.yaml is not there: no run has begun in this folder")
+    grid = Grid(results)
+    try:
+        while True:
+            snapshot = grid.look()
+            _print(snapshot, as_json=arguments.json, again=arguments.watch is not None)
+            if arguments.watch is None or snapshot.counts["finished"] == len(snapshot.states):
+                return 0
+            time.sleep(arguments.watch)
+    except KeyboardInterrupt:
+        if arguments.watch is None:
+            raise
+        return 0  # which is how a watch ends
+
+
+def _print(snapshot: Snapshot, *, as_json: bool, again: bool) -> None:
+    if as_json:
+        print(json.dumps(snapshot.as_json(), ensure_ascii=False, allow_nan=False), flush=True)
+        return
+    if not sys.stdout.isatty():
+        print(screen(snapshot, UNCUT, UNCUT), flush=True)
+        return
+    width, height = shutil.get_terminal_size()
+    print((CLEAR if again else "") + screen(snapshot, width, height - 1), flush=True)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError("a number of seconds above 0")
+    return seconds

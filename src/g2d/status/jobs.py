@@ -1,0 +1,177 @@
+"""The jobs of a grid, from its configuration alone: what Snakemake would plan in an empty folder, without Snakemake.
+
+A test compares the list with Snakemake's own. Each job has the name that its bill and the records of its attempts have,
+and the files whose presence says that it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from g2d.experiment import grid
+from g2d.experiment.config import Config
+from g2d.experiment.keys import PolicyKey
+from g2d.experiment.plan import Plan
+from g2d.tables import catalogue
+
+
+class Wildcards(SimpleNamespace):
+    """What the plan asks for, as Snakemake's own hand it over."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A wildcard that the rule may not have."""
+        return getattr(self, name, default)
+
+
+@dataclass(frozen=True, slots=True)
+class GridJob:
+    """One job. Paths begin with `results/`, as jobs see them."""
+
+    rule: str
+    name: str  # in its bill and the records of its attempts
+    outputs: tuple[str, ...]  # there when it is done: the first of its rule and, written last, its bill
+    wildcards: Wildcards
+    merged_into: str | None = None  # of a shard, whose outputs are temporary: what is there when they are gone
+    merges: bool = False  # shards, which other jobs have drawn
+
+    @property
+    def stage(self) -> str:
+        """The name of the stage in bills and records of attempts."""
+        return self.rule.removesuffix("_shard")
+
+    @property
+    def holds_device(self) -> bool:
+        """Whether it trains or generates with a model; the other jobs take seconds."""
+        return not self.merges and (self.stage in DEVICE_STAGES or self.stage.startswith("train_"))
+
+
+DEVICE_STAGES = frozenset(
+    {"scratch_model", "calibrate", "calibrate_temperature", "draw_probe", "harvest_rollouts", "evaluate"}
+)
+
+
+def grid_jobs(config: Config, plan: Plan) -> list[GridJob]:
+    """Every job behind the target `all`, roughly in the order in which they run."""
+    found, trained = [*_problems(config), *_models(config, plan)], grid.trainings(config)
+    found += [_training(key) for key in trained if key.trained_online]
+    for folder, (wildcards, pairs) in _harvests(config, plan).items():
+        found += _generation(plan, "harvest", "harvest_rollouts", f"{folder}/rollouts", wildcards)
+        for name in sorted(pairs):
+            rule = "build_pairs" if name == "pairs.jsonl" else "build_several_pairs"
+            found.append(_job(rule, f"{folder}/{name}", wildcards))
+    found += [_training(key) for key in trained if not key.trained_online]
+    for key in grid.policies(config):
+        for benchmark in config.benchmarks:
+            wildcards = Wildcards(policy=key.folder, benchmark=benchmark)
+            found += _generation(plan, "evaluation", "evaluate", f"{key.folder}/eval/{benchmark}", wildcards)
+    return [*found, *_summaries(config)]
+
+
+def _job(rule: str, output: str, wildcards: Wildcards | None = None, cost: str | None = None, **more: Any) -> GridJob:
+    outputs = tuple(f"results/{file}" for file in (output, cost) if file)
+    return GridJob(rule, outputs[-1].rpartition(".")[0], outputs, wildcards or Wildcards(), **more)
+
+
+def _training(key: PolicyKey) -> GridJob:
+    rule = "train_grpo_auto" if key.role == "auto" and key.kind == "grpo" else f"train_{key.kind}"
+    return _job(rule, f"{key.folder}/policy.json", _at(key), cost=f"{key.folder}/cost.json")
+
+
+def _at(key: PolicyKey) -> Wildcards:
+    variant, slash, regime = key.regime.rpartition("/")
+    values = {"model": key.model, "seed": str(key.seed), "g": str(key.group_size), "k": str(key.k)}
+    return Wildcards(variant=variant + slash, regime=regime, **values)
+
+
+def _problems(config: Config) -> Iterator[GridJob]:
+    for name in config.problem_sources:
+        yield _job("load_problems", f"problems/{name}.jsonl")
+    for name in config.benchmarks:
+        yield _job("check_leakage", f"problems/{name}.leakage.json")
+
+
+def _models(config: Config, plan: Plan) -> Iterator[GridJob]:
+    for model in config.models:
+        wildcards, folder = Wildcards(model=model), f"{model}/calibration"
+        base = f"{model}/base/policy.json"
+        if plan.is_scratch(model):
+            yield _job("scratch_model", base, wildcards, cost=f"{model}/base/cost.json")
+        else:
+            yield _job("pretrained_model", base, wildcards)
+        yield from _generation(plan, "calibration", "calibrate", f"{folder}/rollouts", wildcards)
+        yield _job("select_training_set", f"{folder}/levels.csv", wildcards)
+        for temperature in list(grid.factorial_files(config, model))[1:]:
+            at = Wildcards(model=model, temperature=temperature)
+            output = f"{folder}/t{temperature}/rollouts"
+            yield from _generation(plan, "calibration", "calibrate_temperature", output, at)
+
+
+def _generation(plan: Plan, kind: str, rule: str, output: str, wildcards: Wildcards) -> Iterator[GridJob]:
+    """A job that leaves a file of rollouts, after those that draw its shards."""
+    model = wildcards.get("model") or wildcards.policy.split("/")[0]
+    shards = getattr(plan.for_model(model).engine.shards, kind)
+    cost = f"{output}.cost.json" if kind == "evaluation" else f"{output.rpartition('/')[0]}/cost.json"
+    for shard in range(1, shards + 1) if shards > 1 else ():
+        at = Wildcards(**vars(wildcards), shard=str(shard), shards=str(shards))
+        part = f"{output}.shards/{shard}-of-{shards}"
+        merged = f"results/{output}.parquet"
+        yield _job(f"{rule}_shard", f"{part}.parquet", at, cost=f"{part}.cost.json", merged_into=merged)
+    yield _job(rule, f"{output}.parquet", wildcards, cost=cost, merges=shards > 1)
+
+
+def _harvests(config: Config, plan: Plan) -> dict[str, tuple[Wildcards, set[str]]]:
+    """By folder, every harvest and the files of pairs that are made from it: the grid's own and what is trained on."""
+    found: dict[str, tuple[Wildcards, set[str]]] = {}
+
+    def harvest(wildcards: Wildcards) -> set[str]:
+        w = wildcards
+        folder = f"{w.model}/seed{w.seed}/{w.variant}harvest/g{w.g}/k{w.k}"
+        return found.setdefault(folder, (wildcards, set()))[1]
+
+    for key in grid.harvests(config):
+        own = Wildcards(model=key.model, seed=str(key.seed), variant="", g=str(key.group_size), k=str(key.k))
+        harvest(own).add("pairs.jsonl")
+    matched: set[str] = set()
+    for policy in grid.policies(config):
+        if policy.role == "base" or policy.trained_online:
+            continue
+        wildcards = _at(policy)
+        pairs = harvest(wildcards)
+        if policy.kind == "dpo":
+            pairs.add(Path(plan.pairs_file(wildcards)).name)
+            matched.update(str(Path(file).parent.relative_to("results")) for file in plan.matched_pairs(wildcards))
+        elif plan.pairs_of_entry(wildcards):
+            pairs.add("pairs.jsonl")
+    for folder in matched:
+        found[folder][1].add("pairs.jsonl")
+    return found
+
+
+def _summaries(config: Config) -> Iterator[GridJob]:
+    """Tables, figures, cards and reports; the first output of each."""
+    tables = catalogue.tables_of(config)
+    if "factorial" in tables:
+        yield _job("make_factorial", "tables/factorial.csv")
+    if config.probe.compare:
+        for probe in grid.probes(config):
+            wildcards = Wildcards(
+                model=probe.model, seed=str(probe.seed), variant="", g=str(probe.group_size), k=str(probe.k)
+            )
+            folder = probe.probe_folder
+            yield _job("draw_probe", f"{folder}/rollouts.parquet", wildcards, cost=f"{folder}/cost.json")
+        yield _job("advise", "advice.md")
+        yield _job("check_advice", "tables/advice_check.csv")
+    yield _job("make_tables", "tables/main.csv")
+    yield _job("audit_papers", "tables/audit.csv")
+    yield _job("render_tables", "tables/main.html")
+    yield _job("draw_figures", f"figures/{catalogue.FIGURES[0].name}.svg")
+    cards = [f"{key.folder}/adapter" for key in grid.policies(config) if key.role != "base"]
+    cards += [key.folder for key in grid.harvests(config)]
+    yield _job("write_cards", f"{cards[0]}/README.md")
+    yield _job("record_provenance", "provenance.json")
+    yield _job("write_methods", "methods.md")
+    yield _job("build_report", "report/index.html")

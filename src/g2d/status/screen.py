@@ -1,0 +1,159 @@
+"""A snapshot as text: one screen, cut to the terminal, the most urgent first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from g2d.status.logs import plain
+from g2d.status.snapshot import Snapshot
+from g2d.status.states import TROUBLE, JobState, State
+
+COLUMNS: tuple[State, ...] = ("finished", "running", *TROUBLE, "waiting")
+
+
+def screen(snapshot: Snapshot, width: int, height: int) -> str:
+    """At most so many lines of so many characters.
+
+    Where not everything finds room, the last lines of a list say how many jobs are left out; `--json` has all.
+    """
+    head, foot = list(_head(snapshot)), list(_foot(snapshot))
+    table = list(_table(snapshot))
+    running, trouble = snapshot.of("running"), snapshot.of(*TROUBLE)
+    room = height - len(head) - len(foot) - len(table)
+    n_running, n_trouble = _shared(max(2, room), len(running), len(trouble))
+    lists = [
+        *_listed([_running(state, snapshot.now) for state in running[:n_running]], len(running), "running"),
+        *_listed([_trouble(state, snapshot) for state in trouble[:n_trouble]], len(trouble), "in trouble"),
+    ]
+    return "\n".join(_cut(line, width) for line in [*head, *table, *lists, *foot][:height])
+
+
+def _head(snapshot: Snapshot) -> Iterator[str]:
+    counts, total = snapshot.counts, len(snapshot.states)
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.now))
+    yield f"{snapshot.title}: {counts['finished']} of {total} jobs finished ({at}, {plain(str(snapshot.results))})"
+
+
+def _table(snapshot: Snapshot) -> Iterator[str]:
+    """A row for every stage that is on its way; those that are done, or have not begun, share a line."""
+    shown = [state for state in COLUMNS if snapshot.counts[state]]
+    done, rows, later = [], [], []
+    for stage, counts in snapshot.stages.items():
+        if counts["finished"] == counts.total():
+            done.append(f"{stage} {counts.total()}")
+        elif counts["waiting"] == counts.total():
+            later.append(f"{stage} {counts.total()}")
+        else:
+            rows.append([stage, *(str(counts[state] or "-") for state in shown)])
+    if rows:
+        cells = [["", *shown], *rows]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+        for row in cells:
+            yield "  " + "  ".join(
+                cell.ljust(width) if i == 0 else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            )
+    if done:
+        yield f"finished: {', '.join(done)}"
+    if later:
+        yield f"waiting: {', '.join(later)}"
+
+
+def _running(state: JobState, now: float) -> str:
+    last = state.last
+    assert last is not None
+    parts = [f"for {span(now - last.started)}"]
+    if state.position:
+        step, steps = state.position
+        parts.insert(0, f"step {step} of {steps}")
+    if len(state.attempts) > 1:
+        parts.append(f"attempt {len(state.attempts)}")
+    slurm = last.process.slurm_job if last.process else None
+    where = plain(str(last.host)) + (f", Slurm job {plain(slurm)}" if slurm else "")
+    return f"{_named(state)}: {', '.join(parts)}; {where}, heard of {span(now - last.updated)} ago"
+
+
+def _trouble(state: JobState, snapshot: Snapshot) -> str:
+    last = state.last
+    assert last is not None
+    when = time.strftime("%d %b %H:%M", time.localtime(last.updated))
+    what = {"silent": f"no sign of life since {when}", "missing": f"ended well {when}, its files are not there"}
+    said = what.get(state.state, f"{state.state} {when}")
+    if len(state.attempts) > 1:
+        said += f", attempt {len(state.attempts)}"
+    if state.kept_step:
+        said += f", kept up to step {state.kept_step}"
+    words = snapshot.words(state) if state.state != "missing" else ""
+    return f"{_named(state)}: {said}" + (f": {words}" if words else "")
+
+
+def _named(state: JobState) -> str:
+    return f"{state.job.stage} {plain(state.job.name).removeprefix('results/').removesuffix('/cost')}"
+
+
+def _shared(room: int, *lengths: int) -> tuple[int, ...]:
+    """How many lines of each list are shown: all if there is room (a heading each), else a fair share."""
+    room -= sum(length > 0 for length in lengths)
+    if sum(lengths) <= room:
+        return lengths
+    each = max(1, room // max(1, sum(length > 0 for length in lengths)))
+    spare = max(0, room - sum(min(length, each) for length in lengths))
+    shown = []
+    for length in lengths:
+        more = min(spare, max(0, length - each))
+        shown.append(min(length, each) + more)
+        spare -= more
+    return tuple(shown)
+
+
+def _listed(lines: Sequence[str], total: int, what: str) -> Iterator[str]:
+    if total:
+        yield f"{what}: {total}" + (f", {total - len(lines)} not shown" if len(lines) < total else "")
+        yield from (f"  {line}" for line in lines)
+
+
+def _foot(snapshot: Snapshot) -> Iterator[str]:
+    spent, to_go = snapshot.spent, snapshot.ahead
+    hours = [f"{spent.gpu:.1f} GPU-hours"] if spent.gpu or to_go.gpu_hours else []
+    hours += [f"{span(3600 * spent.cpu)} without a GPU"] if spent.cpu or not hours else []
+    hours += [f"{span(3600 * spent.unknown)} on what is not recorded yet"] if spent.unknown else []
+    vain = f", of which {span(3600 * spent.in_vain)} in vain" if spent.in_vain * 3600 >= 1 else ""
+    yield f"spent: {', '.join(hours)}{vain}"
+    if to_go.gpu_hours:
+        known = sum(line.hours or 0.0 for line in to_go.gpu_hours)
+        known_from = (line.source.removeprefix("at most; ") for line in to_go.gpu_hours if line.hours is not None)
+        sources = dict.fromkeys(source.partition(" (")[0] for source in known_from)
+        unknown = [line.stage for line in to_go.gpu_hours if line.hours is None]
+        more = f" and what nobody has measured: {', '.join(unknown)}" if unknown else ""
+        yield f"to go: about {known:.1f} GPU-hours ({'; '.join(sources) or 'not measured yet'}){more}"
+    left = len(snapshot.states) - snapshot.counts["finished"]
+    if not left:
+        yield "all jobs have finished"
+    elif to_go.seconds is None:
+        yield f"nothing runs; {left} jobs to go" + ("" if snapshot.is_locked else ", and no Snakemake holds the folder")
+    else:
+        done = time.strftime("%a %d %b %H:%M", time.localtime(snapshot.now + to_go.seconds))
+        without = f", without {', '.join(to_go.not_counted)}" if to_go.not_counted else ""
+        at_once = f"{to_go.at_once} jobs go on running at once" if to_go.at_once > 1 else "one job after the other runs"
+        yield f"done in about {span(to_go.seconds)} ({done}) if {at_once}{without}"
+    for reason in snapshot.unreadable[:1]:
+        yield f"not counted, {len(snapshot.unreadable)} unreadable: {reason}"
+
+
+def span(seconds: float) -> str:
+    """A length of time as people say it: `40 s`, `12 min`, `3 h 5 min`, `2 d 4 h`."""
+    seconds = max(0.0, seconds)
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: max(0, width - 3)]}..."

@@ -1,0 +1,152 @@
+"""The state of a grid at one moment, as a record and as JSON."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from g2d.experiment.config import Config, read
+from g2d.experiment.plan import Plan
+from g2d.jobs.attempts import log_of
+from g2d.jobs.recover import is_locked
+from g2d.status.ahead import Ahead, Hours, ahead, hours
+from g2d.status.jobs import grid_jobs
+from g2d.status.logs import last_line, plain
+from g2d.status.states import STATES, TROUBLE, JobState, Records, State, job_states
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A grid at one moment."""
+
+    results: Path
+    title: str
+    now: float  # seconds since the epoch
+    states: Sequence[JobState]
+    spent: Hours
+    ahead: Ahead
+    is_locked: bool  # by a Snakemake that works in the folder, or by one that was killed
+    unreadable: Sequence[str]  # records of attempts, with the reason
+
+    @property
+    def counts(self) -> Counter[State]:
+        """Jobs by state."""
+        return Counter(state.state for state in self.states)
+
+    @property
+    def stages(self) -> dict[str, Counter[State]]:
+        """The same for every stage, in the order in which they run; shards count as jobs."""
+        found: dict[str, Counter[State]] = {}
+        for state in self.states:
+            found.setdefault(state.job.stage, Counter())[state.state] += 1
+        return found
+
+    def of(self, *wanted: State) -> list[JobState]:
+        """The jobs in some states, in the order of these, those that changed last first."""
+        chosen = [state for state in self.states if state.state in wanted]
+        return sorted(chosen, key=lambda state: (wanted.index(state.state), -(state.last.updated if state.last else 0)))
+
+    def words(self, state: JobState) -> str:
+        """The last line of a job's log."""
+        log = log_of(Path(state.attempts[-1].file), self.results / "attempts") if state.attempts else None
+        return last_line(log) if log else ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, as docs/status.md has it."""
+        to_go = self.ahead
+        known = [line.hours for line in to_go.gpu_hours if line.hours is not None]
+        return {
+            "results": str(self.results),
+            "title": self.title,
+            "time": _iso(self.now),
+            "locked": self.is_locked,
+            "jobs": {"total": len(self.states), **_all_states(self.counts)},
+            "stages": [
+                {"stage": stage, "total": counts.total(), **_all_states(counts)}
+                for stage, counts in self.stages.items()
+            ],
+            "running": [self._job(state) for state in self.of("running")],
+            "trouble": [self._job(state) | {"last_line": self.words(state)} for state in self.of(*TROUBLE)],
+            "spent": {f"{name}_hours": value for name, value in asdict(self.spent).items()},
+            "to_go": {
+                "gpu_hours": sum(known),
+                "gpu_hours_by_stage": [asdict(line) for line in to_go.gpu_hours],
+                "seconds": to_go.seconds,
+                "done_at": None if to_go.seconds is None else _iso(self.now + to_go.seconds),
+                "jobs_at_once": to_go.at_once,
+                "not_counted": list(to_go.not_counted),
+            },
+            "unreadable": list(self.unreadable),
+        }
+
+    def _job(self, state: JobState) -> dict[str, Any]:
+        last = state.last
+        assert last is not None  # no state but finished and waiting is without
+        step, steps = state.position or (None, None)
+        return {
+            "stage": state.job.stage,
+            "job": plain(state.job.name),
+            "state": state.state,
+            "attempt": len(state.attempts),
+            "started": _iso(last.started),
+            "last_sign_of_life": _iso(last.updated),
+            "step": step,
+            "steps": steps,
+            "host": plain(str(last.host)),
+            "pid": last.process.pid if last.process else None,
+            "slurm_job": last.process.slurm_job if last.process else None,
+        }
+
+
+class Grid:
+    """A results folder that is looked at again and again.
+
+    Raises:
+        ConfigError: its `config.yaml` cannot be read.
+    """
+
+    def __init__(self, results: Path) -> None:
+        self.results = results
+        self.records = Records(results / "attempts")
+        self._recorded: float | None = None
+        self._read_config()
+
+    def look(self) -> Snapshot:
+        """The grid as it is now."""
+        self._read_config()
+        found = self.records.read()
+        states = job_states(self.results, self.jobs, found)
+        now = time.time()
+        return Snapshot(
+            results=self.results,
+            title=plain(self.config.title),
+            now=now,
+            states=states,
+            spent=hours(recorded.attempt for attempts in found.values() for recorded in attempts),
+            ahead=ahead(self.config, self.plan, states, now),
+            is_locked=is_locked(self.results.resolve().parent),
+            unreadable=[plain(reason) for reason in self.records.unreadable],
+        )
+
+    def _read_config(self) -> None:
+        """A run that begins writes its configuration; it may ask for other jobs than the one before."""
+        file = self.results / "config.yaml"
+        recorded = file.stat().st_mtime
+        if recorded != self._recorded:
+            self._recorded = recorded
+            self.config: Config = read(file)
+            self.plan = Plan(self.config)
+            self.jobs = grid_jobs(self.config, self.plan)
+
+
+def _all_states(counts: Mapping[State, int]) -> dict[str, int]:
+    return {state: counts.get(state, 0) for state in STATES}
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,224 @@
+"""A results folder as pandas frames: `g2d.open("results")`.
+
+For analysts: what the tables and the page show is computed from these rows. A frame is read when it is first asked for,
+and has what is there: of a grid that has not finished, the part that has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from g2d.experiment import grid
+from g2d.experiment.config import Config, read
+from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.jobs.cost import read_cost
+from g2d.jobs.files import read_lines
+from g2d.policies.policy import read_policy
+from g2d.problems import read_problems
+from g2d.rollouts.pairs import read_pairs
+from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, read_rollouts
+from g2d.tables import catalogue
+from g2d.tables.frames import read_table
+
+# What every frame begins with; `group_size` is 0 and `seed` null where they do not apply.
+KEY_COLUMNS = {
+    "model": "object",
+    "policy": "object",  # as the tables call it: g2d is DPO on the harvest of a warmed-up policy
+    "regime": "object",  # as its folder is called
+    "K": "int64",
+    "group_size": "int64",
+    "seed": "Int64",
+}
+
+
+class Results:
+    """What a grid has left.
+
+    Every frame begins with the columns of `KEY_COLUMNS`, one value of each per policy (of harvests, the policy that was
+    harvested), so rows of different frames can be joined on them.
+
+    Raises:
+        FileNotFoundError: there is no such folder, or no run has begun in it.
+        ConfigError: its `config.yaml` cannot be read.
+    """
+
+    def __init__(self, folder: str | PathLike[str] = "results") -> None:
+        self.folder = Path(folder)
+        if not (self.folder / "config.yaml").is_file():
+            raise FileNotFoundError(f"{self.folder}: no results folder (it has no config.yaml): name the one of a run")
+        self.config: Config = read(self.folder / "config.yaml")
+
+    def __repr__(self) -> str:
+        return f"g2d.open({str(self.folder)!r})"
+
+    @cached_property
+    def tables(self) -> Mapping[str, pd.DataFrame]:
+        """The tables that are there, by name (`main`, `harvest`, `cost` ...), as docs/analysis.md explains them."""
+        return _Tables(self.folder / "tables", list(catalogue.tables_of(self.config)))
+
+    @cached_property
+    def policies(self) -> pd.DataFrame:
+        """A row per policy of the configuration: `role` (`g2d.experiment.keys.ROLES`), `kind` (how it was trained),
+        `folder` below the results folder, and whether its record is there (`finished`)."""
+        return _frame(
+            {**_key(key), "role": key.role, "kind": key.kind, "folder": key.folder, "finished": key in self._records}
+            for key in self._policies
+        )
+
+    @cached_property
+    def evaluations(self) -> pd.DataFrame:
+        """A row per policy, `benchmark`, problem and sample: verdicts and lengths, as in `Rollout` without the texts
+        (`rollouts` has them). The seed of the sampling is called `sampling_seed`."""
+        return _together(
+            _labelled(self._answers(file), {**_key(key), "benchmark": benchmark})
+            for key in self._policies
+            for benchmark in self.config.benchmarks
+            if (file := self.folder / key.folder / f"eval/{benchmark}.parquet").exists()
+        )
+
+    @cached_property
+    def harvests(self) -> pd.DataFrame:
+        """A row per completion of the main grid's harvests, columns as in `evaluations`; their policy is `base` or
+        `grpo`, whose rollouts they are."""
+        return _together(
+            _labelled(self._answers(file), _key(_harvested(key)))
+            for key in grid.harvests(self.config)
+            if (file := self.folder / key.folder / "rollouts.parquet").exists()
+        )
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """A row per policy and gradient step: what its trainer logged. The warm-ups between are policies, too; each
+        has the steps of those that it continued."""
+        return _together(
+            _labelled(pd.DataFrame(list(_json_lines(file))), _key(key))
+            for key in self._trained
+            if (file := self.folder / key.folder / "metrics.jsonl").exists()
+        )
+
+    @cached_property
+    def bills(self) -> pd.DataFrame:
+        """A row per policy and job on its bill (`g2d.jobs.cost.Cost`). `benchmark` is null for the jobs that made the
+        policy, whose device seconds add up to the device-hours of the tables; jobs that policies share are on the bill
+        of each."""
+        found: list[tuple[PolicyKey, str, str | None]] = [(key, "cost.json", None) for key in self._trained]
+        found += [(key, f"eval/{name}.cost.json", name) for key in self._policies for name in self.config.benchmarks]
+        return _frame(
+            {**_key(key), "benchmark": benchmark, **asdict(record)}
+            for key, name, benchmark in found
+            if (file := self.folder / key.folder / name).exists()
+            for record in read_cost(file).records
+        )
+
+    def rollouts(self, of: PolicyKey | HarvestKey | str, benchmark: str | None = None) -> pd.DataFrame:
+        """The completions of one file with all their columns and texts.
+
+        Args:
+            of: whose: a folder below the results folder (`policies.folder`; "demo/seed0/harvest/g2/k50",
+                "demo/calibration"), or its key.
+            benchmark: the answers to it; without one, what was sampled in the folder's own stage: a training, a
+                harvest, the calibration.
+
+        Raises:
+            FileNotFoundError: it is not there.
+        """
+        folder = of if isinstance(of, str) else of.folder
+        return pd.read_parquet(
+            self.folder / folder / (f"eval/{benchmark}.parquet" if benchmark else "rollouts.parquet")
+        )
+
+    def pairs(self, of: HarvestKey | str) -> pd.DataFrame:
+        """The preference pairs of a harvest, a row each, columns as in `g2d.rollouts.pairs.Pair`."""
+        folder = of if isinstance(of, str) else of.folder
+        return pd.DataFrame(read_pairs(self.folder / folder / "pairs.jsonl"))
+
+    def problems(self, name: str) -> pd.DataFrame:
+        """The problems of a benchmark, or the `pool` that training sets are drawn from, a row each."""
+        return pd.DataFrame([asdict(problem) for problem in read_problems(self.folder / f"problems/{name}.jsonl")])
+
+    @cached_property
+    def _records(self) -> dict[PolicyKey, Any]:
+        files = {key: self.folder / key.folder / "policy.json" for key in grid.policies(self.config)}
+        return {key: read_policy(file) for key, file in files.items() if file.exists()}
+
+    @cached_property
+    def _policies(self) -> list[PolicyKey]:
+        """All that are configured, with the K that the tables show."""
+        finished = {key: key for key in grid.with_steps_taken(self._records)}
+        return [finished.get(key, key) for key in grid.policies(self.config)]
+
+    @cached_property
+    def _trained(self) -> list[PolicyKey]:
+        """All that are trained, warm-ups that are not evaluated too."""
+        shown = {key: key for key in self._policies}
+        return [shown.get(key, key) for key in grid.trainings(self.config)]
+
+    def _answers(self, file: Path) -> pd.DataFrame:
+        columns = (*TEXTLESS, BUDGET_VERDICTS)
+        return read_rollouts(file, columns).rename(columns={"seed": "sampling_seed"})
+
+
+_TABLE_TYPES = {"levels": "object", "group_size": "Int64", "seed": "Int64"}  # one level is no number; those are whole
+
+
+class _Tables(Mapping[str, pd.DataFrame]):
+    """Tables by name, each read once, those that are there."""
+
+    def __init__(self, folder: Path, names: list[str]) -> None:
+        self._files = {name: file for name in names if (file := folder / f"{name}.csv").exists()}
+        self._read: dict[str, pd.DataFrame] = {}
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        if name not in self._files:
+            raise KeyError(f"{name}: no such table here; there are {', '.join(self._files) or 'none yet'}")
+        if name not in self._read:
+            self._read[name] = read_table(self._files[name], _TABLE_TYPES)
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+def _key(key: PolicyKey) -> dict[str, Any]:
+    values = (key.model, key.label, key.regime, key.shown_k, key.group_size, pd.NA if key.seed is None else key.seed)
+    return dict(zip(KEY_COLUMNS, values, strict=True))
+
+
+def _harvested(key: HarvestKey) -> PolicyKey:
+    """The policy that wrote a harvest; M0 has one per seed."""
+    return PolicyKey(key.model, "grpo" if key.k else "base", key.group_size, key.k, key.seed)
+
+
+def _labelled(rows: pd.DataFrame, values: Mapping[str, Any]) -> pd.DataFrame:
+    """Rows with the same values before each."""
+    labels = pd.DataFrame({name: [value] * len(rows) for name, value in values.items()}, index=rows.index)
+    return pd.concat([labels, rows], axis="columns")
+
+
+def _together(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    frames = list(frames)
+    return _typed(pd.concat(frames, ignore_index=True)) if frames else _frame([])
+
+
+def _frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    rows = list(rows)
+    return _typed(pd.DataFrame(rows, columns=None if rows else list(KEY_COLUMNS)))
+
+
+def _typed(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.astype(KEY_COLUMNS)
+
+
+def _json_lines(file: Path) -> Iterator[Any]:
+    return (json.loads(line) for _, line in read_lines(file))
