@@ -19,7 +19,7 @@ SMALL: dict[str, Any] = {
     "warmup": {"steps": [0, 10]},
 }
 ALWAYS = {table.name for table in TABLES} - {
-    *("factorial", "factorial_effects", "equal_compute", "auto", "regimes"),
+    *("factorial", "factorial_effects", "equal_compute", "auto", "regimes", "controls"),
     *("advice", "advice_levels", "advice_hours", "advice_check"),
 }
 
@@ -47,8 +47,16 @@ def test_a_table_that_the_catalogue_does_not_have_stands_with_the_others() -> No
             {"equal_compute"},
         ),
         ({"regimes": {"rft": {"regime": "rft"}}}, {"equal_compute", "regimes"}),
+        ({"rewards": {"coin": {"reward": "random"}}}, set()),
+        (
+            {
+                "rewards": {"coin": {"reward": "random"}},
+                "ablations": {"on-coin": {"reward": "coin", "steps": [10]}},
+            },
+            {"controls"},
+        ),
     ],
-    ids=["plain", "advice", "factorial", "auto", "equal_compute", "regimes"],
+    ids=["plain", "advice", "factorial", "auto", "equal_compute", "regimes", "rewards", "controls"],
 )
 def test_a_grid_has_the_tables_of_its_configuration(keys: dict[str, Any], more: set[str]) -> None:
     assert set(tables_of(Config.model_validate(SMALL | keys))) == ALWAYS | more

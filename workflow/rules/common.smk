@@ -9,7 +9,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 try:
-    from g2d.experiment import grid, hub
+    from g2d.experiment import controls, grid, hub
     from g2d.experiment.config import load, require_written_well
     from g2d.experiment.plan import Plan
     from g2d.experiment.requirements import require_files, require_installed

@@ -16,6 +16,7 @@ rule make_tables:
         costs=[f"results/{p.folder}/cost.json" for p in TRAINED],
         metrics=[f"results/{p.folder}/metrics.jsonl" for p in TRAINED if CONFIG.regimes],
         probes=[f"results/{warmup.folder}/probes.csv" for warmup in AUTO_WARMUPS],
+        of_controls=OF_CONTROLS,
     output:
         **{name: f"results/tables/{name}.csv" for name, table in TABLES.items() if table.rule == "make_tables"},
     log:

@@ -4,6 +4,7 @@ HARVESTS = grid.harvests(CONFIG)
 PROBES = grid.probes(CONFIG)
 POLICIES = grid.policies(CONFIG)
 TRAINED = [policy for policy in POLICIES if policy.role != "base"]
+OF_CONTROLS = [controls.learnt_from(CONFIG, p) for p in TRAINED if p.regime in controls.controls(CONFIG)]
 AUTO_WARMUPS = grid.auto_warmups(CONFIG)
 FACTORIAL = {model: files for model in CONFIG.models if (files := grid.factorial_files(CONFIG, model))}
 TABLES = catalogue.tables_of(CONFIG)

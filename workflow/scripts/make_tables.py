@@ -4,6 +4,7 @@ from g2d.analysis.calibration import LEVEL_COLUMNS
 from g2d.analysis.informativeness import read_informativeness, success_counts
 from g2d.experiment import grid
 from g2d.experiment.config import load
+from g2d.experiment.controls import controls, learnt_from
 from g2d.jobs.attempts import read_attempts
 from g2d.jobs.cost import read_cost
 from g2d.jobs.stage import stage
@@ -13,6 +14,7 @@ from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, read_rollouts
 from g2d.tables.accuracy import ablation_table, equal_compute_table, main_table
 from g2d.tables.bills import attempt_table, cost_table
 from g2d.tables.calibration import calibration_table
+from g2d.tables.controls import controls_table, seen_in_training
 from g2d.tables.disputes import dispute_table
 from g2d.tables.families import comparison_table
 from g2d.tables.frames import read_table, write_table
@@ -67,6 +69,10 @@ def main(snakemake):
         if out.get("regimes"):
             spent = {policy: spent_on(policy, costs[policy].records, config) for policy in trained}
             write_table(out.regimes, regime_table(evaluations, hours, spent))
+        if out.get("controls"):
+            twins = controls(config)
+            seen = {key: seen_in_training(learnt_from(config, key)) for key in trained if key.regime in twins}
+            write_table(out.controls, controls_table(evaluations, twins, seen))
         if out.get("equal_compute"):
             write_table(out.equal_compute, equal_compute_table(evaluations, hours, measured))
         if out.get("auto"):

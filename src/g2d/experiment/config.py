@@ -18,7 +18,7 @@ import yaml
 from pydantic import ValidationError, model_validator
 
 from g2d.experiment.config_file import read_file
-from g2d.experiment.entries import check_entry
+from g2d.experiment.entries import check_entry, require_reward
 from g2d.experiment.requirements import (
     RESERVED_FILES,
     RESERVED_FOLDERS,
@@ -37,6 +37,7 @@ from g2d.regimes.checkpoints import Checkpointing
 from g2d.regimes.dpo import Dpo
 from g2d.regimes.training import Logging
 from g2d.regimes.warmup import AUTO, Warmup, check_group_sizes, check_step_size
+from g2d.rewards.catalogue import AnyReward
 from g2d.rollouts.settings import Calibration, EngineSettings, Evaluation, Harvest, Pairs
 from g2d.settings import ConfigError, Name, Section, Seed, key, repeated
 from g2d.settings.mistakes import changed, messages
@@ -69,6 +70,12 @@ class Config(Section):
     regimes: dict[Name, AnyEntry] = key(
         {}, "Further ways to train on the harvests, by the name that folders and tables give them.", neutral={}
     )
+    rewards: dict[Name, AnyReward] = key(
+        {},
+        "What a completion may be worth, by the name that ablations and online entries of `regimes` have as their "
+        "`reward`; policies that name none are trained on the truth.",
+        neutral={},
+    )
     baselines: Baselines = key(Baselines(), "GRPO alone.")
     evaluation: Evaluation = key(Evaluation(), "Benchmarks.")
     share_imports: bool = key(
@@ -89,7 +96,7 @@ class Config(Section):
         for section in ("ablations", "regimes"):
             found += taken(section, getattr(self, section), RESERVED_REGIMES, "a stage")
         found += taken("regimes", self.regimes, {name.lower() for name in self.ablations}, "an ablation")
-        for section in ("models", "benchmarks", "ablations", "regimes"):
+        for section in ("models", "benchmarks", "ablations", "regimes", "rewards"):
             found += alike(section, getattr(self, section))
         found += impossible_draws(self)
         for model in self.models:
@@ -181,19 +188,23 @@ class Config(Section):
 
     def _check_ablation(self, where: str, name: str, ablation: Ablation, model: str) -> None:
         dpo, steps = self.ablation_dpo(name), self.ablation_steps(name)
-        if ablation.warmup and 0 in steps:
+        if ablation.reward is not None:
+            require_reward(self, f"{where}.reward", ablation.reward)
+        elif ablation.warmup and 0 in steps:
             raise ValueError(f"{where}: at K=0 there is no warm-up to change: drop 0 from steps")
+        if ablation.policies == ["grpo"] and not any(steps):
+            raise ValueError(f"{where}: at K=0 no GRPO is trained: add a K to steps, or dpo to policies")
         if dpo.start == "warmup" and 0 in steps:
             raise ValueError(f"{where}: at K=0 there is no warm-up to start from: drop 0 from steps")
         if not steps:
             raise ValueError(f"{where}: warmup.steps {self.warmup.steps} of {model} has no K for it: add one")
-        own = self.warmup_of(name if ablation.warmup else "")
+        own = self.warmup_of(name if ablation.has_warmup else "")
         self._check_warmup(f"{where}.warmup", own)
         grid = own.steps
         for step in [*steps, *([dpo.match_pairs_to] if isinstance(dpo.match_pairs_to, int) else [])]:
             if step not in grid:
                 raise ValueError(
-                    f"{where}: K={step} is not in {'its steps' if ablation.warmup else 'warmup.steps'} {grid} of "
+                    f"{where}: K={step} is not in {'its steps' if ablation.has_warmup else 'warmup.steps'} {grid} of "
                     f"{model}: add it there or choose another"
                 )
 
@@ -210,7 +221,8 @@ class Config(Section):
         ablation = self.ablations[name]
         if ablation.steps != "all":
             return sorted(ablation.steps)
-        needs_warmup = ablation.warmup or self.ablation_dpo(name).start == "warmup"
+        changes_warmup = bool(ablation.warmup) and ablation.reward is None  # a reward changes the harvest of M0 too
+        needs_warmup = changes_warmup or self.ablation_dpo(name).start == "warmup"
         return [k for k in self.warmup.steps if k > 0 or not needs_warmup]
 
     def warmup_of(self, variant: str) -> Warmup:

@@ -1,8 +1,7 @@
 """The plan: from the wildcards of a job to the files and settings it depends on.
 
 Rules name these functions as inputs and params; a job is stale when what they return changes. They know the
-configuration and, where a finished job must keep what it was made from, its record. Wildcards are anything with the
-attributes that the function reads: model, seed, variant, regime, g, k, policy, shard.
+configuration and, where a finished job must keep what it was made from, its record.
 """
 
 from __future__ import annotations
@@ -15,28 +14,13 @@ from typing import Any
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.estimate import GpuJob
+from g2d.experiment.wildcards import Wildcards, model_of, variant_folder, variant_of
 from g2d.jobs.cost import read_cost
 from g2d.policies.policy import Policy, read_policy
 from g2d.policies.settings import ScratchModel
 from g2d.regimes.dpo import Dpo
 from g2d.regimes.warmup import AUTO
-
-Wildcards = Any
-
-
-def model_of(wildcards: Wildcards) -> str:
-    """The model a job belongs to: a wildcard of its own, or the first folder of a policy."""
-    return str(getattr(wildcards, "model", None) or wildcards.policy.split("/")[0])
-
-
-def variant_of(wildcards: Wildcards) -> str:
-    """The ablation whose warm-up a job belongs to, "" for the main one, `AUTO` for the one that stops by itself."""
-    return _variant(wildcards).rstrip("/")
-
-
-def _variant(wildcards: Wildcards) -> str:
-    """Its folder, with a slash; rules that know the main warm-up only have no such wildcard."""
-    return str(getattr(wildcards, "variant", ""))
+from g2d.rewards.catalogue import reward_params
 
 
 class Plan:
@@ -95,7 +79,7 @@ class Plan:
     def generating_gpus(self, wildcards: Wildcards, input: Any) -> int:
         """Resource: GPUs of a job that generates with a frozen policy; merging shards takes none."""
         chosen = self.for_model(model_of(wildcards)).engine
-        if input.shards:
+        if input.shards or getattr(input, "judged", []):
             return 0
         return chosen.tensor_parallel_size if chosen.name == "vllm" else 1
 
@@ -104,7 +88,7 @@ class Plan:
         A finished file keeps the number of shards it was made of, which its bill tells: the rows would be the same."""
 
         def files(wildcards: Wildcards) -> list[str]:
-            if hasattr(wildcards, "shard"):
+            if hasattr(wildcards, "shard") or (stage == "harvest" and self.judged(wildcards)):
                 return []
             bill = Path(cost.format(**wildcards))
             count = getattr(self.for_model(model_of(wildcards)).engine.shards, stage)
@@ -134,7 +118,7 @@ class Plan:
     def trajectory(self, wildcards: Wildcards) -> str:
         """Folder of the online policies that pi_K is one of, whatever K."""
         w = wildcards
-        return f"results/{w.model}/seed{w.seed}/{self.online_entry(w) or f'{_variant(w)}grpo'}/g{w.g}"
+        return f"results/{w.model}/seed{w.seed}/{self.online_entry(w) or f'{variant_folder(w)}grpo'}/g{w.g}"
 
     def warmed_up(self, wildcards: Wildcards) -> str:
         """Folder of pi_K: GRPO's at step K, or an online entry's; M0's for K=0."""
@@ -155,6 +139,21 @@ class Plan:
             return f"results/{wildcards.model}/calibration/cost.json"
         return f"{self.warmed_up(wildcards)}/cost.json"
 
+    def reward(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The part of the settings that says what judges a training's rollouts, or a harvest; nothing for the truth."""
+        name = grid.reward_name(self.config, self.online_entry(wildcards) or variant_of(wildcards))
+        return {} if name is None else {"reward": reward_params(self.config.rewards[name])}
+
+    def harvest_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The sections that a harvest depends on."""
+        return {**self.settings("harvest", "prompt")(wildcards), **self.reward(wildcards)}
+
+    def judged(self, wildcards: Wildcards, file: str = "rollouts.parquet") -> list[str]:
+        """M0's harvest of the main grid, where this one is the same rollouts under another reward."""
+        w = wildcards
+        again = grid.judged_again(self.config, w.model, variant_of(w), int(w.k))
+        return [f"results/{w.model}/seed{w.seed}/harvest/g{w.g}/k{w.k}/{file}"] if again else []
+
     def grpo_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that a warm-up to step K depends on."""
         resolved = self.for_model(wildcards.model)
@@ -163,13 +162,15 @@ class Plan:
             "lora": resolved.lora.params(),
             "prompt": resolved.prompt.params(),
             "engine": resolved.engine.identity,
+            **self.reward(wildcards),
         }
 
     def online_entry_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that an online entry's training up to K depends on."""
         entry = self.config.regimes[wildcards.regime]
         engine = self.for_model(wildcards.model).engine.identity
-        return {entry.regime: entry.trajectory(), "engine": engine, **self.settings("lora", "prompt")(wildcards)}
+        own = {entry.regime: entry.trajectory(), "engine": engine, **self.settings("lora", "prompt")(wildcards)}
+        return own | self.reward(wildcards)
 
     def auto_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that a warm-up which stops by itself depends on; its probes are small harvests."""
@@ -247,11 +248,11 @@ class Plan:
         n = self.dpo(wildcards).pairs_per_prompt
         name = "pairs" if n == 1 else f"pairs-{n}"
         w = wildcards
-        return f"results/{w.model}/seed{w.seed}/{_variant(w)}harvest/g{w.g}/k{w.k}/{name}.jsonl"
+        return f"results/{w.model}/seed{w.seed}/{variant_folder(w)}harvest/g{w.g}/k{w.k}/{name}.jsonl"
 
     def pairs_of_entry(self, wildcards: Wildcards) -> list[str]:
         """The pairs of the harvest, one of a prompt, where an entry of `regimes` asks for them."""
-        harvest = f"results/{wildcards.model}/seed{wildcards.seed}/{_variant(wildcards)}harvest"
+        harvest = f"results/{wildcards.model}/seed{wildcards.seed}/{variant_folder(wildcards)}harvest"
         return (
             [f"{harvest}/g{wildcards.g}/k{wildcards.k}/pairs.jsonl"]
             if self.config.regimes[wildcards.regime].needs_pairs
@@ -264,7 +265,7 @@ class Plan:
         if match is None:
             return []
         others = (AUTO, *grid.online_entries(self.config))  # matched to the grid, whatever their own K
-        own = _variant(wildcards) if variant_of(wildcards) not in others else ""
+        own = variant_folder(wildcards) if variant_of(wildcards) not in others else ""
         points = grid.harvest_points(self.config, wildcards.model, own.rstrip("/"))
         harvest = f"results/{wildcards.model}/seed{wildcards.seed}/{own}harvest"
         return [f"{harvest}/g{g}/k{k}/pairs.jsonl" for g, k in points if match in (k, "min")]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from g2d.experiment import grid
 from g2d.experiment.config import Config
+from g2d.experiment.controls import controls
 
 # Headings of Snakemake's report.
 RESULTS, ROLLOUTS, COST, PAPER, ADVICE = "1. Results", "2. Rollouts", "3. Cost", "4. The paper", "5. Advice"
@@ -40,6 +41,10 @@ def _equal_compute(config: Config) -> bool:
 
 def _regimes(config: Config) -> bool:
     return bool(config.regimes) and bool(grid.policies(config))
+
+
+def _controls(config: Config) -> bool:
+    return bool(controls(config)) and bool(grid.policies(config))
 
 
 def _auto(config: Config) -> bool:
@@ -94,6 +99,7 @@ TABLES = (
     Table("factorial", "Level x temperature: the cells", ROLLOUTS, rule="make_factorial", there=_factorial),
     Table("factorial_effects", "Level x temperature: the effects", ROLLOUTS, rule="make_factorial", there=_factorial),
     Table("regimes", "What every regime took and gave", RESULTS, there=_regimes),
+    Table("controls", "What a control gets of the gain", RESULTS, there=_controls),
     Table("equal_compute", "Regimes at equal compute", RESULTS, there=_equal_compute),
     Table("auto", "Warm-up that stops by itself: its probes", ROLLOUTS, there=_auto),
     Table("advice", "Advice: which K", ADVICE, "Advice", rule="advise", there=_advice),

@@ -64,8 +64,8 @@ def compared(evaluations: Evaluations) -> Iterator[dict[str, Any]]:
     for family in families(grouped):
         found = []
         for at, reference in family:
-            policy, other = _paired(grouped, at, reference)
-            found.append(compare(policy, other, _pool(grouped, accuracies, at, reference), len(family)))
+            policy, other = paired(grouped, at, reference)
+            found.append(compare(policy, other, pool(grouped, accuracies, at, reference), len(family)))
         adjusted = holm([comparison.p_value for comparison in found])
         for (at, reference), comparison, p_holm in zip(family, found, adjusted, strict=True):
             other_name = named(next(iter(grouped[reference])), at[1])
@@ -133,7 +133,7 @@ def _worth_comparing(policy: PolicyKey, reference: PolicyKey) -> bool:
     return policy.role != "grpo" or reference.role == "base"
 
 
-def _paired(grouped: Grouped, at: Row, reference: Row) -> tuple[np.ndarray, np.ndarray]:
+def paired(grouped: Grouped, at: Row, reference: Row) -> tuple[np.ndarray, np.ndarray]:
     """Answers of both, (n_seeds, n_problems), seed by seed and problem by problem."""
     both = grouped[reference], grouped[at]
     seeds = [[key.seed for key in side] for side in both]
@@ -146,7 +146,7 @@ def _paired(grouped: Grouped, at: Row, reference: Row) -> tuple[np.ndarray, np.n
     return correct[len(both[0]) :], correct[: len(both[0])]
 
 
-def _pool(grouped: Grouped, accuracies: Mapping[Row, np.ndarray], at: Row, reference: Row) -> np.ndarray:
+def pool(grouped: Grouped, accuracies: Mapping[Row, np.ndarray], at: Row, reference: Row) -> np.ndarray:
     """Accuracies per seed of the policies that were trained alike, and of the two, (n_policies, n_seeds)."""
     seeds = [key.seed for key in grouped[at]]
     alike = [
