@@ -13,6 +13,7 @@ from g2d.experiment.config import Config, load
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.plan import Plan
 from g2d.experiment.sweep import Candidate, candidates, tuning_keys, with_choice, with_choices
+from g2d.experiment.trained import candidate_policies
 from g2d.jobs.cost import Cost
 from g2d.problems import Problem
 from g2d.problems.selection import hold_out
@@ -51,7 +52,7 @@ RATES = {"learning_rate": [1e-3, "1e-4"]}
 
 def test_candidates_are_what_nobody_has_written_down_at_the_largest_k() -> None:
     config = configured({"regimes": {"warmup": RATES, "dpo": RATES, "rft": RATES, "online": RATES}, "at": {"dpo": 0}})
-    folders = [key.folder.removeprefix("demo/seed3/") for _, key in grid.candidate_policies(config)]
+    folders = [key.folder.removeprefix("demo/seed3/") for _, key in candidate_policies(config)]
     assert folders == [
         *(f"warmup@learning_rate-{rate}/grpo/g2/k4" for rate in (0.0001, 0.001)),
         *(f"dpo@learning_rate-{rate}/g0/k0" for rate in (0.0001, 0.001)),
@@ -60,14 +61,14 @@ def test_candidates_are_what_nobody_has_written_down_at_the_largest_k() -> None:
     ]
     without = configured(None)
     assert grid.policies(config) == grid.policies(without)
-    assert grid.candidate_policies(without) == []
+    assert candidate_policies(without) == []
 
 
 def test_every_combination_is_tried_in_ascending_order() -> None:
     config = configured({"regimes": {"dpo": RATES | {"epochs": [3, 1]}}, "seed": 7})
     tried = [dict(candidate.values) for candidate in candidates(config)]
     assert tried == [{"learning_rate": rate, "epochs": epochs} for rate in (1e-4, 1e-3) for epochs in (1, 3)]
-    assert {key.seed for _, key in grid.candidate_policies(config)} == {7}
+    assert {key.seed for _, key in candidate_policies(config)} == {7}
 
 
 def test_an_online_candidate_has_the_schedule_of_its_entry() -> None:
@@ -120,7 +121,7 @@ def test_an_ablation_has_a_choice_of_its_own_beside_that_of_its_section() -> Non
     settings = plan.grpo_settings(candidate)["warmup"]
     assert (settings["epsilon"], settings["updates_per_generation"], "learning_rate" in settings) == (0.4, 2, False)
     assert plan.choice("dpo")(at(2, regime="ipo")) == [f"{sweeps}/ipo.json"]
-    folders = [key.folder for candidate, key in grid.candidate_policies(config) if candidate.swept in ablations]
+    folders = [key.folder for candidate, key in candidate_policies(config) if candidate.swept in ablations]
     assert folders[0] == "demo/seed3/stale@epsilon-0.1/grpo/g2/k4"
     assert folders[-1] == "demo/seed3/ipo@beta-0.5@learning_rate-2.0/g2/k2"
     chosen = with_choices(config, {"stale": {"epsilon": 0.4}, "ipo": {"beta": 0.5}})

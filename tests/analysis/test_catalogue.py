@@ -19,7 +19,7 @@ SMALL: dict[str, Any] = {
     "warmup": {"steps": [0, 10]},
 }
 ALWAYS = {table.name for table in TABLES} - {
-    *("factorial", "factorial_effects", "equal_compute", "auto", "regimes", "frontier", "matched", "sweep"),
+    *("factorial", "factorial_effects", "equal_compute", "auto", "regimes", "frontier", "matched", "sweep", "controls"),
     *("advice", "advice_levels", "advice_hours", "advice_check"),
 }
 
@@ -48,8 +48,16 @@ def test_a_table_that_the_catalogue_does_not_have_stands_with_the_others() -> No
         ),
         ({"regimes": {"rft": {"regime": "rft"}}}, {"equal_compute", "regimes", "frontier", "matched"}),
         ({"frontier": {"margin": 0.05}}, {"frontier", "matched"}),
+        ({"rewards": {"coin": {"reward": "random"}}}, set()),
+        (
+            {
+                "rewards": {"coin": {"reward": "random"}},
+                "ablations": {"on-coin": {"reward": "coin", "steps": [10]}},
+            },
+            {"controls"},
+        ),
     ],
-    ids=["plain", "advice", "factorial", "auto", "equal_compute", "regimes", "frontier"],
+    ids=["plain", "advice", "factorial", "auto", "equal_compute", "regimes", "frontier", "rewards", "controls"],
 )
 def test_a_grid_has_the_tables_of_its_configuration(keys: dict[str, Any], more: set[str]) -> None:
     assert set(tables_of(Config.model_validate(SMALL | keys))) == ALWAYS | more

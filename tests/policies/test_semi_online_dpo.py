@@ -45,7 +45,9 @@ NO_DROPOUT = Lora(dropout=0.0)
 
 
 def semi_online(work: Path, k: int = 6, *, n_problems: int = 10, lora: Lora | None = None, **changes: Any) -> Any:
-    kwargs = {name: changes.pop(name) for name in ("resume_from", "meter", "base", "engine") if name in changes}
+    kwargs = {
+        name: changes.pop(name) for name in ("resume_from", "meter", "base", "engine", "reward") if name in changes
+    }
     log = train_semi_online_dpo(
         kwargs.pop("base", None) or tiny_policy(),
         easy(n_problems),

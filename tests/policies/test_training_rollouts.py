@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from g2d.regimes.training_rollouts import Keep, TrainingRollouts
+from g2d.rewards.reward import Judgement as Rewarded
 from g2d.verifier import Judgement
 
 
@@ -23,13 +24,15 @@ from g2d.verifier import Judgement
 )
 def test_rows_and_texts(tmp_path: Path, keep: Keep, texts: list[str | None]) -> None:
     rollouts = TrainingRollouts([9], keep)
+    verdicts = [
+        Judgement("correct", "4"),
+        Judgement("incorrect", "5"),
+        Judgement("no_boxed", None),
+        Judgement("truncated", None),
+    ]
     rollouts.record(
-        [
-            Judgement("correct", "4"),
-            Judgement("incorrect", "5"),
-            Judgement("no_boxed", None),
-            Judgement("truncated", None),
-        ],
+        verdicts,
+        rewards=[Rewarded(judgement.reward) for judgement in verdicts],
         completions=["one", "two", "three", "four"],
         completion_ids=[[1, 9], [1, 9], [1, 2, 9], [1, 2, 3]],
         problem_id=["a", "a", "b", "b"],

@@ -149,6 +149,17 @@ def test_every_confounder_of_the_papers_grid(project: Project) -> None:
     assert (jobs["calibrate"], jobs["calibrate_temperature"], jobs["make_factorial"]) == (2, 2 * 2, 1)
 
 
+def test_every_control_of_the_papers_grid(project: Project) -> None:
+    """Per model and seed: four more warm-ups, and harvest, pairs and DPO at K=0 too, where M0's rollouts are there."""
+    papers = str(REPOSITORY / "config/paper.yaml")
+    alone = project.planned("--configfile", papers)
+    jobs = project.planned("--configfile", papers, str(REPOSITORY / "config/controls.yaml"))
+    more = {"train_grpo": 4 * 5, "harvest_rollouts": 4 * 6, "build_pairs": 4 * 6, "train_dpo": 4 * 6}
+    more |= {"evaluate": 2 * 4 * (6 + 5)}
+    assert {rule: jobs[rule] - alone[rule] for rule in more} == {rule: 2 * 5 * n for rule, n in more.items()}
+    assert jobs["calibrate"] == alone["calibrate"]
+
+
 def test_one_k_of_the_papers_grid(project: Project) -> None:
     jobs = project.planned("k150", "--configfile", str(REPOSITORY / "config/paper.yaml"))
     assert {rule: jobs[rule] for rule in ("train_grpo", "harvest_rollouts", "train_dpo", "evaluate")} == {

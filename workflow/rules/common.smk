@@ -9,12 +9,13 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 try:
-    from g2d.experiment import grid, hub
+    from g2d.experiment import controls, grid, hub
     from g2d.experiment.config import load, require_written_well
     from g2d.experiment.plan import Plan
     from g2d.experiment.requirements import require_files, require_installed
     from g2d.experiment.stages import VERSIONS
     from g2d.experiment.sweep import DEVELOPMENT, held_out, section_name
+    from g2d.experiment.trained import candidate_policies
     from g2d.jobs import recover
     from g2d.policies.settings import model_files
     from g2d.problems.settings import problem_files

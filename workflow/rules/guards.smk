@@ -139,7 +139,7 @@ def add_estimate(dag):
     def stats():
         message, numbers = count()
         jobs = [
-            gpu_job(plan, job.rule.name, job.wildcards, job.input.get("shards"))
+            gpu_job(plan, job.rule.name, job.wildcards, job.input.get("shards") or job.input.get("judged"))
             for job in dag.needrun_jobs(exclude_finished=False)
             if "gpu" in job.rule.resources
         ]

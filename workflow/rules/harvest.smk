@@ -10,8 +10,12 @@ rule harvest_rollouts:
         plan.warmed_up_files,
         policy=lambda w: f"{plan.warmed_up(w)}/policy.json",
         problems="results/{model}/calibration/train.jsonl",
+        judged=plan.judged,
         shards=plan.shards("harvest", f"{HARVEST_SHARD}.parquet", HARVEST_COST),
-        costs=lambda w: [plan.warmed_up_cost(w), *plan.shards("harvest", f"{HARVEST_SHARD}.cost.json", HARVEST_COST)(w)],
+        costs=lambda w: [
+            *(plan.judged(w, "cost.json") or [plan.warmed_up_cost(w)]),
+            *plan.shards("harvest", f"{HARVEST_SHARD}.cost.json", HARVEST_COST)(w),
+        ],
     output:
         rollouts="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/rollouts.parquet",
         cost=HARVEST_COST,
@@ -26,7 +30,7 @@ rule harvest_rollouts:
         gpu=plan.generating_gpus,
     params:
         version=VERSIONS["harvest_rollouts"],
-        settings=plan.settings("harvest", "prompt"),
+        settings=plan.harvest_settings,
         engine=plan.engine,
     message:
         "Harvest rollouts of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "

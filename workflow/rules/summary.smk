@@ -21,6 +21,7 @@ rule make_tables:
             for _, key in CANDIDATES
             for file in ("cost.json", "eval/development.cost.json")
         ],
+        of_controls=OF_CONTROLS,
     output:
         **{name: f"results/tables/{name}.csv" for name, table in TABLES.items() if table.rule == "make_tables"},
     log:

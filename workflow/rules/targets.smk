@@ -4,10 +4,11 @@ HARVESTS = grid.harvests(CONFIG)
 PROBES = grid.probes(CONFIG)
 POLICIES = grid.policies(CONFIG)
 TRAINED = [policy for policy in POLICIES if policy.role != "base"]
+OF_CONTROLS = [controls.learnt_from(CONFIG, p) for p in TRAINED if p.regime in controls.controls(CONFIG)]
 AUTO_WARMUPS = grid.auto_warmups(CONFIG)
 # What a sweep chooses between, and by which problems: the pool is then what is left of it.
 SWEPT = list(CONFIG.sweep.regimes) if CONFIG.sweep else []
-CANDIDATES = grid.candidate_policies(CONFIG)
+CANDIDATES = candidate_policies(CONFIG)
 TRAINING_POOL = f"results/problems/pool{'.training' if held_out(CONFIG) else ''}.jsonl"
 DEVELOPMENT_CHECKS = [
     f"results/problems/{benchmark}.development.json"

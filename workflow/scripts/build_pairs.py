@@ -18,7 +18,9 @@ def main(snakemake):
         prompt = Prompt.model_validate(snakemake.params.settings["prompt"])
         settings = Pairs.model_validate(snakemake.params.settings["pairs"])
         seed = int(snakemake.wildcards.seed) if settings.seed is None else settings.seed
-        pairs = build_pairs(rollouts, problems, prompt, seed, truncated_chosen=settings.truncated_chosen)
+        pairs = build_pairs(
+            rollouts, problems, prompt, seed, truncated_chosen=settings.truncated_chosen, margin=settings.margin
+        )
         chosen, rejected = truncated_sides(pairs, rollouts)
         found = replace(informativeness(rollouts), n_chosen_truncated=chosen, n_rejected_truncated=rejected)
         write_informativeness(snakemake.output.informativeness, found)

@@ -14,8 +14,9 @@ def main(snakemake):
         problems = read_problems(snakemake.input.problems)
         prompt = Prompt.model_validate(snakemake.params.settings["prompt"])
         seed, n = int(snakemake.wildcards.seed), int(snakemake.wildcards.n)
-        chosen = Pairs.model_validate(snakemake.params.settings.get("pairs", {})).truncated_chosen
-        write_pairs(snakemake.output.pairs, build_pairs(rollouts, problems, prompt, seed, n, chosen))
+        settings = Pairs.model_validate(snakemake.params.settings.get("pairs", {}))
+        chosen, margin = settings.truncated_chosen, settings.margin
+        write_pairs(snakemake.output.pairs, build_pairs(rollouts, problems, prompt, seed, n, chosen, margin))
 
 
 if __name__ == "__main__":

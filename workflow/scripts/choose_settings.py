@@ -1,7 +1,7 @@
 """Rule choose_settings: of what a sweep has tried for one regime, what answered most development problems."""
 
-from g2d.experiment import grid
 from g2d.experiment.config import load
+from g2d.experiment.trained import candidate_policies
 from g2d.jobs.files import write_json
 from g2d.jobs.stage import stage
 from g2d.rollouts.rollout import TEXTLESS, read_rollouts
@@ -14,7 +14,7 @@ def main(snakemake):
         model, swept = snakemake.wildcards.model, snakemake.wildcards.swept
         tried = [
             pair
-            for pair in grid.candidate_policies(load(snakemake.config))
+            for pair in candidate_policies(load(snakemake.config))
             if (pair[1].model, pair[0].swept) == (model, swept)
         ]
         answers = [read_rollouts(path, TEXTLESS) for path in snakemake.input.evaluations]

@@ -8,13 +8,15 @@ def main(snakemake):
     from g2d.experiment.generation import generate_rollouts
     from g2d.jobs.stage import stage
     from g2d.problems import read_problems
+    from g2d.rewards.catalogue import reward_settings
     from g2d.rollouts.draw import sampling
     from g2d.rollouts.settings import Harvest
 
     with stage(snakemake) as meter:
         settings = Harvest.model_validate(snakemake.params.settings["harvest"])
         problems = read_problems(snakemake.input.problems)
-        generate_rollouts(snakemake, meter, problems, sampling(settings, int(snakemake.wildcards.seed)))
+        reward = reward_settings(snakemake.params.settings.get("reward"))
+        generate_rollouts(snakemake, meter, problems, sampling(settings, int(snakemake.wildcards.seed)), reward)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,10 @@ from g2d.analysis.calibration import LEVEL_COLUMNS
 from g2d.analysis.informativeness import read_informativeness, success_counts
 from g2d.experiment import grid
 from g2d.experiment.config import load
+from g2d.experiment.controls import controls, learnt_from
 from g2d.experiment.sections import Frontier
 from g2d.experiment.sweep import DEVELOPMENT
+from g2d.experiment.trained import candidate_policies
 from g2d.jobs.attempts import read_attempts
 from g2d.jobs.cost import read_cost
 from g2d.jobs.stage import stage
@@ -15,6 +17,7 @@ from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, read_rollouts
 from g2d.tables.accuracy import ablation_table, equal_compute_table, main_table
 from g2d.tables.bills import attempt_table, cost_table
 from g2d.tables.calibration import calibration_table
+from g2d.tables.controls import controls_table, seen_in_training
 from g2d.tables.disputes import dispute_table
 from g2d.tables.families import comparison_table
 from g2d.tables.frames import read_table, write_table
@@ -51,7 +54,7 @@ def main(snakemake):
                     for file in ("cost.json", f"eval/{DEVELOPMENT}.cost.json")
                     for record in read_cost(f"results/{key.folder}/{file}").records
                 ]
-                for _, key in grid.candidate_policies(config)
+                for _, key in candidate_policies(config)
             }
             bills |= sweep_bills(tried, [record for bill in bills.values() for record in bill])
         measured = {
@@ -78,17 +81,7 @@ def main(snakemake):
         write_table(out.correlations, correlation_table(points))
         changes = grid.ablation_changes(config)
         write_table(out.ablations, ablation_table(evaluations, hours, changes, measured))
-        if out.get("regimes") or out.get("frontier"):
-            spent = {policy: spent_on(policy, costs[policy].records, config) for policy in trained}
-        if out.get("regimes"):
-            write_table(out.regimes, regime_table(evaluations, hours, spent))
-        if out.get("frontier"):
-            margin = (config.frontier or Frontier()).margin
-            paid = {policy: costs_of(policy, costs[policy].records, spent[policy], config) for policy in trained}
-            write_table(out.frontier, frontier_table(evaluations, paid, margin))
-            write_table(out.matched, matched_table(evaluations, paid))
-        if out.get("equal_compute"):
-            write_table(out.equal_compute, equal_compute_table(evaluations, hours, measured))
+        write_regimes(config, out, evaluations, costs, measured)
         if out.get("auto"):
             probes = {
                 key: read_table(f"results/{key.folder}/probes.csv", PROBE_COLUMNS) for key in grid.auto_warmups(config)
@@ -101,6 +94,27 @@ def main(snakemake):
         attempts = read_attempts("results/attempts")  # no input: what a failed job cost makes no table stale
         write_table(out.cost, cost_table(bills, attempts))
         write_table(out.attempts, attempt_table(attempts))
+
+
+def write_regimes(config, out, evaluations, costs, measured):
+    """What compares regimes and rewards, each table where the configuration has it."""
+    hours = {key: costs[key].device_hours if key in costs else 0.0 for key, _ in evaluations}
+    spent = {}
+    if out.get("regimes") or out.get("frontier"):
+        spent = {key: spent_on(key, cost.records, config) for key, cost in costs.items()}
+    if out.get("regimes"):
+        write_table(out.regimes, regime_table(evaluations, hours, spent))
+    if out.get("frontier"):
+        margin = (config.frontier or Frontier()).margin
+        paid = {key: costs_of(key, cost.records, spent[key], config) for key, cost in costs.items()}
+        write_table(out.frontier, frontier_table(evaluations, paid, margin))
+        write_table(out.matched, matched_table(evaluations, paid))
+    if out.get("controls"):
+        twins = controls(config)
+        seen = {key: seen_in_training(learnt_from(config, key)) for key in costs if key.regime in twins}
+        write_table(out.controls, controls_table(evaluations, twins, seen))
+    if out.get("equal_compute"):
+        write_table(out.equal_compute, equal_compute_table(evaluations, hours, measured))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ def main(snakemake):
     from g2d.problems.prompts import Prompt
     from g2d.regimes.grpo import train_grpo
     from g2d.regimes.warmup import Warmup
+    from g2d.rewards.catalogue import reward_settings
 
     with training(snakemake) as job:
         own = job.config.warmup_of(snakemake.wildcards.variant.rstrip("/"))
@@ -25,6 +26,7 @@ def main(snakemake):
             prompt=Prompt.model_validate(job.settings["prompt"]),
             group_size=job.group_size,
             k=job.k,
+            reward=reward_settings(job.settings.get("reward")),
             resume_from=checkpoint,
             engine=job.config.engine,
             **job.arguments,

@@ -12,6 +12,7 @@ def main(snakemake):
     from g2d.problems import read_problems
     from g2d.problems.prompts import Prompt
     from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+    from g2d.rewards.catalogue import reward_settings
 
     with training(snakemake) as job:
         own = job.config.regimes[snakemake.wildcards.regime]
@@ -23,6 +24,7 @@ def main(snakemake):
             settings=SemiOnlineDpo.model_validate(job.settings["semi_online_dpo"] | kept),
             prompt=Prompt.model_validate(job.settings["prompt"]),
             k=job.k,
+            reward=reward_settings(job.settings.get("reward")),
             resume_from=checkpoint,
             engine=job.config.engine,
             **job.arguments,

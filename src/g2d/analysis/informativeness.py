@@ -5,6 +5,9 @@ All of it is counted from the rows of a harvest; no model is needed. p(x) is est
 multiple of 1/G'. Which prompts are pairable, and what they contribute to mu and H, depends on G': compare harvests at
 equal G' only. `entropy_corrected` and `mid_band_corrected` undo the bias (`mixing`). The 95 % intervals are over
 prompts, for this one harvest: Wilson's for shares, Student's t for H.
+
+p(x) is the share of rewarded rollouts: what training learns from, also where a control withholds the truth. pass@1 is
+the share of right ones, always. Of scalar rewards there is no p(x): what is left is whether a prompt has a pair.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,6 +25,7 @@ import scipy
 from g2d.analysis.mixing import corrected
 from g2d.analysis.statistics import standard_error, wilson_interval
 from g2d.jobs.files import read_json, write_json
+from g2d.rollouts.labels import is_binary, labels
 
 PARSEABLE = ("correct", "incorrect")  # verdicts that were reached on a terminated box that parses
 
@@ -31,7 +36,7 @@ class Informativeness:
 
     n_prompts: int
     n_rollouts: int
-    pass_at_1: float | None  # mean of p(x) over prompts
+    pass_at_1: float | None  # share of right rollouts, mean over prompts: of p(x), where the truth is rewarded
     pairability: float | None  # rho: share of prompts with 0 < p(x) < 1
     n_pairable: int
     all_wrong: float | None  # share of prompts with p(x) = 0
@@ -49,23 +54,30 @@ class Informativeness:
     format_compliance: float | None  # share of rollouts with a terminated box that parses
     truncated_share: float | None  # share of rollouts that used up their token budget
     mean_length: float | None  # tokens per rollout
-    disputed_share: float | None  # share of rollouts whose reward the verifier's second opinion contradicts
+    disputed_share: float | None  # share of rollouts whose verdict the verifier's second opinion contradicts
     # Pairs with such a completion that used up its budget; None where no pairs were drawn, and in files of 0.1.0.
     n_chosen_truncated: int | None = None
     n_rejected_truncated: int | None = None
+    # Of harvests that another reward than the truth has judged, and absent from the files of others:
+    mean_reward: float | None = None
+    n_not_judged: int | None = None  # rollouts that the reward had no number for: in no p(x), in no pair
+
+
+OF_REWARDS = ("mean_reward", "n_not_judged")
 
 
 def success_counts(rollouts: pd.DataFrame) -> pd.DataFrame:
-    """Count the correct rollouts of every prompt.
+    """Count the rewarded rollouts of every prompt, which are the correct ones where the truth is rewarded.
 
     Args:
         rollouts: rows as in `g2d.rollouts.rollout.Rollout`; prompts may have groups of different size.
 
     Returns:
-        One row per problem_id, in order of first appearance: problem_id, level (nullable), n (rollouts, >= 1),
-        correct (0..n), p_hat (correct / n).
+        One row per problem_id, in order of first appearance: problem_id, level (nullable), n (rollouts that were
+        judged, >= 1), correct (0..n), p_hat (correct / n).
     """
-    groups = rollouts.assign(_right=rollouts["reward"] == 1).groupby("problem_id", sort=False)
+    judged = rollouts.assign(_right=rollouts["reward"] == 1).dropna(subset="reward")
+    groups = judged.groupby("problem_id", sort=False)
     counts = groups.agg(level=("level", "first"), n=("reward", "size"), correct=("_right", "sum")).reset_index()
     counts = counts.astype({"level": "Int64", "n": "int64", "correct": "int64"})
     return counts.assign(p_hat=counts["correct"] / counts["n"])
@@ -89,6 +101,8 @@ def binary_entropy(p: np.ndarray) -> np.ndarray:
 
 def informativeness(rollouts: pd.DataFrame) -> Informativeness:
     """Summarise rollouts, one policy's at a time; rows in any order."""
+    if not is_binary(rollouts["reward"]):
+        return _of_scalars(rollouts)
     counts = success_counts(rollouts)
     candidates = counts[pairable(counts)]
     entropies = binary_entropy(candidates["p_hat"].to_numpy())
@@ -97,9 +111,7 @@ def informativeness(rollouts: pd.DataFrame) -> Informativeness:
     entropy_low, entropy_high = _mean_interval(entropies)
     entropy_corrected, mid_band_corrected = corrected(counts)
     return Informativeness(
-        n_prompts=len(counts),
-        n_rollouts=len(rollouts),
-        pass_at_1=_mean(counts["p_hat"]),
+        **_whatever_was_rewarded(rollouts),
         pairability=_mean(pairable(counts)),
         n_pairable=len(candidates),
         all_wrong=_mean(counts["correct"] == 0),
@@ -114,10 +126,38 @@ def informativeness(rollouts: pd.DataFrame) -> Informativeness:
         entropy_high=entropy_high,
         mid_band_corrected=mid_band_corrected,
         entropy_corrected=entropy_corrected,
-        format_compliance=_mean(rollouts["verdict"].isin(PARSEABLE)),
-        truncated_share=_mean(rollouts["finish_reason"] == "length"),
-        mean_length=_mean(rollouts["token_count"]),
-        disputed_share=_mean(rollouts["disputed"]),
+    )
+
+
+def _whatever_was_rewarded(rollouts: pd.DataFrame) -> dict[str, Any]:
+    """What does not depend on p(x)."""
+    right = (rollouts["verdict"] == "correct").groupby(rollouts["problem_id"], sort=False).mean()
+    found = {
+        "n_prompts": len(right),
+        "n_rollouts": len(rollouts),
+        "pass_at_1": _mean(right),
+        "format_compliance": _mean(rollouts["verdict"].isin(PARSEABLE)),
+        "truncated_share": _mean(rollouts["finish_reason"] == "length"),
+        "mean_length": _mean(rollouts["token_count"]),
+        "disputed_share": _mean(rollouts["disputed"]),
+    }
+    if "reward_status" in rollouts and rollouts["reward_status"].notna().any():
+        missing = rollouts["reward"].isna()
+        found |= {"mean_reward": _mean(rollouts["reward"][~missing]), "n_not_judged": int(missing.sum())}
+    return found
+
+
+def _of_scalars(rollouts: pd.DataFrame) -> Informativeness:
+    """What there is without p(x): a prompt is pairable if its best and its worst rollout differ."""
+    sides = labels(rollouts).groupby(rollouts["problem_id"], sort=False).agg(["any", "size"])
+    has_pair = sides["any"].astype(bool)
+    low, high = _share_interval(has_pair)
+    unknown = [entry.name for entry in fields(Informativeness) if entry.default is MISSING]
+    return Informativeness(
+        **dict.fromkeys(unknown)  # type: ignore[arg-type]
+        | _whatever_was_rewarded(rollouts)
+        | {"pairability": _mean(has_pair), "n_pairable": int(has_pair.sum())}
+        | {"pairability_low": low, "pairability_high": high}
     )
 
 
@@ -143,7 +183,8 @@ def informative_parts(counts: pd.DataFrame) -> dict[str, tuple[np.ndarray, np.nd
 
 def write_informativeness(path: str | Path, summary: Informativeness) -> None:
     """Write one JSON object, keys as in `Informativeness`."""
-    write_json(path, asdict(summary))
+    values = asdict(summary)
+    write_json(path, {name: value for name, value in values.items() if name not in OF_REWARDS or value is not None})
 
 
 def read_informativeness(path: str | Path) -> Informativeness:

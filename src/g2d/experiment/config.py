@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError, model_validator
 
+from g2d.experiment.ablations import check_ablation, check_warmup
 from g2d.experiment.config_file import read_file
 from g2d.experiment.entries import check_entry
 from g2d.experiment.requirements import (
@@ -38,6 +39,7 @@ from g2d.regimes.checkpoints import Checkpointing
 from g2d.regimes.dpo import Dpo
 from g2d.regimes.training import Logging
 from g2d.regimes.warmup import AUTO, Warmup, check_group_sizes, check_step_size
+from g2d.rewards.catalogue import AnyReward
 from g2d.rollouts.settings import Calibration, EngineSettings, Evaluation, Harvest, Pairs
 from g2d.settings import ConfigError, Name, Section, Seed, key, repeated
 from g2d.settings.mistakes import changed, messages
@@ -70,6 +72,12 @@ class Config(Section):
     regimes: dict[Name, AnyEntry] = key(
         {}, "Further ways to train on the harvests, by the name that folders and tables give them.", neutral={}
     )
+    rewards: dict[Name, AnyReward] = key(
+        {},
+        "What a completion may be worth, by the name that ablations and online entries of `regimes` have as their "
+        "`reward`; policies that name none are trained on the truth.",
+        neutral={},
+    )
     baselines: Baselines = key(Baselines(), "GRPO alone.")
     evaluation: Evaluation = key(Evaluation(), "Benchmarks.")
     frontier: Frontier | None = key(
@@ -98,7 +106,7 @@ class Config(Section):
         for section in ("ablations", "regimes"):
             found += taken(section, getattr(self, section), RESERVED_REGIMES, "a stage")
         found += taken("regimes", self.regimes, {name.lower() for name in self.ablations}, "an ablation")
-        for section in ("models", "benchmarks", "ablations", "regimes"):
+        for section in ("models", "benchmarks", "ablations", "regimes", "rewards"):
             found += alike(section, getattr(self, section))
         found += impossible_draws(self)
         for model in self.models:
@@ -161,7 +169,7 @@ class Config(Section):
     def _check_grid(self, model: str) -> None:
         """Rules between sections, after a model's own settings are in."""
         check_group_sizes(self.warmup, self.baselines.grpo_group_sizes, "baselines.grpo_group_sizes")
-        self._check_warmup("warmup", self.warmup)
+        check_warmup(self, "warmup", self.warmup)
         if self.engine.name == "vllm" and self.lora.r > LORA_RANKS[-1]:
             raise ValueError(
                 f"lora.r={self.lora.r} exceeds {LORA_RANKS[-1]}, the largest rank that vLLM applies: lower it or "
@@ -180,39 +188,9 @@ class Config(Section):
                 "add it there or choose another"
             )
         for name, ablation in self.ablations.items():
-            self._check_ablation(f"ablations.{name}", name, ablation, model)
+            check_ablation(self, name, ablation, model)
         for name in self.regimes:
             check_entry(self, name, model)
-
-    def _check_warmup(self, where: str, warmup: Warmup) -> None:
-        if warmup.sync_every > 1 and self.engine.name != "vllm":
-            raise ValueError(
-                f"{where}.sync_every={warmup.sync_every} needs engine.name: vllm, because {self.engine.name} "
-                "generates with the weights in training: set it to 1 or change the engine"
-            )
-        if warmup.reference == "sync" and self.lora.dropout > 0:
-            raise ValueError(
-                f"{where}.reference: sync needs lora.dropout: 0, because with {self.lora.dropout:g} the policy differs "
-                "from itself as reference: change either"
-            )
-
-    def _check_ablation(self, where: str, name: str, ablation: Ablation, model: str) -> None:
-        dpo, steps = self.ablation_dpo(name), self.ablation_steps(name)
-        if ablation.warmup and 0 in steps:
-            raise ValueError(f"{where}: at K=0 there is no warm-up to change: drop 0 from steps")
-        if dpo.start == "warmup" and 0 in steps:
-            raise ValueError(f"{where}: at K=0 there is no warm-up to start from: drop 0 from steps")
-        if not steps:
-            raise ValueError(f"{where}: warmup.steps {self.warmup.steps} of {model} has no K for it: add one")
-        own = self.warmup_of(name if ablation.warmup else "")
-        self._check_warmup(f"{where}.warmup", own)
-        grid = own.steps
-        for step in [*steps, *([dpo.match_pairs_to] if isinstance(dpo.match_pairs_to, int) else [])]:
-            if step not in grid:
-                raise ValueError(
-                    f"{where}: K={step} is not in {'its steps' if ablation.warmup else 'warmup.steps'} {grid} of "
-                    f"{model}: add it there or choose another"
-                )
 
     def save(self, path: str | Path) -> None:
         """Write the configuration with every default filled in; reading it again gives an equal one."""
@@ -227,7 +205,8 @@ class Config(Section):
         ablation = self.ablations[name]
         if ablation.steps != "all":
             return sorted(ablation.steps)
-        needs_warmup = ablation.warmup or self.ablation_dpo(name).start == "warmup"
+        changes_warmup = bool(ablation.warmup) and ablation.reward is None  # a reward changes the harvest of M0 too
+        needs_warmup = changes_warmup or self.ablation_dpo(name).start == "warmup"
         return [k for k in self.warmup.steps if k > 0 or not needs_warmup]
 
     def warmup_of(self, variant: str) -> Warmup:

@@ -84,11 +84,11 @@ def places(section: type[Section], path: str = "") -> Iterator[tuple[type[Sectio
 def _heading(section: type[Section], paths: list[str]) -> str:
     """Where a section is written, and with which value of the key that tells it from others there."""
     written = ", ".join(f"`{path}`" for path in dict.fromkeys(paths) if path) or "Top level"
-    tag = next((name for name in DISCRIMINATORS if name in section.model_fields), None)
-    if tag is None:
-        return written
-    (value,) = typing.get_args(section.model_fields[tag].annotation)
-    return f"{written} with `{tag}: {value}`"
+    for tag in DISCRIMINATORS:
+        kind = section.model_fields[tag].annotation if tag in section.model_fields else None
+        if typing.get_origin(kind) is typing.Literal:
+            return f"{written} with `{tag}: {typing.get_args(kind)[0]}`"
+    return written
 
 
 def _row(name: str, field: FieldInfo) -> str:

@@ -30,6 +30,18 @@ def harvested_steps(config: Config, name: str) -> list[int]:
     return steps
 
 
+def require_reward(config: Config, where: str, name: str) -> None:
+    """Check that a reward has its entry.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if name not in config.rewards:
+        raise ValueError(
+            f"{where}: {name} is no entry of rewards ({', '.join(config.rewards) or 'none'}): add it there"
+        )
+
+
 def check_entry(config: Config, name: str, model: str) -> None:
     """Refuse an entry that the other sections, with a model's own settings in them, do not go with.
 
@@ -38,6 +50,8 @@ def check_entry(config: Config, name: str, model: str) -> None:
     """
     entry, where = config.regimes[name], f"regimes.{name}"
     if isinstance(entry, OnlineEntry):
+        if entry.reward is not None:
+            require_reward(config, f"{where}.reward", entry.reward)
         for mistake in entry.mistakes(model, config.training_set.n, config.lora.dropout):
             raise ValueError(f"{where}.{mistake}")
         return
@@ -60,4 +74,4 @@ def check_entry(config: Config, name: str, model: str) -> None:
 def _has_online_phase(config: Config, name: str) -> bool:
     """Whether policies of that name, an ablation or an entry, have an online phase of their own."""
     ablation, entry = config.ablations.get(name), config.regimes.get(name)
-    return bool(ablation and ablation.warmup) or isinstance(entry, OnlineEntry)
+    return bool(ablation and ablation.has_warmup) or isinstance(entry, OnlineEntry)

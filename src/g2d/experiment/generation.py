@@ -1,6 +1,7 @@
 """What calibration, harvest and evaluation have in common: a job that leaves one file of rollouts.
 
-Such a job either draws them all, or draws one shard, or merges the shards that other jobs have drawn.
+Such a job either draws them all, or draws one shard, or merges the shards that other jobs have drawn, or judges by
+another reward what is there.
 """
 
 from __future__ import annotations
@@ -10,26 +11,41 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from g2d.experiment.config import load
 from g2d.experiment.parts import draw_in_parts
 from g2d.jobs.cost import Meter
 from g2d.policies.policy import as_json, read_own_policy
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
+from g2d.rewards.catalogue import TRUTH
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding, engine_for
-from g2d.rollouts.rollout import Rollout, write_rollouts
+from g2d.rollouts.rewarding import with_rewards
+from g2d.rollouts.rollout import Rollout, read_rollouts, write_rollouts
 from g2d.rollouts.shards import merge_shards, shard
+from g2d.settings import Section
+from g2d.verifier import Verifier
 
 
-def generate_rollouts(snakemake: Any, meter: Meter, problems: Sequence[Problem], decoding: Decoding) -> None:
+def generate_rollouts(
+    snakemake: Any, meter: Meter, problems: Sequence[Problem], decoding: Decoding, reward: Section = TRUTH
+) -> None:
     """Write `output.rollouts` for `input.policy`, and add the tokens that were generated to the bill.
+
+    Args:
+        reward: what training will see of them.
 
     Raises:
         ValueError: the problems cannot be split or a shard cannot be used; as the engine and the readers do.
     """
     if snakemake.input.shards:
         write_rollouts(snakemake.output.rollouts, merge_shards(snakemake.input.shards, problems))
+        return
+    if snakemake.input.get("judged"):
+        drawn = read_rollouts(snakemake.input.judged[0])
+        write_rollouts(snakemake.output.rollouts, _rewarded(drawn, problems, reward, decoding.seed, snakemake.threads))
         return
     if number := snakemake.wildcards.get("shard"):
         problems = shard(problems, int(number), int(snakemake.wildcards.shards))
@@ -56,4 +72,12 @@ def generate_rollouts(snakemake: Any, meter: Meter, problems: Sequence[Problem],
         },
         meter=meter,
     )
-    write_rollouts(snakemake.output.rollouts, rollouts)
+    rows = _rewarded(rollouts, problems, reward, decoding.seed, snakemake.threads)
+    write_rollouts(snakemake.output.rollouts, rows)
+
+
+def _rewarded(
+    rollouts: pd.DataFrame, problems: Sequence[Problem], reward: Section, seed: int, workers: int
+) -> pd.DataFrame:
+    with Verifier(workers) as verifier:  # it starts no process before it is asked
+        return with_rewards(rollouts, problems, reward, seed=seed, stream="harvest", verifier=verifier)

@@ -14,11 +14,11 @@ from typing import Any
 from g2d.experiment.config import Config
 from g2d.experiment.entries import entry_steps
 from g2d.experiment.keys import HarvestKey, PolicyKey
-from g2d.experiment.sweep import Candidate, candidates, sweep_seed, with_candidates
 from g2d.policies.policy import Policy
 from g2d.policies.settings import RecordedModel
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.warmup import AUTO
+from g2d.rewards.catalogue import TRUTH, words_of
 
 AUTO_REGIME = f"{AUTO}/dpo"  # DPO on the harvest of a warm-up that stopped by itself
 
@@ -112,7 +112,7 @@ def probes(config: Config) -> list[HarvestKey]:
 def variants(config: Config) -> list[str]:
     """Whatever has a harvest of its own beside the main grid: ablations with another warm-up, online entries of
     `regimes` whose harvest is trained on, and the warm-up that stops by itself, if any."""
-    own = [name for name, ablation in config.ablations.items() if ablation.warmup]
+    own = [name for name, ablation in config.ablations.items() if ablation.has_warmup]
     own += [
         name for name, entry in online_entries(config).items() if "dpo" in entry.policies or name in asked_for(config)
     ]
@@ -140,7 +140,7 @@ def harvest_points(config: Config, model: str, variant: str = "") -> list[tuple[
 def ablation_regimes(config: Config, name: str) -> dict[str, str]:
     """What an ablation's policies are called, which is the folder they lie in, and how each is trained."""
     ablation = config.ablations[name]
-    return {f"{name}/{kind}": kind for kind in ablation.policies} if ablation.warmup else {name: "dpo"}
+    return {f"{name}/{kind}": kind for kind in ablation.policies} if ablation.has_warmup else {name: "dpo"}
 
 
 def entry_regimes(config: Config, name: str) -> dict[str, str]:
@@ -163,6 +163,24 @@ def online_phases(config: Config) -> dict[str, str]:
     return behind
 
 
+def reward_name(config: Config, variant: str) -> str | None:
+    """The entry of `rewards` that judges the rollouts of an ablation or an online entry; None where the truth does."""
+    owner: Any = config.ablations.get(variant) or online_entries(config).get(variant)
+    return None if owner is None else owner.reward
+
+
+def other_reward(config: Config, variant: str) -> str:
+    """In words, what an ablation or an online entry is trained on where that is not the truth; "" where it is."""
+    name = reward_name(config, variant)
+    settings = TRUTH if name is None else config.rewards[name]
+    return "" if settings == TRUTH else words_of(settings)
+
+
+def judged_again(config: Config, model: str, variant: str, k: int) -> bool:
+    """Whether a variant's harvest is M0's, already drawn for the main grid, under another reward."""
+    return k == 0 and reward_name(config, variant) is not None and 0 in config.for_model(model).warmup.steps
+
+
 def entry_points(config: Config, model: str, name: str) -> list[tuple[int, int]]:
     """(G, K) at which an entry of `regimes` is trained: on every harvest of its K, or on rollouts of its own."""
     entry = config.regimes[name]
@@ -177,6 +195,7 @@ def ablation_changes(config: Config) -> dict[str, dict[str, Any]]:
     return {
         regime: {
             **{f"warmup.{name}": value for name, value in ablation.warmup.items()},
+            **({} if ablation.reward is None else {"reward": ablation.reward}),
             **(ablation.dpo if kind == "dpo" else {}),
         }
         for name, ablation in config.ablations.items()
@@ -184,11 +203,11 @@ def ablation_changes(config: Config) -> dict[str, dict[str, Any]]:
     }
 
 
-def ablation_points(config: Config, model: str, name: str) -> list[tuple[int, int]]:
-    """(G, K) at which an ablation is trained."""
+def ablation_points(config: Config, model: str, name: str, kind: str = "dpo") -> list[tuple[int, int]]:
+    """(G, K) at which an ablation is trained; GRPO itself takes at least a step."""
     steps = config.for_model(model).ablation_steps(name)
-    points = harvest_points(config, model, name if config.ablations[name].warmup else "")
-    return [(g, k) for g, k in points if k in steps]
+    points = harvest_points(config, model, name if config.ablations[name].has_warmup else "")
+    return [(g, k) for g, k in points if k in steps and (k > 0 or kind != "grpo")]
 
 
 def prompts_asked(config: Config, key: PolicyKey) -> int:
@@ -222,8 +241,9 @@ def factorial_files(config: Config, model: str) -> dict[str, str]:
 
 def policies(config: Config) -> list[PolicyKey]:
     """Every policy that is evaluated, M0 first, then as `ROLES` has them."""
-    found, entries = [], online_entries(config)
-    online = {regime: entries[name].regime for regime, name in online_phases(config).items() if name in entries}
+    found, entries, behind = [], online_entries(config), online_phases(config)
+    rewards = {regime: other_reward(config, name) for regime, name in behind.items()}
+    online = {regime: entries[name].regime for regime, name in behind.items() if name in entries}
     for model in config.models:
         if is_recorded(config, model):
             continue
@@ -241,55 +261,17 @@ def policies(config: Config) -> list[PolicyKey]:
             (regime, kind, "ablation", point)
             for name in config.ablations
             for regime, kind in ablation_regimes(config, name).items()
-            for point in ablation_points(config, model, name)
+            for point in ablation_points(config, model, name, kind)
         ]
         found += [
-            PolicyKey(model, regime, *point, seed, kind=kind, role=role, online=online.get(regime, "grpo"))
+            PolicyKey(
+                *(model, regime, *point, seed),
+                kind=kind,
+                role=role,
+                online=online.get(regime, "grpo"),
+                reward=rewards.get(regime, ""),
+            )
             for regime, kind, role, point in named
             for seed in config.seeds
         ]
     return found
-
-
-def candidate_policies(config: Config) -> list[tuple[Candidate, PolicyKey]]:
-    """The policies that a sweep chooses between, of every model: evaluated on its development problems alone, and no
-    part of `policies`. Where there are several group sizes, they have the first one."""
-    found, whole = [], with_candidates(config)
-    for model in config.models:
-        for candidate in candidates(config):
-            if candidate.name in whole.regimes:
-                named, points = entry_regimes(whole, candidate.name), entry_points(whole, model, candidate.name)
-                role = "entry"
-            else:
-                named, points = ablation_regimes(whole, candidate.name), ablation_points(whole, model, candidate.name)
-                role = "ablation"
-            ((regime, kind),) = named.items()
-            key = PolicyKey(model, regime, *points[0], sweep_seed(config), kind=kind, role=role)
-            found.append((candidate, key))
-    return found
-
-
-def trainings(config: Config) -> list[PolicyKey]:
-    """Every policy that is trained: those that are evaluated, then the online ones that are harvested or continued."""
-    found = [key for key in policies(config) if key.role != "base"]
-    for model in config.models:
-        if is_recorded(config, model):
-            continue
-        named = [("grpo", "grpo", "grpo", point) for point in warmup_points(config, model) if point[1]]
-        named += [
-            (f"{name}/grpo", "grpo", "ablation", point)
-            for name, ablation in config.ablations.items()
-            if ablation.warmup
-            for point in ablation_points(config, model, name)
-        ]
-        named += [
-            (name, entry.regime, "entry", point)
-            for name, entry in online_entries(config).items()
-            for point in entry_points(config, model, name)
-        ]
-        found += [
-            PolicyKey(model, regime, *point, seed, kind=kind, role=role, online=kind)
-            for regime, kind, role, point in named
-            for seed in config.seeds
-        ]
-    return list(dict.fromkeys([*found, *auto_warmups(config)]))

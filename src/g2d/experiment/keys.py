@@ -31,6 +31,7 @@ class PolicyKey:
     kind: str = field(default="", compare=False)  # base, or a name in `g2d.regimes.catalogue`
     role: str = field(default="", compare=False)  # one of `ROLES`
     online: str = field(default="grpo", compare=False)  # how its K online steps were trained: a name in the catalogue
+    reward: str = field(default="", compare=False)  # in words, what it was trained on, where that is not the truth
 
     def __post_init__(self) -> None:
         for name in ("kind", "role"):

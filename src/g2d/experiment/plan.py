@@ -1,8 +1,7 @@
 """The plan: from the wildcards of a job to the files and settings it depends on.
 
 Rules name these functions as inputs and params; a job is stale when what they return changes. They know the
-configuration and, where a finished job must keep what it was made from, its record. Wildcards are anything with the
-attributes that the function reads: model, seed, variant, regime, g, k, policy, shard.
+configuration and, where a finished job must keep what it was made from, its record.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from g2d.policies.policy import Policy, read_policy
 from g2d.policies.settings import ScratchModel
 from g2d.regimes.dpo import Dpo
 from g2d.regimes.warmup import AUTO
+from g2d.rewards.catalogue import reward_params
 
 
 class Plan:
@@ -82,7 +82,7 @@ class Plan:
     def generating_gpus(self, wildcards: Wildcards, input: Any) -> int:
         """Resource: GPUs of a job that generates with a frozen policy; merging shards takes none."""
         chosen = self.for_model(model_of(wildcards)).engine
-        if input.shards:
+        if input.shards or getattr(input, "judged", []):
             return 0
         return chosen.tensor_parallel_size if chosen.name == "vllm" else 1
 
@@ -91,7 +91,7 @@ class Plan:
         A finished file keeps the number of shards it was made of, which its bill tells: the rows would be the same."""
 
         def files(wildcards: Wildcards) -> list[str]:
-            if hasattr(wildcards, "shard"):
+            if hasattr(wildcards, "shard") or (stage == "harvest" and self.judged(wildcards)):
                 return []
             bill = Path(cost.format(**wildcards))
             count = getattr(self.for_model(model_of(wildcards)).engine.shards, stage)
@@ -142,6 +142,21 @@ class Plan:
             return f"results/{wildcards.model}/calibration/cost.json"
         return f"{self.warmed_up(wildcards)}/cost.json"
 
+    def reward(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The part of the settings that says what judges a training's rollouts, or a harvest; nothing for the truth."""
+        name = grid.reward_name(self.config, self.online_entry(wildcards) or variant_of(wildcards))
+        return {} if name is None else {"reward": reward_params(self.config.rewards[name])}
+
+    def harvest_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The sections that a harvest depends on."""
+        return {**self.settings("harvest", "prompt")(wildcards), **self.reward(wildcards)}
+
+    def judged(self, wildcards: Wildcards, file: str = "rollouts.parquet") -> list[str]:
+        """M0's harvest of the main grid, where this one is the same rollouts under another reward."""
+        w = wildcards
+        again = grid.judged_again(self.config, w.model, variant_of(w), int(w.k))
+        return [f"results/{w.model}/seed{w.seed}/harvest/g{w.g}/k{w.k}/{file}"] if again else []
+
     def grpo_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that a warm-up to step K depends on."""
         resolved = self.for_model(wildcards.model)
@@ -153,6 +168,7 @@ class Plan:
             "lora": resolved.lora.params(),
             "prompt": resolved.prompt.params(),
             "engine": resolved.engine.identity,
+            **self.reward(wildcards),
         }
 
     def online_entry_settings(self, wildcards: Wildcards) -> dict[str, Any]:
@@ -160,7 +176,8 @@ class Plan:
         entry = self.config.regimes[wildcards.regime]
         own = {entry.regime: left_open(self.config, "regimes", wildcards, entry, entry.trajectory())}
         engine = self.for_model(wildcards.model).engine.identity
-        return {**own, "engine": engine, **self.settings("lora", "prompt")(wildcards)}
+        more = {"engine": engine, **self.settings("lora", "prompt")(wildcards), **self.reward(wildcards)}
+        return {**own, **more}
 
     def auto_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that a warm-up which stops by itself depends on; its probes are small harvests."""

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from g2d.settings import Section, Steps, key, repeated
+from g2d.settings import Name, Section, Steps, key, repeated
 
 
 class Probe(Section):
@@ -32,21 +32,26 @@ class Frontier(Section):
 class Ablation(Section):
     """Policies that differ from the main ones in named keys (paper, Table 3): one confounder, one row.
 
-    With other keys of `warmup` they have a warm-up, and a harvest, of their own.
+    With other keys of `warmup`, or another reward, they have a warm-up, and a harvest, of their own.
     """
 
     steps: Literal["all"] | list[Steps] = key(..., "The values of K to train it at; all: every K that it can have.")
     dpo: dict[str, Any] = key({}, "Keys of the dpo section with their other values.")
     warmup: dict[str, Any] = key({}, "Keys of the warmup section with their other values.")
+    reward: Name | None = key(
+        None,
+        "The entry of `rewards` that judges its warm-up and its harvest, at K=0 that of M0; null for the truth.",
+        neutral=None,
+    )
     policies: list[Literal["dpo", "grpo"]] = key(
         ["dpo"], "What is evaluated: dpo on the harvest, or the warmed-up policy itself (grpo).", min_length=1
     )
 
     @model_validator(mode="after")
     def _changes_something(self) -> Ablation:
-        if not self.dpo and not self.warmup:
+        if not self.dpo and not self.has_warmup:
             raise ValueError("nothing differs: give a key of dpo or of warmup another value")
-        if not self.warmup and "grpo" in self.policies:
+        if not self.has_warmup and "grpo" in self.policies:
             raise ValueError("policies: grpo is the main grid's own policy unless a key of warmup differs")
         if self.dpo and "dpo" not in self.policies:
             raise ValueError("dpo has other values, but policies trains no dpo: add it or drop them")
@@ -61,6 +66,11 @@ class Ablation(Section):
         if repeated(self.policies):
             raise ValueError(f"policies repeat: {self.policies}")
         return self
+
+    @property
+    def has_warmup(self) -> bool:
+        """Whether it has a warm-up and harvests of its own, not only a DPO."""
+        return bool(self.warmup) or self.reward is not None
 
 
 class Baselines(Section):

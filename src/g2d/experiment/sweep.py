@@ -84,7 +84,7 @@ def held_out(config: Config) -> int:
 def section_name(config: Config, name: str) -> str:
     """Under which name a training's settings hold what is swept: the section's, or the regime's of an entry."""
     if name in config.ablations:
-        return "warmup" if config.ablations[name].warmup else "dpo"
+        return "warmup" if config.ablations[name].has_warmup else "dpo"
     return name if name in SECTIONS else str(config.regimes[name].regime)
 
 
@@ -145,10 +145,12 @@ def with_candidates(config: Config) -> Config:
         name, section = candidate.swept, section_name(config, candidate.swept)
         values: dict[str, Any] = dict(candidate.values)
         if name not in config.regimes:
+            own = {"steps": [candidate.k], "policies": ["grpo" if section == "warmup" else "dpo"], section: values}
             if name in config.ablations:
-                values = getattr(config.ablations[name], section) | values
-            policies: Any = ["grpo" if section == "warmup" else "dpo"]
-            ablations[candidate.name] = Ablation(steps=[candidate.k], policies=policies, **{section: values})
+                own[section] = getattr(config.ablations[name], section) | values
+                ablations[candidate.name] = config.ablations[name].model_copy(update=own)
+            else:
+                ablations[candidate.name] = Ablation.model_validate(own)
         else:
             entry = config.regimes[name]
             values |= {"steps": [candidate.k]}

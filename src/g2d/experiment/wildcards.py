@@ -1,4 +1,5 @@
-"""What the wildcards of a job say: its model, and whose online phase is behind it."""
+"""What the wildcards of a job say: anything with the attributes that a function reads (model, seed, variant, regime, g,
+k, policy, shard)."""
 
 from __future__ import annotations
 

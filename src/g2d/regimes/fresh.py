@@ -27,10 +27,14 @@ from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, messages
 from g2d.regimes.training_rollouts import Keep
+from g2d.rewards.catalogue import TRUTH
+from g2d.rewards.reward import AGAIN, group_name
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding, Engine
+from g2d.rollouts.rewarding import with_rewards
 from g2d.rollouts.rollout import to_frame
 from g2d.rollouts.settings import EngineSettings
+from g2d.settings import Section
 from g2d.verifier import shared_verifier
 
 COLUMNS = (  # of rollouts.parquet
@@ -66,6 +70,7 @@ class FreshRollouts:
         until: no rollouts are drawn for updates beyond this one.
         keep: what `rollouts.parquet` keeps.
         workers: processes that verify.
+        reward: what a completion is worth.
     """
 
     def __init__(
@@ -81,10 +86,12 @@ class FreshRollouts:
         until: int,
         keep: Keep = "verdicts",
         workers: int = 1,
+        reward: Section = TRUTH,
     ) -> None:
         self.base, self.problems, self.order, self.prompt = base, problems, order, prompt
         self.per_update, self.decoding, self.sync_every, self.until = per_update, decoding, sync_every, until
-        self.keep, self.verifier = keep, shared_verifier(workers)
+        self.keep, self.verifier, self.reward = keep, shared_verifier(workers), reward
+        self.columns = (*COLUMNS, *(["reward_status"] if reward != TRUTH else []))
         self.buffer = pd.DataFrame()
         self.rows: list[pd.DataFrame] = []
         self.tokens_generated = 0
@@ -163,7 +170,9 @@ class FreshRollouts:
             rollouts = draw_rollouts(
                 self.base, asked, self.prompt, self.decoding, verifier=self.verifier, engine=engine
             )
-        frame = to_frame(rollouts)
+        frame = with_rewards(
+            to_frame(rollouts), asked, self.reward, seed=self.decoding.seed, stream="training", verifier=self.verifier
+        )
         updates = [first + i // self.per_update for i in range(len(asked))]
         frame["update"] = [update for update in updates for _ in range(self.decoding.samples_per_prompt)]
         frame["generated_at"] = self.handed_over_at + 1
@@ -183,9 +192,7 @@ class FreshRollouts:
 
     @staticmethod
     def _named(problem: Problem, times_before: int) -> Problem:
-        if not times_before:
-            return problem
-        return replace(problem, problem_id=f"{problem.problem_id}{AGAIN}{times_before + 1}")
+        return replace(problem, problem_id=group_name(problem.problem_id, times_before))
 
     def asked(self, own: pd.DataFrame) -> list[Problem]:
         """The problems behind the rollouts of an update, under their names there, in order."""
@@ -204,7 +211,7 @@ class FreshRollouts:
             problem_id=[name.split(AGAIN)[0] for name in own["problem_id"]],
             completion_text=pd.Series([text if name in with_text else None for name, text in texts], own.index),
         )
-        self.rows.append(rows[list(COLUMNS)])
+        self.rows.append(rows[list(self.columns)])
 
     # -------------------------------------------------------------------------------------------------- checkpoints
 
@@ -220,8 +227,9 @@ class FreshRollouts:
 
     def save_rollouts(self, path: Path) -> None:
         """Write `COLUMNS` of the updates since the checkpoint of the K before."""
-        frame = pd.concat(self.rows) if self.rows else pd.DataFrame(columns=list(COLUMNS))
+        frame = pd.concat(self.rows) if self.rows else pd.DataFrame(columns=list(self.columns))
         texts = ["problem_id", "finish_reason", "verdict", "extracted_answer", "completion_text"]
+        texts += ["reward_status"] if "reward_status" in self.columns else []
         numbers = dict.fromkeys(("step", "generated_at", "sample", "token_count"), "int64") | {"reward": "float64"}
         with atomic(path) as draft:
             frame.astype(dict.fromkeys(texts, "string[pyarrow]") | numbers).to_parquet(draft, index=False)
@@ -249,9 +257,6 @@ class FreshRollouts:
         if self._engine is not None:
             self._engine.close()
         self._folder.cleanup()
-
-
-AGAIN = "#asked-"  # between the name of a problem and how often it was asked, this time included
 
 
 def sync_period(sync_every: int | str, updates_per_pass: int) -> int | None:

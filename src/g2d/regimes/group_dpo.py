@@ -74,7 +74,7 @@ def harvested_groups(
     """
     require_asked(rollouts, problems)
     harvested = [problem for problem in problems if problem.problem_id in set(rollouts["problem_id"])]
-    found = groups(rollouts, harvested, prompt, which=settings.pairs, seed=seed)
+    found = groups(rollouts, harvested, prompt, which=settings.pairs, seed=seed, margin=settings.margin)
     if not found:
         raise ValueError(
             f"no prompt of the {len(harvested)} harvested has both a right and a wrong rollout: nothing to learn from; "

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from g2d.problems import Problem
 from g2d.problems.prompts import Messages, Prompt, messages
+from g2d.rollouts.labels import labels
 from g2d.rollouts.pairs import combinations_of
 from g2d.settings import Section, key
 
@@ -45,6 +46,12 @@ class GroupLoss(Section):
         paper="0, 0.001 and 0.01",
         ge=0,
     )
+    margin: float | None = key(
+        None,
+        "Of a scalar reward: how far the best and the worst rollout of a prompt are apart at least; null: at all.",
+        gt=0,
+        neutral=None,
+    )
     normalise: Literal["pairable", "asked"] = key(
         "pairable",
         "Divide an update's loss by its prompts that have a pair, or by all it asked, as that paper's code does.",
@@ -75,21 +82,25 @@ def groups(
     which: Which,
     seed: int,
     whole: bool = False,
+    margin: float | None = None,
 ) -> list[Group]:
     """The groups of the pairable prompts, in the order of the problems; none where no prompt is pairable.
 
     Args:
         rollouts: of these problems; rows in any order.
         which: the pairs to form; one is the pair that `build_pairs` draws with this seed.
-        whole: keep also the rollouts that stand in no pair.
+        whole: keep also the rollouts that stand in no pair; not those without a reward.
+        margin: how far a scalar reward's best and worst are apart at least.
     """
     found = []
-    by_problem = {name: rows.sort_values("sample") for name, rows in rollouts.groupby("problem_id", sort=False)}
+    labelled = rollouts.assign(label=labels(rollouts, margin)).dropna(subset="reward")
+    by_problem = {name: rows.sort_values("sample") for name, rows in labelled.groupby("problem_id", sort=False)}
     for problem in problems:
-        rows = by_problem[problem.problem_id]
+        rows = by_problem.get(problem.problem_id)
+        if rows is None:  # the reward had no number for any of its rollouts
+            continue
         rewards = dict(zip(rows["sample"], rows["reward"], strict=True))
-        right = [sample for sample, reward in rewards.items() if reward == 1]
-        wrong = [sample for sample, reward in rewards.items() if reward != 1]
+        right, wrong = ([*rows["sample"][rows["label"].eq(side).fillna(False)]] for side in (True, False))
         if not right or not wrong:
             continue
         drawn = combinations_of(problem.problem_id, right, wrong, seed)

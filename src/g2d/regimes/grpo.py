@@ -31,9 +31,12 @@ from g2d.regimes.regime import Regime
 from g2d.regimes.training import hand_over_adapter, lora_config, read_log, trainer_arguments
 from g2d.regimes.training_rollouts import TrainingRollouts
 from g2d.regimes.warmup import Warmup
+from g2d.rewards.catalogue import TRUTH, reward_params
+from g2d.rewards.reward import group_name
+from g2d.rewards.training import TrainingReward
 from g2d.rollouts.engine import require_room
 from g2d.rollouts.settings import EngineSettings
-from g2d.verifier.reward import MathVerifyReward
+from g2d.settings import Section
 
 ROLLOUTS = "rollouts.parquet"  # in a checkpoint: those of the steps that lie behind it
 
@@ -49,6 +52,7 @@ def train_grpo(
     k: int,
     seed: int,
     work: Path,
+    reward: Section = TRUTH,
     resume_from: Path | None = None,
     engine: EngineSettings | None = None,
     checkpointing: Checkpointing | None = None,
@@ -68,6 +72,7 @@ def train_grpo(
         group_size: G, completions per prompt.
         k: the step to reach, counted from M0.
         work: a folder to train in, kept between attempts.
+        reward: what a completion is worth.
         resume_from: checkpoint of a smaller K of the same trajectory, or None to start from M0.
         engine: what generates; TRL itself, with transformers, if None.
         checkpointing: how often to save on the way.
@@ -96,6 +101,7 @@ def train_grpo(
         "seed": seed,
         "engine": engine.identity if engine else None,
         "start": start,
+        **({} if reward == TRUTH else {"reward": reward_params(reward)}),
     }
     meter = meter or Meter(str(work), "train_grpo")
     checkpoints = Checkpoints(work, job, meter)
@@ -110,8 +116,13 @@ def train_grpo(
     n_prompts = warmup.prompts_asked(steps, group_size) * int(os.environ.get("WORLD_SIZE", "1"))
     asked = [problems[i] for i in prompt_order(len(problems), n_prompts, seed)]
     rows = [
-        {"prompt": messages(problem.prompt, prompt), "answer": problem.answer, "problem_id": problem.problem_id}
-        for problem in asked
+        {
+            "prompt": messages(problem.prompt, prompt),
+            "answer": problem.answer,
+            "problem_id": problem.problem_id,
+            "group": group_name(problem.problem_id, number // len(problems)),
+        }
+        for number, problem in enumerate(asked)
     ]
     arguments = GRPOConfig(
         **trainer_arguments(checkpoints.draft, seed, tracking, warmup),
@@ -148,8 +159,11 @@ def train_grpo(
         limit=context_limit(base),
     )
     ends = end_tokens(base, tokenizer)
-    rollouts = TrainingRollouts(ends, warmup.keep_rollouts, stale=warmup.updates_between_generations > 1)
-    reward = MathVerifyReward(eos_token_ids=ends, on_judged=rollouts.record)
+    stale = warmup.updates_between_generations > 1
+    rollouts = TrainingRollouts(ends, warmup.keep_rollouts, stale=stale, statuses=reward != TRUTH)
+    rewards = TrainingReward(
+        reward, problems, seed=seed, group_size=group_size, eos_token_ids=ends, on_judged=rollouts.record
+    )
     generation = None
     if engine is not None and engine.name == "vllm":
         from g2d.regimes.grpo_vllm import VllmGeneration
@@ -164,7 +178,7 @@ def train_grpo(
         rollouts=rollouts,
         n_problems=len(problems),
         model=with_own_adapter(model, lora, seed) if moving else model,
-        reward_funcs=[reward],
+        reward_funcs=[rewards],
         args=arguments,
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,

@@ -21,6 +21,7 @@ from g2d.problems import Problem
 from g2d.problems.prompts import Messages, Prompt, messages
 from g2d.regimes.offline import OfflineJob, origin_words, passes_words, require_no_reward, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
+from g2d.rollouts.labels import labels
 from g2d.rollouts.pairs import require_asked, uniform
 from g2d.settings import key
 
@@ -81,18 +82,19 @@ def judged_rollouts(
         ValueError: rollouts of a problem that is not among `problems`, or none is right, or none is wrong.
     """
     require_asked(rollouts, problems)
-    right = rollouts["reward"] == 1
+    rollouts = rollouts.assign(label=labels(rollouts)).dropna(subset="label")
+    right = rollouts["label"].astype(bool)
     kept = rollouts[~(right & (rollouts["finish_reason"] == "length"))]
     if which == "pairable":
         p_hat = right.groupby(rollouts["problem_id"]).mean()
         kept = kept[kept["problem_id"].map(p_hat.between(0, 1, inclusive="neither"))]
     asked = {problem.problem_id: messages(problem.prompt, prompt) for problem in problems}
-    names = ("problem_id", "sample", "completion_text", "reward")
+    names = ("problem_id", "sample", "completion_text", "label")
     drawn = {
         uniform(seed, name, f"kto/{sample}"): Judged(
-            prompt=asked[name], completion=[{"role": "assistant", "content": text}], label=reward == 1
+            prompt=asked[name], completion=[{"role": "assistant", "content": text}], label=bool(label)
         )
-        for name, sample, text, reward in zip(*(kept[name] for name in names), strict=True)
+        for name, sample, text, label in zip(*(kept[name] for name in names), strict=True)
     }
     rows = [drawn[number] for number in sorted(drawn)]
     n_right = sum(row["label"] for row in rows)

@@ -72,6 +72,11 @@ class OnlineEntry(Entry):
         "What is evaluated: the policy itself (online), or DPO on its harvest (dpo), as G2D on another warm-up.",
         min_length=1,
     )
+    reward: Name | None = key(
+        None,
+        "The entry of `rewards` that judges its rollouts, and its harvest; null for the truth.",
+        neutral=None,
+    )
     keep_rollouts: Keep = key(
         "verdicts",
         "What rollouts.parquet keeps: nothing; verdict and length of every completion; text of one prompt an update "

@@ -17,6 +17,7 @@ from g2d.problems import Problem
 from g2d.problems.prompts import Messages, Prompt, messages
 from g2d.regimes.offline import OfflineJob, origin_words, passes_words, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
+from g2d.rollouts.labels import labels
 from g2d.rollouts.pairs import Pair, require_asked, uniform
 from g2d.settings import MistakeInKeyError, key
 
@@ -89,7 +90,8 @@ def right_completions(
         ValueError: rollouts of a problem that is not among `problems`, or no completion is right.
     """
     require_asked(rollouts, problems)
-    right = rollouts[(rollouts["reward"] == 1) & (rollouts["finish_reason"] != "length")].sort_values("sample")
+    to_imitate = labels(rollouts).fillna(False).astype(bool)
+    right = rollouts[to_imitate & (rollouts["finish_reason"] != "length")].sort_values("sample")
     texts = {name: list(dict.fromkeys(rows)) for name, rows in right.groupby("problem_id")["completion_text"]}
     examples = [
         Example(prompt=messages(problem.prompt, prompt), completion=[{"role": "assistant", "content": text}])

@@ -34,9 +34,10 @@ from g2d.regimes.grpo import ROLLOUTS, hand_over, prompt_order
 from g2d.regimes.optimizer import OptimizerKeys
 from g2d.regimes.regime import OnlineEntry, Regime
 from g2d.regimes.training import lora_config, restore_token_count, trainer_arguments
+from g2d.rewards.catalogue import TRUTH, reward_params
 from g2d.rollouts.engine import Decoding, require_room
 from g2d.rollouts.settings import EngineSettings
-from g2d.settings import key
+from g2d.settings import Section, key
 from g2d.verifier.pool import default_workers
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
 
     def trajectory(self) -> dict[str, Any]:
         """What the run to step K depends on: every key but the grid and what is kept of it."""
-        own = self.params(without={"steps", "regime", "keep_rollouts", "policies"})
+        own = self.params(without={"steps", "regime", "keep_rollouts", "policies", "reward"})
         return own | {"horizon": self.total_steps}
 
 
@@ -121,6 +122,7 @@ def train_semi_online_dpo(
     k: int,
     seed: int,
     work: Path,
+    reward: Section = TRUTH,
     resume_from: Path | None = None,
     engine: EngineSettings | None = None,
     checkpointing: Checkpointing | None = None,
@@ -147,6 +149,7 @@ def train_semi_online_dpo(
         "seed": seed,
         "engine": engine.identity if engine else None,
         "start": start,
+        **({} if reward == TRUTH else {"reward": reward_params(reward)}),
     }
     checkpoints = Checkpoints(work, job, meter)
     tokenizer = load_tokenizer(base)
@@ -178,6 +181,7 @@ def train_semi_online_dpo(
         until=k,
         keep=settings.keep_rollouts,
         workers=default_workers(),
+        reward=reward,
     )
     if engine is not None and engine.name == "vllm":
         fresh.use_vllm(engine, lora)
@@ -232,7 +236,8 @@ def _trainer(
     def updates(step: int) -> Any:
         own: pd.DataFrame = fresh.of(step, hand_over_to)
         asked = fresh.asked(own)
-        found = groups(own, asked, prompt, which=settings.pairs, seed=seed, whole=settings.grpo_weight > 0)
+        whole, margin = settings.grpo_weight > 0, settings.margin
+        found = groups(own, asked, prompt, which=settings.pairs, seed=seed, whole=whole, margin=margin)
         return found, len(asked), summary(own, found)
 
     def hand_over_to(folder: Path) -> None:

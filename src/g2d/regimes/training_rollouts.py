@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from g2d.jobs.files import atomic
+from g2d.rewards.reward import Judgement as Rewarded
 from g2d.verifier import Judgement
 from g2d.verifier.reward import Completion, completion_text
 
@@ -24,14 +25,14 @@ COLUMNS = (
     "token_count",
     "finish_reason",
     "verdict",
-    "reward",
+    "reward",  # what training saw; the verdict is the truth whatever was rewarded
     "extracted_answer",
     "completion_text",  # null unless asked for
 )
 
 
 class TrainingRollouts:
-    """Collects a row of every completion that the reward judges: `MathVerifyReward(on_judged=rollouts.record)`.
+    """Collects a row of every completion that the reward judges: `TrainingReward(..., on_judged=rollouts.record)`.
 
     The data set needs a column `problem_id`.
 
@@ -40,30 +41,39 @@ class TrainingRollouts:
         keep: nothing, the rows, the rows with the text of one group a generation, or with all texts.
         stale: whether a generation serves several gradient steps; the rows then have one more column, `generated_at`,
             the first step after the one that left the policy it was drawn from.
+        statuses: whether a reward may have no number; the rows then have a column `reward_status`, and NaN for it.
     """
 
-    def __init__(self, eos_token_ids: Collection[int], keep: Keep, *, stale: bool = False) -> None:
+    def __init__(
+        self, eos_token_ids: Collection[int], keep: Keep, *, stale: bool = False, statuses: bool = False
+    ) -> None:
         self.eos_token_ids = frozenset(eos_token_ids)
         self.keep = keep
-        self.columns = (*COLUMNS, *(["generated_at"] if stale else []))
+        self.columns = (*COLUMNS, *(["generated_at"] if stale else []), *(["reward_status"] if statuses else []))
         self.rows: list[dict[str, Any]] = []
 
     def record(
         self,
         judgements: Sequence[Judgement],
         *,
+        rewards: Sequence[Rewarded],
         completions: Sequence[Completion],
         completion_ids: Sequence[Sequence[int]],
         problem_id: Sequence[str],
         trainer_state: Any,
         **columns: Any,
     ) -> None:
-        """Keep the completions of one generation step; the arguments have TRL's names."""
+        """Keep the completions of one generation step.
+
+        Args:
+            judgements: the verifier's.
+            rewards: what training sees; the other arguments have TRL's names.
+        """
         if self.keep == "none":
             return
         seen: Counter[str] = Counter()
-        for problem, judgement, tokens, completion in zip(
-            problem_id, judgements, completion_ids, completions, strict=True
+        for problem, judgement, rewarded, tokens, completion in zip(
+            problem_id, judgements, rewards, completion_ids, completions, strict=True
         ):
             with_text = self.keep == "completions" or (self.keep == "sampled" and problem == problem_id[0])
             self.rows.append(
@@ -74,7 +84,8 @@ class TrainingRollouts:
                     "token_count": len(tokens),
                     "finish_reason": "stop" if tokens and tokens[-1] in self.eos_token_ids else "length",
                     "verdict": judgement.verdict,
-                    "reward": judgement.reward,
+                    "reward": rewarded.reward,
+                    "reward_status": rewarded.status,
                     "extracted_answer": judgement.extracted_answer,
                     "completion_text": completion_text(completion) if with_text else None,
                     "generated_at": trainer_state.global_step + 1,
@@ -94,6 +105,7 @@ class TrainingRollouts:
 
         frame = pd.DataFrame(self.rows, columns=list(self.columns))
         texts = ["problem_id", "finish_reason", "verdict", "extracted_answer", "completion_text"]
+        texts += ["reward_status"] if "reward_status" in self.columns else []
         numbers = {"step": "int64", "sample": "int64", "token_count": "int64", "reward": "float64"}
         numbers |= {"generated_at": "int64"} if "generated_at" in self.columns else {}
         # Types are named because a column without a value has none of its own.

@@ -9,12 +9,13 @@ at once, so it holds for the one that was picked; its accuracy alone is flattere
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
 from g2d.analysis.crossed import ENOUGH_SEEDS
+from g2d.report.controls import control_sentences
 from g2d.report.differences import Row, compare, interval_text
 
 
@@ -28,18 +29,29 @@ class Answer:
     caveats: tuple[str, ...]
 
 
-def answers(main: pd.DataFrame, benchmark: str, comparisons: pd.DataFrame | None = None) -> list[Answer]:
+def answers(
+    main: pd.DataFrame,
+    benchmark: str,
+    comparisons: pd.DataFrame | None = None,
+    controls: pd.DataFrame | None = None,
+) -> list[Answer]:
     """One answer per model, in the order of Table 1.
 
     Args:
         main: Table 1, from `g2d.tables.accuracy.main_table`.
         benchmark: the one that the answer is about.
         comparisons: `comparisons.csv`, where it was made.
+        controls: `controls.csv`, where there are any.
     """
     of_benchmark = main[main["benchmark"] == benchmark]
-    return [
+    found = [
         answer(rows, str(model), benchmark, None if comparisons is None else _of(comparisons, str(model), benchmark))
         for model, rows in of_benchmark.groupby("model", sort=False)
+    ]
+    if controls is None:
+        return found
+    return [
+        replace(own, sentences=(*own.sentences, *control_sentences(controls, own.model, benchmark))) for own in found
     ]
 
 

@@ -105,9 +105,10 @@ def _card(header: dict[str, Any], title: str, demonstration: str | None, *parts:
 
 
 def _training(key: PolicyKey, policy: Policy) -> str:
-    return REGIMES[key.kind].card.format(
+    how = REGIMES[key.kind].card.format(
         regime=code(policy.regime), k=policy.k, group_size=policy.group_size, harvested=_warmup(policy.k, key.online)
     )
+    return f"{how}, on {key.reward} instead of the truth," if key.reward else how
 
 
 def _warmup(k: int, online: str = "grpo") -> str:

@@ -54,7 +54,7 @@ class Difference:
     @property
     def shown(self) -> str:
         """The points with their sign, and their interval."""
-        return f"{_signed(self.points)} points" + ("" if self.family is None else f" {interval_text(self.family)}")
+        return f"{signed(self.points)} points" + ("" if self.family is None else f" {interval_text(self.family)}")
 
 
 def compare(first: Row, second: Row, comparisons: pd.DataFrame | None) -> Difference:
@@ -94,9 +94,11 @@ def _is(comparisons: pd.DataFrame, columns: tuple[str, str, str], row: Row) -> p
     return (comparisons[policy] == row.policy) & (comparisons[k] == row.k) & same_group
 
 
-def _signed(points: float) -> str:
+def signed(points: float) -> str:
+    """Percentage points with their sign."""
     return f"{points:+.1f}".replace("-", "−")
 
 
 def interval_text(ends: tuple[float, float]) -> str:
-    return f"[{_signed(ends[0])}, {_signed(ends[1])}]"
+    """Both ends with their signs."""
+    return f"[{signed(ends[0])}, {signed(ends[1])}]"

@@ -10,6 +10,7 @@ import pandas as pd
 
 from g2d.analysis.crossed import ENOUGH_SEEDS, INFLATION
 from g2d.experiment.config import Config
+from g2d.experiment.grid import other_reward
 from g2d.markdown import literal
 from g2d.policies.settings import HubModel, LocalModel, ModelSource, ScratchModel
 from g2d.problems.settings import HubProblems, ProblemSource, SyntheticProblems
@@ -120,13 +121,15 @@ def _training(config: Config, harvest: pd.DataFrame) -> str:
         at = "every K" if entry.steps == "all" else f"K={_numbers(entry.steps)}"
         at += f" of {literal(entry.harvest)}" if getattr(entry, "harvest", None) else ""
         sentences.append(f"{_sentence(name)} ({at}): {REGIMES[entry.regime].methods(entry)}")
+        if rewarded := other_reward(config, name):
+            sentences.append(f"It was trained on {rewarded} instead of the truth.")
     if config.baselines.grpo_group_sizes and last:
         sentences.append(
             f"The baselines are GRPO alone at K={last} with G {_choice(config.baselines.grpo_group_sizes)}."
         )
     if config.ablations:
         named = [
-            f"{name} ({_settings({**entry.dpo, **entry.warmup})}; "
+            f"{name} ({_settings({**entry.dpo, **entry.warmup, **_rewarded(config, name)})}; "
             f"{'every K' if entry.steps == 'all' else f'K={_numbers(entry.steps)}'})"
             for name, entry in config.ablations.items()
         ]
@@ -135,6 +138,11 @@ def _training(config: Config, harvest: pd.DataFrame) -> str:
     if differing:
         sentences.append(f"Settings that differ by model: {'; '.join(differing)}.")
     return " ".join(filter(None, sentences))
+
+
+def _rewarded(config: Config, name: str) -> dict[str, str]:
+    words = other_reward(config, name)
+    return {"reward": words} if words else {}
 
 
 def _evaluation(config: Config, provenance: Mapping[str, Any], tables: Collection[str]) -> str:

@@ -37,6 +37,7 @@ from g2d.tables.accuracy import MAIN_COLUMNS
 from g2d.tables.bills import COST_COLUMNS
 from g2d.tables.calibration import CALIBRATION_COLUMNS
 from g2d.tables.catalogue import SECTIONS, SWEEP, section_of
+from g2d.tables.controls import CONTROL_COLUMNS
 from g2d.tables.families import COMPARISON_COLUMNS
 from g2d.tables.frames import Columns, read_table
 from g2d.tables.frontier import FRONTIER_COLUMNS
@@ -211,8 +212,9 @@ def _panels(
     main = read_table(tables["main"], MAIN_COLUMNS)
     comparisons = read_table(tables["comparisons"], COMPARISON_COLUMNS) if "comparisons" in tables else None
     standings = read_table(tables["frontier"], FRONTIER_COLUMNS) if "frontier" in tables else None
+    controls = read_table(tables["controls"], CONTROL_COLUMNS) if "controls" in tables else None
     panels: list[dict[str, Any]] = []
-    for entry in (entry for benchmark in benchmarks for entry in answers(main, benchmark, comparisons)):
+    for entry in (entry for benchmark in benchmarks for entry in answers(main, benchmark, comparisons, controls)):
         rows = main[(main["model"] == entry.model) & (main["benchmark"] == entry.benchmark)]
         names = {"steps": f"{entry.model}/{entry.benchmark}/steps"}
         specs[names["steps"]] = charts.accuracy_by_k(rows)

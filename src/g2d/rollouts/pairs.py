@@ -2,7 +2,8 @@
 
     y+ ~ U({y_i : r_i = 1}),   y- ~ U({y_i : r_i = 0})
 
-One pair per pairable prompt; where several are asked for, the others are drawn from the remaining combinations of a
+That is of a binary reward; of a scalar one, a best rollout is chosen and a worst one rejected (`labels`). One pair per
+pairable prompt; where several are asked for, the others are drawn from the remaining combinations of a
 right with a wrong rollout, all equally likely, so that no pair comes twice. As in the paper, every rollout with a
 reward may be chosen and every other one rejected, also one that used up its token budget: a solution that was cut off
 after its box is right. DPO sees either with an end of turn that the policy did not write (`g2d.regimes.dpo`), so
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 from g2d.jobs.files import parse_json, read_lines, write_jsonl
 from g2d.problems import Problem
 from g2d.problems.prompts import Messages, Prompt, messages
+from g2d.rollouts.labels import labels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +37,7 @@ class Pair(TypedDict):
     chosen: Messages
     rejected: Messages
     problem_id: str
-    p_hat: float  # share of correct rollouts, 0 < p_hat < 1
+    p_hat: float  # share of rollouts that might be chosen, 0 < p_hat < 1: of correct ones, where the truth is rewarded
     chosen_sample: int
     rejected_sample: int
 
@@ -47,6 +49,7 @@ def build_pairs(
     seed: int,
     per_prompt: int = 1,
     truncated_chosen: Literal["keep", "avoid"] = "keep",
+    margin: float | None = None,
 ) -> list[Pair]:
     """Draw the pairs of every pairable prompt.
 
@@ -57,6 +60,7 @@ def build_pairs(
         seed: of the draws, which depend on it, the problem_id and the prompt's own rollouts.
         per_prompt: pairs of a prompt; it has fewer where fewer combinations exist. The first is always the same.
         truncated_chosen: whether a right rollout that was cut off is chosen where another one ended by itself.
+        margin: how far a scalar reward's best and worst are apart at least.
 
     Raises:
         ValueError: rollouts of a problem that is not among `problems`, or no prompt is pairable.
@@ -66,10 +70,12 @@ def build_pairs(
     wrong: dict[str, list[int]] = {}
     ended: dict[str, list[int]] = {}  # those of the right ones that ended by themselves
     texts: dict[tuple[str, int], str] = {}
-    names = ("problem_id", "sample", "completion_text", "reward", "finish_reason")
-    columns = (rollouts.sort_values("sample")[name] for name in names)
-    for problem_id, sample, completion, reward, reason in zip(*columns, strict=True):
-        sides = [wrong] if reward != 1 else [right] if reason == "length" else [right, ended]
+    counts = rollouts.dropna(subset="reward").groupby("problem_id").size()
+    labelled = rollouts.assign(label=labels(rollouts, margin)).dropna(subset="label").sort_values("sample")
+    names = ("problem_id", "sample", "completion_text", "label", "finish_reason")
+    columns = (labelled[name] for name in names)
+    for problem_id, sample, completion, is_right, reason in zip(*columns, strict=True):
+        sides = [wrong] if not is_right else [right] if reason == "length" else [right, ended]
         for side in sides:
             side.setdefault(problem_id, []).append(int(sample))
         texts[problem_id, int(sample)] = completion
@@ -78,7 +84,7 @@ def build_pairs(
         name = problem.problem_id
         if name not in right or name not in wrong:
             continue
-        p_hat = len(right[name]) / (len(right[name]) + len(wrong[name]))
+        p_hat = len(right[name]) / int(counts[name])
         candidates = right[name] if truncated_chosen == "keep" else ended.get(name, right[name])
         draws = itertools.islice(combinations_of(name, candidates, wrong[name], seed), per_prompt)
         for chosen_sample, rejected_sample in draws:
@@ -93,10 +99,17 @@ def build_pairs(
                     rejected_sample=rejected_sample,
                 )
             )
+    if not pairs and "reward_status" in rollouts and rollouts["reward_status"].notna().any():
+        statuses = ", ".join(f"{n} {status}" for status, n in rollouts["reward_status"].value_counts().items())
+        raise ValueError(
+            f"no prompt has rollouts that its reward tells apart ({rollouts['problem_id'].nunique()} prompts; "
+            f"{statuses}; mean reward {rollouts['reward'].mean():.3g}): nothing to learn from; choose another reward, "
+            "a smaller margin or a higher harvest.temperature"
+        )
     if not pairs:
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in rollouts["verdict"].value_counts().items())
         raise ValueError(
-            f"no prompt has both a correct and a wrong rollout ({len({*right, *wrong})} prompts; verdicts: "
+            f"no prompt has both a correct and a wrong rollout ({rollouts['problem_id'].nunique()} prompts; verdicts: "
             f"{verdicts or 'none'}): nothing to learn from; choose other calibration.levels, a higher "
             "harvest.temperature or a larger harvest.max_completion_length"
         )

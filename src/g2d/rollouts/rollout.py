@@ -22,7 +22,8 @@ FinishReason = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One completion. `reward` is 1 only for the verdict `correct`."""
+    """One completion. `reward` is what training sees: 1 for the verdict `correct` and else 0, where no other reward was
+    chosen (`g2d.rewards`); `verdict` is the truth, whatever was rewarded."""
 
     problem_id: str
     level: int | None
@@ -33,34 +34,43 @@ class Rollout:
     token_count: int
     finish_reason: FinishReason
     verdict: Verdict
-    reward: float
+    reward: float  # NaN where the reward had no number, which `reward_status` then says
     extracted_answer: str | None
-    disputed: bool  # the verifier's second opinion contradicts the reward
+    disputed: bool  # the verifier's second opinion contradicts the verdict
     engine: str
     temperature: float  # 0 means greedy
     seed: int
     policy_id: str
     budget_verdicts: str | None = None  # JSON, token budget -> verdict on the completion cut there (`budgets`)
+    reward_status: str | None = None  # `g2d.rewards.reward.Status`; absent from files that the verifier alone judged
+    reward_details: str | None = None  # JSON, what the reward found out; absent from the same
 
 
 COLUMNS = tuple(field.name for field in fields(Rollout))
 BUDGET_VERDICTS = "budget_verdicts"  # evaluations only; null elsewhere, absent from files of before there were budgets
-TEXTLESS = tuple(name for name in COLUMNS if name not in ("prompt_text", "completion_text", BUDGET_VERDICTS))
+OF_REWARDS = ("reward_status", "reward_details")
+OPTIONAL = (BUDGET_VERDICTS, *OF_REWARDS)
+TEXTLESS = tuple(name for name in COLUMNS if name not in ("prompt_text", "completion_text", *OPTIONAL))
 
 
 def to_frame(rollouts: Sequence[Rollout]) -> pd.DataFrame:
-    """Rows in the given order, columns as in `Rollout`, `level` a nullable integer."""
+    """Rows in the given order, columns as in `Rollout` but for unused ones of rewards, `level` a nullable integer."""
     import pandas as pd
 
     frame = pd.DataFrame([asdict(rollout) for rollout in rollouts], columns=list(COLUMNS))
-    return frame.astype({"level": "Int64"})
+    return _without_unused(frame.astype({"level": "Int64"}))
+
+
+def _without_unused(frame: pd.DataFrame) -> pd.DataFrame:
+    """Without the columns of rewards where the verifier alone judged: the file is then what it was before them."""
+    return frame.drop(columns=[name for name in OF_REWARDS if name in frame and frame[name].isna().all()])
 
 
 def write_rollouts(path: str | Path, rollouts: pd.DataFrame | Sequence[Rollout]) -> None:
     """Write a Parquet file that pandas, polars and DuckDB read as it is."""
     frame = to_frame(rollouts) if isinstance(rollouts, Sequence) else rollouts
     with atomic(path) as draft:
-        frame.to_parquet(draft, index=False)
+        _without_unused(frame).to_parquet(draft, index=False)
 
 
 def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.DataFrame:
@@ -77,10 +87,10 @@ def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.Data
 
     try:
         available = pyarrow.parquet.read_schema(path).names
-        if missing := [column for column in columns if column not in (*available, BUDGET_VERDICTS)]:
+        if missing := [column for column in columns if column not in (*available, *OPTIONAL)]:
             raise ValueError(f"rollouts lack the column {missing[0]}")
         frame = pd.read_parquet(path, columns=[column for column in columns if column in available])
-        return frame if len(frame.columns) == len(columns) else frame.assign(**{BUDGET_VERDICTS: None})
+        return frame.assign(**{column: None for column in columns if column not in available})
     except Exception as error:  # pyarrow raises several unrelated types for a truncated file
         raise ValueError(
             f"{path}: not a readable file of rollouts ({error}); delete it to have it made again"

@@ -111,6 +111,12 @@ class Pairs(Section):
         paper="keep",
         neutral="keep",
     )
+    margin: float | None = key(
+        None,
+        "Of a scalar reward: how far the best and the worst rollout of a prompt are apart at least; null: at all.",
+        gt=0,
+        neutral=None,
+    )
 
 
 class SampledEvaluation(Section):

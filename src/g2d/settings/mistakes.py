@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from g2d.settings.section import MistakeInKeyError, Section, is_list
 
-DISCRIMINATORS = ("source", "regime")  # keys that tell the types of a section apart
+DISCRIMINATORS = ("source", "regime", "reward")  # keys that tell the types of a section apart
 
 
 def changed(where: str, common: Any, own: Mapping[str, Any]) -> Any:

@@ -16,6 +16,7 @@ from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.plan import Plan
+from g2d.experiment.trained import trainings
 from g2d.tables import catalogue
 
 
@@ -56,7 +57,7 @@ DEVICE_STAGES = frozenset(
 
 def grid_jobs(config: Config, plan: Plan) -> list[GridJob]:
     """Every job behind the target `all`, roughly in the order in which they run."""
-    found, trained = [*_problems(config), *_models(config, plan)], grid.trainings(config)
+    found, trained = [*_problems(config), *_models(config, plan)], trainings(config)
     found += [_training(key) for key in trained if key.trained_online]
     for folder, (wildcards, pairs) in _harvests(config, plan).items():
         found += _generation(plan, "harvest", "harvest_rollouts", f"{folder}/rollouts", wildcards)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from g2d.experiment import grid
 from g2d.experiment.config import Config
+from g2d.experiment.controls import controls
 
 # Headings of Snakemake's report.
 RESULTS, ROLLOUTS, COST, PAPER, ADVICE = "1. Results", "2. Rollouts", "3. Cost", "4. The paper", "5. Advice"
@@ -47,6 +48,10 @@ def _regimes(config: Config) -> bool:
 
 def _frontier(config: Config) -> bool:
     return bool(config.regimes or config.frontier) and bool(grid.policies(config))
+
+
+def _controls(config: Config) -> bool:
+    return bool(controls(config)) and bool(grid.policies(config))
 
 
 def _auto(config: Config) -> bool:
@@ -107,6 +112,7 @@ TABLES = (
     Table("frontier", "The frontier: accuracy against cost", RESULTS, "The frontier", there=_frontier),
     Table("matched", "What else the tokens of G2D could buy", RESULTS, "The frontier", there=_frontier),
     Table("regimes", "What every regime took and gave", RESULTS, there=_regimes),
+    Table("controls", "What a control gets of the gain", RESULTS, there=_controls),
     Table("equal_compute", "Regimes at equal compute", RESULTS, there=_equal_compute),
     Table("auto", "Warm-up that stops by itself: its probes", ROLLOUTS, there=_auto),
     Table("sweep", "What every regime was tuned to", RESULTS, SWEEP, rule="make_sweep_table", there=_sweep),

@@ -19,6 +19,7 @@ import pandas as pd
 from g2d.experiment import grid
 from g2d.experiment.config import Config, read
 from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.experiment.trained import trainings
 from g2d.jobs.cost import read_cost
 from g2d.jobs.files import read_lines
 from g2d.policies.policy import read_policy
@@ -159,7 +160,7 @@ class Results:
     def _trained(self) -> list[PolicyKey]:
         """All that are trained, warm-ups that are not evaluated too."""
         shown = {key: key for key in self._policies}
-        return [shown.get(key, key) for key in grid.trainings(self.config)]
+        return [shown.get(key, key) for key in trainings(self.config)]
 
     def _answers(self, file: Path) -> pd.DataFrame:
         columns = (*TEXTLESS, BUDGET_VERDICTS)

@@ -62,13 +62,18 @@ class MathVerifyReward:
             columns: whatever else TRL passes; `log_metric` receives the share of each verdict.
         """
         judgements = self.judge(completions, answer, completion_ids)
-        if judgements and (log_metric := columns.get("log_metric")):
-            counts = Counter(judgement.verdict for judgement in judgements)
-            for verdict in get_args(Verdict):
-                log_metric(f"verdicts/{verdict}", counts[verdict] / len(judgements))
+        self.log_verdicts(judgements, columns.get("log_metric"))
         if self.on_judged is not None:
             self.on_judged(judgements, completions=completions, completion_ids=completion_ids, **columns)
         return [judgement.reward for judgement in judgements]
+
+    @staticmethod
+    def log_verdicts(judgements: Sequence[Judgement], log_metric: Callable[[str, float], None] | None) -> None:
+        """Hand the share of each verdict to TRL."""
+        if judgements and log_metric:
+            counts = Counter(judgement.verdict for judgement in judgements)
+            for verdict in get_args(Verdict):
+                log_metric(f"verdicts/{verdict}", counts[verdict] / len(judgements))
 
     def judge(
         self,

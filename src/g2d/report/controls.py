@@ -1,0 +1,65 @@
+"""The controls in a sentence: how much of a gain does a policy get that was trained alike on another reward?
+
+A control that is not told from the truth is not thereby as good, and one that is not told from M0 has not thereby
+learnt nothing: the sentence gives intervals, and says what the tests tell apart and nothing beyond.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from g2d.report.differences import ALPHA, NBSP, interval_text, signed
+
+GRPO = "GRPO"
+
+
+def control_sentences(controls: pd.DataFrame, model: str, benchmark: str) -> tuple[str, ...]:
+    """A sentence for every policy that has controls.
+
+    Args:
+        controls: `controls.csv`.
+    """
+    own = controls[(controls["model"] == model) & (controls["benchmark"] == benchmark)]
+    keys = ["truth", "K", "group_size"]
+    return tuple(_sentence(rows) for _, rows in own.groupby(keys, sort=False, dropna=False))
+
+
+def _sentence(rows: pd.DataFrame) -> str:
+    first = rows.iloc[0]
+    gain = f"{signed(100 * first['truth_gain'])} points {_interval(first, 'truth_gain')}"
+    said = "; ".join(_control(row) for row in rows.to_dict("records"))
+    if first["p_truth"] > ALPHA:
+        return (
+            f"Controls: what {_name(first)} gains over M0, {gain}, is not told from nothing "
+            f"(p = {first['p_truth']:.2g}), so there is nothing to take a share of: {said}."
+        )
+    return f"Controls: of the {gain} that {_name(first)} gains over M0, {said}."
+
+
+def _control(row: dict[Any, Any]) -> str:
+    parts = [f"{row['reward']} get {signed(100 * row['gain'])} {_interval(row, 'gain')}"]
+    if pd.notna(row["share"]):
+        parts.append(f"{100 * row['share']:.0f}{NBSP}% {_share_interval(row)}")
+    told = "told from the truth" if row["p_holm"] <= ALPHA else "not told from the truth"
+    points = f"{signed(100 * row['difference'])} points {_interval(row, 'difference')}"
+    if row["p_holm"] > ALPHA:
+        points += f"; about {100 * row['minimum_detectable']:.1f} would have been found four times in five"
+    parts.append(f"{told} by a paired test, p = {row['p_holm']:.2g}: {points}")
+    return f"{parts[0]} ({', '.join(parts[1:])})"
+
+
+def _name(row: Any) -> str:
+    if row["truth"] == "grpo":
+        return f"{GRPO} alone (G={int(row['group_size'])}, K={int(row['K'])})"
+    return f"K={int(row['K'])}" if row["truth"] in ("dpo", "g2d") else f"{row['truth']} (K={int(row['K'])})"
+
+
+def _interval(row: Any, name: str) -> str:
+    return interval_text((100 * row[f"{name}_low"], 100 * row[f"{name}_high"]))
+
+
+def _share_interval(row: dict[Any, Any]) -> str:
+    low, high = (f"{100 * row[end]:.0f}" if pd.notna(row[end]) else None for end in ("share_low", "share_high"))
+    return f"[{low or 'no lower end'}, {high or 'no upper end'}]".replace("-", "−")

@@ -1,0 +1,95 @@
+"""A reward as TRL's trainers call it: once a generation, with whole groups, in the trainer's process.
+
+The verifier says its word on every completion beside it, so the rows of a training on coins still know which of its
+completions were right. A completion without a number is TRL's to leave out: it takes None for "not scorable", and then
+the completion has neither an advantage nor a part in its group's mean.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, get_args
+
+from g2d.problems import Problem
+from g2d.rewards.catalogue import TRUTH, reward_of
+from g2d.rewards.judging import judge
+from g2d.rewards.reward import Attempt, Context, Status
+from g2d.settings import Section
+from g2d.verifier import shared_verifier
+from g2d.verifier.pool import default_workers
+from g2d.verifier.reward import Completion, MathVerifyReward, completion_text
+
+
+class TrainingReward:
+    """The reward function of a training; the data set needs the columns `answer`, `problem_id` and `group`.
+
+    Args:
+        settings: of the reward.
+        problems: the training set.
+        seed: of the run.
+        group_size: G.
+        eos_token_ids: tokens that end a completion.
+        on_judged: called with the verifier's judgements, `rewards`, the reward's, and everything TRL passed.
+    """
+
+    def __init__(
+        self,
+        settings: Section,
+        problems: Sequence[Problem],
+        *,
+        seed: int,
+        group_size: int,
+        eos_token_ids: Collection[int] = (),
+        on_judged: Callable[..., None] | None = None,
+    ) -> None:
+        self.settings, self.seed, self.group_size, self.on_judged = settings, seed, group_size, on_judged
+        self.problems = {problem.problem_id: problem for problem in problems}
+        self.verify = MathVerifyReward(eos_token_ids=eos_token_ids)
+        self.__name__ = f"{reward_of(settings)[0].name}_reward"  # TRL logs it under this name
+
+    def __call__(
+        self,
+        completions: Sequence[Completion],
+        answer: Sequence[str],
+        problem_id: Sequence[str],
+        group: Sequence[str],
+        completion_ids: Sequence[Sequence[int]] | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        """Rewards in the order of the completions; None where there is none.
+
+        Args:
+            completions: texts, or conversations that end with the assistant's message; whole groups.
+            answer: reference answers, one per completion.
+            problem_id: of each completion's problem.
+            group: its group: the problem_id, and how often it was asked before.
+            completion_ids: tokens of the completions, without padding.
+            columns: whatever else TRL passes; `log_metric` receives the share of each verdict and status.
+
+        Raises:
+            RuntimeError: a group is not whole; as `judge`.
+        """
+        verified = self.verify.judge(completions, answer, completion_ids)
+        log_metric = columns.get("log_metric")
+        self.verify.log_verdicts(verified, log_metric)
+        seen: Counter[str] = Counter()
+        attempts = []
+        for name, visit, completion, found in zip(problem_id, group, completions, verified, strict=True):
+            attempts.append(Attempt(self.problems[name], visit, seen[visit], completion_text(completion), found))
+            seen[visit] += 1
+        if self.settings != TRUTH and (broken := [name for name, n in seen.items() if n != self.group_size]):
+            raise RuntimeError(
+                f"{seen[broken[0]]} completions of {broken[0]} were judged together instead of {self.group_size}: "
+                "train with as many completions a device as make whole groups"
+            )
+        context = Context(shared_verifier(default_workers()), self.seed, "training")
+        judgements = judge(self.settings, attempts, context)
+        if self.settings != TRUTH and judgements and log_metric:
+            statuses = Counter(judgement.status for judgement in judgements)
+            for status in get_args(Status):
+                log_metric(f"rewards/{status}", statuses[status] / len(judgements))
+        if self.on_judged is not None:
+            passed = {"completions": completions, "completion_ids": completion_ids, "problem_id": problem_id}
+            self.on_judged(verified, rewards=judgements, **passed, **columns)
+        return [judgement.reward for judgement in judgements]

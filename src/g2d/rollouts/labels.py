@@ -1,0 +1,31 @@
+"""Which rollouts are to be imitated and which to be avoided, by their rewards: what every regime on pairs, groups or
+single rollouts asks.
+
+A binary reward says it itself. Of a scalar one, the best of a prompt stand against its worst ("Bridging Offline and
+Online RL", arXiv 2506.21495, section 4.2), and what lies between is neither. A rollout without a reward is neither too.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+
+def is_binary(rewards: pd.Series) -> bool:
+    """Whether there is nothing but 0 and 1 among the rewards that are there."""
+    return bool(rewards.dropna().isin((0, 1)).all())
+
+
+def labels(rollouts: pd.DataFrame, margin: float | None = None) -> pd.Series:
+    """True: to be imitated; False: to be avoided; NA: neither. Indexed as `rollouts`.
+
+    Args:
+        rollouts: problem_id and reward are read; NaN is no reward.
+        margin: of a scalar reward, how far the best and the worst of a prompt are apart at least; any distance if None.
+    """
+    reward = rollouts["reward"]
+    if is_binary(reward):
+        return (reward == 1).astype("boolean").mask(reward.isna())
+    by_prompt = reward.groupby(rollouts["problem_id"])
+    best, worst = by_prompt.transform("max"), by_prompt.transform("min")
+    apart = (best > worst) & (best - worst >= (margin or 0))
+    return (reward == best).astype("boolean").where(apart & ((reward == best) | (reward == worst)))

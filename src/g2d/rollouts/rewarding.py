@@ -1,0 +1,60 @@
+"""Rewards of rollouts: what training sees of them, beside the verifier's verdict, which stays as it is.
+
+A judgement depends on the rollout's group, its place in it and the seed, so rollouts that were drawn once can be judged
+by another reward without a model: the result is what drawing them again would have left.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from g2d.problems import Problem
+from g2d.rewards.catalogue import TRUTH
+from g2d.rewards.judging import judge
+from g2d.rewards.reward import Attempt, Context
+from g2d.settings import Section
+from g2d.verifier import Judgement, Verifier
+
+GROUP = ["problem_id", "sample", "completion_text", "verdict", "extracted_answer"]
+
+
+def with_rewards(
+    rollouts: pd.DataFrame,
+    problems: Sequence[Problem],
+    reward: Section,
+    *,
+    seed: int,
+    stream: str,
+    verifier: Verifier,
+) -> pd.DataFrame:
+    """The rows with the reward's numbers, and its statuses and details unless it is the truth.
+
+    Args:
+        rollouts: whole groups, which are told apart by problem_id.
+        problems: those that were asked.
+        reward: its settings.
+        seed: of the run.
+        stream: what the rollouts are for, "training" or "harvest": it has random numbers of its own.
+        verifier: for rewards that compare answers.
+
+    Raises:
+        RuntimeError: as `judge`.
+    """
+    if reward == TRUTH:
+        return rollouts.assign(reward=(rollouts["verdict"] == "correct").astype("float64"))
+    asked = {problem.problem_id: problem for problem in problems}
+    attempts = [
+        Attempt(asked[name], name, int(sample), text, Judgement(verdict, None if pd.isna(answer) else answer))
+        for name, sample, text, verdict, answer in zip(*(rollouts[column] for column in GROUP), strict=True)
+    ]
+    judgements = judge(reward, attempts, Context(verifier, seed, stream))
+    details = [json.dumps(dict(judgement.details)) if judgement.details else None for judgement in judgements]
+    return rollouts.assign(
+        reward=[math.nan if judgement.reward is None else judgement.reward for judgement in judgements],
+        reward_status=[judgement.status for judgement in judgements],
+        reward_details=pd.Series(details, rollouts.index, dtype="object"),
+    )

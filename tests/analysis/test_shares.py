@@ -1,0 +1,47 @@
+"""The share of a gain that a control gets: its interval says what the paired tests say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from g2d.analysis.comparisons import compare
+from g2d.analysis.shares import Share, share_of_gain
+
+
+def answers(rng: np.random.Generator, accuracy: float, n_seeds: int, n: int, difficulty: np.ndarray) -> np.ndarray:
+    """Seeds agree on which problems are hard."""
+    return (difficulty + 0.3 * rng.random((n_seeds, n)) < 1.3 * accuracy).astype(float)
+
+
+def test_by_hand() -> None:
+    """Of 200 problems M0 solves 40, the truth 140 and the control 65: a quarter of the gain."""
+    base, truth, control = (np.r_[np.ones(n), np.zeros(200 - n)][None] for n in (40, 140, 65))
+    found = share_of_gain(control, truth, base)
+    assert found.share == pytest.approx(0.25)
+    assert found.low is not None
+    assert found.high is not None
+    assert 0 < found.low < 0.25 < found.high < 1
+
+
+def test_of_nothing_there_is_no_share() -> None:
+    base = np.r_[np.ones(40), np.zeros(160)][None]
+    assert share_of_gain(np.ones((1, 200)), base, base) == Share(None, None, None)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 6), st.floats(0.3, 0.9), st.booleans())
+def test_its_interval_holds_0_and_1_where_the_tests_do(seed: int, n_seeds: int, accuracy: float, pooled: bool) -> None:
+    rng = np.random.default_rng(seed)
+    difficulty = rng.random(120)
+    base = answers(rng, 0.3, 1, 120, difficulty)
+    truth, control = (answers(rng, a, n_seeds, 120, difficulty) for a in (0.8, accuracy))
+    pool = np.stack([truth.mean(axis=1), control.mean(axis=1), rng.random(n_seeds)]) if pooled else None
+    found = share_of_gain(control, truth, base, pool)
+    assert found.share == pytest.approx((control.mean() - base.mean()) / (truth.mean() - base.mean()))
+    low, high = found.low if found.low is not None else -np.inf, found.high if found.high is not None else np.inf
+    assert low <= found.share <= high
+    assert (low <= 0 <= high) == (compare(control, base, pool).p_value > 0.05)
+    assert (low <= 1 <= high) == (compare(control, truth, pool).p_value > 0.05)

@@ -1,0 +1,69 @@
+"""The control sentence: what a control gets of a gain, and no more than the tests say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from g2d.report.answer import answers
+from g2d.report.controls import control_sentences
+from g2d.tables.controls import CONTROL_COLUMNS
+from tests.report.test_answer import BASE, GRPO, main
+
+ROW: dict[str, Any] = {
+    **{"model": "m", "policy": "on-coin/dpo", "K": 150, "group_size": 2, "benchmark": "b", "truth": "g2d"},
+    **{"reward": "random rewards (p = 0.5)", "n_seeds": 3, "n_problems": 500, "rewarded": 0.5, "right": 0.4},
+    **{"accuracy": 0.45, "base_accuracy": 0.4, "truth_accuracy": 0.6, "family_size": 2},
+    **{"gain": 0.05, "gain_low": 0.01, "gain_high": 0.09, "p_gain": 0.02},
+    **{"truth_gain": 0.2, "truth_gain_low": 0.15, "truth_gain_high": 0.25, "p_truth": 1e-6},
+    **{"share": 0.25, "share_low": 0.05, "share_high": 0.44},
+    **{"difference": 0.15, "difference_low": 0.1, "difference_high": 0.2, "p_value": 0.001, "p_holm": 0.002},
+    "minimum_detectable": 0.041,
+}
+
+
+def table(*changes: dict[str, Any]) -> pd.DataFrame:
+    rows = [ROW | change for change in changes]
+    return pd.DataFrame(rows, columns=list(CONTROL_COLUMNS)).astype({"group_size": "Int64"})
+
+
+def test_every_control_of_a_policy_stands_in_one_sentence() -> None:
+    (said,) = control_sentences(table({}, {"reward": "rewards for the format alone", "gain": -0.01}), "m", "b")
+    assert said.startswith("Controls: of the +20.0 points [+15.0, +25.0] that K=150 gains over M0, random rewards")
+    assert "random rewards (p = 0.5) get +5.0 [+1.0, +9.0] (25\u00a0% [5, 44], told from the truth by a paired" in said
+    assert "test, p = 0.002: +15.0 points [+10.0, +20.0])" in said
+    assert "; rewards for the format alone get −1.0" in said
+
+
+def test_what_is_not_told_from_the_truth_is_not_called_as_good() -> None:
+    (said,) = control_sentences(table({"p_holm": 0.3, "difference_low": -0.01}), "m", "b")
+    assert "not told from the truth by a paired test, p = 0.3: +15.0 points [−1.0, +20.0]" in said
+    assert "about 4.1 would have been found four times in five" in said
+
+
+def test_of_no_gain_there_is_no_share() -> None:
+    nothing = {"p_truth": 0.4, "share": None, "share_low": None, "share_high": None}
+    (said,) = control_sentences(table(nothing), "m", "b")
+    assert "is not told from nothing (p = 0.4), so there is nothing to take a share of" in said
+    assert "%" not in said
+
+
+def test_an_interval_without_an_end_says_so() -> None:
+    (said,) = control_sentences(table({"share_high": None, "share_low": -0.2}), "m", "b")
+    assert "[−20, no upper end]" in said
+
+
+@pytest.mark.parametrize(("truth", "k", "name"), [("grpo", 1000, "GRPO alone (G=2, K=1000)"), ("s1", 20, "s1 (K=20)")])
+def test_the_policy_is_called_by_its_name(truth: str, k: int, name: str) -> None:
+    (said,) = control_sentences(table({"truth": truth, "K": k}), "m", "b")
+    assert f"that {name} gains over M0" in said
+
+
+def test_they_follow_the_answer_of_their_model_and_benchmark() -> None:
+    grid = main(BASE, ("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.6, 4.0), GRPO)
+    (without,) = answers(grid, "b")
+    (own,) = answers(grid, "b", controls=table({}, {"benchmark": "c"}))
+    assert own.sentences[:-1] == without.sentences
+    assert own.sentences[-1].count("random rewards") == 1

@@ -1,0 +1,79 @@
+"""Rewards that misbehave: a status and a count, never a silent 0."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import pytest
+
+from g2d.problems import Problem
+from g2d.rewards import catalogue
+from g2d.rewards.judging import judge
+from g2d.rewards.reward import Attempt, Context, Judgement, Reward
+from g2d.settings import Section, key
+from g2d.verifier import Judgement as Verified
+
+CONTEXT = Context(None, 0, "training")  # type: ignore[arg-type]
+
+
+class Odd(Section):
+    """Whatever a test needs."""
+
+    reward: Literal["odd"] = key("odd", "Odd.")
+
+
+@pytest.fixture
+def odd(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Judgement]]:
+    """Judges two groups of two with a reward that is given as a function of an attempt's text."""
+
+    def judged(score: Callable[[Sequence[Attempt]], Any], texts: Sequence[str], binary: bool = False) -> Any:
+        reward = Reward("odd", 1, Odd, lambda settings, own, context: score(own), str, binary=binary)
+        monkeypatch.setitem(catalogue.REWARDS, "odd", reward)
+        problem = Problem("p", "?", "5", 1, None, "a test")
+        own = [Attempt(problem, f"g{i // 2}", i % 2, text, Verified("incorrect", "1")) for i, text in enumerate(texts)]
+        return judge(Odd(), own, CONTEXT)
+
+    return judged
+
+
+def numbers(own: Sequence[Attempt]) -> list[Judgement]:
+    return [Judgement(float(attempt.text)) for attempt in own]
+
+
+def test_a_number_that_is_none_has_a_status(odd: Callable[..., list[Judgement]]) -> None:
+    found = odd(numbers, ["1.5", "nan", "inf", "-inf"])
+    assert [judgement.reward for judgement in found] == [1.5, None, None, None]
+    assert [judgement.status for judgement in found] == ["judged", "not_finite", "not_finite", "not_finite"]
+
+
+@pytest.mark.parametrize("value", [None, "five", 10**400, math.nan])
+def test_what_is_no_number_at_all_has_a_status(odd: Callable[..., list[Judgement]], value: Any) -> None:
+    found = odd(lambda own: [Judgement(value)] * len(own), ["a", "b"])
+    assert {(judgement.reward, judgement.status) for judgement in found} == {(None, "not_finite")}
+
+
+def test_a_completion_that_breaks_the_reward_costs_its_own_group(odd: Callable[..., list[Judgement]]) -> None:
+    found = odd(numbers, ["1", "2", "hostile", "4"])
+    assert [judgement.reward for judgement in found] == [1, 2, None, None]
+    assert [judgement.status for judgement in found] == ["judged", "judged", "error", "error"]
+    assert found[2].details == {"error": "ValueError"}
+
+
+def test_a_reward_that_always_fails_ends_the_job(odd: Callable[..., list[Judgement]]) -> None:
+    with pytest.raises(RuntimeError, match="reward odd fails on everything: ValueError"):
+        odd(numbers, ["x", "y"])
+
+
+def test_as_many_judgements_as_completions(odd: Callable[..., list[Judgement]]) -> None:
+    with pytest.raises(RuntimeError, match="1 judgements for 2 completions"):
+        odd(lambda own: numbers(own)[:1], ["1", "2"])
+    with pytest.raises(RuntimeError, match="or not Judgements"):
+        odd(lambda own: [1.0] * len(own), ["1", "2"])
+
+
+def test_a_binary_reward_gives_0_or_1(odd: Callable[..., list[Judgement]]) -> None:
+    assert [judgement.reward for judgement in odd(numbers, ["1", "0"], binary=True)] == [1, 0]
+    with pytest.raises(RuntimeError, match=r"a binary reward gave 0\.5"):
+        odd(numbers, ["0.5", "0.5"], binary=True)

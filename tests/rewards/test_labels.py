@@ -1,0 +1,110 @@
+"""Which rollouts are imitated and which avoided: every regime on pairs, groups or single rollouts asks `labels`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from g2d.analysis.informativeness import informativeness
+from g2d.problems import Problem
+from g2d.problems.prompts import Prompt
+from g2d.regimes.groups import groups
+from g2d.regimes.kto import judged_rollouts
+from g2d.regimes.rft import right_completions
+from g2d.rollouts.labels import labels
+from g2d.rollouts.pairs import build_pairs
+from g2d.rollouts.rollout import to_frame
+from tests.analysis.frames import rollout
+
+
+def drawn(**rewards: list[float]) -> pd.DataFrame:
+    rows = [
+        rollout(name, i, "incorrect", reward=value, reward_status="judged" if math.isfinite(value) else "not_finite")
+        for name, values in rewards.items()
+        for i, value in enumerate(values)
+    ]
+    return to_frame(rows)
+
+
+def listed(found: pd.Series) -> list[Any]:
+    return [None if pd.isna(value) else bool(value) for value in found]
+
+
+def problems(frame: pd.DataFrame) -> list[Problem]:
+    return [Problem(name, "?", "1", 1, None, "a test") for name in frame["problem_id"].unique()]
+
+
+def test_by_hand() -> None:
+    assert listed(labels(drawn(p=[1, 0, math.nan]))) == [True, False, None]
+    assert listed(labels(drawn(p=[0.2, 0.9, 0.5, 0.9, 0.2]))) == [False, True, None, True, False]
+    assert listed(labels(drawn(p=[2, 2], q=[1, 2]))) == [None, None, False, True]  # a tie has no pair
+    assert listed(labels(drawn(p=[0.5, math.nan, 0.1]))) == [True, None, False]
+    scalars = drawn(p=[0.0, 0.3], q=[0.0, 0.5])
+    assert listed(labels(scalars, margin=0.5)) == [None, None, False, True]
+
+
+values = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, math.nan]), min_size=1, max_size=6)
+
+
+@given(values, values)
+def test_whoever_is_imitated_is_worth_more_than_whoever_is_avoided(p: list[float], q: list[float]) -> None:
+    frame = drawn(p=p, q=q)
+    found = frame.assign(label=labels(frame))
+    for _, rows in found.dropna(subset="label").groupby("problem_id"):
+        right, wrong = (rows["reward"][rows["label"] == side] for side in (True, False))
+        if len(right) and len(wrong):
+            assert right.min() > wrong.max()
+    assert found["label"][frame["reward"].isna()].isna().all()
+
+
+def test_every_regime_takes_the_same_side() -> None:
+    """Best: 1 and 3. Worst: 0. The one without a reward is in nothing."""
+    frame = drawn(p=[0.1, 0.9, 0.5, 0.9, math.nan], q=[0.4, 0.4])
+    asked = problems(frame)
+    (pair,) = build_pairs(frame, asked, Prompt(), 0)
+    assert pair["chosen_sample"] in (1, 3)
+    assert pair["rejected_sample"] == 0
+    assert pair["p_hat"] == 0.5  # two of the four that have a reward
+    (group,) = groups(frame, asked, Prompt(), which="all", seed=0, whole=True)
+    assert group.completions == tuple(f"p, attempt {i}" for i in range(4))
+    assert sorted(group.pairs) == [(1, 0), (3, 0)]
+    assert group.advantages == pytest.approx((-0.5, 0.3, -0.1, 0.3))
+    best = right_completions(frame, asked, Prompt(), None, 0)
+    assert [row["completion"][0]["content"] for row in best] == ["p, attempt 1", "p, attempt 3"]
+    judged = judged_rollouts(frame, asked, Prompt(), "all", 0)
+    assert {row["completion"][0]["content"]: row["label"] for row in judged} == {
+        "p, attempt 0": False,
+        "p, attempt 1": True,
+        "p, attempt 3": True,
+    }
+
+
+def test_without_a_difference_there_is_nothing_to_learn_from_and_it_says_why() -> None:
+    frame = drawn(p=[1.0, 1.0], q=[1.0, math.nan])
+    with pytest.raises(
+        ValueError, match=r"that its reward tells apart .2 prompts; 3 judged, 1 not_finite; mean reward 1"
+    ):
+        build_pairs(frame, problems(frame), Prompt(), 0)
+    assert groups(drawn(p=[math.nan] * 2), problems(frame)[:1], Prompt(), which="one", seed=0) == []
+
+
+def test_informativeness_says_of_scalars_what_it_can() -> None:
+    found = informativeness(drawn(p=[0.1, 0.9], q=[0.4, 0.4], r=[0.3, math.nan]))
+    assert (found.n_prompts, found.n_pairable, found.pairability) == (3, 1, pytest.approx(1 / 3))
+    assert found.mean_reward == pytest.approx((0.1 + 0.9 + 0.4 + 0.4 + 0.3) / 5)
+    assert (found.n_not_judged, found.pass_at_1) == (1, 0)
+    assert (found.entropy, found.mid_band, found.all_correct) == (None, None, None)
+
+
+def test_a_control_is_informative_by_its_reward_and_right_by_the_truth() -> None:
+    rows = [
+        rollout("p", i, verdict, reward=reward, reward_status="judged")
+        for i, (verdict, reward) in enumerate([("correct", 0.0), ("correct", 1.0), ("correct", 0.0), ("correct", 1.0)])
+    ]
+    found = informativeness(to_frame(rows))  # type: ignore[arg-type]
+    assert (found.pass_at_1, found.pairability, found.entropy, found.mean_reward) == (1, 1, 1, 0.5)

@@ -1,0 +1,92 @@
+"""A reward from outside the package: a module, and an entry point that names it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter
+
+from g2d.experiment.config import load
+from g2d.problems import Problem
+from g2d.rewards import plugin
+from g2d.rewards.catalogue import AnyReward, reward_params, reward_settings, words_of
+from g2d.rewards.judging import judge
+from g2d.rewards.reward import Attempt, Context
+from g2d.settings import ConfigError
+from g2d.verifier import Judgement as Verified
+
+MODULE = '''"""Short completions are worth more: a scalar reward from outside."""
+
+from g2d.rewards.reward import Judgement, Reward
+from g2d.settings import Section, key
+
+
+class Short(Section):
+    """The shorter the better."""
+
+    per: int = key(100, "Characters that cost 1.", ge=1)
+
+
+def score(settings, attempts, context):
+    return [Judgement(-len(attempt.text) / settings.per) for attempt in attempts]
+
+
+REWARD = Reward(
+    name="short", version=3, settings=Short, score=score, words=lambda settings: "rewards for short completions",
+    binary=False, needs_reference=False,
+)
+'''
+ENTRY_POINTS = "[g2d.rewards]\nshort = brevity:REWARD\nbroken = brevity:NOTHING\nno-reward = brevity:score\n"
+
+
+def install(folder: Path) -> None:
+    """What `pip install` leaves of such a distribution."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "brevity.py").write_text(MODULE)
+    (folder / "brevity-1.0.dist-info").mkdir()
+    (folder / "brevity-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: brevity\nVersion: 1.0\n")
+    (folder / "brevity-1.0.dist-info/entry_points.txt").write_text(ENTRY_POINTS)
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    install(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    plugin._loaded.cache_clear()
+    yield
+    plugin._loaded.cache_clear()
+    sys.modules.pop("brevity", None)
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_reward_from_outside_judges() -> None:
+    entry = {"reward": "plugin", "name": "short", "settings": {"per": 2}}
+    assert "brevity" not in sys.modules  # nothing is imported that nobody asks for
+    settings = TypeAdapter(AnyReward).validate_python(entry)
+    problem = Problem("p", "?", "5", 1, None, "a test")
+    own = [Attempt(problem, "p", i, "x" * i, Verified("no_boxed", None)) for i in range(3)]
+    found = judge(settings, own, Context(None, 0, "training"))  # type: ignore[arg-type]
+    assert [judgement.reward for judgement in found] == [0, -0.5, -1]
+    assert reward_params(settings) == entry | {"version": 3}
+    assert reward_settings(reward_params(settings)) == settings
+    assert words_of(settings) == "rewards for short completions"
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"name": "long"}, r"rewards.x.name: no installed package brings the reward long .g2d.rewards: .*short"),
+        ({"name": "broken"}, "rewards.x.name: brevity:NOTHING cannot be imported .AttributeError"),
+        ({"name": "no-reward"}, "rewards.x.name: brevity:score is no g2d.rewards.reward.Reward"),
+        ({"name": "short", "settings": {"per": 0}}, "rewards.x.settings: per: input should be greater than or equal"),
+        ({"name": "short", "settings": {"pre": 1}}, "rewards.x.settings: pre: unknown key; did you mean per"),
+        ({}, "rewards.x.name: missing; add this key"),
+    ],
+)
+def test_a_mistake_is_named_before_anything_runs(entry: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load({"models": {}, "rewards": {"x": {"reward": "plugin", **entry}}})

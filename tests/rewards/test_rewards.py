@@ -1,0 +1,130 @@
+"""What every reward of the package gives to completions whose worth is known by hand."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from g2d.problems import Problem
+from g2d.rewards.catalogue import REWARDS, TRUTH, reward_params, reward_settings
+from g2d.rewards.format import Format
+from g2d.rewards.judging import judge
+from g2d.rewards.majority import Majority
+from g2d.rewards.random import Random
+from g2d.rewards.reward import Attempt, Context, group_name
+from g2d.rewards.wrong import Wrong
+from g2d.settings import Section
+from g2d.verifier import Verifier
+
+COIN, FORMAT, WRONG, MAJORITY = (
+    Random(reward="random"),
+    Format(reward="format"),
+    Wrong(reward="wrong"),
+    Majority(reward="majority"),
+)
+
+
+@pytest.fixture(scope="module")
+def verifier() -> Iterator[Verifier]:
+    with Verifier(1) as own:
+        yield own
+
+
+def attempts(verifier: Verifier, texts: Sequence[str], answer: str = "5", group: str = "p") -> list[Attempt]:
+    problem = Problem(group.split("#", maxsplit=1)[0], "What?", answer, 1, None, "a test")
+    found = verifier.verify([(answer, text) for text in texts], ["stop"] * len(texts))
+    return [Attempt(problem, group, i, text, found[i]) for i, text in enumerate(texts)]
+
+
+def rewards(reward: Section, judged: Sequence[Attempt], verifier: Verifier, **context: Any) -> list[float | None]:
+    where = Context(verifier, **({"seed": 0, "stream": "training"} | context))
+    return [judgement.reward for judgement in judge(reward, judged, where)]
+
+
+TEXTS = [r"so \boxed{5}", r"so \boxed{\frac{10}{2}}", r"so \boxed{6}", "so 5", r"so \boxed{5", r"\boxed{}"]
+
+
+@pytest.mark.parametrize(
+    ("reward", "expected"),
+    [
+        (TRUTH, [1, 1, 0, 0, 0, 0]),
+        (FORMAT, [1, 1, 1, 0, 0, 1]),
+        (WRONG, [0, 0, 1, 0, 0, 0]),
+        (MAJORITY, [1, 1, 0, 0, 0, 0]),
+    ],
+)
+def test_by_hand(verifier: Verifier, reward: Section, expected: list[int]) -> None:
+    assert rewards(reward, attempts(verifier, TEXTS), verifier) == expected
+
+
+def test_every_reward_of_the_catalogue_judges_nothing_and_comes_back_from_its_params(verifier: Verifier) -> None:
+    for name, reward in REWARDS.items():
+        settings = reward.settings(reward=name)  # type: ignore[call-arg]
+        assert judge(settings, [], Context(verifier, 0, "harvest")) == []
+        assert reward_settings(reward_params(settings)) == settings
+        assert reward.words(settings)
+    assert reward_settings(None) == TRUTH
+
+
+# ---------------------------------------------------------------------------------------------------------- majority
+
+
+def boxes(*answers: str) -> list[str]:
+    return [rf"\boxed{{{answer}}}" if answer else "no answer" for answer in answers]
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        (["7", "5", "7"], [1, 0, 1]),  # the reference is 5, and nobody asks for it
+        (["0.5", "5", r"\frac12", "5", "1/2"], [1, 0, 1, 0, 1]),  # equal as mathematics, not as text
+        (["5", "7", "7", "5"], [1, 0, 0, 1]),  # as many votes: whose answer came first
+        (["7", "5"], [1, 0]),
+        (["", "", "7"], [0, 0, 1]),  # without a box there is no vote, however many there are
+        (["", ""], [0, 0]),
+        ([r"\frac{", "7"], [0, 1]),
+        ([" ", " ", "7"], [0, 0, 1]),  # an empty box equals nothing, not even itself
+    ],
+)
+def test_the_majority_by_hand(verifier: Verifier, answers: list[str], expected: list[int]) -> None:
+    assert rewards(MAJORITY, attempts(verifier, boxes(*answers)), verifier) == expected
+
+
+def test_every_group_votes_alone_and_says_for_what(verifier: Verifier) -> None:
+    first, second = attempts(verifier, boxes("7", "7", "5")), attempts(verifier, boxes("5", "5", "7"), group="q")
+    mixed = [attempt for pair in zip(first, second, strict=True) for attempt in pair]
+    assert rewards(MAJORITY, mixed, verifier) == [1, 1, 1, 1, 0, 0]
+    judged = judge(MAJORITY, first, Context(verifier, 0, "training"))
+    assert judged[2].details == {"majority": "7", "votes": 2}
+
+
+# ------------------------------------------------------------------------------------------------------------ random
+
+
+@given(st.integers(0, 1000), st.randoms(use_true_random=False))
+def test_a_coin_belongs_to_its_place_and_not_to_the_batch(seed: int, shuffle: random.Random) -> None:
+    context = Context(None, seed, "training")  # type: ignore[arg-type]
+    problem = Problem("p", "?", "5", 1, None, "a test")
+    all_of_them = [Attempt(problem, group, i, "", None) for group in "pqr" for i in range(4)]  # type: ignore[arg-type]
+    coins = {(a.group, a.sample): j.reward for a, j in zip(all_of_them, judge(COIN, all_of_them, context), strict=True)}
+    some = shuffle.sample(all_of_them, 7)
+    assert [judgement.reward for judgement in judge(COIN, some, context)] == [coins[a.group, a.sample] for a in some]
+
+
+def test_coins_differ_between_visits_seeds_and_streams_and_come_up_as_often_as_asked(verifier: Verifier) -> None:
+    texts = ["no answer"] * 2000
+    first = rewards(Random(reward="random", p=0.2), attempts(verifier, texts), verifier)
+    assert 0.17 < sum(filter(None, first)) / 2000 < 0.23  # 3.3 standard deviations
+    coins = rewards(COIN, attempts(verifier, texts), verifier)
+    for other in (
+        rewards(COIN, attempts(verifier, texts, group=group_name("p", 1)), verifier),
+        rewards(COIN, attempts(verifier, texts), verifier, seed=1),
+        rewards(COIN, attempts(verifier, texts), verifier, stream="harvest"),
+    ):
+        agree = sum(a == b for a, b in zip(coins, other, strict=True)) / 2000
+        assert 0.45 < agree < 0.55  # independent, not equal and not opposite

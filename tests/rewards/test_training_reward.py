@@ -1,0 +1,67 @@
+"""A reward as TRL calls it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from g2d.problems import Problem
+from g2d.rewards.catalogue import TRUTH
+from g2d.rewards.majority import Majority
+from g2d.rewards.reward import Judgement
+from g2d.rewards.training import TrainingReward
+from g2d.settings import Section
+from g2d.verifier import Judgement as Verified
+
+PROBLEMS = [Problem(name, "?", "5", 1, None, "a test") for name in "pq"]
+MAJORITY = Majority(reward="majority")
+
+
+def call(reward: Section, answers: list[str], groups: list[str], **more: Any) -> tuple[Any, dict[str, float], Any]:
+    metrics: dict[str, float] = {}
+    seen: list[tuple[list[Verified], list[Judgement]]] = []
+    function = TrainingReward(
+        reward,
+        PROBLEMS,
+        seed=0,
+        group_size=2,
+        on_judged=lambda verified, rewards, **_: seen.append((verified, rewards)),
+    )
+    found = function(
+        completions=[[{"role": "assistant", "content": rf"\boxed{{{answer}}}"}] for answer in answers],
+        answer=["5"] * len(answers),
+        problem_id=[group[0] for group in groups],
+        group=groups,
+        completion_ids=[[1]] * len(answers),
+        trainer_state=object(),
+        log_metric=metrics.__setitem__,
+        **more,
+    )
+    assert function.__name__ == f"{reward.reward}_reward"  # type: ignore[attr-defined]
+    return found, metrics, seen[0]
+
+
+def test_the_truth_is_what_it_always_was() -> None:
+    found, metrics, (verified, rewards) = call(TRUTH, ["5", "6", "7", "5"], ["p", "p", "q", "q"])
+    assert found == [1, 0, 0, 1] == [judgement.reward for judgement in rewards]
+    assert [judgement.verdict for judgement in verified] == ["correct", "incorrect", "incorrect", "correct"]
+    assert metrics["verdicts/correct"] == 0.5
+    assert set(metrics) == {name for name in metrics if name.startswith("verdicts/")}
+
+
+def test_training_sees_the_reward_and_the_rows_have_the_truth_too() -> None:
+    found, metrics, (verified, _) = call(MAJORITY, ["6", "6", "5", "7"], ["p", "p", "q", "q"])
+    assert found == [1, 1, 1, 0]
+    assert [judgement.verdict for judgement in verified] == ["incorrect", "incorrect", "correct", "incorrect"]
+    assert metrics["verdicts/correct"] == 0.25
+    assert (metrics["rewards/judged"], metrics["rewards/not_finite"]) == (1, 0)
+
+
+def test_a_problem_that_is_asked_twice_at_once_is_two_groups() -> None:
+    assert call(MAJORITY, ["6", "6", "7", "7"], ["p", "p", "p#asked-2", "p#asked-2"])[0] == [1, 1, 1, 1]
+
+
+def test_half_a_group_cannot_vote() -> None:
+    with pytest.raises(RuntimeError, match="1 completions of q were judged together instead of 2"):
+        call(MAJORITY, ["6", "6", "7"], ["p", "p", "q"])

@@ -1,0 +1,224 @@
+"""Other rewards in a finished grid: what they train, what is judged again, and the control sentence."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from g2d.experiment import grid
+from g2d.experiment.config import load
+from g2d.experiment.controls import controls
+from g2d.jobs.files import read_json
+from g2d.rollouts.pairs import read_pairs
+from g2d.settings import ConfigError
+from tests.rewards.test_plugin import install
+from tests.workflow.conftest import Project
+from tests.workflow.test_grid import SUMMARIES
+from tests.workflow.test_regimes import RFT, SEMI_ONLINE
+
+REWARDS = {
+    "coin": {"reward": "random"},
+    "votes": {"reward": "majority"},
+    "short": {"reward": "plugin", "name": "short", "settings": {"per": 10}},
+}
+ABLATIONS = {
+    "on-coin": {"steps": [0, 4], "reward": "coin", "policies": ["dpo", "grpo"]},
+    "on-short": {"steps": [0], "reward": "short"},
+}
+ENTRIES = {
+    "fresh": SEMI_ONLINE | {"steps": [2]},
+    "on-votes": SEMI_ONLINE | {"steps": [2], "reward": "votes"},
+    "rft": RFT | {"harvest": "on-coin", "steps": [0]},
+}
+
+
+def with_rewards(config: dict[str, Any], ablations: Any = ABLATIONS, entries: Any = ENTRIES) -> dict[str, Any]:
+    return config | {"rewards": REWARDS, "ablations": ablations, "regimes": entries}
+
+
+@pytest.fixture(scope="module")
+def rewarded(
+    micro_grid: Project, micro_config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Project, dict[str, int]]:
+    """A copy of the finished grid with rewards added, and the jobs that this planned."""
+    project = Project(tmp_path_factory.mktemp("rewarded") / "g2d")
+    shutil.copytree(micro_grid.root, project.root, symlinks=True)
+    install(project.root / "src")  # a reward from outside the package, where its jobs find it
+    project.configure(with_rewards(micro_config))
+    planned = project.planned()
+    project.build("--quiet", "rules")
+    return project, planned
+
+
+Rewarded = tuple[Project, dict[str, int]]
+
+
+def test_their_own_jobs_run_and_a_changed_reward_runs_those_that_follow_from_it(
+    rewarded: Rewarded, micro_config: dict[str, Any]
+) -> None:
+    project, planned = rewarded
+    trained = {"train_grpo": 1, "train_dpo": 3, "train_semi_online_dpo": 2, "train_rft": 1, "evaluate": 14}
+    assert planned == trained | {"harvest_rollouts": 3, "build_pairs": 3} | SUMMARIES
+    assert project.planned() == {}
+    changed = with_rewards(micro_config) | {"rewards": REWARDS | {"coin": {"reward": "random", "p": 0.4}}}
+    again = {"train_grpo": 1, "harvest_rollouts": 2, "build_pairs": 2, "train_dpo": 2, "train_rft": 1, "evaluate": 8}
+    try:
+        project.configure(changed)
+        assert project.planned() == again | SUMMARIES
+    finally:
+        project.configure(with_rewards(micro_config))
+
+
+def test_the_harvest_of_m0_is_judged_again_and_not_drawn(rewarded: Rewarded) -> None:
+    results = rewarded[0].results
+    own = results / "micro/seed0"
+    main = pd.read_parquet(own / "harvest/g0/k0/rollouts.parquet")
+    assert "reward_status" not in main
+    coins = pd.read_parquet(own / "on-coin/harvest/g0/k0/rollouts.parquet")
+    drawn = ["problem_id", "sample", "completion_text", "verdict", "policy_id", "seed"]
+    assert coins[drawn].equals(main[drawn])
+    assert set(coins["reward"]) == {0, 1}
+    assert (coins["reward"] != main["reward"]).any()
+    judged = read_json(own / "on-coin/harvest/g0/k0/informativeness.json")
+    assert judged["mean_reward"] == coins["reward"].mean()
+    assert judged["pass_at_1"] == read_json(own / "harvest/g0/k0/informativeness.json")["pass_at_1"]
+    billed = pd.read_csv(results / "tables/cost.csv").query("policy == 'on-coin/dpo' and K == 0").set_index("stage")
+    assert billed.loc["harvest_rollouts", "tokens_generated"] == main["token_count"].sum()  # paid for once
+
+
+def test_a_scalar_reward_from_outside_pairs_best_with_worst(rewarded: Rewarded) -> None:
+    folder = rewarded[0].results / "micro/seed0/on-short/harvest/g0/k0"
+    lengths = pd.read_parquet(folder / "rollouts.parquet")
+    assert (lengths["reward"] == -lengths["completion_text"].str.len() / 10).all()
+    for pair in read_pairs(folder / "pairs.jsonl"):
+        texts = lengths[lengths["problem_id"] == pair["problem_id"]].set_index("sample")["completion_text"].str.len()
+        assert texts[pair["chosen_sample"]] == texts.min() < texts.max() == texts[pair["rejected_sample"]]
+
+
+def test_records_and_rows_say_what_was_rewarded(rewarded: Rewarded) -> None:
+    own = rewarded[0].results / "micro/seed0"
+    votes = pd.read_parquet(own / "on-votes/g4/k2/rollouts.parquet")
+    for _, group in votes.groupby(["step", "problem_id"]):
+        assert group.loc[group["reward"] == 1, "extracted_answer"].nunique() <= 1
+    record = read_json(own / "on-votes/g4/k2/policy.json")
+    assert record["settings"]["reward"] == {"reward": "majority", "version": 1}
+    assert read_json(own / "on-coin/grpo/g2/k4/policy.json")["settings"]["reward"]["p"] == 0.5
+    card = (own / "on-coin/dpo/g2/k4/adapter/README.md").read_text()
+    assert "on random rewards (p = 0.5) instead of the truth" in card
+    said = (rewarded[0].results / "methods.md").read_text().replace("\\", "")
+    assert "on-coin (reward=random rewards (p = 0.5); K=0, 4)" in said
+    assert "It was trained on rewards for the group's own majority answer instead of the truth." in said
+
+
+def test_controls_stand_beside_what_they_are_controls_of(rewarded: Rewarded) -> None:
+    results = rewarded[0].results
+    found = pd.read_csv(results / "tables/controls.csv").query("benchmark == 'arithmetic'").set_index(["policy", "K"])
+    assert sorted(zip(found.index, found["truth"], strict=True)) == [
+        (("on-coin/dpo", 0), "dpo"),
+        (("on-coin/dpo", 4), "g2d"),
+        (("on-coin/grpo", 4), "grpo"),
+        (("on-short/dpo", 0), "dpo"),
+        (("on-votes", 2), "fresh"),
+    ]
+    assert set(found["family_size"]) == {5}
+    main = pd.read_csv(results / "tables/main.csv").query("benchmark == 'arithmetic'")
+    accuracy = {
+        (policy, k, group): value
+        for policy, k, group, value in zip(
+            main["policy"], main["K"], main["group_size"].fillna(0), main["accuracy"], strict=True
+        )
+    }
+    for (_, k), row in found.iterrows():
+        gain = (
+            accuracy[row["truth"], k, 0 if pd.isna(row["group_size"]) else row["group_size"]] - accuracy["base", 0, 0]
+        )
+        assert row["truth_gain"] == pytest.approx(gain, abs=1e-5)
+        assert row["difference"] == pytest.approx(row["truth_gain"] - row["gain"], abs=1e-5)
+    coins = pd.read_parquet(results / "micro/seed0/on-coin/harvest/g0/k0/rollouts.parquet")
+    assert found.loc[("on-coin/dpo", 0), "rewarded"] == pytest.approx(coins["reward"].mean(), rel=1e-5)
+    assert found.loc[("on-coin/dpo", 0), "right"] == pytest.approx((coins["verdict"] == "correct").mean(), rel=1e-5)
+    assert "reward=coin" in set(pd.read_csv(results / "tables/ablations.csv")["change"])
+    page = (results / "report/index.html").read_text()
+    assert "random rewards (p = 0.5) get" in page
+    assert "rewards for short completions get" in page
+    assert "What a control gets of the gain" in page
+
+
+def test_rewards_that_nobody_names_run_nothing(micro_grid: Project, micro_config: dict[str, Any]) -> None:
+    try:
+        micro_grid.configure(micro_config | {"rewards": {"coin": {"reward": "random"}}})
+        assert set(micro_grid.planned()) <= set(SUMMARIES)
+    finally:
+        micro_grid.configure(micro_config)
+
+
+@pytest.mark.parametrize(
+    ("ablation", "message"),
+    [
+        (
+            {"reward": "nobody"},
+            r"ablations.x.reward: nobody is no entry of rewards \(coin, votes, short\): add it there",
+        ),
+        ({"reward": "coin", "steps": [0], "policies": ["grpo"]}, "ablations.x: at K=0 no GRPO is trained: add a K"),
+        ({"reward": "coin", "steps": [0], "dpo": {"start": "warmup"}}, "at K=0 there is no warm-up to start from"),
+        ({"reward": "coin", "steps": [3]}, None),
+        ({}, "ablations.x: nothing differs"),
+    ],
+)
+def test_a_mistake_in_an_ablation_is_named(
+    micro_config: dict[str, Any], ablation: dict[str, Any], message: str | None
+) -> None:
+    rewards = {name: REWARDS[name] for name in ("coin", "votes")} | {"short": {"reward": "format"}}
+    config = micro_config | {"rewards": rewards, "ablations": {"x": {"steps": [2]} | ablation}}
+    if message is None:
+        load(config)
+        return
+    with pytest.raises(ConfigError, match=message):
+        load(config)
+
+
+@pytest.mark.parametrize(
+    ("reward", "message"),
+    [
+        ({"reward": "rnadom"}, "rewards.coin.reward: 'rnadom' is unknown; use 'math_verify', 'random'"),
+        ({"reward": "random", "p": 1}, "rewards.coin.p: input should be less than 1"),
+        ({"reward": "random", "q": 1}, "rewards.coin.q: unknown key"),
+        ({"p": 0.5}, "rewards.coin.reward: missing"),
+    ],
+)
+def test_a_mistake_in_a_reward_is_named(micro_config: dict[str, Any], reward: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(micro_config | {"rewards": {"coin": reward}})
+
+
+def test_what_is_a_control_of_what(micro_config: dict[str, Any]) -> None:
+    hot = {"warmup": {"temperature": 1.1}, "steps": [2], "policies": ["grpo", "dpo"]}
+    ablations = {
+        "coin": {"steps": [2], "reward": "coin", "policies": ["dpo", "grpo"]},
+        "true": {"steps": [2], "reward": "true"},
+        "hot": hot,
+        "hot-coin": hot | {"reward": "coin"},
+        "hotter-coin": {"warmup": {"temperature": 1.2}, "steps": [2], "reward": "coin"},
+        "ipo-coin": {"steps": [2], "dpo": {"loss": "ipo"}, "reward": "coin"},
+        "ipo": {"steps": [2], "dpo": {"loss": "ipo"}},
+    }
+    entries = {
+        "s1": SEMI_ONLINE | {"sync_every": 1},
+        "s1-coin": SEMI_ONLINE | {"sync_every": 1, "reward": "coin", "policies": ["online", "dpo"]},
+        "s2-coin": SEMI_ONLINE | {"reward": "coin"},
+    }
+    rewards = {"coin": {"reward": "random"}, "true": {"reward": "math_verify"}}
+    config = load(micro_config | {"rewards": rewards, "ablations": ablations, "regimes": entries})
+    assert controls(config) == {
+        "coin/dpo": "dpo",
+        "coin/grpo": "grpo",
+        "hot-coin/grpo": "hot/grpo",
+        "hot-coin/dpo": "hot/dpo",
+        "ipo-coin/dpo": "ipo",
+        "s1-coin": "s1",
+    }
+    own = {key.regime: key.reward for key in grid.policies(config)}
+    assert (own["true/dpo"], own["hot/dpo"], own["hotter-coin/dpo"]) == ("", "", "random rewards (p = 0.5)")
