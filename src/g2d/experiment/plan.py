@@ -113,9 +113,11 @@ class Plan:
     # --------------------------------------------------------------------------------------------- the online phase
 
     def online_entry(self, wildcards: Wildcards) -> str:
-        """The entry of `regimes` that is trained on fresh rollouts and behind a policy or harvest; "" if none."""
+        """The entry of `regimes` with a trajectory of its own, on fresh rollouts or in rounds, that is behind a policy
+        or harvest; "" if none."""
         names = (variant_of(wildcards), str(getattr(wildcards, "regime", "")))
-        return next((name for name in names if name in grid.online_entries(self.config)), "")
+        own = grid.online_entries(self.config) | grid.in_rounds(self.config)
+        return next((name for name in names if name in own), "")
 
     def trajectory(self, wildcards: Wildcards) -> str:
         """Folder of the online policies that pi_K is one of, whatever K."""
@@ -225,6 +227,21 @@ class Plan:
         """The sections that DPO depends on."""
         dpo = self.dpo(wildcards)
         return {"dpo": left_open(self.config, "dpo", wildcards, dpo, dpo.params()), **self.settings("lora")(wildcards)}
+
+    def round_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """What a round of an entry depends on: DPO's settings, with the entry's own values."""
+        dpo = self.config.regimes[wildcards.regime].dpo_of(self.for_model(wildcards.model).dpo)
+        return {"dpo": left_open(self.config, "dpo", wildcards, dpo, dpo.params()), **self.settings("lora")(wildcards)}
+
+    def harvest_of_round(self, wildcards: Wildcards) -> str:
+        """Folder of the harvest that a round is trained on: of M0, or of the policy of the round before."""
+        w, before = wildcards, int(wildcards.k) - 1
+        return f"results/{w.model}/seed{w.seed}/{f'{w.regime}/' if before else ''}harvest/g{w.g}/k{before}"
+
+    def round_before(self, wildcards: Wildcards) -> list[str]:
+        """Record and weights of the policy of the round before; none of the first one's, which is M0."""
+        folder = f"{self.trajectory(wildcards)}/k{int(wildcards.k) - 1}"
+        return [f"{folder}/policy.json", f"{folder}/adapter/adapter_model.safetensors"] if wildcards.k != "1" else []
 
     def entry_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """What a policy of an entry of `regimes` depends on: the entry but for its other K, under its regime's name."""
