@@ -10,6 +10,8 @@ import pytest
 
 from g2d.experiment import grid
 from g2d.experiment.config import Config, load
+from g2d.experiment.estimate import GpuJob
+from g2d.experiment.gpu_jobs import gpu_job
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.plan import Plan
 from g2d.experiment.sweep import Candidate, candidates, tuning_keys, with_choice, with_choices
@@ -130,6 +132,15 @@ def test_an_ablation_has_a_choice_of_its_own_beside_that_of_its_section() -> Non
     own = {"own": {"steps": [2], "dpo": {"beta": 0.2}}}
     with pytest.raises(ConfigError, match=r"ablations.own.dpo.beta: the sweep chooses it: drop one of them"):
         configured({"regimes": {"own": {"beta": [0.1, 0.3]}}}, ablations=own)
+
+
+def test_candidates_are_in_the_estimate() -> None:
+    models = {"demo": {"source": "hub", "id": "a/b", "revision": "0" * 40}}
+    plan = Plan(configured({"regimes": {"warmup": RATES, "online": RATES}, "at": {"online": 2}}, models=models))
+    job = gpu_job(plan, "train_grpo", at(4, variant="warmup@learning_rate-0.001/"), [])
+    assert job == GpuJob("train_grpo", "demo", 4 * 16)
+    job = gpu_job(plan, "train_semi_online_dpo", at(2, regime="online@learning_rate-0.001"), [])
+    assert job == GpuJob("train_semi_online_dpo", "demo", 2 * 4 * 8)
 
 
 def test_without_a_sweep_nothing_is_left_open() -> None:

@@ -202,6 +202,10 @@ def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> 
             if name in grid.online_entries(config):
                 harvested += [point for point in grid.entry_points(config, model, name) for _ in config.seeds]
                 continue
+            if name in grid.in_rounds(config):  # the first round is trained on the main grid's harvest of M0
+                last = max(config.regimes[name].rounds)
+                harvested += [(0, k) for k in range(1, last) for _ in config.seeds]
+                continue
             auto = name == AUTO  # counted with all the steps that it may take
             own_points = grid.auto_points(config, model) if auto else grid.ablation_points(config, model, name)
             own = [point for point in own_points for _ in config.seeds]

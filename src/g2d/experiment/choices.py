@@ -43,6 +43,8 @@ def _swept(config: Config, kind: Kind, wildcards: Wildcards) -> tuple[dict[str, 
     names = [variant_of(wildcards), str(getattr(wildcards, "regime", ""))]
     ablation = next((name for name in names if name in config.ablations), "")
     own = set(getattr(config.ablations[ablation], kind)) if ablation else set()
+    if names[1] in config.regimes:  # rounds, which are trained with keys of dpo
+        own = set(config.regimes[names[1]].dpo)
     waits, known = {}, set(own)
     for name in (ablation, kind):  # an ablation that is swept itself, then what all of them have from the section
         of_kind = name == kind or (name and section_name(config, name) == kind)

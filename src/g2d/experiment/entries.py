@@ -55,6 +55,12 @@ def check_entry(config: Config, name: str, model: str) -> None:
         for mistake in entry.mistakes(model, config.training_set.n, config.lora.dropout):
             raise ValueError(f"{where}.{mistake}")
         return
+    if entry.phase == "rounds":
+        try:
+            entry.dpo_of(config.dpo)
+        except ValueError as error:
+            raise ValueError("\n".join(f"{where}.{line}" for line in str(error).splitlines())) from None
+        return
     if entry.harvest and not _has_online_phase(config, entry.harvest):
         raise ValueError(
             f"{where}.harvest: {entry.harvest} is neither an ablation with a warm-up of its own nor an entry of "

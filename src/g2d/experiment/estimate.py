@@ -35,6 +35,7 @@ PUBLISHED = {
     "calibrate": HOURS_OF_HARVEST_AND_DPO / 2,
     "harvest_rollouts": HOURS_OF_HARVEST_AND_DPO / 2,
     "train_dpo": HOURS_OF_HARVEST_AND_DPO / 2,
+    "train_iterative_dpo": HOURS_OF_HARVEST_AND_DPO / 2,
 }
 
 

@@ -111,11 +111,12 @@ def probes(config: Config) -> list[HarvestKey]:
 
 def variants(config: Config) -> list[str]:
     """Whatever has a harvest of its own beside the main grid: ablations with another warm-up, online entries of
-    `regimes` whose harvest is trained on, and the warm-up that stops by itself, if any."""
+    `regimes` whose harvest is trained on, those in rounds, and the warm-up that stops by itself, if any."""
     own = [name for name, ablation in config.ablations.items() if ablation.has_warmup]
     own += [
         name for name, entry in online_entries(config).items() if "dpo" in entry.policies or name in asked_for(config)
     ]
+    own += [name for name, entry in in_rounds(config).items() if max(entry.rounds) > 1]
     return [*own, *[AUTO] * bool(auto_warmups(config))]
 
 
@@ -127,6 +128,11 @@ def asked_for(config: Config) -> set[str]:
 def online_entries(config: Config) -> dict[str, Any]:
     """The entries of `regimes` that are trained on fresh rollouts."""
     return {name: entry for name, entry in config.regimes.items() if entry.phase == "online"}
+
+
+def in_rounds(config: Config) -> dict[str, Any]:
+    """The entries of `regimes` that are trained in rounds of harvest and training."""
+    return {name: entry for name, entry in config.regimes.items() if entry.phase == "rounds"}
 
 
 def harvest_points(config: Config, model: str, variant: str = "") -> list[tuple[int, int]]:
@@ -148,6 +154,8 @@ def entry_regimes(config: Config, name: str) -> dict[str, str]:
     entry = config.regimes[name]
     if entry.phase == "offline":
         return {f"{entry.harvest}/{name}" if entry.harvest else name: entry.regime}
+    if entry.phase == "rounds":
+        return {name: entry.regime}
     named = {"online": (name, entry.regime), "dpo": (f"{name}/dpo", "dpo")}
     return dict(named[kind] for kind in entry.policies)
 
@@ -158,7 +166,7 @@ def online_phases(config: Config) -> dict[str, str]:
     own = variants(config)
     behind = {regime: name for name in config.ablations if name in own for regime in ablation_regimes(config, name)}
     for name, entry in config.regimes.items():
-        whose = name if entry.phase == "online" else entry.harvest
+        whose = entry.harvest if entry.phase == "offline" else name
         behind |= dict.fromkeys(entry_regimes(config, name), whose) if whose else {}
     return behind
 
@@ -186,6 +194,8 @@ def entry_points(config: Config, model: str, name: str) -> list[tuple[int, int]]
     entry = config.regimes[name]
     if entry.phase == "online":
         return [(entry.responses, k) for k in entry.steps]
+    if entry.phase == "rounds":
+        return [(0, k) for k in entry.rounds]
     points = harvest_points(config, model, entry.harvest) if entry.harvest else warmup_points(config, model)
     return [(g, k) for g, k in points if k in entry_steps(config.for_model(model), name)]
 
@@ -219,6 +229,8 @@ def prompts_asked(config: Config, key: PolicyKey) -> int:
 def prompts_asked_online(config: Config, key: PolicyKey) -> int:
     """Prompts that the online steps behind a policy asked, each time that they asked them."""
     steps = key.shown_k
+    if key.in_rounds:  # each round asks the whole training set, in its harvest
+        return steps * config.for_model(key.model).training_set.n
     name, online = online_phases(config).get(key.regime, ""), online_entries(config)
     if name in online:
         return int(online[name].prompts_asked(steps))

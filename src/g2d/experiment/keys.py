@@ -23,8 +23,8 @@ class PolicyKey:
     # entry of `regimes`: its name, and name/dpo for DPO on the harvest of one that is trained on fresh rollouts
     regime: str
     group_size: int
-    # Online steps behind the policy: of GRPO, or the updates of an entry that is trained on fresh rollouts; the most
-    # there may be, where the warm-up stops by itself.
+    # Online steps behind the policy: of GRPO, or the updates of an entry that is trained on fresh rollouts, or rounds;
+    # the most there may be, where the warm-up stops by itself.
     k: int
     seed: int | None
     steps_taken: int | None = field(default=None, compare=False)  # set by `with_steps_taken`
@@ -56,8 +56,16 @@ class PolicyKey:
         return self.kind in REGIMES and REGIMES[self.kind].phase == "online"
 
     @property
+    def in_rounds(self) -> bool:
+        """Whether its K counts rounds, each with a harvest."""
+        return self.kind in REGIMES and REGIMES[self.kind].phase == "rounds"
+
+    @property
     def reference(self) -> PolicyKey:
-        """The policy of the main grid that an ablation or an entry differs from, at the same K and G (Table 3)."""
+        """The policy of the main grid that an ablation or an entry differs from, at the same K and G (Table 3); of
+        rounds, DPO on the harvest of M0, which is the first."""
+        if self.in_rounds:
+            return replace(self, regime="dpo", kind="dpo", role="dpo", group_size=0, k=0)
         name = self.kind if self.kind in ("base", "grpo") else "dpo"
         return replace(self, regime=name, kind=name, role=name)
 

@@ -45,6 +45,6 @@ RUNNING_ORDER = (
     *(f"train_{name}" for name, regime in REGIMES.items() if regime.phase == "online"),
     "train_grpo_auto",
     "harvest_rollouts",
-    *(f"train_{name}" for name, regime in REGIMES.items() if regime.phase == "offline"),
+    *(f"train_{name}" for name, regime in REGIMES.items() if regime.phase != "online"),
     "evaluate",
 )

@@ -15,14 +15,18 @@ from pydantic import Field
 from g2d.regimes.dpo import DPO
 from g2d.regimes.group_dpo import GROUP_DPO
 from g2d.regimes.grpo import GRPO
+from g2d.regimes.iterative_dpo import ITERATIVE_DPO
 from g2d.regimes.kto import KTO
 from g2d.regimes.regime import Entry, Regime
 from g2d.regimes.rft import RFT
 from g2d.regimes.semi_online_dpo import SEMI_ONLINE_DPO
 
-REGIMES: dict[str, Regime] = {regime.name: regime for regime in (GRPO, SEMI_ONLINE_DPO, DPO, RFT, KTO, GROUP_DPO)}
+REGIMES: dict[str, Regime] = {
+    regime.name: regime for regime in (GRPO, SEMI_ONLINE_DPO, DPO, RFT, KTO, GROUP_DPO, ITERATIVE_DPO)
+}
 
-OFFLINE = [regime for regime in REGIMES.values() if regime.phase == "offline"]
+# Those whose trainings are offline: on a harvest that is there.
+OFFLINE = [regime for regime in REGIMES.values() if regime.phase != "online"]
 
 # Those with a file of rules of their own; GRPO's is that of the warm-up.
 OWN_RULES = [regime for regime in REGIMES.values() if regime is not GRPO]

@@ -11,6 +11,9 @@ from pydantic import field_validator, model_validator
 from g2d.regimes.training_rollouts import Keep
 from g2d.settings import Name, Section, Steps, key, repeated
 
+# K steps on fresh rollouts, a training on the harvest of pi_K, or K rounds of harvest and training.
+Phase = Literal["online", "offline", "rounds"]
+
 
 @dataclass(frozen=True, slots=True)
 class Regime:
@@ -18,10 +21,10 @@ class Regime:
 
     name: str  # in the configuration, in rules (`train_{name}`) and in tables
     version: int  # of the stage `train_{name}`: raised when what it computes changes
-    phase: Literal["online", "offline"]  # K steps on fresh rollouts, or a training on the harvest of pi_K
+    phase: Phase
     settings: type[Section]
     card: str  # how a policy came to be, for its card; a template with regime, k, group_size and harvested
-    unit: str = ""  # of an online one: what its K counts
+    unit: str = ""  # of one that is not offline: what its K counts
     methods: Callable[[Any], str] = lambda settings: ""  # a sentence on these settings, for the methods paragraph
 
 
@@ -29,8 +32,8 @@ class Entry(Section):
     """What all entries of `regimes` have: a policy for every K."""
 
     @property
-    def phase(self) -> Literal["online", "offline"]:
-        """What its K counts: its own updates, or the warm-up steps behind the harvest that it is trained on."""
+    def phase(self) -> Phase:
+        """What its K counts: its own updates or rounds, or the warm-up steps behind its harvest."""
         return "online" if isinstance(self, OnlineEntry) else "offline"
 
 

@@ -105,6 +105,8 @@ def _families_of(
         yield [(later, earlier) for earlier, later in combinations(warmed, 2)]
     if role == "auto":
         yield [(policy, fixed) for policy in members for fixed in warmed]
+    if members[0].in_rounds:
+        yield [(later, earlier) for earlier, later in combinations(members, 2)]
     if role == "entry":
         yield [(policy, other) for policy in members for other in _other_online(policy, own)]
     if not is_main:

@@ -182,6 +182,8 @@ def paper_hours(key: PolicyKey, config: Config) -> float:
     if key.kind == "base":
         return 0.0
     hours = 0.0
+    if key.in_rounds:
+        return key.shown_k * (PUBLISHED["harvest_rollouts"] + PUBLISHED["train_dpo"])
     if key.shown_k:
         drawn = grid.prompts_asked_online(config, key) * key.group_size
         hours += PUBLISHED.get(f"train_{key.online}", math.nan) * drawn

@@ -63,8 +63,13 @@ def spent_on(key: PolicyKey, bill: Sequence[Cost], config: Config) -> dict[str, 
     Args:
         bill: the records of the jobs it was made by; the metrics of its trainings lie beside their bills.
     """
-    trainings = {record.stage: Path(record.job).parent for record in bill if record.stage.startswith("train_")}
-    logs = [_rows(folder / "metrics.jsonl") for folder in trainings.values()]  # a chain's go on from one another
+    # The logs of a chain go on from one another; a round's begins anew.
+    trainings = {
+        record.job if key.in_rounds else record.stage: Path(record.job).parent
+        for record in bill
+        if record.stage.startswith("train_")
+    }
+    logs = [_rows(folder / "metrics.jsonl") for folder in trainings.values()]
     last = [rows[-1] for rows in logs]
     return {
         "updates": sum(row["step"] for row in last),

@@ -1,0 +1,89 @@
+"""Iterative DPO: rounds of harvest, pairs and DPO, each from the policy of the round before (Xu et al. 2023, arXiv
+2312.16682; Yuan et al. 2024, arXiv 2401.10020; Pang et al. 2024, arXiv 2404.19733).
+
+Round r harvests the policy of round r-1 (M0 first) on the whole training set, pairs what it wrote, and trains that
+policy on with DPO, with itself as it was as the reference: what Pang et al. do, and what "Bridging Offline and Online
+RL" (arXiv 2506.21495, section 2.2) calls the iterative setting, of which semi-online DPO is the one with shorter rounds
+and one optimizer. Here every round has an optimizer and a schedule of its own. Round 1 is DPO at K=0 of the main grid,
+bit for bit at equal keys, on the same harvest.
+
+Rounds are steps of the graph: few of them, each with its harvest, pairs and informativeness on disk, by the rules of
+every harvest, shards included. All rounds draw with the seed of the run, so what differs between their harvests is the
+policy.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import field_validator
+
+from g2d.regimes.dpo import Dpo
+from g2d.regimes.regime import Entry, Regime
+from g2d.settings import MistakeInKeyError, key, repeated
+from g2d.settings.mistakes import changed
+
+OF_A_ROUND = ("start", "match_pairs_to", "pairs_per_prompt")  # keys of `dpo` that rounds decide themselves
+
+
+class IterativeDpo(Entry):
+    """Rounds of harvest and DPO, each from the policy of the round before; DPO is that of `dpo`."""
+
+    regime: Literal["iterative_dpo"] = key(..., "Harvest and train on pairs in rounds.")
+    rounds: list[int] = key(
+        ..., "The rounds after which the policy is evaluated (its K); those before are run too.", min_length=1
+    )
+    dpo: dict[str, Any] = key({}, "Keys of the dpo section with their other values.")
+
+    @field_validator("rounds")
+    @classmethod
+    def _ascending(cls, rounds: list[int]) -> list[int]:
+        if repeated(rounds) or min(rounds) < 1:
+            raise ValueError(f"list every round once, the first is 1: {rounds}")
+        return sorted(rounds)
+
+    @field_validator("dpo")
+    @classmethod
+    def _left_to_it(cls, dpo: dict[str, Any]) -> dict[str, Any]:
+        for name in OF_A_ROUND:
+            if name in dpo:
+                raise MistakeInKeyError(name, "a round starts at the one before and takes one pair a prompt: drop it")
+        return dpo
+
+    @property
+    def phase(self) -> Literal["rounds"]:
+        """What its K counts."""
+        return "rounds"
+
+    @property
+    def steps(self) -> list[int]:
+        """Its K."""
+        return self.rounds
+
+    def dpo_of(self, common: Dpo) -> Dpo:
+        """The settings of every round.
+
+        Args:
+            common: the dpo section.
+
+        Raises:
+            ValueError: a key of it is none, or has a value that it cannot have.
+        """
+        own = changed("dpo", common, self.dpo)
+        return own.model_copy(update={name: Dpo.model_fields[name].default for name in OF_A_ROUND})
+
+
+ITERATIVE_DPO = Regime(
+    name="iterative_dpo",
+    version=1,
+    phase="rounds",
+    settings=IterativeDpo,
+    card="{k} rounds of harvest and DPO ({regime}), each from the policy of the round before",
+    unit="rounds of harvest and DPO",
+    methods=lambda settings: (
+        "rounds of harvest and DPO, the first from M0, each on pairs of the policy of the round before, which it starts"
+        " from and has as the reference"
+        + (f" ({', '.join(f'{name}={value}' for name, value in settings.dpo.items())})" if settings.dpo else "")
+        + "."
+    ),
+)

@@ -1,0 +1,20 @@
+"""Rule train_iterative_dpo: one round of DPO, on pairs of the policy of the round before and from that policy."""
+
+from g2d.jobs.shared_imports import run
+
+
+def main(snakemake):
+    # Here, for a job that shares its imports makes none of its own.
+    from g2d.experiment.training import training
+    from g2d.regimes.dpo import Dpo, train_dpo
+    from g2d.rollouts.pairs import read_pairs
+
+    with training(snakemake) as job:
+        pairs = read_pairs(snakemake.input.pairs)
+        log = train_dpo(job.base, pairs, dpo=Dpo.model_validate(job.settings["dpo"]), start=job.start, **job.arguments)
+        n_steps = sum("loss" in row for row in log)
+        job.leave(snakemake.wildcards.regime, log, n_pairs=len(pairs), gradient_steps=n_steps)
+
+
+if __name__ == "__main__":
+    run(main, snakemake)
