@@ -146,8 +146,20 @@ def is_alive(attempt: Attempt) -> bool | None:
             # A process that is younger than the attempt has only got the number of the one that made it.
             return found.create_time() <= attempt.started + 1 and found.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
-            return False
+            if not _is_hidden(process.pid):
+                return False
     return True if time.time() - attempt.updated <= SILENT_S else None
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether there is such a process of another user, which a /proc mounted with `hidepid` does not show."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except ProcessLookupError:
+        pass
+    return False
 
 
 def read_attempts(folder: str | Path) -> list[Attempt]:
