@@ -170,6 +170,26 @@ def test_a_broken_record_is_named(tmp_path: Path, content: str) -> None:
         read_attempts(tmp_path)
 
 
+WRONG: dict[str, object] = {
+    "status": "done",
+    "host": None,
+    "started": "now",
+    "updated": -1,
+    "start_up_s": float("nan"),
+    "progress": {"step": "1", "steps": 2, "since": 0},
+    "process": {"pid": -1, "machine": "m", "slurm_job": None},
+    "carried": {},
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_record_with_one_wrong_field_is_named(tmp_path: Path, name: str) -> None:
+    record = asdict(attempt("a", "ok", 0)) | {name: WRONG[name]}
+    (tmp_path / "x.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=r"x\.json"):
+        read_attempts(tmp_path)
+
+
 def test_nobody_asks_cuda_from_a_side_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asking CUDA in the parent ruins it for a child that is forked later, so signs of life do without."""
 

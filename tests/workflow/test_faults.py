@@ -28,6 +28,8 @@ from g2d.problems import read_problems
 from g2d.regimes.checkpoints import require_intact
 from g2d.rollouts.pairs import read_pairs
 from g2d.rollouts.rollout import read_rollouts
+from g2d.status.snapshot import Grid
+from g2d.status.states import JobState
 from g2d.tables.frames import read_table
 from tests.workflow.conftest import Project
 
@@ -174,8 +176,11 @@ def test_killed_and_preempted_training_goes_on_where_it_was(
     work = grid.root / folder / "work"
     killed = start(grid, *target)
     wait_for(lambda: steps(work) >= 3, killed)
+    assert status_of(grid, folder).state == "running"
     killed.kill()
     killed.wait()
+    orphan = once_it_has_ended(grid, folder)
+    assert (orphan.state, orphan.position) == ("stopped", (steps(work), 24))
     refused = grid.snakemake("--cores", "1", *target)
     assert refused.returncode == 1
     assert "--unlock" in refused.stdout
@@ -211,6 +216,19 @@ def test_killed_and_preempted_training_goes_on_where_it_was(
     assert 0 < finished.carried.wall_s <= sum(attempt.cost.wall_s for attempt in stopped)
     assert bills[0].tokens_generated == bills[1].tokens_generated
     assert processes(grid, "train_grpo.py") == []
+    assert status_of(grid, folder).state == "finished"
+
+
+def status_of(project: Project, folder: str) -> JobState:
+    """What `g2d status` says of a training."""
+    return next(state for state in Grid(project.results).look().states if state.job.name == f"{folder}/cost")
+
+
+def once_it_has_ended(project: Project, folder: str) -> JobState:
+    """The same, when the job of a killed Snakemake has noticed."""
+    while (state := status_of(project, folder)).state == "running":
+        time.sleep(0.1)
+    return state
 
 
 # Python imports this before anything else: the first trainer that starts with it never gets any further.

@@ -5,18 +5,27 @@ from __future__ import annotations
 import copy
 import json
 import math
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
+import g2d
+from g2d.experiment.config import load
+from g2d.experiment.plan import Plan
 from g2d.jobs.cost import read_cost
 from g2d.policies import read_policy
+from g2d.status.jobs import grid_jobs
+from g2d.status.screen import screen
+from g2d.status.snapshot import Grid
 from tests.shared import folder_of
-from tests.workflow.conftest import Project
+from tests.workflow.conftest import REPOSITORY, Project
 
 SUMMARIES = {"make_tables": 1, "render_tables": 1, "draw_figures": 1, "write_cards": 1, "all": 1}
 SUMMARIES |= {"record_provenance": 1, "write_methods": 1, "build_report": 1}
@@ -95,6 +104,122 @@ def test_where_a_gain_comes_from_and_what_the_budget_does(micro_grid: Project) -
     row = main[(main.policy == "g2d") & (main.K == 4)].set_index("benchmark").accuracy
     base = main[main.policy == "base"].set_index("benchmark").accuracy
     assert compared.set_index("benchmark").difference.to_numpy() == pytest.approx((row - base).to_numpy(), abs=1e-5)
+
+
+# ------------------------------------------------------------------------------------------------------- for analysts
+
+POLICY = ["policy", "K", "group_size"]
+
+
+def test_the_example_for_analysts_gives_table_1(micro_grid: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The five lines of docs/analysis.md, in the folder where Snakemake runs."""
+    [example] = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs/analysis.md").read_text(), re.S)
+    assert len(example.strip().splitlines()) == 5
+    monkeypatch.chdir(micro_grid.root)
+    names: dict[str, Any] = {}
+    exec(example, names)
+    table = pd.read_csv("results/tables/main.csv").fillna({"group_size": 0}).astype({"group_size": int})
+    assert len(table) == 12
+    for _, row in table.iterrows():
+        at = (row.policy, row.K, row.group_size, row.benchmark)
+        assert names["accuracy"][at] == pytest.approx(row.accuracy, rel=1e-5), at
+
+
+def test_frames_have_what_the_files_have(micro_grid: Project) -> None:
+    opened = g2d.open(micro_grid.results)
+    main = opened.tables["main"]
+    assert list(main.columns) == list(pd.read_csv(micro_grid.results / "tables/main.csv").columns)
+    bills = opened.bills[opened.bills.benchmark.isna()]
+    hours = bills.groupby(POLICY).device_s.sum() / 3600
+    for _, row in main[main.policy != "base"].iterrows():
+        assert hours[row.policy, row.K, 0 if pd.isna(row.group_size) else row.group_size] == pytest.approx(
+            row.device_hours, rel=1e-5
+        )
+    evaluations = opened.evaluations
+    assert len(evaluations) == (1 + 8) * (40 + 20)  # M0; 3 main, 2 GRPO and 3 ablations
+    assert evaluations[evaluations.policy == "base"].seed.isna().all()
+    assert set(evaluations[evaluations.policy != "base"].seed) == {0}
+    harvest = opened.harvests.query("K == 2")
+    texts = opened.rollouts("micro/seed0/harvest/g2/k2")
+    assert list(harvest.reward) == list(texts.reward)
+    assert texts.completion_text.str.len().gt(0).any()
+    folder = opened.policies.query("policy == 'g2d' and K == 4").folder.item()
+    assert len(opened.rollouts(folder, "arithmetic")) == 40
+    metrics = opened.metrics.query("policy == 'grpo' and K == 4 and group_size == 2")
+    assert list(metrics.step) == [row["step"] for row in map(json.loads, lines(micro_grid, "grpo/g2/k4"))]
+    assert len(opened.pairs("micro/seed0/harvest/g2/k2")) == len(lines(micro_grid, "harvest/g2/k2", "pairs.jsonl"))
+    assert len(opened.problems("arithmetic")) == 40
+    assert opened.policies.finished.all()
+    assert opened.config.title == "Micro grid"
+    with pytest.raises(KeyError, match="no such table here; there are main, "):
+        opened.tables["mian"]
+
+
+def lines(project: Project, folder: str, name: str = "metrics.jsonl") -> list[str]:
+    return (project.results / "micro/seed0" / folder / name).read_text().splitlines()
+
+
+def test_what_has_not_finished_is_left_out(own_micro_grid: Project) -> None:
+    results = own_micro_grid.results
+    shutil.rmtree(results / "micro/seed0/dpo/g2/k4")
+    (results / "tables/main.csv").unlink()
+    opened = g2d.open(results)
+    assert set(opened.evaluations.query("policy == 'g2d'").K) == {2}
+    assert list(opened.policies[~opened.policies.finished].folder) == ["micro/seed0/dpo/g2/k4"]
+    assert "main" not in opened.tables
+    shutil.rmtree(results / "micro")
+    empty = g2d.open(results)
+    assert [len(frame) for frame in (empty.evaluations, empty.harvests, empty.metrics, empty.bills)] == [0, 0, 0, 0]
+    assert list(empty.evaluations.columns) == list(opened.evaluations.columns[:6])
+    with pytest.raises(FileNotFoundError, match="no results folder"):
+        g2d.open(own_micro_grid.root)
+
+
+def test_importing_g2d_imports_no_pandas() -> None:
+    command = (
+        "import sys, g2d, g2d.status.command; print(sorted({'pandas', 'numpy', 'torch', 'pyarrow'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+# ------------------------------------------------------------------------------------------------------------- status
+
+
+def test_the_status_of_a_finished_grid_names_every_job_that_ran(
+    micro_grid: Project, micro_config: dict[str, Any]
+) -> None:
+    config = load(micro_config)
+    jobs = {(job.stage, job.name) for job in grid_jobs(config, Plan(config))}
+    grid = Grid(micro_grid.results)
+    attempted = grid.records.read()
+    assert jobs <= set(attempted)  # other tests of this file may have added to the grid
+    snapshot = grid.look()
+    assert snapshot.counts == {"finished": len(snapshot.states)}
+    assert screen(snapshot, 80, 24).splitlines()[-1] == "all jobs have finished"
+    trained = [
+        state.last for state in snapshot.states if state.job.rule == "train_grpo" and state.job.wildcards.k == "4"
+    ]
+    assert [last.progress and last.progress.step for last in trained if last] == [4, 4]
+
+
+def test_the_status_of_another_folder_is_the_same_from_anywhere(micro_grid: Project, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "g2d.cli", "status", str(micro_grid.results), "--watch"]
+    environment = os.environ | {"PYTHONPATH": str(micro_grid.root / "src")}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert "all jobs have finished" in done.stdout
+
+
+def test_of_a_grid_without_its_last_policy_the_rest_waits(own_micro_grid: Project) -> None:
+    folder = own_micro_grid.results / "micro/seed0/dpo/g2/k4"
+    shutil.rmtree(folder)
+    missing = {state.job.name for state in Grid(own_micro_grid.results).look().of("missing")}
+    assert missing == {
+        f"results/micro/seed0/dpo/g2/k4/{name}" for name in ("cost", "eval/arithmetic.cost", "eval/word-problems.cost")
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------- the bill
 
 
 def test_a_policys_bill_covers_its_own_ancestry_once(micro_grid: Project) -> None:

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import psutil
 
@@ -146,8 +146,20 @@ def is_alive(attempt: Attempt) -> bool | None:
             # A process that is younger than the attempt has only got the number of the one that made it.
             return found.create_time() <= attempt.started + 1 and found.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
-            return False
+            if not _is_hidden(process.pid):
+                return False
     return True if time.time() - attempt.updated <= SILENT_S else None
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether there is such a process of another user, which a /proc mounted with `hidepid` does not show."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except ProcessLookupError:
+        pass
+    return False
 
 
 def read_attempts(folder: str | Path) -> list[Attempt]:
@@ -238,6 +250,33 @@ def read_attempt(file: str | Path) -> Attempt:
             made["progress"] = Progress(**progress)
         if (process := values.get("process")) is not None:
             made["process"] = Process(**process)
-        return Attempt(**values | made)
+        return _checked(Attempt(**values | made))
     except (TypeError, KeyError) as error:
         raise ValueError(f"{file}: not a record of an attempt ({error}); delete it and its cost is forgotten") from None
+
+
+_LATEST = 1e11  # seconds since the epoch: beyond it no clock goes, and no calendar either
+
+
+def _checked(attempt: Attempt) -> Attempt:
+    """The attempt, if its fields are what they must be, so that whoever reads thousands of them need not ask.
+
+    Raises:
+        TypeError: one is not.
+    """
+    if attempt.status not in get_args(Status) or not isinstance(attempt.host, str):
+        raise TypeError(f"status {attempt.status!r}, host {attempt.host!r}")
+    for seconds in (attempt.started, attempt.updated, attempt.start_up_s):
+        if type(seconds) not in (int, float) or not 0 <= seconds < _LATEST:
+            raise TypeError(f"a time of {seconds!r}")
+    at, process = attempt.progress, attempt.process
+    if at is not None and not all(type(step) is int and step >= 0 for step in (at.step, at.steps, at.since)):
+        raise TypeError(f"progress {at}")
+    if process is not None and not (
+        type(process.pid) is int
+        and 0 < process.pid < 2**31
+        and isinstance(process.machine, str)
+        and isinstance(process.slurm_job, str | None)
+    ):
+        raise TypeError(f"process {process}")
+    return attempt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import shutil
 import sys
@@ -49,6 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise FileNotFoundError(f"no results folder at {results}: run this where Snakemake runs, or name the folder")
     if not (results / "config.yaml").is_file():
         raise FileNotFoundError(f"{results}/config.yaml is not there: no run has begun in this folder")
+    gc.set_threshold(1_000_000)  # of ten thousand records none is garbage, and looking for it takes as long as reading
     grid = Grid(results)
     try:
         while True:
