@@ -12,6 +12,7 @@ policy alone and tau^2 what is left where two are paired, the combination has
     (1 - r)^2 sigma^2 + 2 r tau^2,
 
 each taken from the pool as `crossed` does it; a negative r counts as 0 in the second term, which errs on the safe side.
+Where there is no pool, the combination's own variance over seeds is used, as for a difference.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 import scipy
 
 from g2d.analysis.comparisons import LEVEL
-from g2d.analysis.crossed import Error, centre, error_of_difference
+from g2d.analysis.crossed import ENOUGH_SEEDS, Error, centre, error_of_difference
 
 FARTHEST = 2.0**10  # no interval ends beyond this share
 
@@ -64,8 +65,8 @@ def share_of_gain(
 
 def _error(values: np.ndarray, r: float, pool: np.ndarray | None) -> Error:
     alone = error_of_difference(values, pool, False)
-    if len(values) == 1 or pool is None:
-        return alone
+    if len(values) == 1 or len(values) >= ENOUGH_SEEDS or pool is None:
+        return alone  # nothing is learnt from other policies: these values' own variance is that of the combination
     both = error_of_difference(values, pool, True)
     of_one, of_two = (1 - r) ** 2, max(r, 0.0)
     seeds = max(of_one * alone.seeds + of_two * both.seeds, _own(values))

@@ -28,5 +28,4 @@ FORMAT = Reward(
     score=score,
     words=lambda settings: "rewards for the format alone",
     needs_reference=False,
-    control=True,
 )

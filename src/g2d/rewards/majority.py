@@ -62,5 +62,4 @@ MAJORITY = Reward(
     score=score,
     words=lambda settings: "rewards for the group's own majority answer",
     needs_reference=False,
-    control=True,
 )

@@ -32,5 +32,4 @@ RANDOM = Reward(
     score=score,
     words=lambda settings: f"random rewards (p = {settings.p:g})",
     needs_reference=False,
-    control=True,
 )

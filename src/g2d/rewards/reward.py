@@ -73,8 +73,7 @@ class Reward:
     score: Callable[[Any, Sequence[Attempt], Context], Sequence[Judgement]]
     words: Callable[[Any], str]  # "random rewards (p = 0.5)": it stands in sentences
     binary: bool = True  # 1 or 0; else a scalar, of which larger is better
-    needs_reference: bool = True  # whether it looks at the reference answer, as the truth does
-    control: bool = False  # whether it withholds the truth on purpose, so that a claim stands beside it
+    needs_reference: bool = True  # whether it looks at the reference answer; else it works where there is none
 
 
 AGAIN = "#asked-"  # between the name of a problem and how often it was asked, this time included

@@ -31,5 +31,4 @@ WRONG = Reward(
     settings=Wrong,
     score=score,
     words=lambda settings: "rewards for wrong answers",
-    control=True,
 )
