@@ -61,6 +61,12 @@ def test_every_policy_stands_beside_what_was_spent_on_it(tmp_path: Path, monkeyp
     # 4 steps of 16 completions at G = 2, and the 60 prompts of the harvest
     tokens = {"tokens_generated": 36, "tokens_trained": 1200.0}
     assert found == {"updates": 11, "empty_updates": 1, "prompts": 4 * 8 + 60} | tokens
+    # With stale rollouts only the first step of a generation has the count; with i = 2 each token is trained on twice.
+    log = tmp_path / "results/micro/seed0/grpo/g2/k4/metrics.jsonl"
+    log.write_text('{"step": 3, "num_tokens": 150.0}\n{"step": 4}\n')
+    twice = config.model_copy(update={"warmup": config.warmup.model_copy(update={"iterations": 2})})
+    assert spent_on(key, bill, config)["tokens_trained"] == 150 + 1000
+    assert spent_on(key, bill, twice)["tokens_trained"] == 2 * 150 + 1000
     base = PolicyKey("micro", "base", 0, 0, None)
     table = regime_table({(one, "id"): solved(2) for one in (key, base)}, {key: 2.0}, {key: found})
     assert list(table.policy) == ["base", "g2d"]

@@ -69,15 +69,27 @@ def spent_on(key: PolicyKey, bill: Sequence[Cost], config: Config) -> dict[str, 
         for record in bill
         if record.stage.startswith("train_")
     }
-    logs = [_rows(folder / "metrics.jsonl") for folder in trainings.values()]
-    last = [rows[-1] for rows in logs]
+    found = {name: _rows(folder / "metrics.jsonl") for name, folder in trainings.items()}
+    logs = found.values()
     return {
-        "updates": sum(row["step"] for row in last),
+        "updates": sum(rows[-1]["step"] for rows in logs),
         "empty_updates": sum(row.get("pairs") == 0 for rows in logs for row in rows),
         "prompts": grid.prompts_asked(config, key),
         "tokens_generated": sum(record.tokens_generated for record in bill),
-        "tokens_trained": sum(row["num_tokens"] for row in last),
+        "tokens_trained": sum(_tokens(rows) * _passes(name, key, config) for name, rows in found.items()),
     }
+
+
+def _tokens(rows: Sequence[Mapping[str, float]]) -> float:
+    """The trainer's running count; where a generation serves several gradient steps, the first one's row has it."""
+    return max(row["num_tokens"] for row in rows if "num_tokens" in row)
+
+
+def _passes(training: str, key: PolicyKey, config: Config) -> int:
+    """How often each token that was counted is trained on: GRPO's trainer counts those that it generates."""
+    if not training.startswith("train_grpo"):
+        return 1
+    return config.for_model(key.model).warmup_of(grid.online_phases(config).get(key.regime, "")).iterations
 
 
 def _rows(metrics: Path) -> list[dict[str, float]]:
