@@ -228,7 +228,7 @@ def test_configuration_files_are_the_ones_shipped(project: Project) -> None:
     project.configure(demo)
     jobs = project.planned()
     assert jobs["scratch_model"] == 1
-    assert sum(jobs.values()) < 150
+    assert sum(jobs.values()) < 200
 
 
 def test_what_the_configuration_names_may_lie_among_the_results(project: Project, micro_config: dict[str, Any]) -> None:
@@ -254,14 +254,14 @@ def test_independent_runs_instead_of_a_chain(project: Project, micro_config: dic
 def test_every_job_says_what_it_does_logs_and_is_timed(project: Project) -> None:
     rules: dict[str, str] = {}
     for file in (REPOSITORY / "workflow/rules").glob("*.smk"):
-        for block in re.split(r"^rule ", file.read_text(), flags=re.M)[1:]:
+        for block in re.split(r"^ *rule (?=\w+:)", file.read_text(), flags=re.M)[1:]:
             rules[block.split(":")[0]] = block
     assert set(rules) == set(VERSIONS)
     scripts = {file.stem for file in (REPOSITORY / "workflow/scripts").glob("*.py")}
     assert set(rules) == scripts
     for name, block in rules.items():
         for directive in ("log", "benchmark", "message", "params", "threads"):
-            assert f"\n    {directive}:" in block, f"rule {name} lacks {directive}"
+            assert re.search(rf"\n +{directive}:", block), f"rule {name} lacks {directive}"
         assert f'version=VERSIONS["{name}"]' in block
         assert f'"../scripts/{name}.py"' in block
 

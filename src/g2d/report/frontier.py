@@ -23,6 +23,7 @@ TITLES = {
     "paper_hours": "device-hours at the paper's rates (7-8B model, one A100)",
     "critical_path_hours": "hours with as many devices as can be used",
 }
+_DRAWN = ["policy", "K", "cost", "accuracy", "ci_low", "ci_high", "status", "chance", "cheapest_enough"]
 _SERIES = {"base": "M0", "dpo": "DPO and G2D", "g2d": "DPO and G2D", "grpo": "GRPO alone"}
 
 
@@ -33,7 +34,7 @@ def picture(rows: pd.DataFrame) -> Spec:
         rows: of `frontier.csv`, one model, benchmark and axis.
     """
     axis = str(rows["axis"].iloc[0])
-    named = rows.assign(series=rows["policy"].map(_SERIES).fillna(rows["policy"]), name=names(rows))
+    named = rows[_DRAWN].assign(series=rows["policy"].map(_SERIES).fillna(rows["policy"]), name=names(rows))
     series = list(dict.fromkeys(named["series"]))
     room = alt.Scale(domain=[0, 1.12 * float(named["cost"].max()) or 1], nice=False)  # for the last name
     x = alt.X("cost:Q", title=TITLES[axis], axis=alt.Axis(grid=False, tickCount=5, format="~s"), scale=room)

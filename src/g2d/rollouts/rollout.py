@@ -58,10 +58,10 @@ def to_frame(rollouts: Sequence[Rollout]) -> pd.DataFrame:
     import pandas as pd
 
     frame = pd.DataFrame([asdict(rollout) for rollout in rollouts], columns=list(COLUMNS))
-    return _without_unused(frame.astype({"level": "Int64"}))
+    return without_unused(frame.astype({"level": "Int64"}))
 
 
-def _without_unused(frame: pd.DataFrame) -> pd.DataFrame:
+def without_unused(frame: pd.DataFrame) -> pd.DataFrame:
     """Without the columns of rewards where the verifier alone judged: the file is then what it was before them."""
     return frame.drop(columns=[name for name in OF_REWARDS if name in frame and frame[name].isna().all()])
 
@@ -70,7 +70,7 @@ def write_rollouts(path: str | Path, rollouts: pd.DataFrame | Sequence[Rollout])
     """Write a Parquet file that pandas, polars and DuckDB read as it is."""
     frame = to_frame(rollouts) if isinstance(rollouts, Sequence) else rollouts
     with atomic(path) as draft:
-        _without_unused(frame).to_parquet(draft, index=False)
+        without_unused(frame).to_parquet(draft, index=False)
 
 
 def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.DataFrame:

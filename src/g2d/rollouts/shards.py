@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from g2d.problems import Problem
-from g2d.rollouts.rollout import read_rollouts
+from g2d.rollouts.rollout import read_rollouts, without_unused
 
 
 def shard(problems: Sequence[Problem], index: int, count: int) -> list[Problem]:
@@ -42,4 +42,4 @@ def merge_shards(files: Sequence[str | Path], problems: Sequence[Problem]) -> pd
     order = {problem.problem_id: place for place, problem in enumerate(problems)}
     rows = pd.concat(frames, ignore_index=True)
     places = rows["problem_id"].map(order)
-    return rows.iloc[places.argsort(kind="stable")].reset_index(drop=True)
+    return without_unused(rows.iloc[places.argsort(kind="stable")].reset_index(drop=True))
