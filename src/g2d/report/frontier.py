@@ -11,10 +11,10 @@ from g2d.analysis.frontier import BEATEN, ON, OPEN
 from g2d.report.vega import Spec, finished, outlined, series_channels, series_color
 
 BUTTONS = {  # what the page's switch calls an axis
-    "tokens_generated": "against tokens",
-    "updates": "against gradient steps",
-    "paper_hours": "at the paper's rates",
-    "critical_path_hours": "against the critical path",
+    "tokens_generated": "tokens",
+    "updates": "gradient steps",
+    "paper_hours": "paper's rates",
+    "critical_path_hours": "critical path",
 }
 TITLES = {
     "tokens_generated": "tokens generated per seed",
