@@ -86,7 +86,7 @@ def test_the_words_say_what_the_table_says_and_no_more() -> None:
     )
     assert second.startswith(
         "The cheapest policy that is less than 2 points worse than any other, at whatever cost, is online (K=20), "
-        "85.0% for 40 tokens generated per seed (non-inferiority, corrected p = 0.001 or less)"
+        "85.0 % for 40 tokens generated per seed (non-inferiority, corrected p = 0.001 or less)"
     )
     alike = {(policy, "test"): solved(100) for policy in RIGHT}
     rows = frontier_table(alike, COSTS, margin=0.001)

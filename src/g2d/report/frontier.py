@@ -102,7 +102,7 @@ def sentences(rows: pd.DataFrame) -> tuple[str, ...]:
     best = cheapest.iloc[0]
     return frontier, (
         f"The cheapest policy that is less than {points} worse than any other, at whatever cost, is {best['name']}, "
-        f"{best['accuracy']:.1%} for {_amount(float(best['cost']))} {cost} (non-inferiority, corrected p = "
+        f"{100 * best['accuracy']:.1f} % for {_amount(float(best['cost']))} {cost} (non-inferiority, corrected p = "
         f"{max(float(best['p_enough']), 0.001):.2g}{' or less' if best['p_enough'] < 0.001 else ''})."
     )
 
