@@ -52,6 +52,23 @@ def written(folder: Path, attempts: list[Attempt]) -> Path:
     return folder
 
 
+def test_jobs_of_two_stages_may_have_one_name(tmp_path: Path) -> None:
+    """`results/tables/main` is what make_tables and render_tables call their job, after their first output."""
+    makes, renders = (
+        replace(one, cost=replace(one.cost, stage=stage))
+        for stage, one in (
+            ("make_tables", attempt("main", "ok", 0, 2)),
+            ("render_tables", attempt("main", "ok", 10, 1)),
+        )
+    )
+    both = read_attempts(written(tmp_path, [renders, makes]))
+    assert lost(both) == {}
+    assert lost_device_s(both) == {"main": 0}
+    table = attempt_table(both).set_index("stage")
+    assert table["n_repeated"].to_dict() == {"make_tables": 0, "render_tables": 0, "all": 0}
+    assert table.loc["all", ["n_jobs", "device_hours_kept", "device_hours_all"]].tolist() == [2, 3, 3]
+
+
 def test_kept_and_lost_partition_the_attempts() -> None:
     assert {job: entry.cost.wall_s / HOUR for job, entry in kept(HISTORY).items()} == {"harvest-a": 2, "train-a": 3}
     in_vain = lost(HISTORY)

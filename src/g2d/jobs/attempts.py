@@ -172,11 +172,13 @@ def read_attempts(folder: str | Path) -> list[Attempt]:
         ValueError: a file is no record of an attempt; the message names it.
     """
     attempts = sorted(
-        map(read_attempt, Path(folder).rglob("*.json")), key=lambda attempt: (attempt.cost.job, attempt.started)
+        map(read_attempt, Path(folder).rglob("*.json")),
+        key=lambda attempt: (attempt.cost.job, attempt.cost.stage, attempt.started),
     )
     over = []
     for i, attempt in enumerate(attempts):
-        again = i + 1 < len(attempts) and attempts[i + 1].cost.job == attempt.cost.job
+        same = [(of.cost.stage, of.cost.job) for of in attempts[i : i + 2]]
+        again = len(same) == 2 and same[0] == same[1]
         if attempt.status != "running":
             over.append(attempt)
         elif again or time.time() - attempt.updated > SILENT_S:
@@ -186,7 +188,12 @@ def read_attempts(folder: str | Path) -> list[Attempt]:
 
 def kept(attempts: Iterable[Attempt]) -> dict[str, Attempt]:
     """By job, the attempt whose result is there: the last that succeeded."""
-    return {attempt.cost.job: attempt for attempt in attempts if attempt.status == "ok"}
+    return {job: attempt for (_, job), attempt in _with_results(attempts).items()}
+
+
+def _with_results(attempts: Iterable[Attempt]) -> dict[tuple[str, str], Attempt]:
+    """As `kept`, by stage and job: jobs of two stages may have one name, that of their first output without its end."""
+    return {(attempt.cost.stage, attempt.cost.job): attempt for attempt in attempts if attempt.status == "ok"}
 
 
 def lost_device_s(attempts: Iterable[Attempt]) -> dict[str, float]:
@@ -200,7 +207,9 @@ def lost_device_s(attempts: Iterable[Attempt]) -> dict[str, float]:
     spent: dict[str, float] = {}
     for attempt in attempts:
         spent[attempt.cost.job] = spent.get(attempt.cost.job, 0.0) + attempt.cost.device_s
-    billed = {job: attempt.bill.device_s for job, attempt in kept(attempts).items()}
+    billed: dict[str, float] = {}
+    for (_, job), attempt in _with_results(attempts).items():
+        billed[job] = billed.get(job, 0.0) + attempt.bill.device_s
     return {job: max(0.0, seconds - billed.get(job, 0.0)) for job, seconds in spent.items()}
 
 
@@ -210,10 +219,10 @@ def lost(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
     A later attempt may have gone on from what they left: `lost_device_s` says what was in vain.
     """
     attempts = list(attempts)
-    results = kept(attempts)
+    results = _with_results(attempts)
     found: dict[str, list[Attempt]] = {}
     for attempt in attempts:
-        if results.get(attempt.cost.job) is not attempt:
+        if results.get((attempt.cost.stage, attempt.cost.job)) is not attempt:
             found.setdefault(attempt.cost.job, []).append(attempt)
     return found
 

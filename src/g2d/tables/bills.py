@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
@@ -94,6 +95,8 @@ def attempt_table(attempts: Sequence[Attempt]) -> pd.DataFrame:
         not in the wall time. A killed attempt counts as far as its last sign of life, at most half a minute before its
         end, or as far as another went on from it.
     """
+    # Jobs of two stages may have one name.
+    attempts = [replace(one, cost=replace(one.cost, job=f"{one.cost.stage} {one.cost.job}")) for one in attempts]
     stages = list(dict.fromkeys(attempt.cost.stage for attempt in sorted(attempts, key=lambda a: a.started)))
     rows = []
     for stage in [*stages, "all"] if stages else []:
