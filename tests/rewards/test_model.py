@@ -83,6 +83,20 @@ def test_what_is_too_long_is_cut_and_counted(tmp_path: Path) -> None:
     assert cut[0].details == {"truncated": True}
 
 
+def test_length_has_a_price(tmp_path: Path) -> None:
+    folder = reward_model(tmp_path)
+    texts = ["x", "x" * 101]
+    plain, priced = (
+        judge(settings(folder, **more), attempts(texts), Context(None, 0, "training"))  # type: ignore[arg-type]
+        for more in ({}, {"length_penalty": 5.0})
+    )
+    for before, after, price in zip(plain, priced, (0.005, 0.505), strict=True):
+        assert after.details == {"score": before.reward}
+        assert after.reward == pytest.approx((before.reward or 0) - price)
+    assert "length_penalty" not in reward_params(settings(folder))
+    assert words_of(settings(folder, length_penalty=5)).endswith(", less 5 per 1,000 characters")
+
+
 def test_a_score_that_is_no_number_has_a_status(tmp_path: Path) -> None:
     import torch
     from safetensors.torch import load_file, save_file

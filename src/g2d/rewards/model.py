@@ -7,6 +7,7 @@ class that transformers has stands in for it (docs/rewards.md).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cache
 from typing import Literal
@@ -15,7 +16,7 @@ from pydantic import model_validator
 
 from g2d.rewards import model_files
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward
-from g2d.rewards.scoring import Scorer
+from g2d.rewards.scoring import Score, Scorer
 from g2d.settings import MistakeInKeyError, Revision, Section, key
 
 
@@ -29,6 +30,13 @@ class RewardModel(Section):
     batch_size: int = key(16, "Conversations in a forward pass.", ge=1)
     max_length: int | None = key(
         None, "Tokens of a conversation that it reads; the rest is cut off and counted. null: as many as it can.", ge=1
+    )
+
+    length_penalty: float = key(
+        0.0,
+        "Points taken off the score for 1,000 characters of a completion: against length bias.",
+        ge=0,
+        neutral=0.0,
     )
 
     @model_validator(mode="after")
@@ -48,9 +56,18 @@ class RewardModel(Section):
 
 
 def score(settings: RewardModel, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """Its scores; details say where a completion was too long to be read whole."""
+    """Its scores, less what their length costs; details say both, and where a completion was not read to its end."""
     scores = scorer(settings)([(attempt.problem.prompt, attempt.text) for attempt in attempts])
-    return [Judgement(found.value, details={"truncated": True} if found.truncated else {}) for found in scores]
+    return [_judgement(settings, attempt, found) for attempt, found in zip(attempts, scores, strict=True)]
+
+
+def _judgement(settings: RewardModel, attempt: Attempt, found: Score) -> Judgement:
+    details: dict[str, float | bool] = {"truncated": True} if found.truncated else {}
+    if not settings.length_penalty:
+        return Judgement(found.value, details=details)
+    if math.isfinite(found.value):  # JSON has no other numbers
+        details["score"] = found.value
+    return Judgement(found.value - settings.length_penalty * len(attempt.text) / 1000, details=details)
 
 
 @cache
@@ -74,7 +91,10 @@ MODEL = Reward(
     version=1,
     settings=RewardModel,
     score=score,
-    words=lambda settings: f"scores of the reward model {settings.label}",
+    words=lambda settings: (
+        f"scores of the reward model {settings.label}"
+        + (f", less {settings.length_penalty:g} per 1,000 characters" if settings.length_penalty else "")
+    ),
     binary=False,
     needs_reference=False,
     gpu=True,
