@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from g2d.analysis.informativeness import informativeness
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
-from g2d.regimes.groups import groups
+from g2d.regimes.groups import groups, summary
 from g2d.regimes.kto import judged_rollouts
 from g2d.regimes.rft import right_completions
-from g2d.rollouts.labels import labels
+from g2d.rollouts.labels import labels, lengths
 from g2d.rollouts.pairs import build_pairs
 from g2d.rollouts.rollout import to_frame
 from tests.analysis.frames import rollout
@@ -99,6 +99,21 @@ def test_informativeness_says_of_scalars_what_it_can() -> None:
     assert found.mean_reward == pytest.approx((0.1 + 0.9 + 0.4 + 0.4 + 0.3) / 5)
     assert (found.n_not_judged, found.pass_at_1) == (1, 0)
     assert (found.entropy, found.mid_band, found.all_correct) == (None, None, None)
+
+
+def test_the_length_of_best_and_worst_shows_what_a_scalar_reward_pays_for() -> None:
+    """Prompt p: best 30 tokens, worst 10; q: best 50, worst 20; r is a tie, whose lengths are in neither."""
+    frame = drawn(p=[0.9, 0.1, 0.5], q=[-1.0, -2.0], r=[0.3, 0.3])
+    frame["token_count"] = [30, 10, 999, 50, 20, 999, 999]
+    assert lengths(frame) == (40, 15)
+    assert lengths(frame[frame["problem_id"] == "r"]) == (None, None)
+    frame["reward_details"] = ['{"truncated": true, "score": 1.0}', '{"score": 0.1}', *[None] * 5]
+    found = informativeness(frame)
+    assert (found.mean_length_best, found.mean_length_worst, found.n_not_read_whole) == (40, 15, 1)
+    logged = summary(frame, [])
+    assert (logged["completions/mean_length_best"], logged["completions/mean_length_worst"]) == (40, 15)
+    binary = summary(drawn(p=[0, 1]), [])
+    assert not {name for name in binary if "best" in name}
 
 
 def test_a_control_is_informative_by_its_reward_and_right_by_the_truth() -> None:

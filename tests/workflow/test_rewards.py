@@ -12,8 +12,11 @@ from g2d.experiment import grid
 from g2d.experiment.config import load
 from g2d.experiment.controls import controls
 from g2d.jobs.files import read_json
+from g2d.problems import read_problems
+from g2d.rewards.scoring import Scorer
 from g2d.rollouts.pairs import read_pairs
 from g2d.settings import ConfigError
+from tests.rewards.models import reward_model
 from tests.rewards.test_plugin import install
 from tests.workflow.conftest import Project
 from tests.workflow.test_grid import SUMMARIES
@@ -23,10 +26,12 @@ REWARDS = {
     "coin": {"reward": "random"},
     "votes": {"reward": "majority"},
     "short": {"reward": "plugin", "name": "short", "settings": {"per": 10}},
+    "liked": {"reward": "model", "path": "liked"},
 }
 ABLATIONS = {
     "on-coin": {"steps": [0, 4], "reward": "coin", "policies": ["dpo", "grpo"]},
     "on-short": {"steps": [0], "reward": "short"},
+    "on-liked": {"steps": [0], "reward": "liked"},
 }
 ENTRIES = {
     "fresh": SEMI_ONLINE | {"steps": [2]},
@@ -47,6 +52,7 @@ def rewarded(
     project = Project(tmp_path_factory.mktemp("rewarded") / "g2d")
     shutil.copytree(micro_grid.root, project.root, symlinks=True)
     install(project.root / "src")  # a reward from outside the package, where its jobs find it
+    reward_model(project.root / "liked")
     project.configure(with_rewards(micro_config))
     planned = project.planned()
     project.build("--quiet", "rules")
@@ -60,8 +66,8 @@ def test_their_own_jobs_run_and_a_changed_reward_runs_those_that_follow_from_it(
     rewarded: Rewarded, micro_config: dict[str, Any]
 ) -> None:
     project, planned = rewarded
-    trained = {"train_grpo": 1, "train_dpo": 3, "train_semi_online_dpo": 2, "train_rft": 1, "evaluate": 14}
-    assert planned == trained | {"harvest_rollouts": 3, "build_pairs": 3} | SUMMARIES
+    trained = {"train_grpo": 1, "train_dpo": 4, "train_semi_online_dpo": 2, "train_rft": 1, "evaluate": 16}
+    assert planned == trained | {"harvest_rollouts": 4, "build_pairs": 4} | SUMMARIES
     assert project.planned() == {}
     changed = with_rewards(micro_config) | {"rewards": REWARDS | {"coin": {"reward": "random", "p": 0.4}}}
     again = {"train_grpo": 1, "harvest_rollouts": 2, "build_pairs": 2, "train_dpo": 2, "train_rft": 1, "evaluate": 8}
@@ -98,6 +104,30 @@ def test_a_scalar_reward_from_outside_pairs_best_with_worst(rewarded: Rewarded) 
         assert texts[pair["chosen_sample"]] == texts.min() < texts.max() == texts[pair["rejected_sample"]]
 
 
+def test_a_reward_model_judges_and_other_weights_run_again_what_it_decided(
+    rewarded: Rewarded,
+) -> None:
+    project, _ = rewarded
+    folder = project.results / "micro/seed0/on-liked/harvest/g0/k0"
+    rows = pd.read_parquet(folder / "rollouts.parquet")
+    problems = {p.problem_id: p for p in read_problems(project.results / "micro/calibration/train.jsonl")}
+    asked = [(problems[row.problem_id].prompt, row.completion_text) for row in rows.itertuples()]
+    scores = [score.value for score in Scorer(project.root / "liked", batch_size=1)(asked)]
+    assert list(rows["reward"]) == pytest.approx(scores, abs=1e-5)
+    pair = read_pairs(folder / "pairs.jsonl")[0]
+    own = rows[rows["problem_id"] == pair["problem_id"]].set_index("sample")["reward"]
+    assert (own[pair["chosen_sample"]], own[pair["rejected_sample"]]) == (own.max(), own.min())
+    weights = project.root / "liked/model.safetensors"
+    before = weights.read_bytes()
+    again = {"harvest_rollouts": 1, "build_pairs": 1, "train_dpo": 1, "evaluate": 2}
+    try:
+        weights.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+        assert project.planned() == again | SUMMARIES
+    finally:
+        weights.write_bytes(before)
+    assert project.planned() == {}
+
+
 def test_records_and_rows_say_what_was_rewarded(rewarded: Rewarded) -> None:
     own = rewarded[0].results / "micro/seed0"
     votes = pd.read_parquet(own / "on-votes/g4/k2/rollouts.parquet")
@@ -120,10 +150,11 @@ def test_controls_stand_beside_what_they_are_controls_of(rewarded: Rewarded) -> 
         (("on-coin/dpo", 0), "dpo"),
         (("on-coin/dpo", 4), "g2d"),
         (("on-coin/grpo", 4), "grpo"),
+        (("on-liked/dpo", 0), "dpo"),
         (("on-short/dpo", 0), "dpo"),
         (("on-votes", 2), "fresh"),
     ]
-    assert set(found["family_size"]) == {5}
+    assert set(found["family_size"]) == {6}
     main = pd.read_csv(results / "tables/main.csv").query("benchmark == 'arithmetic'")
     accuracy = {
         (policy, k, group): value

@@ -12,6 +12,7 @@ the share of right ones, always. Of scalar rewards there is no p(x): what is lef
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable
 from dataclasses import MISSING, asdict, dataclass, fields
@@ -25,7 +26,7 @@ import scipy
 from g2d.analysis.mixing import corrected
 from g2d.analysis.statistics import standard_error, wilson_interval
 from g2d.jobs.files import read_json, write_json
-from g2d.rollouts.labels import is_binary, labels
+from g2d.rollouts.labels import is_binary, labels, lengths
 
 PARSEABLE = ("correct", "incorrect")  # verdicts that were reached on a terminated box that parses
 
@@ -61,9 +62,13 @@ class Informativeness:
     # Of harvests that another reward than the truth has judged, and absent from the files of others:
     mean_reward: float | None = None
     n_not_judged: int | None = None  # rollouts that the reward had no number for: in no p(x), in no pair
+    # Of a scalar reward alone:
+    mean_length_best: float | None = None  # tokens per rollout that is best of a prompt which has a pair
+    mean_length_worst: float | None = None
+    n_not_read_whole: int | None = None  # rollouts that were too long for a reward model
 
 
-OF_REWARDS = ("mean_reward", "n_not_judged")
+OF_REWARDS = ("mean_reward", "n_not_judged", "mean_length_best", "mean_length_worst", "n_not_read_whole")
 
 
 def success_counts(rollouts: pd.DataFrame) -> pd.DataFrame:
@@ -152,12 +157,16 @@ def _of_scalars(rollouts: pd.DataFrame) -> Informativeness:
     sides = labels(rollouts).groupby(rollouts["problem_id"], sort=False).agg(["any", "size"])
     has_pair = sides["any"].astype(bool)
     low, high = _share_interval(has_pair)
+    best, worst = lengths(rollouts)
+    details = rollouts.get("reward_details", pd.Series(dtype="object")).dropna()  # JSON
+    cut = sum(bool(json.loads(own).get("truncated")) for own in details)
     unknown = [entry.name for entry in fields(Informativeness) if entry.default is MISSING]
     return Informativeness(
         **dict.fromkeys(unknown)  # type: ignore[arg-type]
         | _whatever_was_rewarded(rollouts)
         | {"pairability": _mean(has_pair), "n_pairable": int(has_pair.sum())}
         | {"pairability_low": low, "pairability_high": high}
+        | {"mean_length_best": best, "mean_length_worst": worst, "n_not_read_whole": cut}
     )
 
 

@@ -11,6 +11,7 @@ from typing import Literal
 from g2d.experiment.config import Config
 from g2d.policies.settings import HubModel
 from g2d.problems.settings import HubProblems
+from g2d.rewards.model import RewardModel
 from g2d.settings import ConfigError
 
 RepoType = Literal["model", "dataset"]
@@ -31,6 +32,11 @@ def require_repositories(config: Config) -> None:
         (config.place_of(name), "dataset", source.id, source.revision)
         for name, source in config.problem_sources.items()
         if isinstance(source, HubProblems)
+    ]
+    named += [
+        (f"rewards.{name}", "model", settings.id, settings.revision)
+        for name, settings in config.rewards.items()
+        if isinstance(settings, RewardModel) and settings.id is not None and settings.revision is not None
     ]
     problems = [
         f"{key}: {problem}"

@@ -17,7 +17,7 @@ from g2d.jobs.files import read_json
 from g2d.policies.policy import Policy, read_policy
 from g2d.policies.settings import ScratchModel
 from g2d.regimes.warmup import AUTO
-from g2d.rewards.catalogue import reward_params
+from g2d.rewards.catalogue import reward_of, reward_params
 
 
 class OnlinePlan:
@@ -75,10 +75,11 @@ class OnlinePlan:
         return self.for_model(model_of(wildcards)).engine.identity
 
     def generating_gpus(self, wildcards: Wildcards, input: Any) -> int:
-        """Resource: GPUs of a job that generates with a frozen policy; merging shards takes none."""
+        """Resource: GPUs of a job that generates with a frozen policy; merging shards takes none, nor
+        does judging again, unless a reward model does."""
         chosen = self.for_model(model_of(wildcards)).engine
         if input.shards or getattr(input, "judged", []):
-            return 0
+            return int(bool(getattr(input, "judged", [])) and self._rewarded_on_gpu(wildcards))
         return chosen.tensor_parallel_size if chosen.name == "vllm" else 1
 
     def shards(self, stage: str, shard: str, cost: str) -> Callable[[Wildcards], list[str]]:
@@ -143,6 +144,10 @@ class OnlinePlan:
         """The part of the settings that says what judges a training's rollouts, or a harvest; nothing for the truth."""
         name = grid.reward_name(self.config, self.online_entry(wildcards) or variant_of(wildcards))
         return {} if name is None else {"reward": reward_params(self.config.rewards[name])}
+
+    def _rewarded_on_gpu(self, wildcards: Wildcards) -> bool:
+        name = grid.reward_name(self.config, variant_of(wildcards))
+        return name is not None and reward_of(self.config.rewards[name])[0].gpu
 
     def harvest_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that a harvest depends on."""

@@ -12,6 +12,7 @@ from g2d.policies.settings import RecordedModel, model_files
 from g2d.problems import synthetic
 from g2d.problems.settings import SyntheticProblems, problem_files
 from g2d.regimes.warmup import AUTO
+from g2d.rewards.catalogue import reward_of
 from g2d.settings import ConfigError
 
 if TYPE_CHECKING:
@@ -72,6 +73,10 @@ def require_files(config: Config) -> None:
     named = [(config.place_of(name), problem_files(source)) for name, source in config.problem_sources.items()]
     named += [(f"models.{name}", model_files(source)) for name, source in config.models.items()]
     problems = [f"{key}.path: {mistake}" for key, files in named for file in files if (mistake := _unusable(file))]
+    for name, settings in config.rewards.items():
+        reward, own = reward_of(settings)
+        if mistake := reward.mistake(own):
+            problems.append(f"rewards.{name}: {mistake}")
     if problems:
         raise ConfigError("\n".join(problems))
 

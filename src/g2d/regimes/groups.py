@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from g2d.problems import Problem
 from g2d.problems.prompts import Messages, Prompt, messages
-from g2d.rollouts.labels import labels
+from g2d.rollouts.labels import is_binary, labels, lengths
 from g2d.rollouts.pairs import combinations_of
 from g2d.settings import Section, key
 
@@ -141,6 +141,7 @@ def pair_weights(group: Group, n_prompts: int) -> list[float]:
 def summary(rollouts: pd.DataFrame, found: Sequence[Group]) -> dict[str, Any]:
     """What an update's rollouts were like, for the trainer's log."""
     asked = rollouts["problem_id"].nunique()
+    scalar = not is_binary(rollouts["reward"])
     return {
         "prompts": asked,
         "pairs": sum(len(group.pairs) for group in found),
@@ -148,4 +149,8 @@ def summary(rollouts: pd.DataFrame, found: Sequence[Group]) -> dict[str, Any]:
         "reward": float(rollouts["reward"].mean()),
         "completions/mean_length": float(rollouts["token_count"].mean()),
         "completions/clipped_ratio": float((rollouts["finish_reason"] == "length").mean()),
+        **(dict(zip(LENGTHS, lengths(rollouts), strict=True)) if scalar else {}),
     }
+
+
+LENGTHS = ("completions/mean_length_best", "completions/mean_length_worst")

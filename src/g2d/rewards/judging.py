@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from g2d.rewards.catalogue import reward_of
-from g2d.rewards.reward import Attempt, Context, Judgement, Reward, in_groups
+from g2d.rewards.reward import Attempt, Context, Judgement, Reward, UnusableError, in_groups
 from g2d.settings import Section
 
 logger = logging.getLogger(__name__)
@@ -28,6 +28,8 @@ def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> l
     reward, settings = reward_of(settings)
     try:
         return _scored(reward, settings, attempts, context)
+    except UnusableError:
+        raise
     except Exception as error:
         logger.warning(
             "reward %s failed (%s: %s): asked again group by group", reward.name, type(error).__name__, error

@@ -20,6 +20,10 @@ from g2d.verifier import Verifier
 Status = Literal["judged", "not_finite", "error"]
 
 
+class UnusableError(RuntimeError):
+    """A reward that cannot judge anything, whatever it is asked; one line with the fix."""
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One completion of a problem. Its text is data: a reward may read it, and nobody executes or renders it."""
@@ -74,6 +78,10 @@ class Reward:
     words: Callable[[Any], str]  # "random rewards (p = 0.5)": it stands in sentences
     binary: bool = True  # 1 or 0; else a scalar, of which larger is better
     needs_reference: bool = True  # whether it looks at the reference answer; else it works where there is none
+    gpu: bool = False  # whether it is faster on a GPU: a job that only judges asks for one
+    # Digest of the files on this machine that decide on it beside its keys; None if there are none.
+    content: Callable[[Any], str | None] = lambda own: None
+    mistake: Callable[[Any], str | None] = lambda own: None  # what is wrong with those files, and the fix
 
 
 AGAIN = "#asked-"  # between the name of a problem and how often it was asked, this time included

@@ -46,6 +46,7 @@ class TrainingReward:
         self.settings, self.seed, self.group_size, self.on_judged = settings, seed, group_size, on_judged
         self.problems = {problem.problem_id: problem for problem in problems}
         self.verify = MathVerifyReward(eos_token_ids=eos_token_ids)
+        self.scalar = not reward_of(settings)[0].binary
         self.__name__ = f"{reward_of(settings)[0].name}_reward"  # TRL logs it under this name
 
     def __call__(
@@ -89,6 +90,9 @@ class TrainingReward:
             statuses = Counter(judgement.status for judgement in judgements)
             for status in get_args(Status):
                 log_metric(f"rewards/{status}", statuses[status] / len(judgements))
+            if self.scalar:  # a reward model may not have read everything
+                truncated = sum("truncated" in judgement.details for judgement in judgements)
+                log_metric("rewards/truncated", truncated / len(judgements))
         if self.on_judged is not None:
             passed = {"completions": completions, "completion_ids": completion_ids, "problem_id": problem_id}
             self.on_judged(verified, rewards=judgements, **passed, **columns)

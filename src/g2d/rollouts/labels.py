@@ -29,3 +29,14 @@ def labels(rollouts: pd.DataFrame, margin: float | None = None) -> pd.Series:
     best, worst = by_prompt.transform("max"), by_prompt.transform("min")
     apart = (best > worst) & (best - worst >= (margin or 0))
     return (reward == best).astype("boolean").where(apart & ((reward == best) | (reward == worst)))
+
+
+def lengths(rollouts: pd.DataFrame) -> tuple[float | None, float | None]:
+    """Mean length in tokens of what is to be imitated and of what is to be avoided; None of nothing.
+
+    Where the first is larger, a reward pays for length: "Bridging Offline and Online RL" (arXiv 2506.21495, section
+    4.2) sees completions grow under a reward model.
+    """
+    tokens, label = rollouts["token_count"], labels(rollouts)
+    best, worst = (tokens[label.eq(side).fillna(False)] for side in (True, False))
+    return (float(best.mean()) if len(best) else None), (float(worst.mean()) if len(worst) else None)

@@ -1,0 +1,191 @@
+"""Reward models: real ones of two architectures, with random weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from g2d.experiment.config import load
+from g2d.experiment.requirements import require_files
+from g2d.jobs.files import read_json
+from g2d.problems import Problem
+from g2d.rewards.catalogue import AnyReward, reward_params, reward_settings, words_of
+from g2d.rewards.judging import judge
+from g2d.rewards.reward import Attempt, Context, UnusableError
+from g2d.rewards.scoring import Scorer
+from g2d.settings import ConfigError, Section
+from g2d.verifier import Judgement as Verified
+from tests.rewards.models import reward_model
+from tests.test_config import MINIMAL
+
+CONVERSATIONS = [("Name a fruit.", "An apple" + ", please" * n) for n in (0, 20, 3, 1, 11, 3)] + [("Why?", "")]
+
+
+def settings(folder: Path, **more: Any) -> Section:
+    own: Section = TypeAdapter(AnyReward).validate_python({"reward": "model", "path": str(folder), **more})
+    return own
+
+
+def attempts(texts: list[str], group: str = "p") -> list[Attempt]:
+    problem = Problem(group, "Name a fruit.", "", None, None, "a test")
+    return [Attempt(problem, group, i, text, Verified("no_boxed", None)) for i, text in enumerate(texts)]
+
+
+def by_hand(folder: Path, prompt: str, completion: str, limit: int | None = None) -> float:
+    """What transformers itself says of one conversation."""
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
+    turns = [{"role": "user", "content": prompt}, {"role": "assistant", "content": completion}]
+    tokens = tokenizer.apply_chat_template(turns, return_dict=False)[:limit]
+    with torch.no_grad():
+        return float(model(torch.tensor([tokens])).logits[0, 0])
+
+
+@pytest.mark.parametrize(("kind", "padding"), [("Llama", True), ("Llama", False), ("Bert", True)])
+def test_a_batch_says_what_single_conversations_say(tmp_path: Path, kind: str, padding: bool) -> None:
+    folder = reward_model(tmp_path, kind, padding=padding)
+    single = [by_hand(folder, *pair) for pair in CONVERSATIONS]
+    assert max(single) - min(single) > 1e-3  # else equal numbers would say nothing
+    scores = Scorer(folder, batch_size=3)(CONVERSATIONS)
+    assert [score.value for score in scores] == pytest.approx(single, abs=1e-5)
+    assert not any(score.truncated for score in scores)
+
+
+def test_what_was_scored_is_not_scored_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scorer = Scorer(reward_model(tmp_path), batch_size=4)
+    rows: list[int] = []
+    forward = scorer._forward
+    monkeypatch.setattr(scorer, "_forward", lambda batch: rows.append(len(batch)) or forward(batch))
+    first = scorer(CONVERSATIONS)
+    assert rows == [4, 2]  # one of the seven stands there twice
+    assert scorer([*CONVERSATIONS[::-1], ("Why?", "Because")])[:7] == first[::-1]
+    assert rows == [4, 2, 1]
+
+
+def test_what_is_too_long_is_cut_and_counted(tmp_path: Path) -> None:
+    folder = reward_model(tmp_path)
+    long = "x" * 300  # bytes are tokens, and the model has 256 positions
+    found = judge(settings(folder), attempts(["x", long]), Context(None, 0, "training"))  # type: ignore[arg-type]
+    assert [judgement.details for judgement in found] == [{}, {"truncated": True}]
+    assert found[1].reward == pytest.approx(by_hand(folder, "Name a fruit.", long, 256), abs=1e-5)
+    shorter = judge(settings(folder, max_length=20), attempts(["x"]), Context(None, 0, "training"))  # type: ignore[arg-type]
+    assert shorter[0].details == {} and len("Name a fruit.") + 4 == 17
+    cut = judge(settings(folder, max_length=16), attempts(["x"]), Context(None, 0, "training"))  # type: ignore[arg-type]
+    assert cut[0].reward == pytest.approx(by_hand(folder, "Name a fruit.", "x", 16), abs=1e-5)
+    assert cut[0].details == {"truncated": True}
+
+
+def test_length_has_a_price(tmp_path: Path) -> None:
+    folder = reward_model(tmp_path)
+    texts = ["x", "x" * 101]
+    plain, priced = (
+        judge(settings(folder, **more), attempts(texts), Context(None, 0, "training"))  # type: ignore[arg-type]
+        for more in ({}, {"length_penalty": 5.0})
+    )
+    for before, after, price in zip(plain, priced, (0.005, 0.505), strict=True):
+        assert after.details == {"score": before.reward}
+        assert after.reward == pytest.approx((before.reward or 0) - price)
+    assert "length_penalty" not in reward_params(settings(folder))
+    assert words_of(settings(folder, length_penalty=5)).endswith(", less 5 per 1,000 characters")
+
+
+def test_a_score_that_is_no_number_has_a_status(tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    folder = reward_model(tmp_path)
+    weights = load_file(folder / "model.safetensors")
+    weights["score.weight"] = torch.full_like(weights["score.weight"], torch.nan)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    found = judge(settings(folder), attempts(["x", "y"]), Context(None, 0, "training"))  # type: ignore[arg-type]
+    assert [(judgement.reward, judgement.status) for judgement in found] == [(None, "not_finite")] * 2
+
+
+def test_other_weights_are_another_reward(tmp_path: Path) -> None:
+    own = settings(reward_model(tmp_path))
+    params = reward_params(own)
+    assert reward_settings(params) == own
+    assert words_of(own) == f"scores of the reward model {tmp_path}"
+    (tmp_path / "README.md").write_text("says nothing to the model")
+    assert reward_params(own) == params
+    weights = (tmp_path / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
+    assert reward_params(own) != params
+    (tmp_path / "model.safetensors").write_bytes(weights)
+    (tmp_path / "chat_template.jinja").write_text("{{ messages[1]['content'] }}")
+    assert reward_params(own) != params
+    hub = TypeAdapter(AnyReward).validate_python({"reward": "model", "id": "a/b", "revision": "0" * 40})
+    assert "content" not in reward_params(hub)  # the revision says it
+
+
+def edit(**changes: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        file = folder / "config.json"
+        file.write_text(json.dumps(read_json(file) | changes))
+
+    return change
+
+
+def pickled(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def without_template(folder: Path) -> None:
+    (folder / "chat_template.jinja").unlink()
+
+
+@pytest.mark.parametrize(
+    ("break_it", "more", "message"),
+    [
+        (pickled, {}, "no .*safetensors in it, and pickled weights are not loaded: convert it"),
+        (without_template, {}, "its tokenizer has no chat template: add the one it was trained with"),
+        (edit(id2label={"0": "bad", "1": "good"}), {}, "2 labels instead of 1, so there is no one score"),
+        (edit(architectures=["LlamaForCausalLM"]), {}, "made for LlamaForCausalLM, not for sequence classification"),
+        (edit(auto_map={"AutoModelForSequenceClassification": "own.Own"}), {}, "no such code is run: choose"),
+        (lambda folder: (folder / "config.json").write_text("{"), {}, "its config.json cannot be read"),
+        (lambda folder: None, {"max_length": 257}, "reads 256 tokens at most, not 257: lower max_length"),
+        (lambda folder: None, {"path": "nowhere"}, "nowhere is no folder: name one with config.json"),
+    ],
+)
+def test_a_folder_that_cannot_be_used_is_named_before_anything_runs(
+    tmp_path: Path, break_it: Callable[[Path], None], more: dict[str, Any], message: str
+) -> None:
+    break_it(reward_model(tmp_path))
+    own = {"reward": "model", "path": str(tmp_path), **more}
+    with pytest.raises(ConfigError, match=f"rewards.polite: .*{message}") as caught:
+        require_files(load(MINIMAL | {"rewards": {"polite": own}}))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ({}, "rewards.polite.path: give a folder here, or id and revision instead"),
+        ({"path": "a", "id": "b"}, "rewards.polite.path: give a folder here, or id and revision instead"),
+        ({"id": "a/b"}, "rewards.polite.revision: missing: add the commit hash of a/b"),
+        ({"path": "a", "revision": "0" * 40}, "rewards.polite.revision: a folder has none: remove this key"),
+        ({"id": "a/b", "revision": "main"}, "rewards.polite.revision: "),
+    ],
+)
+def test_a_model_has_one_source(own: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(MINIMAL | {"rewards": {"polite": {"reward": "model", **own}}})
+
+
+def test_a_head_that_was_never_saved_is_not_made_up(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = reward_model(tmp_path)
+    weights = load_file(folder / "model.safetensors")
+    del weights["score.weight"]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UnusableError, match=r"no weights for score\.weight: choose one that was saved with its head"):
+        judge(settings(folder), attempts(["x"]), Context(None, 0, "training"))  # type: ignore[arg-type]
