@@ -24,7 +24,7 @@ def calculations(**keys):
 
 
 def expression_of(prompt):
-    match = re.fullmatch(r"Calculate (.+)\. Give the exact result, an integer or a fraction in lowest terms\.", prompt)
+    match = re.fullmatch(r"Calculate exactly, as an integer or a fraction in lowest terms: (.+)", prompt)
     return match[1]
 
 

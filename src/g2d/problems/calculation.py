@@ -24,7 +24,8 @@ MOST_PER_LEVEL = 2_000
 
 PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2}
 OPERATORS = "+-*+-*/"  # each as likely as it is often here: denominators multiply, and soon no sum would be in bounds
-QUESTION = "Calculate {expression}. Give the exact result, an integer or a fraction in lowest terms."
+# The expression comes last, so that the end of a question is what nobody can guess (`g2d.analysis.contamination`).
+QUESTION = "Calculate exactly, as an integer or a fraction in lowest terms: {expression}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,11 @@ class HubProblems(Section):
 ProblemSource = Annotated[SyntheticProblems | LocalProblems | HubProblems, Field(discriminator="source")]
 
 
+def is_fresh(source: SyntheticProblems | LocalProblems | HubProblems) -> bool:
+    """Whether nobody can have seen the problems before they were made: their seed is drawn for the run."""
+    return isinstance(source, SyntheticProblems) and source.seed == OF_THE_RUN
+
+
 class TrainingSet(Section):
     """The prompts that warm-up and harvest share, drawn from the calibrated levels."""
 
