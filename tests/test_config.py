@@ -212,6 +212,15 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
             "K=6 is no multiple of warmup.sync_every=4",
         ),
         ({"benchmarks": {"pool": MINIMAL["pool"]}}, "choose another"),
+        (
+            {"contamination": {"benchmarks": ["math"]}},
+            f"math is no benchmark ({', '.join(MINIMAL['benchmarks'])}): add it there or drop it",
+        ),
+        (
+            {"pool": {"source": "synthetic", "family": "calculation", "split": "train", "n": 10**6}},
+            "my.yaml: pool.n: calculation: 1000000 problems asked for: lower n to at most 8000, or name more steps",
+        ),
+        ({"pool": MINIMAL["pool"] | {"steps": [5]}}, "steps: arithmetic has levels of its own: drop the key"),
         ({"evaluation": {"token_budgets": [8, 2000]}}, "2000 exceeds evaluation.max_completion_length=1024"),
         ({"evaluation": {"token_budgets": [8, 8]}}, "my.yaml: evaluation.token_budgets: budgets must be positive and"),
         ({"probe": {"prompts": 1}}, "my.yaml: probe.prompts: input should be greater than or equal to 2"),

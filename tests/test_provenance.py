@@ -49,6 +49,16 @@ def test_it_says_nothing_about_the_machine_or_its_user() -> None:
     assert f'"{getpass.getuser()}"' not in text
 
 
+def test_a_seed_that_was_drawn_for_the_run_is_in_it() -> None:
+    config = read(CONFIG / "config.yaml")
+    fresh = config.pool.model_copy(update={"seed": "run"})
+    manifest = MANIFEST | {"source": {"source": "synthetic", "seed": 123}}
+    for pool, expected in ((fresh, 123), (config.pool, None)):
+        asked = config.model_copy(update={"pool": pool})
+        found = provenance(asked, [], {"pool": manifest}, [], __file__)
+        assert found["problems"]["pool"].get("seed") == expected
+
+
 def test_two_records_of_the_same_results_are_equal() -> None:
     config = read(CONFIG / "config.yaml")
     assert record(config) == record(config)

@@ -20,6 +20,7 @@ SMALL: dict[str, Any] = {
 }
 ALWAYS = {table.name for table in TABLES} - {
     *("factorial", "factorial_effects", "equal_compute", "auto", "regimes", "frontier", "matched", "sweep", "controls"),
+    "contamination",
     *("advice", "advice_levels", "advice_hours", "advice_check"),
 }
 
@@ -48,6 +49,7 @@ def test_a_table_that_the_catalogue_does_not_have_stands_with_the_others() -> No
         ),
         ({"regimes": {"rft": {"regime": "rft"}}}, {"equal_compute", "regimes", "frontier", "matched"}),
         ({"frontier": {"margin": 0.05}}, {"frontier", "matched"}),
+        ({"contamination": {}}, {"contamination"}),
         ({"rewards": {"coin": {"reward": "random"}}}, set()),
         (
             {
@@ -57,7 +59,18 @@ def test_a_table_that_the_catalogue_does_not_have_stands_with_the_others() -> No
             {"controls"},
         ),
     ],
-    ids=["plain", "advice", "factorial", "auto", "equal_compute", "regimes", "frontier", "rewards", "controls"],
+    ids=[
+        "plain",
+        "advice",
+        "factorial",
+        "auto",
+        "equal_compute",
+        "regimes",
+        "frontier",
+        "contamination",
+        "rewards",
+        "controls",
+    ],
 )
 def test_a_grid_has_the_tables_of_its_configuration(keys: dict[str, Any], more: set[str]) -> None:
     assert set(tables_of(Config.model_validate(SMALL | keys))) == ALWAYS | more

@@ -65,6 +65,7 @@ def test_the_status_knows_the_jobs_of_every_kind_of_grid(project: Project, micro
                 "dpo": {"pairs_per_prompt": 3, "match_pairs_to": "min"},
             },
         },
+        "contamination": {"benchmarks": ["arithmetic"]},
         "regimes": {
             "rft": {"regime": "rft"},
             "chosen": {"regime": "rft", "examples": "chosen", "steps": [2], "harvest": "hot-two"},

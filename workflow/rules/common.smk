@@ -18,7 +18,7 @@ try:
     from g2d.experiment.trained import candidate_policies
     from g2d.jobs import recover
     from g2d.policies.settings import model_files
-    from g2d.problems.settings import problem_files
+    from g2d.problems.settings import is_fresh, problem_files
     from g2d.regimes.catalogue import OWN_RULES
     from g2d.regimes.warmup import AUTO
     from g2d.settings import ConfigError

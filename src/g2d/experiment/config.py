@@ -28,7 +28,7 @@ from g2d.experiment.requirements import (
     impossible_draws,
     taken,
 )
-from g2d.experiment.sections import Ablation, Baselines, Frontier, Probe
+from g2d.experiment.sections import Ablation, Baselines, Contamination, Frontier, Probe
 from g2d.experiment.sweep import DEVELOPMENT, Sweep, sweep_mistakes
 from g2d.jobs.files import write_text
 from g2d.policies.settings import LORA_RANKS, Lora, ModelSource
@@ -88,6 +88,9 @@ class Config(Section):
     sweep: Sweep | None = key(
         None, "Learning rates and other numbers, chosen for every regime before a benchmark is answered.", neutral=None
     )
+    contamination: Contamination | None = key(
+        None, "What tells memory from reasoning: M0 continues the beginnings of questions.", neutral=None
+    )
     share_imports: bool = key(
         False,
         "Fork the jobs that train or generate from one process that has imported torch, transformers and TRL: most of "
@@ -109,6 +112,10 @@ class Config(Section):
         for section in ("models", "benchmarks", "ablations", "regimes", "rewards"):
             found += alike(section, getattr(self, section))
         found += impossible_draws(self)
+        for name in self.continued_benchmarks:
+            if name not in self.benchmarks:
+                there = ", ".join(self.benchmarks)
+                found.append(f"contamination.benchmarks: {name} is no benchmark ({there}): add it there or drop it")
         for model in self.models:
             try:
                 self.for_model(model)
@@ -126,6 +133,11 @@ class Config(Section):
         if self.sweep is None or isinstance(self.sweep.development, int):
             return sources
         return {**sources, DEVELOPMENT: self.sweep.development}
+
+    @property
+    def continued_benchmarks(self) -> list[str]:
+        """The benchmarks whose questions M0 continues."""
+        return [] if self.contamination is None else self.contamination.benchmarks or list(self.benchmarks)
 
     def place_of(self, problems: str) -> str:
         """Where one of `problem_sources` is configured."""

@@ -50,7 +50,8 @@ def generate_rollouts(
     if number := snakemake.wildcards.get("shard"):
         problems = shard(problems, int(number), int(snakemake.wildcards.shards))
     policy = read_own_policy(snakemake.input.policy)
-    prompt = Prompt.model_validate(snakemake.params.settings["prompt"])
+    shown = snakemake.params.settings.get("prompt")  # none: the bare text is continued
+    prompt = None if shown is None else Prompt.model_validate(shown)
     settings = load(snakemake.config).for_model(policy.model).engine
     engine = engine_for(policy, settings)
 
@@ -66,7 +67,7 @@ def generate_rollouts(
             "version": snakemake.params.version,
             "policy": as_json(policy),
             "problems": [asdict(problem) for problem in problems],
-            "prompt": prompt.params(),
+            "prompt": None if prompt is None else prompt.params(),
             "decoding": asdict(decoding),
             "engine": settings.identity,
         },

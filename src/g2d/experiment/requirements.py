@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from g2d.policies.settings import RecordedModel, model_files
-from g2d.problems import synthetic
+from g2d.problems import generated
 from g2d.problems.settings import SyntheticProblems, problem_files
 from g2d.regimes.warmup import AUTO
 from g2d.rewards.catalogue import reward_of
@@ -37,12 +37,12 @@ def impossible_draws(config: Config) -> Iterator[str]:
     for name, source in config.problem_sources.items():
         if isinstance(source, SyntheticProblems):
             try:
-                synthetic.require_capacity(source.family, source.split, source.n)
+                generated.require_capacity(source)
             except ValueError as error:
                 yield f"{config.place_of(name)}.n: {error}"
     if not isinstance(config.pool, SyntheticProblems):
         return
-    there = synthetic.LEVELS[config.pool.family]
+    there = generated.levels_of(config.pool)
     pinned = [("calibration", config.calibration.levels)]
     for model, entry in config.models.items():
         own = entry.settings.get("calibration")

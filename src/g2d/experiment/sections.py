@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from g2d.settings import Name, Section, Steps, key, repeated
 
@@ -27,6 +27,22 @@ class Frontier(Section):
         gt=0,
         lt=1,
     )
+
+
+class Contamination(Section):
+    """Memory or reasoning: M0 continues the beginning of every question (`g2d.analysis.contamination`)."""
+
+    benchmarks: list[Name] = key([], "Whose questions; empty: those of all benchmarks.")
+    share: float = key(0.6, "Share of a question's words that is shown, rounded down.", gt=0, lt=1)
+    max_completion_length: int = key(1024, "Token budget of a continuation.", unit="tokens", ge=1)
+    batch_size: int = key(64, "Continuations generated together by transformers; vLLM batches by itself.", ge=1)
+
+    @field_validator("benchmarks")
+    @classmethod
+    def _distinct(cls, benchmarks: list[str]) -> list[str]:
+        if repeated(benchmarks):
+            raise ValueError(f"benchmarks repeat: {benchmarks}")
+        return benchmarks
 
 
 class Ablation(Section):

@@ -26,6 +26,8 @@ VERSIONS = {
     "build_pairs": 2,
     "build_several_pairs": 1,
     "evaluate": 3,
+    "continue_questions": 1,
+    "make_contamination_table": 1,
     "choose_settings": 1,
     "make_sweep_table": 1,
     "make_tables": 2,

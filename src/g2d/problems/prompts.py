@@ -39,6 +39,12 @@ def messages(problem_text: str, prompt: Prompt) -> Messages:
     return asked
 
 
+def document(tokenizer: Any, text: str) -> str:
+    """A text as the beginning of a document: after the token that the model's tokenizer begins one with, if any."""
+    begins = tokenizer.bos_token_id is not None and tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]
+    return f"{tokenizer.bos_token}{text}" if begins else text
+
+
 def render(tokenizer: Any, conversation: Messages) -> str:
     """The conversation in the model's chat template, up to where the assistant's turn begins."""
     return str(tokenizer.apply_chat_template(conversation, add_generation_prompt=True, tokenize=False))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
-from g2d.settings import Revision, Section, Seed, key
+from g2d.settings import MistakeInKeyError, Revision, Section, Seed, key, repeated
 
 
 class Fields(Section):
@@ -22,6 +22,9 @@ class Fields(Section):
 AnswerFormat = Literal["plain", "boxed", "gsm8k"]
 
 
+OF_THE_RUN = "run"  # a seed that nobody knows before the problems are made
+
+
 ANSWER_FORMAT_DOC = (
     "How the reference answer is written: the column itself (plain), the last \\boxed{} in it (boxed), "
     "or the number after #### without thousands separators (gsm8k)."
@@ -32,12 +35,35 @@ class SyntheticProblems(Section):
     """Generated problems with answers known by construction; splits never share an expression."""
 
     source: Literal["synthetic"] = key(..., "Generate the problems.")
-    family: Literal["arithmetic", "word_problems"] = key(
-        ..., "arithmetic: chained operations, five levels (plays MATH); word_problems: short stories (plays GSM8K)."
+    family: Literal["arithmetic", "word_problems", "calculation"] = key(
+        ...,
+        "arithmetic: chained operations, five levels (plays MATH); word_problems: short stories (plays GSM8K); "
+        "calculation: long exact calculations with brackets, for real models.",
     )
     split: Literal["train", "development", "test"] = key(..., "Which part of the problem space to draw from.")
     n: int = key(..., "Number of problems, spread evenly over the levels.", ge=1)
-    seed: Seed = key(0, "Seed of the draw.")
+    seed: Seed | Literal["run"] = key(
+        0, "Seed of the draw; run: one that is drawn when the problems are made, kept in their manifest."
+    )
+    steps: list[Annotated[int, Field(ge=2, le=30)]] | None = key(
+        None,
+        "Of calculation: the numbers of operations, each a difficulty level; null: 5, 10, 15 and 20.",
+        neutral=None,
+        min_length=1,
+    )
+
+    @field_validator("steps")
+    @classmethod
+    def _ascending(cls, steps: list[int] | None) -> list[int] | None:
+        if steps is not None and repeated(steps):
+            raise ValueError(f"numbers of operations repeat: {steps}")
+        return None if steps is None else sorted(steps)
+
+    @model_validator(mode="after")
+    def _of_its_family(self) -> SyntheticProblems:
+        if self.steps is not None and self.family != "calculation":
+            raise MistakeInKeyError("steps", f"{self.family} has levels of its own: drop the key")
+        return self
 
 
 class LocalProblems(Section):
@@ -62,6 +88,11 @@ class HubProblems(Section):
 
 
 ProblemSource = Annotated[SyntheticProblems | LocalProblems | HubProblems, Field(discriminator="source")]
+
+
+def is_fresh(source: SyntheticProblems | LocalProblems | HubProblems) -> bool:
+    """Whether nobody can have seen the problems before they were made: their seed is drawn for the run."""
+    return isinstance(source, SyntheticProblems) and source.seed == OF_THE_RUN
 
 
 class TrainingSet(Section):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from g2d.jobs.files import read_rows
-from g2d.problems import synthetic
+from g2d.problems import generated
 from g2d.problems.answers import reference_answer
 from g2d.problems.problem import Problem
 from g2d.problems.settings import AnswerFormat, Fields, HubProblems, LocalProblems, ProblemSource, SyntheticProblems
@@ -48,7 +48,7 @@ def load_problems(name: str, source: ProblemSource, working_dir: str | Path = ".
     match source:
         case SyntheticProblems():
             try:
-                return synthetic.generate(source.family, source.split, source.n, source.seed)
+                return generated.generate(source)
             except ValueError as error:
                 raise ProblemError(f"{config_key(name)}.n: {error}") from None
         case LocalProblems():

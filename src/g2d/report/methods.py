@@ -224,7 +224,8 @@ def _problems(source: ProblemSource, manifest: Mapping[str, Any]) -> str:
         subset = f", {source.subset}" if source.subset else ""
         return f"{source.id} ({source.split}{subset}; revision {source.revision[:12]}; n={manifest['n']})"
     if isinstance(source, SyntheticProblems):
-        return f"generated {source.family.replace('_', ' ')} ({source.split}; n={manifest['n']})"
+        drawn = f"; seed {manifest['seed']}, drawn for this run" if "seed" in manifest else ""
+        return f"generated {source.family.replace('_', ' ')} ({source.split}; n={manifest['n']}{drawn})"
     return f"{manifest['file']} (n={manifest['n']}; SHA-256 {manifest['sha256'][:12]})"
 
 

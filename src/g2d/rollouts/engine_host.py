@@ -70,6 +70,10 @@ class SharedEngine:
         """The conversation in the model's chat template, ready for the assistant's turn."""
         return str(self._ask("render", messages))
 
+    def document(self, text: str) -> str:
+        """A text as the beginning of a document."""
+        return str(self._ask("document", text))
+
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
         """Complete every request in one call, and let the next job have its turn."""
         if not requests:
@@ -129,7 +133,7 @@ class Turn:
 
 
 class Host:
-    """The process that holds the engine. The methods `open`, `render`, `generate` and `leave` are what jobs ask for."""
+    """The process that holds the engine. Jobs ask for `open`, `render`, `document`, `generate` and `leave`."""
 
     def __init__(self, socket: Path, run: int, keep_alive: int, lock: IO[str]) -> None:
         self._socket = socket
@@ -203,6 +207,11 @@ class Host:
         """See `SharedEngine`."""
         assert self._engine is not None
         return self._engine.render(messages)
+
+    def document(self, text: str) -> str:
+        """See `SharedEngine`."""
+        assert self._engine is not None
+        return self._engine.document(text)
 
     def generate(self, requests: list[Request], decoding: Decoding) -> list[list[Completion]]:
         """See `SharedEngine`."""

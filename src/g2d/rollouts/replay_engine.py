@@ -43,6 +43,10 @@ class ReplayEngine:
         """The problem text itself: whatever template was used is not recorded."""
         return messages[-1]["content"]
 
+    def document(self, text: str) -> str:
+        """The text itself, under which, or under the id of whose problem, a continuation is recorded."""
+        return text
+
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
         """The first `samples_per_prompt` recorded completions of every request.
 

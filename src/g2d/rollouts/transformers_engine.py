@@ -15,7 +15,7 @@ import torch
 from transformers import GenerationConfig
 
 from g2d.policies.policy import Policy, end_tokens, load_model, load_tokenizer
-from g2d.problems.prompts import Messages, render
+from g2d.problems.prompts import Messages, document, render
 from g2d.rollouts.budgets import prefixes
 from g2d.rollouts.continuous_batching import ContinuousBatch, Sample, is_supported
 from g2d.rollouts.engine import Completion, Decoding, Request, require_room
@@ -51,6 +51,10 @@ class TransformersEngine:
     def render(self, messages: Messages) -> str:
         """The conversation in the model's chat template, ready for the assistant's turn."""
         return render(self.tokenizer, messages)
+
+    def document(self, text: str) -> str:
+        """A text as the beginning of a document."""
+        return document(self.tokenizer, text)
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
         """Complete every request, `decoding.batch_size` completions at a time.

@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 
 from g2d.jobs.run_process import release
 from g2d.policies.policy import Policy, context_limit, end_tokens, load_model, load_tokenizer, require_own_weights
-from g2d.problems.prompts import Messages, render
+from g2d.problems.prompts import Messages, document, render
 from g2d.rollouts.budgets import prefixes
 from g2d.rollouts.engine import Completion, Decoding, Request, require_room
 from g2d.rollouts.rollout import FinishReason
@@ -100,6 +100,10 @@ class VllmEngine:
     def render(self, messages: Messages) -> str:
         """The conversation in the model's chat template, ready for the assistant's turn."""
         return render(self.tokenizer, messages)
+
+    def document(self, text: str) -> str:
+        """A text as the beginning of a document."""
+        return document(self.tokenizer, text)
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
         """Complete every request in one call; `decoding.batch_size` is left to vLLM.

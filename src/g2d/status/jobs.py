@@ -51,7 +51,15 @@ class GridJob:
 
 
 DEVICE_STAGES = frozenset(
-    {"scratch_model", "calibrate", "calibrate_temperature", "draw_probe", "harvest_rollouts", "evaluate"}
+    {
+        "scratch_model",
+        "calibrate",
+        "calibrate_temperature",
+        "draw_probe",
+        "harvest_rollouts",
+        "evaluate",
+        "continue_questions",
+    }
 )
 
 
@@ -166,6 +174,13 @@ def _summaries(config: Config) -> Iterator[GridJob]:
             yield _job("draw_probe", f"{folder}/rollouts.parquet", wildcards, cost=f"{folder}/cost.json")
         yield _job("advise", "advice.md")
         yield _job("check_advice", "tables/advice_check.csv")
+    if config.contamination:
+        for model in config.models:
+            for name in config.continued_benchmarks:
+                folder = f"{model}/contamination/{name}"
+                at = Wildcards(model=model, benchmark=name)
+                yield _job("continue_questions", f"{folder}/rollouts.parquet", at, cost=f"{folder}/cost.json")
+        yield _job("make_contamination_table", "tables/contamination.csv")
     yield _job("make_tables", "tables/main.csv")
     yield _job("audit_papers", "tables/audit.csv")
     yield _job("render_tables", "tables/main.html")

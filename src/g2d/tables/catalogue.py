@@ -17,10 +17,12 @@ from g2d.experiment.controls import controls
 RESULTS, ROLLOUTS, COST, PAPER, ADVICE = "1. Results", "2. Rollouts", "3. Cost", "4. The paper", "5. Advice"
 # Headings of the page, in its order; the first is for tables without one of their own.
 SWEEP = "The sweep"
+CONTAMINATION = "Memory or reasoning"
 SECTIONS = (
     "Tables",
     "The frontier",
     SWEEP,
+    CONTAMINATION,
     "Where a gain comes from",
     "The bill",
     "Beside the papers",
@@ -60,6 +62,10 @@ def _auto(config: Config) -> bool:
 
 def _sweep(config: Config) -> bool:
     return config.sweep is not None
+
+
+def _contamination(config: Config) -> bool:
+    return config.contamination is not None
 
 
 def _advice(config: Config) -> bool:
@@ -116,6 +122,11 @@ TABLES = (
     Table("equal_compute", "Regimes at equal compute", RESULTS, there=_equal_compute),
     Table("auto", "Warm-up that stops by itself: its probes", ROLLOUTS, there=_auto),
     Table("sweep", "What every regime was tuned to", RESULTS, SWEEP, rule="make_sweep_table", there=_sweep),
+    Table(
+        *("contamination", "Memory or reasoning: questions completed word for word", RESULTS, CONTAMINATION),
+        rule="make_contamination_table",
+        there=_contamination,
+    ),
     Table("advice", "Advice: which K", ADVICE, "Advice", rule="advise", there=_advice),
     Table("advice_levels", "Advice: which levels", ADVICE, "Advice", rule="advise", there=_advice),
     Table("advice_hours", "Advice: device-hours", ADVICE, "Advice", rule="advise", there=_advice),

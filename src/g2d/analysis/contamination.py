@@ -1,0 +1,87 @@
+"""The partial-prompt probe: does a model continue the beginning of a question word for word? (arXiv 2507.10532)
+
+Who completes the text of a public question verbatim has probably read it, and may have read its answer. Text is
+compared by words, so line breaks and spaces do not count, and over as many words as are missing, because a base model
+goes on writing. Pure functions of texts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from g2d.problems.problem import Problem
+
+WORD = re.compile(r"\S+")
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """A question cut in two at the end of a word; `shown` keeps its spaces and line breaks."""
+
+    shown: str
+    rest: str
+
+
+def split_question(text: str, share: float) -> Partial | None:
+    """The first `share` of a question's words, rounded down but at least one, and what is then missing.
+
+    Args:
+        share: in (0, 1).
+
+    Returns:
+        None for a question of fewer than two words, of which nothing would be missing.
+    """
+    words = list(WORD.finditer(text))
+    if len(words) < 2:
+        return None
+    shown = max(int(share * len(words) + 1e-9), 1)  # 0.6 x 5 is 3, also in binary
+    end = words[min(shown, len(words) - 1) - 1].end()
+    return Partial(text[:end], text[end:].strip())
+
+
+def partial_problems(problems: Sequence[Problem], share: float) -> list[Problem]:
+    """The problems with the beginning of their questions alone, under ids of their own: nobody may take an answer to
+    the beginning, or a recorded one, for an answer to the question."""
+    cut = [(problem, split_question(problem.prompt, share)) for problem in problems]
+    return [
+        replace(problem, problem_id=partial_id(problem.problem_id, share), prompt=partial.shown)
+        for problem, partial in cut
+        if partial is not None
+    ]
+
+
+def partial_id(problem_id: str, share: float) -> str:
+    """The id of a question's beginning."""
+    return f"{problem_id}@{share:g}"
+
+
+def is_verbatim(completion: str, rest: str) -> bool:
+    """Whether a completion begins with exactly the words that are missing."""
+    missing = rest.split()
+    return completion.split()[: len(missing)] == missing
+
+
+def rouge_l(completion: str, rest: str) -> float:
+    """ROUGE-L, the F1 of the longest common subsequence of words (Lin 2004, eqs. 2 to 4, beta = 1), in 0..1.
+
+    Of the completion, as many words as are missing; upper and lower case differ, nothing is stemmed.
+    """
+    missing = rest.split()
+    written = completion.split()[: len(missing)]
+    if not written or not missing:
+        return 0.0
+    return 2 * _longest_common(written, missing) / (len(written) + len(missing))
+
+
+def _longest_common(a: Sequence[str], b: Sequence[str]) -> int:
+    """Length of the longest common subsequence."""
+    lengths = [0] * (len(b) + 1)
+    for word in a:
+        before = 0  # the cell above and to the left
+        for j, other in enumerate(b, 1):
+            above = lengths[j]
+            lengths[j] = before + 1 if word == other else max(above, lengths[j - 1])
+            before = above
+    return lengths[-1]

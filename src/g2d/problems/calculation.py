@@ -1,0 +1,121 @@
+"""Long exact calculations, generated: a benchmark that nobody can have seen, with answers known by construction.
+
+After RandomCalculation (arXiv 2507.10532): the level is the number of operations, and the answer of a problem is
+whatever its expression comes to. An expression is a random binary tree over + - * / and the integers 2 to 20, printed
+with the brackets it needs; answers are computed with fractions, never with floats. With `seed: run` the seed is drawn
+when the problems are made, so the problems are younger than any model that is asked. Standard library only.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from g2d.problems.problem import Problem
+from g2d.problems.synthetic import Split, split_of
+
+STEPS = (5, 10, 15, 20)  # operations, where the configuration names none
+INTEGERS = range(2, 21)
+LARGEST_NUMERATOR, LARGEST_DENOMINATOR = 99_999, 999  # of every intermediate result: long, but not a test of typing
+# Of two operations on +, - and integers alone there are 27,436 expressions, a tenth of them in each held-out split.
+MOST_PER_LEVEL = 2_000
+
+PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2}
+OPERATORS = "+-*+-*/"  # each as likely as it is often here: denominators multiply, and soon no sum would be in bounds
+# The expression comes last, so that the end of a question is what nobody can guess (`g2d.analysis.contamination`).
+QUESTION = "Calculate exactly, as an integer or a fraction in lowest terms: {expression}"
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A printed expression with its value; `precedence` is that of the operation applied last, 3 for an integer."""
+
+    text: str
+    value: Fraction
+    precedence: int = 3
+
+
+def generate(split: Split, n: int, seed: int, steps: Sequence[int] = STEPS) -> list[Problem]:
+    """Draw n different problems, spread evenly over the numbers of steps, in an order that the seed fixes.
+
+    Raises:
+        ValueError: as `require_capacity`.
+    """
+    require_capacity(n, steps)
+    rng = random.Random(f"calculation/{split}/{seed}")
+    drawn: dict[str, tuple[int, Fraction]] = {}
+    for position, level in enumerate(steps):
+        wanted = len(drawn) + n // len(steps) + (position < n % len(steps))
+        while len(drawn) < wanted:
+            expression = _draw(rng, level)
+            if split_of(expression.text) == split:
+                drawn.setdefault(expression.text, (level, expression.value))
+    exercises = list(drawn.items())
+    rng.shuffle(exercises)
+    return [
+        Problem(
+            problem_id=f"calculation-{split}-{seed}-{number:05d}",
+            prompt=QUESTION.format(expression=text),
+            answer=latex(value),
+            level=level,
+            subject="calculation",
+            source=f"synthetic:calculation:{split}",
+        )
+        for number, (text, (level, value)) in enumerate(exercises)
+    ]
+
+
+def require_capacity(n: int, steps: Sequence[int]) -> None:
+    """Check that so many different problems can be drawn in any split.
+
+    Raises:
+        ValueError: more are asked for than `MOST_PER_LEVEL`.
+    """
+    if n > (most := MOST_PER_LEVEL * len(steps)):
+        raise ValueError(f"calculation: {n} problems asked for: lower n to at most {most}, or name more steps")
+
+
+def latex(value: Fraction) -> str:
+    """A reference answer: an integer, or a fraction in lowest terms with its sign in front."""
+    if value.denominator == 1:
+        return str(value.numerator)
+    return f"{'-' if value < 0 else ''}\\frac{{{abs(value.numerator)}}}{{{value.denominator}}}"
+
+
+def _draw(rng: random.Random, steps: int) -> Expression:
+    """A random expression of so many operations whose intermediate results stay within bounds."""
+    if steps == 0:
+        number = rng.choice(INTEGERS)
+        return Expression(str(number), Fraction(number))
+    while True:  # only a part that no operation can join is drawn again
+        before = rng.randrange(steps)
+        left, right = _draw(rng, before), _draw(rng, steps - 1 - before)
+        joined = [(operator, value) for operator in OPERATORS if (value := _apply(left, operator, right)) is not None]
+        if joined:
+            return _joined(left, right, *rng.choice(joined))
+
+
+def _joined(left: Expression, right: Expression, operator: str, value: Fraction) -> Expression:
+    """Two expressions with an operation between them; a - (b + c) needs its brackets, a + (b - c) does not."""
+    level = PRECEDENCE[operator]
+    first = f"({left.text})" if left.precedence < level else left.text
+    bare = right.precedence > level or (right.precedence == level and operator in "+*")
+    return Expression(f"{first} {operator} {right.text if bare else f'({right.text})'}", value, level)
+
+
+def _apply(left: Expression, operator: str, right: Expression) -> Fraction | None:
+    """The exact result of one operation; None where it is out of bounds, or a division by zero."""
+    match operator:
+        case "+":
+            value = left.value + right.value
+        case "-":
+            value = left.value - right.value
+        case "*":
+            value = left.value * right.value
+        case _:
+            if right.value == 0:
+                return None
+            value = left.value / right.value
+    return value if abs(value.numerator) <= LARGEST_NUMERATOR and value.denominator <= LARGEST_DENOMINATOR else None

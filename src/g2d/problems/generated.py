@@ -1,0 +1,52 @@
+"""Generated problems as the configuration asks for them, whichever family: how many there can be, levels, the draw."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+from g2d.problems import calculation, synthetic
+from g2d.problems.problem import Problem
+from g2d.problems.settings import OF_THE_RUN, ProblemSource, SyntheticProblems
+
+
+def generate(source: SyntheticProblems) -> list[Problem]:
+    """Draw the problems.
+
+    Raises:
+        ValueError: there are fewer than asked for, or the seed of the run was not drawn (`with_seed`).
+    """
+    if isinstance(source.seed, str):
+        raise ValueError("the seed of the run was not drawn yet")
+    if source.family == "calculation":
+        return calculation.generate(source.split, source.n, source.seed, levels_of(source))
+    return synthetic.generate(source.family, source.split, source.n, source.seed)
+
+
+def with_seed(source: ProblemSource) -> ProblemSource:
+    """The source with a seed that nobody could know before, where it asks for that of the run.
+
+    The manifest keeps it, and with that number as `seed` the problems are made again anywhere.
+    """
+    if isinstance(source, SyntheticProblems) and source.seed == OF_THE_RUN:
+        return source.model_copy(update={"seed": secrets.randbelow(2**31)})
+    return source
+
+
+def require_capacity(source: SyntheticProblems) -> None:
+    """Check that so many different problems exist.
+
+    Raises:
+        ValueError: there are fewer.
+    """
+    if source.family == "calculation":
+        calculation.require_capacity(source.n, levels_of(source))
+    else:
+        synthetic.require_capacity(source.family, source.split, source.n)
+
+
+def levels_of(source: SyntheticProblems) -> Sequence[int]:
+    """The difficulty levels of its problems, ascending."""
+    if source.family == "calculation":
+        return calculation.STEPS if source.steps is None else source.steps
+    return synthetic.LEVELS[source.family]

@@ -1,0 +1,97 @@
+"""Memory or reasoning: how often M0 completes the questions of a benchmark verbatim, beside those nobody has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median
+from typing import Any
+
+import pandas as pd
+import scipy
+
+from g2d.analysis.contamination import is_verbatim, partial_id, rouge_l, split_question
+from g2d.analysis.statistics import holm, wilson_interval
+from g2d.problems.problem import Problem
+from g2d.tables.frames import floats, frame, integers, strings
+
+CONTAMINATION_COLUMNS = {
+    **strings("model", "benchmark"),
+    "fresh": "bool",
+    **floats("share"),
+    **integers("n_problems", "n_asked", "verbatim"),
+    **floats("verbatim_share", "verbatim_low", "verbatim_high", "rouge_l", "rest_words"),
+    **integers("right"),
+    **floats("right_share", "right_low", "right_high"),
+    **dict.fromkeys(("fresh_asked", "fresh_verbatim"), "Int64"),
+    **floats("p_value"),
+    "family_size": "Int64",
+    **floats("p_holm"),
+}
+
+
+def contamination_table(
+    continued: Mapping[tuple[str, str], pd.DataFrame],
+    problems: Mapping[str, Sequence[Problem]],
+    fresh: Sequence[str],
+    share: float,
+) -> pd.DataFrame:
+    """One row per model and benchmark.
+
+    Args:
+        continued: by model and benchmark, the rollouts of the questions' beginnings, greedy, one each.
+        problems: of every benchmark, whole.
+        fresh: the benchmarks that were generated for this run, which no model can have seen.
+        share: of a question's words that was shown.
+
+    Returns:
+        `CONTAMINATION_COLUMNS`. verbatim and right count the questions that were completed word for word, and answered
+        rightly by what followed; intervals are Wilson's. rouge_l is a mean, rest_words the median of the words that
+        were missing. p_value is Fisher's exact test, two-sided, of a benchmark against all fresh ones of the same model
+        together (fresh_verbatim of fresh_asked), p_holm corrects it over the benchmarks that a model was tested on
+        (family_size); null for fresh ones, and without any.
+
+    Raises:
+        ValueError: a question was not continued.
+    """
+    rows = [
+        {"model": model, "benchmark": name, "fresh": name in fresh, "share": share}
+        | _counts(rollouts, problems[name], share, f"{model}, {name}")
+        for (model, name), rollouts in continued.items()
+    ]
+    for model in dict.fromkeys(row["model"] for row in rows):
+        _compare([row for row in rows if row["model"] == model])
+    return frame(rows, CONTAMINATION_COLUMNS)
+
+
+def _counts(rollouts: pd.DataFrame, problems: Sequence[Problem], share: float, where: str) -> dict[str, Any]:
+    rests = {
+        partial_id(problem.problem_id, share): partial.rest
+        for problem in problems
+        if (partial := split_question(problem.prompt, share)) is not None
+    }
+    written = dict(zip(rollouts["problem_id"], rollouts["completion_text"], strict=True))
+    if rests.keys() != written.keys():
+        raise ValueError(f"{where}: the rollouts are not those of the benchmark's questions: draw them again")
+    n = len(rests)
+    verbatim = sum(is_verbatim(written[name], rest) for name, rest in rests.items())
+    right = int((rollouts["verdict"] == "correct").sum())
+    (verbatim_low, verbatim_high), (right_low, right_high) = (wilson_interval(k, n) for k in (verbatim, right))
+    return {
+        **{"n_problems": len(problems), "n_asked": n, "verbatim": verbatim, "right": right},
+        **{"verbatim_share": verbatim / n if n else None, "verbatim_low": verbatim_low, "verbatim_high": verbatim_high},
+        **{"right_share": right / n if n else None, "right_low": right_low, "right_high": right_high},
+        "rouge_l": fmean(rouge_l(written[name], rest) for name, rest in rests.items()) if n else None,
+        "rest_words": median(len(rest.split()) for rest in rests.values()) if n else None,
+    }
+
+
+def _compare(rows: Sequence[dict[str, Any]]) -> None:
+    """Add the tests of one model's benchmarks to their rows."""
+    asked, verbatim = (sum(row[name] for row in rows if row["fresh"]) for name in ("n_asked", "verbatim"))
+    tested = [row for row in rows if not row["fresh"] and row["n_asked"] and asked]
+    for row in tested:
+        table = [[row["verbatim"], row["n_asked"] - row["verbatim"]], [verbatim, asked - verbatim]]
+        row |= {"fresh_asked": asked, "fresh_verbatim": verbatim, "family_size": len(tested)}
+        row["p_value"] = float(scipy.stats.fisher_exact(table).pvalue)
+    for row, corrected in zip(tested, holm([row["p_value"] for row in tested]), strict=True):
+        row["p_holm"] = float(corrected)

@@ -1,0 +1,68 @@
+"""Beginnings of questions, continued without a chat template: who has learnt a question by heart is caught."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from g2d.analysis.contamination import is_verbatim, partial_problems, split_question
+from g2d.policies import Policy, load_base, load_tokenizer
+from g2d.policies.policy import end_tokens
+from g2d.problems.prompts import document
+from g2d.problems.synthetic import generate
+from g2d.rollouts.draw import draw_rollouts, greedy
+from g2d.rollouts.transformers_engine import TransformersEngine
+from tests.models import tiny_policy
+
+
+def test_a_model_that_was_trained_on_two_questions_completes_these_and_no_others() -> None:
+    policy = tiny_policy()
+    model, tokenizer = load_base(policy), load_tokenizer(policy)
+    problems = [p for p in generate("arithmetic", "test", 30, seed=0) if p.level >= 4]
+    pairs = zip(problems, partial_problems(problems, 0.6), strict=True)
+    beginnings = {partial.prompt: problem for problem, partial in pairs}
+    problems = list(beginnings.values())  # no two begin alike
+    other = next(p for p in problems if p.prompt.split()[0] != problems[0].prompt.split()[0])
+    learnt = [problems[0], other]  # the first word is nothing that can be learnt
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
+    rows = [tokenizer(p.prompt, add_special_tokens=False, return_tensors="pt")["input_ids"] for p in learnt]
+    loss = torch.tensor(torch.inf)
+    while loss > 0.02:  # by heart
+        loss = sum(model(input_ids=row, labels=row).loss for row in rows)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    engine = TransformersEngine(model.eval(), tokenizer, end_tokens(policy, tokenizer))
+    partial = partial_problems(problems, 0.6)
+    drawn = draw_rollouts(policy, partial, None, greedy(12, 16), engine=engine)
+    assert [row.prompt_text for row in drawn] == [problem.prompt for problem in partial], "bare text, no template"
+    caught = {
+        problem.problem_id
+        for problem, row in zip(problems, drawn, strict=True)
+        if is_verbatim(row.completion_text, split_question(problem.prompt, 0.6).rest)
+    }
+    assert caught == {problem.problem_id for problem in learnt}
+
+
+def test_a_document_begins_with_the_token_that_the_tokenizer_begins_one_with() -> None:
+    tokenizer = load_tokenizer(tiny_policy())
+    assert document(tokenizer, "Compute 2") == "Compute 2"
+
+
+def test_continuations_are_recorded_under_ids_of_their_own(tmp_path: Path) -> None:
+    """A recorded answer to the whole question is no continuation of its beginning."""
+    [problem] = generate("arithmetic", "test", 1, seed=0)
+    [partial] = partial_problems([problem], 0.6)
+    file = tmp_path / "recorded.jsonl"
+    rows = [{"problem_id": problem.problem_id, "completion": "\\boxed{1}"}]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    policy = Policy("old/base", "old", "base", base=str(file), settings={"source": "recorded"})
+    with pytest.raises(ValueError, match=f"problem {problem.problem_id}@0.6 has 0 recorded completions"):
+        draw_rollouts(policy, [partial], None, greedy(12, 16))
+    rows.append({"problem_id": partial.problem_id, "completion": "3."})
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    [row] = draw_rollouts(policy, [partial], None, greedy(12, 16))
+    assert (row.completion_text, row.prompt_text) == ("3.", partial.prompt)
