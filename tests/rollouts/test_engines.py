@@ -26,7 +26,7 @@ from g2d.rollouts.continuous_batching import ContinuousBatch, is_supported
 from g2d.rollouts.draw import draw_rollouts, evaluation_decoding, sampling
 from g2d.rollouts.engine import Decoding, Request
 from g2d.rollouts.replay_engine import ReplayEngine
-from g2d.rollouts.rollout import COLUMNS, read_rollouts, to_frame, write_rollouts
+from g2d.rollouts.rollout import COLUMNS, OF_REWARDS, read_rollouts, to_frame, write_rollouts
 from g2d.rollouts.sampling import choose_tokens, random_stream
 from g2d.rollouts.settings import Evaluation, Harvest
 from g2d.rollouts.transformers_engine import TransformersEngine
@@ -260,7 +260,7 @@ def test_drawn_rollouts_are_complete_records(tmp_path: Path) -> None:
     drawn = draw_rollouts(tiny_policy(), problems, Prompt(), sampling(HARVEST, seed=0))
     write_rollouts(tmp_path / "rollouts.parquet", drawn)
     frame = read_rollouts(tmp_path / "rollouts.parquet")
-    assert list(frame.columns) == list(COLUMNS)
+    assert list(frame.columns) == [name for name in COLUMNS if name not in OF_REWARDS]
     pd.testing.assert_frame_equal(frame, to_frame(drawn))
     assert list(frame.problem_id) == [p.problem_id for p in problems for _ in range(4)]
     assert ((frame.reward == 1) == (frame.verdict == "correct")).all()

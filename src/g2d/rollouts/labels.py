@@ -7,7 +7,10 @@ Online RL", arXiv 2506.21495, section 4.2), and what lies between is neither. A 
 
 from __future__ import annotations
 
-import pandas as pd
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def is_binary(rewards: pd.Series) -> bool:

@@ -77,7 +77,8 @@ def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.Data
     """Read rollouts as a frame.
 
     Args:
-        columns: those that are needed; the texts are most of a file.
+        columns: those that are needed; the texts are most of a file. Those of rewards are not there where the verifier
+            alone judged.
 
     Raises:
         ValueError: the file is not Parquet or lacks a column; the message names it.
@@ -90,7 +91,8 @@ def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.Data
         if missing := [column for column in columns if column not in (*available, *OPTIONAL)]:
             raise ValueError(f"rollouts lack the column {missing[0]}")
         frame = pd.read_parquet(path, columns=[column for column in columns if column in available])
-        return frame.assign(**{column: None for column in columns if column not in available})
+        missing = [column for column in columns if column not in (*available, *OF_REWARDS)]
+        return frame.assign(**dict.fromkeys(missing))
     except Exception as error:  # pyarrow raises several unrelated types for a truncated file
         raise ValueError(
             f"{path}: not a readable file of rollouts ({error}); delete it to have it made again"
