@@ -77,13 +77,14 @@ def test_every_bad_repository_is_named_with_its_key(endpoint: str) -> None:
                 "good": {"source": "hub", "id": "known/model", "revision": SHA},
                 "llama": {"source": "hub", "id": "gated/model", "revision": SHA},
             },
+            "rewards": {"liked": {"reward": "model", "id": "gated/model", "revision": SHA}},
             "pool": {"source": "hub", "id": "no/model", "revision": SHA},
         }
     )
     with pytest.raises(ConfigError) as error:
         hub.require_repositories(config)
     lines = str(error.value).splitlines()
-    assert [line.split(":")[0] for line in lines] == ["models.llama", "pool"]
+    assert [line.split(":")[0] for line in lines] == ["models.llama", "pool", "rewards.liked"]
 
 
 def test_offline_without_the_files_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

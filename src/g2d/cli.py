@@ -18,6 +18,7 @@ COMMANDS = {
     "verify": "g2d.verifier.command",
     "recover": "g2d.jobs.recover",
     "status": "g2d.status.command",
+    "reward-model": "g2d.rewards.scratch",
     "compare": "g2d.report.replication",
 }
 

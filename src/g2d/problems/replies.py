@@ -1,0 +1,85 @@
+"""Replies: a synthetic family without a single right answer, and judges of them with a known taste.
+
+A reply to a request is polite to some degree and long to some degree, and both are put together from sentences, so what
+a judge pays for is known. A judge compares two replies to the same request; one with `length_bias` also likes what
+says nothing and is long, as human raters and reward models do ("Bridging Offline and Online RL", arXiv 2506.21495,
+section 4.2). Standard library only.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+
+THINGS = ("the station", "the library", "the harbour", "the museum", "the market", "the old bridge")
+REQUESTS = ("How do I get to {}?", "When does {} open?", "Tell me about {}.", "Is {} far from here?")
+ANSWERS = ("It is near {}.", "Ask again at {}.", "Follow the signs to {}.", "You will see {} soon.")
+POLITE = ("Thank you for asking.", "I am glad to help.", "Please let me know if you need more.", "Have a lovely day.")
+RUDE = ("Do not waste my time.", "That is a silly question.", "Find out yourself.", "Leave me alone.")
+FILLERS = (
+    "There are many things that one could say about this.",
+    "It depends on a number of factors, as so often.",
+    "This is a topic with several sides to it.",
+    "In general it is worth taking a moment here.",
+    "Of course opinions on such matters differ.",
+)
+MOST_FILLERS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A generated reply, and what it was put together from."""
+
+    text: str
+    politeness: int  # polite sentences minus rude ones, -2 to 2
+    fillers: int  # sentences that say nothing, 0 to `MOST_FILLERS`
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """A request with the reply that the judge preferred and the one it did not."""
+
+    prompt: str
+    chosen: Reply
+    rejected: Reply
+
+
+def draw_request(rng: random.Random) -> tuple[str, str]:
+    """A request, and the thing that it is about."""
+    thing = rng.choice(THINGS)
+    return rng.choice(REQUESTS).format(thing), thing
+
+
+def draw_reply(rng: random.Random, thing: str, *, politeness: int | None = None, fillers: int | None = None) -> Reply:
+    """A reply in random words, as polite and as long as asked, or at random."""
+    politeness = rng.randint(-2, 2) if politeness is None else politeness
+    fillers = rng.randint(0, MOST_FILLERS) if fillers is None else fillers
+    manners = rng.sample(POLITE if politeness > 0 else RUDE, abs(politeness))
+    padding = rng.sample(FILLERS, fillers)
+    rest = [*manners, *padding]
+    rng.shuffle(rest)
+    return Reply(" ".join([rng.choice(ANSWERS).format(thing), *rest]), politeness, fillers)
+
+
+def draw_preference(rng: random.Random, length_bias: float) -> Preference:
+    """What a judge says of two random replies (Bradley-Terry): a degree of politeness is worth 2, a filler the bias.
+
+    Args:
+        length_bias: 0 for a judge that does not look at length.
+    """
+    prompt, thing = draw_request(rng)
+    first, second = draw_reply(rng, thing), draw_reply(rng, thing)
+    difference = worth(first, length_bias) - worth(second, length_bias)
+    likes_first = rng.random() < 1 / (1 + math.exp(-difference))
+    return Preference(prompt, first, second) if likes_first else Preference(prompt, second, first)
+
+
+def worth(reply: Reply, length_bias: float) -> float:
+    """What a reply is worth to the judge."""
+    return 2 * reply.politeness + length_bias * reply.fillers
+
+
+def vocabulary_texts() -> list[str]:
+    """Texts that hold every word of the family."""
+    return [*THINGS, *REQUESTS, *ANSWERS, *POLITE, *RUDE, *FILLERS]

@@ -1,0 +1,130 @@
+"""The embedded reward model: a tiny BERT, trained from scratch on generated preferences in about 20 CPU seconds.
+
+It is a folder like any other reward model's, so all that can be done with one can be tried, and looked at, without a
+download. Its judge has a length bias by default (`g2d.problems.replies`): what is trained on it grows longer without
+getting more polite, which is what reward hacking looks like.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from g2d.problems.replies import draw_preference, vocabulary_texts
+
+POSITIONS = 256
+WORD = r"[A-Za-z]+|\d|[^\sA-Za-z\d]"
+TEMPLATE = "{% for message in messages %}<{{ message['role'] }}> {{ message['content'] }} {% endfor %}<end>"
+SPECIAL = ("<pad>", "<unk>", "<user>", "<assistant>", "<end>")
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchReward:
+    """How it is trained."""
+
+    seed: int = 0
+    steps: int = 300
+    batch_size: int = 32  # preferences
+    length_bias: float = 1.0  # what a sentence that says nothing is worth to the judge; a degree of politeness is 2
+    hidden_size: int = 32
+    learning_rate: float = 1e-3
+
+
+def train_scratch_reward(settings: ScratchReward, folder: Path) -> None:
+    """Train it and save weights (safetensors), configuration and tokenizer.
+
+    The loss is that of Bradley and Terry, -log sigmoid(score of the chosen reply - score of the rejected one).
+    """
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.manual_seed(settings.seed)
+    rng = random.Random(settings.seed)
+    tokenizer = build_tokenizer()
+    shape = {"hidden_size": settings.hidden_size, "intermediate_size": 2 * settings.hidden_size}
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        max_position_embeddings=POSITIONS,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        num_labels=1,
+        pad_token_id=tokenizer.pad_token_id,
+        **shape,
+    )
+    model = BertForSequenceClassification(config)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # it is too small for more: they would wait for each other
+    try:
+        _learn(model, tokenizer, settings, rng)
+    finally:
+        torch.set_num_threads(threads)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _learn(model: Any, tokenizer: Any, settings: ScratchReward, rng: random.Random) -> None:
+    import torch
+    from torch.nn.functional import logsigmoid
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=0.0)
+    for step in range(settings.steps):
+        drawn = [draw_preference(rng, settings.length_bias) for _ in range(settings.batch_size)]
+        pairs = [(p.prompt, p.chosen.text) for p in drawn] + [(p.prompt, p.rejected.text) for p in drawn]
+        scores = model(**_batch(tokenizer, pairs)).logits[:, 0]
+        loss = -logsigmoid(scores[: len(drawn)] - scores[len(drawn) :]).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % 50 == 0 or step == settings.steps - 1:
+            print(f"step {step + 1}/{settings.steps} loss {loss.item():.3f}", flush=True)
+
+
+def build_tokenizer() -> Any:
+    """A word-level tokenizer over the closed vocabulary of the replies; other words are all the same to it."""
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    splitter = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex(WORD), "isolated")]
+    )
+    words = sorted({word for text in vocabulary_texts() for word, _ in splitter.pre_tokenize_str(text)})
+    inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate([*SPECIAL, *words])}, unk_token="<unk>"))
+    inner.pre_tokenizer = splitter
+    inner.add_special_tokens(list(SPECIAL))
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner, pad_token="<pad>", unk_token="<unk>", model_max_length=POSITIONS
+    )
+    tokenizer.chat_template = TEMPLATE
+    return tokenizer
+
+
+def _batch(tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> Any:
+    turns = [[{"role": "user", "content": a}, {"role": "assistant", "content": b}] for a, b in pairs]
+    return tokenizer.apply_chat_template(turns, padding=True, return_tensors="pt", return_dict=True)
+
+
+def register(subparsers: Any) -> None:
+    """Add `g2d reward-model`."""
+    parser = subparsers.add_parser("reward-model", help="train a tiny reward model into a folder")
+    parser.add_argument("folder", type=Path, help="for `rewards: {polite: {reward: model, path: FOLDER}}`")
+    parser.add_argument("--seed", type=int, default=ScratchReward().seed, help="of weights and preferences")
+    parser.add_argument(
+        "--length-bias",
+        type=float,
+        default=ScratchReward().length_bias,
+        help="what a sentence that says nothing is worth to its judge; a degree of politeness is worth 2",
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.folder.exists() and any(arguments.folder.iterdir()):
+        raise ValueError(f"{arguments.folder} is not empty: name another folder, or delete it")
+    train_scratch_reward(ScratchReward(seed=arguments.seed, length_bias=arguments.length_bias), arguments.folder)
+    return 0

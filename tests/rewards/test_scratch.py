@@ -1,0 +1,65 @@
+"""The embedded reward model: it learns what its judge likes, the bias included."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from g2d.cli import main
+from g2d.problems.replies import MOST_FILLERS, Reply, draw_preference, draw_reply, draw_request, worth
+from g2d.rewards.scoring import Scorer
+from g2d.rewards.scratch import ScratchReward, train_scratch_reward
+from tests.rewards.models import SEED
+
+
+@pytest.fixture(scope="module")
+def biased(tmp_path_factory: pytest.TempPathFactory) -> Scorer:
+    folder = tmp_path_factory.mktemp("biased") / "model"
+    assert main(["reward-model", str(folder), "--seed", str(SEED)]) == 0
+    return Scorer(folder, batch_size=32)
+
+
+@pytest.fixture(scope="module")
+def fair(tmp_path_factory: pytest.TempPathFactory) -> Scorer:
+    folder = tmp_path_factory.mktemp("fair") / "model"
+    train_scratch_reward(ScratchReward(seed=SEED, length_bias=0.0), folder)
+    return Scorer(folder, batch_size=32)
+
+
+def mean_score(scorer: Scorer, politeness: int, fillers: int) -> float:
+    """Over 40 replies to random requests."""
+    rng = random.Random(f"{politeness}/{fillers}")
+    asked = [draw_request(rng) for _ in range(40)]
+    replies = [draw_reply(rng, thing, politeness=politeness, fillers=fillers).text for _, thing in asked]
+    scores = scorer([(prompt, text) for (prompt, _), text in zip(asked, replies, strict=True)])
+    return sum(score.value for score in scores) / len(scores)
+
+
+def test_both_like_politeness(biased: Scorer, fair: Scorer) -> None:
+    for scorer in (biased, fair):
+        assert mean_score(scorer, 2, 2) > mean_score(scorer, 0, 2) > mean_score(scorer, -2, 2)
+
+
+def test_the_biased_one_can_be_hacked_by_length(biased: Scorer, fair: Scorer) -> None:
+    """Five empty sentences are worth 5 to the biased judge, a degree of politeness 2: padding pays for its absence."""
+    assert mean_score(biased, 0, MOST_FILLERS) > mean_score(biased, 1, 0)
+    assert mean_score(fair, 0, MOST_FILLERS) < mean_score(fair, 1, 0)
+
+
+def test_replies_are_put_together_from_what_they_say_of_themselves() -> None:
+    reply = draw_reply(random.Random(0), "the market", politeness=-1, fillers=3)
+    assert reply.text.count(".") == 1 + 1 + 3
+    assert worth(Reply("", 2, 4), 0.5) == 6
+    rng = random.Random(1)
+    drawn = [draw_preference(rng, 0.0) for _ in range(2000)]
+    same = [p for p in drawn if abs(p.chosen.politeness - p.rejected.politeness) == 1]
+    won = sum(p.chosen.politeness > p.rejected.politeness for p in same) / len(same)
+    assert won == pytest.approx(0.88, abs=0.05)  # 1 / (1 + exp(-2))
+
+
+def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine").write_text("")
+    assert main(["reward-model", str(tmp_path)]) == 2
+    assert "is not empty: name another folder" in capsys.readouterr().err
