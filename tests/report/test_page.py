@@ -6,11 +6,18 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from playwright.sync_api import Browser, Page
 
-from g2d.report.page import content_security_policy, without_folders
+from g2d.analysis.contamination import partial_problems
+from g2d.experiment.config import Config
+from g2d.problems import Problem
+from g2d.report.page import _panels, content_security_policy, without_folders
+from g2d.tables.contamination import contamination_table
+from g2d.tables.frames import write_table
 from tests.report.browser import PHONE, chromium, needs_chromium, opened
+from tests.report.conftest import write_tables
 
 
 @pytest.fixture(scope="module")
@@ -214,6 +221,26 @@ def test_the_page_is_one_file(page: Path) -> None:
     assert "<link" not in outside_scripts
     assert set(re.findall(r'<(?:script|img|iframe)[^>]+src="([^:]+:)', outside_scripts)) == {"data:"}
     assert len(html) < 6_000_000
+
+
+def test_the_page_says_beside_the_answer_where_accuracy_may_be_memory(tmp_path: Path, config: Config) -> None:
+    tables = write_tables(tmp_path, config)
+    questions, fresh = [Problem(f"p{i}", f"How many are in box {i} ?", "1", 1, None, "s") for i in range(20)], "hard"
+    partial = partial_problems(questions, 0.6)
+    rests = [problem.prompt[len(cut.prompt) :] for problem, cut in zip(questions, partial, strict=True)]
+    continued = {
+        ("tiny", name): pd.DataFrame(
+            {"problem_id": [p.problem_id for p in partial], "completion_text": texts, "verdict": "no_boxed"}
+        )
+        for name, texts in (("easy", rests), (fresh, ["else"] * 20))
+    }
+    table = contamination_table(continued, dict.fromkeys(config.benchmarks, questions), [fresh], 0.6)
+    write_table(tmp_path / "contamination.csv", table)
+    said = "So accuracy on easy may be memory"
+    for more in ({}, {"contamination": tmp_path / "contamination.csv"}):
+        panels = _panels(tables | more, list(config.benchmarks), {})
+        found = {panel["answer"].benchmark: any(said in line for line in panel["answer"].caveats) for panel in panels}
+        assert found == {"easy": bool(more), fresh: False}
 
 
 def test_the_policy_admits_the_scripts_of_the_page_and_no_other(page: Path) -> None:

@@ -1,63 +1,62 @@
 # Memory or reasoning: M0 continues the beginnings of questions, of benchmarks that it may have read and of fresh ones.
 
 
-if CONFIG.contamination:
+CONTAMINATION = CONFIG.contamination or Contamination()
 
-    localrules:
-        make_contamination_table,
 
-    rule continue_questions:
-        input:
-            plan.base_files,
-            policy="results/{model}/base/policy.json",
-            problems="results/problems/{benchmark}.jsonl",
-            shards=[],
-            costs=[],
-        output:
-            rollouts="results/{model}/contamination/{benchmark}/rollouts.parquet",
-            cost="results/{model}/contamination/{benchmark}/cost.json",
-        log:
-            "results/logs/continue_questions/{model}/{benchmark}.log",
-        benchmark:
-            "results/benchmarks/continue_questions/{model}/{benchmark}.tsv"
-        conda:
-            "../../envs/g2d.yaml"
-        threads: 1
-        resources:
-            gpu=plan.generating_gpus,
-        params:
-            version=VERSIONS["continue_questions"],
-            settings={"contamination": CONFIG.contamination.params(without={"benchmarks"})},
-            engine=plan.engine,
-        message:
-            "Have {wildcards.model} continue the questions of {wildcards.benchmark}"
-        script:
-            "../scripts/continue_questions.py"
+rule continue_questions:
+    input:
+        plan.base_files,
+        policy="results/{model}/base/policy.json",
+        problems="results/problems/{benchmark}.jsonl",
+        shards=[],
+        costs=[],
+    output:
+        rollouts="results/{model}/contamination/{benchmark}/rollouts.parquet",
+        cost="results/{model}/contamination/{benchmark}/cost.json",
+    log:
+        "results/logs/continue_questions/{model}/{benchmark}.log",
+    benchmark:
+        "results/benchmarks/continue_questions/{model}/{benchmark}.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    threads: 1
+    resources:
+        gpu=plan.generating_gpus,
+    params:
+        version=VERSIONS["continue_questions"],
+        settings={"contamination": CONTAMINATION.params(without={"benchmarks"})},
+        engine=plan.engine,
+    message:
+        "Have {wildcards.model} continue the questions of {wildcards.benchmark}"
+    script:
+        "../scripts/continue_questions.py"
 
-    rule make_contamination_table:
-        input:
-            rollouts=expand(
-                "results/{model}/contamination/{benchmark}/rollouts.parquet",
-                model=CONFIG.models,
-                benchmark=CONFIG.continued_benchmarks,
-            ),
-            problems=expand("results/problems/{benchmark}.jsonl", benchmark=CONFIG.continued_benchmarks),
-        output:
-            contamination="results/tables/contamination.csv",
-        log:
-            "results/logs/make_contamination_table.log",
-        benchmark:
-            "results/benchmarks/make_contamination_table.tsv"
-        conda:
-            "../../envs/g2d.yaml"
-        threads: 1
-        params:
-            version=VERSIONS["make_contamination_table"],
-            models=list(CONFIG.models),
-            benchmarks=CONFIG.continued_benchmarks,
-            fresh=[name for name in CONFIG.continued_benchmarks if is_fresh(CONFIG.benchmarks[name])],
-            share=CONFIG.contamination.share,
-        message:
-            "Count the questions that are completed word for word"
-        script:
-            "../scripts/make_contamination_table.py"
+
+rule make_contamination_table:
+    input:
+        rollouts=expand(
+            "results/{model}/contamination/{benchmark}/rollouts.parquet",
+            model=CONFIG.models,
+            benchmark=CONFIG.continued_benchmarks,
+        ),
+        problems=expand("results/problems/{benchmark}.jsonl", benchmark=CONFIG.continued_benchmarks),
+    output:
+        contamination="results/tables/contamination.csv",
+    log:
+        "results/logs/make_contamination_table.log",
+    benchmark:
+        "results/benchmarks/make_contamination_table.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    threads: 1
+    params:
+        version=VERSIONS["make_contamination_table"],
+        models=list(CONFIG.models),
+        benchmarks=CONFIG.continued_benchmarks,
+        fresh=[name for name in CONFIG.continued_benchmarks if is_fresh(CONFIG.benchmarks[name])],
+        share=CONTAMINATION.share,
+    message:
+        "Count the questions that are completed word for word"
+    script:
+        "../scripts/make_contamination_table.py"
