@@ -9,6 +9,7 @@ import pytest
 import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from snakemake.utils import update_config
 
 from g2d.experiment import docs as config_docs
 from g2d.experiment.config import Config, load, read
@@ -34,6 +35,18 @@ MINIMAL: dict[str, Any] = {
 @pytest.mark.parametrize("name", ["config.yaml", "paper.yaml", "bridging.yaml", "off_policy.yaml"])
 def test_shipped_configurations_are_valid(name: str) -> None:
     read(CONFIG / name)
+
+
+@pytest.mark.parametrize("names", [["regimes"], ["regimes", "sweep"], ["controls"], ["confounders"]])
+def test_files_to_merge_over_a_grid_go_with_the_demonstration(names: list[str]) -> None:
+    """Merged as Snakemake does it with several files after --configfile."""
+    merged = yaml.safe_load((CONFIG / "config.yaml").read_text())
+    for name in names:
+        update_config(merged, yaml.safe_load((CONFIG / f"{name}.yaml").read_text()))
+    config = load(merged)
+    if "sweep" in names:
+        assert config.sweep is not None
+        assert set(config.sweep.regimes) == {"warmup", "dpo", *config.regimes}
 
 
 def test_defaults_are_the_papers_values() -> None:
