@@ -36,7 +36,7 @@ if __name__ == "__main__":
     run(main, SimpleNamespace(
         rule="evaluate", wildcards=dict(model="demo"), log=["results/logs/evaluate/{name}.log"], threads=1,
         config=dict(share_imports={share}, models=dict(demo=dict(source="scratch"))),
-        input=InputFiles(), params=Params(), output=["{name}/cost.json"],
+        input=InputFiles(), params=Params(), resources=dict(), output=["{name}/cost.json"],
     ))
 """
 

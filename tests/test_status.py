@@ -384,8 +384,11 @@ def test_no_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_watch_looks_again_and_ends_with_ctrl_c(results: Path) -> None:
-    command = [sys.executable, "-m", "g2d.cli", "status", str(results), "--json", "--watch", "0.05"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watch:
+    # Whoever runs the tests in the background may ignore Ctrl-C, and child processes inherit that.
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "g2d.cli", "status", str(results)]
+    with subprocess.Popen(
+        [*command, "--json", "--watch", "0.05"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as watch:
         assert watch.stdout is not None
         assert json.loads(watch.stdout.readline())["jobs"]["failed"] == 0
         attempted(results, "failed")

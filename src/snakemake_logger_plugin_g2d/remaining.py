@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from g2d.experiment.pace import Pace
-
 
 class Remaining:
     """Clock readings are handed in, in seconds.
@@ -15,6 +13,9 @@ class Remaining:
     """
 
     def __init__(self) -> None:
+        # Here: Snakemake imports every plugin that is installed, in runs that use another g2d as well.
+        from g2d.experiment.pace import Pace
+
         self.total = 0
         self.done = 0
         self.cores = 1
