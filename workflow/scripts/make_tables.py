@@ -81,7 +81,7 @@ def main(snakemake):
         write_table(out.correlations, correlation_table(points))
         changes = grid.ablation_changes(config)
         write_table(out.ablations, ablation_table(evaluations, hours, changes, measured))
-        write_regimes(config, out, evaluations, costs, measured)
+        write_regimes(config, out, evaluations, hours, costs, measured)
         if out.get("auto"):
             probes = {
                 key: read_table(f"results/{key.folder}/probes.csv", PROBE_COLUMNS) for key in grid.auto_warmups(config)
@@ -96,9 +96,8 @@ def main(snakemake):
         write_table(out.attempts, attempt_table(attempts))
 
 
-def write_regimes(config, out, evaluations, costs, measured):
+def write_regimes(config, out, evaluations, hours, costs, measured):
     """What compares regimes and rewards, each table where the configuration has it."""
-    hours = {key: costs[key].device_hours if key in costs else 0.0 for key, _ in evaluations}
     spent = {}
     if out.get("regimes") or out.get("frontier"):
         spent = {key: spent_on(key, cost.records, config) for key, cost in costs.items()}

@@ -215,11 +215,7 @@ def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> 
     entries = {} if only or grid.is_recorded(config, model) else grid.online_entries(config)
     online = {
         f"train_{regime.name}": [
-            Job(
-                g,
-                k,
-                entry.responses * (entry.prompts_asked(k) - entry.prompts_asked(_before(config, model, g, k, name))),
-            )
+            Job(g, k, entry.prompts_asked(k - _before(config, model, g, k, name)) * entry.responses)
             for name, entry in entries.items()
             if entry.regime == regime.name
             for g, k in grid.entry_points(config, model, name)

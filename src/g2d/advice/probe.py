@@ -13,6 +13,7 @@ import scipy
 from g2d.analysis.informativeness import binary_entropy, in_mid_band, informative_parts, pairable
 from g2d.analysis.statistics import (
     RESAMPLES,
+    drawn_together,
     part_interval,
     percentile_interval,
     resample,
@@ -168,10 +169,7 @@ def _resampled(counts: pd.DataFrame, metric: str, unseen: float) -> np.ndarray:
 def _chance_of_being_best(values: np.ndarray) -> np.ndarray:
     """Chance of each row to have the highest value, equals sharing it; values (rows, resamples).
 
-    Counting how often a row's resample is the highest would be far too sure where rows differ by little more than their
-    noise: the highest of several is partly a lucky one. So the rows' means are first drawn together by that part of
-    their scatter which is noise, and their resamples with them (empirical Bayes, as Stein's estimator; Efron and Morris
-    1973). Rows that scatter no more than noise does have equal chances. docs/analysis.md has both in a simulation.
+    The rows are drawn together first (`drawn_together`): rows that scatter no more than noise does have equal chances.
 
     A row without a value in a resample cannot be best in it; resamples in which no row has one count for nobody.
     """
@@ -180,12 +178,7 @@ def _chance_of_being_best(values: np.ndarray) -> np.ndarray:
     if not possible.any():
         return chances
     rows = values[possible]
-    centers = np.nanmean(rows, axis=1, keepdims=True)
-    scatter = float(((centers - centers.mean()) ** 2).sum())
-    whole = rows[:, np.isfinite(rows).all(axis=0)]
-    noise = float((whole - whole.mean(axis=0)).var(axis=1).sum()) if whole.size else math.inf
-    kept = max(0.0, 1 - noise / scatter) if scatter > 0 else 0.0
-    shrunk = centers.mean() + kept * (centers - centers.mean()) + math.sqrt(kept) * (rows - centers)
+    shrunk = drawn_together(rows)
     # Rounded, because equal values reached through different sums differ in the last bit.
     shrunk = np.where(np.isfinite(rows), shrunk, -np.inf).round(12)
     best = (shrunk == shrunk.max(axis=0)) & np.isfinite(shrunk)

@@ -21,13 +21,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 
 import numpy as np
 
 from g2d.analysis.comparisons import LEVEL
 from g2d.analysis.crossed import Error, centre, error_of_difference
-from g2d.analysis.statistics import holm, resample
+from g2d.analysis.statistics import drawn_together, holm, resample
 
 ON, BEATEN, OPEN = "on the frontier", "beaten", "open"
 
@@ -40,7 +41,7 @@ class Standing:
     p_on: float  # Holm-corrected; NaN for a policy that no other undercuts, which is on the frontier by definition
     p_beaten: float  # Holm-corrected; 1 where nothing is cheaper
     beaten_by: int | None  # the policy that shows it most clearly, where beaten
-    chance: float  # share of resamples in which it is on the frontier, after drawing accuracies together (`_shrunk`)
+    chance: float  # share of resamples in which it is on the frontier, after `drawn_together`
     p_enough: float  # Holm-corrected, one-sided: not worse than any other policy by the margin
     enough: bool
 
@@ -78,14 +79,16 @@ class Differences:
             error = error_of_difference(deltas, pool(i, j), paired)
             self._found[i, j] = centre(deltas), error
             self._found[j, i] = -centre(deltas), error
-        self.resampled = _shrunk([resample(own) for own in self.answers])
+        # Rounded, because equal values reached through different sums differ in the last bit.
+        self.resampled = drawn_together(np.stack([resample(own) for own in self.answers])).round(12)
+        self.better, self.not_worse = cache(self._better), cache(self._not_worse)
 
-    def better(self, i: int, j: int) -> float:
+    def _better(self, i: int, j: int) -> float:
         """Two-sided p-value of the difference where policy i is ahead of j, else 1."""
         middle, error = self._found[i, j]
         return error.p_value(middle) if middle > 0 else 1.0
 
-    def not_worse(self, i: int, j: int, margin: float) -> float:
+    def _not_worse(self, i: int, j: int, margin: float) -> float:
         """One-sided p-value of: policy i is less than the margin worse than j."""
         middle, error = self._found[i, j]
         distance = middle + margin
@@ -105,12 +108,11 @@ def on_axis(costs: Sequence[float], differences: Differences, margin: float) -> 
     )
     enough = [max((differences.not_worse(i, j, margin) for j in range(n) if j != i), default=0.0) for i in range(n)]
     p_enough = holm(enough)
-    best = np.stack(differences.resampled)
+    resampled = differences.resampled
     found = []
     for i in range(n):
         beaten = p_beaten[i] <= LEVEL
-        # Rounded, because equal values reached through different sums differ in the last bit.
-        ahead = best[i].round(12) > best[cheaper[i]].round(12).max(axis=0) if cheaper[i] else np.ones(1)
+        ahead = resampled[i] > resampled[cheaper[i]].max(axis=0) if cheaper[i] else np.ones(1)
         found.append(
             Standing(
                 status=BEATEN if beaten else ON if not p_on[i] > LEVEL else OPEN,
@@ -123,17 +125,3 @@ def on_axis(costs: Sequence[float], differences: Differences, margin: float) -> 
             )
         )
     return found
-
-
-def _shrunk(resampled: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Resampled accuracies (policies of (resamples,)), drawn together by the part of their scatter that is noise.
-
-    Counting how often a policy leads would be far too sure where policies differ by little more than their noise: the
-    highest of several is partly a lucky one (empirical Bayes; Efron and Morris 1973, as for the advice on K).
-    """
-    rows = np.stack(resampled)
-    centers = rows.mean(axis=1, keepdims=True)
-    scatter = float(((centers - centers.mean()) ** 2).sum())
-    noise = float((rows - rows.mean(axis=0)).var(axis=1).sum())
-    kept = max(0.0, 1 - noise / scatter) if scatter > 0 else 0.0
-    return list(centers.mean() + kept * (centers - centers.mean()) + math.sqrt(kept) * (rows - centers))

@@ -147,6 +147,24 @@ def crossed_variance(values: np.ndarray) -> tuple[float, float]:
     return total / values.size, total**2 / uncertainty if uncertainty else float(rest_degrees)
 
 
+def drawn_together(rows: np.ndarray) -> np.ndarray:
+    """Resampled values of several policies, drawn together by that part of their scatter which is noise.
+
+    Counting how often a row leads would be far too sure where rows differ by little more than their noise: the highest
+    of several is partly a lucky one. So the rows' means are drawn together, and their resamples with them (empirical
+    Bayes, as Stein's estimator; Efron and Morris 1973). docs/analysis.md has both in a simulation.
+
+    Args:
+        rows: (rows, resamples), NaN where a row has no value in a resample, and stays so; each row has some.
+    """
+    centers = np.nanmean(rows, axis=1, keepdims=True)
+    scatter = float(((centers - centers.mean()) ** 2).sum())
+    whole = rows[:, np.isfinite(rows).all(axis=0)]
+    noise = float((whole - whole.mean(axis=0)).var(axis=1).sum()) if whole.size else math.inf
+    kept = max(0.0, 1 - noise / scatter) if scatter > 0 else 0.0
+    return np.asarray(centers.mean() + kept * (centers - centers.mean()) + math.sqrt(kept) * (rows - centers))
+
+
 def percentile_interval(means: np.ndarray, level: float = 0.95) -> tuple[float, float]:
     """Central interval of a bootstrap distribution (Efron and Tibshirani 1993, eq. 13.5), resamples of NaN left out."""
     means = means[np.isfinite(means)]

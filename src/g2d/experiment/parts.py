@@ -46,8 +46,9 @@ def draw_in_parts(
         rollouts = draw(problems)
         meter.tokens_generated += sum(rollout.token_count for rollout in rollouts)
         return to_frame(rollouts)
+    digest = job_digest(job)
     with work_folder(folder) as work:
-        done = _finished(work, count, job_digest(job), meter)
+        done = _finished(work, count, digest, meter)
         if done:
             print(f"goes on after part {done} of {count}", flush=True)
         for number in range(done + 1, count + 1):
@@ -56,7 +57,7 @@ def draw_in_parts(
             draft = work / "draft"
             draft.mkdir()
             write_rollouts(draft / ROLLOUTS, rollouts)
-            seal(draft, number, job_digest(job), meter.spent())
+            seal(draft, number, digest, meter.spent())
             draft.rename(work / _name(number, count))
         return merge_shards([work / _name(number, count) / ROLLOUTS for number in range(1, count + 1)], problems)
 

@@ -58,11 +58,12 @@ def take(wanted: int) -> None:
 
 def _locked(given: list[str], wanted: int) -> list[str]:
     """The first free ones, locked; none where too few are free, so that two jobs never wait for each other."""
+    folder = own_folder()
     found: dict[str, IO[str]] = {}
     for name in given:
         # Slurm numbers the GPUs of every allocation from 0.
         identity = f"{os.environ.get('SLURM_JOB_ID', 'here')}-{name}".replace("/", "-")
-        lock: IO[str] = open(own_folder() / f"gpu-{identity}.lock", "w")  # noqa: SIM115 -- held for life
+        lock: IO[str] = open(folder / f"gpu-{identity}.lock", "w")  # noqa: SIM115 -- held for life
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

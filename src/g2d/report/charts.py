@@ -207,6 +207,7 @@ def gains(decomposition: pd.DataFrame) -> Spec:
 
 # ------------------------------------------------------------------------------------------------------------- parts
 
+CALLED = {"base": "M0", "dpo": "DPO", "g2d": "G2D", "g2d-auto": "G2D auto", "grpo": "GRPO"}
 _KINDS = {"base": "M0", "grpo": "GRPO alone"}
 METRICS = {"pairability": "pairability ρ", "entropy": "entropy H (bits)", "mid_band": "middle band μ"}
 
@@ -250,7 +251,7 @@ def _names(rows: pd.DataFrame) -> list[str]:
     several = rows["group_size"].nunique() > 1
     names = []
     for policy, k, size in zip(rows["policy"], rows["K"], rows["group_size"], strict=True):
-        kind = {"base": "M0", "dpo": "DPO", "g2d": "G2D", "g2d-auto": "G2D auto", "grpo": "GRPO"}.get(policy, policy)
+        kind = CALLED.get(policy, policy)
         group = f", G={int(size)}" if several and not pd.isna(size) else ""
         names.append(kind if policy == "base" else f"{kind}, K={k}{group}")
     return names

@@ -8,6 +8,7 @@ import altair as alt
 import pandas as pd
 
 from g2d.analysis.frontier import BEATEN, ON, OPEN
+from g2d.report.charts import CALLED
 from g2d.report.vega import Spec, finished, outlined, series_channels, series_color
 
 BUTTONS = {  # what the page's switch calls an axis
@@ -71,7 +72,7 @@ def names(rows: pd.DataFrame) -> list[str]:
     several = set(rows.groupby("policy")["group_size"].nunique().loc[lambda n: n > 1].index)
     found = []
     for policy, k, size in zip(rows["policy"], rows["K"], rows["group_size"], strict=True):
-        kind = {"base": "M0", "dpo": "DPO", "g2d": "G2D", "g2d-auto": "G2D auto", "grpo": "GRPO"}.get(policy, policy)
+        kind = CALLED.get(policy, policy)
         group = f", G={int(size)}" if policy in several and not pd.isna(size) else ""
         found.append(kind if policy == "base" else f"{kind} (K={k}{group})")
     return found

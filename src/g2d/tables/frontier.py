@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import cache, partial
 from typing import Any
 
 import pandas as pd
@@ -76,13 +77,14 @@ def frontier_table(
     for model, benchmark in dict.fromkeys((policy.model, name) for policy, name in order):
         own = [at for at in order if (at[0].model, at[1]) == (model, benchmark)]
         spent = [_mean_costs(grouped[at], costs) for at in own]
+        shown = [accuracy_row(grouped[at], {}, benchmark) for at in own]
+        differences = cache(partial(_differences, grouped))  # most axes are known for the same policies
         for axis in AXES:
             known = [i for i, cost in enumerate(spent) if not math.isnan(cost[axis])]
-            differences = _differences(grouped, [own[i] for i in known])
-            found = on_axis([spent[i][axis] for i in known], differences, margin)
+            found = on_axis([spent[i][axis] for i in known], differences(tuple(own[i] for i in known)), margin)
             enough = [spent[i][axis] for i, standing in zip(known, found, strict=True) if standing.enough]
             for i, standing in zip(known, found, strict=True):
-                row = accuracy_row(grouped[own[i]], {}, benchmark) | {"axis": axis, "cost": spent[i][axis]}
+                row = shown[i] | {"axis": axis, "cost": spent[i][axis]}
                 row |= asdict(standing) | {"margin": margin, "beaten_by": None}
                 if standing.beaten_by is not None:
                     other = named(next(iter(grouped[own[known[standing.beaten_by]]])), benchmark)
@@ -116,13 +118,11 @@ def matched_table(evaluations: Evaluations, costs: Mapping[PolicyKey, Mapping[st
         warmed = [at for at in own if at[0].role == "dpo" and at[0].k > 0]
         others = [at for at in own if at not in warmed]
         candidates = [(at, other) for at in warmed for other in others if spent[other] <= spent[at]]
-        picked = {
-            (at, other[0].regime): max(
-                (o for a, o in candidates if a == at and o[0].regime == other[0].regime),
-                key=lambda o: accuracies[o].mean(),
-            )
-            for at, other in candidates
-        }
+        picked: dict[tuple[Row, str], Row] = {}
+        for at, other in candidates:
+            best = picked.setdefault((at, other[0].regime), other)
+            if accuracies[other].mean() > accuracies[best].mean():
+                picked[at, other[0].regime] = other
         found = [
             compare(*paired(grouped, other, at), pool(grouped, accuracies, other, at), len(candidates))
             for (at, _), other in picked.items()
