@@ -20,7 +20,7 @@ SMALL: dict[str, Any] = {
 }
 ALWAYS = {table.name for table in TABLES} - {
     *("factorial", "factorial_effects", "equal_compute", "auto", "regimes", "frontier", "matched", "sweep", "controls"),
-    "contamination",
+    *("contamination", "samples"),
     *("advice", "advice_levels", "advice_hours", "advice_check"),
 }
 
@@ -50,6 +50,8 @@ def test_a_table_that_the_catalogue_does_not_have_stands_with_the_others() -> No
         ({"regimes": {"rft": {"regime": "rft"}}}, {"equal_compute", "regimes", "frontier", "matched"}),
         ({"frontier": {"margin": 0.05}}, {"frontier", "matched"}),
         ({"contamination": {}}, {"contamination"}),
+        ({"evaluation": {"sampled": {"n": 4}}}, {"samples"}),
+        ({"evaluation": {"sampled": {"n": 1}}}, set()),
         ({"rewards": {"coin": {"reward": "random"}}}, set()),
         (
             {
@@ -68,6 +70,8 @@ def test_a_table_that_the_catalogue_does_not_have_stands_with_the_others() -> No
         "regimes",
         "frontier",
         "contamination",
+        "samples",
+        "one sample",
         "rewards",
         "controls",
     ],

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, t
 
@@ -89,6 +90,7 @@ def test_an_interval_holds_0_exactly_when_its_p_is_above_5_percent(drawn, family
 
 
 @settings(deadline=None, max_examples=100)
+@example(0.00390625, 2, 1e-07, 1, 0.0, 1e-12)  # p is nearly 1, and no alpha lies beyond
 @given(
     st.floats(1e-8, 1e-2),
     st.integers(1, 2000),
@@ -280,6 +282,15 @@ def test_every_k_is_tested_against_every_other():
     assert list(zip(table["K"], table["reference_K"], strict=True)) == [(100, 50), (150, 50), (150, 100)]
     assert set(table["family_size"]) == {3}
     assert (table["p_holm"] >= table["p_value"]).all()
+
+
+def test_grpo_before_its_last_k_is_in_no_test():
+    curve = replace(policy("grpo", 150), role="curve")
+    keys = [BASE, policy("dpo", 0), policy("dpo", 150), curve, policy("grpo", 300)]
+    table = comparison_table({(key, "id"): solved(i % 4) for i, key in enumerate(keys)})
+    grpo = table[(table["policy"] == "grpo") | (table["reference"] == "grpo")]
+    compared = set(zip(grpo["policy"], grpo["K"], grpo["reference"], grpo["reference_K"], strict=True))
+    assert compared == {("grpo", 300, "base", 0), ("dpo", 0, "grpo", 300), ("g2d", 150, "grpo", 300)}
 
 
 def test_the_best_of_several_grpo_is_picked_too():

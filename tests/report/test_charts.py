@@ -45,10 +45,25 @@ def test_series_differ_by_more_than_their_colour() -> None:
 
 
 def test_names_of_baselines_do_not_overlap() -> None:
-    close = main(*(("base", 0, 0.5, 0.0), ("grpo", 10, 0.501, 1.0), ("grpo", 20, 0.502, 1.0)))
+    close = main(*(("base", 0, 0.5, 0.0), ("grpo", 10, 0.501, 1.0), ("grpo", 20, 0.502, 1.0))).assign(
+        group_size=[None, 2, 4]
+    )
     heights = charts._baselines(close)["label_at"].to_list()
     low, high = charts._range(close)
     assert all(b - a >= 0.0599 * (high - low) for a, b in pairwise(heights))
+
+
+def test_grpo_at_several_k_is_a_curve_from_m0_and_its_last_k_the_baseline() -> None:
+    several = main(*(("base", 0, 0.3, 0.0), ("dpo", 0, 0.5, 1.0), ("grpo", 10, 0.45, 2.0), ("grpo", 20, 0.4, 3.0)))
+    assert charts._baselines(several)["name"].to_list() == ["M0", "GRPO, K=20"]
+    curve = {
+        (row["K"], row["accuracy"]) for row in rows(charts.accuracy_by_k(several)) if "GRPO" in row.get("series", "")
+    }
+    assert curve == {(0, 0.3), (10, 0.45), (20, 0.4)}
+    joined = [
+        (row["time"], row["accuracy"]) for row in rows(charts.accuracy_by_hours(several)) if row.get("group") == "2"
+    ]
+    assert joined == [(0.0, 0.3), (2.0, 0.45), (3.0, 0.4)]
 
 
 def test_equal_baselines_share_a_line() -> None:

@@ -66,6 +66,8 @@ def test_the_status_knows_the_jobs_of_every_kind_of_grid(project: Project, micro
             },
         },
         "contamination": {"benchmarks": ["arithmetic"]},
+        "baselines": {"grpo_steps": "all"},
+        "evaluation": micro_config["evaluation"] | {"sampled": {"n": 4, "beside_greedy": True}},
         "regimes": {
             "rft": {"regime": "rft"},
             "chosen": {"regime": "rft", "examples": "chosen", "steps": [2], "harvest": "hot-two"},

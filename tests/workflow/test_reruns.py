@@ -126,6 +126,22 @@ CASES: dict[str, tuple[Callable[[Project, Config], AbstractContextManager[None]]
         | {"train_dpo": 2 + 6, "evaluate": 2 + 12},
         (),
     ),
+    "set evaluation.sampled, beside_greedy": (
+        put("evaluation", sampled={"n": 4, "beside_greedy": True}),
+        {"draw_samples": 18, "make_sample_table": 1} | TABLES,
+        (),
+    ),
+    "set evaluation.sampled": (
+        put("evaluation", sampled={"n": 4}),
+        {"evaluate": 18, "make_sample_table": 1} | TABLES,
+        (),
+    ),
+    "set baselines.grpo_steps to all": (put("baselines", grpo_steps="all"), {"evaluate": 2} | TABLES, ()),
+    "set contamination": (
+        configured(lambda config: config.update(contamination={})),
+        {"continue_questions": 2, "make_contamination_table": 1} | TABLES,
+        (),
+    ),
     "remove a K": (
         configured(lambda config: (config["warmup"].update(steps=[0, 4]), config.update(ablations={}))),
         TABLES,

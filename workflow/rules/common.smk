@@ -13,6 +13,7 @@ try:
     from g2d.experiment.config import load, require_written_well
     from g2d.experiment.plan import Plan
     from g2d.experiment.requirements import require_files, require_installed
+    from g2d.experiment.samples import drawn_beside, sample_files
     from g2d.experiment.sections import Contamination
     from g2d.experiment.stages import VERSIONS
     from g2d.experiment.sweep import DEVELOPMENT, held_out, section_name
@@ -89,6 +90,7 @@ localrules:
     choose_settings,
     make_sweep_table,
     make_contamination_table,
+    make_sample_table,
     audit_papers,
     select_training_set,
     make_factorial,

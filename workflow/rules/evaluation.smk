@@ -1,6 +1,8 @@
-# Every policy on every benchmark, one row per problem.
+# Every policy on every benchmark: one row per problem, or per sample of it.
 
 
+SAMPLE_SHARD = "results/{policy}/samples/{benchmark}.shards/{shard}-of-{shards}"
+SAMPLE_COST = "results/{policy}/samples/{benchmark}.cost.json"
 EVALUATION_SHARD = "results/{policy}/eval/{benchmark}.shards/{shard}-of-{shards}"
 EVALUATION_COST = "results/{policy}/eval/{benchmark}.cost.json"
 
@@ -27,7 +29,7 @@ rule evaluate:
         gpu=plan.generating_gpus,
     params:
         version=VERSIONS["evaluate"],
-        settings=plan.settings("evaluation", "prompt"),
+        settings=plan.evaluation_settings,
         engine=plan.engine,
     message:
         "Evaluate {wildcards.policy} on {wildcards.benchmark}"
@@ -45,3 +47,61 @@ use rule evaluate as evaluate_shard with:
         "results/benchmarks/evaluate/{policy}/{benchmark}.shards/{shard}-of-{shards}.tsv"
     message:
         "Evaluate {wildcards.policy} on {wildcards.benchmark}, shard {wildcards.shard} of {wildcards.shards}"
+
+
+# Beside the greedy answers, where the configuration asks for both.
+use rule evaluate as draw_samples with:
+    input:
+        plan.policy_files,
+        policy="results/{policy}/policy.json",
+        benchmark="results/problems/{benchmark}.jsonl",
+        leakage="results/problems/{benchmark}.leakage.json",
+        shards=plan.shards("evaluation", f"{SAMPLE_SHARD}.parquet", SAMPLE_COST),
+        costs=plan.shards("evaluation", f"{SAMPLE_SHARD}.cost.json", SAMPLE_COST),
+    output:
+        rollouts="results/{policy}/samples/{benchmark}.parquet",
+        cost=SAMPLE_COST,
+    log:
+        "results/logs/draw_samples/{policy}/{benchmark}.log",
+    benchmark:
+        "results/benchmarks/draw_samples/{policy}/{benchmark}.tsv"
+    params:
+        version=VERSIONS["evaluate"],
+        settings=plan.sample_settings,
+        engine=plan.engine,
+    message:
+        "Draw samples of {wildcards.policy} on {wildcards.benchmark}"
+
+
+use rule draw_samples as draw_samples_shard with:
+    output:
+        rollouts=temp(f"{SAMPLE_SHARD}.parquet"),
+        cost=temp(f"{SAMPLE_SHARD}.cost.json"),
+    log:
+        "results/logs/draw_samples/{policy}/{benchmark}.shards/{shard}-of-{shards}.log",
+    benchmark:
+        "results/benchmarks/draw_samples/{policy}/{benchmark}.shards/{shard}-of-{shards}.tsv"
+    message:
+        "Draw samples of {wildcards.policy} on {wildcards.benchmark}, shard {wildcards.shard} of {wildcards.shards}"
+
+
+rule make_sample_table:
+    input:
+        rollouts=SAMPLES.values(),
+        policies=[f"results/{policy.folder}/policy.json" for policy in POLICIES],
+    output:
+        samples="results/tables/samples.csv",
+    log:
+        "results/logs/make_sample_table.log",
+    benchmark:
+        "results/benchmarks/make_sample_table.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    threads: 1
+    params:
+        version=VERSIONS["make_sample_table"],
+        config=CONFIG.identity,
+    message:
+        "Count what one of k samples, or most of n, get right"
+    script:
+        "../scripts/make_sample_table.py"

@@ -5,6 +5,7 @@ from g2d.analysis.informativeness import read_informativeness, success_counts
 from g2d.experiment import grid
 from g2d.experiment.config import load
 from g2d.experiment.controls import controls, learnt_from
+from g2d.experiment.samples import drawn_beside
 from g2d.experiment.sections import Frontier
 from g2d.experiment.sweep import DEVELOPMENT
 from g2d.experiment.trained import candidate_policies
@@ -47,6 +48,8 @@ def main(snakemake):
         bills = {policy: [*costs[policy].records] if policy in costs else [] for policy in policies}
         for policy, benchmark in evaluations:
             bills[policy] += read_cost(f"results/{policy.folder}/eval/{benchmark}.cost.json").records
+        for (policy, _), file in drawn_beside(config).items():
+            bills[policy] += read_cost(file.replace(".parquet", ".cost.json")).records
         if config.sweep:
             tried = {
                 key: [

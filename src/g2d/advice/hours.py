@@ -42,6 +42,7 @@ STAGES = (
     "harvest_rollouts",
     *(f"train_{regime.name}" for regime in OFFLINE),
     "evaluate",
+    "draw_samples",
 )
 
 
@@ -132,8 +133,12 @@ def hours_advice(
         scopes["advised K"] = remaining_jobs(config, model, advised)
     resolved = config.for_model(model)
     shards = resolved.engine.shards
-    sampled = resolved.evaluation.sampled
-    completions = sampled.n if sampled else 1
+    answered = {"evaluate": resolved.evaluation.answers, "draw_samples": resolved.evaluation.samples}
+    completions = {
+        stage: evaluation.sampled.n if evaluation.sampled else 1
+        for stage, evaluation in answered.items()
+        if evaluation is not None
+    }
 
     def seconds(stage: str, job: Job) -> float | None:
         if stage == "train_grpo":
@@ -142,8 +147,8 @@ def hours_advice(
         if stage == "harvest_rollouts":
             tokens = measured.harvested((job.group_size, job.k)) * resolved.training_set.n
             return measured.generation(tokens, shards.harvest)
-        if stage == "evaluate":
-            tokens = sum(n_problems.values()) * completions * measured.tokens_per_completion
+        if stage in completions:
+            tokens = sum(n_problems.values()) * completions[stage] * measured.tokens_per_completion
             return measured.generation(tokens, shards.evaluation * len(n_problems))
         pretrained = not isinstance(config.models[model], ScratchModel)
         return 3600 * PUBLISHED[stage] * (job.completions or 1) if pretrained and stage in PUBLISHED else None
@@ -154,13 +159,13 @@ def hours_advice(
             times = [seconds(stage, job) for job in jobs[stage]]
             known = [time for time in times if time is not None]
             unknown = len(known) < len(times)
-            published = stage not in ("train_grpo", "harvest_rollouts", "evaluate") and bool(known)
+            published = stage not in ("train_grpo", "harvest_rollouts", *completions) and bool(known)
             rows.append(
                 {
                     "model": model,
                     "scope": scope,
                     "stage": stage,
-                    "n_jobs": len(times) * (len(n_problems) if stage == "evaluate" else 1),
+                    "n_jobs": len(times) * (len(n_problems) if stage in completions else 1),
                     "device_hours": None if unknown else fsum(known) / 3600,
                     "source": "not measured yet" if unknown else "paper, Table 1, A100 80GB" if published else MEASURED,
                 }
@@ -223,6 +228,8 @@ def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> 
         ]
         for regime in ONLINE_ENTRIES
     }
+    beside = config.for_model(model).evaluation.samples is not None
+    answering = ["evaluate", "draw_samples"] if beside else ["evaluate"]
     return {
         "train_grpo": [Job(g, k, _completions(config, model, g, k, variant)) for (g, k), variant in warmups],
         **{stage: jobs for stage, jobs in online.items() if jobs},
@@ -232,7 +239,7 @@ def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> 
             for regime in OFFLINE
             if (trained := [Job(p.group_size, p.k) for p in policies if p.kind == regime.name]) or regime is DPO
         },
-        "evaluate": [Job(p.group_size, p.k) for p in policies],
+        **{stage: [Job(p.group_size, p.k) for p in policies] for stage in answering},
     }
 
 

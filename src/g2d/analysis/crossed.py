@@ -64,9 +64,8 @@ class Error:
         low, high = (max(2 * float(scipy.special.stdtr(f, -ratio)), SMALLEST_P) for f in (max(degrees), min(degrees)))
         if math.isclose(low, high, rel_tol=1e-12) or self.reach(low) <= distance:
             return low
-        between = scipy.optimize.brentq(
-            lambda x: self.reach(math.exp(x)) - distance, math.log(low) - 1e-9, math.log(high) + 1e-9, rtol=1e-14
-        )
+        ends = math.log(low) - 1e-9, min(math.log(high) + 1e-9, 0.0)  # beyond 1 the reach grows again
+        between = scipy.optimize.brentq(lambda x: self.reach(math.exp(x)) - distance, *ends, rtol=1e-14)
         return min(1.0, math.exp(between))
 
     def detectable(self, alpha: float, power: float, n_questions: int) -> float:

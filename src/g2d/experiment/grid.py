@@ -45,6 +45,13 @@ def grpo_points(config: Config, model: str) -> list[tuple[int, int]]:
     return [(g, last) for g in resolved.baselines.grpo_group_sizes]
 
 
+def learning_curve(config: Config, model: str) -> list[tuple[int, int]]:
+    """(G, K) of GRPO alone before the largest K, where it is reported, too."""
+    last, every = grpo_points(config, model), config.for_model(model).baselines.grpo_steps == "all"
+    sizes = {g for g, _ in last} if every else set()
+    return [(g, k) for g, k in warmup_points(config, model) if g in sizes and (g, k) not in last]
+
+
 def chain_predecessor(config: Config, model: str, group_size: int, k: int, variant: str = "") -> int | None:
     """The largest smaller K whose checkpoint a chain continues from; None where it starts from M0.
 
@@ -269,6 +276,7 @@ def policies(config: Config) -> list[PolicyKey]:
             for point in entry_points(config, model, name)
         ]
         named += [("grpo", "grpo", "grpo", point) for point in grpo_points(config, model)]
+        named += [("grpo", "grpo", "curve", point) for point in learning_curve(config, model)]
         named += [
             (regime, kind, "ablation", point)
             for name in config.ablations

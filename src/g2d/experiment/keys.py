@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from g2d.regimes.catalogue import REGIMES
 
 # What a policy is in the grid, in the order of the tables: M0, DPO and G2D, the same after a warm-up that stopped by
-# itself, an entry of `regimes`, GRPO alone; and what stands in Table 3.
-ROLES = ("base", "dpo", "auto", "entry", "grpo", "ablation")
+# itself, an entry of `regimes`, GRPO alone, the same at smaller K; and what stands in Table 3.
+ROLES = ("base", "dpo", "auto", "entry", "grpo", "curve", "ablation")
 
 
 @dataclass(frozen=True, order=True)

@@ -70,6 +70,17 @@ class OnlinePlan:
             own["temperature"] = float(wildcards.temperature)
         return {"calibration": own, "prompt": resolved.prompt.params()}
 
+    def evaluation_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The sections that the answers behind an accuracy depend on."""
+        evaluation = self.for_model(model_of(wildcards)).evaluation.answers
+        return {"evaluation": evaluation.params(), **self.settings("prompt")(wildcards)}
+
+    def sample_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The sections that samples beside greedy answers depend on."""
+        evaluation = self.for_model(model_of(wildcards)).evaluation.samples
+        drawn = {} if evaluation is None else {"evaluation": evaluation.params()}
+        return {**drawn, **self.settings("prompt")(wildcards)}
+
     def engine(self, wildcards: Wildcards) -> str:
         """Param: what generates; how many GPUs and how much memory it takes re-runs nothing, so the script reads it."""
         return self.for_model(model_of(wildcards)).engine.identity

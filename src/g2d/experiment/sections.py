@@ -93,3 +93,8 @@ class Baselines(Section):
     """Policies to compare with (paper, section 4.1)."""
 
     grpo_group_sizes: list[int] = key([2, 4], "GRPO alone at the largest K, for these G.", paper="2 and 4")
+    grpo_steps: Literal["last", "all"] = key(
+        "last",
+        "all: GRPO alone is evaluated at every K, too, where the warm-up has that G and passes there anyway.",
+        neutral="last",
+    )

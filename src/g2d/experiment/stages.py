@@ -26,6 +26,7 @@ VERSIONS = {
     "build_pairs": 2,
     "build_several_pairs": 1,
     "evaluate": 3,
+    "make_sample_table": 1,
     "continue_questions": 1,
     "make_contamination_table": 1,
     "choose_settings": 1,
@@ -49,4 +50,5 @@ RUNNING_ORDER = (
     "harvest_rollouts",
     *(f"train_{name}" for name, regime in REGIMES.items() if regime.phase != "online"),
     "evaluate",
+    "draw_samples",
 )

@@ -65,7 +65,9 @@ def answer(rows: pd.DataFrame, model: str, benchmark: str, comparisons: pd.DataF
     several = rows.loc[rows["policy"] == "g2d", "group_size"].nunique() > 1
     known = [_row(values, several) for values in rows.to_dict("records")]
     candidates = sorted((row for row in known if row.policy in ("dpo", "g2d")), key=lambda row: row.k)
-    grpo = max((row for row in known if row.policy == "grpo"), key=lambda row: row.accuracy, default=None)
+    alone = [row for row in known if row.policy == "grpo"]
+    last = max((row.k for row in alone), default=0)  # what GRPO is for, and no pick from its learning curve
+    grpo = max((row for row in alone if row.k == last), key=lambda row: row.accuracy, default=None)
     base = next((row for row in known if row.policy == "base"), None)
     if not candidates:
         return Answer(

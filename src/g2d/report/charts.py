@@ -13,6 +13,7 @@ import altair as alt
 import pandas as pd
 
 from g2d.experiment.stages import RUNNING_ORDER
+from g2d.report.panels import learning_curves, reference_lines
 from g2d.report.vega import Spec, finished, named_scale, outlined, padded, series_channels, series_color
 
 ROW_HEIGHT = 26  # pixels, of a bar
@@ -25,7 +26,8 @@ def accuracy_by_k(main: pd.DataFrame) -> Spec:
     Args:
         main: rows of Table 1 of one model and benchmark.
     """
-    trained = _trained(main)
+    curves = [own.assign(series=f"GRPO alone, G={g}") for g, own in learning_curves(main).items()]
+    trained = pd.concat([_trained(main), *curves])
     baselines = _baselines(main)
     y = _accuracy_axis(main)
     ks = sorted(int(k) for k in trained["K"].unique())
@@ -63,8 +65,10 @@ def accuracy_by_hours(main: pd.DataFrame) -> Spec:
     x = alt.X("time:Q", title=f"device-{unit} per seed", axis=alt.Axis(grid=False, tickCount=5), scale=room)
     y = _accuracy_axis(main)
     color = series_color(series)
-    joined = alt.Chart(rows[~rows["policy"].isin(["base", "grpo"])])
-    lines = joined.mark_line(strokeWidth=1.5).encode(x=x, y=y, color=color, order="K:Q")
+    joined = [rows[~rows["policy"].isin(["base", "grpo"])].assign(group="")]
+    joined += [own.assign(series=_KINDS["grpo"], group=str(g)) for g, own in learning_curves(rows).items()]
+    lines = alt.Chart(pd.concat(joined)).mark_line(strokeWidth=1.5)
+    lines = lines.encode(x=x, y=y, color=color, detail="group:N", order="K:Q")
     bars = (
         alt.Chart(rows)
         .mark_rule(strokeWidth=1.5)
@@ -231,8 +235,9 @@ def _policy_and_size(rows: pd.DataFrame) -> Iterator[tuple[str, float]]:
 
 
 def _baselines(main: pd.DataFrame, gap: float = 0.06) -> pd.DataFrame:
-    """M0 and GRPO with the heights of their names, moved apart where two would overlap. Equal ones share a line."""
-    rows = main[main["policy"].isin(["base", "grpo"])]
+    """M0 and GRPO at its last K with the heights of their names, moved apart where two would overlap. Equal ones share
+    a line."""
+    rows = reference_lines(main)
     rows = (
         rows.assign(name=_names(rows))
         .groupby(["accuracy", "ci_low", "ci_high"], as_index=False)

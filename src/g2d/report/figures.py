@@ -29,11 +29,13 @@ from g2d.report.panels import (
     band,
     finish,
     label_lines,
+    learning_curves,
     legend,
     mark_auto,
     on_a_curve,
     panel_per_model,
     panels_for,
+    reference_lines,
 )
 
 SERIES = [("o", "-", BLUE), ("s", "-.", VERMILION), ("^", ":", GREEN), ("D", (0, (5, 1)), "black")]
@@ -46,7 +48,7 @@ METRICS = [
 
 
 def accuracy_figure(main: pd.DataFrame, benchmark: str, note: str | None = None) -> Figure:
-    """Figure 2: accuracy against warm-up steps K, with M0 and GRPO as dashed lines.
+    """Figure 2: accuracy against warm-up steps K, with M0 and GRPO as dashed lines, GRPO at smaller K as crosses.
 
     The point at K=0 is DPO on M0's own harvest. Bands are the table's 95 % intervals. A star is the policy whose
     warm-up stopped by itself.
@@ -71,7 +73,10 @@ def accuracy_figure(main: pd.DataFrame, benchmark: str, note: str | None = None)
                 band(panel, curve, color)
             mark_auto(panel, own[own["policy"] == "g2d-auto"])
             finish(panel, own, benchmark)
-            label_lines(panel, own[own["policy"].isin(["base", "grpo"])])
+            for size, curve in learning_curves(own).items():
+                label = f"GRPO alone, G={size}"
+                panel.plot(curve["K"], curve["accuracy"], marker="x", ms=5, ls="--", lw=1, color="0.3", label=label)
+            label_lines(panel, reference_lines(own))
             legend(panel)
     return figure
 

@@ -148,15 +148,22 @@ def _rewarded(config: Config, name: str) -> dict[str, str]:
 def _evaluation(config: Config, provenance: Mapping[str, Any], tables: Collection[str]) -> str:
     benchmarks = [_problems(source, provenance["problems"][name]) for name, source in config.benchmarks.items()]
     sampled, budget = config.evaluation.sampled, config.evaluation.max_completion_length
-    how = (
-        f"by greedy decoding of at most {budget} tokens"
+    samples = (
+        ""
         if sampled is None
-        else f"on {sampled.n} samples per problem (temperature {sampled.temperature:g}, top-p {sampled.top_p:g}, "
-        f"at most {budget} tokens)"
+        else (f"{sampled.n} samples per problem (temperature {sampled.temperature:g}, top-p {sampled.top_p:g})")
+    )
+    how = (
+        "by greedy decoding"
+        if sampled is None
+        else f"by greedy decoding, and beside it on {samples}"
+        if sampled.beside_greedy
+        else f"on {samples}"
     )
     several = len(config.seeds) > 1
     sentences = [
-        f"Policies were evaluated {how} on {_list(benchmarks)}, none of whose problems is in the training pool.",
+        f"Policies were evaluated {how} of at most {budget} tokens on {_list(benchmarks)}, none of whose problems is "
+        "in the training pool.",
         "A completion counts as correct only if it ends its \\boxed{} within the token budget and Math-Verify accepts "
         "what stands in it.",
         f"{'Training, harvest and pairs were repeated with seeds' if several else 'There was one seed,'} "
@@ -166,6 +173,11 @@ def _evaluation(config: Config, provenance: Mapping[str, Any], tables: Collectio
         "problems added; those of harvests and of parts of a gain are percentile bootstrap intervals over "
         f"{'seeds and problems, resampled independently' if several else 'problems'} (2,000 resamples).",
     ]
+    if "samples" in tables:
+        sentences.append(
+            "pass@k is the unbiased estimate from all samples of a problem (arXiv 2107.03374), maj@n the vote of them, "
+            "in which answers are one where the verifier finds them equal."
+        )
     if "comparisons" in tables:
         sentences.append(_comparisons(len(config.seeds)))
     return " ".join(sentences)

@@ -27,7 +27,7 @@ from markupsafe import Markup
 
 from g2d.experiment.config import Config
 from g2d.markdown import literal, shown
-from g2d.report import charts, frontier
+from g2d.report import charts, frontier, samples
 from g2d.report.answer import answers
 from g2d.report.contamination import contamination_sentences, memory_warnings
 from g2d.report.pair_browser import PROBLEMS_PER_SERIES, Series
@@ -45,6 +45,7 @@ from g2d.tables.frames import Columns, read_table
 from g2d.tables.frontier import FRONTIER_COLUMNS
 from g2d.tables.harvest import HARVEST_COLUMNS
 from g2d.tables.parts import DECOMPOSITION_COLUMNS
+from g2d.tables.samples import SAMPLE_COLUMNS
 from g2d.tables.sweep import SWEEP_COLUMNS
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -205,6 +206,7 @@ _TABLE_CHARTS: dict[str, tuple[Columns, list[str], Callable[[pd.DataFrame], Spec
     "harvest": (HARVEST_COLUMNS, ["model"], charts.informativeness_by_k),
     "calibration": (CALIBRATION_COLUMNS, ["model"], charts.difficulty_by_level),
     "decomposition": (DECOMPOSITION_COLUMNS, ["model", "benchmark"], charts.gains),
+    "samples": (SAMPLE_COLUMNS, ["model", "benchmark"], samples.pass_at_k),
     "cost": (COST_COLUMNS, ["model"], charts.bill),
 }
 

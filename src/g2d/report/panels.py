@@ -43,6 +43,23 @@ def on_a_curve(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["policy"].isin(["dpo", "g2d"])] if "policy" in rows else rows
 
 
+def reference_lines(rows: pd.DataFrame) -> pd.DataFrame:
+    """M0, and GRPO alone at the last K of every group size."""
+    alone = rows[rows["policy"] == "grpo"]
+    return pd.concat([rows[rows["policy"] == "base"], alone.loc[alone.groupby("group_size")["K"].idxmax()]])
+
+
+def learning_curves(rows: pd.DataFrame) -> dict[int, pd.DataFrame]:
+    """GRPO alone by group size, from M0 on, where it was evaluated at several K."""
+    base, alone = rows[rows["policy"] == "base"], rows[rows["policy"] == "grpo"]
+    by_size = {
+        size: own.sort_values("K")
+        for size in sorted({int(size) for size in alone["group_size"]})
+        if len(own := alone[alone["group_size"] == size]) > 1
+    }
+    return {size: pd.concat([base, own]) for size, own in by_size.items()}
+
+
 def panel_per_model(
     rows: pd.DataFrame, note: str | None, nothing: str = NOTHING
 ) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:

@@ -126,6 +126,11 @@ class SampledEvaluation(Section):
     temperature: float = key(0.6, "Sampling temperature.", gt=0, le=5)
     top_p: float = key(0.95, "Nucleus sampling threshold.", gt=0, le=1)
     seed: Seed = key(0, "Seed of the samples.")
+    beside_greedy: bool = key(
+        False,
+        "Answer greedily too: accuracies are then those of the greedy answers, and the samples give pass@k and maj@n.",
+        neutral=False,
+    )
 
 
 class Evaluation(Section):
@@ -137,6 +142,20 @@ class Evaluation(Section):
     token_budgets: list[int] = key(
         [], "Also judge each completion cut after so many tokens, which tells truncation from reasoning.", unit="tokens"
     )
+
+    @property
+    def answers(self) -> Evaluation:
+        """What accuracies are made of: without the samples where these are drawn beside."""
+        beside = self.sampled is not None and self.sampled.beside_greedy
+        return self.model_copy(update={"sampled": None}) if beside else self
+
+    @property
+    def samples(self) -> Evaluation | None:
+        """What is drawn beside the greedy answers; None where nothing is."""
+        if self.sampled is None or not self.sampled.beside_greedy:
+            return None
+        own = self.sampled.model_copy(update={"beside_greedy": False})
+        return self.model_copy(update={"sampled": own, "token_budgets": []})
 
     @field_validator("token_budgets")
     @classmethod

@@ -16,6 +16,7 @@ from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.plan import Plan
+from g2d.experiment.samples import drawn_beside
 from g2d.experiment.trained import trainings
 from g2d.tables import catalogue
 
@@ -58,6 +59,7 @@ DEVICE_STAGES = frozenset(
         "draw_probe",
         "harvest_rollouts",
         "evaluate",
+        "draw_samples",
         "continue_questions",
     }
 )
@@ -77,6 +79,10 @@ def grid_jobs(config: Config, plan: Plan) -> list[GridJob]:
         for benchmark in config.benchmarks:
             wildcards = Wildcards(policy=key.folder, benchmark=benchmark)
             found += _generation(plan, "evaluation", "evaluate", f"{key.folder}/eval/{benchmark}", wildcards)
+    for (key, benchmark), file in drawn_beside(config).items():
+        wildcards = Wildcards(policy=key.folder, benchmark=benchmark)
+        output = file.removeprefix("results/").removesuffix(".parquet")
+        found += _generation(plan, "evaluation", "draw_samples", output, wildcards)
     return [*found, *_summaries(config)]
 
 
@@ -174,6 +180,8 @@ def _summaries(config: Config) -> Iterator[GridJob]:
             yield _job("draw_probe", f"{folder}/rollouts.parquet", wildcards, cost=f"{folder}/cost.json")
         yield _job("advise", "advice.md")
         yield _job("check_advice", "tables/advice_check.csv")
+    if "samples" in tables:
+        yield _job("make_sample_table", "tables/samples.csv")
     if config.contamination:
         for model in config.models:
             for name in config.continued_benchmarks:

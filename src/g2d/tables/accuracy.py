@@ -83,7 +83,7 @@ def ablation_table(
     ablated = {key.over_seeds.reference for key, _ in evaluations if key.is_ablation}
 
     def keep(key: PolicyKey) -> bool:
-        return key.role in ("dpo", "grpo", "ablation") and key.over_seeds.reference in ablated
+        return key.role in ("dpo", "grpo", "curve", "ablation") and key.over_seeds.reference in ablated
 
     grouped = by_policy(evaluations, keep)
     if unknown := sorted({policy.regime for policy, _ in grouped} - {"dpo", "grpo", *descriptions}):

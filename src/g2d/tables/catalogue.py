@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.controls import controls
+from g2d.experiment.samples import sample_files
 
 # Headings of Snakemake's report.
 RESULTS, ROLLOUTS, COST, PAPER, ADVICE = "1. Results", "2. Rollouts", "3. Cost", "4. The paper", "5. Advice"
@@ -58,6 +59,10 @@ def _controls(config: Config) -> bool:
 
 def _auto(config: Config) -> bool:
     return bool(grid.auto_warmups(config))
+
+
+def _samples(config: Config) -> bool:
+    return bool(sample_files(config))
 
 
 def _sweep(config: Config) -> bool:
@@ -120,6 +125,7 @@ TABLES = (
     Table("regimes", "What every regime took and gave", RESULTS, there=_regimes),
     Table("controls", "What a control gets of the gain", RESULTS, there=_controls),
     Table("equal_compute", "Regimes at equal compute", RESULTS, there=_equal_compute),
+    Table("samples", "Several answers: pass@k and maj@n", RESULTS, rule="make_sample_table", there=_samples),
     Table("auto", "Warm-up that stops by itself: its probes", ROLLOUTS, there=_auto),
     Table("sweep", "What every regime was tuned to", RESULTS, SWEEP, rule="make_sweep_table", there=_sweep),
     Table(

@@ -1,10 +1,10 @@
 """Who is compared with whom, in which families of tests, and which policies were trained alike.
 
 A family holds the comparisons of which a reader may pick one after seeing them: one regime's K (and G) against M0,
-against DPO at K=0 or against GRPO whatever its G, against the online entries of `regimes` before it at the same K and
-G, or all pairs of K > 0, since "the best K against the next" is such a pick. Within a family p-values are
-Holm-corrected and the intervals `family_low`, `family_high` hold all at once, so what is picked keeps its 5 %. A family
-never spans models or benchmarks, each of which has its own answer.
+against DPO at K=0 or against GRPO at its last K whatever its G, against the online entries of `regimes` before it at
+the same K and G, or all pairs of K > 0, since "the best K against the next" is such a pick. GRPO before its last K is
+in no test. Within a family p-values are Holm-corrected and the intervals `family_low`, `family_high` hold all at once,
+so what is picked keeps its 5 %. A family never spans models or benchmarks, each of which has its own answer.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def families(grouped: Iterable[Row]) -> Iterator[list[tuple[Row, Row]]]:
         own = [policy for policy, name in order if (policy.model, name) == (model, benchmark)]
         warmed = sorted((p for p in own if p.role == "dpo" and p.k > 0), key=lambda policy: policy.k)
         for regime in dict.fromkeys(policy.regime for policy in own):
-            members = [policy for policy in own if policy.regime == regime]
+            members = [policy for policy in own if policy.regime == regime and policy.role != "curve"]
             for family in _families_of(members, own, warmed):
                 yield [((policy, benchmark), (reference, benchmark)) for policy, reference in family]
 

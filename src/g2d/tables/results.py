@@ -136,6 +136,15 @@ class Results:
             self.folder / folder / (f"eval/{benchmark}.parquet" if benchmark else "rollouts.parquet")
         )
 
+    def samples(self, of: PolicyKey | str, benchmark: str) -> pd.DataFrame:
+        """The answers that `evaluation.sampled` drew beside the greedy ones, as `rollouts`.
+
+        Raises:
+            FileNotFoundError: there are none.
+        """
+        folder = of if isinstance(of, str) else of.folder
+        return pd.read_parquet(self.folder / folder / f"samples/{benchmark}.parquet")
+
     def pairs(self, of: HarvestKey | str) -> pd.DataFrame:
         """The preference pairs of a harvest, a row each, columns as in `g2d.rollouts.pairs.Pair`."""
         folder = of if isinstance(of, str) else of.folder

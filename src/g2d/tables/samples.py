@@ -1,0 +1,64 @@
+"""pass@k and maj@n of every policy: samples.csv."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from g2d.analysis.samples import Equal, majority_right, pass_at_k, powers_up_to
+from g2d.analysis.statistics import accuracy_interval
+from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, by_policy, crossed_values, grid_order, named
+from g2d.tables.frames import floats, frame, integers, strings
+
+READ = ("problem_id", "verdict", "reward", "extracted_answer")
+SAMPLE_COLUMNS = {
+    **ROW_COLUMNS,
+    **integers("n_seeds", "n_problems", "n_samples"),
+    **strings("measure"),
+    **integers("k"),
+    **floats("share", "ci_low", "ci_high"),
+}
+
+
+def sample_table(samples: Evaluations, equal: Equal) -> pd.DataFrame:
+    """What one of k samples, or most of n, get right.
+
+    Args:
+        samples: by policy and benchmark, `READ` of several rollouts of every problem.
+        equal: the verifier: whether the second answer equals the first, by pair.
+
+    Returns:
+        `SAMPLE_COLUMNS`, for every policy and benchmark a row for pass@k at k = 1, 2, 4, ... and n (measure "pass")
+        and one for maj@n ("maj", k = n). share is the mean over problems and seeds, with the interval of
+        `accuracy_interval` over both; M0 has no seeds.
+
+    Raises:
+        ValueError: the seeds of a policy answered different problems, or problems have different numbers of samples.
+    """
+    grouped = by_policy(samples, keep=lambda key: True)
+    return frame((row for at in grid_order(grouped) for row in _rows(grouped[at], at[1], equal)), SAMPLE_COLUMNS)
+
+
+def _rows(by_key: dict[Any, pd.DataFrame], benchmark: str, equal: Equal) -> Iterator[dict[str, Any]]:
+    keys = list(by_key)
+    counts = {key: rows.groupby("problem_id", sort=True)["reward"].agg(["sum", "size"]) for key, rows in by_key.items()}
+    n = int(counts[keys[0]]["size"].iloc[0])
+    for key, own in counts.items():
+        if (own["size"] != n).any():
+            raise ValueError(f"{key.folder} on {benchmark}: not every problem has {n} samples: draw them again")
+    measures = {
+        ("pass", k): {key: pd.Series(pass_at_k(n, own["sum"].to_numpy(), k), own.index) for key, own in counts.items()}
+        for k in powers_up_to(n)
+    }
+    measures["maj", n] = {key: majority_right(rows, equal) for key, rows in by_key.items()}
+    for (measure, k), values in measures.items():
+        frames = {key: pd.DataFrame({"problem_id": own.index, "value": own.to_numpy()}) for key, own in values.items()}
+        shares = crossed_values(frames, benchmark)
+        low, high = accuracy_interval(shares)
+        yield {
+            **named(keys[0], benchmark),
+            **{"n_seeds": len(keys), "n_problems": shares.shape[1], "n_samples": n, "measure": measure, "k": k},
+            **{"share": float(shares.mean()), "ci_low": low, "ci_high": high},
+        }
