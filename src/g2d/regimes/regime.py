@@ -62,7 +62,7 @@ class OfflineEntry(Entry):
 
 
 class OnlineEntry(Entry):
-    """A trajectory on fresh rollouts, which passes through every K named; K counts its updates."""
+    """A trajectory on fresh rollouts, which passes through every K named; K counts its own updates."""
 
     steps: list[Steps] = key(..., "The values of K, in updates, at which the policy is kept and evaluated.")
     horizon: int | None = key(
@@ -74,6 +74,17 @@ class OnlineEntry(Entry):
         ["online"],
         "What is evaluated: the policy itself (online), or DPO on its harvest (dpo), as G2D on another warm-up.",
         min_length=1,
+    )
+    start: Name = key(
+        "base",
+        "Start from a fresh M0 (base), from a policy of the warm-up (warmup), at its first group size, or from one of "
+        "another entry on fresh rollouts, by its name; `start_step` says at which K. Optimizer, schedule and random "
+        "numbers begin anew.",
+        paper="M0",
+        neutral="base",
+    )
+    start_step: int | None = key(
+        None, "The K of the policy to start from; null with start: base.", unit="steps or updates", ge=1, neutral=None
     )
     reward: Name | None = key(
         None,
@@ -96,6 +107,10 @@ class OnlineEntry(Entry):
             raise ValueError(f"K={max(self.steps)} exceeds horizon={self.horizon}: raise the horizon or drop the K")
         if repeated(self.policies):
             raise ValueError(f"policies repeat: {self.policies}")
+        if self.start == "base" and self.start_step is not None:
+            raise ValueError(f"start_step={self.start_step}: M0 has no K: drop the key, or name a start")
+        if self.start != "base" and self.start_step is None:
+            raise ValueError(f"start_step: missing: say which K of {self.start} to start from")
         return self
 
     @property
