@@ -20,7 +20,7 @@ SMALL: dict[str, Any] = {
 }
 ALWAYS = {table.name for table in TABLES} - {
     *("factorial", "factorial_effects", "equal_compute", "auto", "regimes", "frontier", "matched", "sweep", "controls"),
-    *("contamination", "samples"),
+    *("contamination", "samples", "training", "collapses"),
     *("advice", "advice_levels", "advice_hours", "advice_check"),
 }
 
@@ -47,7 +47,11 @@ def test_a_table_that_the_catalogue_does_not_have_stands_with_the_others() -> No
             {"ablations": {"hot": {"warmup": {"temperature": 1.2}, "policies": ["grpo"], "steps": [10]}}},
             {"equal_compute"},
         ),
-        ({"regimes": {"rft": {"regime": "rft"}}}, {"equal_compute", "regimes", "frontier", "matched"}),
+        (
+            {"regimes": {"rft": {"regime": "rft"}}},
+            {"equal_compute", "regimes", "frontier", "matched", "training", "collapses"},
+        ),
+        ({"collapse": {"share": 0.3}}, {"training", "collapses"}),
         ({"frontier": {"margin": 0.05}}, {"frontier", "matched"}),
         ({"contamination": {}}, {"contamination"}),
         ({"evaluation": {"sampled": {"n": 4}}}, {"samples"}),
@@ -68,6 +72,7 @@ def test_a_table_that_the_catalogue_does_not_have_stands_with_the_others() -> No
         "auto",
         "equal_compute",
         "regimes",
+        "collapse",
         "frontier",
         "contamination",
         "samples",

@@ -13,7 +13,8 @@ from playwright.sync_api import Browser, Page
 from g2d.analysis.contamination import partial_problems
 from g2d.experiment.config import Config
 from g2d.problems import Problem
-from g2d.report.page import _panels, content_security_policy, without_folders
+from g2d.report.front import panels
+from g2d.report.page import content_security_policy, without_folders
 from g2d.tables.contamination import contamination_table
 from g2d.tables.frames import write_table
 from tests.report.browser import PHONE, chromium, needs_chromium, opened
@@ -33,6 +34,12 @@ def draw_all(tab: Page) -> None:
         figure.locator("svg.marks").wait_for()
 
 
+def open_sections(tab: Page) -> None:
+    """Every section that opens on a click."""
+    for summary in tab.locator("details.section > summary").all():
+        summary.click()
+
+
 def column(tab: Page, table: str, index: int) -> list[str]:
     return tab.locator(f"#rows-{table} tbody tr:visible td:nth-child({index})").all_inner_texts()
 
@@ -44,6 +51,7 @@ def test_the_first_page_answers_the_question(browser: Browser, page: Path) -> No
         assert tab.locator(".sentences:visible p").count() == 3
         assert "accuracy is highest after K=20" in tab.locator(".sentences:visible").inner_text()
         assert tab.locator(".demonstration:visible").inner_text() == "Made of frames."
+        open_sections(tab)
         draw_all(tab)
         assert tab.locator("figure.chart:visible").count() == 4  # accuracy, harvest, calibration, bill
         assert not complaints, complaints
@@ -100,6 +108,36 @@ def test_tables_filter_by_every_word(browser: Browser, page: Path) -> None:
         block.get_by_role("searchbox").fill("GRPO hard")
         assert block.locator("output").inner_text() == "2 of 12 rows"
         assert set(column(tab, "main", 1)) == {"grpo"}
+
+
+@needs_chromium
+def test_a_long_table_shows_its_first_rows_until_it_is_unfolded_or_filtered(browser: Browser, page: Path) -> None:
+    with opened(browser, page) as (tab, complaints):
+        open_sections(tab)
+        block = tab.locator("#table-cost")
+        rows, unfold = block.locator("tbody tr:visible"), block.locator(".unfold")
+        n = block.locator("tbody tr").count()
+        assert n > 15
+        assert rows.count() == 12
+        assert unfold.inner_text() == f"All {n} rows"
+        unfold.click()
+        assert rows.count() == n
+        unfold.click()
+        assert rows.count() == 12
+        block.get_by_role("searchbox").fill("calibrate")
+        assert rows.count() == n / 2
+        assert unfold.is_hidden()
+        assert tab.locator("#table-main .unfold").count() == 0  # twelve rows are all there is
+        assert not complaints, complaints
+
+
+@needs_chromium
+def test_what_is_looked_up_stands_in_sections_that_open(browser: Browser, page: Path) -> None:
+    with opened(browser, page) as (tab, _):
+        assert tab.locator("#table-main").is_visible()
+        assert tab.locator("#table-cost").is_hidden()
+        tab.locator('nav a[href="#the-bill"]').click()
+        tab.locator("#table-cost").wait_for(state="visible")
 
 
 @needs_chromium
@@ -163,6 +201,7 @@ def test_formulas_of_a_model_are_drawn(browser: Browser, page: Path) -> None:
 def test_what_a_model_wrote_stays_inert(browser: Browser, page: Path) -> None:
     """Every problem, every K: no dialog, no request, no foreign element, no handler, no script link."""
     with opened(browser, page) as (tab, complaints):
+        open_sections(tab)
         n = tab.locator("#pair-problem option").count()
         assert n == 40
         for index in range(n):
@@ -174,6 +213,7 @@ def test_what_a_model_wrote_stays_inert(browser: Browser, page: Path) -> None:
                 ":is(script, img, iframe, svg, style, a, i, .text b, [onclick], [onload], [onerror], [href])"
             )
             assert foreign.count() == 0
+        tab.locator("#table-disputes .unfold").click()
         stage = tab.locator("#pair-stage").inner_text() + tab.locator("#table-disputes").inner_text()
         assert "<script>alert(1)</script>" in stage
         assert "{{7*7}}" in stage
@@ -238,8 +278,8 @@ def test_the_page_says_beside_the_answer_where_accuracy_may_be_memory(tmp_path: 
     write_table(tmp_path / "contamination.csv", table)
     said = "So accuracy on easy may be memory"
     for more in ({}, {"contamination": tmp_path / "contamination.csv"}):
-        panels = _panels(tables | more, list(config.benchmarks), {})
-        found = {panel["answer"].benchmark: any(said in line for line in panel["answer"].caveats) for panel in panels}
+        shown = panels(tables | more, list(config.benchmarks), {})
+        found = {panel["answer"].benchmark: any(said in line for line in panel["answer"].caveats) for panel in shown}
         assert found == {"easy": bool(more), fresh: False}
 
 

@@ -29,6 +29,7 @@ from tests.workflow.conftest import REPOSITORY, Project
 
 SUMMARIES = {"make_tables": 1, "render_tables": 1, "draw_figures": 1, "write_cards": 1, "all": 1}
 SUMMARIES |= {"record_provenance": 1, "write_methods": 1, "build_report": 1}
+OF_REGIMES = SUMMARIES | {"make_training_tables": 1}  # where there are `regimes`
 
 
 def rollouts(project: Project, folder: str) -> pd.DataFrame:

@@ -14,7 +14,8 @@ from g2d.jobs.files import read_json
 from g2d.rollouts.pairs import read_pairs
 from g2d.settings import ConfigError
 from tests.workflow.conftest import Project
-from tests.workflow.test_grid import SUMMARIES
+from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
+from tests.workflow.test_grid import metrics
 
 RFT = {"regime": "rft", "learning_rate": 5e-4, "epochs": 1}
 KTO = {"regime": "kto", "learning_rate": 5e-4, "per_device_batch_size": 16}
@@ -114,6 +115,15 @@ def test_an_online_entry_is_a_chain_of_its_own_and_can_be_harvested(
     assert list(billed.stage) == stages
     tokens = billed.set_index("stage").tokens_generated
     assert tokens["train_semi_online_dpo"] == sum(part["token_count"].sum() for part in rows)
+    course = pd.read_csv(tables / "training.csv").query("policy == 'semi-online'")
+    stale = course[course.measure == "staleness"]
+    assert list(zip(stale.step, stale.value, strict=True)) == [(1, 0), (2, 1), (3, 0), (4, 1)]  # s = 2
+    logged = [row for row in metrics(own_micro_grid, "micro/seed0/semi-online/g4/k4") if "entropy" in row]
+    entropy = course[course.measure == "entropy"]  # nothing of an update without a pair
+    assert list(entropy.step) == [row["step"] for row in logged]
+    assert list(entropy.value) == pytest.approx([row["entropy"] for row in logged], rel=1e-5)
+    assert list(entropy.tokens) == pytest.approx([row["num_tokens"] for row in logged], rel=1e-5)
+    assert "no_signal" in set(pd.read_csv(tables / "training.csv").query("policy == 'grpo'").measure)
     card = (folder / "k4/adapter/README.md").read_text()
     assert "trained with 4 updates of DPO on its own fresh rollouts (`semi-online`)" in card
     said = (own_micro_grid.results / "methods.md").read_text().replace("\\", "")

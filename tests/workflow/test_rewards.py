@@ -19,7 +19,8 @@ from g2d.settings import ConfigError
 from tests.rewards.models import reward_model
 from tests.rewards.test_plugin import install
 from tests.workflow.conftest import Project
-from tests.workflow.test_grid import SUMMARIES
+from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
+from tests.workflow.test_grid import SUMMARIES as NOT_OF_TRAININGS
 from tests.workflow.test_regimes import RFT, SEMI_ONLINE
 
 REWARDS = {
@@ -122,7 +123,7 @@ def test_a_reward_model_judges_and_other_weights_run_again_what_it_decided(
     again = {"harvest_rollouts": 1, "build_pairs": 1, "train_dpo": 1, "evaluate": 2}
     try:
         weights.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
-        assert project.planned() == again | SUMMARIES
+        assert project.planned() == again | NOT_OF_TRAININGS
     finally:
         weights.write_bytes(before)
     assert project.planned() == {}

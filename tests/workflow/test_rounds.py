@@ -14,7 +14,7 @@ from g2d.experiment.plan import Plan
 from g2d.jobs.files import read_json
 from g2d.settings import ConfigError
 from tests.workflow.conftest import Project
-from tests.workflow.test_grid import SUMMARIES
+from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
 
 ROUNDS = {"regime": "iterative_dpo", "rounds": [1, 2]}
 

@@ -14,7 +14,7 @@ import pytest
 
 from g2d.jobs.files import read_json
 from tests.workflow.conftest import Project
-from tests.workflow.test_grid import SUMMARIES
+from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
 
 RFT = {"regime": "rft", "steps": [2], "epochs": 1}
 DEVELOPMENT = {"source": "synthetic", "family": "arithmetic", "split": "development", "n": 30}

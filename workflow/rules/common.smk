@@ -18,6 +18,7 @@ try:
     from g2d.experiment.stages import VERSIONS
     from g2d.experiment.sweep import DEVELOPMENT, held_out, section_name
     from g2d.experiment.trained import candidate_policies
+    from g2d.experiment.trajectories import trajectories
     from g2d.jobs import recover
     from g2d.policies.settings import model_files
     from g2d.problems.settings import is_fresh, problem_files
@@ -91,6 +92,7 @@ localrules:
     make_sweep_table,
     make_contamination_table,
     make_sample_table,
+    make_training_tables,
     audit_papers,
     select_training_set,
     make_factorial,

@@ -17,6 +17,7 @@ DEVELOPMENT_CHECKS = [
 ]
 FACTORIAL = {model: files for model in CONFIG.models if (files := grid.factorial_files(CONFIG, model))}
 SAMPLES = sample_files(CONFIG)
+TRAJECTORIES = trajectories(CONFIG)
 TABLES = catalogue.tables_of(CONFIG)
 TITLES = {name: table.title for name, table in TABLES.items()}
 FIGURES = {figure.name: figure for figure in catalogue.FIGURES}

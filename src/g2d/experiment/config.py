@@ -28,7 +28,7 @@ from g2d.experiment.requirements import (
     impossible_draws,
     taken,
 )
-from g2d.experiment.sections import Ablation, Baselines, Contamination, Frontier, Probe
+from g2d.experiment.sections import Ablation, Baselines, Collapse, Contamination, Frontier, Probe
 from g2d.experiment.sweep import DEVELOPMENT, Sweep, sweep_mistakes
 from g2d.jobs.files import write_text
 from g2d.policies.settings import LORA_RANKS, Lora, ModelSource
@@ -83,6 +83,11 @@ class Config(Section):
     frontier: Frontier | None = key(
         None,
         "The tables of the frontier; null: with their defaults where there are `regimes`, else none.",
+        neutral=None,
+    )
+    collapse: Collapse | None = key(
+        None,
+        "The tables of online training; null: with their defaults where there are `regimes`, else none.",
         neutral=None,
     )
     sweep: Sweep | None = key(

@@ -29,6 +29,14 @@ class Frontier(Section):
     )
 
 
+class Collapse(Section):
+    """What counts as the collapse of an online training (`g2d.analysis.dynamics`)."""
+
+    share: float = key(
+        0.2, "Of the entropy, or the length, that a training began with: less than that is a collapse.", gt=0, lt=1
+    )
+
+
 class Contamination(Section):
     """Memory or reasoning: M0 continues the beginning of every question (`g2d.analysis.contamination`)."""
 

@@ -27,6 +27,7 @@ VERSIONS = {
     "build_several_pairs": 1,
     "evaluate": 3,
     "make_sample_table": 1,
+    "make_training_tables": 1,
     "continue_questions": 1,
     "make_contamination_table": 1,
     "choose_settings": 1,

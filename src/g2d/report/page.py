@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,28 +27,25 @@ from markupsafe import Markup
 
 from g2d.experiment.config import Config
 from g2d.markdown import literal, shown
-from g2d.report import charts, frontier, samples
-from g2d.report.answer import answers
-from g2d.report.contamination import contamination_sentences, memory_warnings
+from g2d.report import charts, front, samples, training
+from g2d.report.contamination import contamination_sentences
 from g2d.report.pair_browser import PROBLEMS_PER_SERIES, Series
 from g2d.report.sweep import sweep_sentences
 from g2d.report.tables import Table, read_cells
 from g2d.report.vega import Spec
-from g2d.tables.accuracy import MAIN_COLUMNS
 from g2d.tables.bills import COST_COLUMNS
 from g2d.tables.calibration import CALIBRATION_COLUMNS
 from g2d.tables.catalogue import CONTAMINATION, SECTIONS, SWEEP, section_of
 from g2d.tables.contamination import CONTAMINATION_COLUMNS
-from g2d.tables.controls import CONTROL_COLUMNS
-from g2d.tables.families import COMPARISON_COLUMNS
+from g2d.tables.dynamics import TRAINING_COLUMNS
 from g2d.tables.frames import Columns, read_table
-from g2d.tables.frontier import FRONTIER_COLUMNS
 from g2d.tables.harvest import HARVEST_COLUMNS
 from g2d.tables.parts import DECOMPOSITION_COLUMNS
 from g2d.tables.samples import SAMPLE_COLUMNS
 from g2d.tables.sweep import SWEEP_COLUMNS
 
 TEMPLATES = Path(__file__).parent / "templates"
+FIRST_ROWS = 12  # of a long table, before it is unfolded
 VEGA_NOTICE = "/* Vega, Vega-Lite, Vega-Embed: (c) University of Washington Interactive Data Lab, BSD-3-Clause. */\n"
 
 
@@ -79,6 +76,7 @@ class Section:
     name: str
     title: str
     entries: tuple[Entry, ...]
+    stands_open: bool  # else on a click, or where a link leads into it
     text: tuple[str, ...] = ()  # paragraphs before the tables; "## " begins a heading
 
 
@@ -113,7 +111,7 @@ def build(
     settings = config.model_dump(mode="json")
     benchmarks = list(config.benchmarks)
     specs: dict[str, Spec] = {}
-    panels = _panels(tables, benchmarks, specs)
+    panels = front.panels(tables, benchmarks, specs)
     labelled_once = settings | {"demonstration": None}  # the page itself says it, always in view
     caption = functools.partial(_caption, config=labelled_once, benchmark=benchmarks[0])
     entries = {
@@ -137,7 +135,7 @@ def build(
             text = tuple(sweep_sentences(read_table(tables["sweep"], SWEEP_COLUMNS)))
         if title == CONTAMINATION and "contamination" in tables:
             text = tuple(contamination_sentences(read_table(tables["contamination"], CONTAMINATION_COLUMNS)))
-        sections.append(Section(title.lower().replace(" ", "-"), title, found, text))
+        sections.append(Section(title.lower().replace(" ", "-"), title, found, title in SECTIONS[:2], text))
     scripts = [Markup(VEGA_NOTICE + vega_bundle()), Markup((TEMPLATES / "page.js").read_text(encoding="utf-8"))]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined
@@ -146,12 +144,13 @@ def build(
         title=config.title,
         demonstration=config.demonstration,
         policy=content_security_policy(scripts),
+        first_rows=FIRST_ROWS,
         style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
         scripts=scripts,
         specs=_json(specs),
         benchmarks=[name for name in benchmarks if any(panel["answer"].benchmark == name for panel in panels)],
         panels=panels,
-        axes={"steps": "against K", "hours": "against device time"} | _buttons(panels),
+        axes={"steps": "against K", "hours": "against device time"} | front.buttons(panels),
         several_models=len(config.models) > 1,
         description=caption(description),
         sections=sections,
@@ -206,46 +205,10 @@ _TABLE_CHARTS: dict[str, tuple[Columns, list[str], Callable[[pd.DataFrame], Spec
     "harvest": (HARVEST_COLUMNS, ["model"], charts.informativeness_by_k),
     "calibration": (CALIBRATION_COLUMNS, ["model"], charts.difficulty_by_level),
     "decomposition": (DECOMPOSITION_COLUMNS, ["model", "benchmark"], charts.gains),
+    "training": (TRAINING_COLUMNS, ["model", "measure"], training.course),
     "samples": (SAMPLE_COLUMNS, ["model", "benchmark"], samples.pass_at_k),
     "cost": (COST_COLUMNS, ["model"], charts.bill),
 }
-
-
-def _panels(
-    tables: Mapping[str, str | Path], benchmarks: Sequence[str], specs: dict[str, Spec]
-) -> list[dict[str, Any]]:
-    """The answer of every model and benchmark with its figures; what the frontier's tests say, where they were made."""
-    main = read_table(tables["main"], MAIN_COLUMNS)
-    comparisons = read_table(tables["comparisons"], COMPARISON_COLUMNS) if "comparisons" in tables else None
-    standings = read_table(tables["frontier"], FRONTIER_COLUMNS) if "frontier" in tables else None
-    controls = read_table(tables["controls"], CONTROL_COLUMNS) if "controls" in tables else None
-    continued = read_table(tables["contamination"], CONTAMINATION_COLUMNS) if "contamination" in tables else None
-    panels: list[dict[str, Any]] = []
-    for entry in (entry for benchmark in benchmarks for entry in answers(main, benchmark, comparisons, controls)):
-        rows = main[(main["model"] == entry.model) & (main["benchmark"] == entry.benchmark)]
-        names = {"steps": f"{entry.model}/{entry.benchmark}/steps"}
-        specs[names["steps"]] = charts.accuracy_by_k(rows)
-        if rows["device_hours"].notna().any():
-            names["hours"] = f"{entry.model}/{entry.benchmark}/hours"
-            specs[names["hours"]] = charts.accuracy_by_hours(rows)
-        said: tuple[str, ...] = ()
-        if standings is not None:
-            at = standings[(standings["model"] == entry.model) & (standings["benchmark"] == entry.benchmark)]
-            for axis, of_axis in ((str(axis), part) for axis, part in at.groupby("axis", sort=False)):
-                if axis in frontier.BUTTONS and len(of_axis) > 1:
-                    names[axis] = f"{entry.model}/{entry.benchmark}/{axis}"
-                    specs[names[axis]] = frontier.picture(of_axis)
-                said = said or frontier.sentences(of_axis)
-        if continued is not None:
-            warnings = memory_warnings(continued, entry.model, entry.benchmark)
-            entry = replace(entry, caveats=(*warnings, *entry.caveats))  # noqa: PLW2901
-        panels.append({"answer": entry, "charts": names, "frontier": said})
-    return panels
-
-
-def _buttons(panels: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The axes of cost that some panel has a picture of, and what the switch calls them."""
-    return {axis: words for axis, words in frontier.BUTTONS.items() if any(axis in own["charts"] for own in panels)}
 
 
 def _charts_of(name: str, path: str | Path, specs: dict[str, Spec]) -> tuple[Chart, ...]:

@@ -180,6 +180,8 @@ def _summaries(config: Config) -> Iterator[GridJob]:
             yield _job("draw_probe", f"{folder}/rollouts.parquet", wildcards, cost=f"{folder}/cost.json")
         yield _job("advise", "advice.md")
         yield _job("check_advice", "tables/advice_check.csv")
+    if "training" in tables:
+        yield _job("make_training_tables", "tables/training.csv")
     if "samples" in tables:
         yield _job("make_sample_table", "tables/samples.csv")
     if config.contamination:

@@ -13,15 +13,18 @@ from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.controls import controls
 from g2d.experiment.samples import sample_files
+from g2d.experiment.trajectories import trajectories
 
 # Headings of Snakemake's report.
 RESULTS, ROLLOUTS, COST, PAPER, ADVICE = "1. Results", "2. Rollouts", "3. Cost", "4. The paper", "5. Advice"
 # Headings of the page, in its order; the first is for tables without one of their own.
 SWEEP = "The sweep"
+TRAINING = "Online training"
 CONTAMINATION = "Memory or reasoning"
 SECTIONS = (
     "Tables",
     "The frontier",
+    TRAINING,
     SWEEP,
     CONTAMINATION,
     "Where a gain comes from",
@@ -59,6 +62,10 @@ def _controls(config: Config) -> bool:
 
 def _auto(config: Config) -> bool:
     return bool(grid.auto_warmups(config))
+
+
+def _training(config: Config) -> bool:
+    return bool(config.regimes or config.collapse) and bool(trajectories(config))
 
 
 def _samples(config: Config) -> bool:
@@ -127,6 +134,12 @@ TABLES = (
     Table("equal_compute", "Regimes at equal compute", RESULTS, there=_equal_compute),
     Table("samples", "Several answers: pass@k and maj@n", RESULTS, rule="make_sample_table", there=_samples),
     Table("auto", "Warm-up that stops by itself: its probes", ROLLOUTS, there=_auto),
+    Table("training", "Step by step", RESULTS, TRAINING, rule="make_training_tables", there=_training),
+    Table(
+        *("collapses", "Entropy and length: which trainings collapsed", RESULTS, TRAINING),
+        rule="make_training_tables",
+        there=_training,
+    ),
     Table("sweep", "What every regime was tuned to", RESULTS, SWEEP, rule="make_sweep_table", there=_sweep),
     Table(
         *("contamination", "Memory or reasoning: questions completed word for word", RESULTS, CONTAMINATION),

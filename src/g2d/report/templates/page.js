@@ -51,7 +51,15 @@
       headers.forEach((other) => other.removeAttribute("aria-sort"));
       header.setAttribute("aria-sort", descending ? "descending" : "ascending");
       body.append(...rows);
+      fold();
     }));
+    // A long table shows its first rows, in whatever order, until it is unfolded or filtered.
+    const unfold = table.closest(".block").querySelector(".unfold");
+    const fold = () => {
+      const folded = unfold && unfold.getAttribute("aria-expanded") === "false" && !box.value.trim();
+      [...body.rows].forEach((row, i) => row.classList.toggle("beyond", folded && i >= Number(unfold.dataset.first)));
+      if (unfold) unfold.hidden = Boolean(box.value.trim());
+    };
     const tools = table.closest(".block").querySelector(".table-tools");
     const [box, count] = [tools.querySelector("input"), tools.querySelector("output")];
     const filter = () => {
@@ -62,11 +70,30 @@
         row.hidden = !words.every((word) => text.includes(word));
         shown += !row.hidden;
       }
+      fold();
       count.value = words.length ? `${shown} of ${body.rows.length} rows` : `${body.rows.length} rows`;
     };
     box.addEventListener("input", filter);
+    unfold?.addEventListener("click", () => {
+      const open = unfold.getAttribute("aria-expanded") === "false";
+      unfold.setAttribute("aria-expanded", String(open));
+      unfold.textContent = open ? "First rows only" : unfold.dataset.all;
+      fold();
+    });
     filter();
   }
+
+  // Sections open on a click, and where a link leads into them.
+  const reveal = () => {
+    const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!target) return;
+    const folded = target.querySelector(":scope > details.section") || target.closest("details.section");
+    if (!folded || folded.open) return;
+    folded.open = true;
+    target.scrollIntoView();
+  };
+  addEventListener("hashchange", reveal);
+  reveal();
 
   // Pair browser. Every problem is a template; the shown one is a copy, at the K that was last chosen.
   const browser = document.getElementById("pair-browser");

@@ -1,0 +1,84 @@
+"""What goes on in an online training, step by step: entropy, length, signal, staleness, ratios; and where it collapses.
+
+Everything is read from the log that the trainer wrote and from the record of its rollouts; nothing is computed from the
+weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Any
+
+import pandas as pd
+
+# What is followed, by the names under which trainers log it. The first name that a log has is taken.
+LOGGED = {
+    "reward": ("reward",),  # mean of the completions
+    "entropy": ("entropy",),  # of the policy's next token, mean, nats
+    "length": ("completions/mean_length",),  # tokens
+    "no_signal": ("frac_reward_zero_std",),  # share of groups whose rewards are all the same
+    "clipped": ("clip_ratio/region_mean",),  # share of tokens whose ratio the clip acts on
+    "ratio": ("sampling/importance_sampling_ratio/mean",),  # trainer's over the engine's probabilities
+    "distance": ("kl", "log_ratio"),  # from the reference, nats: GRPO's estimate of the KL divergence; of DPO see below
+}
+MEASURES = (*LOGGED, "staleness")
+WATCHED = ("entropy", "length")  # what falls where a policy collapses
+SHARE_OF_STEPS = 0.1  # that a mean is taken over, where a collapse is looked for
+FEWEST_STEPS = 5  # of such a mean
+
+
+def steps_of(
+    log: Sequence[Mapping[str, Any]], consumed: pd.DataFrame | None = None, beta: float | None = None
+) -> pd.DataFrame:
+    """One row per gradient step: `tokens` so far and `MEASURES`, null where nothing was logged.
+
+    Args:
+        log: rows of metrics.jsonl, with `step`. Where a generation serves several steps, only the first has its tokens.
+        consumed: `step` and `generated_at` of the rollouts; staleness is the mean of their difference, the updates
+            between the weights that wrote a completion and those that it trains.
+        beta: of DPO, whose `rewards/chosen` and `rewards/rejected` are beta times the log-ratio of policy and
+            reference; distance is then the mean of the two, over what was paired.
+    """
+    rows = pd.DataFrame(log).set_index("step").sort_index()
+    if beta and "rewards/chosen" in rows:
+        rows["log_ratio"] = (rows["rewards/chosen"] + rows["rewards/rejected"]) / (2 * beta)
+    if "pairable" in rows:
+        rows["frac_reward_zero_std"] = 1 - rows["pairable"]
+    found = pd.DataFrame(index=rows.index)
+    found["tokens"] = rows["num_tokens"].ffill().astype(float)
+    for measure, names in LOGGED.items():
+        there = [name for name in names if name in rows]
+        found[measure] = rows[there[0]].astype(float) if there else float("nan")
+    found["staleness"] = float("nan")
+    if consumed is not None and len(consumed):
+        found["staleness"] = (consumed["step"] - consumed["generated_at"]).groupby(consumed["step"]).mean()
+    return found
+
+
+def binned(steps: pd.DataFrame, bins: int = 20) -> pd.DataFrame:
+    """Means of `MEASURES` over stretches of equally many steps, with the last step and token count of each."""
+    n = len(steps)
+    stretch = [i * min(bins, n) // n for i in range(n)]
+    own = steps.reset_index().groupby(stretch)
+    return pd.concat([own[["step", "tokens"]].last(), own[list(MEASURES)].mean()], axis=1)
+
+
+def collapse(values: pd.Series, share: float) -> dict[str, Any] | None:
+    """Whether a measure fell below a share of what it began with.
+
+    Means over a tenth of the steps, five at least, are compared: the first one with the lowest later one.
+
+    Returns:
+        start, lowest, at_step (the last of the first stretch below the share; None if there is none) and collapsed;
+        None where there are too few steps for two stretches, or nothing was logged.
+    """
+    known = values.dropna()
+    width = max(FEWEST_STEPS, ceil(SHARE_OF_STEPS * len(known)))
+    if len(known) < 2 * width:
+        return None
+    means = known.rolling(width).mean().iloc[width - 1 :]
+    start, later = float(means.iloc[0]), means.iloc[width:]
+    below = later[later < share * start]
+    at_step = int(below.index[0]) if len(below) else None
+    return {"start": start, "lowest": float(later.min()), "at_step": at_step, "collapsed": at_step is not None}

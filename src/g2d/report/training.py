@@ -1,0 +1,55 @@
+"""Online trainings on the page: a small figure per measure, aligned by tokens, and a caveat where one collapsed."""
+
+from __future__ import annotations
+
+import altair as alt
+import pandas as pd
+
+from g2d.report.charts import CALLED
+from g2d.report.differences import NBSP
+from g2d.report.vega import Spec, finished, series_channels
+
+HEIGHT = 200  # pixels: one of several
+
+
+def course(training: pd.DataFrame) -> Spec:
+    """One measure of every online training of a model against the tokens that it has seen.
+
+    Args:
+        training: rows of training.csv of one model and measure.
+    """
+    rows = training.assign(series=[_named(row["policy"], row["group_size"]) for row in training.to_dict("records")])
+    x = alt.X("tokens:Q", title="tokens trained on", axis=alt.Axis(format="~s", grid=False, tickCount=5))
+    y = alt.Y("value:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
+    tooltip = [
+        alt.Tooltip("series:N", title="training"),
+        alt.Tooltip("step:Q"),
+        alt.Tooltip("tokens:Q", format="~s"),
+        alt.Tooltip("value:Q", format=".3g"),
+    ]
+    channels = series_channels(list(dict.fromkeys(rows["series"])))
+    del channels["shape"]
+    return finished(alt.Chart(rows).mark_line().encode(x=x, y=y, tooltip=tooltip, **channels), height=HEIGHT)
+
+
+def collapse_caveats(collapses: pd.DataFrame, model: str) -> tuple[str, ...]:
+    """A sentence for every training of a model some seed of which collapsed.
+
+    Args:
+        collapses: collapses.csv.
+    """
+    said = []
+    own = collapses[collapses["model"] == model]
+    for (policy, size, measure), seeds in own.groupby(["policy", "group_size", "measure"], sort=False):
+        if fallen := int(seeds["collapsed"].sum()):
+            share = f"{100 * seeds['share'].iloc[0]:.0f}{NBSP}%"
+            runs = f"{fallen} of {len(seeds)} {'seeds' if len(seeds) > 1 else 'seed'}"
+            training = _named(str(policy), size)
+            said.append(f"The {measure} of {training} fell below {share} of its start in training, in {runs}.")
+    return tuple(said)
+
+
+def _named(policy: str, group_size: object) -> str:
+    """A training as the tables call it, without the slash of its folder."""
+    regime = policy.removesuffix("/grpo")
+    return f"{CALLED.get(regime, regime)}, G={group_size}"

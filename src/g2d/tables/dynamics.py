@@ -1,0 +1,78 @@
+"""Online trainings step by step, and which of them collapsed: training.csv and collapses.csv."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+
+from g2d.analysis.dynamics import MEASURES, WATCHED, binned, collapse
+from g2d.experiment.keys import PolicyKey
+from g2d.tables.frames import floats, frame, integers, strings
+
+_NAMES = {**strings("model", "policy"), **integers("K", "group_size")}
+TRAINING_COLUMNS = {
+    **strings("model", "measure", "policy"),
+    **integers("group_size", "n_seeds", "step"),
+    **floats("tokens", "value"),
+}
+COLLAPSE_COLUMNS = {
+    **_NAMES,
+    **integers("seed"),
+    **strings("measure"),
+    **floats("share", "start", "lowest"),
+    "at_step": "Int64",
+    "collapsed": "bool",
+}
+
+
+def training_table(logs: Mapping[PolicyKey, pd.DataFrame]) -> pd.DataFrame:
+    """The course of every online training, in stretches of a twentieth of its steps.
+
+    Args:
+        logs: `g2d.analysis.dynamics.steps_of`, by the policy at which a training ends.
+
+    Returns:
+        `TRAINING_COLUMNS`, a row per measure, training and stretch: the last step of it, the tokens seen until then
+        and the mean of the measure, averaged over the seeds. What was not logged has no rows.
+    """
+    grouped: dict[PolicyKey, list[pd.DataFrame]] = {}
+    for key, steps in logs.items():
+        grouped.setdefault(key.over_seeds, []).append(binned(steps))
+    return frame((row for measure in MEASURES for row in _course(grouped, measure)), TRAINING_COLUMNS)
+
+
+def _course(grouped: Mapping[PolicyKey, list[pd.DataFrame]], measure: str) -> Iterator[dict[str, Any]]:
+    for key, courses in grouped.items():
+        together = pd.concat(courses)
+        mean = together.groupby(level=0)[["step", "tokens", measure]].mean().dropna()
+        for row in mean.to_dict("records"):
+            yield {
+                **{"model": key.model, "measure": measure, "policy": key.regime, "group_size": key.group_size},
+                **{"n_seeds": len(courses), "step": round(row["step"]), "tokens": row["tokens"], "value": row[measure]},
+            }
+
+
+def collapse_table(logs: Mapping[PolicyKey, pd.DataFrame], share: float) -> pd.DataFrame:
+    """Whether entropy or length of an online training fell below a share of what they began with.
+
+    Args:
+        logs: as for `training_table`.
+        share: of the start.
+
+    Returns:
+        `COLLAPSE_COLUMNS`, a row per training, seed and measure: the mean over the first tenth of the steps, the lowest
+        mean over as many later ones, and the first step by which that was below the share (null: never). Trainings of
+        fewer than ten steps are left out.
+    """
+    rows = [
+        {
+            **{"model": key.model, "policy": key.regime, "K": key.k, "group_size": key.group_size, "seed": key.seed},
+            **{"measure": measure, "share": share, **found},
+        }
+        for key, steps in logs.items()
+        for measure in WATCHED
+        if (found := collapse(steps[measure], share)) is not None
+    ]
+    return frame(rows, COLLAPSE_COLUMNS)

@@ -1,0 +1,93 @@
+"""What goes on in an online training, by hand: measures by regime, stretches, staleness, and what is a collapse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from g2d.analysis.dynamics import MEASURES, binned, collapse, steps_of
+from g2d.experiment.keys import PolicyKey
+from g2d.report.training import collapse_caveats, course
+from g2d.tables.dynamics import COLLAPSE_COLUMNS, TRAINING_COLUMNS, collapse_table, training_table
+from g2d.tables.frames import read_table, write_table
+
+GRPO = {"reward": 0.5, "entropy": 0.4, "completions/mean_length": 20.0, "frac_reward_zero_std": 0.25, "kl": 0.01}
+
+
+def grpo(n: int, **changes: list[float]) -> list[dict[str, Any]]:
+    own = [GRPO | {"step": i + 1, "num_tokens": 100.0 * (i + 1)} for i in range(n)]
+    return [row | {name: values[i] for name, values in changes.items()} for i, row in enumerate(own)]
+
+
+def test_a_step_of_grpo() -> None:
+    consumed = pd.DataFrame({"step": [1, 1, 2, 2], "generated_at": [1, 1, 1, 2]})
+    steps = steps_of(grpo(2), consumed)
+    expected = {"tokens": 200.0, "reward": 0.5, "entropy": 0.4, "length": 20.0, "no_signal": 0.25, "distance": 0.01}
+    assert steps.loc[2].dropna().to_dict() == expected | {"staleness": 0.5}
+    assert steps["staleness"].to_list() == [0.0, 0.5]
+
+
+def test_a_generation_that_serves_several_steps_counts_its_tokens_once() -> None:
+    rows = [{"step": 1, "num_tokens": 300.0, "entropy": 0.4}, {"step": 2, "entropy": 0.3}]
+    assert steps_of(rows)["tokens"].to_list() == [300.0, 300.0]
+
+
+def test_of_dpo_signal_is_a_pair_and_distance_a_log_ratio() -> None:
+    row = {"step": 1, "num_tokens": 9.0, "pairable": 0.75, "rewards/chosen": 0.3, "rewards/rejected": -0.1}
+    steps = steps_of([row], beta=0.1)
+    assert steps.loc[1, "no_signal"] == 0.25
+    assert steps.loc[1, "distance"] == pytest.approx(1.0)  # (0.3 - 0.1) / (2 x 0.1)
+
+
+@pytest.mark.parametrize(("n", "bins", "last"), [(4, 2, [2, 4]), (5, 2, [3, 5]), (3, 20, [1, 2, 3])])
+def test_stretches_are_equally_long_and_end_where_they_end(n: int, bins: int, last: list[int]) -> None:
+    course = binned(steps_of(grpo(n)), bins)
+    assert course["step"].to_list() == last
+    assert course["tokens"].to_list() == [100.0 * step for step in last]
+
+
+def test_a_collapse_is_a_mean_that_falls_below_the_share() -> None:
+    values = pd.Series([1.0] * 5 + [0.5] * 5 + [0.1] * 5, index=range(1, 16))
+    found = collapse(values, 0.2)
+    # Means over five steps: 1 at first; from step 10 on .5, .42, .34, .26, .18, .1.
+    assert found == {"start": 1.0, "lowest": pytest.approx(0.1), "at_step": 14, "collapsed": True}
+    assert collapse(values, 0.09) == {"start": 1.0, "lowest": pytest.approx(0.1), "at_step": None, "collapsed": False}
+
+
+def test_one_low_step_is_no_collapse() -> None:
+    values = pd.Series([1.0] * 9 + [0.0] + [1.0] * 10)
+    found = collapse(values, 0.2)
+    assert found is not None and not found["collapsed"]
+
+
+def test_too_few_steps_say_nothing() -> None:
+    assert collapse(pd.Series([1.0] * 9), 0.2) is None
+    assert collapse(pd.Series([float("nan")] * 90), 0.2) is None
+
+
+def test_tables_figure_and_caveat(tmp_path) -> None:
+    falls = [0.4] * 10 + [0.01] * 10
+    keys = [PolicyKey("m", "grpo", 2, 20, seed) for seed in (0, 1)]
+    logs = {keys[0]: steps_of(grpo(20, entropy=falls)), keys[1]: steps_of(grpo(20))}
+    table = training_table(logs)
+    assert set(table["measure"]) == set(MEASURES) - {"clipped", "ratio", "staleness"}
+    entropy = table[table["measure"] == "entropy"]
+    assert entropy["value"].to_list() == pytest.approx([0.4] * 10 + [0.205] * 10)
+    assert entropy["step"].to_list() == list(range(1, 21))
+    assert (table["n_seeds"] == 2).all()
+    collapses = collapse_table(logs, 0.2)
+    flags = collapses.set_index(["seed", "measure"])["collapsed"].to_dict()
+    assert flags == {(0, "entropy"): True, (0, "length"): False, (1, "entropy"): False, (1, "length"): False}
+    for name, frame, columns in (("a", table, TRAINING_COLUMNS), ("b", collapses, COLLAPSE_COLUMNS)):
+        write_table(tmp_path / name, frame)
+        pd.testing.assert_frame_equal(read_table(tmp_path / name, columns), frame)
+
+    [said] = collapse_caveats(collapses, "m")
+    assert (
+        said == "The entropy of GRPO, G=2 fell below 20\N{NO-BREAK SPACE}% of its start in training, in 1 of 2 seeds."
+    )
+    assert collapse_caveats(collapses, "another") == ()
+    [drawn] = course(entropy)["datasets"].values()
+    assert [row["tokens"] for row in drawn] == entropy["tokens"].to_list()
