@@ -15,13 +15,14 @@ try:
     from g2d.experiment.requirements import require_files, require_installed
     from g2d.experiment.sections import Contamination
     from g2d.experiment.stages import VERSIONS
-    from g2d.experiment.sweep import DEVELOPMENT, held_out, section_name
+    from g2d.experiment.sweep import held_out, section_name
     from g2d.experiment.trained import candidate_policies
     from g2d.jobs import recover
     from g2d.policies.settings import model_files
-    from g2d.problems.settings import is_fresh, problem_files
+    from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, is_fresh, problem_files
     from g2d.regimes.catalogue import OWN_RULES
     from g2d.regimes.warmup import AUTO
+    from g2d.rewards.scratch_model import ScratchRewardModel
     from g2d.settings import ConfigError
     from g2d.tables import catalogue
 except ModuleNotFoundError as error:
@@ -89,6 +90,7 @@ localrules:
     choose_settings,
     make_sweep_table,
     make_contamination_table,
+    make_win_rates,
     audit_papers,
     select_training_set,
     make_factorial,

@@ -18,7 +18,7 @@ from pydantic import Field
 from g2d.experiment.entries import entry_steps
 from g2d.experiment.sections import Ablation
 from g2d.policies.settings import RecordedModel
-from g2d.problems.settings import ProblemSource, SyntheticProblems
+from g2d.problems.settings import DEVELOPMENT, ProblemSource, SyntheticProblems
 from g2d.regimes.dpo import Dpo
 from g2d.regimes.warmup import Warmup
 from g2d.settings import Section, Seed, Steps, key, repeated
@@ -27,7 +27,6 @@ from g2d.settings.mistakes import changed
 if TYPE_CHECKING:
     from g2d.experiment.config import Config
 
-DEVELOPMENT = "development"  # the problems that choose, beside the pool and the benchmarks
 SECTIONS: dict[str, type[Section]] = {"warmup": Warmup, "dpo": Dpo}
 COUNTS = ("epochs", "max_steps")  # the whole numbers among the keys that say how far a training goes
 

@@ -26,6 +26,7 @@ from g2d.policies.policy import Policy, with_adapter
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, messages
+from g2d.regimes.asked import times_before
 from g2d.regimes.training_rollouts import Keep
 from g2d.rewards.catalogue import TRUTH
 from g2d.rewards.reward import AGAIN, group_name
@@ -89,6 +90,7 @@ class FreshRollouts:
         reward: Section = TRUTH,
     ) -> None:
         self.base, self.problems, self.order, self.prompt = base, problems, order, prompt
+        self.times_before = [*times_before(order)]
         self.per_update, self.decoding, self.sync_every, self.until = per_update, decoding, sync_every, until
         self.keep, self.verifier, self.reward = keep, shared_verifier(workers), reward
         self.columns = (*COLUMNS, *(["reward_status"] if reward != TRUTH else []))
@@ -163,7 +165,7 @@ class FreshRollouts:
 
         numbers = range(first * self.per_update, last * self.per_update)
         # A problem that is asked again has other random numbers, and so another name.
-        asked = [self._named(self.problems[self.order[i]], i // len(self.problems)) for i in numbers]
+        asked = [self._named(self.problems[self.order[i]], self.times_before[i]) for i in numbers]
         cuda = list(range(torch.cuda.device_count()))
         with torch.random.fork_rng(devices=cuda):
             engine: Engine = self._engine or self._transformers()

@@ -28,9 +28,10 @@ from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, messages, render
 from g2d.regimes.adapters import copy_to_reference, load_reference, save_adapter, with_own_adapter
+from g2d.regimes.asked import order
 from g2d.regimes.checkpoints import Checkpointing, Checkpoints, require_intact, train
 from g2d.regimes.groups import GroupLoss, groups, summary
-from g2d.regimes.grpo import ROLLOUTS, hand_over, prompt_order
+from g2d.regimes.grpo import ROLLOUTS, hand_over
 from g2d.regimes.optimizer import OptimizerKeys
 from g2d.regimes.regime import OnlineEntry, Regime
 from g2d.regimes.training import lora_config, restore_token_count, trainer_arguments
@@ -166,7 +167,7 @@ def train_semi_online_dpo(
     fresh = FreshRollouts(
         base,
         problems,
-        prompt_order(len(problems), horizon * per_update, seed),
+        order(settings, problems, horizon * per_update, per_update, seed),
         per_update=per_update,
         decoding=Decoding(
             samples_per_prompt=settings.responses,

@@ -11,6 +11,7 @@ import pandas as pd
 from g2d.analysis.crossed import ENOUGH_SEEDS, INFLATION
 from g2d.experiment.config import Config
 from g2d.experiment.grid import other_reward
+from g2d.experiment.scenarios import other_prompts
 from g2d.markdown import literal
 from g2d.policies.settings import HubModel, LocalModel, ModelSource, ScratchModel
 from g2d.problems.settings import HubProblems, ProblemSource, SyntheticProblems
@@ -123,6 +124,8 @@ def _training(config: Config, harvest: pd.DataFrame) -> str:
         sentences.append(f"{_sentence(name)} ({at}): {REGIMES[entry.regime].methods(entry)}")
         if rewarded := other_reward(config, name):
             sentences.append(f"It was trained on {rewarded} instead of the truth.")
+        if prompts := other_prompts(config, name):
+            sentences.append(f"It was asked {prompts}.")
     if config.baselines.grpo_group_sizes and last:
         sentences.append(
             f"The baselines are GRPO alone at K={last} with G {_choice(config.baselines.grpo_group_sizes)}."
@@ -141,8 +144,8 @@ def _training(config: Config, harvest: pd.DataFrame) -> str:
 
 
 def _rewarded(config: Config, name: str) -> dict[str, str]:
-    words = other_reward(config, name)
-    return {"reward": words} if words else {}
+    found = {"reward": other_reward(config, name), "prompts": other_prompts(config, name)}
+    return {key: words for key, words in found.items() if words}
 
 
 def _evaluation(config: Config, provenance: Mapping[str, Any], tables: Collection[str]) -> str:

@@ -1,0 +1,78 @@
+"""Who is preferred to M0, in sentences: what the judge's preference shows, what of it is length, and nothing beyond."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from g2d.report.differences import ALPHA, NBSP, signed
+
+TRAINED_ON = {
+    "verifiable": "verifiable prompts",
+    "open_ended": "open-ended prompts",
+    "mixed": "verifiable and open-ended prompts together",
+}
+
+
+def win_rate_sentences(table: pd.DataFrame) -> list[str]:
+    """A sentence for every policy that was trained on open-ended prompts, and one for the others of its model.
+
+    Args:
+        table: `win_rates.csv`, from `g2d.tables.win_rates.win_rate_table`.
+    """
+    said = []
+    for model, rows in table.groupby("model", sort=False):
+        asked = rows["prompts"] != "verifiable"
+        said += [_sentence(row) for row in rows[asked].to_dict("records")]
+        if not asked.all():
+            said.append(_others(str(model), rows[~asked]))
+    return said
+
+
+def _sentence(row: dict[Any, Any]) -> str:
+    longer = 100 * (row["length"] / row["base_length"] - 1) if row["base_length"] else 0.0
+    said = (
+        f"{row['policy']} (K={row['K']}, {row['model']}), trained on {TRAINED_ON[row['prompts']]}, is preferred to M0 "
+        f"in {_percent(row, 'win_rate', 'win')} of comparisons on {row['n_prompts']} held-out prompts, and at equal "
+        f"length in {_percent(row, 'equal_length', 'equal_length')}; its replies have {signed(longer)}{NBSP}% "
+        f"characters. {_verdict(row)}"
+    )
+    if row["not_judged"]:
+        said += f" {row['not_judged']} of {row['n_replies']} comparisons have no score and are left out."
+    return said
+
+
+def _verdict(row: dict[Any, Any]) -> str:
+    """What the two tests tell apart."""
+    told, better = row["p_win"] <= ALPHA, row["win_rate"] > 0.5
+    told_at_equal, better_at_equal = row["p_equal_length"] <= ALPHA, row["equal_length"] > 0.5
+    tests = f"(p = {row['p_win']:.2g}; at equal length {row['p_equal_length']:.2g})"
+    if told and told_at_equal and better == better_at_equal:
+        return f"Both are told from one half {tests}."
+    if told and told_at_equal:
+        return f"Both are told from one half {tests}, on opposite sides: length decides."
+    if told:
+        return f"The first is told from one half {tests}, the second is not: length may be all that the judge pays for."
+    if told_at_equal:
+        return f"The second is told from one half {tests}, the first is not: length hides it."
+    if row["minimum_detectable"] >= 0.5:
+        return f"Neither is told from one half {tests}, and so few prompts can hardly tell anything."
+    points = 100 * row["minimum_detectable"]
+    return f"Neither is told from one half {tests}; about {points:.0f} points would have been found four times in five."
+
+
+def _others(model: str, rows: pd.DataFrame) -> str:
+    """Policies that never saw an open-ended prompt: does anything carry over?"""
+    told = rows[rows["p_win"] <= ALPHA]
+    better = int((told["win_rate"] > 0.5).sum())
+    policies = f"{len(rows)} {'policy' if len(rows) == 1 else 'policies'} of {model}"
+    return (
+        f"Of {policies} trained on verifiable prompts alone, {better} {'is' if better == 1 else 'are'} told to be "
+        f"preferred to M0 and {len(told) - better} to be preferred less."
+    )
+
+
+def _percent(row: dict[Any, Any], column: str, name: str) -> str:
+    low, high = 100 * row[f"{name}_low"], 100 * row[f"{name}_high"]
+    return f"{100 * row[column]:.1f}{NBSP}% [{low:.1f}, {high:.1f}]"
