@@ -22,7 +22,7 @@ REPLIES = {"source": "synthetic", "family": "replies", "n": 5}
 OPEN_ENDED = {"reward": "polite", "pool": REPLIES | {"split": "train"}, "held_out": REPLIES | {"split": "test"}}
 ALWAYS = {table.name for table in TABLES} - {
     *("factorial", "factorial_effects", "equal_compute", "auto", "regimes", "frontier", "matched", "sweep", "controls"),
-    *("contamination", "win_rates"),
+    *("contamination", "win_rates", "scenarios"),
     *("advice", "advice_levels", "advice_hours", "advice_check"),
 }
 
@@ -53,7 +53,7 @@ def test_a_table_that_the_catalogue_does_not_have_stands_with_the_others() -> No
         ({"frontier": {"margin": 0.05}}, {"frontier", "matched"}),
         ({"contamination": {}}, {"contamination"}),
         ({"rewards": {"coin": {"reward": "random"}}}, set()),
-        ({"rewards": {"polite": {"reward": "scratch_model"}}, "open_ended": OPEN_ENDED}, {"win_rates"}),
+        ({"rewards": {"polite": {"reward": "scratch_model"}}, "open_ended": OPEN_ENDED}, {"win_rates", "scenarios"}),
         (
             {
                 "rewards": {"coin": {"reward": "random"}},

@@ -12,6 +12,7 @@ import pytest
 
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import sha256
+from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
@@ -20,7 +21,7 @@ from g2d.regimes.asked import prompt_order
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError, require_intact
 from g2d.regimes.fresh import FreshRollouts, sync_period
 from g2d.regimes.groups import groups
-from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.regimes.semi_online_dpo import SemiOnlineDpo, seed_after, train_semi_online_dpo
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.pairs import build_pairs
@@ -29,7 +30,7 @@ from g2d.rollouts.settings import EngineSettings
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import tiny_policy
 from tests.policies.test_resume import adapter, terminated_after
-from tests.policies.test_training import easy
+from tests.policies.test_training import easy, warm_up
 
 SETTINGS: dict[str, Any] = {
     "regime": "semi_online_dpo",
@@ -46,8 +47,12 @@ NO_DROPOUT = Lora(dropout=0.0)
 
 def semi_online(work: Path, k: int = 6, *, n_problems: int = 10, lora: Lora | None = None, **changes: Any) -> Any:
     kwargs = {
-        name: changes.pop(name) for name in ("resume_from", "meter", "base", "engine", "reward") if name in changes
+        name: changes.pop(name)
+        for name in ("resume_from", "meter", "base", "engine", "reward", "started")
+        if name in changes
     }
+    if (started := kwargs.pop("started", None)) is not None:
+        kwargs["start"], changes = started, {"start": "warmup", "start_step": started.k} | changes
     log = train_semi_online_dpo(
         kwargs.pop("base", None) or tiny_policy(),
         easy(n_problems),
@@ -184,6 +189,74 @@ def test_stopped_anywhere_it_equals_an_uninterrupted_run(tmp_path: Path, sync_ev
         assert meter.tokens_generated == rows_of(work)["token_count"].sum()
 
 
+def warmed_up(folder: Path) -> Policy:
+    """A policy to start from: GRPO's after two steps."""
+    warm_up(folder, easy(10), k=2, lora=NO_DROPOUT, group_size=4)
+    adapter = {
+        "adapter": str(folder / "adapter"),
+        "weights_sha256": sha256(folder / "adapter/adapter_model.safetensors"),
+    }
+    return replace(tiny_policy(), policy_id="tiny/seed0/grpo/g4/k2", regime="grpo", k=2, seed=0, **adapter)
+
+
+def test_a_training_starts_at_its_start_and_draws_from_it(tmp_path: Path) -> None:
+    """Its first rollouts are a harvest of that policy; the reference is that policy, or M0, as configured."""
+    start = warmed_up(tmp_path / "grpo")
+    of_start = semi_online(tmp_path / "own", k=2, lora=NO_DROPOUT, started=start, reference="start", sync_every="never")
+    of_m0 = semi_online(tmp_path / "m0", k=2, lora=NO_DROPOUT, started=start, sync_every="never")
+    first_of_start, first_of_m0 = (next(row for row in log if row["pairs"]) for log in (of_start, of_m0))
+    assert first_of_start["loss"] == pytest.approx(math.log(2), abs=1e-6)
+    assert first_of_start["rewards/chosen"] == pytest.approx(0, abs=1e-6)
+    assert first_of_m0["logps/chosen"] == pytest.approx(first_of_start["logps/chosen"], abs=1e-5)
+    assert abs(first_of_m0["rewards/chosen"]) > 1e-6
+    assert of_start[0]["learning_rate"] == SETTINGS["learning_rate"]
+
+    own = seed_after(0, start)
+    decoding = Decoding(4, 1.0, 1.0, 12, 64, seed=own)
+    harvest = to_frame(draw_rollouts(start, easy(10), Prompt(), decoding))
+    rows = rows_of(tmp_path / "own")
+    assert set(rows["generated_at"]) == {1}
+    both = rows.merge(harvest, on=["problem_id", "sample"], suffixes=("", "_of_harvest"))
+    assert len(both) == len(rows) == 2 * 4 * 4
+    assert (both["completion_text"] == both["completion_text_of_harvest"]).all()
+    asked = [easy(10)[i].problem_id for i in prompt_order(10, 24, own)[:8]]
+    assert list(dict.fromkeys(rows["problem_id"])) == asked
+
+
+def test_random_numbers_belong_to_the_start() -> None:
+    at = [replace(tiny_policy(), policy_id=f"tiny/seed0/grpo/g4/k{k}") for k in (2, 4)]
+    assert len({0, seed_after(0, at[0]), seed_after(0, at[1]), seed_after(1, at[0])}) == 4
+    assert seed_after(0, at[0]) == seed_after(0, replace(at[0], weights_sha256="other")) < 2**31
+
+
+@pytest.mark.parametrize(
+    ("sync_every", "reference"), [(1, "base"), ("never", "base"), (4, "start"), (4, "sync"), ("never", "start")]
+)
+def test_from_a_start_too_it_goes_on_with_the_same_bits(tmp_path: Path, sync_every: Any, reference: str) -> None:
+    """Stopped within the interval of the start and after a hand-over, and in a chain."""
+    start = warmed_up(tmp_path / "grpo")
+    changes = {"sync_every": sync_every, "reference": reference, "started": start, "lora": NO_DROPOUT}
+    straight = semi_online(tmp_path / "straight", **changes)
+    for last in (2, 5):
+        with terminated_after(last - 1), pytest.raises(TrainingStoppedError):
+            semi_online(tmp_path / "stopped", **changes)
+    semi_online(tmp_path / "to-3", k=3, **changes)
+    chained = semi_online(tmp_path / "chained", resume_from=tmp_path / "to-3/checkpoint", **changes)
+    assert semi_online(tmp_path / "stopped", **changes) == chained == straight
+    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "chained") == adapter(tmp_path / "straight")
+    pd.testing.assert_frame_equal(rows_of(tmp_path / "stopped"), rows_of(tmp_path / "straight"))
+
+
+def test_an_attempt_with_another_start_is_not_gone_on_from(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    start = warmed_up(tmp_path / "grpo")
+    with terminated_after(1), pytest.raises(TrainingStoppedError):
+        semi_online(tmp_path / "stopped", started=start, lora=NO_DROPOUT)
+    semi_online(tmp_path / "stopped", lora=NO_DROPOUT)
+    assert "made under other settings, not used" in capfd.readouterr().out
+    semi_online(tmp_path / "straight", lora=NO_DROPOUT)
+    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+
+
 @pytest.mark.parametrize("changes", [{"sync_every": 2}, {"sync_every": 4}, {"sync_every": 4, "reference": "sync"}])
 def test_a_chain_equals_one_uninterrupted_run_also_where_k_lies_between_two_hand_overs(
     tmp_path: Path, changes: dict[str, Any]
@@ -254,6 +327,9 @@ def test_the_period() -> None:
         ({"steps": [0, 2]}, "steps: list every K once, at least one and none of them 0"),
         ({"steps": [4, 2]}, "steps: list the values of K in ascending order"),
         ({"steps": [4], "horizon": 3}, "K=4 exceeds horizon=3"),
+        ({"start": "warmup"}, "start_step: missing: say which K of warmup to start from"),
+        ({"start_step": 2}, "start_step=2: M0 has no K: drop the key, or name a start"),
+        ({"reference": "start"}, "reference: start is M0 where start: base: write reference: base, or name a start"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:

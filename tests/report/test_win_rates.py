@@ -28,6 +28,9 @@ def test_a_policy_that_wins_at_any_length() -> None:
         "[70.0, 90.0] of comparisons on 60 held-out prompts, and at equal length in 70.0 % [60.0, 80.0]; its replies "
         "have +50.0 % characters. Both are told from one half (p = 0.001; at equal length 0.002)."
     )
+    assert "trained on verifiable prompts and then on open-ended prompts, is" in said(
+        prompts="verifiable, then open_ended"
+    )
     assert said(not_judged=3).endswith(" 3 of 240 comparisons have no score and are left out.")
 
 

@@ -33,6 +33,7 @@ ASKED = {
     "regimes": {
         "both": SEMI_ONLINE | {"steps": [2], "prompts": "mixed", "open_ended_share": 0.25},
         "open": SEMI_ONLINE | {"steps": [2], "prompts": "open_ended"},
+        "then": SEMI_ONLINE | {"steps": [2], "start": "open", "start_step": 2},
     },
 }
 
@@ -58,8 +59,8 @@ def test_their_own_jobs_run_and_a_changed_reward_runs_what_it_judged(
 ) -> None:
     project, planned = asked
     own = {"load_problems": 2, "check_leakage": 1, "scratch_reward_model": 1}
-    judged = {"draw_replies": 12, "make_win_rates": 1}
-    trained = {"train_grpo": 1, "train_semi_online_dpo": 2, "evaluate": 6}
+    judged = {"draw_replies": 10, "make_win_rates": 1}
+    trained = {"train_grpo": 1, "train_semi_online_dpo": 3, "evaluate": 8}
     assert {name: n for name, n in planned.items() if name not in SUMMARIES} == own | trained | judged
     assert project.planned() == {}
     dearer = {"polite": REWARDS["polite"] | {"length_penalty": 2.0}}  # the same model
@@ -102,7 +103,7 @@ def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_p
     assert len(base) == 16
     assert base["problem_id"].str.startswith("replies-test-").all()
     table = pd.read_csv(results / "tables/win_rates.csv").set_index(["policy", "K", "group_size"])
-    assert len(table) == 11
+    assert len(table) == 9
     for (policy, k, group_size), name in {
         ("open", 2, 4): "seed0/open/g4/k2",
         ("grpo", 4, 4): "seed0/grpo/g4/k4",
@@ -113,7 +114,10 @@ def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_p
         assert row["win_rate"] == pytest.approx(won.mean(), abs=1e-5)
         assert row["length"] == pytest.approx(own["completion_text"].str.len().mean(), rel=1e-5)
     assert table.loc[("open", 2, 4), "prompts"] == "open_ended"
-    assert set(table["family_size"]) == {11}
+    assert set(table["family_size"]) == {9}
+    scenarios = pd.read_csv(results / "tables/scenarios.csv", keep_default_na=False).set_index("policy")
+    assert (scenarios.loc["then", "prompts"] == "open_ended, then verifiable").all()
+    assert set(scenarios.loc["then", "paper_math500"]) == {"0.547"}
     page = (results / "report/index.html").read_text()
     assert "Whose replies are preferred to those of M0" in page
 

@@ -127,6 +127,83 @@ def test_an_online_entry_is_a_chain_of_its_own_and_can_be_harvested(
     assert own_micro_grid.planned() == changed | SUMMARIES
 
 
+def test_an_online_entry_starts_from_the_warm_up_or_from_another_entry(
+    own_micro_grid: Project, micro_config: dict[str, Any]
+) -> None:
+    """Two and three stages, each with updates of its own; the bill and the tables have all that came before."""
+    entries = {
+        "second": SEMI_ONLINE | {"start": "warmup", "start_step": 2, "reference": "start"},
+        "third": SEMI_ONLINE | {"start": "second", "start_step": 2, "steps": [2]},
+        "alone": SEMI_ONLINE | {"steps": [4]},
+    }
+    own_micro_grid.configure(with_entries(micro_config, **entries))
+    assert own_micro_grid.planned() == {"train_semi_online_dpo": 4, "evaluate": 8} | SUMMARIES
+    own_micro_grid.build("--quiet", "rules")
+
+    results = own_micro_grid.results
+    records = {name: read_json(results / f"micro/seed0/{name}/policy.json") for name in ("second/g4/k4", "third/g4/k2")}
+    assert records["second/g4/k4"]["started_from"] == "micro/seed0/grpo/g2/k2"
+    assert records["second/g4/k4"]["continued_from"] == 2
+    assert records["third/g4/k2"]["started_from"] == "micro/seed0/second/g4/k2"
+    assert "started_from" not in read_json(results / "micro/seed0/alone/g4/k4/policy.json")
+    bill = read_json(results / "micro/seed0/third/g4/k2/cost.json")
+    jobs = ["calibration/cost", "seed0/grpo/g2/k2/cost", "seed0/second/g4/k2/cost"]
+    assert [record["job"] for record in bill["ancestry"]] == [f"results/micro/{job}" for job in jobs]
+
+    table = pd.read_csv(results / "tables/regimes.csv").query("benchmark == 'arithmetic' and group_size == 4")
+    spent = {(row.policy, row.K): row for row in table.itertuples()}
+    assert [spent["second", k].prompts for k in (2, 4)] == [16 + 2 * 8, 16 + 4 * 8]
+    assert [spent["second", k].updates for k in (2, 4)] == [4, 6]
+    third = spent["third", 2]
+    assert (third.prompts, third.updates) == (16 + 2 * 8 + 2 * 8, 6)
+    parts = ("grpo/g2/k2", "second/g4/k2", "third/g4/k2")
+    logs = [pd.read_json(results / f"micro/seed0/{part}/metrics.jsonl", lines=True) for part in parts]
+    assert third.tokens_trained == sum(log.num_tokens.max() for log in logs)
+    hours = pd.read_csv(results / "tables/frontier.csv").query("benchmark == 'arithmetic' and axis == 'paper_hours'")
+    paid = {(row.policy, row.K): row.cost for row in hours.itertuples()}
+    assert paid["third", 2] / paid["grpo", 4] == pytest.approx((2 * 16 + 2 * 32 + 2 * 32) / (4 * 16))
+
+    compared = pd.read_csv(results / "tables/comparisons.csv").query("benchmark == 'arithmetic'")
+    others = compared[(compared.policy == "third") & (compared.reference != "base")]
+    assert sorted(zip(others.reference, others.reference_K, strict=True)) == [("second", 2), ("second", 4)]
+    card = (results / "micro/seed0/third/g4/k2/adapter/README.md").read_text()
+    said = "begun after 2 steps of GRPO and 2 updates of DPO on fresh rollouts"
+    assert said in " ".join(card.split())
+    methods = (results / "methods.md").read_text().replace("\\", "")
+    assert "Second (K=2, 4, from the warm-up at K=2 with a new optimizer and schedule): DPO on one pair" in methods
+
+    own_micro_grid.configure(with_entries(micro_config, **(entries | {"second": entries["second"] | {"beta": 0.2}})))
+    assert own_micro_grid.planned() == {"train_semi_online_dpo": 3, "evaluate": 6} | SUMMARIES
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"start": "warmup", "start_step": 3},
+            r"regimes.x.start_step: K=3 is not in warmup.steps \[0, 2, 4\] of micro",
+        ),
+        ({"start": "other", "start_step": 3}, r"regimes.x.start_step: K=3 is not in steps of other \[2, 4\] of micro"),
+        (
+            {"start": "nobody", "start_step": 2},
+            "regimes.x.start: nobody is no entry of regimes that is trained on fresh",
+        ),
+        ({"start": "rft", "start_step": 2}, "regimes.x.start: rft is no entry of regimes that is trained on fresh"),
+        ({"start": "x", "start_step": 2}, "regimes.x.start: x from x: start one of them from base or warmup"),
+        ({"start": "round", "start_step": 2}, "regimes.x.start: x from round from x: start one of them from base or"),
+        ({"start": "warmup"}, "regimes.x: start_step: missing: say which K of warmup to start from"),
+    ],
+)
+def test_a_start_that_is_not_there_is_named(
+    micro_config: dict[str, Any], changes: dict[str, Any], message: str
+) -> None:
+    entries = {"x": SEMI_ONLINE | changes, "other": SEMI_ONLINE, "rft": RFT}
+    if changes["start"] == "round":
+        entries["round"] = SEMI_ONLINE | {"start": "x", "start_step": 2}
+    with pytest.raises(ConfigError, match=message):
+        load(with_entries(micro_config, **entries))
+
+
 def test_an_offline_entry_can_be_trained_on_another_harvest(
     own_micro_grid: Project, micro_config: dict[str, Any]
 ) -> None:

@@ -64,8 +64,10 @@ rule draw_replies:
 rule make_win_rates:
     input:
         REPLIES,
+        main="results/tables/main.csv",
     output:
         win_rates="results/tables/win_rates.csv",
+        scenarios="results/tables/scenarios.csv",
     log:
         "results/logs/make_win_rates.log",
     benchmark:

@@ -1,4 +1,5 @@
-# DPO on fresh rollouts: entries of `regimes` with `regime: semi_online_dpo`. Every K continues the K before it.
+# DPO on fresh rollouts: entries of `regimes` with `regime: semi_online_dpo`. Every K continues the K before it; the
+# first begins with M0 or with the policy of `start`.
 
 
 rule train_semi_online_dpo:
@@ -8,6 +9,7 @@ rule train_semi_online_dpo:
         problems=plan.prompts_asked,
         reward=plan.reward_files,
         checkpoint=plan.previous_checkpoint,
+        start=plan.started_from,
         choice=plan.choice("regimes"),
         costs=plan.previous_costs,
     output:

@@ -1,4 +1,4 @@
-"""Rule train_semi_online_dpo: DPO on fresh rollouts to update K, from M0 or from the checkpoint of a smaller K."""
+"""Rule train_semi_online_dpo: DPO on fresh rollouts to update K, from a smaller K, its start or M0."""
 
 from pathlib import Path
 
@@ -25,6 +25,7 @@ def main(snakemake):
             prompt=Prompt.model_validate(job.settings["prompt"]),
             k=job.k,
             reward=reward_settings(job.settings.get("reward")),
+            start=job.start,
             resume_from=checkpoint,
             engine=job.config.engine,
             **job.arguments,

@@ -61,6 +61,8 @@ def check_entry(config: Config, name: str, model: str) -> None:
             require_reward(config, f"{where}.reward", entry.reward)
         for mistake in entry.mistakes(model, config.training_set.n, config.lora.dropout):
             raise ValueError(f"{where}.{mistake}")
+        if entry.start != "base":
+            _check_start(config, name, entry, model)
         return
     if entry.phase == "rounds":
         try:
@@ -86,6 +88,29 @@ def check_entry(config: Config, name: str, model: str) -> None:
         raise ValueError(f"{where}.steps: at K=0 there is no warm-up to start from: drop 0 from {steps}")
     if not entry_steps(config, name):
         raise ValueError(f"{where}: {whose} {there} of {model} has no K for it: add one")
+
+
+def _check_start(config: Config, name: str, entry: OnlineEntry, model: str) -> None:
+    """Refuse a start that is no policy on the way of another online training."""
+    where, online = f"regimes.{name}", {n: e for n, e in config.regimes.items() if isinstance(e, OnlineEntry)}
+    path = [name, entry.start]
+    while path[-1] not in ("base", "warmup"):
+        if path[-1] not in online:
+            raise ValueError(
+                f"{where}.start: {path[-1]} is no entry of regimes that is trained on fresh rollouts: name one, or "
+                "write base or warmup"
+            )
+        if path[-1] in path[:-1]:
+            raise ValueError(f"{where}.start: {' from '.join(path)}: start one of them from base or warmup")
+        path.append(online[path[-1]].start)
+    whose, steps = f"steps of {entry.start}", online[entry.start].steps if entry.start in online else []
+    if entry.start == "warmup":
+        whose, steps = "warmup.steps", config.warmup.steps
+    if entry.start_step not in steps:
+        raise ValueError(
+            f"{where}.start_step: K={entry.start_step} is not in {whose} {steps} of {model}: add it there or choose "
+            "another"
+        )
 
 
 def _has_online_phase(config: Config, name: str) -> bool:

@@ -17,7 +17,6 @@ from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.policies.policy import Policy
 from g2d.policies.settings import RecordedModel
 from g2d.regimes.asked import AskedPrompts
-from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.warmup import AUTO
 from g2d.rewards.catalogue import TRUTH, words_of
 
@@ -131,6 +130,18 @@ def online_entries(config: Config) -> dict[str, Any]:
     return {name: entry for name, entry in config.regimes.items() if entry.phase == "online"}
 
 
+def start_of(config: Config, model: str, name: str, seed: int | None = None) -> PolicyKey | None:
+    """The policy that an online entry starts from; None where that is M0."""
+    entry = online_entries(config)[name]
+    if entry.start == "base":
+        return None
+    if entry.start == "warmup":
+        return PolicyKey(model, "grpo", config.for_model(model).warmup.group_sizes[0], entry.start_step, seed)
+    before, kind = start_of(config, model, entry.start, seed), config.regimes[entry.start].regime
+    at = (config.regimes[entry.start].responses, entry.start_step, seed)
+    return PolicyKey(model, entry.start, *at, kind=kind, role="entry", online=kind, start=before)
+
+
 def in_rounds(config: Config) -> dict[str, Any]:
     """The entries of `regimes` that are trained in rounds of harvest and training."""
     return {name: entry for name, entry in config.regimes.items() if entry.phase == "rounds"}
@@ -222,27 +233,6 @@ def ablation_points(config: Config, model: str, name: str, kind: str = "dpo") ->
     return [(g, k) for g, k in points if k in steps and (k > 0 or kind != "grpo")]
 
 
-def prompts_asked(config: Config, key: PolicyKey) -> int:
-    """Prompts that were asked to make a policy: by its online steps, and by the harvest where it has one."""
-    harvested = key.kind != "base" and REGIMES[key.kind].phase == "offline"
-    return prompts_asked_online(config, key) + (config.for_model(key.model).training_set.n if harvested else 0)
-
-
-def prompts_asked_online(config: Config, key: PolicyKey) -> int:
-    """Prompts that the online steps behind a policy asked, each time that they asked them."""
-    steps = key.shown_k
-    if key.in_rounds:  # each round asks the whole training set, in its harvest
-        return steps * config.for_model(key.model).training_set.n
-    name, online = online_phases(config).get(key.regime, ""), online_entries(config)
-    if name in online:
-        return int(online[name].prompts_asked(steps))
-    if not steps:
-        return 0
-    warmup = config.for_model(key.model).warmup_of(name)
-    per_step = warmup.completions_per_step(key.group_size) // key.group_size
-    return steps * per_step // warmup.iterations
-
-
 def factorial_files(config: Config, model: str) -> dict[str, str]:
     """Calibration rollouts by temperature, of a model that is calibrated at several; of others, none."""
     calibration = config.for_model(model).calibration
@@ -284,6 +274,7 @@ def policies(config: Config) -> list[PolicyKey]:
                 role=role,
                 online=online.get(regime, "grpo"),
                 reward=rewards.get(regime, ""),
+                start=start_of(config, model, behind[regime], seed) if regime in online else None,
             )
             for regime, kind, role, point in named
             for seed in config.seeds

@@ -32,6 +32,7 @@ class PolicyKey:
     role: str = field(default="", compare=False)  # one of `ROLES`
     online: str = field(default="grpo", compare=False)  # how its K online steps were trained: a name in the catalogue
     reward: str = field(default="", compare=False)  # in words, what it was trained on, where that is not the truth
+    start: PolicyKey | None = field(default=None, compare=False)  # what its online phase started from, if not M0
 
     def __post_init__(self) -> None:
         for name in ("kind", "role"):
@@ -73,6 +74,11 @@ class PolicyKey:
     def shown_k(self) -> int:
         """K in the tables."""
         return self.k if self.steps_taken is None else self.steps_taken
+
+    @property
+    def online_steps(self) -> int:
+        """All online steps behind the policy: its own K, and those of what it started from."""
+        return self.shown_k + (self.start.online_steps if self.start else 0)
 
     @property
     def folder(self) -> str:

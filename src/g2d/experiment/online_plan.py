@@ -266,9 +266,17 @@ class OnlinePlan:
         return [] if k is None else [f"{self.trajectory(wildcards)}/k{k}/checkpoint"]
 
     def previous_costs(self, wildcards: Wildcards) -> list[str]:
-        """Bills of the steps before this K, and of the calibration."""
-        before = [f"{Path(folder).parent}/cost.json" for folder in self.previous_checkpoint(wildcards)]
-        return [f"results/{wildcards.model}/calibration/cost.json", *before]
+        """Bills of the steps before this K, of what an online entry starts from, and of the calibration."""
+        before = [*self.started_from(wildcards)[:1], *self.previous_checkpoint(wildcards)]
+        return [f"results/{wildcards.model}/calibration/cost.json", *(f"{Path(b).parent}/cost.json" for b in before)]
+
+    def started_from(self, wildcards: Wildcards) -> list[str]:
+        """Record and weights of the policy that an online entry starts from, which every K of it needs: it may be the
+        reference, or still the generator. None where that is M0."""
+        name, online = self.online_entry(wildcards), grid.online_entries(self.config)
+        start = grid.start_of(self.config, wildcards.model, name, int(wildcards.seed)) if name in online else None
+        folder = f"results/{start.folder}" if start else ""
+        return [f"{folder}/policy.json", f"{folder}/adapter/adapter_model.safetensors"] if start else []
 
     def _as_chosen(self, kind: Kind, settings: dict[str, Any], wildcards: Wildcards) -> dict[str, Any]:
         """Settings with what a sweep has chosen so far."""

@@ -111,6 +111,7 @@ class TrainingJob:
             adapter=str(self.folder / "adapter"),
             weights_sha256=sha256(output.adapter),
             continued_from=continued_from,
+            started_from=self.start.policy_id if self.start else None,
             settings=self.settings | found,
         )
         write_policy(output.policy, policy)

@@ -54,6 +54,7 @@ class Policy:
     adapter: str | None = None  # folder of the LoRA adapter, None for M0 itself
     weights_sha256: str | None = None  # of the adapter, or of M0 where it is a local file
     continued_from: int | None = None  # K of the checkpoint a chained warm-up continued from
+    started_from: str | None = None  # policy_id of what the training began with; None for M0, and in records of 0.1.0
     settings: dict[str, Any] = field(default_factory=dict)  # resolved settings of the stage that made it
     # Digests of `BASE_FILES` by name; None where a Hub revision pins them, and in records of 0.1.0.
     base_files: dict[str, str] | None = None
@@ -78,10 +79,12 @@ class Policy:
 
 
 def as_json(policy: Policy) -> dict[str, Any]:
-    """The record as it is written; without digests it is that of 0.1.0, whose checkpoints are then still its own."""
+    """The record as it is written; without what is younger it is that of 0.1.0, whose checkpoints are then still its
+    own."""
     values = asdict(policy)
-    if policy.base_files is None:
-        del values["base_files"]
+    for younger in ("base_files", "started_from"):
+        if values[younger] is None:
+            del values[younger]
     return values
 
 

@@ -62,7 +62,7 @@ class FreshRollouts:
     """The rollouts of every update, drawn when they are needed.
 
     Args:
-        base: M0, which generates until the first hand-over after update 0.
+        base: M0.
         problems: the training set.
         order: indices of the problems in the order in which they are asked, those of one update after another.
         per_update: prompts of an update.
@@ -72,6 +72,7 @@ class FreshRollouts:
         keep: what `rollouts.parquet` keeps.
         workers: processes that verify.
         reward: what a completion is worth.
+        start: the policy whose adapter generates until the first hand-over; M0 if None.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class FreshRollouts:
         keep: Keep = "verdicts",
         workers: int = 1,
         reward: Section = TRUTH,
+        start: Policy | None = None,
     ) -> None:
         self.base, self.problems, self.order, self.prompt = base, problems, order, prompt
         self.times_before = [*times_before(order)]
@@ -98,15 +100,16 @@ class FreshRollouts:
         self.rows: list[pd.DataFrame] = []
         self.tokens_generated = 0
         self.handed_over_at = 0
-        self.adapter_sha256: str | None = None  # of the generator; None while it is M0
+        self.adapter_sha256: str | None = None  # of the generator; None before the first hand-over
+        self._first = Path(start.adapter) if start and start.adapter else None
         self._folder = TemporaryDirectory(prefix="g2d-generator-")
         self._engine: Any = None  # vLLM
         self._m0: Any = None  # transformers, where vLLM does not generate
 
     @property
     def adapter(self) -> Path | None:
-        """The adapter that generates."""
-        return None if self.adapter_sha256 is None else Path(self._folder.name) / GENERATOR
+        """The adapter that generates; None while that is M0."""
+        return self._first if self.adapter_sha256 is None else Path(self._folder.name) / GENERATOR
 
     def use_vllm(self, settings: EngineSettings, lora: Lora) -> None:
         """Have vLLM generate; call it before the trainer is made, as vLLM seeds the process when it starts.
@@ -124,6 +127,8 @@ class FreshRollouts:
         )
         asked = {engine.render(messages(problem.prompt, self.prompt)) for problem in self.problems}
         engine.start_for(asked, self.decoding.max_completion_length)
+        if self._first is not None:
+            engine.use_adapter(self._first)
         self._engine = engine
 
     def of(self, step: int, hand_over: Callable[[Path], None]) -> pd.DataFrame:
@@ -145,7 +150,7 @@ class FreshRollouts:
         return own
 
     def _is_due(self, step: int) -> bool:
-        """Whether the generator takes the policy's adapter over before this update; before the first both are M0."""
+        """Whether the generator takes the policy's adapter over before this update; before the first they agree."""
         return step > 0 and self.sync_every is not None and step % self.sync_every == 0 and self.handed_over_at != step
 
     def _take(self, folder: Path, step: int) -> None:
@@ -219,7 +224,7 @@ class FreshRollouts:
 
     def save(self, folder: Path) -> None:
         """Write into a checkpoint what goes on from it needs."""
-        if self.adapter is not None:
+        if self.adapter is not None and self.adapter_sha256 is not None:
             shutil.copytree(self.adapter, folder / GENERATOR)
             (folder / GENERATOR / WEIGHTS).rename(folder / GENERATOR / ASIDE)
         with atomic(folder / BUFFER) as draft:

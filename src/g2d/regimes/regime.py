@@ -63,7 +63,7 @@ class OfflineEntry(Entry):
 
 
 class OnlineEntry(AskedPrompts, Entry):
-    """A trajectory on fresh rollouts, which passes through every K named; K counts its updates."""
+    """A trajectory on fresh rollouts, which passes through every K named; K counts its own updates."""
 
     steps: list[Steps] = key(..., "The values of K, in updates, at which the policy is kept and evaluated.")
     horizon: int | None = key(
@@ -75,6 +75,17 @@ class OnlineEntry(AskedPrompts, Entry):
         ["online"],
         "What is evaluated: the policy itself (online), or DPO on its harvest (dpo), as G2D on another warm-up.",
         min_length=1,
+    )
+    start: Name = key(
+        "base",
+        "Start from a fresh M0 (base), from a policy of the warm-up (warmup), at its first group size, or from one of "
+        "another entry on fresh rollouts, by its name; `start_step` says at which K. Optimizer, schedule and random "
+        "numbers begin anew.",
+        paper="M0",
+        neutral="base",
+    )
+    start_step: int | None = key(
+        None, "The K of the policy to start from; null with start: base.", unit="steps or updates", ge=1, neutral=None
     )
     reward: Name | None = key(
         None,
@@ -102,6 +113,10 @@ class OnlineEntry(AskedPrompts, Entry):
             raise ValueError("reward: judges verifiable prompts, and none is asked: drop it")
         if self.asks_open_ended and "dpo" in self.policies:
             raise ValueError("policies: a harvest asks verifiable prompts alone: drop dpo, or ask these alone too")
+        if self.start == "base" and self.start_step is not None:
+            raise ValueError(f"start_step={self.start_step}: M0 has no K: drop the key, or name a start")
+        if self.start != "base" and self.start_step is None:
+            raise ValueError(f"start_step: missing: say which K of {self.start} to start from")
         return self
 
     @property

@@ -14,103 +14,36 @@ s, no resuming. An update without a pair is a step with a zero gradient, and reg
 
 from __future__ import annotations
 
+import hashlib
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-from pydantic import model_validator
+from typing import TYPE_CHECKING, Any
 
 from g2d.jobs.cost import Meter
-from g2d.policies.policy import Policy, as_json, context_limit, load_base, load_tokenizer
+from g2d.policies.policy import Policy, as_json, context_limit, load_tokenizer
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, messages, render
 from g2d.regimes.adapters import copy_to_reference, load_reference, save_adapter, with_own_adapter
 from g2d.regimes.asked import order
 from g2d.regimes.checkpoints import Checkpointing, Checkpoints, require_intact, train
-from g2d.regimes.groups import GroupLoss, groups, summary
+from g2d.regimes.groups import groups, summary
 from g2d.regimes.grpo import ROLLOUTS, hand_over
-from g2d.regimes.optimizer import OptimizerKeys
-from g2d.regimes.regime import OnlineEntry, Regime
-from g2d.regimes.training import lora_config, restore_token_count, trainer_arguments
+from g2d.regimes.regime import Regime
+from g2d.regimes.semi_online_keys import SemiOnlineDpo
+from g2d.regimes.training import lora_config, restore_token_count, starting_model, trainer_arguments
 from g2d.rewards.catalogue import TRUTH, reward_params
 from g2d.rollouts.engine import Decoding, require_room
 from g2d.rollouts.settings import EngineSettings
-from g2d.settings import Section, key
+from g2d.settings import Section
 from g2d.verifier.pool import default_workers
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from g2d.regimes.fresh import FreshRollouts
-
-
-class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
-    """DPO on fresh rollouts, from M0; how fresh, `sync_every` says (arXiv 2506.21495)."""
-
-    regime: Literal["semi_online_dpo"] = key(..., "Train on pairs of fresh rollouts.")
-    sync_every: int | Literal["pass", "never"] = key(
-        1,
-        "s: updates between two hand-overs of the policy to its generator; pass: those of one pass over the training "
-        "set; 1 is online.",
-        unit="updates",
-        paper="1, 5, 10, 100 and never",
-    )
-    reference: Literal["base", "sync"] = key(
-        "base", "M0, or the policy as it was last handed over to the generator.", paper="both"
-    )
-    temperature: float = key(
-        1.0,
-        "Sampling temperature. DPO scores at 1: another one needs `scored_at_one: true`.",
-        paper="1.0",
-        gt=0,
-        le=5,
-    )
-    scored_at_one: bool = key(False, "Accept that rollouts drawn at another temperature are scored at 1.")
-    max_completion_length: int = key(2048, "Token budget of a rollout.", unit="tokens", paper="2048", ge=1)
-    batch_size: int = key(64, "Rollouts that transformers generates together; vLLM chooses by itself.", ge=1)
-    per_device_batch_size: int = key(8, "Rollouts that pass through the model in training together.", ge=2)
-    learning_rate: float = key(1e-5, "Peak learning rate.", paper="1e-6, without LoRA", gt=0)
-    lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="not stated")
-
-    @model_validator(mode="after")
-    def _possible(self) -> SemiOnlineDpo:
-        if isinstance(self.sync_every, int) and self.sync_every < 1:
-            raise ValueError(f"sync_every: {self.sync_every} is no number of updates: write 1 or more, pass or never")
-        if self.reference == "sync" and self.sync_every == "never":
-            raise ValueError("reference: sync follows a generator that sync_every: never leaves as it is: change one")
-        if self.temperature != 1 and not self.scored_at_one:
-            raise ValueError(
-                f"temperature: rollouts drawn at {self.temperature:g} are not the policy's own at 1, where DPO scores "
-                "them: set it to 1, or accept that with scored_at_one: true"
-            )
-        if self.grpo_weight and self.sync_every != 1:
-            raise ValueError(
-                f"grpo_weight: GRPO's loss is for the policy's own rollouts, and with sync_every: {self.sync_every} "
-                "they are an older one's: set sync_every to 1 or the weight to 0"
-            )
-        return self
-
-    def mistakes(self, model: str, n_problems: int, dropout: float) -> Iterator[str]:
-        """As for every online entry, and what s and the reference do not go with."""
-        yield from super().mistakes(model, n_problems, dropout)
-        if self.sync_every == "pass" and n_problems % self.prompts_per_update:
-            yield (
-                f"sync_every: pass: training_set.n={n_problems} of {model} is no multiple of prompts_per_update="
-                f"{self.prompts_per_update}, so no update ends a pass: change one of them, or write a number"
-            )
-        if self.reference == "sync" and dropout > 0:
-            yield (
-                f"reference: sync: with lora.dropout={dropout:g} of {model} the policy differs from the copy of it "
-                "that is its reference by what is dropped: set lora.dropout to 0 or reference to base"
-            )
-
-    def trajectory(self) -> dict[str, Any]:
-        """What the run to step K depends on: every key but the grid and what is kept of it."""
-        own = self.params(without={"steps", "regime", "keep_rollouts", "policies", "reward"})
-        return own | {"horizon": self.total_steps}
 
 
 def train_semi_online_dpo(
@@ -124,6 +57,7 @@ def train_semi_online_dpo(
     seed: int,
     work: Path,
     reward: Section = TRUTH,
+    start: Policy | None = None,
     resume_from: Path | None = None,
     engine: EngineSettings | None = None,
     checkpointing: Checkpointing | None = None,
@@ -131,11 +65,17 @@ def train_semi_online_dpo(
     meter: Meter | None = None,
     version: int = 0,
 ) -> list[dict[str, Any]]:
-    """Train M0 to update K and leave `work/adapter`, `work/checkpoint` and `work/rollouts.parquet`.
+    """Train M0, or the policy of `start`, for K updates; leave `work/adapter`, `work/checkpoint` and
+    `work/rollouts.parquet`.
 
-    Arguments, what is returned and what is raised are those of `train_grpo`.
+    Arguments, what is returned and what is raised are those of `train_grpo`, beside
+
+    Args:
+        start: the policy that is trained on, with an optimizer, a schedule and random numbers of its own; needed from
+            every checkpoint on, as it may be the reference or the generator. None for a fresh adapter on M0.
     """
-    start = require_intact(resume_from) if resume_from else None
+    continued = require_intact(resume_from) if resume_from else None
+    run_seed, seed = seed, seed if start is None else seed_after(seed, start)
     from g2d.regimes.fresh import FreshRollouts, sync_period
 
     meter = meter or Meter(str(work), "train_semi_online_dpo")
@@ -147,9 +87,10 @@ def train_semi_online_dpo(
         "lora": lora.params(),
         "prompt": prompt.params(),
         "k": k,
-        "seed": seed,
+        "seed": run_seed,
         "engine": engine.identity if engine else None,
-        "start": start,
+        "start": continued,
+        **({} if start is None else {"started_from": as_json(start)}),
         **({} if reward == TRUTH else {"reward": reward_params(reward)}),
     }
     checkpoints = Checkpoints(work, job, meter)
@@ -183,11 +124,12 @@ def train_semi_online_dpo(
         keep=settings.keep_rollouts,
         workers=default_workers(),
         reward=reward,
+        start=start,
     )
     if engine is not None and engine.name == "vllm":
         fresh.use_vllm(engine, lora)
     try:
-        trainer = _trainer(base, fresh, settings, lora, prompt, seed, checkpoints.draft, tracking)
+        trainer = _trainer(base, fresh, settings, lora, prompt, seed, checkpoints.draft, tracking, start)
         before = meter.tokens_generated
 
         def save(folder: Path) -> None:
@@ -228,6 +170,7 @@ def _trainer(
     seed: int,
     draft: Path,
     tracking: Mapping[str, Any] | None,
+    start: Policy | None,
 ) -> Any:
     from datasets import Dataset
     from trl import DPOConfig
@@ -247,9 +190,12 @@ def _trainer(
         if moving:
             copy_to_reference(model)
 
-    model, moving = load_base(base), settings.reference == "sync"
+    moving = settings.reference == "sync"
+    model = starting_model(base, start)
+    if start is None and moving:
+        model = with_own_adapter(model, lora, seed)
     trainer = GroupTrainer(
-        model=with_own_adapter(model, lora, seed) if moving else model,
+        model=model,
         args=DPOConfig(
             **trainer_arguments(draft, seed, tracking, settings),
             max_steps=settings.total_steps,
@@ -266,19 +212,31 @@ def _trainer(
         updates=updates,
         loss=settings,
         rollouts_per_pass=settings.per_device_batch_size,
-        peft_config=None if moving else lora_config(lora),
+        peft_config=lora_config(lora) if start is None and not moving else None,
     )
+    if start is not None and settings.reference == "base":
+        trainer.model.delete_adapter("ref")  # the copy of `start`; without it, TRL switches the adapter off for M0
     return trainer
 
 
+def seed_after(seed: int, start: Policy) -> int:
+    """The seed of a training that goes on from another one: what it draws is not what that one has drawn.
+
+    Entries with the same start share it, so they differ in what they are compared for.
+    """
+    digest = hashlib.sha256(f"{seed}/{start.policy_id}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1  # below 2^31, as seeds are
+
+
 def _methods(settings: SemiOnlineDpo) -> str:
-    when = {"never": "M0, which never took the policy over", "pass": "the policy as of the last pass"}.get(
+    first = "M0" if settings.start == "base" else "the policy it started from"
+    when = {"never": f"{first}, which never took the policy over", "pass": "the policy as of the last pass"}.get(
         str(settings.sync_every), f"the policy as of the last {settings.sync_every} updates"
     )
     if settings.sync_every == 1:
         when = "the policy itself"
     pairs = "one pair" if settings.pairs == "one" else "all pairs, weighted equally,"
-    reference = "M0" if settings.reference == "base" else "the generator"
+    reference = {"base": "M0", "start": "the policy it started from", "sync": "the generator"}[settings.reference]
     return (
         f"DPO on {pairs} of {settings.responses} rollouts of each of {settings.prompts_per_update} prompts per update, "
         f"drawn by {when} at temperature {settings.temperature:g}, with {reference} as the reference (beta "

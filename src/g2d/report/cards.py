@@ -105,14 +105,21 @@ def _card(header: dict[str, Any], title: str, demonstration: str | None, *parts:
 
 
 def _training(key: PolicyKey, policy: Policy) -> str:
+    harvested = _warmup(policy.k, key.online, key.start)
     how = REGIMES[key.kind].card.format(
-        regime=code(policy.regime), k=policy.k, group_size=policy.group_size, harvested=_warmup(policy.k, key.online)
+        regime=code(policy.regime), k=policy.k, group_size=policy.group_size, harvested=harvested
     )
+    if key.trained_online and key.start:
+        how += f", begun {_warmup(key.start.k, key.start.online, key.start.start)}"
     return f"{how}, on {key.reward} instead of the truth," if key.reward else how
 
 
-def _warmup(k: int, online: str = "grpo") -> str:
-    return f"after {k} {REGIMES[online].unit}" if k else "before any online training"
+def _warmup(k: int, online: str = "grpo", start: PolicyKey | None = None) -> str:
+    steps = [f"{k} {REGIMES[online].unit}"] if k else []
+    while start:
+        steps.insert(0, f"{start.k} {REGIMES[start.online].unit}")
+        start = start.start
+    return f"after {' and '.join(steps)}" if steps else "before any online training"
 
 
 def _model(base: Policy) -> str:

@@ -121,6 +121,7 @@ def _training(config: Config, harvest: pd.DataFrame) -> str:
     for name, entry in config.regimes.items():
         at = "every K" if entry.steps == "all" else f"K={_numbers(entry.steps)}"
         at += f" of {literal(entry.harvest)}" if getattr(entry, "harvest", None) else ""
+        at += f", from {_start(entry)}" if entry.phase == "online" and entry.start != "base" else ""
         sentences.append(f"{_sentence(name)} ({at}): {REGIMES[entry.regime].methods(entry)}")
         if rewarded := other_reward(config, name):
             sentences.append(f"It was trained on {rewarded} instead of the truth.")
@@ -141,6 +142,11 @@ def _training(config: Config, harvest: pd.DataFrame) -> str:
     if differing:
         sentences.append(f"Settings that differ by model: {'; '.join(differing)}.")
     return " ".join(filter(None, sentences))
+
+
+def _start(entry: Any) -> str:
+    whose = "the warm-up" if entry.start == "warmup" else literal(entry.start)
+    return f"{whose} at K={entry.start_step} with a new optimizer and schedule"
 
 
 def _rewarded(config: Config, name: str) -> dict[str, str]:

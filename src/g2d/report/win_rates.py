@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from g2d.experiment.scenarios import THEN
 from g2d.report.differences import ALPHA, NBSP, signed
 
 TRAINED_ON = {
@@ -33,7 +34,7 @@ def win_rate_sentences(table: pd.DataFrame) -> list[str]:
 def _sentence(row: dict[Any, Any]) -> str:
     longer = 100 * (row["length"] / row["base_length"] - 1) if row["base_length"] else 0.0
     said = (
-        f"{row['policy']} (K={row['K']}, {row['model']}), trained on {TRAINED_ON[row['prompts']]}, is preferred to M0 "
+        f"{row['policy']} (K={row['K']}, {row['model']}), trained on {_trained_on(row['prompts'])}, is preferred to M0 "
         f"in {_percent(row, 'win_rate', 'win')} of comparisons on {row['n_prompts']} held-out prompts, and at equal "
         f"length in {_percent(row, 'equal_length', 'equal_length')}; its replies have {signed(longer)}{NBSP}% "
         f"characters. {_verdict(row)}"
@@ -41,6 +42,10 @@ def _sentence(row: dict[Any, Any]) -> str:
     if row["not_judged"]:
         said += f" {row['not_judged']} of {row['n_replies']} comparisons have no score and are left out."
     return said
+
+
+def _trained_on(prompts: str) -> str:
+    return " and then on ".join(TRAINED_ON[kind] for kind in prompts.split(THEN))
 
 
 def _verdict(row: dict[Any, Any]) -> str:

@@ -138,6 +138,11 @@ TABLES = (
         rule="make_win_rates",
         there=_open_ended,
     ),
+    Table(
+        *("scenarios", "One kind of prompts, or both: Table 3 of arXiv 2506.21495 beside this grid", PAPER, OPEN_ENDED),
+        rule="make_win_rates",
+        there=_open_ended,
+    ),
     Table("advice", "Advice: which K", ADVICE, "Advice", rule="advise", there=_advice),
     Table("advice_levels", "Advice: which levels", ADVICE, "Advice", rule="advise", there=_advice),
     Table("advice_hours", "Advice: device-hours", ADVICE, "Advice", rule="advise", there=_advice),

@@ -109,13 +109,15 @@ def _families_of(
         yield [(later, earlier) for earlier, later in combinations(members, 2)]
     if role == "entry":
         yield [(policy, other) for policy in members for other in _other_online(policy, own)]
+        started = [(policy, policy.start.over_seeds) for policy in members if policy.start and policy.trained_online]
+        yield [(policy, start) for policy, start in started if start in own]
     if not is_main:
         yield [(policy, policy.reference) for policy in members if policy.reference in own]
 
 
 def _other_online(policy: PolicyKey, own: list[PolicyKey]) -> list[PolicyKey]:
-    """What a policy that was trained on fresh rollouts is compared with: the entries before it that made as many
-    updates with as many rollouts of a prompt. Where s alone differs, that is what s does."""
+    """What a policy that was trained on fresh rollouts is compared with: the entries before it that have as many online
+    steps behind them in all, with as many rollouts of a prompt. Where s alone differs, that is what s does."""
     if not policy.trained_online:
         return []
     before = own[: own.index(policy)]
@@ -124,7 +126,7 @@ def _other_online(policy: PolicyKey, own: list[PolicyKey]) -> list[PolicyKey]:
         for other in before
         if other.trained_online
         and other.role == "entry"
-        and (other.k, other.group_size) == (policy.k, policy.group_size)
+        and (other.online_steps, other.group_size) == (policy.online_steps, policy.group_size)
     ]
 
 

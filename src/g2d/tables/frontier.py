@@ -12,7 +12,7 @@ import pandas as pd
 
 from g2d.analysis.comparisons import compare
 from g2d.analysis.frontier import Differences, on_axis
-from g2d.experiment import grid
+from g2d.experiment.behind import online_phases
 from g2d.experiment.config import Config
 from g2d.experiment.estimate import PUBLISHED
 from g2d.experiment.keys import PolicyKey
@@ -184,9 +184,8 @@ def paper_hours(key: PolicyKey, config: Config) -> float:
     hours = 0.0
     if key.in_rounds:
         return key.shown_k * (PUBLISHED["harvest_rollouts"] + PUBLISHED["train_dpo"])
-    if key.shown_k:
-        drawn = grid.prompts_asked_online(config, key) * key.group_size
-        hours += PUBLISHED.get(f"train_{key.online}", math.nan) * drawn
+    for regime, asked, group_size in online_phases(config, key):
+        hours += PUBLISHED.get(f"train_{regime}", math.nan) * asked * group_size
     if REGIMES[key.kind].phase == "offline":
         hours += PUBLISHED["harvest_rollouts"] + PUBLISHED.get(f"train_{key.kind}", math.nan)
     return hours

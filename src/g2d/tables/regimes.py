@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from g2d.experiment import grid
+from g2d.experiment.behind import prompts_asked
 from g2d.experiment.config import Config
 from g2d.experiment.keys import PolicyKey
 from g2d.jobs.cost import Cost
@@ -63,20 +64,20 @@ def spent_on(key: PolicyKey, bill: Sequence[Cost], config: Config) -> dict[str, 
     Args:
         bill: the records of the jobs it was made by; the metrics of its trainings lie beside their bills.
     """
-    # The logs of a chain go on from one another; a round's begins anew.
-    trainings = {
-        record.job if key.in_rounds else record.stage: Path(record.job).parent
-        for record in bill
-        if record.stage.startswith("train_")
-    }
-    found = {name: _rows(folder / "metrics.jsonl") for name, folder in trainings.items()}
-    logs = found.values()
+    # The logs of a chain, one folder of which is a K, go on from one another; a round's begins anew.
+    trainings: dict[Path, tuple[str, Path]] = {}
+    for record in bill:
+        if record.stage.startswith("train_"):
+            folder = Path(record.job).parent
+            trainings[folder if key.in_rounds else folder.parent] = (record.stage, folder)
+    found = [(stage, _rows(folder / "metrics.jsonl")) for stage, folder in trainings.values()]
+    logs = [rows for _, rows in found]
     return {
         "updates": sum(rows[-1]["step"] for rows in logs),
         "empty_updates": sum(row.get("pairs") == 0 for rows in logs for row in rows),
-        "prompts": grid.prompts_asked(config, key),
+        "prompts": prompts_asked(config, key),
         "tokens_generated": sum(record.tokens_generated for record in bill),
-        "tokens_trained": sum(_tokens(rows) * _passes(name, key, config) for name, rows in found.items()),
+        "tokens_trained": sum(_tokens(rows) * _passes(name, key, config) for name, rows in found),
     }
 
 
@@ -89,7 +90,9 @@ def _passes(training: str, key: PolicyKey, config: Config) -> int:
     """How often each token that was counted is trained on: GRPO's trainer counts those that it generates."""
     if not training.startswith("train_grpo"):
         return 1
-    return config.for_model(key.model).warmup_of(grid.online_phases(config).get(key.regime, "")).iterations
+    behind = grid.online_phases(config).get(key.regime, "")
+    variant = "" if behind in grid.online_entries(config) else behind  # an entry can start from the main one alone
+    return config.for_model(key.model).warmup_of(variant).iterations
 
 
 def _rows(metrics: Path) -> list[dict[str, float]]:
