@@ -25,7 +25,7 @@ from g2d.jobs.files import atomic, read_json, sha256, write_json
 from g2d.policies.policy import Policy, with_adapter
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
-from g2d.problems.prompts import Prompt, messages
+from g2d.problems.prompts import Prompt, conversation
 from g2d.regimes.asked import times_before
 from g2d.regimes.training_rollouts import Keep
 from g2d.rewards.catalogue import TRUTH
@@ -125,7 +125,7 @@ class FreshRollouts:
             adapter_rank=lora.r,
             memory_utilization=settings.training_gpu_memory_utilization,
         )
-        asked = {engine.render(messages(problem.prompt, self.prompt)) for problem in self.problems}
+        asked = {engine.render(conversation(problem, self.prompt)) for problem in self.problems}
         engine.start_for(asked, self.decoding.max_completion_length)
         if self._first is not None:
             engine.use_adapter(self._first)

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from g2d.problems import Problem
-from g2d.problems.prompts import Messages, Prompt, messages
+from g2d.problems.prompts import Messages, Prompt, conversation
 from g2d.rollouts.labels import is_binary, is_open_ended, labels, lengths
 from g2d.rollouts.pairs import combinations_of
 from g2d.settings import Section, key
@@ -112,7 +112,7 @@ def groups(
         found.append(
             Group(
                 problem_id=problem.problem_id,
-                prompt=messages(problem.prompt, prompt),
+                prompt=conversation(problem, prompt),
                 completions=tuple(texts[sample] for sample in used),
                 pairs=tuple((at[chosen], at[rejected]) for chosen, rejected in pairs),
                 advantages=tuple(rewards[sample] - mean for sample in used),

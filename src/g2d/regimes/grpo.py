@@ -20,7 +20,7 @@ from g2d.jobs.cost import Meter
 from g2d.policies.policy import Policy, as_json, context_limit, end_tokens, load_base, load_tokenizer
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
-from g2d.problems.prompts import Prompt, messages, render
+from g2d.problems.prompts import Prompt, conversation, render
 from g2d.regimes.adapters import with_own_adapter
 from g2d.regimes.asked import VERIFIABLE, AskedPrompts, order, times_before
 from g2d.regimes.checkpoints import MANIFEST, Checkpointing, Checkpoints, require_intact, seal, train
@@ -121,7 +121,7 @@ def train_grpo(
     asked = [problems[i] for i in numbers]
     rows = [
         {
-            "prompt": messages(problem.prompt, prompt),
+            "prompt": conversation(problem, prompt),
             "answer": problem.answer,
             "problem_id": problem.problem_id,
             "group": group_name(problem.problem_id, before),
@@ -154,9 +154,9 @@ def train_grpo(
     )
     tokenizer = load_tokenizer(base)
     require_room(
-        tokenizer(
-            [render(tokenizer, messages(problem.prompt, prompt)) for problem in problems], add_special_tokens=False
-        )["input_ids"],
+        tokenizer([render(tokenizer, conversation(problem, prompt)) for problem in problems], add_special_tokens=False)[
+            "input_ids"
+        ],
         [f"problem {problem.problem_id}" for problem in problems],
         warmup.max_completion_length,
         model=base.base,
@@ -172,7 +172,7 @@ def train_grpo(
     if engine is not None and engine.name == "vllm":
         from g2d.regimes.grpo_vllm import VllmGeneration
 
-        conversations = [messages(problem.prompt, prompt) for problem in asked]
+        conversations = [conversation(problem, prompt) for problem in asked]
         generation = VllmGeneration(base, conversations, engine=engine, warmup=warmup, lora=lora, seed=seed)
     model = load_base(base)
     model.generation_config.eos_token_id = sorted(ends)  # where the trainer looks; it masks what is truncated

@@ -25,7 +25,7 @@ from g2d.jobs.cost import Meter
 from g2d.policies.policy import Policy, as_json, context_limit, load_tokenizer
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
-from g2d.problems.prompts import Prompt, messages, render
+from g2d.problems.prompts import Prompt, conversation, render
 from g2d.regimes.adapters import copy_to_reference, load_reference, save_adapter, with_own_adapter
 from g2d.regimes.asked import order
 from g2d.regimes.checkpoints import Checkpointing, Checkpoints, require_intact, train
@@ -96,9 +96,9 @@ def train_semi_online_dpo(
     checkpoints = Checkpoints(work, job, meter)
     tokenizer = load_tokenizer(base)
     require_room(
-        tokenizer(
-            [render(tokenizer, messages(problem.prompt, prompt)) for problem in problems], add_special_tokens=False
-        )["input_ids"],
+        tokenizer([render(tokenizer, conversation(problem, prompt)) for problem in problems], add_special_tokens=False)[
+            "input_ids"
+        ],
         [f"problem {problem.problem_id}" for problem in problems],
         settings.max_completion_length,
         model=base.base,
