@@ -11,13 +11,16 @@ import pandas as pd
 from g2d.analysis.crossed import ENOUGH_SEEDS, INFLATION
 from g2d.experiment.config import Config
 from g2d.experiment.grid import other_reward
+from g2d.experiment.open_ended import OpenEnded
 from g2d.experiment.scenarios import other_prompts
 from g2d.markdown import literal
 from g2d.policies.settings import HubModel, LocalModel, ModelSource, ScratchModel
-from g2d.problems.settings import HubProblems, ProblemSource, SyntheticProblems
+from g2d.problems.settings import HELD_OUT, HubProblems, ProblemSource, SyntheticProblems
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo import GRPO
 from g2d.regimes.warmup import Warmup
+from g2d.report.win_rates import preference_methods
+from g2d.rewards.catalogue import words_of
 from g2d.rollouts.settings import Sampling
 
 PAPER = "arXiv:2605.21266"
@@ -47,6 +50,7 @@ def methods(
         _training(config, harvest),
         *([sweep] if sweep else []),
         _evaluation(config, provenance, tables),
+        *([_preferences(config.open_ended, config, provenance["problems"])] if config.open_ended else []),
         _software(config, provenance),
     ]
     if config.demonstration:
@@ -178,6 +182,11 @@ def _evaluation(config: Config, provenance: Mapping[str, Any], tables: Collectio
     if "comparisons" in tables:
         sentences.append(_comparisons(len(config.seeds)))
     return " ".join(sentences)
+
+
+def _preferences(asked: OpenEnded, config: Config, problems: Mapping[str, Any]) -> str:
+    judge = words_of(config.rewards[asked.judged_by])
+    return preference_methods(_problems(asked.held_out, problems[HELD_OUT]), _sampling(asked), judge)
 
 
 def _comparisons(n_seeds: int) -> str:

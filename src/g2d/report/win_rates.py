@@ -31,6 +31,21 @@ def win_rate_sentences(table: pd.DataFrame) -> list[str]:
     return said
 
 
+def preference_methods(prompts: str, drawn: str, judge: str) -> str:
+    """How the preferences came about, for the methods.
+
+    Args:
+        prompts: the held-out ones.
+        drawn: how the replies were sampled.
+        judge: the reward that the replies are compared by.
+    """
+    return (
+        f"Every policy and M0 replied to {prompts}, with the same random numbers, {drawn}; of two replies the one with "
+        f"the higher reward was preferred ({judge}). Win rates at equal length are from a logistic regression of the "
+        "preference on the difference in length (arXiv 2404.04475)."
+    )
+
+
 def _sentence(row: dict[Any, Any]) -> str:
     longer = 100 * (row["length"] / row["base_length"] - 1) if row["base_length"] else 0.0
     said = (

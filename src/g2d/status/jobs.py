@@ -110,8 +110,9 @@ def _problems(config: Config) -> Iterator[GridJob]:
 
 
 def _reward_models(config: Config) -> Iterator[GridJob]:
-    section = config.open_ended
-    asked = [] if section is None else [config.rewards[name] for name in (section.reward, section.judged_by)]
+    named = [grid.reward_name(config, name) for name in (*config.ablations, *grid.online_entries(config))]
+    named += [config.open_ended.reward, config.open_ended.judged_by] if config.open_ended else []
+    asked = [config.rewards[name] for name in named if name]
     for name in dict.fromkeys(own.name for own in asked if isinstance(own, ScratchRewardModel)):
         yield _job("scratch_reward_model", f"reward-models/{name}/model.safetensors")
 
