@@ -104,6 +104,8 @@ def test_the_table() -> None:
     assert better["win_rate"] == pytest.approx((0.75 + 0.5 + 1 + 1) / 4)
     assert (better["not_judged"], better["cut_off"], better["n_replies"]) == (2, 8, 16)
     assert (better["length"], better["base_length"], better["prompts"]) == (4, 1.5, "mixed")
+    assert better["longer"] == 1
+    assert same["longer"] == 0.5
     assert better["win_low"] < better["win_rate"] < better["win_high"] <= 1
     assert set(table["family_size"]) == {2}
     with pytest.raises(ValueError, match="better/g4/k2: its replies are not to the prompts that M0 replied to"):

@@ -13,7 +13,7 @@ ROW: dict[str, Any] = {
     **{"model": "m", "policy": "both", "K": 20, "group_size": 8, "prompts": "mixed", "n_prompts": 60, "n_replies": 240},
     **{"win_rate": 0.8, "win_low": 0.7, "win_high": 0.9, "p_win": 0.001},
     **{"equal_length": 0.7, "equal_length_low": 0.6, "equal_length_high": 0.8, "p_equal_length": 0.002},
-    **{"minimum_detectable": 0.12, "length": 150.0, "base_length": 100.0, "not_judged": 0},
+    **{"minimum_detectable": 0.12, "length": 150.0, "base_length": 100.0, "longer": 0.7, "not_judged": 0, "cut_off": 0},
 }
 
 
@@ -31,6 +31,9 @@ def test_a_policy_that_wins_at_any_length() -> None:
     assert "trained on verifiable prompts and then on open-ended prompts, is" in said(
         prompts="verifiable, then open_ended"
     )
+    assert said(cut_off=9).endswith(" 9 of 240 replies did not end within their token budget.")
+    assert said(longer=0.97).endswith(" Nearly all its replies are longer than M0's, so equal length is extrapolated.")
+    assert "Nearly all its replies are shorter" in said(longer=0.0)
     assert said(not_judged=3).endswith(" 3 of 240 comparisons have no score and are left out.")
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 from g2d.experiment.scenarios import THEN
 from g2d.report.differences import ALPHA, NBSP, signed
 
+NO_OVERLAP = 0.05  # of the comparisons on the other side: what says anything about equal length
 TRAINED_ON = {
     "verifiable": "verifiable prompts",
     "open_ended": "open-ended prompts",
@@ -54,6 +55,11 @@ def _sentence(row: dict[Any, Any]) -> str:
         f"length in {_percent(row, 'equal_length', 'equal_length')}; its replies have {signed(longer)}{NBSP}% "
         f"characters. {_verdict(row)}"
     )
+    if not NO_OVERLAP < row["longer"] < 1 - NO_OVERLAP:
+        side = "longer" if row["longer"] > 0.5 else "shorter"
+        said += f" Nearly all its replies are {side} than M0's, so equal length is extrapolated."
+    if row["cut_off"]:
+        said += f" {row['cut_off']} of {row['n_replies']} replies did not end within their token budget."
     if row["not_judged"]:
         said += f" {row['not_judged']} of {row['n_replies']} comparisons have no score and are left out."
     return said

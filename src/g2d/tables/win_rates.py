@@ -24,7 +24,7 @@ WIN_RATE_COLUMNS: Columns = {
     **floats("win_rate", "win_low", "win_high", "p_win"),
     **floats("equal_length", "equal_length_low", "equal_length_high", "p_equal_length"),
     **integers("family_size"),
-    **floats("minimum_detectable", "length", "base_length", "score", "base_score"),
+    **floats("minimum_detectable", "length", "base_length", "longer", "score", "base_score"),
     **integers("not_judged", "cut_off"),
 }
 NEEDED = ("problem_id", "sample", "completion_text", "finish_reason", "reward")
@@ -45,7 +45,8 @@ def win_rate_table(replies: Replies, prompts: Mapping[str, str]) -> pd.DataFrame
         `WIN_RATE_COLUMNS`. win_rate is the share of comparisons that the policy wins, sample by sample, ties as half;
         equal_length the same at equal length (`g2d.analysis.win_rates`). p_win and p_equal_length test them against
         1/2 over seeds and prompts, Holm-corrected over the policies of a model (family_size), for which the intervals
-        hold at once. length, score and those of M0 are means, lengths in characters. not_judged counts the comparisons
+        hold at once. length, score and those of M0 are means, lengths in characters; longer is the share of comparisons
+        in which the policy's reply is the longer one, ties as half. not_judged counts the comparisons
         where a reply has no score, cut_off the policy's replies that did not end.
 
     Raises:
@@ -89,12 +90,17 @@ def _of_model(
         row |= _interval("win", "win_rate", rates[policy][0], won, corrected[0][number])
         row |= _interval("equal_length", "equal_length", rates[policy][1], equal, corrected[1][number])
         row |= {"length": every["completion_text"].str.len().mean(), "score": scores["reward"].mean()}
-        row |= {"base_length": every["completion_text_of_base"].str.len().mean()}
+        row |= {"base_length": every["completion_text_of_base"].str.len().mean(), "longer": _longer(every)}
         row |= {"base_score": scores["reward_of_base"].mean(), "minimum_detectable": won.minimum_detectable}
         row |= {"not_judged": int(scores.isna().any(axis=1).sum())}
         row |= {"cut_off": int((every["finish_reason"] == "length").sum())}
         rows.append(row)
     return rows
+
+
+def _longer(rows: pd.DataFrame) -> float:
+    by = rows["completion_text"].str.len() - rows["completion_text_of_base"].str.len()
+    return float((0.5 + 0.5 * np.sign(by)).mean())
 
 
 def _rates(seeds: Sequence[pd.DataFrame]) -> tuple[WinRate, WinRate]:
