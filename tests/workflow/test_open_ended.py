@@ -151,6 +151,10 @@ def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_p
             "open_ended_share=0.1 of 8 prompts are 0.8: write 0.125 for 1",
         ),
         (
+            {"regimes": {"x": SEMI_ONLINE | {"open_ended_share": 0.25}}},
+            "regimes.x.open_ended_share: is about mixed prompts: drop it, or write prompts: mixed",
+        ),
+        (
             {"regimes": {"x": SEMI_ONLINE | {"prompts": "open_ended", "reward": "dear"}}},
             "regimes.x: reward: judges verifiable prompts, and none is asked: drop it",
         ),

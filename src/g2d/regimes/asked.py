@@ -12,10 +12,12 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Literal, Self
+
+from pydantic import model_validator
 
 from g2d.problems import Problem
-from g2d.settings import Section, key
+from g2d.settings import MistakeInKeyError, Section, key
 
 NEARLY = 0.01  # of a prompt: 0.333 of 15 prompts are 5
 
@@ -37,6 +39,12 @@ class AskedPrompts(Section):
         lt=1,
         neutral=0.5,
     )
+
+    @model_validator(mode="after")
+    def _of_a_mix(self) -> Self:
+        if self.prompts != "mixed" and self.open_ended_share != AskedPrompts.model_fields["open_ended_share"].default:
+            raise MistakeInKeyError("open_ended_share", "is about mixed prompts: drop it, or write prompts: mixed")
+        return self
 
     @property
     def asks_open_ended(self) -> bool:
