@@ -37,7 +37,7 @@ def test_shipped_configurations_are_valid(name: str) -> None:
     read(CONFIG / name)
 
 
-@pytest.mark.parametrize("names", [["regimes"], ["regimes", "sweep"], ["controls"], ["confounders"]])
+@pytest.mark.parametrize("names", [["regimes"], ["regimes", "sweep"], ["controls"], ["confounders"], ["mixed"]])
 def test_files_to_merge_over_a_grid_go_with_the_demonstration(names: list[str]) -> None:
     """Merged as Snakemake does it with several files after --configfile."""
     merged = yaml.safe_load((CONFIG / "config.yaml").read_text())

@@ -9,8 +9,10 @@ from types import SimpleNamespace
 import jinja2
 import pandas as pd
 import pytest
+import yaml
+from snakemake.utils import update_config
 
-from g2d.experiment.config import Config, read
+from g2d.experiment.config import Config, load, read
 from g2d.report.methods import methods
 
 CONFIG = Path(__file__).parents[1] / "config"
@@ -126,3 +128,17 @@ def test_captions_say_what_a_step_of_grpo_is(paper: Config, caption: str) -> Non
     said = [template.render(snakemake=SimpleNamespace(config=config)) for config in (paper, completions)]
     assert "8 prompts, G completions of each" in said[0]
     assert "16 completions whatever G, so of fewer prompts where G is larger" in said[1]
+
+
+def test_who_is_preferred_and_by_what() -> None:
+    merged = yaml.safe_load((CONFIG / "config.yaml").read_text())
+    update_config(merged, yaml.safe_load((CONFIG / "mixed.yaml").read_text()))
+    text = written(load(merged))
+    for said in (
+        "Every policy and M0 replied to generated replies (test; n=500), with the same random numbers, 4 rollouts",
+        "the one with the higher reward was preferred (scores of the embedded reward model (length bias 1))",
+        "It was asked verifiable prompts and, 50% of them, open-ended ones, judged by scores of the embedded reward",
+        "both-grpo (",
+        "prompts=verifiable prompts and, 50% of them",
+    ):
+        assert said in text.replace("\\", "")

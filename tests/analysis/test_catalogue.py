@@ -18,9 +18,11 @@ SMALL: dict[str, Any] = {
     "benchmarks": {"easy": {**SYNTHETIC, "split": "test"}},
     "warmup": {"steps": [0, 10]},
 }
+REPLIES = {"source": "synthetic", "family": "replies", "n": 5}
+OPEN_ENDED = {"reward": "polite", "pool": REPLIES | {"split": "train"}, "held_out": REPLIES | {"split": "test"}}
 ALWAYS = {table.name for table in TABLES} - {
     *("factorial", "factorial_effects", "equal_compute", "auto", "regimes", "frontier", "matched", "sweep", "controls"),
-    *("contamination", "samples", "training", "collapses"),
+    *("contamination", "samples", "training", "collapses", "win_rates", "scenarios"),
     *("advice", "advice_levels", "advice_hours", "advice_check"),
 }
 
@@ -57,6 +59,7 @@ def test_a_table_that_the_catalogue_does_not_have_stands_with_the_others() -> No
         ({"evaluation": {"sampled": {"n": 4}}}, {"samples"}),
         ({"evaluation": {"sampled": {"n": 1}}}, set()),
         ({"rewards": {"coin": {"reward": "random"}}}, set()),
+        ({"rewards": {"polite": {"reward": "scratch_model"}}, "open_ended": OPEN_ENDED}, {"win_rates", "scenarios"}),
         (
             {
                 "rewards": {"coin": {"reward": "random"}},
@@ -78,6 +81,7 @@ def test_a_table_that_the_catalogue_does_not_have_stands_with_the_others() -> No
         "samples",
         "one sample",
         "rewards",
+        "open_ended",
         "controls",
     ],
 )

@@ -77,3 +77,15 @@ def test_a_binary_reward_gives_0_or_1(odd: Callable[..., list[Judgement]]) -> No
     assert [judgement.reward for judgement in odd(numbers, ["1", "0"], binary=True)] == [1, 0]
     with pytest.raises(RuntimeError, match=r"a binary reward gave 0\.5"):
         odd(numbers, ["0.5", "0.5"], binary=True)
+
+
+def test_each_problem_is_judged_by_the_reward_of_its_kind(odd: Callable[..., list[Judgement]]) -> None:
+    odd(lambda attempts: [Judgement(0.25 * len(attempts)) for _ in attempts], ["", ""])  # registers it
+    both = catalogue.ByKind.model_construct(verifiable=catalogue.TRUTH, open_ended=Odd())
+    with_answer, without = Problem("v", "?", "5", 1, None, ""), Problem("o", "?", None, None, None, "")
+    attempts = [
+        Attempt(problem, problem.problem_id, sample, "", Verified(verdict, None))
+        for sample in range(2)
+        for problem, verdict in ((with_answer, "correct"), (without, "no_reference"))
+    ]
+    assert [judgement.reward for judgement in judge(both, attempts, CONTEXT)] == [1, 0.5, 1, 0.5]

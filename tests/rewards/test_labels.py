@@ -123,3 +123,22 @@ def test_a_control_is_informative_by_its_reward_and_right_by_the_truth() -> None
     ]
     found = informativeness(to_frame(rows))  # type: ignore[arg-type]
     assert (found.pass_at_1, found.pairability, found.entropy, found.mean_reward) == (1, 1, 1, 0.5)
+
+
+def test_of_a_mixed_batch_each_kind_is_labelled_as_if_alone() -> None:
+    """The margin is about scalars: a right and a wrong answer are 1 apart and always a pair."""
+    right, wrong = rollout("v", 0, "correct", reward=1.0), rollout("v", 1, "incorrect", reward=0.0)
+    replies = [rollout(name, i, "no_reference", reward=value) for name, i, value in OPEN_ENDED]
+    frame = to_frame([right, replies[0], wrong, *replies[1:]])
+    assert listed(labels(frame)) == [True, True, False, False, False, True]
+    assert listed(labels(frame, margin=2.0)) == [True, None, False, None, False, True]
+    alone = frame[frame["problem_id"] != "v"]
+    assert listed(labels(alone, margin=2.0)) == [None, None, False, True]
+    tokens = frame.assign(token_count=[100, 9, 100, 5, 3, 7])
+    assert lengths(tokens) == (8, 4)
+    said = summary(tokens.assign(finish_reason="stop"), [])
+    assert (said["reward/verifiable"], said["reward/open_ended"]) == (0.5, pytest.approx(8.5 / 4))
+    assert (said["completions/mean_length/verifiable"], said["completions/mean_length/open_ended"]) == (100, 6)
+
+
+OPEN_ENDED = (("p", 0, 2.5), ("p", 1, 1.0), ("q", 0, 1.0), ("q", 1, 4.0))

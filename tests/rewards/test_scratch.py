@@ -9,8 +9,10 @@ import pytest
 
 from g2d.cli import main
 from g2d.problems.replies import MOST_FILLERS, Reply, draw_preference, draw_reply, draw_request, worth
+from g2d.rewards.catalogue import TRUTH, ByKind, made_files, reward_params, reward_settings, words_of
 from g2d.rewards.scoring import Scorer
 from g2d.rewards.scratch import ScratchReward, train_scratch_reward
+from g2d.rewards.scratch_model import ScratchRewardModel
 from tests.rewards.models import SEED
 
 
@@ -63,3 +65,16 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path, capsys: pyt
     (tmp_path / "mine").write_text("")
     assert main(["reward-model", str(tmp_path)]) == 2
     assert "is not empty: name another folder" in capsys.readouterr().err
+
+
+def test_the_workflows_own_is_named_after_what_it_is_trained_with() -> None:
+    plain = ScratchRewardModel(reward="scratch_model")
+    dearer = ScratchRewardModel(reward="scratch_model", length_penalty=3.0)
+    assert dearer.name == plain.name != ScratchRewardModel(reward="scratch_model", seed=1).name
+    assert reward_params(dearer) != reward_params(plain)
+    assert reward_settings(reward_params(dearer)) == dearer
+    both = ByKind(verifiable=TRUTH, open_ended=plain)
+    assert reward_settings(reward_params(both)) == both
+    assert made_files(both) == made_files(plain) == [f"results/reward-models/{plain.name}/model.safetensors"]
+    assert made_files(TRUTH) == []
+    assert "and on open-ended prompts scores of the embedded reward model (length bias 1)" in words_of(both)

@@ -13,6 +13,7 @@ from g2d.rewards.reward import Judgement
 from g2d.rewards.training import TrainingReward
 from g2d.settings import Section
 from g2d.verifier import Judgement as Verified
+from g2d.verifier.reward import MathVerifyReward
 
 PROBLEMS = [Problem(name, "?", "5", 1, None, "a test") for name in "pq"]
 MAJORITY = Majority(reward="majority")
@@ -60,6 +61,13 @@ def test_training_sees_the_reward_and_the_rows_have_the_truth_too() -> None:
 
 def test_a_problem_that_is_asked_twice_at_once_is_two_groups() -> None:
     assert call(MAJORITY, ["6", "6", "7", "7"], ["p", "p", "p#asked-2", "p#asked-2"])[0] == [1, 1, 1, 1]
+
+
+def test_the_shares_of_verdicts_are_those_of_what_can_be_verified() -> None:
+    metrics: dict[str, float] = {}
+    MathVerifyReward.log_verdicts([Verified("correct", "1"), Verified("no_reference", None)], metrics.__setitem__)
+    assert metrics["verdicts/correct"] == 1
+    assert "verdicts/no_reference" not in metrics
 
 
 def test_half_a_group_cannot_vote() -> None:

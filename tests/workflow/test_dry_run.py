@@ -46,8 +46,9 @@ def without_snakemake(config: Config) -> dict[str, int]:
 
 def test_the_status_knows_the_jobs_of_every_kind_of_grid(project: Project, micro_config: dict[str, Any]) -> None:
     """Shards, factorial temperatures, a probe, a warm-up that stops by itself, ablations with and without a warm-up of
-    their own and with several pairs, and every regime, also on another one's harvest."""
+    their own and with several pairs, every regime, also on another one's harvest, and open-ended prompts."""
     online = {"regime": "semi_online_dpo", "steps": [2, 4], "responses": 4, "prompts_per_update": 4}
+    replies = {"source": "synthetic", "family": "replies", "n": 5}
     everything = micro_config | {
         "seeds": [0, 1],
         "engine": {"shards": {"calibration": 2, "harvest": 3, "evaluation": 2}},
@@ -68,6 +69,18 @@ def test_the_status_knows_the_jobs_of_every_kind_of_grid(project: Project, micro
         "contamination": {"benchmarks": ["arithmetic"]},
         "baselines": {"grpo_steps": "all"},
         "evaluation": micro_config["evaluation"] | {"sampled": {"n": 4, "beside_greedy": True}},
+        "rewards": {
+            "polite": {"reward": "scratch_model"},
+            "fair": {"reward": "scratch_model", "length_bias": 0.0},
+            "long": {"reward": "scratch_model", "length_bias": 2.0},
+            "unused": {"reward": "scratch_model", "seed": 7},
+        },
+        "open_ended": {
+            "pool": replies | {"split": "train"},
+            "held_out": replies | {"split": "test"},
+            "reward": "polite",
+            "judge": "fair",
+        },
         "regimes": {
             "rft": {"regime": "rft"},
             "chosen": {"regime": "rft", "examples": "chosen", "steps": [2], "harvest": "hot-two"},
@@ -75,6 +88,8 @@ def test_the_status_knows_the_jobs_of_every_kind_of_grid(project: Project, micro
             "all-pairs": {"regime": "group_dpo", "steps": [0, 4]},
             "online": online,
             "online-dpo": online | {"policies": ["online", "dpo"]},
+            "chat": online | {"prompts": "open_ended", "start": "online", "start_step": 4},
+            "both": online | {"prompts": "mixed", "reward": "long"},
         },
     }
     file = project.root / "everything.yaml"

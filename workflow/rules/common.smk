@@ -16,14 +16,15 @@ try:
     from g2d.experiment.samples import drawn_beside, sample_files
     from g2d.experiment.sections import Contamination
     from g2d.experiment.stages import VERSIONS
-    from g2d.experiment.sweep import DEVELOPMENT, held_out, section_name
+    from g2d.experiment.sweep import held_out, section_name
     from g2d.experiment.trained import candidate_policies
     from g2d.experiment.trajectories import trajectories
     from g2d.jobs import recover
     from g2d.policies.settings import model_files
-    from g2d.problems.settings import is_fresh, problem_files
+    from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, is_fresh, problem_files
     from g2d.regimes.catalogue import OWN_RULES
     from g2d.regimes.warmup import AUTO
+    from g2d.rewards.scratch_model import ScratchRewardModel
     from g2d.settings import ConfigError
     from g2d.tables import catalogue
 except ModuleNotFoundError as error:
@@ -93,6 +94,7 @@ localrules:
     make_contamination_table,
     make_sample_table,
     make_training_tables,
+    make_win_rates,
     audit_papers,
     select_training_set,
     make_factorial,

@@ -11,6 +11,7 @@ rule harvest_rollouts:
         policy=lambda w: f"{plan.warmed_up(w)}/policy.json",
         problems="results/{model}/calibration/train.jsonl",
         judged=plan.judged,
+        reward=plan.reward_files,
         shards=plan.shards("harvest", f"{HARVEST_SHARD}.parquet", HARVEST_COST),
         costs=lambda w: [
             *(plan.judged(w, "cost.json") or [plan.warmed_up_cost(w)]),

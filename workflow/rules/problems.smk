@@ -31,7 +31,9 @@ rule load_problems:
 # Snakemake what else has changed behind it.
 rule check_leakage:
     input:
-        pool=lambda w: TRAINING_POOL if w.benchmark == DEVELOPMENT else "results/problems/pool.jsonl",
+        pool=lambda w: {DEVELOPMENT: TRAINING_POOL, HELD_OUT: f"results/problems/{OPEN_ENDED}.jsonl"}.get(
+            w.benchmark, "results/problems/pool.jsonl"
+        ),
         benchmark="results/problems/{benchmark}.jsonl",
     output:
         "results/problems/{benchmark}.leakage.json",

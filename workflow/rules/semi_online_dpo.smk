@@ -6,7 +6,8 @@ rule train_semi_online_dpo:
     input:
         plan.base_files,
         base="results/{model}/base/policy.json",
-        problems="results/{model}/calibration/train.jsonl",
+        problems=plan.prompts_asked,
+        reward=plan.reward_files,
         checkpoint=plan.previous_checkpoint,
         start=plan.started_from,
         choice=plan.choice("regimes"),

@@ -5,7 +5,8 @@ rule train_grpo:
     input:
         plan.base_files,
         base="results/{model}/base/policy.json",
-        problems="results/{model}/calibration/train.jsonl",
+        problems=plan.prompts_asked,
+        reward=plan.reward_files,
         checkpoint=plan.previous_checkpoint,
         choice=plan.choice("warmup"),
         costs=plan.previous_costs,

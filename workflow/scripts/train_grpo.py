@@ -11,6 +11,7 @@ def main(snakemake):
     from g2d.policies import read_policy
     from g2d.problems import read_problems
     from g2d.problems.prompts import Prompt
+    from g2d.regimes.asked import AskedPrompts
     from g2d.regimes.grpo import train_grpo
     from g2d.regimes.warmup import Warmup
     from g2d.rewards.catalogue import reward_settings
@@ -21,12 +22,13 @@ def main(snakemake):
         checkpoint = Path(snakemake.input.checkpoint[0]) if snakemake.input.checkpoint else None
         log = train_grpo(
             job.base,
-            read_problems(snakemake.input.problems),
+            [problem for file in snakemake.input.problems for problem in read_problems(file)],
             warmup=Warmup.model_validate(job.settings["warmup"] | kept),
             prompt=Prompt.model_validate(job.settings["prompt"]),
             group_size=job.group_size,
             k=job.k,
             reward=reward_settings(job.settings.get("reward")),
+            prompts=AskedPrompts.model_validate(job.settings.get("prompts", {})),
             resume_from=checkpoint,
             engine=job.config.engine,
             **job.arguments,

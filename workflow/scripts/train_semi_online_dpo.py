@@ -20,7 +20,7 @@ def main(snakemake):
         checkpoint = Path(snakemake.input.checkpoint[0]) if snakemake.input.checkpoint else None
         log = train_semi_online_dpo(
             job.base,
-            read_problems(snakemake.input.problems),
+            [problem for file in snakemake.input.problems for problem in read_problems(file)],
             settings=SemiOnlineDpo.model_validate(job.settings["semi_online_dpo"] | kept),
             prompt=Prompt.model_validate(job.settings["prompt"]),
             k=job.k,

@@ -40,7 +40,7 @@ def check_ablation(config: Config, name: str, ablation: Ablation, model: str) ->
     dpo, steps = config.ablation_dpo(name), config.ablation_steps(name)
     if ablation.reward is not None:
         require_reward(config, f"{where}.reward", ablation.reward)
-    elif ablation.warmup and 0 in steps:
+    elif ablation.has_warmup and 0 in steps:
         raise ValueError(f"{where}: at K=0 there is no warm-up to change: drop 0 from steps")
     if ablation.policies == ["grpo"] and not any(steps):
         raise ValueError(f"{where}: at K=0 no GRPO is trained: add a K to steps, or dpo to policies")
@@ -50,6 +50,14 @@ def check_ablation(config: Config, name: str, ablation: Ablation, model: str) ->
         raise ValueError(f"{where}: warmup.steps {config.warmup.steps} of {model} has no K for it: add one")
     own = config.warmup_of(name if ablation.has_warmup else "")
     check_warmup(config, f"{where}.warmup", own)
+    try:
+        ablation.open_ended_of(own.completions_per_step(own.group_sizes[0]) // own.group_sizes[0])
+    except ValueError as error:
+        raise ValueError(f"{where}.{error}") from None
+    if ablation.asks_open_ended and own.reference == "sync" and own.reference_every == "pass":
+        raise ValueError(
+            f"{where}.warmup.reference_every: pass is one over verifiable prompts alone: write a number of steps"
+        )
     grid = own.steps
     for step in [*steps, *([dpo.match_pairs_to] if isinstance(dpo.match_pairs_to, int) else [])]:
         if step not in grid:

@@ -20,6 +20,7 @@ from pydantic import ValidationError, model_validator
 from g2d.experiment.ablations import check_ablation, check_warmup
 from g2d.experiment.config_file import read_file
 from g2d.experiment.entries import check_entry
+from g2d.experiment.open_ended import OpenEnded, open_ended_mistakes
 from g2d.experiment.requirements import (
     RESERVED_FILES,
     RESERVED_FOLDERS,
@@ -27,13 +28,22 @@ from g2d.experiment.requirements import (
     alike,
     impossible_draws,
     taken,
+    unknown_benchmarks,
 )
 from g2d.experiment.sections import Ablation, Baselines, Collapse, Contamination, Frontier, Probe
-from g2d.experiment.sweep import DEVELOPMENT, Sweep, sweep_mistakes
+from g2d.experiment.sweep import Sweep, sweep_mistakes
 from g2d.jobs.files import write_text
 from g2d.policies.settings import LORA_RANKS, Lora, ModelSource
 from g2d.problems.prompts import Prompt
-from g2d.problems.settings import HubProblems, LocalProblems, ProblemSource, SyntheticProblems, TrainingSet
+from g2d.problems.settings import (
+    DEVELOPMENT,
+    HubProblems,
+    LocalProblems,
+    ProblemSource,
+    SyntheticProblems,
+    TrainingSet,
+    place_of,
+)
 from g2d.regimes.catalogue import AnyEntry
 from g2d.regimes.checkpoints import Checkpointing
 from g2d.regimes.dpo import Dpo
@@ -78,6 +88,9 @@ class Config(Section):
         "`reward`; policies that name none are trained on the truth.",
         neutral={},
     )
+    open_ended: OpenEnded | None = key(
+        None, "Prompts without a right answer, to train on and to be preferred on (docs/rewards.md).", neutral=None
+    )
     baselines: Baselines = key(Baselines(), "GRPO alone.")
     evaluation: Evaluation = key(Evaluation(), "Benchmarks.")
     frontier: Frontier | None = key(
@@ -116,11 +129,7 @@ class Config(Section):
         found += taken("regimes", self.regimes, {name.lower() for name in self.ablations}, "an ablation")
         for section in ("models", "benchmarks", "ablations", "regimes", "rewards"):
             found += alike(section, getattr(self, section))
-        found += impossible_draws(self)
-        for name in self.continued_benchmarks:
-            if name not in self.benchmarks:
-                there = ", ".join(self.benchmarks)
-                found.append(f"contamination.benchmarks: {name} is no benchmark ({there}): add it there or drop it")
+        found += [*open_ended_mistakes(self), *impossible_draws(self), *unknown_benchmarks(self)]
         for model in self.models:
             try:
                 self.for_model(model)
@@ -133,8 +142,9 @@ class Config(Section):
 
     @property
     def problem_sources(self) -> dict[str, SyntheticProblems | LocalProblems | HubProblems]:
-        """The training pool, under the name pool, the benchmarks, and a sweep's problems where they have a source."""
-        sources = {"pool": self.pool, **self.benchmarks}
+        """The training pool, under the name pool, the benchmarks, open-ended prompts, and a sweep's problems where they
+        have a source."""
+        sources = {"pool": self.pool, **self.benchmarks, **(self.open_ended.sources if self.open_ended else {})}
         if self.sweep is None or isinstance(self.sweep.development, int):
             return sources
         return {**sources, DEVELOPMENT: self.sweep.development}
@@ -146,7 +156,7 @@ class Config(Section):
 
     def place_of(self, problems: str) -> str:
         """Where one of `problem_sources` is configured."""
-        return {"pool": "pool", DEVELOPMENT: f"sweep.{DEVELOPMENT}"}.get(problems, f"benchmarks.{problems}")
+        return place_of(problems)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -222,7 +232,8 @@ class Config(Section):
         ablation = self.ablations[name]
         if ablation.steps != "all":
             return sorted(ablation.steps)
-        changes_warmup = bool(ablation.warmup) and ablation.reward is None  # a reward changes the harvest of M0 too
+        # A reward changes the harvest of M0 too.
+        changes_warmup = ablation.has_warmup and ablation.reward is None
         needs_warmup = changes_warmup or self.ablation_dpo(name).start == "warmup"
         return [k for k in self.warmup.steps if k > 0 or not needs_warmup]
 

@@ -8,6 +8,7 @@ from typing import Any
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.keys import PolicyKey
+from g2d.regimes.asked import AskedPrompts
 
 
 def controls(config: Config) -> dict[str, str]:
@@ -43,11 +44,13 @@ def _twin(config: Config, name: str) -> dict[str, str]:
         other for other in kinds if not grid.other_reward(config, other) and _but_for_the_reward(kinds[other]) == own
     ]
     found = _policies_of(config, alike[0]) if alike else {}
-    if name in config.ablations and not config.ablations[name].warmup:
+    if name in config.ablations and not config.ablations[name].warmup and not config.ablations[name].asks_open_ended:
         found |= {"grpo": "grpo"} if config.ablations[name].dpo else {"grpo": "grpo", "dpo": "dpo"}
     return found
 
 
 def _but_for_the_reward(entry: Any) -> Any:
     """What else there is to an ablation or an online entry, whatever its K."""
-    return (entry.regime, entry.trajectory()) if hasattr(entry, "regime") else (entry.warmup, entry.dpo)
+    if hasattr(entry, "regime"):
+        return entry.regime, entry.trajectory()
+    return entry.warmup, entry.dpo, entry.params(only={*AskedPrompts.model_fields})

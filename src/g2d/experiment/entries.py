@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from g2d.regimes.asked import VERIFIABLE, AskedPrompts
 from g2d.regimes.regime import OnlineEntry
 
 if TYPE_CHECKING:
@@ -28,6 +29,12 @@ def harvested_steps(config: Config, name: str) -> list[int]:
         return config.warmup.steps
     steps: list[int] = config.regimes[whose].steps if whose in config.regimes else config.ablation_steps(whose)
     return steps
+
+
+def asked_prompts(config: Config, name: str) -> AskedPrompts:
+    """Which prompts an ablation or an online entry asks; verifiable ones where it is neither."""
+    owner = config.ablations.get(name) or config.regimes.get(name)
+    return owner if isinstance(owner, AskedPrompts) else VERIFIABLE
 
 
 def require_reward(config: Config, where: str, name: str) -> None:
@@ -67,6 +74,10 @@ def check_entry(config: Config, name: str, model: str) -> None:
         raise ValueError(
             f"{where}.harvest: {entry.harvest} is neither an ablation with a warm-up of its own nor an entry of "
             "regimes that is trained on fresh rollouts: name one, or leave the key out for the main grid's harvests"
+        )
+    if entry.harvest and asked_prompts(config, entry.harvest).asks_open_ended:
+        raise ValueError(
+            f"{where}.harvest: {entry.harvest} asks open-ended prompts, of which no harvest is drawn: drop it"
         )
     whose, there = f"steps of {entry.harvest}" if entry.harvest else "warmup.steps", harvested_steps(config, name)
     if entry.steps != "all" and (unknown := [k for k in entry.steps if k not in there]):

@@ -16,6 +16,7 @@ from g2d.experiment.entries import entry_steps
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.policies.policy import Policy
 from g2d.policies.settings import RecordedModel
+from g2d.regimes.asked import AskedPrompts
 from g2d.regimes.warmup import AUTO
 from g2d.rewards.catalogue import TRUTH, words_of
 
@@ -224,6 +225,7 @@ def ablation_changes(config: Config) -> dict[str, dict[str, Any]]:
         regime: {
             **{f"warmup.{name}": value for name, value in ablation.warmup.items()},
             **({} if ablation.reward is None else {"reward": ablation.reward}),
+            **ablation.params(only={*AskedPrompts.model_fields}),
             **(ablation.dpo if kind == "dpo" else {}),
         }
         for name, ablation in config.ablations.items()

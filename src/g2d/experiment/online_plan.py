@@ -10,14 +10,20 @@ from typing import Any
 from g2d.experiment import grid
 from g2d.experiment.choices import Kind, choice_files, left_open
 from g2d.experiment.config import Config
+from g2d.experiment.entries import asked_prompts
+from g2d.experiment.open_ended import reward_settings_of
 from g2d.experiment.sweep import with_candidates, with_choice
 from g2d.experiment.wildcards import Wildcards, model_of, variant_folder, variant_of
 from g2d.jobs.cost import read_cost
 from g2d.jobs.files import read_json
 from g2d.policies.policy import Policy, read_policy
 from g2d.policies.settings import ScratchModel
+from g2d.problems.settings import OPEN_ENDED
+from g2d.regimes.asked import AskedPrompts
 from g2d.regimes.warmup import AUTO
-from g2d.rewards.catalogue import reward_of, reward_params
+from g2d.rewards.catalogue import made_files, reward_of, reward_params
+from g2d.rollouts.settings import Sampling
+from g2d.settings import Section
 
 
 class OnlinePlan:
@@ -153,8 +159,44 @@ class OnlinePlan:
 
     def reward(self, wildcards: Wildcards) -> dict[str, Any]:
         """The part of the settings that says what judges a training's rollouts, or a harvest; nothing for the truth."""
-        name = grid.reward_name(self.config, self.online_entry(wildcards) or variant_of(wildcards))
-        return {} if name is None else {"reward": reward_params(self.config.rewards[name])}
+        settings = self._judge_of(wildcards)
+        return {} if settings is None else {"reward": reward_params(settings)}
+
+    def reward_files(self, wildcards: Wildcards) -> list[str]:
+        """Input: what a rule makes of the reward that judges; usually nothing."""
+        settings = self._judge_of(wildcards)
+        return [] if settings is None else made_files(settings)
+
+    def _judge_of(self, wildcards: Wildcards) -> Section | None:
+        owner = self.online_entry(wildcards) or variant_of(wildcards)
+        asks_open_ended = asked_prompts(self.config, owner).asks_open_ended
+        return reward_settings_of(self.config, grid.reward_name(self.config, owner), asks_open_ended)
+
+    def judge_files(self, wildcards: Wildcards) -> list[str]:
+        """Input: what a rule makes of the reward that replies are compared by."""
+        return made_files(self._judge_of_replies)
+
+    def reply_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The sections that replies to held-out prompts depend on, and what judges them."""
+        assert self.config.open_ended is not None
+        own = self.config.open_ended.params(only={*Sampling.model_fields, "seed"})
+        return {
+            "open_ended": own,
+            "reward": reward_params(self._judge_of_replies),
+            **self.settings("prompt")(wildcards),
+        }
+
+    @property
+    def _judge_of_replies(self) -> Section:
+        assert self.config.open_ended is not None
+        judge: Section = self.config.rewards[self.config.open_ended.judged_by]
+        return judge
+
+    def prompts_asked(self, wildcards: Wildcards) -> list[str]:
+        """Input: the problems that an online training asks."""
+        kinds = asked_prompts(self.config, self.online_entry(wildcards) or variant_of(wildcards)).prompts
+        training_set = [f"results/{wildcards.model}/calibration/train.jsonl"] if kinds != "open_ended" else []
+        return training_set + ([f"results/problems/{OPEN_ENDED}.jsonl"] if kinds != "verifiable" else [])
 
     def _rewarded_on_gpu(self, wildcards: Wildcards) -> bool:
         name = grid.reward_name(self.config, variant_of(wildcards))
@@ -174,6 +216,7 @@ class OnlinePlan:
         """The sections that a warm-up to step K depends on."""
         resolved = self.for_model(wildcards.model)
         warmup = resolved.warmup_of(variant_of(wildcards))
+        prompts = asked_prompts(self.config, variant_of(wildcards)).params(only={*AskedPrompts.model_fields})
         return {
             "warmup": left_open(
                 self.config, "warmup", wildcards, warmup, warmup.trajectory(int(wildcards.k), int(wildcards.g))
@@ -181,6 +224,7 @@ class OnlinePlan:
             "lora": resolved.lora.params(),
             "prompt": resolved.prompt.params(),
             "engine": resolved.engine.identity,
+            **({"prompts": prompts} if prompts else {}),
             **self.reward(wildcards),
         }
 

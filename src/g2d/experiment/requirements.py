@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from g2d.policies.settings import RecordedModel, model_files
 from g2d.problems import generated
-from g2d.problems.settings import SyntheticProblems, problem_files
+from g2d.problems.settings import SyntheticProblems, is_open_ended, problem_files
 from g2d.regimes.warmup import AUTO
 from g2d.rewards.catalogue import reward_of
 from g2d.settings import ConfigError
@@ -40,7 +40,7 @@ def impossible_draws(config: Config) -> Iterator[str]:
                 generated.require_capacity(source)
             except ValueError as error:
                 yield f"{config.place_of(name)}.n: {error}"
-    if not isinstance(config.pool, SyntheticProblems):
+    if not isinstance(config.pool, SyntheticProblems) or is_open_ended(config.pool):
         return
     there = generated.levels_of(config.pool)
     pinned = [("calibration", config.calibration.levels)]
@@ -54,8 +54,18 @@ def impossible_draws(config: Config) -> Iterator[str]:
                 yield f"{where}.levels: the pool has no level {level}: choose from {there[0]} to {there[-1]}"
 
 
+def unknown_benchmarks(config: Config) -> Iterator[str]:
+    """Benchmarks whose questions M0 is to continue, and which are none."""
+    for name in config.continued_benchmarks:
+        if name not in config.benchmarks:
+            there = ", ".join(config.benchmarks)
+            yield f"contamination.benchmarks: {name} is no benchmark ({there}): add it there or drop it"
+
+
 # What lies beside the models' folders:
-RESERVED_FOLDERS = frozenset({"problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "report"})
+RESERVED_FOLDERS = frozenset(
+    {"problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "report", "reward-models"}
+)
 
 
 RESERVED_FILES = frozenset({"config.yaml", "methods.md", "advice.md", "provenance.json", "report.html", "report.zip"})

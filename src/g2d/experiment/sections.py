@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
 
+from g2d.regimes.asked import AskedPrompts
 from g2d.settings import Name, Section, Steps, key, repeated
 
 
@@ -53,7 +54,7 @@ class Contamination(Section):
         return benchmarks
 
 
-class Ablation(Section):
+class Ablation(AskedPrompts):
     """Policies that differ from the main ones in named keys (paper, Table 3): one confounder, one row.
 
     With other keys of `warmup`, or another reward, they have a warm-up, and a harvest, of their own.
@@ -64,7 +65,8 @@ class Ablation(Section):
     warmup: dict[str, Any] = key({}, "Keys of the warmup section with their other values.")
     reward: Name | None = key(
         None,
-        "The entry of `rewards` that judges its warm-up and its harvest, at K=0 that of M0; null for the truth.",
+        "The entry of `rewards` that judges its warm-up, on verifiable prompts, and its harvest, at K=0 that of M0; "
+        "null for the truth.",
         neutral=None,
     )
     policies: list[Literal["dpo", "grpo"]] = key(
@@ -75,6 +77,10 @@ class Ablation(Section):
     def _changes_something(self) -> Ablation:
         if not self.dpo and not self.has_warmup:
             raise ValueError("nothing differs: give a key of dpo or of warmup another value")
+        if self.prompts == "open_ended" and self.reward is not None:
+            raise ValueError("reward: judges verifiable prompts, and none is asked: drop it")
+        if self.asks_open_ended and "dpo" in self.policies:
+            raise ValueError("policies: a harvest asks verifiable prompts alone: write [grpo], or ask these alone too")
         if not self.has_warmup and "grpo" in self.policies:
             raise ValueError("policies: grpo is the main grid's own policy unless a key of warmup differs")
         if self.dpo and "dpo" not in self.policies:
@@ -94,7 +100,7 @@ class Ablation(Section):
     @property
     def has_warmup(self) -> bool:
         """Whether it has a warm-up and harvests of its own, not only a DPO."""
-        return bool(self.warmup) or self.reward is not None
+        return bool(self.warmup) or self.reward is not None or self.asks_open_ended
 
 
 class Baselines(Section):

@@ -18,7 +18,8 @@ from pydantic import Field
 from g2d.experiment.entries import entry_steps
 from g2d.experiment.sections import Ablation
 from g2d.policies.settings import RecordedModel
-from g2d.problems.settings import ProblemSource, SyntheticProblems
+from g2d.problems.settings import DEVELOPMENT, ProblemSource, SyntheticProblems
+from g2d.regimes.asked import AskedPrompts
 from g2d.regimes.dpo import Dpo
 from g2d.regimes.warmup import Warmup
 from g2d.settings import Section, Seed, Steps, key, repeated
@@ -27,7 +28,6 @@ from g2d.settings.mistakes import changed
 if TYPE_CHECKING:
     from g2d.experiment.config import Config
 
-DEVELOPMENT = "development"  # the problems that choose, beside the pool and the benchmarks
 SECTIONS: dict[str, type[Section]] = {"warmup": Warmup, "dpo": Dpo}
 COUNTS = ("epochs", "max_steps")  # the whole numbers among the keys that say how far a training goes
 
@@ -251,7 +251,11 @@ def tuning_keys(section: type[Section]) -> list[str]:
     """The keys of a section that can be swept: they change how far a training goes from the same start on the same
     kind of data, and neither which files there are nor what a K counts."""
     numbers = (float, float | None)
-    return [name for name, field in section.model_fields.items() if field.annotation in numbers or name in COUNTS]
+    return [
+        name
+        for name, field in section.model_fields.items()
+        if (field.annotation in numbers and name not in AskedPrompts.model_fields) or name in COUNTS
+    ]
 
 
 def _mistakes_in_candidates(config: Config) -> Iterator[str]:

@@ -21,7 +21,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from g2d.policies.muon import Muon
 from g2d.policies.settings import ScratchModel
-from g2d.problems.corpus import corpus_document, vocabulary_texts
+from g2d.problems.corpus import corpus_document, reply_document, reply_texts, vocabulary_texts
 from g2d.problems.prompts import render
 
 CONTEXT_LENGTH = 256
@@ -41,10 +41,10 @@ WARMUP_STEPS = 30
 LOGIT_SCALE = 1.9
 
 
-def build_tokenizer() -> PreTrainedTokenizerFast:
-    """A word-level tokenizer over the closed vocabulary of the synthetic families."""
+def build_tokenizer(replies: bool = False) -> PreTrainedTokenizerFast:
+    """A word-level tokenizer over the closed vocabulary of the synthetic families; of replies where asked for."""
     splitter = pre_tokenizers.Split(TOKEN, "isolated")
-    texts = [*vocabulary_texts(), "user\n", "assistant\n", "system\n"]
+    texts = [*vocabulary_texts(), *(reply_texts() if replies else ()), "user\n", "assistant\n", "system\n"]
     words = sorted({word for text in texts for word, _ in splitter.pre_tokenize_str(text)})
     special = ["<pad>", "<|im_end|>", "<|im_start|>", "<unk>"]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate([*special, *words])}, unk_token="<unk>"))
@@ -71,7 +71,7 @@ def train_scratch(settings: ScratchModel, out: Path) -> None:
     """
     torch.manual_seed(settings.seed)
     rng = random.Random(settings.seed)
-    tokenizer = build_tokenizer()
+    tokenizer = build_tokenizer(replies=settings.replies > 0)
     model = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=len(tokenizer),
@@ -94,7 +94,7 @@ def train_scratch(settings: ScratchModel, out: Path) -> None:
         for optimizer in optimizers
     ]
     for step in range(settings.steps):
-        documents = draw_documents(tokenizer, rng, settings.batch_size)
+        documents = draw_documents(tokenizer, rng, settings.batch_size, settings.replies)
         loss = backward(model, documents, tokenizer.pad_token_id, settings.length_group)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer, scheduler in zip(optimizers, schedulers, strict=True):
@@ -130,9 +130,13 @@ def _learning_rate(step: int, steps: int) -> float:
 Document = tuple[list[int], list[int]]  # tokens of the prompt, which are not learnt, and of the completion
 
 
-def draw_documents(tokenizer: PreTrainedTokenizerFast, rng: random.Random, size: int) -> list[Document]:
-    """Draw documents of the corpus."""
-    documents = [corpus_document(rng) for _ in range(size)]
+def draw_documents(
+    tokenizer: PreTrainedTokenizerFast, rng: random.Random, size: int, replies: float = 0.0
+) -> list[Document]:
+    """Draw documents of the corpus, a share of them replies."""
+    documents = [
+        reply_document(rng) if replies and rng.random() < replies else corpus_document(rng) for _ in range(size)
+    ]
     prompts = [_render_prompt(tokenizer, prompt) for prompt, _ in documents]
     prompt_ids = tokenizer(prompts, add_special_tokens=False)["input_ids"]
     completions = [completion + tokenizer.eos_token for _, completion in documents]

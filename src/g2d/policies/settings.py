@@ -31,6 +31,13 @@ class ScratchModel(Section):
         neutral=None,
         ge=1,
     )
+    replies: float = key(
+        0.0,
+        "Share of its corpus that is replies to everyday requests (the family replies of problems), polite and rude.",
+        ge=0,
+        lt=1,
+        neutral=0.0,
+    )
     settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
 
     @model_validator(mode="after")

@@ -14,6 +14,8 @@ import zlib
 from collections.abc import Iterator
 from typing import Literal, get_args
 
+from g2d.problems import replies
+from g2d.problems.replies import draw_reply, draw_request
 from g2d.problems.synthetic import (
     LEVELS,
     NAMES,
@@ -63,6 +65,12 @@ def corpus_document(
     # A hasty author states the right answer: guessing is learnable only as far as the model can compute it in one go.
     steps = exercise.steps if style == "hasty" else with_slips(rng, exercise.steps)
     return exercise.prompt, render(steps, style)
+
+
+def reply_document(rng: random.Random) -> tuple[str, str]:
+    """Draw one request with a reply to it by an author without manners of his own: as rude as polite, short or long."""
+    prompt, thing = draw_request(rng, "train")
+    return prompt, draw_reply(rng, thing).text
 
 
 def drill(rng: random.Random, facts: int = DRILL_FACTS) -> str:
@@ -141,6 +149,14 @@ def vocabulary_texts() -> Iterator[str]:
         yield f"has 1 {thing}. How many {thing} does Ann have?"
     for verbs in STORY_VERBS.values():
         yield from (f"Ann {verb} 1." for verb in verbs)
+
+
+def reply_texts() -> Iterator[str]:
+    """The same for requests and replies, which a model learns only if it is told to."""
+    for text in replies.vocabulary_texts():
+        filled = text.format(replies.THINGS[0])
+        yield filled
+        yield f" {filled}"
 
 
 def _working(steps: Steps) -> str:

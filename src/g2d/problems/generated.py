@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-from g2d.problems import calculation, synthetic
+from g2d.problems import calculation, replies, synthetic
 from g2d.problems.problem import Problem
 from g2d.problems.settings import OF_THE_RUN, ProblemSource, SyntheticProblems
 
@@ -20,6 +20,8 @@ def generate(source: SyntheticProblems) -> list[Problem]:
         raise ValueError("the seed of the run was not drawn yet")
     if source.family == "calculation":
         return calculation.generate(source.split, source.n, source.seed, levels_of(source))
+    if source.family == "replies":
+        return replies.generate(source.split, source.n, source.seed)
     return synthetic.generate(source.family, source.split, source.n, source.seed)
 
 
@@ -41,12 +43,16 @@ def require_capacity(source: SyntheticProblems) -> None:
     """
     if source.family == "calculation":
         calculation.require_capacity(source.n, levels_of(source))
+    elif source.family == "replies":
+        replies.require_capacity(source.split, source.n)
     else:
         synthetic.require_capacity(source.family, source.split, source.n)
 
 
 def levels_of(source: SyntheticProblems) -> Sequence[int]:
-    """The difficulty levels of its problems, ascending."""
+    """The difficulty levels of its problems, ascending; none of open-ended ones."""
+    if source.family == "replies":
+        return []
     if source.family == "calculation":
         return calculation.STEPS if source.steps is None else source.steps
     return synthetic.LEVELS[source.family]

@@ -53,10 +53,11 @@ def manifest(
 
 def reference_failures(problems: Sequence[Problem], verify: Verify) -> list[dict[str, str]]:
     """Problems whose own reference answer, boxed, does not verify: id, answer and verdict."""
-    judgements = verify([(problem.answer, f"\\boxed{{{problem.answer}}}") for problem in problems])
+    answers = [(problem.problem_id, problem.answer) for problem in problems if problem.answer is not None]
+    judgements = verify([(answer, f"\\boxed{{{answer}}}") for _, answer in answers])
     return [
-        {"problem_id": problem.problem_id, "answer": problem.answer, "verdict": judgement.verdict}
-        for problem, judgement in zip(problems, judgements, strict=True)
+        {"problem_id": name, "answer": answer, "verdict": judgement.verdict}
+        for (name, answer), judgement in zip(answers, judgements, strict=True)
         if judgement.verdict != "correct"
     ]
 

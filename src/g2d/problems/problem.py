@@ -1,4 +1,4 @@
-"""A Problem: one question with a verifiable reference answer, and its JSONL file format."""
+"""A Problem: one question with a verifiable reference answer, or open-ended, and its JSONL file format."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 from g2d.jobs.files import atomic, parse_json, read_lines
+
+Kind = Literal["verifiable", "open_ended"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +19,15 @@ class Problem:
 
     problem_id: str
     prompt: str  # the question alone; instruction and chat template are added when it is shown to a policy
-    answer: str  # reference answer in LaTeX, as it would stand inside \boxed{}
+    answer: str | None  # reference answer in LaTeX, as it would stand inside \boxed{}; None: no answer is the right one
     level: int | None  # difficulty; None where the publisher gives none ("Level ?")
     subject: str | None
     source: str  # where it came from, for example "hub:openai/gsm8k@<sha>"
+
+    @property
+    def kind(self) -> Kind:
+        """Whether there is an answer to compare with; else another reward has to say what a completion is worth."""
+        return "open_ended" if self.answer is None else "verifiable"
 
 
 def to_jsonl(problems: Iterable[Problem]) -> str:

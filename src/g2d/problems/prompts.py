@@ -1,4 +1,4 @@
-"""What a policy is shown: the messages around a problem. Training, harvest and evaluation all call `messages`, and
+"""What a policy is shown: the messages around a problem. Training, harvest and evaluation all call `conversation`, and
 the chat template of the model turns them into the same bytes everywhere (a test compares them)."""
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import field_validator
 
+from g2d.problems.problem import Problem
 from g2d.settings import Section, key
 
 
@@ -19,8 +20,14 @@ class Prompt(Section):
         paper="not printed in the paper",
     )
     template: str = key("{problem}", "User message; {problem} stands for the problem text.", paper="not printed")
+    open_ended: str = key(
+        "{problem}",
+        "User message of an open-ended prompt, which is shown without the system message.",
+        paper="{problem}, in arXiv 2506.21495",
+        neutral="{problem}",
+    )
 
-    @field_validator("template")
+    @field_validator("template", "open_ended")
     @classmethod
     def _names_the_problem(cls, template: str) -> str:
         if "{problem}" not in template:
@@ -37,6 +44,14 @@ def messages(problem_text: str, prompt: Prompt) -> Messages:
     if prompt.system is not None:
         asked.insert(0, {"role": "system", "content": prompt.system})
     return asked
+
+
+def conversation(problem: Problem, prompt: Prompt) -> Messages:
+    """The conversation that asks a problem; what is said to verifiable ones, about boxes, is not said to open-ended
+    ones ("Bridging Offline and Online RL", arXiv 2506.21495, figures 4 and 5)."""
+    if problem.kind == "open_ended":
+        return [{"role": "user", "content": prompt.open_ended.replace("{problem}", problem.prompt)}]
+    return messages(problem.prompt, prompt)
 
 
 def document(tokenizer: Any, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Replies: a synthetic family without a single right answer, and judges of them with a known taste.
+"""Replies: a synthetic family without right answers, requests to be polite about, and judges with a known taste.
 
 A reply to a request is polite to some degree and long to some degree, and both are put together from sentences, so what
 a judge pays for is known. A judge compares two replies to the same request; one with `length_bias` also likes what
@@ -11,9 +11,23 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass
+from functools import cache
+from itertools import product
 
-THINGS = ("the station", "the library", "the harbour", "the museum", "the market", "the old bridge")
-REQUESTS = ("How do I get to {}?", "When does {} open?", "Tell me about {}.", "Is {} far from here?")
+from g2d.problems.problem import Problem
+from g2d.problems.synthetic import Split, split_of
+
+PLACES = (
+    *("station", "library", "harbour", "museum", "market", "old bridge", "theatre", "town hall", "park", "castle"),
+    *("river", "school", "bakery", "church", "garden", "hospital", "post office", "swimming pool", "cinema", "airport"),
+    *("square", "tower", "gallery", "zoo", "university", "stadium", "ferry", "mill", "lighthouse", "bookshop"),
+)
+THINGS = tuple(f"the {place}" for place in PLACES)
+OPENINGS = ("", "Hello. ", "Excuse me. ", "I am new here. ", "One question. ")
+REQUESTS = (
+    *("How do I get to {}?", "When does {} open?", "Tell me about {}.", "Is {} far from here?", "Where is {}?"),
+    *("Who knows about {}?", "What can I see at {}?", "Should I visit {}?"),
+)
 ANSWERS = ("It is near {}.", "Ask again at {}.", "Follow the signs to {}.", "You will see {} soon.")
 POLITE = ("Thank you for asking.", "I am glad to help.", "Please let me know if you need more.", "Have a lovely day.")
 RUDE = ("Do not waste my time.", "That is a silly question.", "Find out yourself.", "Leave me alone.")
@@ -45,10 +59,50 @@ class Preference:
     rejected: Reply
 
 
-def draw_request(rng: random.Random) -> tuple[str, str]:
+def generate(split: Split, n: int, seed: int) -> list[Problem]:
+    """Draw n different requests, in an order that the seed fixes; a hash of the words decides a request's split.
+
+    Raises:
+        ValueError: as `require_capacity`.
+    """
+    require_capacity(split, n)
+    requests = _requests(split)
+    return [
+        Problem(
+            problem_id=f"replies-{split}-{number:05d}",
+            prompt=prompt,
+            answer=None,
+            level=None,
+            subject="replies",
+            source=f"synthetic:replies:{split}",
+        )
+        for number, (prompt, _) in enumerate(random.Random(f"replies/{split}/{seed}").sample(requests, n))
+    ]
+
+
+def require_capacity(split: Split, n: int) -> None:
+    """Check that so many different requests exist.
+
+    Raises:
+        ValueError: there are fewer in this split.
+    """
+    if n > (available := len(_requests(split))):
+        raise ValueError(
+            f"replies: {n} different {split} requests asked for, {available} exist: lower n to at most {available}"
+        )
+
+
+@cache
+def _requests(split: Split) -> list[tuple[str, str]]:
+    """Every request of a split, with the thing that it is about."""
+    every = product(OPENINGS, REQUESTS, THINGS)
+    worded = ((opening + request.format(thing), thing) for opening, request, thing in every)
+    return [(prompt, thing) for prompt, thing in worded if split_of(prompt) == split]
+
+
+def draw_request(rng: random.Random, split: Split = "train") -> tuple[str, str]:
     """A request, and the thing that it is about."""
-    thing = rng.choice(THINGS)
-    return rng.choice(REQUESTS).format(thing), thing
+    return rng.choice(_requests(split))
 
 
 def draw_reply(rng: random.Random, thing: str, *, politeness: int | None = None, fillers: int | None = None) -> Reply:
@@ -82,4 +136,4 @@ def worth(reply: Reply, length_bias: float) -> float:
 
 def vocabulary_texts() -> list[str]:
     """Texts that hold every word of the family."""
-    return [*THINGS, *REQUESTS, *ANSWERS, *POLITE, *RUDE, *FILLERS]
+    return [*THINGS, *OPENINGS, *REQUESTS, *ANSWERS, *POLITE, *RUDE, *FILLERS]

@@ -35,10 +35,11 @@ class SyntheticProblems(Section):
     """Generated problems with answers known by construction; splits never share an expression."""
 
     source: Literal["synthetic"] = key(..., "Generate the problems.")
-    family: Literal["arithmetic", "word_problems", "calculation"] = key(
+    family: Literal["arithmetic", "word_problems", "calculation", "replies"] = key(
         ...,
         "arithmetic: chained operations, five levels (plays MATH); word_problems: short stories (plays GSM8K); "
-        "calculation: long exact calculations with brackets, for real models.",
+        "calculation: long exact calculations with brackets, for real models; replies: everyday requests without right "
+        "answers, for `open_ended`.",
     )
     split: Literal["train", "development", "test"] = key(..., "Which part of the problem space to draw from.")
     n: int = key(..., "Number of problems, spread evenly over the levels.", ge=1)
@@ -88,6 +89,23 @@ class HubProblems(Section):
 
 
 ProblemSource = Annotated[SyntheticProblems | LocalProblems | HubProblems, Field(discriminator="source")]
+
+
+def is_open_ended(source: SyntheticProblems | LocalProblems | HubProblems) -> bool:
+    """Whether generated problems have no right answers; of others, the configuration says so."""
+    return isinstance(source, SyntheticProblems) and source.family == "replies"
+
+
+# Sets of problems without answers, beside pool and benchmarks: to train on, and held out.
+OPEN_ENDED, HELD_OUT = "open-ended", "open-ended-held-out"
+DEVELOPMENT = "development"  # the problems that choose between the candidates of a sweep
+
+
+def place_of(problems: str) -> str:
+    """Where a set of problems is configured."""
+    named = {"pool": "pool", DEVELOPMENT: "sweep.development"}
+    named |= {OPEN_ENDED: "open_ended.pool", HELD_OUT: "open_ended.held_out"}
+    return named.get(problems, f"benchmarks.{problems}")
 
 
 def is_fresh(source: SyntheticProblems | LocalProblems | HubProblems) -> bool:

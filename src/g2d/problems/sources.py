@@ -17,7 +17,17 @@ from g2d.jobs.files import read_rows
 from g2d.problems import generated
 from g2d.problems.answers import reference_answer
 from g2d.problems.problem import Problem
-from g2d.problems.settings import AnswerFormat, Fields, HubProblems, LocalProblems, ProblemSource, SyntheticProblems
+from g2d.problems.settings import (
+    HELD_OUT,
+    OPEN_ENDED,
+    AnswerFormat,
+    Fields,
+    HubProblems,
+    LocalProblems,
+    ProblemSource,
+    SyntheticProblems,
+    place_of,
+)
 
 LEVEL = re.compile(r"(?:level\s*)?(\d+)", re.IGNORECASE)
 UNKNOWN_LEVEL = re.compile(r"(?:level\s*)?\??", re.IGNORECASE)  # MATH has two rows of "Level ?"
@@ -50,7 +60,7 @@ def load_problems(name: str, source: ProblemSource, working_dir: str | Path = ".
             try:
                 return generated.generate(source)
             except ValueError as error:
-                raise ProblemError(f"{config_key(name)}.n: {error}") from None
+                raise ProblemError(f"{place_of(name)}.n: {error}") from None
         case LocalProblems():
             path = Path(working_dir) / source.path
             return normalise(name, _jsonl_rows(name, path), source.fields, source.answer_format, describe(source))
@@ -69,20 +79,15 @@ def describe(source: ProblemSource) -> str:
             return f"hub:{source.id}@{source.revision}"
 
 
-def config_key(name: str) -> str:
-    """Where a data set is configured."""
-    return name if name == "pool" else f"benchmarks.{name}"
-
-
 def normalise(
     name: str, rows: Iterable[Row], fields: Fields, answer_format: AnswerFormat, source: str
 ) -> list[Problem]:
-    """Turn a publisher's rows into problems.
+    """Turn a publisher's rows into problems; those of open-ended sets have no answer, and no column of it is read.
 
     Raises:
         ProblemError: no rows, a missing column, an unreadable value, a row without an answer, or repeated ids.
     """
-    key = config_key(name)
+    key = place_of(name)
     problems: list[Problem] = []
     places: dict[str, str] = {}
     absent = {field: column for field, column in (("level", fields.level), ("subject", fields.subject)) if column}
@@ -94,7 +99,7 @@ def normalise(
         problem = Problem(
             problem_id=f"{name}-{number:05d}" if fields.id is None else reader.text(fields.id, "id"),
             prompt=reader.text(fields.prompt, "prompt"),
-            answer=reader.answer(fields.answer, answer_format),
+            answer=None if name in (OPEN_ENDED, HELD_OUT) else reader.answer(fields.answer, answer_format),
             level=None if fields.level is None else reader.level(fields.level),
             subject=None if fields.subject is None else reader.subject(fields.subject),
             source=source,
@@ -192,7 +197,7 @@ def _no_column(column: str, available: Sequence[str], key: str) -> str:
 
 def _jsonl_rows(name: str, path: Path) -> Iterator[Row]:
     """Rows of a JSONL file; blank lines are skipped, a byte-order mark is tolerated."""
-    key = f"{config_key(name)}.path"
+    key = f"{place_of(name)}.path"
     try:
         for number, row in read_rows(path):
             yield f"{path}, line {number}", row
@@ -203,7 +208,7 @@ def _jsonl_rows(name: str, path: Path) -> Iterator[Row]:
 
 
 def _hub_rows(name: str, source: HubProblems) -> Iterator[Row]:
-    dataset = _load_from_hub(config_key(name), source)
+    dataset = _load_from_hub(place_of(name), source)
     for number, row in enumerate(dataset):
         yield f"{source.id}, split {source.split}, row {number}", row
 

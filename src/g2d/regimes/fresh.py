@@ -25,7 +25,8 @@ from g2d.jobs.files import atomic, read_json, sha256, write_json
 from g2d.policies.policy import Policy, with_adapter
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
-from g2d.problems.prompts import Prompt, messages
+from g2d.problems.prompts import Prompt, conversation
+from g2d.regimes.asked import times_before
 from g2d.regimes.training_rollouts import Keep
 from g2d.rewards.catalogue import TRUTH
 from g2d.rewards.reward import AGAIN, group_name
@@ -91,6 +92,7 @@ class FreshRollouts:
         start: Policy | None = None,
     ) -> None:
         self.base, self.problems, self.order, self.prompt = base, problems, order, prompt
+        self.times_before = [*times_before(order)]
         self.per_update, self.decoding, self.sync_every, self.until = per_update, decoding, sync_every, until
         self.keep, self.verifier, self.reward = keep, shared_verifier(workers), reward
         self.columns = (*COLUMNS, *(["reward_status"] if reward != TRUTH else []))
@@ -123,7 +125,7 @@ class FreshRollouts:
             adapter_rank=lora.r,
             memory_utilization=settings.training_gpu_memory_utilization,
         )
-        asked = {engine.render(messages(problem.prompt, self.prompt)) for problem in self.problems}
+        asked = {engine.render(conversation(problem, self.prompt)) for problem in self.problems}
         engine.start_for(asked, self.decoding.max_completion_length)
         if self._first is not None:
             engine.use_adapter(self._first)
@@ -168,7 +170,7 @@ class FreshRollouts:
 
         numbers = range(first * self.per_update, last * self.per_update)
         # A problem that is asked again has other random numbers, and so another name.
-        asked = [self._named(self.problems[self.order[i]], i // len(self.problems)) for i in numbers]
+        asked = [self._named(self.problems[self.order[i]], self.times_before[i]) for i in numbers]
         cuda = list(range(torch.cuda.device_count()))
         with torch.random.fork_rng(devices=cuda):
             engine: Engine = self._engine or self._transformers()

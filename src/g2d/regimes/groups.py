@@ -13,8 +13,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from g2d.problems import Problem
-from g2d.problems.prompts import Messages, Prompt, messages
-from g2d.rollouts.labels import is_binary, labels, lengths
+from g2d.problems.prompts import Messages, Prompt, conversation
+from g2d.rollouts.labels import is_binary, is_open_ended, labels, lengths
 from g2d.rollouts.pairs import combinations_of
 from g2d.settings import Section, key
 
@@ -112,7 +112,7 @@ def groups(
         found.append(
             Group(
                 problem_id=problem.problem_id,
-                prompt=messages(problem.prompt, prompt),
+                prompt=conversation(problem, prompt),
                 completions=tuple(texts[sample] for sample in used),
                 pairs=tuple((at[chosen], at[rejected]) for chosen, rejected in pairs),
                 advantages=tuple(rewards[sample] - mean for sample in used),
@@ -150,7 +150,18 @@ def summary(rollouts: pd.DataFrame, found: Sequence[Group]) -> dict[str, Any]:
         "completions/mean_length": float(rollouts["token_count"].mean()),
         "completions/clipped_ratio": float((rollouts["finish_reason"] == "length").mean()),
         **(dict(zip(LENGTHS, lengths(rollouts), strict=True)) if scalar else {}),
+        **(_by_kind(rollouts) if is_open_ended(rollouts).any() else {}),
     }
+
+
+def _by_kind(rollouts: pd.DataFrame) -> dict[str, float]:
+    """The mean of each reward and length, by the kind of the prompts, where there are open-ended ones."""
+    kinds = is_open_ended(rollouts).map({True: "open_ended", False: "verifiable"})
+    found: dict[str, float] = {}
+    for kind, own in rollouts.groupby(kinds):
+        found |= {f"reward/{kind}": float(own["reward"].mean())}
+        found |= {f"completions/mean_length/{kind}": float(own["token_count"].mean())}
+    return found
 
 
 LENGTHS = ("completions/mean_length_best", "completions/mean_length_worst")

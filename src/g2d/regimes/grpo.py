@@ -2,16 +2,14 @@
 
 One trajectory passes through every K of a chain: the run to K=300 continues the checkpoint at K=150 (adapter,
 optimizer, scheduler, random state). That equals a single uninterrupted run bit for bit, because the learning-rate
-horizon does not depend on K and because the order of the prompts is fixed for the whole horizon (`prompt_order`): the
+horizon does not depend on K and because the order of the prompts is fixed for the whole horizon (`asked.order`): the
 sampler of the trainer would begin every resumed run with the order of the first epoch. With `schedule: per_k` every K
 is a run of its own.
 """
 
 from __future__ import annotations
 
-import math
 import os
-import random
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -22,8 +20,9 @@ from g2d.jobs.cost import Meter
 from g2d.policies.policy import Policy, as_json, context_limit, end_tokens, load_base, load_tokenizer
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
-from g2d.problems.prompts import Prompt, messages, render
+from g2d.problems.prompts import Prompt, conversation, render
 from g2d.regimes.adapters import with_own_adapter
+from g2d.regimes.asked import VERIFIABLE, AskedPrompts, order, times_before
 from g2d.regimes.checkpoints import MANIFEST, Checkpointing, Checkpoints, require_intact, seal, train
 from g2d.regimes.objective import Objective
 from g2d.regimes.optimizer import OptimizerKeys
@@ -53,6 +52,7 @@ def train_grpo(
     seed: int,
     work: Path,
     reward: Section = TRUTH,
+    prompts: AskedPrompts = VERIFIABLE,
     resume_from: Path | None = None,
     engine: EngineSettings | None = None,
     checkpointing: Checkpointing | None = None,
@@ -73,6 +73,7 @@ def train_grpo(
         k: the step to reach, counted from M0.
         work: a folder to train in, kept between attempts.
         reward: what a completion is worth.
+        prompts: which of the problems are asked, and how many of each kind.
         resume_from: checkpoint of a smaller K of the same trajectory, or None to start from M0.
         engine: what generates; TRL itself, with transformers, if None.
         checkpointing: how often to save on the way.
@@ -102,6 +103,7 @@ def train_grpo(
         "engine": engine.identity if engine else None,
         "start": start,
         **({} if reward == TRUTH else {"reward": reward_params(reward)}),
+        **({} if prompts == VERIFIABLE else {"prompts": prompts.params()}),
     }
     meter = meter or Meter(str(work), "train_grpo")
     checkpoints = Checkpoints(work, job, meter)
@@ -114,15 +116,17 @@ def train_grpo(
     steps = warmup.total_steps if warmup.schedule == "chain" else k
     # One "epoch" is the whole horizon; with several devices a step takes as many prompts from each.
     n_prompts = warmup.prompts_asked(steps, group_size) * int(os.environ.get("WORLD_SIZE", "1"))
-    asked = [problems[i] for i in prompt_order(len(problems), n_prompts, seed)]
+    per_step = warmup.completions_per_step(group_size) // group_size
+    numbers = order(prompts, problems, n_prompts, per_step, seed)
+    asked = [problems[i] for i in numbers]
     rows = [
         {
-            "prompt": messages(problem.prompt, prompt),
+            "prompt": conversation(problem, prompt),
             "answer": problem.answer,
             "problem_id": problem.problem_id,
-            "group": group_name(problem.problem_id, number // len(problems)),
+            "group": group_name(problem.problem_id, before),
         }
-        for number, problem in enumerate(asked)
+        for problem, before in zip(asked, times_before(numbers), strict=True)
     ]
     arguments = GRPOConfig(
         **trainer_arguments(checkpoints.draft, seed, tracking, warmup),
@@ -150,9 +154,9 @@ def train_grpo(
     )
     tokenizer = load_tokenizer(base)
     require_room(
-        tokenizer(
-            [render(tokenizer, messages(problem.prompt, prompt)) for problem in problems], add_special_tokens=False
-        )["input_ids"],
+        tokenizer([render(tokenizer, conversation(problem, prompt)) for problem in problems], add_special_tokens=False)[
+            "input_ids"
+        ],
         [f"problem {problem.problem_id}" for problem in problems],
         warmup.max_completion_length,
         model=base.base,
@@ -168,7 +172,7 @@ def train_grpo(
     if engine is not None and engine.name == "vllm":
         from g2d.regimes.grpo_vllm import VllmGeneration
 
-        conversations = [messages(problem.prompt, prompt) for problem in asked]
+        conversations = [conversation(problem, prompt) for problem in asked]
         generation = VllmGeneration(base, conversations, engine=engine, warmup=warmup, lora=lora, seed=seed)
     model = load_base(base)
     model.generation_config.eos_token_id = sorted(ends)  # where the trainer looks; it masks what is truncated
@@ -225,19 +229,6 @@ def hand_over(reached: Path, work: Path, base: Policy) -> list[dict[str, Any]]:
     manifest = require_intact(reached)
     seal(work / "checkpoint", manifest["step"], manifest["job"])
     return read_log(reached)
-
-
-def prompt_order(n_problems: int, n_prompts: int, seed: int) -> list[int]:
-    """Indices of the problems that a trajectory asks, `n_prompts` long: one permutation of all problems after another.
-
-    Every permutation depends on the seed and its own number only, so a longer order begins with the shorter one.
-    """
-    order: list[int] = []
-    for epoch in range(math.ceil(n_prompts / n_problems)):
-        permutation = list(range(n_problems))
-        random.Random(f"{seed}/{epoch}").shuffle(permutation)
-        order += permutation
-    return order[:n_prompts]
 
 
 def completions_tokens(log_history: Sequence[dict[str, Any]], completions_per_generation: int, after_step: int) -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from g2d.policies.policy import Policy
 from g2d.problems import Problem
-from g2d.problems.prompts import Messages, Prompt, messages
+from g2d.problems.prompts import Messages, Prompt, conversation
 from g2d.regimes.offline import OfflineJob, origin_words, passes_words, require_no_reward, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.rollouts.labels import labels
@@ -88,7 +88,7 @@ def judged_rollouts(
     if which == "pairable":
         p_hat = right.groupby(rollouts["problem_id"]).mean()
         kept = kept[kept["problem_id"].map(p_hat.between(0, 1, inclusive="neither"))]
-    asked = {problem.problem_id: messages(problem.prompt, prompt) for problem in problems}
+    asked = {problem.problem_id: conversation(problem, prompt) for problem in problems}
     names = ("problem_id", "sample", "completion_text", "label")
     drawn = {
         uniform(seed, name, f"kto/{sample}"): Judged(

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
 
+from g2d.regimes.asked import AskedPrompts
 from g2d.regimes.training_rollouts import Keep
 from g2d.settings import Name, Section, Steps, key, repeated
 
@@ -61,7 +62,7 @@ class OfflineEntry(Entry):
         return steps if steps == "all" else sorted(steps)
 
 
-class OnlineEntry(Entry):
+class OnlineEntry(AskedPrompts, Entry):
     """A trajectory on fresh rollouts, which passes through every K named; K counts its own updates."""
 
     steps: list[Steps] = key(..., "The values of K, in updates, at which the policy is kept and evaluated.")
@@ -88,7 +89,7 @@ class OnlineEntry(Entry):
     )
     reward: Name | None = key(
         None,
-        "The entry of `rewards` that judges its rollouts, and its harvest; null for the truth.",
+        "The entry of `rewards` that judges its rollouts of verifiable prompts, and its harvest; null for the truth.",
         neutral=None,
     )
     keep_rollouts: Keep = key(
@@ -107,6 +108,11 @@ class OnlineEntry(Entry):
             raise ValueError(f"K={max(self.steps)} exceeds horizon={self.horizon}: raise the horizon or drop the K")
         if repeated(self.policies):
             raise ValueError(f"policies repeat: {self.policies}")
+        self.open_ended_of(self.prompts_per_update)
+        if self.prompts == "open_ended" and self.reward is not None:
+            raise ValueError("reward: judges verifiable prompts, and none is asked: drop it")
+        if self.asks_open_ended and "dpo" in self.policies:
+            raise ValueError("policies: a harvest asks verifiable prompts alone: drop dpo, or ask these alone too")
         if self.start == "base" and self.start_step is not None:
             raise ValueError(f"start_step={self.start_step}: M0 has no K: drop the key, or name a start")
         if self.start != "base" and self.start_step is None:

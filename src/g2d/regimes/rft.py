@@ -14,7 +14,7 @@ from pydantic import model_validator
 
 from g2d.policies.policy import Policy
 from g2d.problems import Problem
-from g2d.problems.prompts import Messages, Prompt, messages
+from g2d.problems.prompts import Messages, Prompt, conversation
 from g2d.regimes.offline import OfflineJob, origin_words, passes_words, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.rollouts.labels import labels
@@ -94,7 +94,7 @@ def right_completions(
     right = rollouts[to_imitate & (rollouts["finish_reason"] != "length")].sort_values("sample")
     texts = {name: list(dict.fromkeys(rows)) for name, rows in right.groupby("problem_id")["completion_text"]}
     examples = [
-        Example(prompt=messages(problem.prompt, prompt), completion=[{"role": "assistant", "content": text}])
+        Example(prompt=conversation(problem, prompt), completion=[{"role": "assistant", "content": text}])
         for problem in problems
         for text in _drawn(texts.get(problem.problem_id, []), problem.problem_id, per_prompt, seed)
     ]

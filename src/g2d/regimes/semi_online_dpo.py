@@ -25,11 +25,12 @@ from g2d.jobs.cost import Meter
 from g2d.policies.policy import Policy, as_json, context_limit, load_tokenizer
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
-from g2d.problems.prompts import Prompt, messages, render
+from g2d.problems.prompts import Prompt, conversation, render
 from g2d.regimes.adapters import copy_to_reference, load_reference, save_adapter, with_own_adapter
+from g2d.regimes.asked import order
 from g2d.regimes.checkpoints import Checkpointing, Checkpoints, require_intact, train
 from g2d.regimes.groups import groups, summary
-from g2d.regimes.grpo import ROLLOUTS, hand_over, prompt_order
+from g2d.regimes.grpo import ROLLOUTS, hand_over
 from g2d.regimes.regime import Regime
 from g2d.regimes.semi_online_keys import SemiOnlineDpo
 from g2d.regimes.training import lora_config, restore_token_count, starting_model, trainer_arguments
@@ -95,9 +96,9 @@ def train_semi_online_dpo(
     checkpoints = Checkpoints(work, job, meter)
     tokenizer = load_tokenizer(base)
     require_room(
-        tokenizer(
-            [render(tokenizer, messages(problem.prompt, prompt)) for problem in problems], add_special_tokens=False
-        )["input_ids"],
+        tokenizer([render(tokenizer, conversation(problem, prompt)) for problem in problems], add_special_tokens=False)[
+            "input_ids"
+        ],
         [f"problem {problem.problem_id}" for problem in problems],
         settings.max_completion_length,
         model=base.base,
@@ -107,7 +108,7 @@ def train_semi_online_dpo(
     fresh = FreshRollouts(
         base,
         problems,
-        prompt_order(len(problems), horizon * per_update, seed),
+        order(settings, problems, horizon * per_update, per_update, seed),
         per_update=per_update,
         decoding=Decoding(
             samples_per_prompt=settings.responses,

@@ -18,6 +18,7 @@ from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.markdown import code, fenced, literal
 from g2d.policies.policy import Policy
 from g2d.regimes.catalogue import REGIMES
+from g2d.report.win_rates import TRAINED_ON
 
 PAPER = "https://arxiv.org/abs/2605.21266"
 
@@ -111,6 +112,9 @@ def _training(key: PolicyKey, policy: Policy) -> str:
     )
     if key.trained_online and key.start:
         how += f", begun {_warmup(key.start.k, key.start.online, key.start.start)}"
+    own = {**policy.settings.get(key.kind, {}), **policy.settings.get("prompts", {})}
+    if (asked := own.get("prompts", "verifiable")) != "verifiable":
+        how += f", on {TRAINED_ON[asked]}"
     return f"{how}, on {key.reward} instead of the truth," if key.reward else how
 
 

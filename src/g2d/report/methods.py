@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pandas as pd
@@ -11,12 +11,17 @@ import pandas as pd
 from g2d.analysis.crossed import ENOUGH_SEEDS, INFLATION
 from g2d.experiment.config import Config
 from g2d.experiment.grid import other_reward
+from g2d.experiment.open_ended import OpenEnded
+from g2d.experiment.scenarios import other_prompts
 from g2d.markdown import literal
 from g2d.policies.settings import HubModel, LocalModel, ModelSource, ScratchModel
-from g2d.problems.settings import HubProblems, ProblemSource, SyntheticProblems
+from g2d.problems.settings import HELD_OUT, HubProblems, ProblemSource, SyntheticProblems
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo import GRPO
 from g2d.regimes.warmup import Warmup
+from g2d.report.phrases import choice, listed, nested, numbers, sentence, settings_of, span
+from g2d.report.win_rates import preference_methods
+from g2d.rewards.catalogue import words_of
 from g2d.rollouts.settings import Sampling
 
 PAPER = "arXiv:2605.21266"
@@ -46,6 +51,7 @@ def methods(
         _training(config, harvest),
         *([sweep] if sweep else []),
         _evaluation(config, provenance, tables),
+        *([_preferences(config.open_ended, config, provenance["problems"])] if config.open_ended else []),
         _software(config, provenance),
     ]
     if config.demonstration:
@@ -57,7 +63,7 @@ def methods(
 
 
 def _setting(config: Config, provenance: Mapping[str, Any]) -> str:
-    models = _list([_model(name, source) for name, source in config.models.items()])
+    models = listed([_model(name, source) for name, source in config.models.items()])
     return (
         f"We ran the G2D experiment ({PAPER}) on {models}. Training problems were drawn from "
         f"{_problems(config.pool, provenance['problems']['pool'])}."
@@ -79,7 +85,7 @@ def _calibration(config: Config, calibration: pd.DataFrame) -> str:
     )
     return (
         f"Difficulty was calibrated on up to {settings.problems_per_level} problems per level with "
-        f"{_sampling(settings)}. {_sentence(_list(chosen) or 'no level')} were used, {how}; {config.training_set.n} "
+        f"{_sampling(settings)}. {sentence(listed(chosen) or 'no level')} were used, {how}; {config.training_set.n} "
         f"prompts were drawn from them (seed {config.training_set.seed})."
     )
 
@@ -95,11 +101,11 @@ def _training(config: Config, harvest: pd.DataFrame) -> str:
         else f"in an independent run per K, each with a {warmup.lr_schedule} schedule of its own"
     )
     pairs = harvest["n_pairs"].dropna()
-    counted = f" ({_span(pairs.min(), pairs.max())} pairs per harvest, mean over seeds)" if len(pairs) else ""
+    counted = f" ({span(pairs.min(), pairs.max())} pairs per harvest, mean over seeds)" if len(pairs) else ""
     nll = f", NLL of the chosen completions added with weight {dpo.nll_weight:g}" if dpo.nll_weight else ""
     sentences = [
-        f"M0 was warmed up with K in {{{_numbers(warmup.steps)}}} gradient steps of GRPO (loss {warmup.loss}, "
-        f"group size G {_choice(warmup.group_sizes)}, KL coefficient {warmup.beta:g}, {_step(warmup)} per step and "
+        f"M0 was warmed up with K in {{{numbers(warmup.steps)}}} gradient steps of GRPO (loss {warmup.loss}, "
+        f"group size G {choice(warmup.group_sizes)}, KL coefficient {warmup.beta:g}, {_step(warmup)} per step and "
         f"device, temperature {warmup.temperature:g}, at most {warmup.max_completion_length} "
         f"tokens{', truncated completions masked' if warmup.mask_truncated else ''}) at a peak learning rate of "
         f"{warmup.learning_rate:g}, {schedule}.",
@@ -118,24 +124,26 @@ def _training(config: Config, harvest: pd.DataFrame) -> str:
             f"maxima in {auto.patience} probes in a row, and the policy of the probe with the highest H was harvested."
         )
     for name, entry in config.regimes.items():
-        at = "every K" if entry.steps == "all" else f"K={_numbers(entry.steps)}"
+        at = "every K" if entry.steps == "all" else f"K={numbers(entry.steps)}"
         at += f" of {literal(entry.harvest)}" if getattr(entry, "harvest", None) else ""
         at += f", from {_start(entry)}" if entry.phase == "online" and entry.start != "base" else ""
-        sentences.append(f"{_sentence(name)} ({at}): {REGIMES[entry.regime].methods(entry)}")
+        sentences.append(f"{sentence(name)} ({at}): {REGIMES[entry.regime].methods(entry)}")
         if rewarded := other_reward(config, name):
             sentences.append(f"It was trained on {rewarded} instead of the truth.")
+        if prompts := other_prompts(config, name):
+            sentences.append(f"It was asked {prompts}.")
     if config.baselines.grpo_group_sizes and last:
         sentences.append(
-            f"The baselines are GRPO alone at K={last} with G {_choice(config.baselines.grpo_group_sizes)}."
+            f"The baselines are GRPO alone at K={last} with G {choice(config.baselines.grpo_group_sizes)}."
         )
     if config.ablations:
         named = [
-            f"{name} ({_settings({**entry.dpo, **entry.warmup, **_rewarded(config, name)})}; "
-            f"{'every K' if entry.steps == 'all' else f'K={_numbers(entry.steps)}'})"
+            f"{name} ({settings_of({**entry.dpo, **entry.warmup, **_rewarded(config, name)})}; "
+            f"{'every K' if entry.steps == 'all' else f'K={numbers(entry.steps)}'})"
             for name, entry in config.ablations.items()
         ]
         sentences.append(f"Ablations: {'; '.join(named)}.")
-    differing = [f"for {name}, {_nested(source.settings)}" for name, source in config.models.items() if source.settings]
+    differing = [f"for {name}, {nested(source.settings)}" for name, source in config.models.items() if source.settings]
     if differing:
         sentences.append(f"Settings that differ by model: {'; '.join(differing)}.")
     return " ".join(filter(None, sentences))
@@ -147,8 +155,8 @@ def _start(entry: Any) -> str:
 
 
 def _rewarded(config: Config, name: str) -> dict[str, str]:
-    words = other_reward(config, name)
-    return {"reward": words} if words else {}
+    found = {"reward": other_reward(config, name), "prompts": other_prompts(config, name)}
+    return {key: words for key, words in found.items() if words}
 
 
 def _evaluation(config: Config, provenance: Mapping[str, Any], tables: Collection[str]) -> str:
@@ -168,12 +176,12 @@ def _evaluation(config: Config, provenance: Mapping[str, Any], tables: Collectio
     )
     several = len(config.seeds) > 1
     sentences = [
-        f"Policies were evaluated {how} of at most {budget} tokens on {_list(benchmarks)}, none of whose problems is "
+        f"Policies were evaluated {how} of at most {budget} tokens on {listed(benchmarks)}, none of whose problems is "
         "in the training pool.",
         "A completion counts as correct only if it ends its \\boxed{} within the token budget and Math-Verify accepts "
         "what stands in it.",
         f"{'Training, harvest and pairs were repeated with seeds' if several else 'There was one seed,'} "
-        f"{_numbers(config.seeds)}.",
+        f"{numbers(config.seeds)}.",
         "Intervals of accuracies are 95 % t intervals over "
         f"{'seeds and problems, as crossed random factors,' if several else 'problems'} with two right and two wrong "
         "problems added; those of harvests and of parts of a gain are percentile bootstrap intervals over "
@@ -187,6 +195,11 @@ def _evaluation(config: Config, provenance: Mapping[str, Any], tables: Collectio
     if "comparisons" in tables:
         sentences.append(_comparisons(len(config.seeds)))
     return " ".join(sentences)
+
+
+def _preferences(asked: OpenEnded, config: Config, problems: Mapping[str, Any]) -> str:
+    judge = words_of(config.rewards[asked.judged_by])
+    return preference_methods(_problems(asked.held_out, problems[HELD_OUT]), _sampling(asked), judge)
 
 
 def _comparisons(n_seeds: int) -> str:
@@ -219,10 +232,10 @@ def _software(config: Config, provenance: Mapping[str, Any]) -> str:
     generated = f"vLLM{f' {engine}' if engine else ''}" if config.engine.name == "vllm" else "transformers"
     revision = f", commit {workflow['commit'][:12]}" if workflow["commit"] else ""
     changed = " with uncommitted changes" if workflow["dirty"] else ""
-    devices = _list([device.upper() if device == "cpu" else device for device in provenance["devices"]])
+    devices = listed([device.upper() if device == "cpu" else device for device in provenance["devices"]])
     return (
         f"Completions were generated with {generated}. Software: g2d {workflow['g2d']}{revision}{changed}, "
-        f"{_list(named)}, Python {provenance['software']['python']}; devices: {devices or 'not recorded'}."
+        f"{listed(named)}, Python {provenance['software']['python']}; devices: {devices or 'not recorded'}."
     )
 
 
@@ -265,35 +278,4 @@ def _sampling(sampling: Sampling) -> str:
 def _levels(labels: pd.Series) -> str:
     """The single levels among the rows of Table 4, which lists mixes such as 2-4 too."""
     single = [label for label in labels.astype(str) if re.fullmatch(r"\d+", label)]
-    return f"level{'s' if len(single) > 1 else ''} {_list(single)}" if single else "all problems"
-
-
-def _settings(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in values.items())
-
-
-def _nested(sections: Mapping[str, Mapping[str, Any]]) -> str:
-    return ", ".join(
-        f"{section}.{key}={value}" for section, values in sections.items() for key, value in values.items()
-    )
-
-
-def _numbers(values: Sequence[int]) -> str:
-    return ", ".join(map(str, values))
-
-
-def _choice(values: Sequence[int]) -> str:
-    return f"= {values[0]}" if len(values) == 1 else f"in {{{_numbers(values)}}}"
-
-
-def _span(low: float, high: float) -> str:
-    return f"{low:.0f}" if round(low) == round(high) else f"{low:.0f} to {high:.0f}"
-
-
-def _list(items: Sequence[str]) -> str:
-    """a, b and c."""
-    return " and ".join(filter(None, [", ".join(items[:-1]), *items[-1:]]))
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    return f"level{'s' if len(single) > 1 else ''} {listed(single)}" if single else "all problems"

@@ -33,9 +33,10 @@ from g2d.report.pair_browser import PROBLEMS_PER_SERIES, Series
 from g2d.report.sweep import sweep_sentences
 from g2d.report.tables import Table, read_cells
 from g2d.report.vega import Spec
+from g2d.report.win_rates import win_rate_sentences
 from g2d.tables.bills import COST_COLUMNS
 from g2d.tables.calibration import CALIBRATION_COLUMNS
-from g2d.tables.catalogue import CONTAMINATION, SECTIONS, SWEEP, section_of
+from g2d.tables.catalogue import CONTAMINATION, OPEN_ENDED, SECTIONS, SWEEP, section_of
 from g2d.tables.contamination import CONTAMINATION_COLUMNS
 from g2d.tables.dynamics import TRAINING_COLUMNS
 from g2d.tables.frames import Columns, read_table
@@ -43,6 +44,7 @@ from g2d.tables.harvest import HARVEST_COLUMNS
 from g2d.tables.parts import DECOMPOSITION_COLUMNS
 from g2d.tables.samples import SAMPLE_COLUMNS
 from g2d.tables.sweep import SWEEP_COLUMNS
+from g2d.tables.win_rates import WIN_RATE_COLUMNS
 
 TEMPLATES = Path(__file__).parent / "templates"
 FIRST_ROWS = 12  # of a long table, before it is unfolded
@@ -133,6 +135,8 @@ def build(
         text = tuple(shown(part) for part in own_words if not part.startswith(("# ", "|")))
         if title == SWEEP and "sweep" in tables:
             text = tuple(sweep_sentences(read_table(tables["sweep"], SWEEP_COLUMNS)))
+        if title == OPEN_ENDED and "win_rates" in tables:
+            text = tuple(win_rate_sentences(read_table(tables["win_rates"], WIN_RATE_COLUMNS)))
         if title == CONTAMINATION and "contamination" in tables:
             text = tuple(contamination_sentences(read_table(tables["contamination"], CONTAMINATION_COLUMNS)))
         sections.append(Section(title.lower().replace(" ", "-"), title, found, title in SECTIONS[:2], text))

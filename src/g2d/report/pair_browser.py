@@ -151,7 +151,7 @@ def _series(
         for name, rows in frame[frame["problem_id"].isin(chosen)].groupby("problem_id"):
             steps[str(name)].append(_step(key.k, rows, own.get(str(name))))
     stories = (
-        Story(name, problems[name].level, render(problems[name].prompt), _shown(problems[name].answer), tuple(of))
+        Story(name, problems[name].level, render(problems[name].prompt), _shown(problems[name].answer or ""), tuple(of))
         for name, of in steps.items()
     )
     return Series(model, seed, group_size, len(problems), tuple(stories))

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
+from g2d.problems import Problem
 from g2d.rewards.format import FORMAT
 from g2d.rewards.majority import MAJORITY
 from g2d.rewards.math_verify import MATH_VERIFY, MathVerify
@@ -19,10 +20,13 @@ from g2d.rewards.model import MODEL
 from g2d.rewards.plugin import Plugin
 from g2d.rewards.random import RANDOM
 from g2d.rewards.reward import Reward
+from g2d.rewards.scratch_model import SCRATCH_MODEL
 from g2d.rewards.wrong import WRONG
 from g2d.settings import Section
 
-REWARDS: dict[str, Reward] = {reward.name: reward for reward in (MATH_VERIFY, RANDOM, FORMAT, WRONG, MAJORITY, MODEL)}
+REWARDS: dict[str, Reward] = {
+    reward.name: reward for reward in (MATH_VERIFY, RANDOM, FORMAT, WRONG, MAJORITY, MODEL, SCRATCH_MODEL)
+}
 
 AnyReward: Any = Annotated[
     reduce(or_, [*(reward.settings for reward in REWARDS.values()), Plugin]), Field(discriminator="reward")
@@ -34,6 +38,18 @@ _SETTINGS: TypeAdapter[Any] = TypeAdapter(AnyReward)
 TRUTH = MathVerify(reward="math_verify")  # what judges where no other reward is named
 
 
+class ByKind(Section):
+    """Which reward judges which problems of a training; the plan makes one where open-ended problems are asked."""
+
+    verifiable: AnyReward
+    open_ended: AnyReward
+
+    def of(self, problem: Problem) -> Section:
+        """The reward that judges a problem."""
+        reward: Section = getattr(self, problem.kind)
+        return reward
+
+
 def reward_of(settings: Section) -> tuple[Reward, Section]:
     """The reward that an entry of `rewards` names, and its own settings."""
     if isinstance(settings, Plugin):
@@ -43,6 +59,8 @@ def reward_of(settings: Section) -> tuple[Reward, Section]:
 
 def words_of(settings: Section) -> str:
     """What a reward is called in a sentence."""
+    if isinstance(settings, ByKind):
+        return f"{words_of(settings.verifiable)}, and on open-ended prompts {words_of(settings.open_ended)}"
     reward, own = reward_of(settings)
     return reward.words(own)
 
@@ -52,14 +70,26 @@ ADDED = ("version", "content")  # to a reward's own keys
 
 def reward_params(settings: Section) -> dict[str, Any]:
     """A reward as parameters of a job, which is stale when one of them changes: its keys, its version, its files."""
+    if isinstance(settings, ByKind):
+        return {kind: reward_params(getattr(settings, kind)) for kind in ByKind.model_fields}
     reward, own = reward_of(settings)
     content = reward.content(own)
     return settings.params() | {"version": reward.version} | ({} if content is None else {"content": content})
+
+
+def made_files(settings: Section) -> list[str]:
+    """Files that a rule of the workflow makes before a reward can judge."""
+    if isinstance(settings, ByKind):
+        return [*made_files(settings.verifiable), *made_files(settings.open_ended)]
+    reward, own = reward_of(settings)
+    return reward.files(own)
 
 
 def reward_settings(params: dict[str, Any] | None) -> Section:
     """What `reward_params` was made of; the truth of nothing."""
     if params is None:
         return TRUTH
+    if "reward" not in params:
+        return ByKind(**{kind: reward_settings(own) for kind, own in params.items()})
     own: Section = _SETTINGS.validate_python({name: value for name, value in params.items() if name not in ADDED})
     return own

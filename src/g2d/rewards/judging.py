@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from typing import get_args
 
-from g2d.rewards.catalogue import reward_of
+from g2d.problems.problem import Kind
+from g2d.rewards.catalogue import ByKind, reward_of
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward, UnusableError, in_groups
 from g2d.settings import Section
 
@@ -18,13 +20,15 @@ logger = logging.getLogger(__name__)
 
 
 def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """Judge whole groups.
+    """Judge whole groups, each by the reward of its problem.
 
     A reward that raises is asked again group by group, so that what one completion did to it costs no other group.
 
     Raises:
         RuntimeError: the reward fails on every group, or does not return one judgement for each attempt.
     """
+    if isinstance(settings, ByKind):
+        return _by_kind(settings, attempts, context)
     reward, settings = reward_of(settings)
     try:
         return _scored(reward, settings, attempts, context)
@@ -45,6 +49,16 @@ def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> l
     if all(judgement.status == "error" for judgement in found.values()):
         raise RuntimeError(f"reward {reward.name} fails on everything: {type(first).__name__}: {first}") from first
     return [found[attempt.group, attempt.sample] for attempt in attempts]
+
+
+def _by_kind(settings: ByKind, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
+    judged: dict[tuple[str, int], Judgement] = {}
+    for kind in get_args(Kind):
+        own = [attempt for attempt in attempts if attempt.problem.kind == kind]
+        if own:
+            found = judge(settings.of(own[0].problem), own, context)
+            judged |= {(a.group, a.sample): judgement for a, judgement in zip(own, found, strict=True)}
+    return [judged[attempt.group, attempt.sample] for attempt in attempts]
 
 
 def _scored(reward: Reward, settings: Section, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:

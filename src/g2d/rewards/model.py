@@ -70,6 +70,11 @@ def _judgement(settings: RewardModel, attempt: Attempt, found: Score) -> Judgeme
     return Judgement(found.value - settings.length_penalty * len(attempt.text) / 1000, details=details)
 
 
+def less_length(penalty: float) -> str:
+    """In words, what the length of a completion costs."""
+    return f", less {penalty:g} per 1,000 characters" if penalty else ""
+
+
 @cache
 def scorer(settings: RewardModel) -> Scorer:
     """The model in memory, once a process: beside the policy where a training asks it.
@@ -91,10 +96,7 @@ MODEL = Reward(
     version=1,
     settings=RewardModel,
     score=score,
-    words=lambda settings: (
-        f"scores of the reward model {settings.label}"
-        + (f", less {settings.length_penalty:g} per 1,000 characters" if settings.length_penalty else "")
-    ),
+    words=lambda settings: f"scores of the reward model {settings.label}" + less_length(settings.length_penalty),
     binary=False,
     needs_reference=False,
     gpu=True,

@@ -82,6 +82,7 @@ class Reward:
     # Digest of the files on this machine that decide on it beside its keys; None if there are none.
     content: Callable[[Any], str | None] = lambda own: None
     mistake: Callable[[Any], str | None] = lambda own: None  # what is wrong with those files, and the fix
+    files: Callable[[Any], list[str]] = lambda own: []  # what a rule of the workflow makes before it can judge
 
 
 AGAIN = "#asked-"  # between the name of a problem and how often it was asked, this time included

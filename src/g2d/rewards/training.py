@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, get_args
 
 from g2d.problems import Problem
-from g2d.rewards.catalogue import TRUTH, reward_of
+from g2d.rewards.catalogue import TRUTH, ByKind, reward_of
 from g2d.rewards.judging import judge
-from g2d.rewards.reward import Attempt, Context, Status
+from g2d.rewards.reward import Attempt, Context, Judgement, Status
 from g2d.settings import Section
 from g2d.verifier import shared_verifier
 from g2d.verifier.pool import default_workers
@@ -46,13 +46,14 @@ class TrainingReward:
         self.settings, self.seed, self.group_size, self.on_judged = settings, seed, group_size, on_judged
         self.problems = {problem.problem_id: problem for problem in problems}
         self.verify = MathVerifyReward(eos_token_ids=eos_token_ids)
-        self.scalar = not reward_of(settings)[0].binary
-        self.__name__ = f"{reward_of(settings)[0].name}_reward"  # TRL logs it under this name
+        both = [settings.verifiable, settings.open_ended] if isinstance(settings, ByKind) else [settings]
+        self.scalar = not all(reward_of(own)[0].binary for own in both)
+        self.__name__ = "_and_".join(reward_of(own)[0].name for own in both) + "_reward"  # TRL logs it under this name
 
     def __call__(
         self,
         completions: Sequence[Completion],
-        answer: Sequence[str],
+        answer: Sequence[str | None],
         problem_id: Sequence[str],
         group: Sequence[str],
         completion_ids: Sequence[Sequence[int]] | None = None,
@@ -62,7 +63,7 @@ class TrainingReward:
 
         Args:
             completions: texts, or conversations that end with the assistant's message; whole groups.
-            answer: reference answers, one per completion.
+            answer: reference answers, one per completion; None where the problem is open-ended.
             problem_id: of each completion's problem.
             group: its group: the problem_id, and how often it was asked before.
             completion_ids: tokens of the completions, without padding.
@@ -93,7 +94,21 @@ class TrainingReward:
             if self.scalar:  # a reward model may not have read everything
                 truncated = sum("truncated" in judgement.details for judgement in judgements)
                 log_metric("rewards/truncated", truncated / len(judgements))
+            if isinstance(self.settings, ByKind):
+                self._log_means(attempts, judgements, log_metric)
         if self.on_judged is not None:
             passed = {"completions": completions, "completion_ids": completion_ids, "problem_id": problem_id}
             self.on_judged(verified, rewards=judgements, **passed, **columns)
         return [judgement.reward for judgement in judgements]
+
+    @staticmethod
+    def _log_means(
+        attempts: Sequence[Attempt], judgements: Sequence[Judgement], log_metric: Callable[[str, float], None]
+    ) -> None:
+        """The mean of each reward, over the completions that it judged."""
+        by_kind: dict[str, list[float]] = {}
+        for attempt, judgement in zip(attempts, judgements, strict=True):
+            if judgement.reward is not None:
+                by_kind.setdefault(attempt.problem.kind, []).append(judgement.reward)
+        for kind, rewards in by_kind.items():
+            log_metric(f"reward/{kind}", sum(rewards) / len(rewards))

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 from g2d.policies.policy import Policy
 from g2d.problems import Problem
-from g2d.problems.prompts import Prompt, messages
+from g2d.problems.prompts import Prompt, conversation
 from g2d.rollouts.budgets import to_json
 from g2d.rollouts.engine import Decoding, Engine, Request, engine_for
 from g2d.rollouts.rollout import Rollout
@@ -66,7 +66,7 @@ def draw_rollouts(
     """
     engine = engine or engine_for(policy)
     requests = [
-        Request(p.problem_id, engine.render(messages(p.prompt, prompt)) if prompt else engine.document(p.prompt))
+        Request(p.problem_id, engine.render(conversation(p, prompt)) if prompt else engine.document(p.prompt))
         for p in problems
     ]
     drawn = [

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 from g2d.jobs.files import parse_json, read_lines, write_jsonl
 from g2d.problems import Problem
-from g2d.problems.prompts import Messages, Prompt, messages
+from g2d.problems.prompts import Messages, Prompt, conversation
 from g2d.rollouts.labels import labels
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def build_pairs(
         for chosen_sample, rejected_sample in draws:
             pairs.append(
                 Pair(
-                    prompt=messages(problem.prompt, prompt),
+                    prompt=conversation(problem, prompt),
                     chosen=_answer(texts[name, chosen_sample]),
                     rejected=_answer(texts[name, rejected_sample]),
                     problem_id=name,

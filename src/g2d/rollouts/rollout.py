@@ -27,7 +27,7 @@ class Rollout:
 
     problem_id: str
     level: int | None
-    reference_answer: str
+    reference_answer: str | None  # None: the problem is open-ended
     sample: int  # 0 .. G'-1 within the prompt
     prompt_text: str  # exactly the bytes the policy saw, chat template included
     completion_text: str

@@ -18,6 +18,8 @@ from g2d.experiment.keys import PolicyKey
 from g2d.experiment.plan import Plan
 from g2d.experiment.samples import drawn_beside
 from g2d.experiment.trained import trainings
+from g2d.problems.settings import HELD_OUT
+from g2d.rewards.scratch_model import ScratchRewardModel
 from g2d.tables import catalogue
 
 
@@ -54,6 +56,8 @@ class GridJob:
 DEVICE_STAGES = frozenset(
     {
         "scratch_model",
+        "scratch_reward_model",
+        "draw_replies",
         "calibrate",
         "calibrate_temperature",
         "draw_probe",
@@ -67,7 +71,7 @@ DEVICE_STAGES = frozenset(
 
 def grid_jobs(config: Config, plan: Plan) -> list[GridJob]:
     """Every job behind the target `all`, roughly in the order in which they run."""
-    found, trained = [*_problems(config), *_models(config, plan)], trainings(config)
+    found, trained = [*_problems(config), *_reward_models(config), *_models(config, plan)], trainings(config)
     found += [_training(key) for key in trained if key.trained_online]
     for folder, (wildcards, pairs) in _harvests(config, plan).items():
         found += _generation(plan, "harvest", "harvest_rollouts", f"{folder}/rollouts", wildcards)
@@ -107,6 +111,16 @@ def _problems(config: Config) -> Iterator[GridJob]:
         yield _job("load_problems", f"problems/{name}.jsonl")
     for name in config.benchmarks:
         yield _job("check_leakage", f"problems/{name}.leakage.json")
+    if config.open_ended:
+        yield _job("check_leakage", f"problems/{HELD_OUT}.leakage.json")
+
+
+def _reward_models(config: Config) -> Iterator[GridJob]:
+    named = [grid.reward_name(config, name) for name in (*config.ablations, *grid.online_entries(config))]
+    named += [config.open_ended.reward, config.open_ended.judged_by] if config.open_ended else []
+    asked = [config.rewards[name] for name in named if name]
+    for name in dict.fromkeys(own.name for own in asked if isinstance(own, ScratchRewardModel)):
+        yield _job("scratch_reward_model", f"reward-models/{name}/model.safetensors")
 
 
 def _models(config: Config, plan: Plan) -> Iterator[GridJob]:
@@ -191,6 +205,11 @@ def _summaries(config: Config) -> Iterator[GridJob]:
                 at = Wildcards(model=model, benchmark=name)
                 yield _job("continue_questions", f"{folder}/rollouts.parquet", at, cost=f"{folder}/cost.json")
         yield _job("make_contamination_table", "tables/contamination.csv")
+    if config.open_ended:
+        for key in grid.policies(config):
+            wildcards, folder = Wildcards(policy=key.folder), f"{key.folder}/open-ended"
+            yield _job("draw_replies", f"{folder}/rollouts.parquet", wildcards, cost=f"{folder}/cost.json")
+        yield _job("make_win_rates", "tables/win_rates.csv")
     yield _job("make_tables", "tables/main.csv")
     yield _job("audit_papers", "tables/audit.csv")
     yield _job("render_tables", "tables/main.html")

@@ -21,11 +21,13 @@ RESULTS, ROLLOUTS, COST, PAPER, ADVICE = "1. Results", "2. Rollouts", "3. Cost",
 SWEEP = "The sweep"
 TRAINING = "Online training"
 CONTAMINATION = "Memory or reasoning"
+OPEN_ENDED = "Open-ended prompts"
 SECTIONS = (
     "Tables",
     "The frontier",
     TRAINING,
     SWEEP,
+    OPEN_ENDED,
     CONTAMINATION,
     "Where a gain comes from",
     "The bill",
@@ -78,6 +80,10 @@ def _sweep(config: Config) -> bool:
 
 def _contamination(config: Config) -> bool:
     return config.contamination is not None
+
+
+def _open_ended(config: Config) -> bool:
+    return config.open_ended is not None
 
 
 def _advice(config: Config) -> bool:
@@ -145,6 +151,16 @@ TABLES = (
         *("contamination", "Memory or reasoning: questions completed word for word", RESULTS, CONTAMINATION),
         rule="make_contamination_table",
         there=_contamination,
+    ),
+    Table(
+        *("win_rates", "Whose replies are preferred to those of M0", RESULTS, OPEN_ENDED),
+        rule="make_win_rates",
+        there=_open_ended,
+    ),
+    Table(
+        *("scenarios", "One kind of prompts, or both: Table 3 of arXiv 2506.21495 beside this grid", PAPER, OPEN_ENDED),
+        rule="make_win_rates",
+        there=_open_ended,
     ),
     Table("advice", "Advice: which K", ADVICE, "Advice", rule="advise", there=_advice),
     Table("advice_levels", "Advice: which levels", ADVICE, "Advice", rule="advise", there=_advice),

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from g2d.verifier.limits import Limits
 from g2d.verifier.pool import default_workers
-from g2d.verifier.verdict import Judgement, Verdict
+from g2d.verifier.verdict import NO_REFERENCE, Judgement, Verdict
 from g2d.verifier.verifier import verify_batch
 
 Completion = str | Sequence[dict[str, Any]]
@@ -69,19 +69,21 @@ class MathVerifyReward:
 
     @staticmethod
     def log_verdicts(judgements: Sequence[Judgement], log_metric: Callable[[str, float], None] | None) -> None:
-        """Hand the share of each verdict to TRL."""
-        if judgements and log_metric:
-            counts = Counter(judgement.verdict for judgement in judgements)
+        """Hand the share of each verdict to TRL, among the completions that there is an answer to compare with."""
+        counts = Counter(judgement.verdict for judgement in judgements)
+        del counts[NO_REFERENCE]
+        if counts and log_metric:
             for verdict in get_args(Verdict):
-                log_metric(f"verdicts/{verdict}", counts[verdict] / len(judgements))
+                if verdict != NO_REFERENCE:
+                    log_metric(f"verdicts/{verdict}", counts[verdict] / counts.total())
 
     def judge(
         self,
         completions: Sequence[Completion],
-        answer: Sequence[str],
+        answer: Sequence[str | None],
         completion_ids: Sequence[Sequence[int]] | None = None,
     ) -> list[Judgement]:
-        """The judgements behind the rewards."""
+        """The judgements behind the rewards; an `answer` of None is a problem without one."""
         items = [(ref, completion_text(text)) for text, ref in zip(completions, answer, strict=True)]
         reasons = None
         if self.eos_token_ids and completion_ids is not None:

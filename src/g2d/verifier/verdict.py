@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Verdict = Literal["correct", "incorrect", "no_boxed", "truncated", "parse_error", "timeout", "limit"]
+Verdict = Literal["correct", "incorrect", "no_boxed", "truncated", "parse_error", "timeout", "limit", "no_reference"]
+NO_REFERENCE: Verdict = "no_reference"
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,8 @@ class Judgement:
     Attributes:
         verdict: `correct` or `incorrect` by Math-Verify; `no_boxed`: no terminated box; `truncated`: no terminated
             box because the token budget ran out; `parse_error`: the answer is not mathematics that Math-Verify reads;
-            `timeout`: verifying it exceeded its deadline; `limit`: it exceeded a limit on size, nesting or memory.
+            `timeout`: verifying it exceeded its deadline; `limit`: it exceeded a limit on size, nesting or memory;
+            `no_reference`: the problem has no right answer, so there is nothing to verify.
         extracted_answer: content of the last terminated \boxed{}, None without one.
         second_opinion: whether an independent comparison of normalised strings and numbers finds the answer equal to
             the reference; None where it cannot say.

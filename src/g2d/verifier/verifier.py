@@ -15,7 +15,7 @@ from g2d.verifier.extraction import find_last_boxed
 from g2d.verifier.limits import Limits
 from g2d.verifier.pool import Pair, Pool
 from g2d.verifier.second_opinion import second_opinion
-from g2d.verifier.verdict import Judgement, Verdict
+from g2d.verifier.verdict import NO_REFERENCE, Judgement, Verdict
 
 CACHE_SIZE = 2**16  # judgements, a few hundred bytes each
 
@@ -37,12 +37,13 @@ class Verifier:
         _verifiers.add(self)
 
     def verify(
-        self, items: Sequence[tuple[str, str]], finish_reasons: Sequence[str | None] | None = None
+        self, items: Sequence[tuple[str | None, str]], finish_reasons: Sequence[str | None] | None = None
     ) -> list[Judgement]:
         """Judge completions.
 
         Args:
-            items: (reference answer, completion text); the reference may be written with or without a box.
+            items: (reference answer, completion text); the reference may be written with or without a box, and None
+                where there is none.
             finish_reasons: why each completion ended; "length" tells `truncated` from `no_boxed`.
 
         Returns:
@@ -60,8 +61,10 @@ class Verifier:
             judged = self._judge(dict.fromkeys(entry for entry in found if isinstance(entry, tuple)))
         return [judged[entry] if isinstance(entry, tuple) else entry for entry in found]
 
-    def _extract(self, reference: str, text: str, finish_reason: str | None) -> Pair | Judgement:
+    def _extract(self, reference: str | None, text: str, finish_reason: str | None) -> Pair | Judgement:
         """The pair of answers to compare, or the judgement where there is nothing to compare."""
+        if reference is None:
+            return Judgement(NO_REFERENCE, None)
         if len(text) > self.limits.max_completion_chars:
             return Judgement("limit", None)
         box = find_last_boxed(text)
@@ -111,7 +114,7 @@ def _compare_integers(reference: str, answer: str) -> Verdict | None:
 
 
 def verify_batch(
-    items: Sequence[tuple[str, str]],
+    items: Sequence[tuple[str | None, str]],
     *,
     finish_reasons: Sequence[str | None] | None = None,
     workers: int = 1,

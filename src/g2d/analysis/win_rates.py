@@ -1,0 +1,79 @@
+"""Win rates: how often a judge prefers a policy's reply to M0's, as it is and at equal length.
+
+Judges pay for length, so a policy can win by padding. The length-controlled win rate is what a logistic regression of
+the preference on the difference in length says at a difference of 0, as in AlpacaEval 2 (Dubois et al. 2024, arXiv
+2404.04475, section 3), without its term for the difficulty of an instruction: every policy is compared with the same M0
+on the same prompts. Like that one it is 1/2 of M0 against itself, 1 - w where the two are exchanged, and within 0..1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy
+
+# Of the coefficient of length: weak, so that it is finite where the longer reply always wins (section 3 of the same
+# regularises it too). It shrinks what length explains, and so never makes more of a policy's gain out to be padding.
+RIDGE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class WinRate:
+    """A mean over prompts and seeds, with what every one of them adds to it: intervals and tests are of `values`."""
+
+    values: np.ndarray  # (n_seeds, n_prompts); their mean is the win rate
+
+    @property
+    def mean(self) -> float:
+        """The win rate."""
+        return float(self.values.mean())
+
+
+def preferences(scores: np.ndarray, base_scores: np.ndarray) -> np.ndarray:
+    """1 where the first is preferred, 0 where the second is, 1/2 for a tie; NaN where one has no score."""
+    won = 0.5 + 0.5 * np.sign(scores - base_scores)
+    return np.where(np.isfinite(scores) & np.isfinite(base_scores), won, np.nan)
+
+
+def raw(won: np.ndarray) -> WinRate:
+    """The share of comparisons won, every prompt counting as much as any other.
+
+    Args:
+        won: (n_seeds, n_prompts, n_samples) from `preferences`; no prompt without a single one.
+    """
+    return WinRate(np.nanmean(won, axis=2))
+
+
+def length_controlled(won: np.ndarray, longer: np.ndarray) -> WinRate:
+    """The win rate at equal length.
+
+    The preference is regressed on tanh(longer / its standard deviation), ties as half a win. `values` are what each
+    prompt and seed adds, to first order (the influence function of the intercept), so clustered answers stay clustered.
+
+    Args:
+        won: as for `raw`.
+        longer: of the same shape, by how much the policy's reply is longer than M0's.
+    """
+    cells, judged = raw(won), np.isfinite(won)
+    spread = float(longer[judged].std())
+    if spread == 0 or cells.mean in (0, 1):  # nothing to regress on, or nothing to explain
+        return cells
+    x = np.tanh(np.where(judged, longer, 0.0) / spread)
+    weights = judged / judged.sum(axis=2, keepdims=True)
+    y = np.where(judged, won, 0.0)
+
+    def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        at = theta[0] + theta[1] * x
+        off = weights * (scipy.special.expit(at) - y)
+        value = (weights * (np.logaddexp(0, at) - y * at)).sum() + RIDGE / 2 * theta[1] ** 2
+        return float(value), np.array([off.sum(), (off * x).sum() + RIDGE * theta[1]])
+
+    theta = scipy.optimize.minimize(loss, np.zeros(2), jac=True, method="BFGS", options={"gtol": 1e-9}).x
+    fitted = scipy.special.expit(theta[0] + theta[1] * x)
+    curved = weights * fitted * (1 - fitted)
+    hessian = np.array([[curved.sum(), (curved * x).sum()], [(curved * x).sum(), (curved * x**2).sum() + RIDGE]])
+    own, other = np.linalg.inv(hessian)[0]
+    influence = (weights * (y - fitted) * (own + other * x)).sum(axis=2) * cells.values.size
+    rate = float(scipy.special.expit(theta[0]))
+    return WinRate(rate + rate * (1 - rate) * (influence - influence.mean()))

@@ -1,0 +1,104 @@
+"""Who is preferred to M0, in sentences: what the judge's preference shows, what of it is length, and nothing beyond."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from g2d.experiment.scenarios import THEN
+from g2d.report.differences import ALPHA, NBSP, signed
+
+NO_OVERLAP = 0.05  # of the comparisons on the other side: what says anything about equal length
+TRAINED_ON = {
+    "verifiable": "verifiable prompts",
+    "open_ended": "open-ended prompts",
+    "mixed": "verifiable and open-ended prompts together",
+}
+
+
+def win_rate_sentences(table: pd.DataFrame) -> list[str]:
+    """A sentence for every policy that was trained on open-ended prompts, and one for the others of its model.
+
+    Args:
+        table: `win_rates.csv`, from `g2d.tables.win_rates.win_rate_table`.
+    """
+    said = []
+    for model, rows in table.groupby("model", sort=False):
+        asked = rows["prompts"] != "verifiable"
+        said += [_sentence(row) for row in rows[asked].to_dict("records")]
+        if not asked.all():
+            said.append(_others(str(model), rows[~asked]))
+    return said
+
+
+def preference_methods(prompts: str, drawn: str, judge: str) -> str:
+    """How the preferences came about, for the methods.
+
+    Args:
+        prompts: the held-out ones.
+        drawn: how the replies were sampled.
+        judge: the reward that the replies are compared by.
+    """
+    return (
+        f"Every policy and M0 replied to {prompts}, with the same random numbers, {drawn}; of two replies the one with "
+        f"the higher reward was preferred ({judge}). Win rates at equal length are from a logistic regression of the "
+        "preference on the difference in length (arXiv 2404.04475)."
+    )
+
+
+def _sentence(row: dict[Any, Any]) -> str:
+    longer = 100 * (row["length"] / row["base_length"] - 1) if row["base_length"] else 0.0
+    said = (
+        f"{row['policy']} (K={row['K']}, {row['model']}), trained on {_trained_on(row['prompts'])}, is preferred to M0 "
+        f"in {_percent(row, 'win_rate', 'win')} of comparisons on {row['n_prompts']} held-out prompts, and at equal "
+        f"length in {_percent(row, 'equal_length', 'equal_length')}; its replies have {signed(longer)}{NBSP}% "
+        f"characters. {_verdict(row)}"
+    )
+    if not NO_OVERLAP < row["longer"] < 1 - NO_OVERLAP:
+        side = "longer" if row["longer"] > 0.5 else "shorter"
+        said += f" Nearly all its replies are {side} than M0's, so equal length is extrapolated."
+    if row["cut_off"]:
+        said += f" {row['cut_off']} of {row['n_replies']} replies did not end within their token budget."
+    if row["not_judged"]:
+        said += f" {row['not_judged']} of {row['n_replies']} comparisons have no score and are left out."
+    return said
+
+
+def _trained_on(prompts: str) -> str:
+    return " and then on ".join(TRAINED_ON[kind] for kind in prompts.split(THEN))
+
+
+def _verdict(row: dict[Any, Any]) -> str:
+    """What the two tests tell apart."""
+    told, better = row["p_win"] <= ALPHA, row["win_rate"] > 0.5
+    told_at_equal, better_at_equal = row["p_equal_length"] <= ALPHA, row["equal_length"] > 0.5
+    tests = f"(p = {row['p_win']:.2g}; at equal length {row['p_equal_length']:.2g})"
+    if told and told_at_equal and better == better_at_equal:
+        return f"Both are told from one half {tests}."
+    if told and told_at_equal:
+        return f"Both are told from one half {tests}, on opposite sides: length decides."
+    if told:
+        return f"The first is told from one half {tests}, the second is not: length may be all that the judge pays for."
+    if told_at_equal:
+        return f"The second is told from one half {tests}, the first is not: length hides it."
+    if row["minimum_detectable"] >= 0.5:
+        return f"Neither is told from one half {tests}, and so few prompts can hardly tell anything."
+    points = 100 * row["minimum_detectable"]
+    return f"Neither is told from one half {tests}; about {points:.0f} points would have been found four times in five."
+
+
+def _others(model: str, rows: pd.DataFrame) -> str:
+    """Policies that never saw an open-ended prompt: does anything carry over?"""
+    told = rows[rows["p_win"] <= ALPHA]
+    better = int((told["win_rate"] > 0.5).sum())
+    policies = f"{len(rows)} {'policy' if len(rows) == 1 else 'policies'} of {model}"
+    return (
+        f"Of {policies} trained on verifiable prompts alone, {better} {'is' if better == 1 else 'are'} told to be "
+        f"preferred to M0 and {len(told) - better} to be preferred less."
+    )
+
+
+def _percent(row: dict[Any, Any], column: str, name: str) -> str:
+    low, high = 100 * row[f"{name}_low"], 100 * row[f"{name}_high"]
+    return f"{100 * row[column]:.1f}{NBSP}% [{low:.1f}, {high:.1f}]"

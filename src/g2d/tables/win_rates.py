@@ -1,0 +1,131 @@
+"""Who is preferred to M0 on held-out open-ended prompts, as it is and at equal length."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from g2d.analysis.comparisons import Comparison, compare
+from g2d.analysis.statistics import holm
+from g2d.analysis.win_rates import WinRate, length_controlled, preferences, raw
+from g2d.experiment.keys import PolicyKey
+from g2d.tables.evaluations import grid_order
+from g2d.tables.frames import Columns, floats, frame, integers, strings
+
+WIN_RATE_COLUMNS: Columns = {
+    **strings("model", "policy"),
+    "K": "int64",
+    "group_size": "Int64",
+    **strings("prompts"),
+    **integers("n_seeds", "n_prompts", "n_replies"),
+    **floats("win_rate", "win_low", "win_high", "p_win"),
+    **floats("equal_length", "equal_length_low", "equal_length_high", "p_equal_length"),
+    **integers("family_size"),
+    **floats("minimum_detectable", "length", "base_length", "longer", "score", "base_score"),
+    **integers("not_judged", "cut_off"),
+}
+NEEDED = ("problem_id", "sample", "completion_text", "finish_reason", "reward")
+BENCHMARK = "open-ended"  # what `grid_order` takes the prompts for
+
+Replies = Mapping[PolicyKey, pd.DataFrame]
+
+
+def win_rate_table(replies: Replies, prompts: Mapping[str, str]) -> pd.DataFrame:
+    """One row per policy but M0, over its seeds.
+
+    Args:
+        replies: of every policy, M0 among them, to the same prompts with the same random numbers; `reward` is the
+            judge's score.
+        prompts: by the name of a policy, the kinds of prompts that it was trained on.
+
+    Returns:
+        `WIN_RATE_COLUMNS`. win_rate is the share of comparisons that the policy wins, sample by sample, ties as half;
+        equal_length the same at equal length (`g2d.analysis.win_rates`). p_win and p_equal_length test them against
+        1/2 over seeds and prompts, Holm-corrected over the policies of a model (family_size), for which the intervals
+        hold at once. length, score and those of M0 are means, lengths in characters; longer is the share of comparisons
+        in which the policy's reply is the longer one, ties as half. not_judged counts the comparisons
+        where a reply has no score, cut_off the policy's replies that did not end.
+
+    Raises:
+        ValueError: replies are not to the same prompts.
+    """
+    rows: list[dict[str, Any]] = []
+    for model in dict.fromkeys(key.model for key in replies):
+        base = next(frame for key, frame in replies.items() if key.model == model and key.role == "base")
+        by_policy: dict[PolicyKey, list[pd.DataFrame]] = {}
+        for key in sorted(key for key in replies if key.model == model and key.role != "base"):
+            by_policy.setdefault(key.over_seeds, []).append(_aligned(replies[key], base, key.folder))
+        rows += _of_model(by_policy, prompts)
+    return frame(rows, WIN_RATE_COLUMNS)
+
+
+def _aligned(own: pd.DataFrame, base: pd.DataFrame, where: str) -> pd.DataFrame:
+    """Replies beside M0's, by prompt and sample."""
+    keys = ["problem_id", "sample"]
+    both = [side[list(NEEDED)].set_index(keys).sort_index() for side in (own, base)]
+    if not both[0].index.equals(both[1].index):
+        raise ValueError(f"{where}: its replies are not to the prompts that M0 replied to: draw them again")
+    return both[0].join(both[1], rsuffix="_of_base")
+
+
+def _of_model(
+    by_policy: Mapping[PolicyKey, Sequence[pd.DataFrame]], prompts: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    order = [policy for policy, _ in grid_order((policy, BENCHMARK) for policy in by_policy)]
+    rates = {policy: _rates(by_policy[policy]) for policy in order}
+    tested = {policy: _tested(policy, rates) for policy in order}
+    corrected = [holm([found[i].p_value for found in tested.values()]) for i in range(2)]
+    rows: list[dict[str, Any]] = []
+    for number, policy in enumerate(order):
+        won, equal = tested[policy]
+        every = pd.concat(by_policy[policy])
+        scores = every[["reward", "reward_of_base"]]
+        group_size = policy.group_size or None
+        row: dict[str, Any] = {"model": policy.model, "policy": policy.label, "K": policy.shown_k}
+        row |= {"group_size": group_size, "prompts": prompts[policy.regime], "family_size": len(order)}
+        row |= {"n_seeds": won.n_seeds, "n_prompts": won.n_problems, "n_replies": len(every)}
+        row |= _interval("win", "win_rate", rates[policy][0], won, corrected[0][number])
+        row |= _interval("equal_length", "equal_length", rates[policy][1], equal, corrected[1][number])
+        row |= {"length": every["completion_text"].str.len().mean(), "score": scores["reward"].mean()}
+        row |= {"base_length": every["completion_text_of_base"].str.len().mean(), "longer": _longer(every)}
+        row |= {"base_score": scores["reward_of_base"].mean(), "minimum_detectable": won.minimum_detectable}
+        row |= {"not_judged": int(scores.isna().any(axis=1).sum())}
+        row |= {"cut_off": int((every["finish_reason"] == "length").sum())}
+        rows.append(row)
+    return rows
+
+
+def _longer(rows: pd.DataFrame) -> float:
+    by = rows["completion_text"].str.len() - rows["completion_text_of_base"].str.len()
+    return float((0.5 + 0.5 * np.sign(by)).mean())
+
+
+def _rates(seeds: Sequence[pd.DataFrame]) -> tuple[WinRate, WinRate]:
+    """Win rates as they are and at equal length, over the prompts that every seed has a comparison of."""
+
+    def values(column: Any) -> np.ndarray:
+        return np.stack([column(rows).unstack("sample").to_numpy(dtype=float) for rows in seeds])
+
+    won = preferences(values(lambda rows: rows["reward"]), values(lambda rows: rows["reward_of_base"]))
+    longer = values(lambda rows: rows["completion_text"].str.len() - rows["completion_text_of_base"].str.len())
+    compared = np.isfinite(won).any(axis=2).all(axis=0)
+    won, longer = won[:, compared], longer[:, compared]
+    return raw(won), length_controlled(won, longer)
+
+
+def _tested(policy: PolicyKey, rates: Mapping[PolicyKey, tuple[WinRate, WinRate]]) -> tuple[Comparison, Comparison]:
+    """Both win rates against 1/2, what M0 has against itself."""
+    found = []
+    for i in range(2):
+        values = rates[policy][i].values
+        pool = np.stack([own[i].values.mean(axis=1) for own in rates.values() if len(own[i].values) == len(values)])
+        found.append(compare(values, np.full((1, values.shape[1]), 0.5), pool, len(rates)))
+    return found[0], found[1]
+
+
+def _interval(name: str, column: str, rate: WinRate, found: Comparison, p: float) -> dict[str, float]:
+    low, high = (min(max(0.5 + end, 0.0), 1.0) for end in (found.family_low, found.family_high))
+    return {column: rate.mean, f"{name}_low": low, f"{name}_high": high, f"p_{name}": float(p)}

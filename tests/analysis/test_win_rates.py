@@ -1,0 +1,112 @@
+"""Win rates against M0: who is preferred, how much of it is length, and what a table says of both."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import expit
+
+from g2d.analysis.win_rates import length_controlled, preferences, raw
+from g2d.experiment.keys import PolicyKey
+from g2d.tables.win_rates import WIN_RATE_COLUMNS, win_rate_table
+
+
+def test_by_hand() -> None:
+    scores, base = np.array([[[2.0, 1.0], [1.0, np.nan]]]), np.array([[[1.0, 1.0], [3.0, 0.0]]])
+    won = preferences(scores, base)
+    np.testing.assert_array_equal(won, [[[1.0, 0.5], [0.0, np.nan]]])
+    np.testing.assert_array_equal(raw(won).values, [[0.75, 0.0]])  # of the second prompt one comparison counts
+
+
+def test_equal_length_is_where_the_regression_crosses_zero() -> None:
+    """Longer wins three times in four, shorter once: by symmetry one half at equal length, whatever the raw rate."""
+    longer = np.array([[[2.0, 2, 2, 2], [2, 2, 2, 2], [-2, -2, -2, -2]]])
+    won = np.array([[[1.0, 1, 1, 0], [1, 1, 1, 0], [1, 0, 0, 0]]])
+    assert raw(won).mean == pytest.approx(7 / 12)
+    assert length_controlled(won, longer).mean == pytest.approx(0.5, abs=0.03)  # the ridge is weak
+    assert length_controlled(won, np.full_like(longer, 3.0)).mean == raw(won).mean  # no difference to regress on
+
+
+cells = st.integers(2, 6)
+
+
+@given(st.integers(0, 50), st.integers(1, 3), cells, cells)
+def test_it_is_one_half_of_oneself_symmetric_and_a_share(seed: int, seeds: int, prompts: int, samples: int) -> None:
+    rng = np.random.default_rng(seed)
+    won = rng.choice([0.0, 0.5, 1.0], size=(seeds, prompts, samples))
+    longer = np.round(rng.normal(size=won.shape) * 10)
+    found = length_controlled(won, longer)
+    assert found.values.shape == (seeds, prompts)
+    assert 0 <= found.mean <= 1
+    assert length_controlled(1 - won, -longer).mean == pytest.approx(1 - found.mean, abs=1e-5)
+    np.testing.assert_allclose(length_controlled(1 - won, -longer).values, 1 - found.values, atol=1e-4)
+    assert length_controlled(np.full_like(won, 0.5), longer).mean == pytest.approx(0.5, abs=1e-6)
+
+
+def test_what_the_judge_pays_for_length_is_taken_away_and_the_rest_stays() -> None:
+    """A judge with a known taste, 400 experiments' worth of replies that are longer than M0's."""
+    rng = np.random.default_rng(0)
+    for taste in (0.0, 0.7):
+        longer = rng.normal(1.0, 2.0, size=(1, 400, 4))
+        p = expit(taste + 1.5 * np.tanh(longer / longer.std()))
+        won = (rng.random(p.shape) < p).astype(float)
+        assert raw(won).mean > expit(taste) + 0.05
+        assert length_controlled(won, longer).mean == pytest.approx(expit(taste), abs=0.05)
+
+
+def test_its_values_vary_as_the_estimate_does() -> None:
+    """The spread of the values over prompts predicts the spread of the estimate over experiments."""
+    rng = np.random.default_rng(1)
+    found, predicted = [], []
+    for _ in range(200):
+        longer = rng.normal(1.0, 2.0, size=(1, 60, 4))
+        liked = rng.normal(0, 0.7, size=(1, 60, 1))  # of a prompt
+        won = (rng.random(longer.shape) < expit(0.3 + liked + np.tanh(longer / 2))).astype(float)
+        rate = length_controlled(won, longer)
+        found.append(rate.mean)
+        predicted.append(rate.values.std(ddof=1) / np.sqrt(60))
+    assert np.std(found) == pytest.approx(np.mean(predicted), rel=0.2)
+
+
+def replies(scores: list[list[float]], texts: list[list[str]]) -> pd.DataFrame:
+    rows = [
+        {
+            "problem_id": f"p{number}",
+            "sample": sample,
+            "completion_text": text,
+            "finish_reason": "length" if text.endswith("...") else "stop",
+            "reward": score,
+        }
+        for number, (own, said) in enumerate(zip(scores, texts, strict=True))
+        for sample, (score, text) in enumerate(zip(own, said, strict=True))
+    ]
+    return pd.DataFrame(rows[::-1])
+
+
+BASE = PolicyKey("m", "base", 0, 0, None)
+TWINS = [PolicyKey("m", "same", 4, 2, seed, kind="semi_online_dpo", role="entry") for seed in (0, 1)]
+BETTER = [PolicyKey("m", "better", 4, 2, seed, kind="semi_online_dpo", role="entry") for seed in (0, 1)]
+SAID = [["a", "aa"]] * 4
+
+
+def test_the_table() -> None:
+    base = replies([[1.0, 2.0]] * 4, SAID)
+    own = replies([[2.0, 2.0], [2.0, 1.0], [3.0, np.nan], [5.0, 6.0]], [["aaa", "aa..."]] * 4)
+    given = {BASE: base, **dict.fromkeys(TWINS, base), **dict.fromkeys(BETTER, own)}
+    table = win_rate_table(given, {"same": "verifiable", "better": "mixed"}).set_index("policy")
+    assert list(table.reset_index().columns) == [*["policy"], *[c for c in WIN_RATE_COLUMNS if c != "policy"]]
+    same, better = table.loc["same"], table.loc["better"]
+    assert (same["win_rate"], same["equal_length"], same["p_win"]) == (0.5, 0.5, 1)
+    assert same["win_low"] < 0.5 < same["win_high"]  # four prompts without a difference do not show that there is none
+    assert better["win_rate"] == pytest.approx((0.75 + 0.5 + 1 + 1) / 4)
+    assert (better["not_judged"], better["cut_off"], better["n_replies"]) == (2, 8, 16)
+    assert (better["length"], better["base_length"], better["prompts"]) == (4, 1.5, "mixed")
+    assert better["longer"] == 1
+    assert same["longer"] == 0.5
+    assert better["win_low"] < better["win_rate"] < better["win_high"] <= 1
+    assert set(table["family_size"]) == {2}
+    with pytest.raises(ValueError, match="better/g4/k2: its replies are not to the prompts that M0 replied to"):
+        win_rate_table(given | {BETTER[0]: own[own["problem_id"] != "p1"]}, {})

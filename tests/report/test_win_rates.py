@@ -1,0 +1,63 @@
+"""The sentences about win rates say what the two tests tell apart, and no more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from g2d.report.win_rates import win_rate_sentences
+
+ROW: dict[str, Any] = {
+    **{"model": "m", "policy": "both", "K": 20, "group_size": 8, "prompts": "mixed", "n_prompts": 60, "n_replies": 240},
+    **{"win_rate": 0.8, "win_low": 0.7, "win_high": 0.9, "p_win": 0.001},
+    **{"equal_length": 0.7, "equal_length_low": 0.6, "equal_length_high": 0.8, "p_equal_length": 0.002},
+    **{"minimum_detectable": 0.12, "length": 150.0, "base_length": 100.0, "longer": 0.7, "not_judged": 0, "cut_off": 0},
+}
+
+
+def said(**changes: Any) -> str:
+    (sentence,) = win_rate_sentences(pd.DataFrame([ROW | changes]))
+    return sentence.replace("\u00a0", " ")
+
+
+def test_a_policy_that_wins_at_any_length() -> None:
+    assert said() == (
+        "both (K=20, m), trained on verifiable and open-ended prompts together, is preferred to M0 in 80.0 % "
+        "[70.0, 90.0] of comparisons on 60 held-out prompts, and at equal length in 70.0 % [60.0, 80.0]; its replies "
+        "have +50.0 % characters. Both are told from one half (p = 0.001; at equal length 0.002)."
+    )
+    assert "trained on verifiable prompts and then on open-ended prompts, is" in said(
+        prompts="verifiable, then open_ended"
+    )
+    assert said(cut_off=9).endswith(" 9 of 240 replies did not end within their token budget.")
+    assert said(longer=0.97).endswith(" Nearly all its replies are longer than M0's, so equal length is extrapolated.")
+    assert "Nearly all its replies are shorter" in said(longer=0.0)
+    assert said(not_judged=3).endswith(" 3 of 240 comparisons have no score and are left out.")
+
+
+@pytest.mark.parametrize(
+    ("changes", "end"),
+    [
+        ({"p_equal_length": 0.3}, "the second is not: length may be all that the judge pays for."),
+        ({"equal_length": 0.2}, "on opposite sides: length decides."),
+        ({"p_win": 0.3}, "the first is not: length hides it."),
+        ({"p_win": 0.3, "p_equal_length": 0.4}, "about 12 points would have been found four times in five."),
+        (
+            {"p_win": 0.3, "p_equal_length": 0.4, "minimum_detectable": 0.6},
+            "and so few prompts can hardly tell anything.",
+        ),
+    ],
+)
+def test_what_is_not_told_apart_is_not_said(changes: dict[str, Any], end: str) -> None:
+    assert said(**changes).endswith(end)
+
+
+def test_policies_that_never_saw_an_open_ended_prompt_share_a_sentence() -> None:
+    rows = [ROW | {"policy": name, "prompts": "verifiable", "p_win": p} for name, p in (("dpo", 0.01), ("g2d", 0.5))]
+    (sentence,) = win_rate_sentences(pd.DataFrame([*rows, rows[0] | {"win_rate": 0.1}]))
+    assert sentence == (
+        "Of 3 policies of m trained on verifiable prompts alone, 1 is told to be preferred to M0 and 1 to be preferred "
+        "less."
+    )

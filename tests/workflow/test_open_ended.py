@@ -1,0 +1,178 @@
+"""Open-ended prompts in a finished grid: what they add runs, and nothing else; rows say which reward judged."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from g2d.experiment.config import load
+from g2d.jobs.files import read_json
+from g2d.problems import read_problems
+from g2d.rewards.scoring import Scorer
+from g2d.settings import ConfigError
+from tests.workflow.conftest import Project
+from tests.workflow.test_grid import SUMMARIES
+from tests.workflow.test_regimes import SEMI_ONLINE
+
+SECTION = {
+    "pool": {"source": "synthetic", "family": "replies", "split": "train", "n": 12},
+    "held_out": {"source": "synthetic", "family": "replies", "split": "test", "n": 8},
+    "reward": "polite",
+    "samples_per_prompt": 2,
+    "max_completion_length": 16,
+    "batch_size": 256,
+}
+REWARDS = {"polite": {"reward": "scratch_model", "steps": 20}, "dear": {"reward": "scratch_model", "steps": 20}}
+ASKED = {
+    "rewards": REWARDS,
+    "open_ended": SECTION,
+    "ablations": {"both-grpo": {"steps": [2], "prompts": "mixed", "policies": ["grpo"]}},
+    "regimes": {
+        "both": SEMI_ONLINE | {"steps": [2], "prompts": "mixed", "open_ended_share": 0.25},
+        "open": SEMI_ONLINE | {"steps": [2], "prompts": "open_ended"},
+        "then": SEMI_ONLINE | {"steps": [2], "start": "open", "start_step": 2},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def asked(
+    micro_grid: Project, micro_config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Project, dict[str, int]]:
+    """A copy of the finished grid with open-ended prompts added, and the jobs that this planned."""
+    project = Project(tmp_path_factory.mktemp("asked") / "g2d")
+    shutil.copytree(micro_grid.root, project.root, symlinks=True)
+    project.configure(micro_config | ASKED)
+    planned = project.planned()
+    project.build("--quiet", "rules")
+    return project, planned
+
+
+Asked = tuple[Project, dict[str, int]]
+
+
+def test_their_own_jobs_run_and_a_changed_reward_runs_what_it_judged(
+    asked: Asked, micro_config: dict[str, Any]
+) -> None:
+    project, planned = asked
+    own = {"load_problems": 2, "check_leakage": 1, "scratch_reward_model": 1}
+    judged = {"draw_replies": 10, "make_win_rates": 1}
+    trained = {"train_grpo": 1, "train_semi_online_dpo": 3, "evaluate": 8}
+    assert {name: n for name, n in planned.items() if name not in SUMMARIES} == own | trained | judged
+    assert project.planned() == {}
+    dearer = {"polite": REWARDS["polite"] | {"length_penalty": 2.0}}  # the same model
+    try:
+        project.configure(micro_config | ASKED | {"rewards": REWARDS | dearer})
+        assert {name: n for name, n in project.planned().items() if name not in SUMMARIES} == trained | judged
+        project.configure(micro_config | ASKED | {"rewards": {"dear": REWARDS["dear"], "polite": REWARDS["polite"]}})
+        assert set(project.planned()) <= set(SUMMARIES)
+    finally:
+        project.configure(micro_config | ASKED)
+
+
+@pytest.mark.parametrize(
+    ("policy", "share"), [("both-grpo/grpo/g2/k2", 0.5), ("both/g4/k2", 0.25), ("open/g4/k2", 1.0)]
+)
+def test_every_prompt_was_judged_by_its_own_reward(asked: Asked, policy: str, share: float) -> None:
+    results = asked[0].results
+    folder = results / "micro/seed0" / policy
+    rows = pd.read_parquet(folder / "rollouts.parquet")
+    replies = rows["problem_id"].str.startswith("replies-train-")
+    assert replies.groupby(rows["step"]).mean().tolist() == [share, share]
+    assert (rows.loc[replies, "verdict"] == "no_reference").all()
+    truth = rows[~replies]
+    assert (truth["reward"] == (truth["verdict"] == "correct")).all()
+    assert not rows.loc[replies, "reward"].isin((0, 1)).any()
+    judges = read_json(folder / "policy.json")["settings"]["reward"]
+    assert (judges["verifiable"]["reward"], judges["open_ended"]["reward"]) == ("math_verify", "scratch_model")
+    (made,) = (results / "reward-models").iterdir()
+    assert Scorer(made, batch_size=4)([("Where is the zoo?", "It is near the zoo.")])
+    assert {problem.kind for problem in read_problems(results / "problems/open-ended.jsonl")} == {"open_ended"}
+
+
+def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_preferred(asked: Asked) -> None:
+    results = asked[0].results
+    replies = {
+        name: pd.read_parquet(results / "micro" / name / "open-ended/rollouts.parquet")
+        for name in ("base", "seed0/open/g4/k2", "seed0/grpo/g4/k4")
+    }
+    base = replies["base"]
+    assert len(base) == 16
+    assert base["problem_id"].str.startswith("replies-test-").all()
+    table = pd.read_csv(results / "tables/win_rates.csv").set_index(["policy", "K", "group_size"])
+    assert len(table) == 9
+    for (policy, k, group_size), name in {
+        ("open", 2, 4): "seed0/open/g4/k2",
+        ("grpo", 4, 4): "seed0/grpo/g4/k4",
+    }.items():
+        own, row = replies[name], table.loc[(policy, k, group_size)]
+        assert own[["problem_id", "sample", "prompt_text"]].equals(base[["problem_id", "sample", "prompt_text"]])
+        won = (own["reward"] > base["reward"]) + 0.5 * (own["reward"] == base["reward"])
+        assert row["win_rate"] == pytest.approx(won.mean(), abs=1e-5)
+        assert row["length"] == pytest.approx(own["completion_text"].str.len().mean(), rel=1e-5)
+    assert table.loc[("open", 2, 4), "prompts"] == "open_ended"
+    assert set(table["family_size"]) == {9}
+    scenarios = pd.read_csv(results / "tables/scenarios.csv", keep_default_na=False).set_index("policy")
+    assert (scenarios.loc["then", "prompts"] == "open_ended, then verifiable").all()
+    assert set(scenarios.loc["then", "paper_math500"]) == {0.547}
+    card = (results / "micro/seed0/both-grpo/grpo/g2/k2/adapter/README.md").read_text()
+    assert "on verifiable and open-ended prompts together" in card
+    assert "It was asked open-ended prompts, judged by scores of the embedded reward model" in (
+        (results / "methods.md").read_text().replace("\\", "")
+    )
+    page = (results / "report/index.html").read_text()
+    assert "Whose replies are preferred to those of M0" in page
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"open_ended": None}, "regimes.both.prompts: there are no open-ended prompts: add the section open_ended"),
+        ({"rewards": {}}, r"open_ended.reward: polite is no entry of rewards \(none\): add it there"),
+        (
+            {"rewards": REWARDS | {"polite": {"reward": "wrong"}}},
+            "open_ended.reward: polite looks at the right answer, and there is none",
+        ),
+        ({"pool": SECTION["pool"]}, "pool.family: replies have no right answer: name them in open_ended"),
+        (
+            {"open_ended": SECTION | {"pool": SECTION["pool"] | {"family": "arithmetic"}}},
+            "open_ended.pool.family: arithmetic has right answers: write replies",
+        ),
+        ({"open_ended": SECTION | {"judge": "me"}}, "open_ended.judge: me is no entry of rewards"),
+        (
+            {"regimes": {"x": SEMI_ONLINE | {"prompts": "mixed", "sync_every": "pass"}}},
+            "regimes.x.sync_every: pass is one over verifiable prompts alone",
+        ),
+        (
+            {"regimes": {"x": SEMI_ONLINE | {"prompts": "mixed", "open_ended_share": 0.1}}},
+            "open_ended_share=0.1 of 8 prompts are 0.8: write 0.125 for 1",
+        ),
+        (
+            {"regimes": {"x": SEMI_ONLINE | {"open_ended_share": 0.25}}},
+            "regimes.x.open_ended_share: is about mixed prompts: drop it, or write prompts: mixed",
+        ),
+        (
+            {"regimes": {"x": SEMI_ONLINE | {"prompts": "open_ended", "reward": "dear"}}},
+            "regimes.x: reward: judges verifiable prompts, and none is asked: drop it",
+        ),
+        (
+            {"regimes": {"x": SEMI_ONLINE | {"prompts": "mixed", "policies": ["dpo"]}}},
+            "policies: a harvest asks verifiable prompts alone: drop dpo",
+        ),
+        (
+            {"ablations": {"x": {"steps": [2], "prompts": "mixed"}}},
+            r"ablations.x: policies: a harvest asks verifiable prompts alone: write \[grpo\]",
+        ),
+        (
+            {"ablations": {"x": {"steps": [2], "prompts": "mixed", "open_ended_share": 0.3, "policies": ["grpo"]}}},
+            "ablations.x.open_ended_share=0.3 of 8 prompts are 2.4: write 0.25 for 2",
+        ),
+    ],
+)
+def test_a_mistake_is_named(micro_config: dict[str, Any], changes: dict[str, Any], message: str) -> None:
+    load(micro_config | ASKED)
+    with pytest.raises(ConfigError, match=message):
+        load(micro_config | ASKED | changes)

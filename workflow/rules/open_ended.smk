@@ -1,0 +1,84 @@
+# Prompts without a right answer: the embedded reward model, replies to those that are held out, who is preferred to M0.
+
+
+REWARD_MODELS = {own.name: own for own in CONFIG.rewards.values() if isinstance(own, ScratchRewardModel)}
+REPLIES = [f"results/{p.folder}/open-ended/rollouts.parquet" for p in POLICIES if CONFIG.open_ended]
+
+
+rule scratch_reward_model:
+    output:
+        weights="results/reward-models/{reward}/model.safetensors",
+        config="results/reward-models/{reward}/config.json",
+        tokenizer="results/reward-models/{reward}/tokenizer.json",
+        tokenizer_config="results/reward-models/{reward}/tokenizer_config.json",
+        chat_template="results/reward-models/{reward}/chat_template.jinja",
+    log:
+        "results/logs/scratch_reward_model/{reward}.log",
+    benchmark:
+        "results/benchmarks/scratch_reward_model/{reward}.tsv"
+    wildcard_constraints:
+        reward=names(REWARD_MODELS),
+    conda:
+        "../../envs/g2d.yaml"
+    threads: 1
+    params:
+        version=VERSIONS["scratch_reward_model"],
+        source=lambda w: REWARD_MODELS[w.reward].trained_with,
+    message:
+        "Train the embedded reward model {wildcards.reward} from scratch"
+    script:
+        "../scripts/scratch_reward_model.py"
+
+
+rule draw_replies:
+    input:
+        plan.policy_files,
+        policy="results/{policy}/policy.json",
+        problems=f"results/problems/{HELD_OUT}.jsonl",
+        leakage=f"results/problems/{HELD_OUT}.leakage.json",
+        reward=plan.judge_files,
+        shards=[],
+        costs=[],
+    output:
+        rollouts="results/{policy}/open-ended/rollouts.parquet",
+        cost="results/{policy}/open-ended/cost.json",
+    log:
+        "results/logs/draw_replies/{policy}.log",
+    benchmark:
+        "results/benchmarks/draw_replies/{policy}.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    threads: 1
+    resources:
+        gpu=plan.generating_gpus,
+    params:
+        version=VERSIONS["draw_replies"],
+        settings=plan.reply_settings,
+        engine=plan.engine,
+    message:
+        "Have {wildcards.policy} reply to the held-out prompts"
+    script:
+        "../scripts/draw_replies.py"
+
+
+rule make_win_rates:
+    input:
+        REPLIES,
+        main="results/tables/main.csv",
+    output:
+        win_rates="results/tables/win_rates.csv",
+        scenarios="results/tables/scenarios.csv",
+    log:
+        "results/logs/make_win_rates.log",
+    benchmark:
+        "results/benchmarks/make_win_rates.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    threads: 1
+    params:
+        version=VERSIONS["make_win_rates"],
+        config=CONFIG.identity,
+    message:
+        "Count whose replies are preferred to those of M0"
+    script:
+        "../scripts/make_win_rates.py"

@@ -1,0 +1,18 @@
+"""Rule scratch_reward_model: train the embedded reward model, which judges replies."""
+
+from pathlib import Path
+
+from g2d.jobs.files import atomic_folder
+from g2d.jobs.stage import stage
+
+
+def main(snakemake):
+    with stage(snakemake):
+        from g2d.rewards.scratch import ScratchReward, train_scratch_reward  # torch: on this job's bill and in its log
+
+        with atomic_folder(Path(snakemake.output.weights).parent) as draft:
+            train_scratch_reward(ScratchReward(**snakemake.params.source), draft)
+
+
+if __name__ == "__main__":
+    main(snakemake)
