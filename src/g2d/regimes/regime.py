@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
 
+from g2d.regimes.retirement import PromptKeys
 from g2d.regimes.training_rollouts import Keep
 from g2d.settings import Name, Section, Steps, key, repeated
 
@@ -61,7 +62,7 @@ class OfflineEntry(Entry):
         return steps if steps == "all" else sorted(steps)
 
 
-class OnlineEntry(Entry):
+class OnlineEntry(PromptKeys, Entry):
     """A trajectory on fresh rollouts, which passes through every K named; K counts its own updates."""
 
     steps: list[Steps] = key(..., "The values of K, in updates, at which the policy is kept and evaluated.")

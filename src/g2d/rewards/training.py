@@ -15,8 +15,9 @@ from g2d.problems import Problem
 from g2d.rewards.catalogue import TRUTH, reward_of
 from g2d.rewards.judging import judge
 from g2d.rewards.reward import Attempt, Context, Status
+from g2d.rewards.reward import Judgement as Rewarded
 from g2d.settings import Section
-from g2d.verifier import shared_verifier
+from g2d.verifier import Judgement, shared_verifier
 from g2d.verifier.pool import default_workers
 from g2d.verifier.reward import Completion, MathVerifyReward, completion_text
 
@@ -71,21 +72,9 @@ class TrainingReward:
         Raises:
             RuntimeError: a group is not whole; as `judge`.
         """
-        verified = self.verify.judge(completions, answer, completion_ids)
+        verified, judgements = self.judged(completions, answer, problem_id, group, completion_ids)
         log_metric = columns.get("log_metric")
         self.verify.log_verdicts(verified, log_metric)
-        seen: Counter[str] = Counter()
-        attempts = []
-        for name, visit, completion, found in zip(problem_id, group, completions, verified, strict=True):
-            attempts.append(Attempt(self.problems[name], visit, seen[visit], completion_text(completion), found))
-            seen[visit] += 1
-        if self.settings != TRUTH and (broken := [name for name, n in seen.items() if n != self.group_size]):
-            raise RuntimeError(
-                f"{seen[broken[0]]} completions of {broken[0]} were judged together instead of {self.group_size}: "
-                "train with as many completions a device as make whole groups"
-            )
-        context = Context(shared_verifier(default_workers()), self.seed, "training")
-        judgements = judge(self.settings, attempts, context)
         if self.settings != TRUTH and judgements and log_metric:
             statuses = Counter(judgement.status for judgement in judgements)
             for status in get_args(Status):
@@ -97,3 +86,30 @@ class TrainingReward:
             passed = {"completions": completions, "completion_ids": completion_ids, "problem_id": problem_id}
             self.on_judged(verified, rewards=judgements, **passed, **columns)
         return [judgement.reward for judgement in judgements]
+
+    def judged(
+        self,
+        completions: Sequence[Completion],
+        answer: Sequence[str],
+        problem_id: Sequence[str],
+        group: Sequence[str],
+        completion_ids: Sequence[Sequence[int]] | None = None,
+    ) -> tuple[list[Judgement], list[Rewarded]]:
+        """What the verifier and the reward say, and nothing else: no metric, no row. Arguments as when called.
+
+        Raises:
+            RuntimeError: as when called.
+        """
+        verified = self.verify.judge(completions, answer, completion_ids)
+        seen: Counter[str] = Counter()
+        attempts = []
+        for name, visit, completion, found in zip(problem_id, group, completions, verified, strict=True):
+            attempts.append(Attempt(self.problems[name], visit, seen[visit], completion_text(completion), found))
+            seen[visit] += 1
+        if self.settings != TRUTH and (broken := [name for name, n in seen.items() if n != self.group_size]):
+            raise RuntimeError(
+                f"{seen[broken[0]]} completions of {broken[0]} were judged together instead of {self.group_size}: "
+                "train with as many completions a device as make whole groups"
+            )
+        context = Context(shared_verifier(default_workers()), self.seed, "training")
+        return verified, judge(self.settings, attempts, context)
