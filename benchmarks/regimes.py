@@ -28,7 +28,8 @@ from g2d.policies.settings import Lora
 from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import Prompt, messages
 from g2d.regimes.fresh import FreshRollouts
-from g2d.regimes.grpo import prompt_order, train_grpo
+from g2d.regimes.grpo import train_grpo
+from g2d.regimes.retirement import prompt_order
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.regimes.training import lora_config, trainer_arguments
 from g2d.regimes.warmup import Warmup

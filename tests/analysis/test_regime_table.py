@@ -67,6 +67,10 @@ def test_every_policy_stands_beside_what_was_spent_on_it(tmp_path: Path, monkeyp
     twice = config.model_copy(update={"warmup": config.warmup.model_copy(update={"iterations": 2})})
     assert spent_on(key, bill, config)["tokens_trained"] == 150 + 1000
     assert spent_on(key, bill, twice)["tokens_trained"] == 2 * 150 + 1000
+    log.write_text(
+        '{"step": 3, "num_tokens": 150.0, "prompts/discarded": 2.0}\n{"step": 4, "prompts/discarded": 1.0}\n'
+    )
+    assert spent_on(key, bill, config)["prompts"] == 4 * 8 + 60 + 3
     base = PolicyKey("micro", "base", 0, 0, None)
     table = regime_table({(one, "id"): solved(2) for one in (key, base)}, {key: 2.0}, {key: found})
     assert list(table.policy) == ["base", "g2d"]

@@ -16,9 +16,10 @@ from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
 from g2d.problems.replies import generate
-from g2d.regimes.asked import VERIFIABLE, AskedPrompts, order, prompt_order, times_before
+from g2d.regimes.asked import VERIFIABLE, AskedPrompts, order, times_before
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
 from g2d.regimes.groups import groups
+from g2d.regimes.retirement import prompt_order
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.rewards.catalogue import TRUTH, ByKind
 from g2d.rewards.model import RewardModel

@@ -17,10 +17,10 @@ from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
 from g2d.regimes import fresh
-from g2d.regimes.asked import prompt_order
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError, require_intact
 from g2d.regimes.fresh import FreshRollouts, sync_period
 from g2d.regimes.groups import groups
+from g2d.regimes.retirement import prompt_order
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, seed_after, train_semi_online_dpo
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
@@ -48,14 +48,14 @@ NO_DROPOUT = Lora(dropout=0.0)
 def semi_online(work: Path, k: int = 6, *, n_problems: int = 10, lora: Lora | None = None, **changes: Any) -> Any:
     kwargs = {
         name: changes.pop(name)
-        for name in ("resume_from", "meter", "base", "engine", "reward", "started")
+        for name in ("resume_from", "meter", "base", "engine", "reward", "started", "problems")
         if name in changes
     }
     if (started := kwargs.pop("started", None)) is not None:
         kwargs["start"], changes = started, {"start": "warmup", "start_step": started.k} | changes
     log = train_semi_online_dpo(
         kwargs.pop("base", None) or tiny_policy(),
-        easy(n_problems),
+        kwargs.pop("problems", None) or easy(n_problems),
         settings=SemiOnlineDpo.model_validate(SETTINGS | changes),
         lora=lora or (NO_DROPOUT if changes.get("reference") == "sync" else Lora()),
         prompt=Prompt(),

@@ -19,9 +19,9 @@ from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, messages, render
 from g2d.problems.synthetic import generate
-from g2d.regimes.asked import prompt_order
 from g2d.regimes.dpo import Dpo, require_start_at_reference, step_0_loss, train_dpo
 from g2d.regimes.grpo import completions_tokens, train_grpo
+from g2d.regimes.retirement import prompt_order
 from g2d.regimes.warmup import Warmup
 from tests.models import completion_logprobs, tiny_policy, two_ends_policy
 

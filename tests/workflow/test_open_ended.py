@@ -151,6 +151,18 @@ def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_p
             "open_ended_share=0.1 of 8 prompts are 0.8: write 0.125 for 1",
         ),
         (
+            {"regimes": {"x": SEMI_ONLINE | {"prompts": "mixed", "resample": 2}}},
+            "regimes.x: prompts: mixed: retire and resample would change the proportions: drop them",
+        ),
+        (
+            {
+                "ablations": {
+                    "x": {"steps": [2], "prompts": "mixed", "policies": ["grpo"], "warmup": {"retire": {"after": 2}}}
+                }
+            },
+            "ablations.x.prompts: mixed: retire and resample would change the proportions: drop them",
+        ),
+        (
             {"regimes": {"x": SEMI_ONLINE | {"open_ended_share": 0.25}}},
             "regimes.x.open_ended_share: is about mixed prompts: drop it, or write prompts: mixed",
         ),

@@ -54,6 +54,8 @@ def check_ablation(config: Config, name: str, ablation: Ablation, model: str) ->
         ablation.open_ended_of(own.completions_per_step(own.group_sizes[0]) // own.group_sizes[0])
     except ValueError as error:
         raise ValueError(f"{where}.{error}") from None
+    if ablation.prompts == "mixed" and (own.retire or own.resample):
+        raise ValueError(f"{where}.prompts: mixed: retire and resample would change the proportions: drop them")
     if ablation.asks_open_ended and own.reference == "sync" and own.reference_every == "pass":
         raise ValueError(
             f"{where}.warmup.reference_every: pass is one over verifiable prompts alone: write a number of steps"

@@ -9,7 +9,6 @@ on the regime.
 from __future__ import annotations
 
 import math
-import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, Self
@@ -17,6 +16,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from g2d.problems import Problem
+from g2d.regimes.retirement import prompt_order
 from g2d.settings import MistakeInKeyError, Section, key
 
 NEARLY = 0.01  # of a prompt: 0.333 of 15 prompts are 5
@@ -98,20 +98,6 @@ def order(asked: AskedPrompts, problems: Sequence[Problem], n_prompts: int, per_
         if n
     }
     return [next(streams[kind]) for _ in range(updates) for kind in streams for _ in range(wanted[kind])][:n_prompts]
-
-
-def prompt_order(n_problems: int, n_prompts: int, seed: int) -> list[int]:
-    """Indices of the problems of one kind that a trajectory asks, `n_prompts` long: one permutation of all problems
-    after another.
-
-    Every permutation depends on the seed and its own number only, so a longer order begins with the shorter one.
-    """
-    found: list[int] = []
-    for epoch in range(math.ceil(n_prompts / n_problems)):
-        permutation = list(range(n_problems))
-        random.Random(f"{seed}/{epoch}").shuffle(permutation)
-        found += permutation
-    return found[:n_prompts]
 
 
 def times_before(order: Sequence[int]) -> Iterator[int]:

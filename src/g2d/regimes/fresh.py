@@ -11,27 +11,28 @@ have drawn. The random state of the process, which dropout reads, is left as it 
 
 from __future__ import annotations
 
-import copy
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
 
-from g2d.jobs.files import atomic, read_json, sha256, write_json
-from g2d.policies.policy import Policy, with_adapter
+from g2d.jobs.files import atomic, read_json, write_json
+from g2d.policies.policy import Policy
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
 from g2d.regimes.asked import times_before
+from g2d.regimes.generator import Generator
+from g2d.regimes.retirement import AskedGroup, PromptChoice
 from g2d.regimes.training_rollouts import Keep
 from g2d.rewards.catalogue import TRUTH
 from g2d.rewards.reward import AGAIN, group_name
 from g2d.rollouts.draw import draw_rollouts
-from g2d.rollouts.engine import Decoding, Engine
+from g2d.rollouts.engine import Decoding
+from g2d.rollouts.labels import labels
 from g2d.rollouts.rewarding import with_rewards
 from g2d.rollouts.rollout import to_frame
 from g2d.rollouts.settings import EngineSettings
@@ -50,15 +51,12 @@ COLUMNS = (  # of rollouts.parquet
     "extracted_answer",
     "completion_text",  # null unless asked for
 )
-GENERATOR = "generator"  # in a checkpoint: the adapter that generates, absent while that is M0
-WEIGHTS = "adapter_model.safetensors"
-ASIDE = "weights.safetensors"  # so called in a checkpoint, where the trainer would load every adapter that it finds
 TOGETHER = 1024  # rollouts of one draw, or those of one update: an engine is busy, and a run can stop in between
 BUFFER = "buffer.parquet"  # in a checkpoint: what was drawn for updates to come
 STATE = "fresh.json"
 
 
-class FreshRollouts:
+class FreshRollouts(Generator):
     """The rollouts of every update, drawn when they are needed.
 
     Args:
@@ -73,6 +71,8 @@ class FreshRollouts:
         workers: processes that verify.
         reward: what a completion is worth.
         start: the policy whose adapter generates until the first hand-over; M0 if None.
+        choice: of the prompts, instead of `order`, where some may be retired or replaced.
+        margin: how far a scalar reward's best and worst are apart at least for a prompt to have a signal.
     """
 
     def __init__(
@@ -90,46 +90,25 @@ class FreshRollouts:
         workers: int = 1,
         reward: Section = TRUTH,
         start: Policy | None = None,
+        choice: PromptChoice | None = None,
+        margin: float | None = None,
     ) -> None:
-        self.base, self.problems, self.order, self.prompt = base, problems, order, prompt
+        super().__init__(base, start)
+        self.problems, self.order, self.prompt = problems, order, prompt
         self.times_before = [*times_before(order)]
         self.per_update, self.decoding, self.sync_every, self.until = per_update, decoding, sync_every, until
         self.keep, self.verifier, self.reward = keep, shared_verifier(workers), reward
+        self.choice, self.margin = choice, margin
+        self._planned: dict[int, list[int]] = {}  # with a choice: places of the prompts of updates to come
         self.columns = (*COLUMNS, *(["reward_status"] if reward != TRUTH else []))
         self.buffer = pd.DataFrame()
         self.rows: list[pd.DataFrame] = []
         self.tokens_generated = 0
-        self.handed_over_at = 0
-        self.adapter_sha256: str | None = None  # of the generator; None before the first hand-over
-        self._first = Path(start.adapter) if start and start.adapter else None
-        self._folder = TemporaryDirectory(prefix="g2d-generator-")
-        self._engine: Any = None  # vLLM
-        self._m0: Any = None  # transformers, where vLLM does not generate
-
-    @property
-    def adapter(self) -> Path | None:
-        """The adapter that generates; None while that is M0."""
-        return self._first if self.adapter_sha256 is None else Path(self._folder.name) / GENERATOR
 
     def use_vllm(self, settings: EngineSettings, lora: Lora) -> None:
-        """Have vLLM generate; call it before the trainer is made, as vLLM seeds the process when it starts.
-
-        Raises:
-            ValueError: the longest prompt and its completion do not fit the model.
-        """
-        from g2d.rollouts.vllm_engine import VllmEngine
-
-        engine = VllmEngine(
-            self.base,
-            settings.model_copy(update={"tensor_parallel_size": 1}),  # the trainer has one GPU
-            adapter_rank=lora.r,
-            memory_utilization=settings.training_gpu_memory_utilization,
-        )
-        asked = {engine.render(conversation(problem, self.prompt)) for problem in self.problems}
-        engine.start_for(asked, self.decoding.max_completion_length)
-        if self._first is not None:
-            engine.use_adapter(self._first)
-        self._engine = engine
+        """Have vLLM generate; see `start_vllm`."""
+        asked = [conversation(problem, self.prompt) for problem in self.problems]
+        self.start_vllm(settings, lora, asked, self.decoding.max_completion_length)
 
     def of(self, step: int, hand_over: Callable[[Path], None]) -> pd.DataFrame:
         """The judged rollouts of the update after `step` updates; `problem_id` says how often it was asked before.
@@ -138,10 +117,9 @@ class FreshRollouts:
             hand_over: writes the adapter in training to a folder; called where the generator takes it over.
         """
         if self._is_due(step):
-            folder = Path(self._folder.name) / GENERATOR
-            shutil.rmtree(folder, ignore_errors=True)
-            hand_over(folder)
-            self._take(folder, step)
+            shutil.rmtree(self.own_folder, ignore_errors=True)
+            hand_over(self.own_folder)
+            self._take(self.own_folder, step)
         if self.buffer.empty or step not in set(self.buffer["update"]):
             self.buffer = self._drawn(step, self._last(step))
         own = self.buffer[self.buffer["update"] == step]
@@ -153,49 +131,76 @@ class FreshRollouts:
         """Whether the generator takes the policy's adapter over before this update; before the first they agree."""
         return step > 0 and self.sync_every is not None and step % self.sync_every == 0 and self.handed_over_at != step
 
-    def _take(self, folder: Path, step: int) -> None:
-        self.adapter_sha256, self.handed_over_at = sha256(folder / WEIGHTS), step
-        if self._engine is not None:
-            self._engine.use_adapter(folder)
-
     def _last(self, step: int) -> int:
         """The last update, plus one, of a draw: of those that this adapter generates for and that this job reaches."""
         following = self.until if self.sync_every is None else (step // self.sync_every + 1) * self.sync_every
         together = max(1, TOGETHER // (self.per_update * self.decoding.samples_per_prompt))
+        if self.choice is not None:
+            following = min(following, self._plan(step, together))
         return min(following, self.until, step + together)
+
+    def _plan(self, step: int, together: int) -> int:
+        """Choose the prompts of all updates that could be drawn at once, and return where these end.
+
+        They are counted from the hand-over and not from where a job begins, so that K changes none of them.
+        """
+        assert self.choice is not None
+        handed_over = 0 if self.sync_every is None else step // self.sync_every * self.sync_every
+        first = step - (step - handed_over) % together
+        end = first + together if self.sync_every is None else min(first + together, handed_over + self.sync_every)
+        if step not in self._planned:
+            self._planned = {update: self.choice.take(self.per_update, update) for update in range(first, end)}
+        return end
 
     def _drawn(self, first: int, last: int) -> pd.DataFrame:
         """Rollouts of the updates from `first` to before `last`."""
+        if self.choice is not None:
+            return pd.concat(self._settled(self.choice, range(first, last)), ignore_index=True)
+        frame = self._answered(range(first * self.per_update, last * self.per_update))
+        frame["update"] = [u for u in range(first, last) for _ in range(len(frame) // (last - first))]
+        return frame
+
+    def _settled(self, choice: PromptChoice, updates: Sequence[int]) -> Iterator[pd.DataFrame]:
+        """The rollouts of updates whose generator is the same, drawn together, then settled one after another."""
+        drawn = self._groups([number for update in updates for number in self._planned[update]])
+        for i, update in enumerate(updates):
+            own = drawn[i * self.per_update : (i + 1) * self.per_update]
+            kept = choice.settle(own, self._groups, update)
+            yield pd.concat([group.answers for group in kept]).assign(update=update)
+
+    def _groups(self, numbers: Sequence[int]) -> list[AskedGroup]:
+        frame, size = self._answered(numbers), self.decoding.samples_per_prompt
+        label = labels(frame, self.margin)
+        found = []
+        for place, number in enumerate(numbers):
+            own = slice(place * size, (place + 1) * size)
+            both = {True, False} <= set(label.iloc[own].dropna())
+            found.append(AskedGroup(number, both, int(frame["token_count"].iloc[own].sum()), frame.iloc[own]))
+        return found
+
+    def _answered(self, numbers: Sequence[int]) -> pd.DataFrame:
+        """Judged rollouts of the prompts at these places of the order."""
         import torch
 
-        numbers = range(first * self.per_update, last * self.per_update)
         # A problem that is asked again has other random numbers, and so another name.
-        asked = [self._named(self.problems[self.order[i]], self.times_before[i]) for i in numbers]
+        asked = [self._named(*self._at(number)) for number in numbers]
         cuda = list(range(torch.cuda.device_count()))
         with torch.random.fork_rng(devices=cuda):
-            engine: Engine = self._engine or self._transformers()
             rollouts = draw_rollouts(
-                self.base, asked, self.prompt, self.decoding, verifier=self.verifier, engine=engine
+                self.base, asked, self.prompt, self.decoding, verifier=self.verifier, engine=self.engine()
             )
         frame = with_rewards(
             to_frame(rollouts), asked, self.reward, seed=self.decoding.seed, stream="training", verifier=self.verifier
         )
-        updates = [first + i // self.per_update for i in range(len(asked))]
-        frame["update"] = [update for update in updates for _ in range(self.decoding.samples_per_prompt)]
         frame["generated_at"] = self.handed_over_at + 1
         self.tokens_generated += int(frame["token_count"].sum())
         return frame
 
-    def _transformers(self) -> Engine:
-        """Transformers with the generator's adapter in a copy of M0, which is read from disk once."""
-        from g2d.rollouts.transformers_engine import TransformersEngine
-
-        if self._m0 is None:
-            self._m0 = TransformersEngine.of(self.base)
-        if self.adapter is None:
-            return self._m0
-        model = with_adapter(copy.deepcopy(self._m0.model), self.adapter)
-        return TransformersEngine(model.eval(), self._m0.tokenizer, self._m0.end_ids)
+    def _at(self, number: int) -> tuple[Problem, int]:
+        """The problem at a place of the order, and how often it was asked before."""
+        if self.choice is not None:
+            return self.problems[self.choice.problem(number)], number // len(self.problems)
+        return self.problems[self.order[number]], self.times_before[number]
 
     @staticmethod
     def _named(problem: Problem, times_before: int) -> Problem:
@@ -224,12 +229,15 @@ class FreshRollouts:
 
     def save(self, folder: Path) -> None:
         """Write into a checkpoint what goes on from it needs."""
-        if self.adapter is not None and self.adapter_sha256 is not None:
-            shutil.copytree(self.adapter, folder / GENERATOR)
-            (folder / GENERATOR / WEIGHTS).rename(folder / GENERATOR / ASIDE)
+        self.save_generator(folder)
         with atomic(folder / BUFFER) as draft:
             self.buffer.to_parquet(draft, index=False)
-        state = {"tokens_generated": self.tokens_generated, "handed_over_at": self.handed_over_at}
+        state: dict[str, Any] = {
+            "tokens_generated": self.tokens_generated,
+            "handed_over_at": self.handed_over_at,
+        }
+        if self.choice is not None:
+            state |= {"choice": self.choice.state(), "planned": list(self._planned.items())}
         write_json(folder / STATE, state)
 
     def save_rollouts(self, path: Path) -> None:
@@ -249,21 +257,13 @@ class FreshRollouts:
         """
         state = read_json(folder / STATE)
         self.buffer = pd.read_parquet(folder / BUFFER)
-        if (folder / GENERATOR).is_dir():
-            own = Path(self._folder.name) / GENERATOR
-            shutil.rmtree(own, ignore_errors=True)
-            shutil.copytree(folder / GENERATOR, own)
-            (own / ASIDE).rename(own / WEIGHTS)
-            self._take(own, state["handed_over_at"])
+        if self.choice is not None:
+            self.choice.restore(state["choice"])
+            self._planned = dict(state["planned"])
+        self.restore_generator(folder, state["handed_over_at"])
         if rollouts is not None:
             self.tokens_generated = state["tokens_generated"]
             self.rows = [pd.read_parquet(rollouts)]
-
-    def close(self) -> None:
-        """Free the engine and the adapter's copy."""
-        if self._engine is not None:
-            self._engine.close()
-        self._folder.cleanup()
 
 
 def sync_period(sync_every: int | str, updates_per_pass: int) -> int | None:

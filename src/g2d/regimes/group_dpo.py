@@ -19,11 +19,11 @@ from pydantic import model_validator
 from g2d.policies.policy import Policy
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
-from g2d.regimes.asked import prompt_order
 from g2d.regimes.groups import Group, GroupLoss, groups
 from g2d.regimes.offline import OfflineJob, origin_words, require_no_reward, train_offline
 from g2d.regimes.optimizer import OptimizerKeys
 from g2d.regimes.regime import OfflineEntry, Regime
+from g2d.regimes.retirement import prompt_order
 from g2d.rollouts.pairs import require_asked
 from g2d.settings import key
 

@@ -27,6 +27,7 @@ from g2d.regimes.checkpoints import MANIFEST, Checkpointing, Checkpoints, requir
 from g2d.regimes.objective import Objective
 from g2d.regimes.optimizer import OptimizerKeys
 from g2d.regimes.regime import Regime
+from g2d.regimes.retirement import PromptChoice, choice_words, load_choice, save_choice
 from g2d.regimes.training import hand_over_adapter, lora_config, read_log, trainer_arguments
 from g2d.regimes.training_rollouts import TrainingRollouts
 from g2d.regimes.warmup import Warmup
@@ -111,23 +112,23 @@ def train_grpo(
     from datasets import Dataset
     from trl import GRPOConfig
 
-    from g2d.regimes.grpo_trainer import Grpo
+    from g2d.regimes.grpo_trainer import ChosenPrompts, Grpo
 
     steps = warmup.total_steps if warmup.schedule == "chain" else k
     # One "epoch" is the whole horizon; with several devices a step takes as many prompts from each.
     n_prompts = warmup.prompts_asked(steps, group_size) * int(os.environ.get("WORLD_SIZE", "1"))
-    per_step = warmup.completions_per_step(group_size) // group_size
-    numbers = order(prompts, problems, n_prompts, per_step, seed)
+    numbers = order(prompts, problems, n_prompts, warmup.completions_per_step(group_size) // group_size, seed)
     asked = [problems[i] for i in numbers]
-    rows = [
-        {
+    choice = PromptChoice.of(len(problems), seed, warmup)
+
+    def row(problem: Problem, before: int) -> dict[str, Any]:
+        return {
             "prompt": conversation(problem, prompt),
             "answer": problem.answer,
             "problem_id": problem.problem_id,
             "group": group_name(problem.problem_id, before),
         }
-        for problem, before in zip(asked, times_before(numbers), strict=True)
-    ]
+
     arguments = GRPOConfig(
         **trainer_arguments(checkpoints.draft, seed, tracking, warmup),
         **warmup.objective_arguments,
@@ -172,7 +173,7 @@ def train_grpo(
     if engine is not None and engine.name == "vllm":
         from g2d.regimes.grpo_vllm import VllmGeneration
 
-        conversations = [conversation(problem, prompt) for problem in asked]
+        conversations = [conversation(problem, prompt) for problem in (problems if choice else asked)]
         generation = VllmGeneration(base, conversations, engine=engine, warmup=warmup, lora=lora, seed=seed)
     model = load_base(base)
     model.generation_config.eos_token_id = sorted(ends)  # where the trainer looks; it masks what is truncated
@@ -181,10 +182,13 @@ def train_grpo(
         warmup=warmup,
         rollouts=rollouts,
         n_problems=len(problems),
+        prompts=ChosenPrompts(choice, lambda n: row(problems[choice.problem(n)], n // len(problems)))
+        if choice
+        else None,
         model=with_own_adapter(model, lora, seed) if moving else model,
         reward_funcs=[rewards],
         args=arguments,
-        train_dataset=Dataset.from_list(rows),
+        train_dataset=Dataset.from_list([*map(row, asked, times_before(numbers))]),
         processing_class=tokenizer,
         peft_config=None if moving else lora_config(lora),
     )
@@ -197,12 +201,15 @@ def train_grpo(
 
     def save(folder: Path) -> None:
         rollouts.save(folder / ROLLOUTS)
+        save_choice(choice, folder)
         count(trainer.state.log_history)
 
     def restore(folder: Path) -> None:
         rollouts.restore(folder / ROLLOUTS)
+        load_choice(choice, folder)
         count(read_log(folder))
 
+    load_choice(choice, resume_from)
     try:
         reached = train(
             trainer,
@@ -237,7 +244,8 @@ def completions_tokens(log_history: Sequence[dict[str, Any]], completions_per_ge
     The trainer logs the mean length of a generation once, with the first step that it serves.
     """
     drawn = [row for row in log_history if "completions/mean_length" in row and row["step"] > after_step]
-    return round(sum(row["completions/mean_length"] for row in drawn) * completions_per_generation)
+    discarded = sum(row.get("tokens/discarded", 0) for row in drawn)
+    return round(sum(row["completions/mean_length"] for row in drawn) * completions_per_generation + discarded)
 
 
 def _methods(warmup: Warmup) -> str:
@@ -256,6 +264,7 @@ def _methods(warmup: Warmup) -> str:
         often = "after every pass over the prompts" if every == "pass" else f"every {every} steps"
         reset = ", where the optimizer's averages began anew" if warmup.reset_optimizer else ""
         said.append(f"the policy became the reference of the KL term {often}{reset}")
+    said += [words] if (words := choice_words(warmup)) else []
     own = warmup.params(only={*Objective.model_fields, *OptimizerKeys.model_fields})
     said += [f"{name} was {value}" for name, value in own.items()]
     return f"In GRPO, {'; '.join(said)}." if said else ""

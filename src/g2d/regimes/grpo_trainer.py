@@ -13,6 +13,8 @@ wherever it is installed, and that takes longer than everything else that a job 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from transformers import TrainerCallback
 from trl import import_utils as trl_imports
 
 from g2d.regimes.adapters import copy_to_reference
+from g2d.regimes.retirement import AskedGroup, PromptChoice
 from g2d.regimes.training_rollouts import TrainingRollouts
 from g2d.regimes.warmup import Warmup
 
@@ -37,6 +40,14 @@ REFERENCE = (
 )
 
 
+@dataclass(frozen=True)
+class ChosenPrompts:
+    """Prompts that depend on what was answered before."""
+
+    choice: PromptChoice
+    row: Callable[[int], dict[str, Any]]  # of the data set, for a place in the order
+
+
 class Grpo(GRPOTrainer):
     """The trainer of a warm-up.
 
@@ -44,18 +55,35 @@ class Grpo(GRPOTrainer):
         warmup: its keys about staleness; TRL's arguments have the others.
         rollouts: told which step consumes a rollout.
         n_problems: of the training set.
+        prompts: asked instead of those of the data set, where prompts may be retired or replaced.
         arguments: GRPOTrainer's.
     """
 
-    def __init__(self, *, warmup: Warmup, rollouts: TrainingRollouts, n_problems: int, **arguments: Any) -> None:
+    def __init__(
+        self,
+        *,
+        warmup: Warmup,
+        rollouts: TrainingRollouts,
+        n_problems: int,
+        prompts: ChosenPrompts | None = None,
+        **arguments: Any,
+    ) -> None:
         self.warmup = warmup
         self.rollouts = rollouts
+        self.prompts = prompts
+        self._drawn: tuple[list[list[int]], list[list[float]] | None] | None = None
         super().__init__(**arguments)
+        if prompts is not None and self.accelerator.num_processes > 1:
+            raise RuntimeError(
+                "warmup.retire and warmup.resample train in one process: start it without a launcher, or drop the keys"
+            )
         if warmup.reference == "sync":
             self.add_callback(_Swaps(self, n_problems))
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         """The batch of one generation, groups still together: TRL shuffles afterwards."""
+        if self.prompts is not None:
+            inputs = self._chosen(len(inputs) // self.num_generations)
         batch = super()._generate_and_score_completions(inputs)
         if self.warmup.mask_uniform_groups:
             mask = mixed_groups(batch["advantages"], self.num_generations)[:, None].expand_as(batch["completion_mask"])
@@ -81,6 +109,45 @@ class Grpo(GRPOTrainer):
             }
             self.rollouts.consumed_at([steps[row] for row in range(len(steps))])
         return inputs
+
+    # ---------------------------------------------------------------------------------------------------- the prompts
+
+    def _chosen(self, n_prompts: int) -> list[dict[str, Any]]:
+        """The rows of one generation, with the completions that settled which they are: they are not drawn again."""
+        assert self.prompts is not None
+        choice, update = self.prompts.choice, self.state.global_step
+        groups = choice.settle(self._asked(choice.take(n_prompts, update)), self._asked, update)
+        answers = [answer for group in groups for answer in group.answers]
+        ids, log_probs = [own for own, _ in answers], [own for _, own in answers]
+        self._drawn = (ids, None if log_probs[0] is None else log_probs)
+        for name, value in choice.metrics(update).items():
+            self._metrics["train"][name].append(value)
+        return [self.prompts.row(group.number) for group in groups for _ in range(self.num_generations)]
+
+    def _asked(self, numbers: list[int]) -> list[AskedGroup]:
+        """Completions of the prompts at these places, and whether their rewards differ."""
+        assert self.prompts is not None
+        size = self.num_generations
+        rows = [row for row in map(self.prompts.row, numbers) for _ in range(size)]
+        prompt_ids, _, _ = self._tokenize_prompts([row["prompt"] for row in rows])
+        ids, log_probs = super()._generate_single_turn(prompt_ids, None, {}, size)
+        texts = self.processing_class.batch_decode(ids, skip_special_tokens=True)
+        columns = {name: [row[name] for row in rows] for name in ("answer", "problem_id", "group")}
+        _, judged = self.reward_funcs[0].judged(texts, **columns, completion_ids=ids)
+        rewards = [judgement.reward for judgement in judged]
+        found = []
+        for place, number in enumerate(numbers):
+            own = slice(place * size, (place + 1) * size)
+            answers = list(zip(ids[own], log_probs[own] if log_probs is not None else [None] * size, strict=True))
+            differ = len({reward for reward in rewards[own] if reward is not None}) > 1
+            found.append(AskedGroup(number, differ, sum(map(len, ids[own])), answers))
+        return found
+
+    def _generate_single_turn(self, *arguments: Any, **keywords: Any) -> Any:
+        if self._drawn is None:
+            return super()._generate_single_turn(*arguments, **keywords)
+        drawn, self._drawn = self._drawn, None
+        return drawn
 
     # -------------------------------------------------------------------------------------------------- the reference
 

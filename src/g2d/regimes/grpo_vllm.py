@@ -65,6 +65,7 @@ class VllmGeneration:
             )
         self.sync_every = warmup.sync_every
         self.synchronised_at: list[int] = []  # the steps at which the engine took the adapter over
+        self._last_draw = (-1, 0)  # step, and how many draws it had before: more than one where prompts are replaced
         self._decoding = Decoding(1, warmup.temperature, 1.0, warmup.max_completion_length, 0, seed)
         self._trainer: Any = None
         # On one GPU whatever is configured: with several visible, the trainer itself would spread over them.
@@ -107,7 +108,10 @@ class VllmGeneration:
             that further log-probabilities belong to; there are none.
         """
         step = self._trainer.state.global_step
-        seeds = [request_seed(self._decoding.seed, f"grpo/{step}/{i}") for i in range(len(prompts))]
+        again = self._last_draw[1] + 1 if self._last_draw[0] == step else 0
+        self._last_draw = (step, again)
+        name = f"grpo/{step}/again{again}" if again else f"grpo/{step}"
+        seeds = [request_seed(self._decoding.seed, f"{name}/{i}") for i in range(len(prompts))]
         outputs = self._engine.complete(prompts, seeds, self._decoding, log_probabilities=True)
         drawn = [output.outputs[0] for output in outputs]
         completions = [list(sample.token_ids) for sample in drawn]

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import field_validator, model_validator
 
 from g2d.regimes.asked import AskedPrompts
+from g2d.regimes.retirement import PromptKeys
 from g2d.regimes.training_rollouts import Keep
 from g2d.settings import Name, Section, Steps, key, repeated
 
@@ -62,7 +63,7 @@ class OfflineEntry(Entry):
         return steps if steps == "all" else sorted(steps)
 
 
-class OnlineEntry(AskedPrompts, Entry):
+class OnlineEntry(AskedPrompts, PromptKeys, Entry):
     """A trajectory on fresh rollouts, which passes through every K named; K counts its own updates."""
 
     steps: list[Steps] = key(..., "The values of K, in updates, at which the policy is kept and evaluated.")
@@ -109,6 +110,8 @@ class OnlineEntry(AskedPrompts, Entry):
         if repeated(self.policies):
             raise ValueError(f"policies repeat: {self.policies}")
         self.open_ended_of(self.prompts_per_update)
+        if self.prompts == "mixed" and (self.retire or self.resample):
+            raise ValueError("prompts: mixed: retire and resample would change the proportions: drop them")
         if self.prompts == "open_ended" and self.reward is not None:
             raise ValueError("reward: judges verifiable prompts, and none is asked: drop it")
         if self.asks_open_ended and "dpo" in self.policies:

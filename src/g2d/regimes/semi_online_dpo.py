@@ -32,6 +32,7 @@ from g2d.regimes.checkpoints import Checkpointing, Checkpoints, require_intact, 
 from g2d.regimes.groups import groups, summary
 from g2d.regimes.grpo import ROLLOUTS, hand_over
 from g2d.regimes.regime import Regime
+from g2d.regimes.retirement import PromptChoice, choice_words
 from g2d.regimes.semi_online_keys import SemiOnlineDpo
 from g2d.regimes.training import lora_config, restore_token_count, starting_model, trainer_arguments
 from g2d.rewards.catalogue import TRUTH, reward_params
@@ -125,6 +126,8 @@ def train_semi_online_dpo(
         workers=default_workers(),
         reward=reward,
         start=start,
+        choice=PromptChoice.of(len(problems), seed, settings),
+        margin=settings.margin,
     )
     if engine is not None and engine.name == "vllm":
         fresh.use_vllm(engine, lora)
@@ -182,7 +185,8 @@ def _trainer(
         asked = fresh.asked(own)
         whole, margin = settings.grpo_weight > 0, settings.margin
         found = groups(own, asked, prompt, which=settings.pairs, seed=seed, whole=whole, margin=margin)
-        return found, len(asked), summary(own, found)
+        record = summary(own, found) | (fresh.choice.metrics(step) if fresh.choice else {})
+        return found, len(asked), record
 
     def hand_over_to(folder: Path) -> None:
         model = trainer.accelerator.unwrap_model(trainer.model)
@@ -235,13 +239,14 @@ def _methods(settings: SemiOnlineDpo) -> str:
     )
     if settings.sync_every == 1:
         when = "the policy itself"
+    chosen = f" Of its prompts, {words}." if (words := choice_words(settings)) else ""
     pairs = "one pair" if settings.pairs == "one" else "all pairs, weighted equally,"
     reference = {"base": "M0", "start": "the policy it started from", "sync": "the generator"}[settings.reference]
     return (
         f"DPO on {pairs} of {settings.responses} rollouts of each of {settings.prompts_per_update} prompts per update, "
         f"drawn by {when} at temperature {settings.temperature:g}, with {reference} as the reference (beta "
         f"{settings.beta:g}, peak learning rate {settings.learning_rate:g}, {settings.lr_schedule} schedule over "
-        f"{settings.total_steps} updates)."
+        f"{settings.total_steps} updates).{chosen}"
     )
 
 

@@ -10,6 +10,7 @@ from pydantic import field_validator, model_validator
 from g2d.regimes.objective import Loss, Objective
 from g2d.regimes.off_policy import OffPolicy
 from g2d.regimes.optimizer import OptimizerKeys
+from g2d.regimes.retirement import PromptKeys
 from g2d.settings import Section, Steps, key, repeated
 
 AUTO = "auto"  # folder of the policies whose warm-up stops by itself
@@ -30,7 +31,7 @@ class AutoStop(Section):
     )
 
 
-class Warmup(OptimizerKeys, OffPolicy, Objective):
+class Warmup(OptimizerKeys, OffPolicy, PromptKeys, Objective):
     """Stage 1: K steps of GRPO with LoRA (paper, sections 2.1 and 4.1, appendix B)."""
 
     steps: list[Steps] = key(

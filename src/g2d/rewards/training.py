@@ -14,9 +14,10 @@ from typing import Any, get_args
 from g2d.problems import Problem
 from g2d.rewards.catalogue import TRUTH, ByKind, reward_of
 from g2d.rewards.judging import judge
-from g2d.rewards.reward import Attempt, Context, Judgement, Status
+from g2d.rewards.reward import Attempt, Context, Status
+from g2d.rewards.reward import Judgement as Rewarded
 from g2d.settings import Section
-from g2d.verifier import shared_verifier
+from g2d.verifier import Judgement, shared_verifier
 from g2d.verifier.pool import default_workers
 from g2d.verifier.reward import Completion, MathVerifyReward, completion_text
 
@@ -72,9 +73,37 @@ class TrainingReward:
         Raises:
             RuntimeError: a group is not whole; as `judge`.
         """
-        verified = self.verify.judge(completions, answer, completion_ids)
+        verified, judgements = self.judged(completions, answer, problem_id, group, completion_ids)
         log_metric = columns.get("log_metric")
         self.verify.log_verdicts(verified, log_metric)
+        if self.settings != TRUTH and judgements and log_metric:
+            statuses = Counter(judgement.status for judgement in judgements)
+            for status in get_args(Status):
+                log_metric(f"rewards/{status}", statuses[status] / len(judgements))
+            if self.scalar:  # a reward model may not have read everything
+                truncated = sum("truncated" in judgement.details for judgement in judgements)
+                log_metric("rewards/truncated", truncated / len(judgements))
+            if isinstance(self.settings, ByKind):
+                self._log_means([self.problems[name] for name in problem_id], judgements, log_metric)
+        if self.on_judged is not None:
+            passed = {"completions": completions, "completion_ids": completion_ids, "problem_id": problem_id}
+            self.on_judged(verified, rewards=judgements, **passed, **columns)
+        return [judgement.reward for judgement in judgements]
+
+    def judged(
+        self,
+        completions: Sequence[Completion],
+        answer: Sequence[str | None],
+        problem_id: Sequence[str],
+        group: Sequence[str],
+        completion_ids: Sequence[Sequence[int]] | None = None,
+    ) -> tuple[list[Judgement], list[Rewarded]]:
+        """What the verifier and the reward say, and nothing else: no metric, no row. Arguments as when called.
+
+        Raises:
+            RuntimeError: as when called.
+        """
+        verified = self.verify.judge(completions, answer, completion_ids)
         seen: Counter[str] = Counter()
         attempts = []
         for name, visit, completion, found in zip(problem_id, group, completions, verified, strict=True):
@@ -86,29 +115,16 @@ class TrainingReward:
                 "train with as many completions a device as make whole groups"
             )
         context = Context(shared_verifier(default_workers()), self.seed, "training")
-        judgements = judge(self.settings, attempts, context)
-        if self.settings != TRUTH and judgements and log_metric:
-            statuses = Counter(judgement.status for judgement in judgements)
-            for status in get_args(Status):
-                log_metric(f"rewards/{status}", statuses[status] / len(judgements))
-            if self.scalar:  # a reward model may not have read everything
-                truncated = sum("truncated" in judgement.details for judgement in judgements)
-                log_metric("rewards/truncated", truncated / len(judgements))
-            if isinstance(self.settings, ByKind):
-                self._log_means(attempts, judgements, log_metric)
-        if self.on_judged is not None:
-            passed = {"completions": completions, "completion_ids": completion_ids, "problem_id": problem_id}
-            self.on_judged(verified, rewards=judgements, **passed, **columns)
-        return [judgement.reward for judgement in judgements]
+        return verified, judge(self.settings, attempts, context)
 
     @staticmethod
     def _log_means(
-        attempts: Sequence[Attempt], judgements: Sequence[Judgement], log_metric: Callable[[str, float], None]
+        problems: Sequence[Problem], judgements: Sequence[Rewarded], log_metric: Callable[[str, float], None]
     ) -> None:
         """The mean of each reward, over the completions that it judged."""
         by_kind: dict[str, list[float]] = {}
-        for attempt, judgement in zip(attempts, judgements, strict=True):
+        for problem, judgement in zip(problems, judgements, strict=True):
             if judgement.reward is not None:
-                by_kind.setdefault(attempt.problem.kind, []).append(judgement.reward)
+                by_kind.setdefault(problem.kind, []).append(judgement.reward)
         for kind, rewards in by_kind.items():
             log_metric(f"reward/{kind}", sum(rewards) / len(rewards))

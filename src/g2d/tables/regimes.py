@@ -75,7 +75,7 @@ def spent_on(key: PolicyKey, bill: Sequence[Cost], config: Config) -> dict[str, 
     return {
         "updates": sum(rows[-1]["step"] for rows in logs),
         "empty_updates": sum(row.get("pairs") == 0 for rows in logs for row in rows),
-        "prompts": prompts_asked(config, key),
+        "prompts": prompts_asked(config, key) + sum(row.get("prompts/discarded", 0) for rows in logs for row in rows),
         "tokens_generated": sum(record.tokens_generated for record in bill),
         "tokens_trained": sum(_tokens(rows) * _passes(name, key, config) for name, rows in found),
     }

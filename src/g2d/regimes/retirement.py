@@ -1,0 +1,221 @@
+"""Prompts that teach nothing: retired for a while, or replaced before an update is made (DAPO's dynamic sampling,
+arXiv 2503.14476, section 3.2).
+
+A group has no signal where its rewards are all alike: GRPO's advantages are then 0, and DPO has no pair. A prompt whose
+last groups had none is retired, and comes back after some updates for one more look. What is asked depends on what was
+answered, so the state here belongs into a checkpoint. It changes only where rollouts are drawn: while a generator
+stays as it is, or a generation serves several gradient steps, the prompts stay those that were chosen before.
+
+Without these keys nothing here is used, and the order is `prompt_order`'s.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from g2d.jobs.files import read_json, write_json
+from g2d.settings import Section, key
+
+
+class Retire(Section):
+    """Prompts that are no longer asked."""
+
+    after: int = key(..., "Retire a prompt whose last so many groups had no signal: all right, or all wrong.", ge=1)
+    readmit: int | None = key(
+        None,
+        "Ask it again after so many updates, and retire it again if that group has no signal either; null for never.",
+        unit="updates",
+        ge=1,
+    )
+
+
+class PromptKeys(Section):
+    """What is done about prompts that teach nothing."""
+
+    retire: Retire | None = key(
+        None, "Leave out prompts whose groups have no signal; null asks all of them.", paper="none", neutral=None
+    )
+    resample: int = key(
+        0,
+        "Replace the prompts of a draw whose groups have no signal by the next ones, at most so many times (DAPO's "
+        "dynamic sampling); what is replaced is paid for.",
+        paper="0",
+        ge=0,
+        neutral=0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AskedGroup:
+    """One prompt with its completions."""
+
+    number: int  # its place in the order of the run, from 0
+    has_signal: bool
+    tokens: int  # generated
+    answers: Any  # the completions, as whoever drew them keeps them
+
+
+class PromptChoice:
+    """Which prompts a run asks, given what they were answered.
+
+    Args:
+        n_problems: in the training set.
+        seed: of the order.
+    """
+
+    def __init__(self, n_problems: int, seed: int, keys: PromptKeys) -> None:
+        self.n_problems, self.seed, self.keys = n_problems, seed, keys
+        self._next = 0  # place in the order
+        self._dull: Counter[int] = Counter()  # groups without signal in a row, by problem
+        self._retired: dict[int, int] = {}  # by problem, the update at which it was retired
+        self._tokens: dict[int, int] = {}  # of the last group, by problem
+        self._noted: dict[int, Counter[str]] = {}  # by update
+
+    @classmethod
+    def of(cls, n_problems: int, seed: int, keys: PromptKeys) -> PromptChoice | None:
+        """None where all prompts are asked in turn."""
+        return cls(n_problems, seed, keys) if keys.retire or keys.resample else None
+
+    def problem(self, number: int) -> int:
+        """Index of the problem at a place of the order."""
+        return permutation(self.n_problems, self.seed, number // self.n_problems)[number % self.n_problems]
+
+    def take(self, n: int, update: int) -> list[int]:
+        """The places of the next `n` prompts for an update (from 0). Where all problems are retired, all come back."""
+        self._readmit(update)
+        noted, taken = self._noted.setdefault(update, Counter()), list[int]()
+        while len(taken) < n:
+            number, self._next = self._next, self._next + 1
+            if (problem := self.problem(number)) in self._retired:
+                noted.update({"prompts/skipped": 1, "tokens/skipped": self._tokens[problem]})
+            else:
+                taken.append(number)
+        noted["prompts/retired"] = len(self._retired)
+        return taken
+
+    def _readmit(self, update: int) -> None:
+        wait = self.keys.retire.readmit if self.keys.retire else None
+        due = [problem for problem, since in self._retired.items() if wait is not None and update - since >= wait]
+        for problem in due:
+            del self._retired[problem]
+        if len(self._retired) == self.n_problems:
+            self._retired.clear()
+
+    def settle(
+        self, groups: Sequence[AskedGroup], draw: Callable[[list[int]], Sequence[AskedGroup]], update: int
+    ) -> list[AskedGroup]:
+        """The groups that an update learns from: those drawn for it, the dull ones replaced as far as configured.
+
+        Args:
+            draw: has prompts answered, given their places.
+        """
+        kept, noted = list(groups), self._noted.setdefault(update, Counter())
+        self._observe(kept, update)
+        for _ in range(self.keys.resample):
+            dull = [slot for slot, group in enumerate(kept) if not group.has_signal]
+            if not dull:
+                break
+            drawn = draw(self.take(len(dull), update))
+            self._observe(drawn, update)
+            for slot, group in zip(dull, drawn, strict=True):
+                noted.update({"prompts/discarded": 1, "tokens/discarded": kept[slot].tokens})
+                kept[slot] = group
+        return kept
+
+    def _observe(self, groups: Sequence[AskedGroup], update: int) -> None:
+        for group in groups:
+            problem = self.problem(group.number)
+            self._tokens[problem] = group.tokens
+            # The count is kept while a problem is retired, so that one more look is enough.
+            self._dull[problem] = 0 if group.has_signal else self._dull[problem] + 1
+            if self.keys.retire and self._dull[problem] >= self.keys.retire.after:
+                self._retired[problem] = update
+            else:  # asked twice in one draw
+                self._retired.pop(problem, None)
+
+    def metrics(self, update: int) -> dict[str, float]:
+        """What was done for an update, for the trainer's log."""
+        noted = self._noted.pop(update, Counter())
+        return {name: float(noted[name]) for name in METRICS}
+
+    # -------------------------------------------------------------------------------------------------- checkpoints
+
+    def state(self) -> dict[str, Any]:
+        """What goes on from it needs, as JSON."""
+        return {
+            "next": self._next,
+            "dull": sorted(self._dull.items()),
+            "retired": sorted(self._retired.items()),
+            "tokens": sorted(self._tokens.items()),
+            "noted": [(update, dict(noted)) for update, noted in sorted(self._noted.items())],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from what `state` has returned."""
+        self._next = state["next"]
+        self._dull = Counter(dict(state["dull"]))
+        self._retired, self._tokens = dict(state["retired"]), dict(state["tokens"])
+        self._noted = {update: Counter(noted) for update, noted in state["noted"]}
+
+
+def save_choice(choice: PromptChoice | None, checkpoint: Path) -> None:
+    """Write the state of a choice, if there is one, into a checkpoint."""
+    if choice is not None:
+        write_json(checkpoint / PROMPTS, choice.state())
+
+
+def load_choice(choice: PromptChoice | None, checkpoint: Path | None) -> None:
+    """Have a choice go on from a checkpoint, if there are both."""
+    if choice is not None and checkpoint is not None:
+        choice.restore(read_json(checkpoint / PROMPTS))
+
+
+PROMPTS = "prompts.json"
+
+
+def choice_words(keys: PromptKeys) -> str:
+    """What is done about prompts that teach nothing, for the methods paragraph; nothing where all are asked."""
+    said = []
+    if retire := keys.retire:
+        back = f", to be asked again after {retire.readmit} updates" if retire.readmit else ""
+        said.append(f"prompts whose last {retire.after} groups had equal rewards were left out{back}")
+    if keys.resample:
+        said.append(
+            f"prompts whose groups had equal rewards were replaced by the next ones up to {keys.resample} times"
+        )
+    return "; ".join(said)
+
+
+METRICS = (
+    "prompts/retired",  # now
+    "prompts/skipped",  # that were due and are retired
+    "prompts/discarded",  # that were asked, and replaced
+    "tokens/skipped",  # of the last groups of those skipped: about what asking them would have cost
+    "tokens/discarded",
+)
+
+
+@lru_cache(maxsize=4)
+def permutation(n_problems: int, seed: int, epoch: int) -> tuple[int, ...]:
+    """The order of all problems in one pass; it depends on the seed and its own number only."""
+    order = list(range(n_problems))
+    random.Random(f"{seed}/{epoch}").shuffle(order)
+    return tuple(order)
+
+
+def prompt_order(n_problems: int, n_prompts: int, seed: int) -> list[int]:
+    """Indices of the problems that a trajectory asks, `n_prompts` long: one permutation of all problems after another.
+
+    Every permutation depends on the seed and its own number only, so a longer order begins with the shorter one.
+    """
+    order: list[int] = []
+    for epoch in range(math.ceil(n_prompts / n_problems)):
+        order += permutation(n_problems, seed, epoch)
+    return order[:n_prompts]
