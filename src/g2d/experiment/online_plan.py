@@ -195,9 +195,19 @@ class OnlinePlan:
             **self.settings("harvest", "lora", "prompt")(wildcards),
         }
 
+    def auto_entry_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The sections that an online entry which stops by itself depends on."""
+        auto = self.config.regimes[wildcards.regime].auto
+        return {
+            **self.online_entry_settings(wildcards),
+            "auto": auto.params(),
+            **self.settings("harvest")(wildcards),
+        }
+
     def auto_warmup(self, wildcards: Wildcards) -> list[str]:
-        """The record of the warm-up behind a policy where that alone knows its K: it stopped by itself."""
-        return [f"{self.warmed_up(wildcards)}/policy.json"] if variant_of(wildcards) == AUTO else []
+        """The record of the online phase behind a policy where that alone knows its K: it stopped by itself."""
+        stops = variant_of(wildcards) == AUTO or grid.stops_by_itself(self.config, variant_of(wildcards))
+        return [f"{self.warmed_up(wildcards)}/policy.json"] if stops else []
 
     def continued_from(self, wildcards: Wildcards) -> int | None:
         """K of the checkpoint that this K continues, None where it starts from M0.
