@@ -1,4 +1,4 @@
-"""What an update of each online regime takes, split into generation, judging, hand-over and training.
+"""What an update of each online regime takes, split into generation, judging, hand-over, rows and training.
 
     python benchmarks/regimes.py results/demo [--engine vllm] [--updates 20] [--rounds 2]
 
@@ -174,7 +174,7 @@ def main() -> None:
     import torch
     from transformers import Trainer
 
-    from g2d.regimes import grpo_trainer
+    from g2d.regimes import grpo_trainer, semi_online_dpo
     from g2d.regimes.grpo_vllm import VllmGeneration
 
     torch.set_num_threads(1)
@@ -187,14 +187,17 @@ def main() -> None:
                 timed(TransformersEngine, "generate", "generation"),
                 timed(VllmEngine, "complete", "generation"),
                 timed(VllmGeneration, "sync_weights", "hand-over"),
-                timed(FreshRollouts, "of", "hand-over"),  # what is left of it: writing and reading the adapter
+                timed(semi_online_dpo, "save_adapter", "hand-over"),
+                timed(FreshRollouts, "_take", "hand-over"),
+                timed(FreshRollouts, "engine", "hand-over"),  # transformers: the adapter put into a copy of M0
+                timed(FreshRollouts, "of", "rows"),  # what is left of it
                 timed(Verifier, "verify", "judging"),
                 timed(grpo_trainer.Grpo, "_generate", "generation"),
                 timed(Trainer, "train", "training"),  # what is left of it; loading and building are outside
             ):
                 train(base, problems, options.updates, options.engine, **keys)
             found[name].append(dict(spent))
-    phases = ("update", "generation", "judging", "hand-over", "training")
+    phases = ("update", "generation", "judging", "hand-over", "rows", "training")
     print(f"{'ms per update, median':32}" + "".join(f"{phase:>12}" for phase in phases))
     for name, rounds in found.items():
         for one in rounds:

@@ -485,7 +485,7 @@ def test_a_neutral_value_that_is_not_the_default_is_refused() -> None:
 
 def test_checkpoints_of_a_stopped_training_outlive_a_new_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What names the job of a checkpoint has no neutral key either."""
-    from g2d.regimes import auto_stop, dpo, grpo, offline
+    from g2d.regimes import auto_stop, dpo, grpo, grpo_auto, offline
 
     class SeenError(Exception):
         pass
@@ -508,7 +508,7 @@ def test_checkpoints_of_a_stopped_training_outlive_a_new_key(monkeypatch: pytest
         ]
         for train, others in (
             (grpo.train_grpo, {"k": 150}),
-            (auto_stop.train_until_decline, {"auto": AutoStop(), "harvest": Harvest(), "policy_id": "m/auto"}),
+            (grpo_auto.train_until_decline, {"auto": AutoStop(), "harvest": Harvest(), "policy_id": "m/auto"}),
         )
     )
     for plain, newer, changed in (grpo_job, auto_job):

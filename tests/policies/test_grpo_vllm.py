@@ -13,9 +13,10 @@ from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes import grpo_vllm
-from g2d.regimes.auto_stop import probe_rollouts, train_until_decline
+from g2d.regimes.auto_stop import probe_rollouts
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
 from g2d.regimes.grpo import train_grpo
+from g2d.regimes.grpo_auto import train_until_decline
 from g2d.regimes.warmup import AutoStop, Warmup
 from g2d.rollouts.settings import EngineSettings, Harvest
 from tests.models import tiny_policy

@@ -15,9 +15,9 @@ from g2d.jobs.cost import Meter
 from g2d.jobs.files import sha256
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
-from g2d.regimes.auto_stop import train_until_decline
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
 from g2d.regimes.grpo import train_grpo
+from g2d.regimes.grpo_auto import train_until_decline
 from g2d.regimes.grpo_trainer import REFERENCE, Grpo, mixed_groups
 from g2d.regimes.warmup import AutoStop, Warmup
 from g2d.rollouts.settings import Harvest

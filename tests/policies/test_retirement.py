@@ -18,7 +18,7 @@ from g2d.regimes import fresh
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
 from g2d.regimes.retirement import METRICS, AskedGroup, PromptChoice, PromptKeys, prompt_order
 from tests.policies.test_resume import adapter, terminated_after
-from tests.policies.test_semi_online_dpo import NO_DROPOUT, rows_of, semi_online
+from tests.policies.test_semi_online_dpo import DYNAMIC, NO_DROPOUT, rows_of, semi_online
 from tests.policies.test_training import WARMUP, easy, warm_up
 
 TOKENS = 10  # of every group here
@@ -119,7 +119,6 @@ def test_a_state_that_went_through_a_file_goes_on_alike(
 
 # The answers of every third are none that anybody could give.
 PROBLEMS = [replace(problem, answer="x") if i % 3 == 0 else problem for i, problem in enumerate(easy(10))]
-DYNAMIC = {"retire": {"after": 1, "readmit": 2}, "resample": 1}
 NEVER = {"retire": {"after": 1000}}
 
 

@@ -17,16 +17,18 @@ from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
 from g2d.regimes import fresh
+from g2d.regimes.auto_stop import Outcome
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError, require_intact
 from g2d.regimes.fresh import FreshRollouts, sync_period
 from g2d.regimes.groups import groups
 from g2d.regimes.retirement import prompt_order
+from g2d.regimes.semi_online_auto import train_semi_online_until_decline
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, seed_after, train_semi_online_dpo
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.pairs import build_pairs
 from g2d.rollouts.rollout import to_frame
-from g2d.rollouts.settings import EngineSettings
+from g2d.rollouts.settings import EngineSettings, Harvest
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import tiny_policy
 from tests.policies.test_resume import adapter, terminated_after
@@ -43,6 +45,7 @@ SETTINGS: dict[str, Any] = {
     "keep_rollouts": "completions",
 }
 NO_DROPOUT = Lora(dropout=0.0)
+DYNAMIC = {"retire": {"after": 1, "readmit": 2}, "resample": 1}
 
 
 def semi_online(work: Path, k: int = 6, *, n_problems: int = 10, lora: Lora | None = None, **changes: Any) -> Any:
@@ -312,6 +315,42 @@ def test_the_terms_of_the_loss_add_up(tmp_path: Path) -> None:
     assert asked["loss"] == pytest.approx(plain["loss"] * plain["pairable"], rel=1e-4)
 
 
+AUTO = {"auto": {"every": 3, "prompts": 6, "patience": 1}, "steps": [6]}
+HARVEST = Harvest(samples_per_prompt=8, temperature=0.8, max_completion_length=12)
+
+
+def until_decline(work: Path, meter: Meter, **changes: Any) -> Outcome:
+    return train_semi_online_until_decline(
+        tiny_policy(), easy(10), settings=SemiOnlineDpo.model_validate(SETTINGS | AUTO | changes), harvest=HARVEST,
+        lora=NO_DROPOUT, prompt=Prompt(), seed=0, work=work, policy_id="tiny/auto", meter=meter,
+        checkpointing=Checkpointing(every_steps=1),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", [{"sync_every": 2}, {"sync_every": "never", **DYNAMIC}])
+def test_one_that_stops_by_itself_is_the_policy_of_a_fixed_k(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """Looking on the way changes nothing, also within an interval, and a stop on the way changes nothing either."""
+    meter = Meter("tests", "train_semi_online_dpo_auto")
+    outcome = until_decline(tmp_path / "auto", meter, **changes)
+    assert [probe.step for probe in outcome.probes] == [3, 6]
+    k = outcome.chosen.step
+    log = semi_online(tmp_path / "fixed", k=k, steps=[6], lora=NO_DROPOUT, **changes)
+    assert adapter(tmp_path / "auto") == adapter(tmp_path / "fixed")
+    assert [row for row in outcome.log if "loss" in row] == log
+    pd.testing.assert_frame_equal(rows_of(tmp_path / "auto"), rows_of(tmp_path / "fixed"))
+    whole = Meter("tests", "train_semi_online_dpo")
+    semi_online(tmp_path / "whole", k=6, steps=[6], lora=NO_DROPOUT, meter=whole, **changes)
+    probed = sum(probe.tokens_generated for probe in outcome.probes)
+    assert meter.tokens_generated == outcome.tokens_generated == whole.tokens_generated + probed
+
+    meter = Meter("tests", "train_semi_online_dpo_auto")
+    for last in (2, 5):
+        with terminated_after(last - 1), pytest.raises(TrainingStoppedError):
+            until_decline(tmp_path / "stopped", meter, **changes)
+    assert until_decline(tmp_path / "stopped", meter, **changes) == outcome
+    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "auto")
+
+
 def test_the_period() -> None:
     assert [sync_period(value, 7) for value in (1, 10, "pass", "never")] == [1, 10, 7, None]
 
@@ -329,6 +368,15 @@ def test_the_period() -> None:
         ({"steps": [4], "horizon": 3}, "K=4 exceeds horizon=3"),
         ({"start": "warmup"}, "start_step: missing: say which K of warmup to start from"),
         ({"start_step": 2}, "start_step=2: M0 has no K: drop the key, or name a start"),
+        (
+            {"auto": {"every": 1}},
+            r"steps: with auto there is one K, the most updates it may take: keep one of \[3, 6\]",
+        ),
+        ({"auto": {"every": 2}, "steps": [6]}, "auto could never stop: a decline shows at update 8 at the earliest"),
+        (
+            {"auto": {"every": 1}, "steps": [6], "reward": "coin"},
+            "auto: H and mu are of the truth, not of another reward: drop auto or reward",
+        ),
         ({"reference": "start"}, "reference: start is M0 where start: base: write reference: base, or name a start"),
     ],
 )

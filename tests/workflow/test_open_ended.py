@@ -14,7 +14,7 @@ from g2d.problems import read_problems
 from g2d.rewards.scoring import Scorer
 from g2d.settings import ConfigError
 from tests.workflow.conftest import Project
-from tests.workflow.test_grid import SUMMARIES
+from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
 from tests.workflow.test_regimes import SEMI_ONLINE
 
 SECTION = {

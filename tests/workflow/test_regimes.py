@@ -186,6 +186,33 @@ def test_an_online_entry_starts_from_the_warm_up_or_from_another_entry(
     assert own_micro_grid.planned() == {"train_semi_online_dpo": 3, "evaluate": 6} | SUMMARIES
 
 
+def test_an_online_entry_can_stop_by_itself(own_micro_grid: Project, micro_config: dict[str, Any]) -> None:
+    """Its K is then what it took, also for DPO on its harvest, and it may begin after the warm-up."""
+    stops = {"auto": {"every": 1, "prompts": 20, "patience": 1}, "steps": [3], "policies": ["online", "dpo"]}
+    entries = {"stops": SEMI_ONLINE | stops | {"start": "warmup", "start_step": 2}}
+    own_micro_grid.configure(with_entries(micro_config, **entries))
+    trained = {"train_semi_online_dpo_auto": 1, "harvest_rollouts": 1, "build_pairs": 1, "train_dpo": 1, "evaluate": 4}
+    assert own_micro_grid.planned() == trained | SUMMARIES
+    own_micro_grid.build("--quiet", "rules")
+
+    seed = own_micro_grid.results / "micro/seed0"
+    record = read_json(seed / "stops/g4/k3/policy.json")
+    probes = pd.read_csv(seed / "stops/g4/k3/probes.csv")
+    assert record["k"] == probes[probes.chosen].step.item()
+    assert record["settings"]["steps_trained"] == probes.step.max()
+    assert record["started_from"] == "micro/seed0/grpo/g2/k2"
+    assert read_json(seed / "stops/dpo/g4/k3/policy.json")["k"] == record["k"]
+    tables = own_micro_grid.results / "tables"
+    main = pd.read_csv(tables / "main.csv").query("benchmark == 'arithmetic' and policy in ['stops', 'stops/dpo']")
+    assert list(main.K) == [record["k"]] * 2
+    spent = pd.read_csv(tables / "regimes.csv").query("benchmark == 'arithmetic' and policy == 'stops'")
+    assert spent.prompts.item() == 16 + 8 * record["k"]
+    assert spent.updates.item() == 2 + record["k"]
+    said = (own_micro_grid.results / "methods.md").read_text()
+    assert "Every 1 updates the first 20 training prompts were sampled as in the harvest" in said
+    assert own_micro_grid.planned() == {}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -201,6 +228,7 @@ def test_an_online_entry_starts_from_the_warm_up_or_from_another_entry(
         ({"start": "rft", "start_step": 2}, "regimes.x.start: rft is no entry of regimes that is trained on fresh"),
         ({"start": "x", "start_step": 2}, "regimes.x.start: x from x: start one of them from base or warmup"),
         ({"start": "round", "start_step": 2}, "regimes.x.start: x from round from x: start one of them from base or"),
+        ({"start": "stops", "start_step": 4}, "regimes.x.start: stops stops by itself, at a K that is not known: name"),
         ({"start": "warmup"}, "regimes.x: start_step: missing: say which K of warmup to start from"),
     ],
 )
@@ -208,6 +236,7 @@ def test_a_start_that_is_not_there_is_named(
     micro_config: dict[str, Any], changes: dict[str, Any], message: str
 ) -> None:
     entries = {"x": SEMI_ONLINE | changes, "other": SEMI_ONLINE, "rft": RFT}
+    entries["stops"] = SEMI_ONLINE | {"steps": [4], "auto": {"every": 1, "prompts": 9}}
     if changes["start"] == "round":
         entries["round"] = SEMI_ONLINE | {"start": "x", "start_step": 2}
     with pytest.raises(ConfigError, match=message):

@@ -8,7 +8,7 @@ def main(snakemake):
     from g2d.experiment.training import training
     from g2d.problems import read_problems
     from g2d.problems.prompts import Prompt
-    from g2d.regimes.auto_stop import train_until_decline
+    from g2d.regimes.grpo_auto import train_until_decline
     from g2d.regimes.warmup import AutoStop, Warmup
     from g2d.rollouts.settings import Harvest
     from g2d.tables.frames import write_table

@@ -219,14 +219,15 @@ def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> 
             harvested += own if asked_for else []
     entries = {} if only or grid.is_recorded(config, model) else grid.online_entries(config)
     online = {
-        f"train_{regime.name}": [
+        f"train_{regime.name}{auto}": [
             Job(g, k, entry.prompts_asked(k - _before(config, model, g, k, name)) * entry.responses)
             for name, entry in entries.items()
-            if entry.regime == regime.name
+            if entry.regime == regime.name and bool(entry.auto) == bool(auto)  # counted with all that it may take
             for g, k in grid.entry_points(config, model, name)
             for _ in config.seeds
         ]
         for regime in ONLINE_ENTRIES
+        for auto in ("", "_auto")
     }
     beside = config.for_model(model).evaluation.samples is not None
     answering = ["evaluate", "draw_samples"] if beside else ["evaluate"]

@@ -79,6 +79,11 @@ def check_entry(config: Config, name: str, model: str) -> None:
         raise ValueError(
             f"{where}.harvest: {entry.harvest} asks open-ended prompts, of which no harvest is drawn: drop it"
         )
+    if entry.harvest in config.regimes and config.regimes[entry.harvest].auto is not None:
+        raise ValueError(
+            f"{where}.harvest: {entry.harvest} stops by itself: have DPO on its harvest by its own policies, or name "
+            "another"
+        )
     whose, there = f"steps of {entry.harvest}" if entry.harvest else "warmup.steps", harvested_steps(config, name)
     if entry.steps != "all" and (unknown := [k for k in entry.steps if k not in there]):
         raise ValueError(
@@ -104,6 +109,8 @@ def _check_start(config: Config, name: str, entry: OnlineEntry, model: str) -> N
             raise ValueError(f"{where}.start: {' from '.join(path)}: start one of them from base or warmup")
         path.append(online[path[-1]].start)
     whose, steps = f"steps of {entry.start}", online[entry.start].steps if entry.start in online else []
+    if entry.start in online and online[entry.start].auto is not None:
+        raise ValueError(f"{where}.start: {entry.start} stops by itself, at a K that is not known: name another")
     if entry.start == "warmup":
         whose, steps = "warmup.steps", config.warmup.steps
     if entry.start_step not in steps:

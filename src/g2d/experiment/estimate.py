@@ -23,7 +23,7 @@ from statistics import mean
 from g2d.jobs.cost import read_cost
 from g2d.policies.policy import read_policy
 
-AUTO_STAGE = "train_grpo_auto"  # may stop long before its last step
+AUTO_STAGES = ("train_grpo_auto", "train_semi_online_dpo_auto")  # may stop long before their last step
 # Table 1, GRPO with K=1000: 26.6, 27.2 (G=2) and 52.2, 54.2 (G=4) GPU-hours, for 1000 steps of 8 x G completions:
 HOURS_PER_COMPLETION = mean((26.6 / 16_000, 27.2 / 16_000, 52.2 / 32_000, 54.2 / 32_000))
 # Table 1, DPO with K=0: 2.2 and 2.6 GPU-hours for 12,000 rollouts and DPO on their pairs. Calibration draws as many.
@@ -31,7 +31,7 @@ HOURS_OF_HARVEST_AND_DPO = mean((2.2, 2.6))
 PUBLISHED = {
     "train_grpo": HOURS_PER_COMPLETION,
     "train_semi_online_dpo": HOURS_PER_COMPLETION,  # GRPO's, which generates most of the time as well
-    AUTO_STAGE: HOURS_PER_COMPLETION,  # of at most so many steps; without its probes
+    **dict.fromkeys(AUTO_STAGES, HOURS_PER_COMPLETION),  # of at most so many steps; without its probes
     "calibrate": HOURS_OF_HARVEST_AND_DPO / 2,
     "harvest_rollouts": HOURS_OF_HARVEST_AND_DPO / 2,
     "train_dpo": HOURS_OF_HARVEST_AND_DPO / 2,
@@ -75,7 +75,7 @@ def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence
         source = f"measured here ({job.model}, n={len(rates)})" if rates else "paper, Table 1, A100 80GB"
         if rate is None:
             source = "not measured yet"
-        elif job.at_most or job.stage == AUTO_STAGE:
+        elif job.at_most or job.stage in AUTO_STAGES:
             source = f"at most; {source}"
         found.setdefault((job.stage, source), []).append(None if rate is None else rate * job.units)
     return [
@@ -106,7 +106,7 @@ def measured_rates(results: str | Path, models: Iterable[str]) -> dict[tuple[str
             try:
                 bill = read_cost(path)
                 stage, units = bill.own.stage, 1
-                if stage in ("train_grpo", "train_semi_online_dpo", AUTO_STAGE):
+                if stage in ("train_grpo", "train_semi_online_dpo", *AUTO_STAGES):
                     units = _completions(path.parent)
             except (OSError, ValueError, KeyError):
                 continue
@@ -119,9 +119,9 @@ def measured_rates(results: str | Path, models: Iterable[str]) -> dict[tuple[str
 def _completions(folder: Path) -> int:
     """Completions that a warm-up was trained on, on each device, after the checkpoint that it continued."""
     policy = read_policy(folder / "policy.json")
+    last = policy.settings.get("steps_trained", policy.k)  # what stops by itself trains beyond its K
     if (entry := policy.settings.get("semi_online_dpo")) is not None:
-        return int(policy.k - (policy.continued_from or 0)) * int(entry["prompts_per_update"] * entry["responses"])
-    last = policy.settings.get("steps_trained", policy.k)  # a warm-up that stops by itself trains beyond its K
+        return int(last - (policy.continued_from or 0)) * int(entry["prompts_per_update"] * entry["responses"])
     warmup = policy.settings["warmup"]  # a step that was asked for in prompts stands there in completions
     per_step = warmup["per_device_batch_size"] * warmup["gradient_accumulation_steps"]
     return int(last - (policy.continued_from or 0)) * per_step

@@ -27,7 +27,7 @@ def gpu_job(plan: Plan, rule: str, wildcards: Wildcards, shards: Sequence[str]) 
 def work(plan: Plan, rule: str, wildcards: Wildcards, before: int) -> GpuJob:
     """How much a job has to do, on whatever device; `before` is the K of the checkpoint that it continues."""
     model, stage = model_of(wildcards), rule.removesuffix("_shard")
-    if stage == "train_semi_online_dpo":
+    if stage in ("train_semi_online_dpo", "train_semi_online_dpo_auto"):  # the second makes as many updates at most
         entry = plan.config.regimes[wildcards.regime]
         return GpuJob(stage, model, entry.prompts_asked(int(wildcards.k) - before) * entry.responses)
     if stage in ("train_grpo", "train_grpo_auto"):  # the second takes as many steps at most

@@ -96,17 +96,17 @@ def auto_warmups(config: Config) -> list[PolicyKey]:
 def with_steps_taken(records: Mapping[PolicyKey, Policy]) -> list[PolicyKey]:
     """The policies with the K that tables show, which is the same for all seeds, as a row is about all of them.
 
-    Where the warm-up stops by itself, every seed decides alone; K is then the mean of the steps they took, rounded.
+    Where an online phase stops by itself, every seed decides alone; K is then the mean of the steps they took, rounded.
 
     Args:
         records: the finished policies.
     """
-    taken: dict[tuple[str, int], list[int]] = {}
+    taken: dict[PolicyKey, list[int]] = {}
     for key, record in records.items():
-        if key.role == "auto":
-            taken.setdefault((key.model, key.group_size), []).append(record.k)
+        if key.role == "auto" or key.stops:
+            taken.setdefault(key.over_seeds, []).append(record.k)
     return [
-        replace(key, steps_taken=round(mean(taken[key.model, key.group_size]))) if key.role == "auto" else key
+        replace(key, steps_taken=round(mean(taken[key.over_seeds]))) if key.over_seeds in taken else key
         for key in records
     ]
 
@@ -135,6 +135,12 @@ def asked_for(config: Config) -> set[str]:
 def online_entries(config: Config) -> dict[str, Any]:
     """The entries of `regimes` that are trained on fresh rollouts."""
     return {name: entry for name, entry in config.regimes.items() if entry.phase == "online"}
+
+
+def stops_by_itself(config: Config, name: str) -> bool:
+    """Whether it is an online entry that stops by itself, at the latest at its K."""
+    entry = online_entries(config).get(name)
+    return entry is not None and entry.auto is not None
 
 
 def start_of(config: Config, model: str, name: str, seed: int | None = None) -> PolicyKey | None:
@@ -282,6 +288,7 @@ def policies(config: Config) -> list[PolicyKey]:
                 role=role,
                 online=online.get(regime, "grpo"),
                 reward=rewards.get(regime, ""),
+                stops=regime in online and stops_by_itself(config, behind[regime]),
                 start=start_of(config, model, behind[regime], seed) if regime in online else None,
             )
             for regime, kind, role, point in named

@@ -32,6 +32,7 @@ class PolicyKey:
     role: str = field(default="", compare=False)  # one of `ROLES`
     online: str = field(default="grpo", compare=False)  # how its K online steps were trained: a name in the catalogue
     reward: str = field(default="", compare=False)  # in words, what it was trained on, where that is not the truth
+    stops: bool = field(default=False, compare=False)  # its online phase stopped by itself, at the latest at `k`
     start: PolicyKey | None = field(default=None, compare=False)  # what its online phase started from, if not M0
 
     def __post_init__(self) -> None:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from g2d.experiment import grid
+from g2d.experiment.base_plan import BasePlan
 from g2d.experiment.choices import Kind, choice_files, left_open
-from g2d.experiment.config import Config
 from g2d.experiment.entries import asked_prompts
 from g2d.experiment.open_ended import reward_settings_of
-from g2d.experiment.sweep import with_candidates, with_choice
+from g2d.experiment.sweep import with_choice
 from g2d.experiment.wildcards import Wildcards, model_of, variant_folder, variant_of
 from g2d.jobs.cost import read_cost
 from g2d.jobs.files import read_json
 from g2d.policies.policy import Policy, read_policy
-from g2d.policies.settings import ScratchModel
 from g2d.problems.settings import OPEN_ENDED
 from g2d.regimes.asked import AskedPrompts
 from g2d.regimes.warmup import AUTO
@@ -26,70 +24,8 @@ from g2d.rollouts.settings import Sampling
 from g2d.settings import Section
 
 
-class OnlinePlan:
-    """What the jobs of a grid are made from.
-
-    Args:
-        config: the whole configuration; `self.config` has the candidates of its sweep, too.
-        refused: called with the error where a record on the way cannot be read, before that is raised. Snakemake
-            drops an error of an input function whose output is there, and with it all jobs that depend on it.
-    """
-
-    def __init__(self, config: Config, refused: Callable[[Exception], None] = lambda error: None) -> None:
-        self.config = with_candidates(config)
-        self.refused = refused
-        self.for_model = lru_cache(maxsize=None)(self.config.for_model)
-        self.ablation_dpo = lru_cache(maxsize=None)(lambda model, name: self.for_model(model).ablation_dpo(name))
-
-    # ------------------------------------------------------------------------------------------------- M0, generation
-
-    def is_scratch(self, model: str) -> bool:
-        """Whether a rule trains this M0."""
-        return isinstance(self.config.models[model], ScratchModel)
-
-    def base_files(self, wildcards: Wildcards) -> list[str]:
-        """The record of M0, and its weights where a rule makes them."""
-        folder = f"results/{model_of(wildcards)}/base"
-        weights = [f"{folder}/model/model.safetensors"] if self.is_scratch(model_of(wildcards)) else []
-        return [f"{folder}/policy.json", *weights]
-
-    def policy_files(self, wildcards: Wildcards) -> list[str]:
-        """The record of the policy in a folder, its weights, and those of the M0 below it."""
-        folder = f"results/{wildcards.policy}"
-        own = [f"{folder}/policy.json", f"{folder}/adapter/adapter_model.safetensors"]
-        return [*(own if not wildcards.policy.endswith("base") else []), *self.base_files(wildcards)]
-
-    def settings(self, *sections: str) -> Callable[[Wildcards], dict[str, Any]]:
-        """Params: the resolved sections of the configuration that a stage depends on, and nothing else."""
-
-        def resolve(wildcards: Wildcards) -> dict[str, Any]:
-            resolved = self.for_model(model_of(wildcards))
-            return {section: getattr(resolved, section).params() for section in sections}
-
-        return resolve
-
-    def calibration_settings(self, wildcards: Wildcards) -> dict[str, Any]:
-        """The sections that calibration rollouts depend on, at the temperature of the job."""
-        resolved = self.for_model(wildcards.model)
-        own = resolved.calibration.params(without={"levels", "window", "factorial_temperatures"})
-        if hasattr(wildcards, "temperature"):
-            own["temperature"] = float(wildcards.temperature)
-        return {"calibration": own, "prompt": resolved.prompt.params()}
-
-    def evaluation_settings(self, wildcards: Wildcards) -> dict[str, Any]:
-        """The sections that the answers behind an accuracy depend on."""
-        evaluation = self.for_model(model_of(wildcards)).evaluation.answers
-        return {"evaluation": evaluation.params(), **self.settings("prompt")(wildcards)}
-
-    def sample_settings(self, wildcards: Wildcards) -> dict[str, Any]:
-        """The sections that samples beside greedy answers depend on."""
-        evaluation = self.for_model(model_of(wildcards)).evaluation.samples
-        drawn = {} if evaluation is None else {"evaluation": evaluation.params()}
-        return {**drawn, **self.settings("prompt")(wildcards)}
-
-    def engine(self, wildcards: Wildcards) -> str:
-        """Param: what generates; how many GPUs and how much memory it takes re-runs nothing, so the script reads it."""
-        return self.for_model(model_of(wildcards)).engine.identity
+class OnlinePlan(BasePlan):
+    """Beside M0, generation that depends on a reward, and online phases."""
 
     def generating_gpus(self, wildcards: Wildcards, input: Any) -> int:
         """Resource: GPUs of a job that generates with a frozen policy; merging shards takes none, nor
@@ -116,13 +52,6 @@ class OnlinePlan:
             return [shard.format(**wildcards, shard=number, shards=count) for number in numbers]
 
         return files
-
-    def _read(self, read: Callable[[Path], Any], path: Path) -> Any:
-        try:
-            return read(path)
-        except (OSError, ValueError) as error:
-            self.refused(error)
-            raise
 
     # --------------------------------------------------------------------------------------------- the online phase
 
@@ -250,9 +179,19 @@ class OnlinePlan:
             **self.settings("harvest", "lora", "prompt")(wildcards),
         }
 
+    def auto_entry_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The sections that an online entry which stops by itself depends on."""
+        auto = self.config.regimes[wildcards.regime].auto
+        return {
+            **self.online_entry_settings(wildcards),
+            "auto": auto.params(),
+            **self.settings("harvest")(wildcards),
+        }
+
     def auto_warmup(self, wildcards: Wildcards) -> list[str]:
-        """The record of the warm-up behind a policy where that alone knows its K: it stopped by itself."""
-        return [f"{self.warmed_up(wildcards)}/policy.json"] if variant_of(wildcards) == AUTO else []
+        """The record of the online phase behind a policy where that alone knows its K: it stopped by itself."""
+        stops = variant_of(wildcards) == AUTO or grid.stops_by_itself(self.config, variant_of(wildcards))
+        return [f"{self.warmed_up(wildcards)}/policy.json"] if stops else []
 
     def continued_from(self, wildcards: Wildcards) -> int | None:
         """K of the checkpoint that this K continues, None where it starts from M0.

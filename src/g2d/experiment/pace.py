@@ -18,6 +18,7 @@ USUAL: dict[str, float] = {
     "train_kto": 12,
     "train_group_dpo": 11,
     "train_semi_online_dpo": 17,
+    "train_semi_online_dpo_auto": 17,
     "harvest_rollouts": 3,
     "make_tables": 6,
     "build_report": 12,

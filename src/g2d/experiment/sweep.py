@@ -155,7 +155,7 @@ def with_candidates(config: Config) -> Config:
             entry = config.regimes[name]
             values |= {"steps": [candidate.k]}
             if entry.phase == "online":  # its own K count: the schedule stays that of the entry
-                values |= {"policies": ["online"], "horizon": entry.total_steps}
+                values |= {"policies": ["online"], "horizon": entry.total_steps, "auto": None}
             regimes[candidate.name] = changed(f"sweep.regimes.{name}", entry, values)
     return config.model_copy(update={"ablations": ablations, "regimes": regimes})
 

@@ -52,7 +52,13 @@ def trainings(config: Config) -> list[PolicyKey]:
             for point in grid.entry_points(config, model, name)
         ]
         found += [
-            PolicyKey(model, regime, *point, seed, kind=kind, role=role, online=kind)
+            PolicyKey(
+                *(model, regime, *point, seed),
+                kind=kind,
+                role=role,
+                online=kind,
+                stops=grid.stops_by_itself(config, regime),
+            )
             for regime, kind, role, point in named
             for seed in config.seeds
         ]

@@ -1,10 +1,10 @@
-"""Warm-up that stops by itself (paper, recipe step 3 and appendix B): train, probe, train on, until H and mu decline.
+"""Training that stops by itself (paper, recipe step 3 and appendix B): train, probe, train on, until H and mu decline.
 
-The trainer is the one of every other warm-up and knows nothing of this. A run is a chain of segments that each continue
-the checkpoint of the one before, which equals an uninterrupted run bit for bit; between two of them the frozen adapter
-is harvested on a few prompts, with the harvest's own decoding. So a probe cannot disturb the trajectory, the policy is
-the one that a fixed K of the same number of steps would have given, and, because random numbers belong to the rollout,
-a probe's rows are among those that the harvest of the same policy draws.
+The trainer is that of every other online phase and knows nothing of this (`grpo_auto`, `semi_online_auto`). A run is a
+chain of segments that each continue the checkpoint of the one before, which equals an uninterrupted run bit for bit;
+between two of them the frozen adapter is harvested on a few prompts, with the harvest's own decoding. So a probe cannot
+disturb the trajectory, the policy is the one that a fixed K of the same number of steps would have given, and, because
+random numbers belong to the rollout, a probe's rows are among those that the harvest of the same policy draws.
 
 K=0 is no candidate: the question is how long to warm up, and M0 has a row of its own.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import gc
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,13 @@ import pandas as pd
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import atomic, read_json, sha256, write_json
 from g2d.policies.policy import Policy, as_json
-from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
-from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError, carry, job_digest, stop_requests
-from g2d.regimes.grpo import completions_tokens, train_grpo
+from g2d.regimes.checkpoints import TrainingStoppedError, carry, job_digest, stop_requests
+from g2d.regimes.grpo import completions_tokens
 from g2d.regimes.probes import PROBE_COLUMNS, Probe, best, has_declined, summarised
 from g2d.regimes.training import read_log
-from g2d.regimes.warmup import AUTO, AutoStop, Warmup
+from g2d.regimes.warmup import AutoStop
 from g2d.rollouts.draw import draw_rollouts, sampling
 from g2d.rollouts.engine import engine_for
 from g2d.rollouts.rollout import Rollout
@@ -55,27 +54,37 @@ class Outcome:
         return pd.DataFrame(rows, columns=list(PROBE_COLUMNS)).astype(PROBE_COLUMNS)
 
 
-def train_until_decline(
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """An online training that passes through every step, and how to go from one to the next."""
+
+    regime: str  # of the policy, in its record
+    stage: str
+    limit: int  # the most steps it may take
+    group_size: int
+    completions: int  # drawn for one row of the trainer's log that says how long they are
+    identity: Mapping[str, Any]  # what the training depends on beside M0, problems, prompt, seed and engine, as JSON
+    # To a step, in a folder, from the checkpoint of an earlier one; the meter is the job's.
+    train: Callable[[int, Path, Path | None, Meter], object]
+
+
+def until_decline(
     base: Policy,
     problems: Sequence[Problem],
+    trajectory: Trajectory,
     *,
     auto: AutoStop,
-    warmup: Warmup,
     harvest: Harvest,
-    lora: Lora,
     prompt: Prompt,
-    group_size: int,
     seed: int,
     work: Path,
     policy_id: str,
     engine: EngineSettings | None = None,
-    checkpointing: Checkpointing | None = None,
-    tracking: Mapping[str, Any] | None = None,
     workers: int = 1,
     meter: Meter | None = None,
     version: int = 0,
 ) -> Outcome:
-    """Train M0 until its harvest declines, at most to the end of the schedule; leave `work/adapter` and
+    """Train until the policy's harvest declines, at most to the end of the schedule; leave `work/adapter` and
     `work/rollouts.parquet` of the best probe's policy.
 
     An attempt that was stopped leaves its segments and probes in `work`, and the next one goes on from them.
@@ -83,55 +92,36 @@ def train_until_decline(
     Args:
         base: M0.
         problems: the training set; the first `auto.prompts` of them are the probe.
-        warmup: of the chain; its `steps` do not matter.
         harvest: how a probe is sampled.
         policy_id: what the policy will be called, in the rows of its probes too.
         workers: processes that verify.
         meter: of the job that this is; the tokens of steps and probes are added, and what is kept keeps its bill.
 
     Raises:
-        As `train_grpo` and the engine do.
+        As the training and the engine do.
     """
-    limit = warmup.total_steps
     job = {
         "version": version,
         "base": as_json(base),
         "problems": [asdict(problem) for problem in problems],
-        "warmup": warmup.trajectory(limit, group_size) | {"keep_rollouts": warmup.keep_rollouts},
         "auto": auto.params(),
         "harvest": harvest.params(),
-        "lora": lora.params(),
         "prompt": prompt.params(),
-        "group_size": group_size,
         "seed": seed,
         "engine": engine.identity if engine else None,
+        **trajectory.identity,
     }
-    meter = meter or Meter(policy_id, "train_grpo_auto")
-    history = _History(work, job, meter, warmup.completions_per_generation(group_size))
-    for step in range(auto.every, limit + 1, auto.every):
+    meter = meter or Meter(policy_id, trajectory.stage)
+    history = _History(work, job, meter, trajectory.completions)
+    for step in range(auto.every, trajectory.limit + 1, auto.every):
         if history.reached >= step:
             continue
         if has_declined(history.probes, auto.patience):
             break
         segment = history.segment(step)
         with stop_requests() as requests:
-            train_grpo(
-                base,
-                problems,
-                warmup=warmup,
-                lora=lora,
-                prompt=prompt,
-                group_size=group_size,
-                k=step,
-                seed=seed,
-                work=segment,
-                resume_from=history.segment(history.reached) / "checkpoint" if history.reached else None,
-                engine=engine,
-                checkpointing=checkpointing,
-                tracking=tracking,
-                meter=meter,
-                version=version,
-            )
+            before = history.segment(history.reached) / "checkpoint" if history.reached else None
+            trajectory.train(step, segment, before, meter)
         if requests:  # in the last step of the segment, which the trainer thinks is the end
             raise TrainingStoppedError(
                 f"stopped by {requests[0]} at step {step}, which is kept: run the same command again to go on from "
@@ -141,9 +131,9 @@ def train_until_decline(
         policy = Policy(
             policy_id=policy_id,
             model=base.model,
-            regime=f"{AUTO}/grpo",
+            regime=trajectory.regime,
             base=base.base,
-            group_size=group_size,
+            group_size=trajectory.group_size,
             k=step,
             seed=seed,
             revision=base.revision,

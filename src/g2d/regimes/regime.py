@@ -11,6 +11,7 @@ from pydantic import field_validator, model_validator
 from g2d.regimes.asked import AskedPrompts
 from g2d.regimes.retirement import PromptKeys
 from g2d.regimes.training_rollouts import Keep
+from g2d.regimes.warmup import AutoStop
 from g2d.settings import Name, Section, Steps, key, repeated
 
 # K steps on fresh rollouts, a training on the harvest of pi_K, or K rounds of harvest and training.
@@ -63,6 +64,15 @@ class OfflineEntry(Entry):
         return steps if steps == "all" else sorted(steps)
 
 
+def auto_words(auto: AutoStop) -> str:
+    """How an online training stopped by itself, for the methods paragraph."""
+    return (
+        f"Every {auto.every} updates the first {auto.prompts} training prompts were sampled as in the harvest, "
+        f"training stopped once H and mu had both been below their maxima in {auto.patience} probes in a row, and the "
+        "policy of the probe with the highest H was taken."
+    )
+
+
 class OnlineEntry(AskedPrompts, PromptKeys, Entry):
     """A trajectory on fresh rollouts, which passes through every K named; K counts its own updates."""
 
@@ -72,6 +82,11 @@ class OnlineEntry(AskedPrompts, PromptKeys, Entry):
     )
     responses: int = key(8, "G: rollouts of every prompt.", paper="8 for GRPO, else not stated", ge=2)
     prompts_per_update: int = key(16, "Prompts of an update.", unit="prompts", paper="64", ge=1)
+    auto: AutoStop | None = key(
+        None,
+        "Stop by itself, as `warmup.auto` does, at the latest at the one K that `steps` then has; null: at every K.",
+        neutral=None,
+    )
     policies: list[Literal["online", "dpo"]] = key(
         ["online"],
         "What is evaluated: the policy itself (online), or DPO on its harvest (dpo), as G2D on another warm-up.",
@@ -116,11 +131,26 @@ class OnlineEntry(AskedPrompts, PromptKeys, Entry):
             raise ValueError("reward: judges verifiable prompts, and none is asked: drop it")
         if self.asks_open_ended and "dpo" in self.policies:
             raise ValueError("policies: a harvest asks verifiable prompts alone: drop dpo, or ask these alone too")
+        if self.auto is not None:
+            if self.asks_open_ended:
+                raise ValueError("auto: its probes ask verifiable prompts alone: drop it, or ask these alone too")
+            self._check_auto(self.auto)
         if self.start == "base" and self.start_step is not None:
             raise ValueError(f"start_step={self.start_step}: M0 has no K: drop the key, or name a start")
         if self.start != "base" and self.start_step is None:
             raise ValueError(f"start_step: missing: say which K of {self.start} to start from")
         return self
+
+    def _check_auto(self, auto: AutoStop) -> None:
+        if len(self.steps) > 1:
+            raise ValueError(f"steps: with auto there is one K, the most updates it may take: keep one of {self.steps}")
+        if (first := (1 + auto.patience) * auto.every) > self.steps[-1]:
+            raise ValueError(
+                f"auto could never stop: a decline shows at update {first} at the earliest (1 + patience probes), "
+                f"beyond K={self.steps[-1]}: lower auto.every or auto.patience, or raise K"
+            )
+        if self.reward is not None:
+            raise ValueError("auto: H and mu are of the truth, not of another reward: drop auto or reward")
 
     @property
     def total_steps(self) -> int:
@@ -142,4 +172,9 @@ class OnlineEntry(AskedPrompts, PromptKeys, Entry):
             yield (
                 f"prompts_per_update={self.prompts_per_update} exceeds training_set.n={n_problems} of {model}: lower "
                 "it or draw a larger training set"
+            )
+        if self.auto is not None and self.auto.prompts > n_problems:
+            yield (
+                f"auto.prompts={self.auto.prompts} exceeds training_set.n={n_problems} of {model}: lower it or draw a "
+                "larger training set"
             )

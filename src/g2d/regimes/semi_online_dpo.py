@@ -31,7 +31,7 @@ from g2d.regimes.asked import order
 from g2d.regimes.checkpoints import Checkpointing, Checkpoints, require_intact, train
 from g2d.regimes.groups import groups, summary
 from g2d.regimes.grpo import ROLLOUTS, hand_over
-from g2d.regimes.regime import Regime
+from g2d.regimes.regime import Regime, auto_words
 from g2d.regimes.retirement import PromptChoice, choice_words
 from g2d.regimes.semi_online_keys import SemiOnlineDpo
 from g2d.regimes.training import lora_config, restore_token_count, starting_model, trainer_arguments
@@ -240,13 +240,14 @@ def _methods(settings: SemiOnlineDpo) -> str:
     if settings.sync_every == 1:
         when = "the policy itself"
     chosen = f" Of its prompts, {words}." if (words := choice_words(settings)) else ""
+    stopped = "" if settings.auto is None else f" {auto_words(settings.auto)}"
     pairs = "one pair" if settings.pairs == "one" else "all pairs, weighted equally,"
     reference = {"base": "M0", "start": "the policy it started from", "sync": "the generator"}[settings.reference]
     return (
         f"DPO on {pairs} of {settings.responses} rollouts of each of {settings.prompts_per_update} prompts per update, "
         f"drawn by {when} at temperature {settings.temperature:g}, with {reference} as the reference (beta "
         f"{settings.beta:g}, peak learning rate {settings.learning_rate:g}, {settings.lr_schedule} schedule over "
-        f"{settings.total_steps} updates).{chosen}"
+        f"{settings.total_steps} updates).{chosen}{stopped}"
     )
 
 

@@ -163,7 +163,7 @@ class _Known:
         if state.position is None:
             return None
         step, steps = state.position
-        if state.job.rule == "train_grpo_auto":  # its steps are those of a segment
+        if state.job.rule.endswith("_auto"):  # its steps are those of a segment
             steps = int(state.job.wildcards.k)
         before = self._before(state.job)
         return min(1.0, max(0.0, (steps - step) / (steps - before))) if steps > before else None

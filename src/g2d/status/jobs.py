@@ -96,7 +96,8 @@ def _job(rule: str, output: str, wildcards: Wildcards | None = None, cost: str |
 
 
 def _training(key: PolicyKey) -> GridJob:
-    rule = "train_grpo_auto" if key.role == "auto" and key.kind == "grpo" else f"train_{key.kind}"
+    stops = key.trained_online and (key.role == "auto" or key.stops)
+    rule = f"train_{key.kind}_auto" if stops else f"train_{key.kind}"
     return _job(rule, f"{key.folder}/policy.json", _at(key), cost=f"{key.folder}/cost.json")
 
 
