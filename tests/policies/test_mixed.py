@@ -152,7 +152,9 @@ def test_each_prompt_is_judged_by_its_own_reward_and_a_stop_changes_no_bit(tmp_p
 
     for row in log:
         own = rows[rows["step"] == row["step"]].groupby("kind")["reward"].mean()
+        lengths = rows[rows["step"] == row["step"]].groupby("kind")["token_count"].mean()
         for kind in ("verifiable", "open_ended"):
+            assert row[f"completions/mean_length/{kind}"] == pytest.approx(lengths[kind])
             assert row[f"reward/{kind}"] == pytest.approx(own[kind], abs=1e-5)
 
     with terminated_after(2), pytest.raises(TrainingStoppedError):

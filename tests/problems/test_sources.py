@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from g2d.problems.settings import Fields, HubProblems, LocalProblems, SyntheticProblems
+from g2d.problems.settings import HELD_OUT, OPEN_ENDED, Fields, HubProblems, LocalProblems, SyntheticProblems
 from g2d.problems.sources import ProblemError, load_problems, parse_level
 
 PINNED, OTHER = "b" * 40, "a" * 40
@@ -159,6 +159,16 @@ def test_a_missing_file_names_the_key(tmp_path):
     source = LocalProblems(source="local", path="absent.jsonl")
     with pytest.raises(ProblemError, match=r"absent.jsonl: cannot be read \(No such file.*correct pool.path"):
         load_problems("pool", source, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("development", "sweep.development"), (OPEN_ENDED, "open_ended.pool"), (HELD_OUT, "open_ended.held_out")],
+)
+def test_problems_beside_pool_and_benchmarks_name_the_key_they_are_configured_under(tmp_path, name, key):
+    source = LocalProblems(source="local", path="absent.jsonl")
+    with pytest.raises(ProblemError, match=f"correct {key}.path"):
+        load_problems(name, source, tmp_path)
 
 
 def test_a_file_in_another_encoding_is_named(tmp_path):

@@ -84,7 +84,9 @@ class TrainingReward:
                 truncated = sum("truncated" in judgement.details for judgement in judgements)
                 log_metric("rewards/truncated", truncated / len(judgements))
             if isinstance(self.settings, ByKind):
-                self._log_means([self.problems[name] for name in problem_id], judgements, log_metric)
+                self._log_by_kind(
+                    [self.problems[name].kind for name in problem_id], judgements, completion_ids, log_metric
+                )
         if self.on_judged is not None:
             passed = {"completions": completions, "completion_ids": completion_ids, "problem_id": problem_id}
             self.on_judged(verified, rewards=judgements, **passed, **columns)
@@ -118,13 +120,18 @@ class TrainingReward:
         return verified, judge(self.settings, attempts, context)
 
     @staticmethod
-    def _log_means(
-        problems: Sequence[Problem], judgements: Sequence[Rewarded], log_metric: Callable[[str, float], None]
+    def _log_by_kind(
+        kinds: Sequence[str],
+        judgements: Sequence[Rewarded],
+        completion_ids: Sequence[Sequence[int]] | None,
+        log_metric: Callable[[str, float], None],
     ) -> None:
-        """The mean of each reward, over the completions that it judged."""
-        by_kind: dict[str, list[float]] = {}
-        for problem, judgement in zip(problems, judgements, strict=True):
-            if judgement.reward is not None:
-                by_kind.setdefault(problem.kind, []).append(judgement.reward)
-        for kind, rewards in by_kind.items():
-            log_metric(f"reward/{kind}", sum(rewards) / len(rewards))
+        """The mean of each reward, over the completions that it judged, and their mean length in tokens."""
+        for kind in dict.fromkeys(kinds):
+            own = [number for number, other in enumerate(kinds) if other == kind]
+            rewards = [reward for number in own if (reward := judgements[number].reward) is not None]
+            if rewards:
+                log_metric(f"reward/{kind}", sum(rewards) / len(rewards))
+            if completion_ids is not None:
+                tokens = sum(len(completion_ids[number]) for number in own)
+                log_metric(f"completions/mean_length/{kind}", tokens / len(own))

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import scipy
 
-from g2d.analysis.comparisons import Comparison, compare
+from g2d.analysis.comparisons import POWER, Comparison, compare
 from g2d.analysis.statistics import holm
 from g2d.analysis.win_rates import WinRate, length_controlled, preferences, raw
 from g2d.experiment.keys import PolicyKey
@@ -45,9 +46,10 @@ def win_rate_table(replies: Replies, prompts: Mapping[str, str]) -> pd.DataFrame
         `WIN_RATE_COLUMNS`. win_rate is the share of comparisons that the policy wins, sample by sample, ties as half;
         equal_length the same at equal length (`g2d.analysis.win_rates`). p_win and p_equal_length test them against
         1/2 over seeds and prompts, Holm-corrected over the policies of a model (family_size), for which the intervals
-        hold at once. length, score and those of M0 are means, lengths in characters; longer is the share of comparisons
-        in which the policy's reply is the longer one, ties as half. not_judged counts the comparisons
-        where a reply has no score, cut_off the policy's replies that did not end.
+        hold at once; minimum_detectable is the distance of win_rate from 1/2 found with 80 % power. length, score and
+        those of M0 are means, lengths in characters; longer is the share of comparisons in which the policy's reply is
+        the longer one, ties as half. not_judged counts the comparisons where a reply has no score, cut_off the
+        policy's replies that did not end.
 
     Raises:
         ValueError: replies are not to the same prompts.
@@ -91,11 +93,18 @@ def _of_model(
         row |= _interval("equal_length", "equal_length", rates[policy][1], equal, corrected[1][number])
         row |= {"length": every["completion_text"].str.len().mean(), "score": scores["reward"].mean()}
         row |= {"base_length": every["completion_text_of_base"].str.len().mean(), "longer": _longer(every)}
-        row |= {"base_score": scores["reward_of_base"].mean(), "minimum_detectable": won.minimum_detectable}
+        row |= {"base_score": scores["reward_of_base"].mean(), "minimum_detectable": _detectable(won)}
         row |= {"not_judged": int(scores.isna().any(axis=1).sum())}
         row |= {"cut_off": int((every["finish_reason"] == "length").sum())}
         rows.append(row)
     return rows
+
+
+def _detectable(found: Comparison) -> float:
+    """The distance from 1/2 that is found with the usual power at the corrected level, preferences varying as they do.
+    `compare`'s own is for answers that are right or wrong, each of which a difference has to turn over."""
+    reach = (found.family_high - found.family_low) / 2
+    return float(reach + scipy.stats.norm.ppf(POWER) * found.standard_error)
 
 
 def _longer(rows: pd.DataFrame) -> float:
