@@ -22,7 +22,7 @@ REPLIES = {"source": "synthetic", "family": "replies", "n": 5}
 OPEN_ENDED = {"reward": "polite", "pool": REPLIES | {"split": "train"}, "held_out": REPLIES | {"split": "test"}}
 ALWAYS = {table.name for table in TABLES} - {
     *("factorial", "factorial_effects", "equal_compute", "auto", "regimes", "frontier", "matched", "sweep", "controls"),
-    *("contamination", "samples", "training", "collapses", "win_rates", "scenarios"),
+    *("contamination", "samples", "training", "collapses", "win_rates", "scenarios", "bridging"),
     *("advice", "advice_levels", "advice_hours", "advice_check"),
 }
 

@@ -17,6 +17,7 @@ from g2d.regimes.probes import PROBE_COLUMNS
 from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, read_rollouts
 from g2d.tables.accuracy import ablation_table, equal_compute_table, main_table
 from g2d.tables.bills import attempt_table, cost_table
+from g2d.tables.bridging import bridging_table
 from g2d.tables.calibration import calibration_table
 from g2d.tables.controls import controls_table, seen_in_training
 from g2d.tables.disputes import dispute_table
@@ -77,6 +78,8 @@ def main(snakemake):
         results = main_table(evaluations, hours)
         write_table(out.main, results)
         write_table(out.published, published_table(results, config))
+        if out.get("bridging"):
+            write_table(out.bridging, bridging_table(results, config))
         write_table(out.comparisons, comparison_table(evaluations))
         write_table(out.decomposition, decomposition_table(evaluations))
         write_table(out.budgets, budget_table(evaluations))

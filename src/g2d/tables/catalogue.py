@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.controls import controls
+from g2d.experiment.printed import is_of_bridging
 from g2d.experiment.samples import sample_files
 from g2d.experiment.trajectories import trajectories
 
@@ -129,6 +130,10 @@ TABLES = (
     Table("disputes", "Verifier: disputed answers", ROLLOUTS, "Verifier disagreements"),
     Table("cost", "The bill by policy and stage", COST, "The bill"),
     Table("published", "The paper's Table 1 beside this grid's", PAPER, "Beside the papers"),
+    Table(
+        *("bridging", "Bridging Offline and Online RL, Table 1, beside this grid's", PAPER, "Beside the papers"),
+        there=is_of_bridging,
+    ),
     Table("audit", "Published numbers recomputed", PAPER, "Beside the papers", rule="audit_papers"),
     Table("attempts", "What the grid really cost, failed attempts included", COST, "The bill"),
     Table("factorial", "Level x temperature: the cells", ROLLOUTS, rule="make_factorial", there=_factorial),

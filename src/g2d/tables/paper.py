@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable
 from importlib import resources
 from io import StringIO
-from pathlib import PurePath
 from typing import Any
 
 import pandas as pd
 
 from g2d.experiment.config import Config
-from g2d.policies.settings import ModelSource
-from g2d.problems.settings import ProblemSource
+from g2d.experiment.printed import benchmarks_of, models_of
 from g2d.tables.evaluations import ROW_COLUMNS
 from g2d.tables.frames import floats, frame
 
@@ -50,9 +47,9 @@ def published_table(main: pd.DataFrame, config: Config) -> pd.DataFrame:
     paper = published("g2d_table1")
     own = {_row(row): row for row in main.to_dict("records")}
     rows = []
-    for model, source in config.models.items():
-        for printed in paper[paper["model"] == _last_name(source)].to_dict("records"):
-            for benchmark, column in _benchmarks(config):
+    for model, name in models_of(config, set(paper["model"])).items():
+        for printed in paper[paper["model"] == name].to_dict("records"):
+            for benchmark, column in benchmarks_of(config, BENCHMARKS):
                 k, group_size = (int(printed[name] or 0) for name in ("K", "group_size"))
                 at = {"model": model, "policy": POLICIES[printed["method"]], "K": k, "group_size": group_size or None}
                 found = own.get(_row(at | {"benchmark": benchmark}), {})
@@ -78,18 +75,3 @@ def _row(values: dict[Hashable, Any] | dict[str, Any]) -> tuple[Any, ...]:
 
 def _number(text: str | None, divisor: float = 1) -> float | None:
     return float(text) / divisor if text else None
-
-
-def _last_name(source: ModelSource | ProblemSource) -> str | None:
-    """What a Hub id or a folder ends with."""
-    named = getattr(source, "id", None) or getattr(source, "path", None)
-    return PurePath(named).name if named else None
-
-
-def _benchmarks(config: Config) -> list[tuple[str, str]]:
-    """Benchmarks of the grid that the paper has, with their columns in its table."""
-    found = []
-    for name, source in config.benchmarks.items():
-        names = {re.sub(r"[^a-z0-9]", "", str(text).lower()) for text in (name, _last_name(source))}
-        found += [(name, column) for column in BENCHMARKS if column in names]
-    return found
