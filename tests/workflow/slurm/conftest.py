@@ -48,6 +48,17 @@ class SlurmProject(Project):
                 start_new_session=True,  # Ctrl-C reaches the whole group of a terminal
             )
 
+    def watch_status(self, log: str) -> subprocess.Popen[bytes]:
+        """`g2d status --watch` as JSON, in the background, a look a second."""
+        with open(self.root / log, "wb") as file:
+            return subprocess.Popen(
+                ["env", "--default-signal=INT", sys.executable, "-m", "g2d.cli", "status", "--json", "--watch", "1"],
+                cwd=self.root,
+                env=os.environ | {"PYTHONPATH": str(self.root / "src")},
+                stdout=file,
+                start_new_session=True,
+            )
+
     @staticmethod
     def press_ctrl_c(snakemake: subprocess.Popen[bytes]) -> None:
         os.killpg(snakemake.pid, signal.SIGINT)

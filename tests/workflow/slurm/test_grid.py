@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from g2d.jobs.attempts import read_attempts
+from g2d.jobs.attempts import Attempt, read_attempts
 from g2d.jobs.cost import read_cost
 from g2d.jobs.files import sha256
 from tests.workflow.conftest import Project
@@ -48,12 +49,16 @@ def grid(cluster: Cluster, create_project: Callable[..., SlurmProject], micro_co
     }
     project = create_project("grid", micro_config | smaller | {"checkpoints": {"every_steps": 1}})
     snakemake = project.start(TARGET)
+    wait_for((project.results / "config.yaml").exists, snakemake)
+    watching = project.watch_status("status.jsonl")
     job = wait_for(lambda: training(project, "train_grpo", WARM_UP), snakemake)
     subprocess.run(["scancel", job], check=True)
     wait_for(lambda: training(project, "train_dpo", DPO), snakemake)
     urgent = ["--partition=urgent", "--nodelist=gpu1,gpu2", "--nodes=2", "--gpus-per-node=2", "--time=60", "--mem=10"]
     subprocess.run(["sbatch", *urgent, "--wrap", "sleep 1"], cwd=project.root, check=True, capture_output=True)
     assert snakemake.wait() == 0, project.output()
+    project.press_ctrl_c(watching)
+    assert watching.wait() == 0
     return project
 
 
@@ -85,6 +90,34 @@ def test_rules_that_need_a_gpu_get_one_and_the_others_get_none(grid: SlurmProjec
     assert set(table.rule) - GPU_RULES == {"scratch_model"}  # the other rules run where Snakemake runs
     assert set(table.gpus) == {0, 1}
     assert (table.partition == table.gpus.map({0: "cpu", 1: "gpu"})).all()
+
+
+def test_a_status_that_was_watched_meanwhile_said_no_untruth(grid: SlurmProject) -> None:
+    looks = [json.loads(line) for line in (grid.root / "status.jsonl").read_text().splitlines()]
+    finished = [look["jobs"]["finished"] for look in looks]
+    assert finished == sorted(finished)
+    assert {line for look in looks for line in look["unreadable"]} == set()
+    for stage, folder, steps in (("train_grpo", WARM_UP, 24), ("train_dpo", DPO, 90)):
+        job = f"results/micro/{folder}/cost"
+        seen = [
+            (entry["state"], entry["attempt"])
+            for look in looks
+            for entry in (*look["running"], *look["trouble"])
+            if entry["job"] == job
+        ]
+        # Stopped is trouble until a second attempt begins. A look may come late, but sees nothing else.
+        course = [("running", 1), ("stopped", 1), ("running", 2)]
+        assert seen
+        assert [*dict.fromkeys(seen)] == [state for state in course if state in seen], stage
+        own = [entry for look in looks for entry in look["running"] if entry["job"] == job]
+        assert {entry["steps"] for entry in own} <= {None, steps}
+        assert {entry["slurm_job"] for entry in own} == {read.process.slurm_job for read in records(grid, stage)}
+    spent = looks[-1]["spent"]
+    assert sum(spent[f"{kind}_hours"] for kind in ("gpu", "cpu", "unknown")) > spent["in_vain_hours"] > 0
+
+
+def records(project: SlurmProject, stage: str) -> list[Attempt]:
+    return read_attempts(project.results / "attempts" / stage)
 
 
 def test_the_cancelled_and_the_preempted_stage_ran_again(grid: SlurmProject) -> None:
