@@ -144,6 +144,17 @@ def test_revisiting_grpos_grid_lists_its_jobs_and_their_hours(project: Project) 
     assert hours["train_grpo"] == pytest.approx(steps * 28 * 16 * HOURS_PER_COMPLETION, rel=0.01)
 
 
+def test_the_small_grid_lists_its_jobs(project: Project) -> None:
+    # Per seed: GRPO at 3 K, which is its learning curve, two online entries with as many, harvests at 4, DPO on each, RFT
+    # on two of them.
+    expected = {"train_grpo": 3 * 3, "train_semi_online_dpo": 3 * 6, "harvest_rollouts": 3 * 4, "train_dpo": 3 * 4}
+    expected |= {"train_rft": 3 * 2, "evaluate": 1 + 3 * (3 + 6 + 4 + 2)}
+    jobs, _ = jobs_and_hours(project, "small")
+    assert {rule: jobs[rule] for rule in expected} == expected
+    known = without_snakemake(read(REPOSITORY / "config/small.yaml"))
+    assert known == {rule: n for rule, n in jobs.items() if rule != "total"}
+
+
 def test_jobs_read_utf_8_whatever_the_locale(project: Project) -> None:
     (project.root / "encoding.smk").write_text('include: "Snakefile"\nprint("mode", os.environ["PYTHONUTF8"])\n')
     assert "mode 1" in project.snakemake("-n", "--snakefile", "encoding.smk", PYTHONUTF8="0").stdout
