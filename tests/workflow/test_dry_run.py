@@ -145,8 +145,8 @@ def test_revisiting_grpos_grid_lists_its_jobs_and_their_hours(project: Project) 
 
 
 def test_the_small_grid_lists_its_jobs(project: Project) -> None:
-    # Per seed: GRPO at 3 K, which is its learning curve, two online entries with as many, harvests at 4, DPO on each, RFT
-    # on two of them.
+    # Per seed: GRPO at 3 K, which is its learning curve, two online entries with as many, harvests at 4, DPO on each,
+    # RFT on two of them.
     expected = {"train_grpo": 3 * 3, "train_semi_online_dpo": 3 * 6, "harvest_rollouts": 3 * 4, "train_dpo": 3 * 4}
     expected |= {"train_rft": 3 * 2, "evaluate": 1 + 3 * (3 + 6 + 4 + 2)}
     jobs, _ = jobs_and_hours(project, "small")

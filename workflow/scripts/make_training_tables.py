@@ -8,6 +8,7 @@ from g2d.experiment.sections import Collapse
 from g2d.experiment.trajectories import trajectories
 from g2d.jobs.files import parse_json, read_lines
 from g2d.jobs.stage import stage
+from g2d.regimes.training_rollouts import read_ages
 from g2d.tables.dynamics import collapse_table, training_table
 from g2d.tables.frames import write_table
 
@@ -22,11 +23,8 @@ def main(snakemake):
 
 def read_steps(config, last, stops):
     log = [parse_json(line) for _, line in read_lines(f"results/{last.folder}/metrics.jsonl")]
-    consumed = pd.concat([pd.read_parquet(f"results/{key.folder}/rollouts.parquet") for key in stops])
-    if "generated_at" not in consumed:  # every step was trained on rollouts of its own
-        consumed["generated_at"] = consumed["step"]
-    entry = config.regimes.get(last.regime)
-    return steps_of(log, consumed[["step", "generated_at"]], getattr(entry, "beta", None))
+    ages = pd.concat([read_ages(f"results/{key.folder}/rollouts.parquet") for key in stops])
+    return steps_of(log, ages, getattr(config.regimes.get(last.regime), "beta", None))
 
 
 if __name__ == "__main__":

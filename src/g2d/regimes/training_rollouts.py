@@ -120,3 +120,16 @@ class TrainingRollouts:
             {str(name): None if pd.isna(value) else value for name, value in row.items()}
             for row in pd.read_parquet(path).to_dict("records")
         ]
+
+
+def read_ages(path: str | Path) -> Any:
+    """`step` and `generated_at` of every completion of a training's record, whatever else that keeps.
+
+    Where the record has no `generated_at`, every step was trained on rollouts of its own.
+    """
+    import pandas as pd
+    import pyarrow.parquet
+
+    there = pyarrow.parquet.read_schema(path).names
+    rows = pd.read_parquet(path, columns=[name for name in ("step", "generated_at") if name in there])
+    return rows if "generated_at" in rows else rows.assign(generated_at=rows["step"])
