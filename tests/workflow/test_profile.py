@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from typing import Any
@@ -40,7 +41,7 @@ def test_another_configuration_replaces_the_papers(project: Project) -> None:
     assert "GPU-hours" not in done.stdout  # the demonstration's model is no 7B
 
 
-def test_every_rule_that_may_hold_a_gpu_is_in_the_profile() -> None:
+def test_every_rule_that_may_hold_a_gpu_is_in_the_profiles() -> None:
     text = "\n".join(path.read_text() for path in (REPOSITORY / "workflow/rules").glob("*.smk"))
     on_gpu = set()
     for block in re.split(r"^(?=(?:use )?rule )", text, flags=re.M):
@@ -51,3 +52,13 @@ def test_every_rule_that_may_hold_a_gpu_is_in_the_profile() -> None:
     with open(REPOSITORY / "profiles/slurm/config.yaml", encoding="utf-8") as file:
         profile = yte.process_yaml(file)  # as Snakemake reads it: the catalogue lists the regimes
     assert set(profile["set-resources"]) == set(profile["set-threads"]) == on_gpu
+    with open(REPOSITORY / "profiles/workstation/config.yaml", encoding="utf-8") as file:
+        threads = yte.process_yaml(file)["set-threads"]
+    assert set(threads) == on_gpu
+    assert len(set(threads.values())) == 1
+    assert 1 <= threads["train_grpo"] <= len(os.sched_getaffinity(0))  # all of them where there is one card
+
+
+def test_one_machine_with_gpus_runs_the_same_jobs_with_its_cores_shared(project: Project) -> None:
+    profile = ("--profile", "profiles/workstation", "--configfile", "config/config.yaml")
+    assert project.planned(*profile) == project.planned("--configfile", "config/config.yaml")
