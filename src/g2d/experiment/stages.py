@@ -57,4 +57,5 @@ RUNNING_ORDER = (
     *(f"train_{name}" for name, regime in REGIMES.items() if regime.phase != "online"),
     "evaluate",
     "draw_samples",
+    "draw_replies",
 )
