@@ -40,7 +40,8 @@ def harvest() -> pd.DataFrame:
         ("d", 0, "D \\boxed{1} cut", 1.0, "length"),
         ("d", 1, "D wrong", 0.0, "stop"),
     ]
-    return pd.DataFrame(rows, columns=["problem_id", "sample", "completion_text", "reward", "finish_reason"])
+    frame = pd.DataFrame(rows, columns=["problem_id", "sample", "completion_text", "reward", "finish_reason"])
+    return frame.assign(verdict=frame["reward"].map({1: "correct", 0: "incorrect"}))
 
 
 def said(which: Literal["all", "pairable"], seed: int = 0, rollouts: pd.DataFrame | None = None) -> list[str]:

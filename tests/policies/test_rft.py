@@ -32,7 +32,8 @@ def harvest() -> pd.DataFrame:
         ("a", 4, "wrong", 0.0, "stop"),
         ("b", 0, "wrong", 0.0, "stop"),
     ]
-    return pd.DataFrame(rows, columns=["problem_id", "sample", "completion_text", "reward", "finish_reason"])
+    frame = pd.DataFrame(rows, columns=["problem_id", "sample", "completion_text", "reward", "finish_reason"])
+    return frame.assign(verdict=frame["reward"].map({1: "correct", 0: "incorrect"}))
 
 
 def texts(per_prompt: int | None, seed: int = 0) -> list[tuple[str, str]]:

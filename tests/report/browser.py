@@ -58,3 +58,9 @@ def opened(browser: Browser, file: Path, size: tuple[int, int] = DESKTOP) -> Ite
 
 def _is_outside(url: str, file: Path) -> bool:
     return not url.startswith(("data:", "blob:", file.as_uri()))
+
+
+def open_sections(tab: Page) -> None:
+    """Every section that opens on a click."""
+    for summary in tab.locator("details.section > summary").all():
+        summary.click()

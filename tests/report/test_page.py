@@ -17,7 +17,7 @@ from g2d.report.front import panels
 from g2d.report.page import content_security_policy, without_folders
 from g2d.tables.contamination import contamination_table
 from g2d.tables.frames import write_table
-from tests.report.browser import PHONE, chromium, needs_chromium, opened
+from tests.report.browser import PHONE, chromium, needs_chromium, open_sections, opened
 from tests.report.conftest import write_tables
 
 
@@ -32,12 +32,6 @@ def draw_all(tab: Page) -> None:
     for figure in tab.locator("figure.chart:visible").all():
         figure.scroll_into_view_if_needed()
         figure.locator("svg.marks").wait_for()
-
-
-def open_sections(tab: Page) -> None:
-    """Every section that opens on a click."""
-    for summary in tab.locator("details.section > summary").all():
-        summary.click()
 
 
 def column(tab: Page, table: str, index: int) -> list[str]:

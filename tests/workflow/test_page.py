@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Browser
 
-from tests.report.browser import chromium, needs_chromium, opened
+from tests.report.browser import chromium, needs_chromium, open_sections, opened
 from tests.shared import folder_of
 from tests.workflow.conftest import Project
 
@@ -27,6 +27,7 @@ def test_the_page_shows_the_grid(browser: Browser, micro_grid: Project) -> None:
     with opened(browser, page) as (tab, complaints):
         assert tab.locator(".demonstration:visible").inner_text() == "Micro grid of the tests."
         assert tab.locator(".sentences:visible p").count() == 3
+        open_sections(tab)
         for figure in tab.locator("figure.chart:visible").all():
             figure.scroll_into_view_if_needed()
             figure.locator("svg.marks").wait_for()
