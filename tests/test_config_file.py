@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from g2d.cli import main
-from g2d.experiment.config import Config, load, read, require_written_well
+from g2d.experiment.config import Config, load, read
+from g2d.experiment.config_file import require_written_well
 from g2d.settings import ConfigError
 
 CONFIG = Path(__file__).parents[1] / "config"

@@ -10,7 +10,8 @@ from snakemake.exceptions import WorkflowError
 
 try:
     from g2d.experiment import controls, grid, hub
-    from g2d.experiment.config import load, require_written_well
+    from g2d.experiment.config import load
+    from g2d.experiment.config_file import require_written_well
     from g2d.experiment.plan import Plan
     from g2d.experiment.requirements import require_files, require_installed
     from g2d.experiment.samples import drawn_beside, sample_files

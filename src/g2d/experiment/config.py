@@ -10,7 +10,7 @@ for the demonstration model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,7 @@ from g2d.rewards.catalogue import AnyReward
 from g2d.rollouts.settings import Calibration, EngineSettings, Evaluation, Harvest, Pairs
 from g2d.settings import ConfigError, Name, Section, Seed, key, repeated
 from g2d.settings.mistakes import changed, messages
+from g2d.settings.remembered import remembered
 
 
 class Config(Section):
@@ -167,6 +168,7 @@ class Config(Section):
                 section["engine"] = {"name": name}
         return values
 
+    @remembered
     def for_model(self, name: str) -> Config:
         """The configuration as one model sees it: its `settings` merged over the common sections.
 
@@ -223,10 +225,12 @@ class Config(Section):
         """Write the configuration with every default filled in; reading it again gives an equal one."""
         write_text(path, yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False))
 
+    @remembered
     def ablation_dpo(self, name: str) -> Dpo:
         """The dpo section of one ablation."""
         return changed(f"ablations.{name}.dpo", self.dpo, self.ablations[name].dpo)
 
+    @remembered
     def ablation_steps(self, name: str) -> list[int]:
         """The K of one ablation; "all" leaves K=0 out where a warm-up is needed."""
         ablation = self.ablations[name]
@@ -237,6 +241,7 @@ class Config(Section):
         needs_warmup = changes_warmup or self.ablation_dpo(name).start == "warmup"
         return [k for k in self.warmup.steps if k > 0 or not needs_warmup]
 
+    @remembered
     def warmup_of(self, variant: str) -> Warmup:
         """The warmup section of the main grid ("", and `AUTO`), or of the ablation that has a warm-up of its own.
 
@@ -282,19 +287,3 @@ def read(path: str | Path) -> Config:
         ConfigError: one line per mistake, each with file, key and fix.
     """
     return load(read_file(path), str(path))
-
-
-def require_written_well(paths: Iterable[str | Path]) -> None:
-    """Check files that somebody else, Snakemake, has read: UTF-8, YAML, no key twice in one of them, no `010`.
-
-    Raises:
-        ConfigError: one line per mistake.
-    """
-    found = []
-    for path in paths:
-        try:
-            read_file(path)
-        except ConfigError as error:
-            found.append(str(error))
-    if found:
-        raise ConfigError("\n".join(found))

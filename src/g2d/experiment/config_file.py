@@ -8,7 +8,7 @@ has read as configuration; files may repeat each other, which is how they are me
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +87,19 @@ def _other_number(node: yaml.ScalarNode) -> int | float | None:
         return None
     meaning: int | float = yaml.safe_load(node.value)
     return None if octal and meaning == int(node.value) else meaning
+
+
+def require_written_well(paths: Iterable[str | Path]) -> None:
+    """Check files that somebody else, Snakemake, has read: UTF-8, YAML, no key twice in one of them, no `010`.
+
+    Raises:
+        ConfigError: one line per mistake.
+    """
+    found = []
+    for path in paths:
+        try:
+            read_file(path)
+        except ConfigError as error:
+            found.append(str(error))
+    if found:
+        raise ConfigError("\n".join(found))
