@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from g2d.report import charts
+from g2d.report.vega import series_channels
 from tests.report.test_answer import main
 
 GRID = main(
@@ -42,6 +43,13 @@ def test_series_differ_by_more_than_their_colour() -> None:
     spec = charts.accuracy_by_k(GRID)
     channels = [layer["encoding"] for layer in spec["layer"] if "shape" in layer["encoding"]]
     assert channels and all("strokeDash" in encoding for encoding in channels)
+
+
+def test_sixteen_lines_differ_in_colour_or_dash() -> None:
+    names = [f"series {i}" for i in range(16)]
+    channels = {name: channel.to_dict()["scale"]["range"] for name, channel in series_channels(names).items()}
+    looks = {(color, tuple(dash)) for color, dash in zip(channels["color"], channels["strokeDash"], strict=True)}
+    assert len(looks) == 16
 
 
 def test_names_of_baselines_do_not_overlap() -> None:

@@ -47,7 +47,9 @@ def series_channels(names: Sequence[str], dash: bool = True) -> dict[str, Any]:
         "shape": alt.Shape("series:N", title=None, scale=named_scale(names, SHAPES)),
     }
     if dash:
-        channels["strokeDash"] = alt.StrokeDash("series:N", title=None, scale=named_scale(names, DASHES))
+        # Moved on by one where colours begin again, so that no two of sixteen have both in common.
+        dashes = [DASHES[(i + i // len(COLORS)) % len(DASHES)] for i in range(len(names))]
+        channels["strokeDash"] = alt.StrokeDash("series:N", title=None, scale=named_scale(names, dashes))
     return channels
 
 
