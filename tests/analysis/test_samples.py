@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g2d.analysis.samples import majority_right, pass_at_k, powers_up_to
+from g2d.experiment.config import Config
 from g2d.experiment.keys import PolicyKey
+from g2d.experiment.samples import drawn_beside, sample_files
 from g2d.tables.frames import read_table, write_table
 from g2d.tables.samples import SAMPLE_COLUMNS, sample_table
 from g2d.verifier import Verifier
@@ -114,6 +117,23 @@ def test_the_table_has_a_row_for_every_k_and_the_vote(tmp_path) -> None:
     assert (table["n_samples"] == 4).all()
     write_table(tmp_path / "samples.csv", table)
     pd.testing.assert_frame_equal(read_table(tmp_path / "samples.csv", SAMPLE_COLUMNS), table)
+
+
+def test_a_model_called_samples_draws_none_beside() -> None:
+    problems = {"source": "synthetic", "family": "arithmetic", "n": 5}
+    config: dict[str, Any] = {
+        "models": {"samples": {"source": "scratch"}},
+        "pool": problems | {"split": "train"},
+        "benchmarks": {"math": problems | {"split": "test"}},
+        "warmup": {"steps": [0]},
+        "evaluation": {"sampled": {"n": 4}},
+    }
+    plain = Config.model_validate(config)
+    assert drawn_beside(plain) == {}
+    assert "results/samples/base/eval/math.parquet" in sample_files(plain).values()
+    beside = Config.model_validate(config | {"evaluation": {"sampled": {"n": 4, "beside_greedy": True}}})
+    assert "samples/base/samples/math" in drawn_beside(beside).values()
+    assert set(sample_files(beside)) == set(drawn_beside(beside))
 
 
 def test_problems_with_other_numbers_of_samples_are_refused() -> None:

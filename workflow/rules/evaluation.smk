@@ -66,9 +66,7 @@ use rule evaluate as draw_samples with:
     benchmark:
         "results/benchmarks/draw_samples/{policy}/{benchmark}.tsv"
     params:
-        version=VERSIONS["evaluate"],
         settings=plan.sample_settings,
-        engine=plan.engine,
     message:
         "Draw samples of {wildcards.policy} on {wildcards.benchmark}"
 

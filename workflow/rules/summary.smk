@@ -12,7 +12,7 @@ rule make_tables:
         evaluation_costs=[
             f"results/{p.folder}/eval/{benchmark}.cost.json" for p in POLICIES for benchmark in CONFIG.benchmarks
         ],
-        sample_costs=[file.replace(".parquet", ".cost.json") for file in drawn_beside(CONFIG).values()],
+        sample_costs=[f"results/{place}.cost.json" for place in drawn_beside(CONFIG).values()],
         reply_costs=[f"results/{p.folder}/open-ended/cost.json" for p in POLICIES if CONFIG.open_ended],
         policies=[f"results/{p.folder}/policy.json" for p in POLICIES],
         costs=[f"results/{p.folder}/cost.json" for p in TRAINED],

@@ -49,8 +49,8 @@ def main(snakemake):
         bills = {policy: [*costs[policy].records] if policy in costs else [] for policy in policies}
         for policy, benchmark in evaluations:
             bills[policy] += read_cost(f"results/{policy.folder}/eval/{benchmark}.cost.json").records
-        for (policy, _), file in drawn_beside(config).items():
-            bills[policy] += read_cost(file.replace(".parquet", ".cost.json")).records
+        for (policy, _), place in drawn_beside(config).items():
+            bills[policy] += read_cost(f"results/{place}.cost.json").records
         for policy in policies if config.open_ended else []:
             bills[policy] += read_cost(f"results/{policy.folder}/open-ended/cost.json").records
         if config.sweep:

@@ -83,10 +83,9 @@ def grid_jobs(config: Config, plan: Plan) -> list[GridJob]:
         for benchmark in config.benchmarks:
             wildcards = Wildcards(policy=key.folder, benchmark=benchmark)
             found += _generation(plan, "evaluation", "evaluate", f"{key.folder}/eval/{benchmark}", wildcards)
-    for (key, benchmark), file in drawn_beside(config).items():
+    for (key, benchmark), place in drawn_beside(config).items():
         wildcards = Wildcards(policy=key.folder, benchmark=benchmark)
-        output = file.removeprefix("results/").removesuffix(".parquet")
-        found += _generation(plan, "evaluation", "draw_samples", output, wildcards)
+        found += _generation(plan, "evaluation", "draw_samples", place, wildcards)
     return [*found, *_summaries(config)]
 
 
