@@ -70,6 +70,17 @@ def test_a_printed_row_stands_beside_what_has_its_s_at_the_largest_k(tmp_path) -
     pd.testing.assert_frame_equal(read_table(tmp_path / "bridging.csv", BRIDGING_COLUMNS), table)
 
 
+@pytest.mark.parametrize(
+    ("changes", "same"),
+    [({"seed": 1}, True), ({"n": 8}, False), ({"top_p": 1.0}, False), ({"beside_greedy": True}, False)],
+)
+def test_the_same_sampling_is_the_papers_whatever_the_seed(changes: dict[str, Any], same: bool) -> None:
+    """Beside greedy answers, accuracy is theirs."""
+    evaluation = {"sampled": CONFIG["evaluation"]["sampled"] | changes}
+    table = bridging_table(main(("base", 0, 0.45)), Config.model_validate(CONFIG | {"evaluation": evaluation}))
+    assert set(table["same_sampling"]) == {same}
+
+
 def test_another_sampling_is_said() -> None:
     greedy = Config.model_validate(CONFIG | {"evaluation": {}})
     assert not bridging_table(main(("base", 0, 0.45)), greedy)["same_sampling"].any()

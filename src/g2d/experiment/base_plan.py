@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,7 @@ class BasePlan:
     def __init__(self, config: Config, refused: Callable[[Exception], None] = lambda error: None) -> None:
         self.config = with_candidates(config)
         self.refused = refused
-        self.for_model = lru_cache(maxsize=None)(self.config.for_model)
-        self.ablation_dpo = lru_cache(maxsize=None)(lambda model, name: self.for_model(model).ablation_dpo(name))
+        self.for_model = self.config.for_model
 
     def is_scratch(self, model: str) -> bool:
         """Whether a rule trains this M0."""

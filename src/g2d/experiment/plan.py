@@ -33,7 +33,7 @@ class Plan(OnlinePlan):
         resolved = self.for_model(wildcards.model)
         ablation = variant_of(wildcards) or wildcards.regime
         as_it_is = ("dpo", AUTO, *grid.online_entries(self.config))
-        return resolved.dpo if ablation in as_it_is else self.ablation_dpo(wildcards.model, ablation)
+        return resolved.dpo if ablation in as_it_is else resolved.ablation_dpo(ablation)
 
     def dpo_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that DPO depends on."""

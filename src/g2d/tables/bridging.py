@@ -10,11 +10,10 @@ import pandas as pd
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.printed import BRIDGING_BENCHMARKS, BRIDGING_MODEL, benchmarks_of, models_of
-from g2d.rollouts.settings import SampledEvaluation
 from g2d.tables.frames import floats, frame, strings
 from g2d.tables.paper import published
 
-SAMPLING = SampledEvaluation(n=50, temperature=0.6, top_p=0.9)  # section 3.2: mean of 50 samples
+SAMPLING = {"n": 50, "temperature": 0.6, "top_p": 0.9}  # section 3.2: mean of 50 samples
 PERIODS = {"inf": "never"}  # its word for s, ours
 OWN = ("accuracy", "ci_low", "ci_high")
 BRIDGING_COLUMNS = {
@@ -45,13 +44,18 @@ def bridging_table(main: pd.DataFrame, config: Config) -> pd.DataFrame:
         (
             _beside(printed, column, found) | {"model": model, "benchmark": benchmark, "same_sampling": same}
             for model in models_of(config, {BRIDGING_MODEL})
-            for same in [config.for_model(model).evaluation.sampled == SAMPLING]
+            for same in [_is_sampled_alike(config, model)]
             for benchmark, column in benchmarks_of(config, BRIDGING_BENCHMARKS)
             for printed in paper
             for found in _own(main[(main["model"] == model) & (main["benchmark"] == benchmark)], printed, config)
         ),
         BRIDGING_COLUMNS,
     )
+
+
+def _is_sampled_alike(config: Config, model: str) -> bool:
+    sampled = config.for_model(model).evaluation.answers.sampled
+    return sampled is not None and sampled.model_dump(include={*SAMPLING}) == SAMPLING
 
 
 def _beside(printed: dict[Any, Any], column: str, found: dict[Any, Any]) -> dict[str, Any]:
@@ -68,7 +72,7 @@ def _beside(printed: dict[Any, Any], column: str, found: dict[Any, Any]) -> dict
 
 def _own(rows: pd.DataFrame, printed: dict[Any, Any], config: Config) -> Iterator[dict[Any, Any]]:
     """The grid's policies of a printed row, each at its largest K; one empty record if there is none."""
-    last = rows.sort_values("K").groupby(["policy", rows["group_size"].fillna(0)], sort=False).tail(1)
+    last = rows.sort_values("K", kind="stable").groupby(["policy", rows["group_size"].fillna(0)], sort=False).tail(1)
     found = last[last["policy"].isin(_names(printed, config))].to_dict("records")
     yield from found or [{}]
 
