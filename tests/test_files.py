@@ -13,6 +13,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from g2d.jobs.files import (
     atomic,
@@ -253,6 +255,23 @@ def test_files_of_ours_in_another_encoding_are_named(tmp_path: Path, read: Calla
     (tmp_path / "a").write_text("{}\n", encoding="utf-16")
     with pytest.raises(ValueError, match="a, line 1: UTF-16 instead of UTF-8"):
         read(tmp_path / "a")
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(), _VALUES), st.booleans(), st.sampled_from(["", "\ufeff"]))
+def test_json_is_read_as_pythons_own_module_reads_it(
+    tmp_path_factory: pytest.TempPathFactory, value: dict[str, Any], ensure_ascii: bool, mark: str
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.json"
+    text = json.dumps(value, ensure_ascii=ensure_ascii)
+    path.write_text(mark + text, encoding="utf-8")
+    assert repr(read_json(path)) == repr(json.loads(text))  # the same types, and NaN is NaN
 
 
 def test_json_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
+from pydantic_core import from_json
+
 from g2d.jobs.disk import names_the_disk
 
 
@@ -134,10 +136,7 @@ def is_special(path: str) -> bool:
 
 
 def _followed(path: Path) -> Path:
-    """Where a path leads through links.
-
-    Those of /proc are not followed: they are open files, and the text in such a link need not be a name.
-    """
+    """Where a path leads through links; those of /proc are open files, whose text need not be a name."""
     for _ in range(40):  # as many as Linux follows
         path = Path(os.path.realpath(path.parent)) / path.name
         if path.is_relative_to("/proc") or not path.is_symlink():
@@ -173,11 +172,16 @@ def read_json(path: str | Path) -> dict[str, Any]:
     Raises:
         ValueError: the file is not a JSON object; the message names it.
     """
-    text = read_text(path)
+    with open(path, "rb", buffering=0) as file:
+        content = file.readall()
     try:
-        value = parse_json(text)
-    except ValueError as error:
-        raise ValueError(f"{path}: not readable as JSON ({error}); delete it to have it made again") from None
+        value = from_json(content)  # in a third of the time of `json`: a status reads thousands
+    except ValueError:  # it is stricter, and `json` words the reason
+        text = read_text(path)
+        try:
+            value = parse_json(text)
+        except ValueError as error:
+            raise ValueError(f"{path}: not readable as JSON ({error}); delete it to have it made again") from None
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a JSON object; delete it to have it made again")
     return value
