@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import signal
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import pytest
 
 from g2d.problems import Problem
-from g2d.rewards import catalogue
+from g2d.rewards import catalogue, judging
+from g2d.rewards.deadline import LateError, deadline
 from g2d.rewards.judging import judge
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward
 from g2d.settings import Section, key
@@ -89,3 +92,68 @@ def test_each_problem_is_judged_by_the_reward_of_its_kind(odd: Callable[..., lis
         for problem, verdict in ((with_answer, "correct"), (without, "no_reference"))
     ]
     assert [judgement.reward for judgement in judge(both, attempts, CONTEXT)] == [1, 0.5, 1, 0.5]
+
+
+def hanging(text: str) -> Callable[[Sequence[Attempt]], list[Judgement]]:
+    """A reward that never answers where a completion has this text; its time is up at once."""
+
+    def score(own: Sequence[Attempt]) -> list[Judgement]:
+        while any(attempt.text == text for attempt in own):
+            try:
+                signal.raise_signal(signal.SIGALRM)
+                time.sleep(3600)
+            except Exception:  # what real code does around a network
+                continue
+        return numbers(own)
+
+    return score
+
+
+def test_what_hangs_is_told_so_again_and_again() -> None:
+    with pytest.raises(LateError), deadline(0.01):
+        try:
+            time.sleep(3600)
+        except LateError:
+            time.sleep(3600)
+    with deadline(3600):
+        pass
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+@pytest.fixture
+def limited(odd: Callable[..., list[Judgement]], monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Judgement]]:
+    """As `odd`, of a plugin with a time limit that lets everything pass that does not hang."""
+
+    def judged(score: Callable[[Sequence[Attempt]], Any], texts: Sequence[str]) -> Any:
+        monkeypatch.setattr(judging, "reward_of", lambda settings: (catalogue.REWARDS["odd"], settings))
+        monkeypatch.setattr(judging, "Plugin", Odd)
+        monkeypatch.setattr(Odd, "time_limit", 3600.0, raising=False)
+        return odd(score, texts)
+
+    return judged
+
+
+def test_a_reward_that_hangs_costs_its_own_group(limited: Callable[..., list[Judgement]]) -> None:
+    before = signal.getsignal(signal.SIGALRM)
+    found = limited(hanging("3"), ["1", "2", "3", "4", "5", "6"])
+    assert [judgement.reward for judgement in found] == [1, 2, None, None, 5, 6]
+    assert [judgement.status for judgement in found[2:4]] == ["late", "late"]
+    assert signal.getsignal(signal.SIGALRM) is before
+
+
+def test_a_reward_that_always_hangs_ends_the_job(limited: Callable[..., list[Judgement]]) -> None:
+    with pytest.raises(RuntimeError, match=r"reward odd fails on everything: no answer in 3600 s"):
+        limited(hanging("1"), ["1", "2", "1", "2"])
+
+
+def test_a_reward_with_a_time_limit_is_asked_in_parts_of_whole_groups(limited: Callable[..., list[Judgement]]) -> None:
+    asked: list[int] = []
+
+    def score(own: Sequence[Attempt]) -> list[Judgement]:
+        asked.append(len({attempt.group for attempt in own}))
+        assert len(own) == 2 * asked[-1]
+        return numbers(own)
+
+    texts = [str(i) for i in range(2 * 65)]
+    assert [judgement.reward for judgement in limited(score, texts)] == [float(text) for text in texts]
+    assert asked == [21, 22, 22]  # no part so small that its failure is everything's

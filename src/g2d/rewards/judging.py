@@ -13,41 +13,74 @@ from typing import get_args
 
 from g2d.problems.problem import Kind
 from g2d.rewards.catalogue import ByKind, reward_of
+from g2d.rewards.deadline import LateError, deadline
+from g2d.rewards.plugin import Plugin
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward, UnusableError, in_groups
 from g2d.settings import Section
 
 logger = logging.getLogger(__name__)
 
 
+GROUPS_AT_ONCE = 32  # at most, of a reward with a time limit: if it hangs, it holds up no more
+
+
 def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
     """Judge whole groups, each by the reward of its problem.
 
-    A reward that raises is asked again group by group, so that what one completion did to it costs no other group.
+    A reward that raises or is late is asked again group by group, so what one completion did to it costs no other group.
 
     Raises:
-        RuntimeError: the reward fails on every group, or does not return one judgement for each attempt.
+        RuntimeError: the reward fails on every group that it is asked about at once, or does not return one judgement
+            for each attempt.
     """
     if isinstance(settings, ByKind):
         return _by_kind(settings, attempts, context)
-    reward, settings = reward_of(settings)
+    reward, own = reward_of(settings)
+    limit = settings.time_limit if isinstance(settings, Plugin) else None
+    judged: dict[tuple[str, int], Judgement] = {}
+    for asked in [attempts] if limit is None else _parts(attempts):
+        found = _judged(reward, own, asked, context, limit)
+        judged |= {(a.group, a.sample): judgement for a, judgement in zip(asked, found, strict=True)}
+    return [judged[attempt.group, attempt.sample] for attempt in attempts]
+
+
+def _parts(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
+    """The attempts in parts of whole groups, nearly as many in each."""
+    groups = in_groups(attempts)
+    n = math.ceil(len(groups) / GROUPS_AT_ONCE)
+    return [
+        [attempt for group in groups[len(groups) * i // n : len(groups) * (i + 1) // n] for attempt in group]
+        for i in range(n)
+    ]
+
+
+def _judged(
+    reward: Reward, settings: Section, attempts: Sequence[Attempt], context: Context, limit: float | None
+) -> list[Judgement]:
+    """All at once or, where the reward fails on that, group by group.
+
+    Raises:
+        RuntimeError: as `judge`.
+    """
     try:
-        return _scored(reward, settings, attempts, context)
+        return _scored(reward, settings, attempts, context, limit)
     except UnusableError:
         raise
-    except Exception as error:
-        logger.warning(
-            "reward %s failed (%s: %s): asked again group by group", reward.name, type(error).__name__, error
-        )
+    except (Exception, LateError) as error:
+        why = f"no answer in {limit:g} s" if isinstance(error, LateError) else f"{type(error).__name__}: {error}"
+        logger.warning("reward %s failed (%s): asked again group by group", reward.name, why)
         first = error
     found: dict[tuple[str, int], Judgement] = {}
     for group in in_groups(attempts):
         try:
-            judgements = _scored(reward, settings, group, context)
+            judgements = _scored(reward, settings, group, context, limit)
+        except LateError:
+            judgements = [Judgement(None, "late")] * len(group)
         except Exception as error:
             judgements = [Judgement(None, "error", {"error": type(error).__name__})] * len(group)
         found |= {(a.group, a.sample): judgement for a, judgement in zip(group, judgements, strict=True)}
-    if all(judgement.status == "error" for judgement in found.values()):
-        raise RuntimeError(f"reward {reward.name} fails on everything: {type(first).__name__}: {first}") from first
+    if all(judgement.status in ("error", "late") for judgement in found.values()):
+        raise RuntimeError(f"reward {reward.name} fails on everything: {why}") from first
     return [found[attempt.group, attempt.sample] for attempt in attempts]
 
 
@@ -61,13 +94,17 @@ def _by_kind(settings: ByKind, attempts: Sequence[Attempt], context: Context) ->
     return [judged[attempt.group, attempt.sample] for attempt in attempts]
 
 
-def _scored(reward: Reward, settings: Section, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
+def _scored(
+    reward: Reward, settings: Section, attempts: Sequence[Attempt], context: Context, limit: float | None
+) -> list[Judgement]:
     """The reward's judgements, each with a finite number or a status that says why not.
 
     Raises:
         RuntimeError: not one judgement for each attempt.
+        LateError: it took longer than `limit` seconds.
     """
-    judgements = list(reward.score(settings, attempts, context))
+    with deadline(limit):
+        judgements = list(reward.score(settings, attempts, context))
     if len(judgements) != len(attempts) or not all(isinstance(judgement, Judgement) for judgement in judgements):
         raise RuntimeError(f"{len(judgements)} judgements for {len(attempts)} completions, or not Judgements")
     return [_finite(judgement, reward.binary) for judgement in judgements]

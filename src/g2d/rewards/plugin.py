@@ -25,6 +25,13 @@ class Plugin(Section):
     reward: Literal["plugin"] = key(..., "Take a reward from an installed package.")
     name: str = key(..., "Name of its entry point.")
     settings: dict[str, Any] = key({}, "Its own keys.")
+    time_limit: float = key(
+        300.0,
+        "Seconds that it may take for one call, of at most 32 groups. If it is late, it is asked again group by group, "
+        "and a group for which it is late again is left out (status `late`).",
+        gt=0,
+        neutral=300.0,
+    )
 
     @model_validator(mode="after")
     def _there(self) -> Plugin:

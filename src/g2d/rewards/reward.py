@@ -17,7 +17,8 @@ from g2d.verifier import Judgement as Verified
 from g2d.verifier import Verifier
 
 # `judged`: there is a number. `not_finite`: the reward gave something that is none. `error`: it failed on this group.
-Status = Literal["judged", "not_finite", "error"]
+# `late`: it did not answer within its time limit.
+Status = Literal["judged", "not_finite", "error", "late"]
 
 
 class UnusableError(RuntimeError):
