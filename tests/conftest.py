@@ -15,6 +15,8 @@ pin_kernels()
 # A busy machine is no mistake of the code.
 settings.register_profile("g2d", deadline=None)
 settings.load_profile("g2d")
+# Hundreds of short processes import the package, which is compiled once.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Several processes share the cores, and two threads of one make tiny models no faster.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

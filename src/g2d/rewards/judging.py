@@ -27,7 +27,7 @@ GROUPS_AT_ONCE = 32  # at most, of a reward with a time limit: if it hangs, it h
 def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
     """Judge whole groups, each by the reward of its problem.
 
-    A reward that raises or is late is asked again group by group, so what one completion did to it costs no other group.
+    A reward that raises or is late is asked again group by group: what one completion did to it costs no other group.
 
     Raises:
         RuntimeError: the reward fails on every group that it is asked about at once, or does not return one judgement
