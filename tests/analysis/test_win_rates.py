@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
@@ -112,3 +113,46 @@ def test_the_table() -> None:
     assert same["minimum_detectable"] >= reach  # what is not beyond the interval is not found
     with pytest.raises(ValueError, match="better/g4/k2: its replies are not to the prompts that M0 replied to"):
         win_rate_table(given | {BETTER[0]: own[own["problem_id"] != "p1"]}, {})
+
+
+def drawn(rng: np.random.Generator, taste: np.ndarray, longer: float, bias: float) -> pd.DataFrame:
+    """Two replies to each prompt, as `NEEDED` has them; the score is taste, `bias` per character, and noise."""
+    n = len(taste)
+    length = rng.poisson(20 + longer, size=(n, 2))
+    score = taste[:, None] + bias * length + rng.normal(size=(n, 2))
+    return pd.DataFrame(
+        {
+            "problem_id": np.repeat([f"p{i:03}" for i in range(n)], 2),
+            "sample": np.tile([0, 1], n),
+            "completion_text": ["x" * characters for characters in length.ravel()],
+            "finish_reason": "stop",
+            "reward": score.ravel(),
+        }
+    )
+
+
+@pytest.mark.parametrize(("longer", "bias"), [(0.0, 0.0), (6.0, 0.3)], ids=["alike", "only longer"])
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_a_preference_that_is_not_there_is_rarely_claimed(seeds: int, longer: float, bias: float) -> None:
+    """Two policies as good as M0 at equal length; seeds differ a little, and every prompt has its own taste."""
+    rng = np.random.default_rng(0)
+    experiments, false = 60, {"win": 0, "equal_length": 0}
+    for _ in range(experiments):
+        base = drawn(rng, rng.normal(size=40), 0.0, bias)
+        given = {BASE: base}
+        for name in ("one", "other"):
+            for seed in range(seeds):
+                own_taste = rng.normal(size=40) + rng.normal(0, 0.1)  # a policy's prompts and a seed's
+                key = PolicyKey("m", name, 4, 2, seed, kind="semi_online_dpo", role="entry")
+                given[key] = drawn(rng, own_taste, longer, bias)
+        table = win_rate_table(given, {"one": "mixed", "other": "mixed"})
+        for name in false:
+            missed = (table[f"{name}_low"] > 0.5) | (table[f"{name}_high"] < 0.5)
+            claimed = table[f"p_{name}"] < 0.05
+            assert (missed <= claimed).all()  # Holm's test claims a little more than intervals that hold at once,
+            assert missed.any() == claimed.any()  # and never where none of them does
+            false[name] += missed.any()
+    allowed = scipy.stats.binom.ppf(0.999, experiments, 0.05)
+    assert false["equal_length"] <= allowed
+    assert longer or false["win"] <= allowed
+    assert not longer or false["win"] > experiments / 3  # padding does win, which is what the other column is for
