@@ -40,6 +40,17 @@ class Project:
         project.configure(config)
         return project
 
+    def copied(self, root: Path) -> Project:
+        """This checkout with all that it has made, somewhere else."""
+        return Project(Path(shutil.copytree(self.root, root, symlinks=True)))
+
+    def extended(self, config: dict[str, Any]) -> dict[str, int]:
+        """Configure and build; what was planned."""
+        self.configure(config)
+        planned = self.planned()
+        self.build("--quiet", "rules")
+        return planned
+
     @property
     def results(self) -> Path:
         return self.root / "results"

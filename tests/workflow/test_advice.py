@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,7 @@ ADVICE = {"draw_probe": 3, "advise": 1}
 @pytest.fixture(scope="module")
 def advised(micro_grid: Project, tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
     """A copy of the finished grid, advised and compared."""
-    root = tmp_path_factory.mktemp("advice") / "g2d"
-    shutil.copytree(micro_grid.root, root, symlinks=True)
-    project = Project(root)
+    project = micro_grid.copied(tmp_path_factory.mktemp("advice") / "g2d")
     project.configure(micro_config | PROBED)
     assert project.planned("advice") == ADVICE | {"advice": 1}
     assert project.planned() == ADVICE | {"check_advice": 1} | SUMMARIES

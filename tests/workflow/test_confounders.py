@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import json
-import shutil
 from typing import Any
 
 import pandas as pd
@@ -34,16 +33,12 @@ def confounded(
     micro_grid: Project, micro_config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Project, dict[str, int]]:
     """A copy of the finished grid with the confounders added, and the jobs that this planned."""
-    project = Project(tmp_path_factory.mktemp("confounded") / "g2d")
-    shutil.copytree(micro_grid.root, project.root)
+    project = micro_grid.copied(tmp_path_factory.mktemp("confounded") / "g2d")
     more = copy.deepcopy(micro_config)
     more["ablations"] |= CONFOUNDERS
     more["warmup"]["auto"] = {"every": 2, "prompts": 20, "patience": 1}
     more["calibration"] |= {"factorial_temperatures": [0.8]}
-    project.configure(more)
-    planned = project.planned()
-    project.build("--quiet", "rules")
-    return project, planned
+    return project, project.extended(more)
 
 
 def lines(project: Project, file: str) -> list[dict[str, Any]]:

@@ -167,7 +167,7 @@ def test_killed_and_preempted_training_goes_on_where_it_was(
     config = copy.deepcopy(micro_config) | {"ablations": {}}
     config["warmup"] |= {"steps": [0, 24], "horizon": 30, "keep_rollouts": "completions"}
     grid.configure(config)
-    straight = Project(Path(shutil.copytree(grid.root, tmp_path / "straight", symlinks=True)))
+    straight = grid.copied(tmp_path / "straight")
     folder = "results/micro/seed0/grpo/g2/k24"
     target = ["--retries", "2", f"{folder}/policy.json"]
     straight.build("--quiet", "rules", *target)

@@ -42,7 +42,7 @@ def metrics(project: Project, folder: str) -> list[dict[str, Any]]:
 
 def test_a_stage_without_a_model_imports_nothing_that_only_models_need(micro_grid: Project, tmp_path: Path) -> None:
     """Python reports every import on standard error, which is the log once a stage has begun."""
-    project = Project(Path(shutil.copytree(micro_grid.root, tmp_path / "g2d", symlinks=True)))
+    project = micro_grid.copied(tmp_path / "g2d")
     made = {
         "load_problems": "problems/arithmetic.jsonl",
         "check_leakage": "problems/arithmetic.leakage.json",
@@ -344,7 +344,7 @@ def test_the_same_run_twice_gives_the_same_files(
         twin = micro_grid.results / file.relative_to(second.results)
         assert file.read_bytes() == twin.read_bytes(), file
 
-    again = Project(Path(shutil.copytree(micro_grid.root, tmp_path_factory.mktemp("tables") / "g2d", symlinks=True)))
+    again = micro_grid.copied(tmp_path_factory.mktemp("tables") / "g2d")
     tables = again.results / "tables"
     before = {file: file.read_bytes() for file in tables.glob("*.csv") if file.stem != "attempts"}  # one more
     again.build("--quiet", "rules", "--force", "--", "results/tables/main.csv")

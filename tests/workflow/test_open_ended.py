@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import Any
 
 import pandas as pd
@@ -43,12 +42,8 @@ def asked(
     micro_grid: Project, micro_config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Project, dict[str, int]]:
     """A copy of the finished grid with open-ended prompts added, and the jobs that this planned."""
-    project = Project(tmp_path_factory.mktemp("asked") / "g2d")
-    shutil.copytree(micro_grid.root, project.root, symlinks=True)
-    project.configure(micro_config | ASKED)
-    planned = project.planned()
-    project.build("--quiet", "rules")
-    return project, planned
+    project = micro_grid.copied(tmp_path_factory.mktemp("asked") / "g2d")
+    return project, project.extended(micro_config | ASKED)
 
 
 Asked = tuple[Project, dict[str, int]]

@@ -238,8 +238,7 @@ def wide_config(micro_config: Config) -> Config:
 @pytest.fixture(scope="module")
 def wide_grid(micro_grid: Project, wide_config: Config, tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The micro grid with a second seed and a second model; their results are copies of the first one's."""
-    root = tmp_path_factory.mktemp("wide") / "g2d"
-    project = Project(Path(shutil.copytree(micro_grid.root, root, symlinks=True)))
+    project = micro_grid.copied(tmp_path_factory.mktemp("wide") / "g2d")
     shutil.copytree(project.results / "micro/seed0", project.results / "micro/seed1")
     shutil.copytree(project.results / "micro", project.results / "second")
     project.configure(wide_config)
@@ -298,8 +297,7 @@ def test_a_dry_run_says_why(micro_grid: Project, micro_config: Config) -> None:
 def test_without_a_record_of_the_settings_a_changed_configuration_is_refused(
     micro_grid: Project, micro_config: Config, tmp_path: Path
 ) -> None:
-    shutil.copytree(micro_grid.root, tmp_path / "g2d")
-    project = Project(tmp_path / "g2d")
+    project = micro_grid.copied(tmp_path / "g2d")
     shutil.rmtree(project.root / ".snakemake")
     with put("dpo", learning_rate=1e-4)(project, micro_config):
         refused = project.snakemake("-n")

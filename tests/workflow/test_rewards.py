@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import Any
 
 import pandas as pd
@@ -50,14 +49,10 @@ def rewarded(
     micro_grid: Project, micro_config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Project, dict[str, int]]:
     """A copy of the finished grid with rewards added, and the jobs that this planned."""
-    project = Project(tmp_path_factory.mktemp("rewarded") / "g2d")
-    shutil.copytree(micro_grid.root, project.root, symlinks=True)
+    project = micro_grid.copied(tmp_path_factory.mktemp("rewarded") / "g2d")
     install(project.root / "src")  # a reward from outside the package, where its jobs find it
     reward_model(project.root / "liked")
-    project.configure(with_rewards(micro_config))
-    planned = project.planned()
-    project.build("--quiet", "rules")
-    return project, planned
+    return project, project.extended(with_rewards(micro_config))
 
 
 Rewarded = tuple[Project, dict[str, int]]

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -65,7 +64,7 @@ def grid(cluster: Cluster, create_project: Callable[..., SlurmProject], micro_co
 @pytest.fixture(scope="module")
 def uninterrupted(grid: SlurmProject, tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The same grid, whose policies were trained again here, without a cluster and without a stop."""
-    project = Project(Path(shutil.copytree(grid.root, tmp_path_factory.mktemp("uninterrupted") / "g2d", symlinks=True)))
+    project = grid.copied(tmp_path_factory.mktemp("uninterrupted") / "g2d")
     config = yaml.safe_load((project.root / "config/config.yaml").read_text())
     project.configure(config | {"checkpoints": {}})  # they change no result, and writing one takes longer than a step
     shutil.rmtree(project.results / "micro/seed0")
