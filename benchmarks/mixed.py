@@ -1,0 +1,80 @@
+"""What an update on both kinds of prompts takes beside updates on each kind alone.
+
+    python benchmarks/mixed.py [results] [--model demo] [--updates 10] [--rounds 3]
+
+Where a grid of config/mixed.yaml has finished: its M0, prompts, reward model and entries are used. The three trainings
+run in turns in one process, on one thread. An update asks 16 prompts, of a mix 8 of each kind: the sum of its parts is
+half an update of each kind alone. The aim is not to take longer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+from g2d.experiment.config import Config, read
+from g2d.experiment.open_ended import reward_settings_of
+from g2d.jobs.cost import Meter
+from g2d.policies.policy import read_policy
+from g2d.problems import read_problems
+from g2d.problems.settings import OPEN_ENDED
+from g2d.regimes.semi_online_dpo import train_semi_online_dpo
+from g2d.rewards.catalogue import TRUTH
+
+ALONE, BOTH = ("verifiable", "open-ended"), "together"
+
+
+def train(results: Path, config: Config, model: str, name: str, updates: int) -> tuple[float, float]:
+    """CPU seconds and tokens of an update of one entry."""
+    own = config.for_model(model)
+    entry = own.regimes[name]
+    files = [results / f"problems/{OPEN_ENDED}.jsonl"] if entry.asks_open_ended else []
+    files += [results / model / "calibration/train.jsonl"] if entry.prompts != "open_ended" else []
+    meter = Meter(name, "benchmark")
+    with tempfile.TemporaryDirectory() as work:
+        began = time.process_time()
+        train_semi_online_dpo(
+            read_policy(results / model / "base/policy.json"),
+            [problem for file in files for problem in read_problems(file)],
+            settings=entry.model_copy(update={"steps": [updates], "keep_rollouts": "none"}),
+            lora=own.lora,
+            prompt=own.prompt,
+            k=updates,
+            seed=0,
+            work=Path(work),
+            reward=reward_settings_of(own, entry.reward, entry.asks_open_ended) or TRUTH,
+            engine=own.engine,
+            meter=meter,
+        )
+        return (time.process_time() - began) / updates, meter.tokens_generated / updates
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", nargs="?", type=Path, default=Path("results"))
+    parser.add_argument("--model", default="demo")
+    parser.add_argument("--updates", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    config = read(options.results / "config.yaml")
+    train(options.results, config, options.model, BOTH, 1)  # imports, and what is kept for the process
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in (*ALONE, BOTH)}
+    for _ in range(options.rounds):
+        for name, took in found.items():
+            took.append(train(options.results, config, options.model, name, options.updates))
+    seconds = {name: median(s for s, _ in rounds) for name, rounds in found.items()}
+    print(f"{'an update on':16}{'CPU seconds':>12}{'tokens':>8}")
+    for name, rounds in found.items():
+        print(f"{name:16}{seconds[name]:12.2f}{rounds[0][1]:8.0f}")
+    print(f"both beside the sum of their parts: {seconds[BOTH] / (sum(seconds[name] for name in ALONE) / 2):.2f}")
+
+
+if __name__ == "__main__":
+    main()
