@@ -131,15 +131,16 @@ def micro_config() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def micro_grid(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
     """The finished micro grid, one for each process. Tests that run jobs in it restore what they find or only add."""
-    return _copy_of_micro(micro_config, tmp_path_factory.mktemp("micro") / "g2d")
+    return copy_of_micro(micro_config, tmp_path_factory.mktemp("micro") / "g2d")
 
 
 @pytest.fixture
 def own_micro_grid(tmp_path: Path, micro_config: dict[str, Any]) -> Project:
     """The finished micro grid, for one test that damages it: as it was made, without what other tests have added."""
-    return _copy_of_micro(micro_config, tmp_path / "g2d")
+    return copy_of_micro(micro_config, tmp_path / "g2d")
 
 
-def _copy_of_micro(config: dict[str, Any], to: Path) -> Project:
+def copy_of_micro(config: dict[str, Any], to: Path) -> Project:
+    """The finished micro grid, as it was made."""
     made = made_once("micro", lambda root: Project.create(root, config).build("--quiet", "rules", anew=True))
     return Project(Path(shutil.copytree(made, to, symlinks=True)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -13,70 +14,17 @@ from g2d.experiment.keys import PolicyKey
 from g2d.jobs.files import read_json
 from g2d.rollouts.pairs import read_pairs
 from g2d.settings import ConfigError
-from tests.workflow.conftest import Project
+from tests.workflow.conftest import Project, copy_of_micro
 from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
 from tests.workflow.test_grid import metrics
 
 RFT = {"regime": "rft", "learning_rate": 5e-4, "epochs": 1}
+ROUNDS = {"regime": "iterative_dpo", "rounds": [1, 2]}
 KTO = {"regime": "kto", "learning_rate": 5e-4, "per_device_batch_size": 16}
 
 
 def with_entries(config: dict[str, Any], **entries: Any) -> dict[str, Any]:
     return config | {"regimes": entries}
-
-
-def test_an_entry_of_a_finished_grid_trains_and_evaluates_its_own_policies_alone(
-    own_micro_grid: Project, micro_config: dict[str, Any]
-) -> None:
-    entries = {
-        "rft": RFT,
-        "z-one-right": RFT | {"per_prompt": 1, "steps": [2], "start": "warmup"},
-        "chosen": RFT | {"examples": "chosen", "steps": [2]},
-        "group-dpo": {"regime": "group_dpo", "steps": [2], "epochs": 1},
-        "kto": KTO | {"steps": [2]},
-    }
-    own_micro_grid.configure(with_entries(micro_config, **entries))
-    assert (
-        own_micro_grid.planned() == {"train_rft": 5, "train_kto": 1, "train_group_dpo": 1, "evaluate": 14} | SUMMARIES
-    )
-    own_micro_grid.build("--quiet", "rules")
-
-    tables = own_micro_grid.results / "tables"
-    main = pd.read_csv(tables / "main.csv").query("benchmark == 'arithmetic'")
-    of_entries = ["chosen", "group-dpo", "kto", "rft", "rft", "rft", "z-one-right"]
-    assert list(main.policy) == ["base", "dpo", "g2d", "g2d", *of_entries, "grpo", "grpo"]
-    assert list(main[main.policy == "rft"].K) == [0, 2, 4]
-    compared = pd.read_csv(tables / "comparisons.csv").query("benchmark == 'arithmetic' and policy == 'rft' and K == 2")
-    assert sorted(zip(compared.reference, compared.reference_K, strict=True)) == [("base", 0), ("g2d", 2)]
-    assert "rft" not in set(pd.read_csv(tables / "ablations.csv").policy)
-    billed = pd.read_csv(tables / "cost.csv").query("policy == 'z-one-right'")
-    assert list(billed.stage) == ["calibrate", "train_grpo", "harvest_rollouts", "train_rft", "evaluate"]
-
-    record = read_json(own_micro_grid.results / "micro/seed0/rft/g2/k2/policy.json")
-    assert record["regime"] == "rft"
-    assert record["settings"]["n_completions"] > 0
-    paired = read_pairs(own_micro_grid.results / "micro/seed0/harvest/g2/k2/pairs.jsonl")
-    record = read_json(own_micro_grid.results / "micro/seed0/chosen/g2/k2/policy.json")
-    assert record["settings"]["n_completions"] == len(paired)
-    found = read_json(own_micro_grid.results / "micro/seed0/kto/g2/k2/policy.json")["settings"]
-    harvest = pd.read_parquet(own_micro_grid.results / "micro/seed0/harvest/g2/k2/rollouts.parquet")
-    right, cut = harvest.reward == 1, harvest.finish_reason == "length"
-    assert (found["n_right"], found["n_wrong"]) == ((right & ~cut).sum(), (~right).sum())
-    card = (own_micro_grid.results / "micro/seed0/z-one-right/g2/k2/adapter/README.md").read_text()
-    assert "trained with rejection-sampling fine-tuning (`z-one-right`) on right completions harvested after 2" in card
-    said = (own_micro_grid.results / "methods.md").read_text()
-    sentence = "Z-one-right (K=2): rejection-sampling fine-tuning of the warmed-up policy on up to 1 different right"
-    assert sentence in said.replace("\\", "")
-    assert "Kto (K=2): Kahneman-Tversky optimisation of a fresh copy of M0 on all rollouts" in said
-    assert "fresh copy of M0 on the chosen completion of every preference pair (1 epochs, " in said
-    card = (own_micro_grid.results / "micro/seed0/kto/g2/k2/adapter/README.md").read_text()
-    assert "Kahneman-Tversky optimisation (`kto`) on right and wrong rollouts harvested after 2" in card
-    assert "rft" in (own_micro_grid.results / "report/index.html").read_text()
-
-    own_micro_grid.configure(with_entries(micro_config, **entries, later=RFT | {"steps": [4]}))
-    assert own_micro_grid.planned() == {"train_rft": 1, "evaluate": 2} | SUMMARIES
-    own_micro_grid.configure(with_entries(micro_config, **(entries | {"rft": RFT | {"epochs": 2}})))
-    assert own_micro_grid.planned()["train_rft"] == 3
 
 
 SEMI_ONLINE = {
@@ -88,26 +36,109 @@ SEMI_ONLINE = {
     "max_completion_length": 24,
     "learning_rate": 1e-3,
 }
+STOPS = {"auto": {"every": 1, "prompts": 20, "patience": 1}, "steps": [3], "policies": ["online", "dpo"]}
+ENTRIES = {
+    "rft": RFT,
+    "z-one-right": RFT | {"per_prompt": 1, "steps": [2], "start": "warmup"},
+    "chosen": RFT | {"examples": "chosen", "steps": [2]},
+    "group-dpo": {"regime": "group_dpo", "steps": [2], "epochs": 1},
+    "kto": KTO | {"steps": [2]},
+    "semi-online": SEMI_ONLINE | {"policies": ["online", "dpo"]},
+    "second": SEMI_ONLINE | {"start": "warmup", "start_step": 2, "reference": "start"},
+    "third": SEMI_ONLINE | {"start": "second", "start_step": 2, "steps": [2]},
+    "stops": SEMI_ONLINE | STOPS | {"start": "warmup", "start_step": 2},
+    "all-pairs": {"regime": "group_dpo", "epochs": 1, "harvest": "semi-online", "start": "warmup"},
+    "hot-chosen": RFT | {"examples": "chosen", "harvest": "hot"},
+    "rounds": ROUNDS,
+}
+HOT = {"steps": [2], "warmup": {"temperature": 1.1}, "policies": ["grpo"]}
+
+
+@pytest.fixture(scope="module")
+def extended(micro_config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, dict[str, int]]:
+    """The finished grid with entries of every kind added, and the jobs that this planned."""
+    project = copy_of_micro(micro_config, tmp_path_factory.mktemp("regimes") / "g2d")
+    return project, project.extended(with_entries(with_hot(micro_config), **ENTRIES))
+
+
+@pytest.fixture
+def project(extended: tuple[Project, dict[str, int]], micro_config: dict[str, Any]) -> Iterator[Project]:
+    """The same, configured as it was whatever a test asks it to plan."""
+    yield extended[0]
+    extended[0].configure(with_entries(with_hot(micro_config), **ENTRIES))
+
+
+def with_hot(config: dict[str, Any]) -> dict[str, Any]:
+    return config | {"ablations": config["ablations"] | {"hot": HOT}}
+
+
+def changed(config: dict[str, Any], **entries: Any) -> dict[str, Any]:
+    return with_entries(with_hot(config), **(ENTRIES | entries))
+
+
+def test_entries_of_a_finished_grid_train_and_evaluate_their_own_policies_alone(
+    extended: tuple[Project, dict[str, int]],
+) -> None:
+    project, planned = extended
+    offline = {"train_rft": 6, "train_kto": 1, "train_group_dpo": 3, "train_dpo": 3, "train_iterative_dpo": 2}
+    online = {"train_grpo": 1, "train_semi_online_dpo": 5, "train_semi_online_dpo_auto": 1}
+    assert planned == offline | online | {"harvest_rollouts": 5, "build_pairs": 5, "evaluate": 44} | SUMMARIES
+    assert project.planned() == {}
+
+
+def test_an_entry_on_the_harvests_of_the_grid(project: Project, micro_config: dict[str, Any]) -> None:
+    tables = project.results / "tables"
+    main = pd.read_csv(tables / "main.csv").query("benchmark == 'arithmetic'")
+    of_entries = ["chosen", "group-dpo", "kto", "rft", "rft", "rft", "z-one-right"]
+    shown = [policy for policy in main.policy if policy in {"base", "dpo", "g2d", "grpo", *of_entries}]
+    assert shown == ["base", "dpo", "g2d", "g2d", *of_entries, "grpo", "grpo"]
+    assert list(main[main.policy == "rft"].K) == [0, 2, 4]
+    compared = pd.read_csv(tables / "comparisons.csv").query("benchmark == 'arithmetic' and policy == 'rft' and K == 2")
+    assert sorted(zip(compared.reference, compared.reference_K, strict=True)) == [("base", 0), ("g2d", 2)]
+    assert "rft" not in set(pd.read_csv(tables / "ablations.csv").policy)
+    billed = pd.read_csv(tables / "cost.csv").query("policy == 'z-one-right'")
+    assert list(billed.stage) == ["calibrate", "train_grpo", "harvest_rollouts", "train_rft", "evaluate"]
+
+    record = read_json(project.results / "micro/seed0/rft/g2/k2/policy.json")
+    assert record["regime"] == "rft"
+    assert record["settings"]["n_completions"] > 0
+    paired = read_pairs(project.results / "micro/seed0/harvest/g2/k2/pairs.jsonl")
+    record = read_json(project.results / "micro/seed0/chosen/g2/k2/policy.json")
+    assert record["settings"]["n_completions"] == len(paired)
+    found = read_json(project.results / "micro/seed0/kto/g2/k2/policy.json")["settings"]
+    harvest = pd.read_parquet(project.results / "micro/seed0/harvest/g2/k2/rollouts.parquet")
+    right, cut = harvest.reward == 1, harvest.finish_reason == "length"
+    assert (found["n_right"], found["n_wrong"]) == ((right & ~cut).sum(), (~right).sum())
+    card = (project.results / "micro/seed0/z-one-right/g2/k2/adapter/README.md").read_text()
+    assert "trained with rejection-sampling fine-tuning (`z-one-right`) on right completions harvested after 2" in card
+    said = (project.results / "methods.md").read_text()
+    sentence = "Z-one-right (K=2): rejection-sampling fine-tuning of the warmed-up policy on up to 1 different right"
+    assert sentence in said.replace("\\", "")
+    assert "Kto (K=2): Kahneman-Tversky optimisation of a fresh copy of M0 on all rollouts" in said
+    assert "fresh copy of M0 on the chosen completion of every preference pair (1 epochs, " in said
+    card = (project.results / "micro/seed0/kto/g2/k2/adapter/README.md").read_text()
+    assert "Kahneman-Tversky optimisation (`kto`) on right and wrong rollouts harvested after 2" in card
+    assert "rft" in (project.results / "report/index.html").read_text()
+
+    project.configure(changed(micro_config, later=RFT | {"steps": [4]}))
+    assert project.planned() == {"train_rft": 1, "evaluate": 2} | SUMMARIES
+    project.configure(changed(micro_config, rft=RFT | {"epochs": 2}))
+    assert project.planned()["train_rft"] == 3
 
 
 def test_an_online_entry_is_a_chain_of_its_own_and_can_be_harvested(
-    own_micro_grid: Project, micro_config: dict[str, Any]
+    project: Project, micro_config: dict[str, Any]
 ) -> None:
-    entries = {"semi-online": SEMI_ONLINE | {"policies": ["online", "dpo"]}}
-    own_micro_grid.configure(with_entries(micro_config, **entries))
-    trained = {"train_semi_online_dpo": 2, "harvest_rollouts": 2, "build_pairs": 2, "train_dpo": 2, "evaluate": 8}
-    assert own_micro_grid.planned() == trained | SUMMARIES
-    own_micro_grid.build("--quiet", "rules")
-
-    folder = own_micro_grid.results / "micro/seed0/semi-online/g4"
+    folder = project.results / "micro/seed0/semi-online/g4"
     assert read_json(folder / "k4/policy.json")["continued_from"] == 2
     rows = [pd.read_parquet(folder / f"k{k}/rollouts.parquet") for k in (2, 4)]
     assert [sorted(set(part["step"])) for part in rows] == [[1, 2], [3, 4]]
     assert [set(part["generated_at"]) for part in rows] == [{1}, {3}]
     assert [len(part) for part in rows] == [2 * 8 * 4] * 2
 
-    tables = own_micro_grid.results / "tables"
+    tables = project.results / "tables"
     main = pd.read_csv(tables / "main.csv").query("benchmark == 'arithmetic' and group_size == 4")
+    main = main[main.policy.isin(["semi-online", "semi-online/dpo", "grpo"])]
     own = ["semi-online", "semi-online", "semi-online/dpo", "semi-online/dpo"]
     assert list(zip(main.policy, main.K, strict=True)) == [*zip(own, [2, 4, 2, 4], strict=True), ("grpo", 4)]
     billed = pd.read_csv(tables / "cost.csv").query("policy == 'semi-online/dpo' and K == 4")
@@ -118,7 +149,7 @@ def test_an_online_entry_is_a_chain_of_its_own_and_can_be_harvested(
     course = pd.read_csv(tables / "training.csv").query("policy == 'semi-online'")
     stale = course[course.measure == "staleness"]
     assert list(zip(stale.step, stale.value, strict=True)) == [(1, 0), (2, 1), (3, 0), (4, 1)]  # s = 2
-    logged = [row for row in metrics(own_micro_grid, "micro/seed0/semi-online/g4/k4") if "entropy" in row]
+    logged = [row for row in metrics(project, "micro/seed0/semi-online/g4/k4") if "entropy" in row]
     entropy = course[course.measure == "entropy"]  # nothing of an update without a pair
     assert list(entropy.step) == [row["step"] for row in logged]
     assert list(entropy.value) == pytest.approx([row["entropy"] for row in logged], rel=1e-5)
@@ -126,36 +157,26 @@ def test_an_online_entry_is_a_chain_of_its_own_and_can_be_harvested(
     assert "no_signal" in set(pd.read_csv(tables / "training.csv").query("policy == 'grpo'").measure)
     card = (folder / "k4/adapter/README.md").read_text()
     assert "trained with 4 updates of DPO on its own fresh rollouts (`semi-online`)" in card
-    said = (own_micro_grid.results / "methods.md").read_text().replace("\\", "")
+    said = (project.results / "methods.md").read_text().replace("\\", "")
     assert "Semi-online (K=2, 4): DPO on one pair of 4 rollouts of each of 8 prompts per update, drawn by" in said
 
-    own_micro_grid.configure(with_entries(micro_config, **entries, longer=SEMI_ONLINE | {"steps": [3]}))
-    assert own_micro_grid.planned() == {"train_semi_online_dpo": 1, "evaluate": 2} | SUMMARIES
-    further = entries["semi-online"] | {"steps": [2, 3, 4]}
-    own_micro_grid.configure(with_entries(micro_config, **{"semi-online": further}))
-    changed = {"train_semi_online_dpo": 1, "harvest_rollouts": 1, "build_pairs": 1, "train_dpo": 1, "evaluate": 4}
-    assert own_micro_grid.planned() == changed | SUMMARIES
+    project.configure(changed(micro_config, longer=SEMI_ONLINE | {"steps": [3]}))
+    assert project.planned() == {"train_semi_online_dpo": 1, "evaluate": 2} | SUMMARIES
+    project.configure(changed(micro_config, **{"semi-online": ENTRIES["semi-online"] | {"steps": [2, 3, 4]}}))
+    trained = {"train_semi_online_dpo": 1, "train_dpo": 1, "train_group_dpo": 1}
+    assert project.planned() == trained | {"harvest_rollouts": 1, "build_pairs": 1, "evaluate": 6} | SUMMARIES
 
 
 def test_an_online_entry_starts_from_the_warm_up_or_from_another_entry(
-    own_micro_grid: Project, micro_config: dict[str, Any]
+    project: Project, micro_config: dict[str, Any]
 ) -> None:
     """Two and three stages, each with updates of its own; the bill and the tables have all that came before."""
-    entries = {
-        "second": SEMI_ONLINE | {"start": "warmup", "start_step": 2, "reference": "start"},
-        "third": SEMI_ONLINE | {"start": "second", "start_step": 2, "steps": [2]},
-        "alone": SEMI_ONLINE | {"steps": [4]},
-    }
-    own_micro_grid.configure(with_entries(micro_config, **entries))
-    assert own_micro_grid.planned() == {"train_semi_online_dpo": 4, "evaluate": 8} | SUMMARIES
-    own_micro_grid.build("--quiet", "rules")
-
-    results = own_micro_grid.results
+    results = project.results
     records = {name: read_json(results / f"micro/seed0/{name}/policy.json") for name in ("second/g4/k4", "third/g4/k2")}
     assert records["second/g4/k4"]["started_from"] == "micro/seed0/grpo/g2/k2"
     assert records["second/g4/k4"]["continued_from"] == 2
     assert records["third/g4/k2"]["started_from"] == "micro/seed0/second/g4/k2"
-    assert "started_from" not in read_json(results / "micro/seed0/alone/g4/k4/policy.json")
+    assert "started_from" not in read_json(results / "micro/seed0/semi-online/g4/k4/policy.json")
     bill = read_json(results / "micro/seed0/third/g4/k2/cost.json")
     jobs = ["calibration/cost", "seed0/grpo/g2/k2/cost", "seed0/second/g4/k2/cost"]
     assert [record["job"] for record in bill["ancestry"]] == [f"results/micro/{job}" for job in jobs]
@@ -182,35 +203,58 @@ def test_an_online_entry_starts_from_the_warm_up_or_from_another_entry(
     methods = (results / "methods.md").read_text().replace("\\", "")
     assert "Second (K=2, 4, from the warm-up at K=2 with a new optimizer and schedule): DPO on one pair" in methods
 
-    own_micro_grid.configure(with_entries(micro_config, **(entries | {"second": entries["second"] | {"beta": 0.2}})))
-    assert own_micro_grid.planned() == {"train_semi_online_dpo": 3, "evaluate": 6} | SUMMARIES
+    project.configure(changed(micro_config, second=ENTRIES["second"] | {"beta": 0.2}))
+    assert project.planned() == {"train_semi_online_dpo": 3, "evaluate": 6} | SUMMARIES
 
 
-def test_an_online_entry_can_stop_by_itself(own_micro_grid: Project, micro_config: dict[str, Any]) -> None:
+def test_an_online_entry_can_stop_by_itself(project: Project) -> None:
     """Its K is then what it took, also for DPO on its harvest, and it may begin after the warm-up."""
-    stops = {"auto": {"every": 1, "prompts": 20, "patience": 1}, "steps": [3], "policies": ["online", "dpo"]}
-    entries = {"stops": SEMI_ONLINE | stops | {"start": "warmup", "start_step": 2}}
-    own_micro_grid.configure(with_entries(micro_config, **entries))
-    trained = {"train_semi_online_dpo_auto": 1, "harvest_rollouts": 1, "build_pairs": 1, "train_dpo": 1, "evaluate": 4}
-    assert own_micro_grid.planned() == trained | SUMMARIES
-    own_micro_grid.build("--quiet", "rules")
-
-    seed = own_micro_grid.results / "micro/seed0"
+    seed = project.results / "micro/seed0"
     record = read_json(seed / "stops/g4/k3/policy.json")
     probes = pd.read_csv(seed / "stops/g4/k3/probes.csv")
     assert record["k"] == probes[probes.chosen].step.item()
     assert record["settings"]["steps_trained"] == probes.step.max()
     assert record["started_from"] == "micro/seed0/grpo/g2/k2"
     assert read_json(seed / "stops/dpo/g4/k3/policy.json")["k"] == record["k"]
-    tables = own_micro_grid.results / "tables"
+    tables = project.results / "tables"
     main = pd.read_csv(tables / "main.csv").query("benchmark == 'arithmetic' and policy in ['stops', 'stops/dpo']")
     assert list(main.K) == [record["k"]] * 2
     spent = pd.read_csv(tables / "regimes.csv").query("benchmark == 'arithmetic' and policy == 'stops'")
     assert spent.prompts.item() == 16 + 8 * record["k"]
     assert spent.updates.item() == 2 + record["k"]
-    said = (own_micro_grid.results / "methods.md").read_text()
+    said = (project.results / "methods.md").read_text()
     assert "Every 1 updates the first 20 training prompts were sampled as in the harvest" in said
-    assert own_micro_grid.planned() == {}
+
+
+def test_rounds_are_steps_of_the_graph_and_the_first_is_dpo(project: Project, micro_config: dict[str, Any]) -> None:
+    seed = project.results / "micro/seed0"
+    first, second = (read_json(seed / f"rounds/g0/k{k}/policy.json") for k in (1, 2))
+    assert first["weights_sha256"] == read_json(seed / "dpo/g0/k0/policy.json")["weights_sha256"]
+    assert second["weights_sha256"] != first["weights_sha256"]
+    assert (second["regime"], second["k"], second["settings"]["n_pairs"] > 0) == ("rounds", 2, True)
+    harvest = seed / "rounds/harvest/g0/k1"
+    assert set(pd.read_parquet(harvest / "rollouts.parquet").policy_id) == {"micro/seed0/rounds/g0/k1"}
+    assert read_json(harvest / "informativeness.json")["n_prompts"] == 60
+
+    tables = project.results / "tables"
+    billed = pd.read_csv(tables / "cost.csv").query("policy == 'rounds' and K == 2").set_index("stage").n_jobs
+    assert dict(billed) == {"calibrate": 1, "harvest_rollouts": 2, "train_iterative_dpo": 2, "evaluate": 2}
+    compared = pd.read_csv(tables / "comparisons.csv").query("benchmark == 'arithmetic' and policy == 'rounds'")
+    others = zip(compared.K, compared.reference, compared.reference_K, strict=True)
+    assert sorted(others) == [(1, "base", 0), (1, "dpo", 0), (2, "base", 0), (2, "dpo", 0), (2, "rounds", 1)]
+    rows = pd.read_csv(tables / "regimes.csv").query("benchmark == 'arithmetic'").to_dict("records")
+    spent = {(row["policy"], row["K"]): row for row in rows}
+    assert [spent[at]["prompts"] for at in (("dpo", 0), ("rounds", 1), ("rounds", 2))] == [60, 60, 120]
+    steps = [read_json(seed / f"rounds/g0/k{k}/policy.json")["settings"]["gradient_steps"] for k in (1, 2)]
+    assert spent["rounds", 2]["updates"] == sum(steps)
+    card = (seed / "rounds/g0/k2/adapter/README.md").read_text()
+    assert "trained with 2 rounds of harvest and DPO (`rounds`), each from the policy of the round before" in card
+    said = (project.results / "methods.md").read_text().replace("\\", "")
+    assert "Rounds (K=1, 2): rounds of harvest and DPO, the first from M0" in said
+
+    project.configure(changed(micro_config, rounds=ROUNDS | {"rounds": [1, 2, 3]}))
+    further = {"train_iterative_dpo": 1, "harvest_rollouts": 1, "build_pairs": 1, "evaluate": 2}
+    assert project.planned() == further | SUMMARIES
 
 
 @pytest.mark.parametrize(
@@ -243,39 +287,25 @@ def test_a_start_that_is_not_there_is_named(
         load(with_entries(micro_config, **entries))
 
 
-def test_an_offline_entry_can_be_trained_on_another_harvest(
-    own_micro_grid: Project, micro_config: dict[str, Any]
-) -> None:
-    ablations = {"hot": {"steps": [2], "warmup": {"temperature": 1.1}, "policies": ["grpo"]}}
-    entries = {
-        "online": SEMI_ONLINE | {"steps": [2]},
-        "all-pairs": {"regime": "group_dpo", "epochs": 1, "harvest": "online", "start": "warmup"},
-        "rft": RFT | {"examples": "chosen", "harvest": "hot"},
-    }
-    own_micro_grid.configure(with_entries(micro_config | {"ablations": ablations}, **entries))
-    trained = {"train_semi_online_dpo": 1, "train_grpo": 1, "train_group_dpo": 1, "train_rft": 1}
-    harvested = {"harvest_rollouts": 2, "build_pairs": 1}
-    assert own_micro_grid.planned() == trained | harvested | {"evaluate": 8} | SUMMARIES
-    own_micro_grid.build("--quiet", "rules")
-
-    folder = own_micro_grid.results / "micro/seed0/online/all-pairs/g4/k2"
+def test_an_offline_entry_can_be_trained_on_another_harvest(project: Project) -> None:
+    folder = project.results / "micro/seed0/semi-online/all-pairs/g4/k2"
     record = read_json(folder / "policy.json")
-    assert record["regime"] == "online/all-pairs"
+    assert record["regime"] == "semi-online/all-pairs"
     assert "harvest" not in record["settings"]["group_dpo"]
     card = (folder / "adapter/README.md").read_text()
     assert "on all pairs of rollouts harvested after 2 updates of DPO on fresh rollouts" in card
-    chosen = own_micro_grid.results / "micro/seed0/hot/rft/g2/k2"
+    chosen = project.results / "micro/seed0/hot/hot-chosen/g2/k2"
     assert "harvested after 2 steps of GRPO" in (chosen / "adapter/README.md").read_text()
-    said = (own_micro_grid.results / "methods.md").read_text().replace("\\", "")
-    assert "All-pairs (every K of online): GroupDPO of the warmed-up policy on all pairs" in said
-    tables = own_micro_grid.results / "tables"
-    billed = pd.read_csv(tables / "cost.csv").query("policy == 'online/all-pairs'")
+    said = (project.results / "methods.md").read_text().replace("\\", "")
+    assert "All-pairs (every K of semi-online): GroupDPO of the warmed-up policy on all pairs" in said
+    tables = project.results / "tables"
+    billed = pd.read_csv(tables / "cost.csv").query("policy == 'semi-online/all-pairs' and K == 2")
     stages = ["calibrate", "train_semi_online_dpo", "harvest_rollouts", "train_group_dpo", "evaluate"]
     assert list(billed.stage) == stages
-    spent = pd.read_csv(tables / "regimes.csv").query("benchmark == 'arithmetic'").set_index("policy")
-    assert spent.prompts["online/all-pairs"] == 2 * 8 + 60
-    assert spent.prompts["hot/rft"] == 2 * 8 + 60
-    assert spent.prompts["online"] == 2 * 8
+    spent = pd.read_csv(tables / "regimes.csv").query("benchmark == 'arithmetic' and K == 2").set_index("policy")
+    assert spent.prompts["semi-online/all-pairs"] == 2 * 8 + 60
+    assert spent.prompts["hot/hot-chosen"] == 2 * 8 + 60
+    assert spent.prompts["semi-online"] == 2 * 8
 
 
 @pytest.mark.parametrize(
