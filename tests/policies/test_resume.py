@@ -26,9 +26,9 @@ from g2d.regimes.checkpoints import (
     Checkpoints,
     TrainingStoppedError,
     require_intact,
-    stop_requests,
 )
 from g2d.regimes.dpo import Dpo, train_dpo
+from g2d.regimes.stopping import stop_requests
 from tests.models import tiny_policy
 from tests.policies.test_training import WARMUP, easy, pairs, warm_up
 

@@ -1,6 +1,6 @@
 """Print the jobs of a plan and what they are made from: `python planned_jobs.py SNAKEMAKE_ARGUMENTS`.
 
-JSON: a list of jobs, each with its rule, its inputs and outputs and the numbers of the jobs that it needs.
+JSON: a list of jobs, each with its rule, its inputs and outputs, its GPUs and the numbers of the jobs that it needs.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ def build_and_keep(self: Workflow, *args: Any, **kwargs: Any) -> None:
             "rule": job.rule.name,
             "input": list(job.input),
             "output": list(job.output),
+            "gpus": job.resources.get("gpu", 0),
             "needs": [numbers[other] for other in self.dag.dependencies[job]],
         }
         for job in numbers

@@ -25,7 +25,7 @@ rule train_dpo:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=1,
+        gpu=plan.training_gpus,
     params:
         version=VERSIONS["train_dpo"],
         settings=plan.dpo_settings,

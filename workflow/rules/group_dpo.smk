@@ -26,7 +26,7 @@ rule train_group_dpo:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=1,
+        gpu=plan.training_gpus,
     params:
         version=VERSIONS["train_group_dpo"],
         settings=plan.entry_settings,

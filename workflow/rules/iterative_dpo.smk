@@ -26,7 +26,7 @@ rule train_iterative_dpo:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=1,
+        gpu=plan.training_gpus,
     params:
         version=VERSIONS["train_iterative_dpo"],
         settings=plan.round_settings,

@@ -27,7 +27,7 @@ rule train_rft:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=1,
+        gpu=plan.training_gpus,
     params:
         version=VERSIONS["train_rft"],
         settings=plan.entry_settings,

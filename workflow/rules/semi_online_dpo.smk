@@ -32,7 +32,7 @@ rule train_semi_online_dpo:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=1,
+        gpu=plan.training_gpus,
     params:
         version=VERSIONS["train_semi_online_dpo"],
         settings=plan.online_entry_settings,

@@ -28,7 +28,7 @@ rule train_grpo:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=1,
+        gpu=plan.training_gpus,
     params:
         version=VERSIONS["train_grpo"],
         settings=plan.grpo_settings,

@@ -15,7 +15,7 @@ def main(snakemake):
         if snakemake.input.matched:
             pairs = subsample(pairs, min(len(read_pairs(file)) for file in snakemake.input.matched), job.seed)
         dpo = Dpo.model_validate(job.settings["dpo"])
-        log = train_dpo(job.base, pairs, dpo=dpo, start=job.start, **job.arguments)
+        log = job.train(train_dpo, job.base, pairs, dpo=dpo, start=job.start)
         stopped = snakemake.input.warmup  # the record of a warm-up that stopped by itself: after how many steps
         job.leave(
             snakemake.wildcards.variant + snakemake.wildcards.regime,

@@ -20,7 +20,7 @@ def main(snakemake):
             settings,
             job.seed,
         )
-        log = train_group_dpo(job.base, found, group_dpo=settings, start=job.start, **job.arguments)
+        log = job.train(train_group_dpo, job.base, found, group_dpo=settings, start=job.start)
         n_pairs, n_steps = sum(len(group.pairs) for group in found), sum("loss" in row for row in log)
         job.leave(
             snakemake.wildcards.variant + snakemake.wildcards.regime, log, n_pairs=n_pairs, gradient_steps=n_steps

@@ -20,7 +20,8 @@ def main(snakemake):
         own = job.config.warmup_of(snakemake.wildcards.variant.rstrip("/"))
         kept = {"steps": [job.k], "group_sizes": [job.group_size], "keep_rollouts": own.keep_rollouts}
         checkpoint = Path(snakemake.input.checkpoint[0]) if snakemake.input.checkpoint else None
-        log = train_grpo(
+        log = job.train(
+            train_grpo,
             job.base,
             [problem for file in snakemake.input.problems for problem in read_problems(file)],
             warmup=Warmup.model_validate(job.settings["warmup"] | kept),
@@ -31,7 +32,6 @@ def main(snakemake):
             prompts=AskedPrompts.model_validate(job.settings.get("prompts", {})),
             resume_from=checkpoint,
             engine=job.config.engine,
-            **job.arguments,
         )
         job.leave(
             f"{snakemake.wildcards.variant}grpo",

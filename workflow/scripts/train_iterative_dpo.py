@@ -11,7 +11,8 @@ def main(snakemake):
 
     with training(snakemake) as job:
         pairs = read_pairs(snakemake.input.pairs)
-        log = train_dpo(job.base, pairs, dpo=Dpo.model_validate(job.settings["dpo"]), start=job.start, **job.arguments)
+        dpo = Dpo.model_validate(job.settings["dpo"])
+        log = job.train(train_dpo, job.base, pairs, dpo=dpo, start=job.start)
         n_steps = sum("loss" in row for row in log)
         job.leave(snakemake.wildcards.regime, log, n_pairs=len(pairs), gradient_steps=n_steps)
 

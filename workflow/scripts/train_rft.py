@@ -24,7 +24,7 @@ def main(snakemake):
                 rft.per_prompt,
                 job.seed,
             )
-        log = train_rft(job.base, examples, rft=rft, start=job.start, **job.arguments)
+        log = job.train(train_rft, job.base, examples, rft=rft, start=job.start)
         n_steps = sum("loss" in row for row in log)
         job.leave(
             snakemake.wildcards.variant + snakemake.wildcards.regime,

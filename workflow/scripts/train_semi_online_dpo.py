@@ -18,7 +18,8 @@ def main(snakemake):
         own = job.config.regimes[snakemake.wildcards.regime]
         kept = {"regime": "semi_online_dpo", "steps": [job.k], "keep_rollouts": own.keep_rollouts}
         checkpoint = Path(snakemake.input.checkpoint[0]) if snakemake.input.checkpoint else None
-        log = train_semi_online_dpo(
+        log = job.train(
+            train_semi_online_dpo,
             job.base,
             [problem for file in snakemake.input.problems for problem in read_problems(file)],
             settings=SemiOnlineDpo.model_validate(job.settings["semi_online_dpo"] | kept),
@@ -28,7 +29,6 @@ def main(snakemake):
             start=job.start,
             resume_from=checkpoint,
             engine=job.config.engine,
-            **job.arguments,
         )
         job.leave(
             snakemake.wildcards.regime,

@@ -21,6 +21,7 @@ from g2d.experiment.ablations import check_ablation, check_warmup
 from g2d.experiment.config_file import read_file
 from g2d.experiment.entries import check_entry
 from g2d.experiment.open_ended import OpenEnded, open_ended_mistakes
+from g2d.experiment.processes import process_mistakes
 from g2d.experiment.requirements import (
     RESERVED_FILES,
     RESERVED_FOLDERS,
@@ -47,6 +48,7 @@ from g2d.problems.settings import (
 from g2d.regimes.catalogue import AnyEntry
 from g2d.regimes.checkpoints import Checkpointing
 from g2d.regimes.dpo import Dpo
+from g2d.regimes.processes import Processes
 from g2d.regimes.training import Logging
 from g2d.regimes.warmup import AUTO, Warmup, check_group_sizes, check_step_size
 from g2d.rewards.catalogue import AnyReward
@@ -115,6 +117,7 @@ class Config(Section):
         "Fork the jobs that train or generate from one process that has imported torch, transformers and TRL: most of "
         "what a small job does. Without effect where there is a GPU, and on jobs that run vLLM (engine.keep_alive).",
     )
+    training: Processes = key(Processes(), "How many GPUs share one training.")
     checkpoints: Checkpointing = key(Checkpointing(), "What a stopped training goes on from.")
     logging: Logging = key(Logging(), "Where training curves go.")
 
@@ -162,8 +165,9 @@ class Config(Section):
     @property
     def identity(self) -> dict[str, Any]:
         """The configuration without the keys that only say how fast and where; equal ones give equal results."""
-        values = self.params(without={"checkpoints", "logging", "share_imports"})
+        values = self.params(without={"checkpoints", "logging", "share_imports", "training"})
         for section in [values, *(model["settings"] for model in values["models"].values())]:
+            section.pop("training", None)
             if name := section.pop("engine", {}).get("name"):
                 section["engine"] = {"name": name}
         return values
@@ -220,6 +224,8 @@ class Config(Section):
             check_ablation(self, name, ablation, model)
         for name in self.regimes:
             check_entry(self, name, model)
+        for mistake in process_mistakes(self):
+            raise ValueError(f"{mistake} ({model})")
 
     def save(self, path: str | Path) -> None:
         """Write the configuration with every default filled in; reading it again gives an equal one."""
@@ -260,7 +266,10 @@ class Config(Section):
 
 
 MODEL_SECTIONS = frozenset(
-    {"prompt", "engine", "lora", "calibration", "training_set", "warmup", "harvest", "pairs", "dpo", "evaluation"}
+    {
+        *("prompt", "engine", "lora", "calibration", "training_set", "warmup", "harvest", "pairs", "dpo"),
+        *("evaluation", "training"),
+    }
 )
 
 

@@ -117,7 +117,7 @@ def measured_rates(results: str | Path, models: Iterable[str]) -> dict[tuple[str
 
 
 def _completions(folder: Path) -> int:
-    """Completions that a warm-up was trained on, on each device, after the checkpoint that it continued."""
+    """Completions that a warm-up was trained on after the checkpoint that it continued."""
     policy = read_policy(folder / "policy.json")
     last = policy.settings.get("steps_trained", policy.k)  # what stops by itself trains beyond its K
     if (entry := policy.settings.get("semi_online_dpo")) is not None:

@@ -35,6 +35,10 @@ class OnlinePlan(BasePlan):
             return int(bool(getattr(input, "judged", [])) and self._rewarded_on_gpu(wildcards))
         return chosen.tensor_parallel_size if chosen.name == "vllm" else 1
 
+    def training_gpus(self, wildcards: Wildcards) -> int:
+        """Resource: GPUs of a training, one for each of its processes."""
+        return self.for_model(wildcards.model).training.processes
+
     def shards(self, stage: str, shard: str, cost: str) -> Callable[[Wildcards], list[str]]:
         """Input: the shards that a file of rollouts is merged from, or their bills; none where one job draws it whole.
         A finished file keeps the number of shards it was made of, which its bill tells: the rows would be the same."""

@@ -16,7 +16,8 @@ import pandas as pd
 
 from g2d.jobs.cost import Meter
 from g2d.problems import Problem
-from g2d.regimes.checkpoints import MANIFEST, carry, job_digest, require_intact, seal, work_folder
+from g2d.regimes.checkpoints import MANIFEST, carry, job_digest, require_intact, seal
+from g2d.regimes.stopping import work_folder
 from g2d.rollouts.rollout import Rollout, to_frame, write_rollouts
 from g2d.rollouts.shards import merge_shards, shard
 

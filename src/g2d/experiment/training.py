@@ -6,7 +6,7 @@ there. What it leaves is installed beside `policy.json`, the record that every l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from g2d.jobs.files import install, read_json, sha256
 from g2d.jobs.stage import stage
 from g2d.policies.policy import Policy, read_own_policy, write_policy
 from g2d.policies.settings import Lora
-from g2d.regimes.checkpoints import work_folder
+from g2d.regimes.stopping import work_folder
 from g2d.regimes.training import tracking_arguments, write_metrics
 
 
@@ -73,6 +73,29 @@ class TrainingJob:
             "meter": self.meter,
             "version": self.snakemake.params.version,
         }
+
+    def train(self, function: Callable[..., list[dict[str, Any]]], *data: Any, **settings: Any) -> list[dict[str, Any]]:
+        """Call a regime's training: here, or in as many processes as the configuration says.
+
+        Args:
+            function: one of a regime.
+            data: what it trains, and on what.
+            settings: its own; `arguments` are added.
+
+        Returns:
+            The trainer's log.
+        """
+        keywords, training = settings | self.arguments, self.config.training
+        if training.processes == 1:
+            return function(*data, **keywords)
+        from g2d.regimes.launch import launched
+
+        log = Path(self.snakemake.log[0])
+        del keywords["meter"]
+        found: list[dict[str, Any]] = launched(
+            function, data, keywords, training=training, work=self.work, log=log, meter=self.meter
+        )
+        return found
 
     def leave(
         self,

@@ -33,9 +33,10 @@ def visible_devices() -> tuple[str, int]:
 def gpu_memory_peak() -> int | None:
     """Bytes that torch has held at most, on the fullest GPU; None without one."""
     torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        return None
-    return max(int(torch.cuda.max_memory_allocated(gpu)) for gpu in range(torch.cuda.device_count()))
+    found = [part.peak_gpu_memory_bytes for part in _elsewhere if part.peak_gpu_memory_bytes is not None]
+    if torch is not None and torch.cuda.is_initialized():
+        found += [int(torch.cuda.max_memory_allocated(gpu)) for gpu in range(torch.cuda.device_count())]
+    return max(found, default=None)
 
 
 def memory_peak() -> int:
@@ -53,6 +54,7 @@ class Elsewhere:
     peak_memory_bytes: int  # the high-water mark of its life, as for a job's own process
     device: str
     devices: int
+    peak_gpu_memory_bytes: int | None = None  # torch's, of a process that does the job's own work
 
 
 _elsewhere: list[Elsewhere] = []

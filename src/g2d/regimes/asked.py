@@ -77,7 +77,7 @@ def order(asked: AskedPrompts, problems: Sequence[Problem], n_prompts: int, per_
     Args:
         problems: of the kinds that are asked, in any order.
         n_prompts: length of the order, a multiple of `per_update`.
-        per_update: prompts of an update on one device; of several, each has the same proportions.
+        per_update: prompts of an update.
 
     Raises:
         ValueError: there are no problems of a kind that is asked, or names repeat.

@@ -25,9 +25,10 @@ from g2d.jobs.files import atomic, read_json, sha256, write_json
 from g2d.policies.policy import Policy, as_json
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
-from g2d.regimes.checkpoints import TrainingStoppedError, carry, job_digest, stop_requests
+from g2d.regimes.checkpoints import TrainingStoppedError, carry, job_digest
 from g2d.regimes.grpo import completions_tokens
 from g2d.regimes.probes import PROBE_COLUMNS, Probe, best, has_declined, summarised
+from g2d.regimes.stopping import stop_requests
 from g2d.regimes.training import read_log
 from g2d.regimes.warmup import AutoStop
 from g2d.rollouts.draw import draw_rollouts, sampling

@@ -10,16 +10,12 @@ line. The next attempt goes on from there and ends with the same bits as an unin
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 import shutil
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,6 +24,8 @@ from g2d.jobs.attempts import Stopped
 from g2d.jobs.cost import Cost, Meter, parse_cost
 from g2d.jobs.disk import names_the_disk
 from g2d.jobs.files import read_json, sha256, write_json
+from g2d.regimes.processes import NotTheFirstError, charge_others, from_first, is_first, largest, wait
+from g2d.regimes.stopping import stop_requests
 from g2d.settings import Section, key
 
 
@@ -154,7 +152,9 @@ def train(
     save: Callable[[Path], None] = lambda checkpoint: None,
     restore: Callable[[Path], None] = lambda checkpoint: None,
 ) -> Path:
-    """Run a Hugging Face trainer, in one process, to its last step, from this job's newest checkpoint if there is one.
+    """Run a Hugging Face trainer to its last step, from this job's newest checkpoint if there is one.
+
+    Of several processes (`g2d.regimes.processes`), which all call this, the first one keeps the checkpoints.
 
     Args:
         until: the step to stop at where that is not the trainer's own end.
@@ -167,6 +167,7 @@ def train(
         The checkpoint at the last step.
 
     Raises:
+        NotTheFirstError: the training is done, and this process is not the one that goes on from here.
         TrainingStoppedError: a signal stopped the training early.
         RuntimeError: it ended at any other step than the last.
         OSError: a checkpoint cannot be written.
@@ -174,12 +175,12 @@ def train(
     """
     if start is not None and until is not None and (step := require_intact(start)["step"]) >= until:
         raise RuntimeError(f"{start} is at step {step}: nothing is left to train up to step {until}")
-    resumed = checkpoints.latest()
+    resumed: Path | None = from_first(checkpoints.latest)
     if resumed is not None:
         print(f"goes on from step {step_of(resumed)}, where an earlier attempt ended", flush=True)
         restore(resumed)
         if step_of(resumed) == until:
-            return resumed
+            return _of_the_first(resumed)
     write = trainer._save_checkpoint
 
     def save_checkpoint(model: Any, trial: Any) -> None:
@@ -187,9 +188,12 @@ def train(
         draft = checkpoints.draft / f"checkpoint-{step}"
         try:
             with names_the_disk(checkpoints.folder):
-                write(model, trial)
-                save(draft)
-                checkpoints.add(draft, step)
+                write(model, trial)  # every process its random state
+                charge_others()  # waits for all
+                if is_first():
+                    save(draft)
+                    checkpoints.add(draft, step)
+            wait()
         except Exception:
             shutil.rmtree(draft, ignore_errors=True)  # half a checkpoint is no use on a full disk
             raise
@@ -207,7 +211,13 @@ def train(
         )
     if reached != expected:
         raise RuntimeError(f"the training ended at step {reached} instead of {expected}")
-    return checkpoints.folder / f"step-{reached}"
+    return _of_the_first(checkpoints.folder / f"step-{reached}")
+
+
+def _of_the_first(checkpoint: Path) -> Path:
+    if not is_first():
+        raise NotTheFirstError
+    return checkpoint
 
 
 def _schedule(settings: Checkpointing, until: int | None, every: int, requests: list[str], meter: Meter) -> Any:
@@ -228,6 +238,10 @@ def _schedule(settings: Checkpointing, until: int | None, every: int, requests: 
             last = step >= (until or state.max_steps)
             due = settings.every_steps is not None and step - self.step >= settings.every_steps
             due |= settings.every_minutes is not None and now - self.time >= 60 * settings.every_minutes
+            # A clock, and a signal, may reach one process a step before another.
+            due, asked = largest(due, signal.Signals[requests[0]] if requests else 0)
+            if asked and not requests:
+                requests.append(signal.Signals(asked).name)
             if last or (step % every == 0 and (due or requests)):
                 control.should_save = True
                 control.should_training_stop = last or bool(requests)
@@ -235,56 +249,3 @@ def _schedule(settings: Checkpointing, until: int | None, every: int, requests: 
             return control
 
     return Schedule()
-
-
-@contextmanager
-def work_folder(path: Path) -> Iterator[Path]:
-    """A folder that one process at a time works in; it vanishes when the block succeeds and is kept when it fails.
-
-    Another process may still be there for the length of one step: the orphan of a run that was killed. Where a file
-    system cannot lock a folder (NFS), nobody waits.
-    """
-    while True:
-        with names_the_disk(path):
-            path.mkdir(parents=True, exist_ok=True)
-        folder = os.open(path, os.O_RDONLY)
-        with suppress(OSError):
-            fcntl.flock(folder, fcntl.LOCK_EX)
-        with suppress(FileNotFoundError):
-            if os.path.samestat(path.stat(), os.fstat(folder)):
-                break
-        os.close(folder)  # whoever had it was done with it and has removed it
-    try:
-        yield path
-        shutil.rmtree(path)
-    finally:
-        os.close(folder)
-
-
-class StopRequests(list[str]):
-    """The names of the signals that asked to stop; it is their handler too."""
-
-    def __call__(self, number: int, frame: Any) -> None:
-        self.append(signal.Signals(number).name)
-        print(f"{self[-1]}: saving at the end of this step", flush=True)
-        if number == signal.SIGINT:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@contextmanager
-def stop_requests() -> Iterator[list[str]]:
-    """Collect SIGTERM and SIGINT by name instead of dying of them; a second Ctrl-C interrupts at once.
-
-    A block inside another one adds to the same list, so whoever runs several trainings sees what reached any of them.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield []
-        return
-    outer = signal.getsignal(signal.SIGTERM)
-    received = outer if isinstance(outer, StopRequests) else StopRequests()
-    before = {number: signal.signal(number, received) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

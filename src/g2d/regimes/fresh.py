@@ -6,7 +6,8 @@ travels, as a file, to vLLM or to transformers, so what answers here is what a h
 
 Random numbers belong to (seed, problem, how often the problem was asked before, sample). So runs with different s share
 them, the first pass of a run that never hands over is the harvest of M0, and a run that was stopped draws what it would
-have drawn. The random state of the process, which dropout reads, is left as it was.
+have drawn; of several processes each draws a part, and every one knows all of them. The random state of the process,
+which dropout reads, is left as it was.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
 from g2d.regimes.asked import times_before
 from g2d.regimes.generator import Generator
+from g2d.regimes.processes import gathered, n_processes, own_part
 from g2d.regimes.retirement import AskedGroup, PromptChoice
 from g2d.regimes.training_rollouts import Keep
 from g2d.rewards.catalogue import TRUTH
@@ -186,15 +188,19 @@ class FreshRollouts(Generator):
         asked = [self._named(*self._at(number)) for number in numbers]
         cuda = list(range(torch.cuda.device_count()))
         with torch.random.fork_rng(devices=cuda):
-            rollouts = draw_rollouts(
-                self.base, asked, self.prompt, self.decoding, verifier=self.verifier, engine=self.engine()
-            )
-        frame = with_rewards(
-            to_frame(rollouts), asked, self.reward, seed=self.decoding.seed, stream="training", verifier=self.verifier
-        )
+            frame = self._judged(asked[own_part(len(asked))])
+        frame = pd.concat(gathered([frame]), ignore_index=True) if n_processes() > 1 else frame
         frame["generated_at"] = self.handed_over_at + 1
         self.tokens_generated += int(frame["token_count"].sum())
         return frame
+
+    def _judged(self, asked: Sequence[Problem]) -> pd.DataFrame:
+        rollouts = draw_rollouts(
+            self.base, asked, self.prompt, self.decoding, verifier=self.verifier, engine=self.engine()
+        )
+        return with_rewards(
+            to_frame(rollouts), asked, self.reward, seed=self.decoding.seed, stream="training", verifier=self.verifier
+        )
 
     def _at(self, number: int) -> tuple[Problem, int]:
         """The problem at a place of the order, and how often it was asked before."""

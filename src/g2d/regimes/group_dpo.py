@@ -130,7 +130,7 @@ def _methods(settings: GroupDpo) -> str:
     return (
         f"GroupDPO of {origin_words(settings.start)} on {which} of every pairable prompt, prompts weighted equally "
         f"(beta {settings.beta:g}, {length}, peak learning rate {settings.learning_rate:g}, {settings.lr_schedule} "
-        f"schedule, {settings.prompts_per_update} prompts per step and device)."
+        f"schedule, {settings.prompts_per_update} prompts per step)."
     )
 
 

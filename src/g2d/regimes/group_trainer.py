@@ -10,7 +10,7 @@ Imports TRL; `g2d.regimes.semi_online_dpo` and others import this where they tra
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -20,6 +20,7 @@ from trl.trainer.utils import pad
 
 from g2d.problems.prompts import Messages
 from g2d.regimes.groups import Group, GroupLoss, in_passes, pair_weights
+from g2d.regimes.processes import gathered, n_processes
 
 MODEL_KEYS = ("input_ids", "attention_mask", "completion_mask")
 
@@ -35,7 +36,8 @@ class GroupTrainer(DPOTrainer):
     """DPO, GroupDPO and what `GroupLoss` adds, on groups of rollouts.
 
     The data set is a row per update, of which nothing is read; `per_device_train_batch_size` and
-    `gradient_accumulation_steps` are 1, because an update is split into passes here.
+    `gradient_accumulation_steps` are 1, because an update is split into passes here. Several processes share the
+    passes, and every one of them knows all groups.
 
     Args:
         updates: the groups of every update.
@@ -57,7 +59,10 @@ class GroupTrainer(DPOTrainer):
         self._signature_columns = ["update"]
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
-        """One update, in as many passes as its rollouts need. Without a pair its gradient is zero, not missing."""
+        """One update, in as many passes as its rollouts need. Without a pair its gradient is zero, not missing.
+
+        Of several processes each makes every n-th pass, and one with nothing in it where the others still have one.
+        """
         found, asked, record = self.updates(self.state.global_step)
         total = torch.zeros((), device=self.accelerator.device)
         for name, value in record.items():
@@ -72,12 +77,23 @@ class GroupTrainer(DPOTrainer):
         # The tokens of the whole update, so that its mean does not depend on how it is split.
         tokenized = {id(group): [self.tokens(group.prompt, text) for text in group.completions] for group in found}
         chosen = sum(len(tokenized[id(group)][i][1]) for group in found for i in group.chosen)
-        for passing in in_passes(found, self.rollouts_per_pass):
+        for passing, of_others in self._own_passes(list(in_passes(found, self.rollouts_per_pass))):
             batch = collated(passing, [tokenized[id(group)] for group in passing], n_prompts, self.padding)
-            total += super().training_step(model, batch | {"chosen_tokens": chosen})
+            if of_others:
+                batch |= {name: torch.zeros_like(batch[name]) for name in ("weights", "chosen", "share")}
+            batch |= {"chosen_tokens": chosen, "counts": not of_others}
+            total += super().training_step(model, batch)
         self._log_sums()
         self._metrics["train"]["num_tokens"].append(self._total_train_tokens)
         return total
+
+    def _own_passes(self, passes: list[Sequence[Group]]) -> Iterator[tuple[Sequence[Group], bool]]:
+        """The passes that this process makes, and of each whether another one has its gradient: a backward pass is
+        something that all processes do together."""
+        n, own = n_processes(), self.accelerator.process_index
+        for start in range(0, len(passes), n):
+            turn = passes[start : start + n]
+            yield (turn[own], False) if own < len(turn) else (turn[0], True)
 
     def tokens(self, prompt: Messages, completion: str) -> tuple[list[int], list[int]]:
         """Tokens of a prompt and of its completion in the chat template, the end of the turn included, as TRL's."""
@@ -121,8 +137,9 @@ class GroupTrainer(DPOTrainer):
             loss = loss - settings.entropy_coefficient * entropies[of_chosen].sum() / n_chosen
         if settings.grpo_weight:
             loss = loss + settings.grpo_weight * policy_gradient_loss(log_probs, inputs["advantages"], inputs["share"])
-        self._add_to_log(log_probs, reference, pairs, entropies[mask], batch)
-        return loss
+        if inputs["counts"]:
+            self._add_to_log(log_probs, reference, pairs, entropies[mask], batch)
+        return loss * n_processes()  # over which gradients and logged losses are averaged
 
     def _add_to_log(
         self,
@@ -145,13 +162,19 @@ class GroupTrainer(DPOTrainer):
                 "logps/rejected": float(log_probs[pairs[:, 1]].detach().sum()),
                 "entropy": float(entropies.detach().sum()),
                 "tokens": len(entropies),
+                "read": int(batch["attention_mask"].sum()),
             }
         )
-        self._total_train_tokens += int(batch["attention_mask"].sum())
 
     def _log_sums(self) -> None:
-        metrics, n_pairs, n_tokens = self._metrics["train"], self._sums.pop("pairs"), self._sums.pop("tokens")
-        for name, value in self._sums.items():
+        sums = Counter(self._sums)
+        if n_processes() > 1:
+            sums = Counter()
+            for part in gathered([dict(self._sums)]):
+                sums.update(part)
+        metrics, n_pairs, n_tokens = self._metrics["train"], sums.pop("pairs"), sums.pop("tokens")
+        self._total_train_tokens += sums.pop("read")
+        for name, value in sums.items():
             metrics[name].append(value / (n_tokens if name == "entropy" else n_pairs))
         self._sums.clear()
 

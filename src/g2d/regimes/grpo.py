@@ -9,7 +9,6 @@ is a run of its own.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -65,7 +64,7 @@ def train_grpo(
 
     An attempt that was stopped leaves checkpoints in `work`, and the next one goes on from them.
 
-    One step consumes `warmup.completions_per_step(G)` completions on each device, G of every prompt.
+    One step consumes `warmup.completions_per_step(G)` completions, G of every prompt, of all processes together.
 
     Args:
         base: M0.
@@ -115,8 +114,7 @@ def train_grpo(
     from g2d.regimes.grpo_trainer import ChosenPrompts, Grpo
 
     steps = warmup.total_steps if warmup.schedule == "chain" else k
-    # One "epoch" is the whole horizon; with several devices a step takes as many prompts from each.
-    n_prompts = warmup.prompts_asked(steps, group_size) * int(os.environ.get("WORLD_SIZE", "1"))
+    n_prompts = warmup.prompts_asked(steps, group_size)  # one "epoch" is the whole horizon
     numbers = order(prompts, problems, n_prompts, warmup.completions_per_step(group_size) // group_size, seed)
     asked = [problems[i] for i in numbers]
     choice = PromptChoice.of(len(problems), seed, warmup)
@@ -137,8 +135,8 @@ def train_grpo(
         lr_scheduler_type=warmup.lr_schedule,
         num_generations=group_size,
         per_device_train_batch_size=warmup.per_device_batch_size,
-        gradient_accumulation_steps=warmup.accumulation_steps(group_size),
-        steps_per_generation=warmup.updates_per_generation * warmup.accumulation_steps(group_size),
+        gradient_accumulation_steps=warmup.own_accumulation_steps(group_size),
+        steps_per_generation=warmup.updates_per_generation * warmup.own_accumulation_steps(group_size),
         num_iterations=warmup.iterations,
         max_completion_length=warmup.max_completion_length,
         temperature=warmup.temperature,

@@ -75,7 +75,7 @@ class Grpo(GRPOTrainer):
         super().__init__(**arguments)
         if prompts is not None and self.accelerator.num_processes > 1:
             raise RuntimeError(
-                "warmup.retire and warmup.resample train in one process: start it without a launcher, or drop the keys"
+                "warmup.retire and warmup.resample train in one process: set training.processes to 1, or drop the keys"
             )
         if warmup.reference == "sync":
             self.add_callback(_Swaps(self, n_problems))

@@ -61,7 +61,7 @@ class VllmGeneration:
     ) -> None:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise RuntimeError(
-                "GRPO with engine.name: vllm trains in one process: start it without a launcher, or use transformers"
+                "GRPO with engine.name: vllm trains in one process: set training.processes to 1, or use transformers"
             )
         self.sync_every = warmup.sync_every
         self.synchronised_at: list[int] = []  # the steps at which the engine took the adapter over

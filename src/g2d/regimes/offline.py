@@ -14,6 +14,7 @@ from g2d.jobs.cost import Meter
 from g2d.policies.policy import Policy, as_json, load_tokenizer
 from g2d.policies.settings import Lora
 from g2d.regimes.checkpoints import Checkpointing, Checkpoints, train
+from g2d.regimes.processes import share
 from g2d.regimes.training import (
     hand_over_adapter,
     lora_config,
@@ -96,6 +97,10 @@ def train_offline(
     }
     checkpoints = Checkpoints(work, everything, job.get("meter") or Meter(str(work), f"train_{regime}"))
 
+    # Of the groups of an update, the trainer itself gives every process its part.
+    alone = settings.gradient_accumulation_steps
+    accumulation = alone if regime == "group_dpo" else share(alone, f"{regime}.gradient_accumulation_steps")
+
     from datasets import Dataset
 
     arguments = {
@@ -105,7 +110,7 @@ def train_offline(
         "learning_rate": settings.learning_rate,
         "lr_scheduler_type": settings.lr_schedule,
         "per_device_train_batch_size": settings.per_device_batch_size,
-        "gradient_accumulation_steps": settings.gradient_accumulation_steps,
+        "gradient_accumulation_steps": accumulation,
         "max_length": None,  # a truncated completion would lose the box that earned its reward
     }
     made = trainer(
@@ -152,7 +157,7 @@ def passes_words(settings: Passes, rows: str) -> str:
     length = f"{settings.epochs} epochs" if settings.max_steps is None else f"{settings.max_steps} gradient steps"
     return (
         f"{length}, peak learning rate {settings.learning_rate:g}, {settings.lr_schedule} schedule, "
-        f"{settings.per_device_batch_size * settings.gradient_accumulation_steps} {rows} per step and device"
+        f"{settings.per_device_batch_size * settings.gradient_accumulation_steps} {rows} per step"
     )
 
 

@@ -16,6 +16,7 @@ from g2d.jobs.files import read_json, write_json, write_jsonl
 from g2d.policies.policy import Policy, load_base, require_own_weights
 from g2d.policies.settings import Lora
 from g2d.regimes.optimizer import OptimizerKeys, optimizer_arguments
+from g2d.regimes.processes import n_processes
 from g2d.settings import Section, key
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def trainer_arguments(
         "logging_steps": 1,
         "save_strategy": "no",
         "disable_tqdm": True,
+        **({"ddp_find_unused_parameters": False} if n_processes() > 1 else {}),  # a step needs the whole adapter
         **(tracking or {"report_to": "none"}),
     }
 

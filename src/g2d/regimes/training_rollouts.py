@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from g2d.jobs.files import atomic
+from g2d.regimes.processes import gathered, is_first
 from g2d.rewards.reward import Judgement as Rewarded
 from g2d.verifier import Judgement
 from g2d.verifier.reward import Completion, completion_text
@@ -71,16 +72,18 @@ class TrainingRollouts:
         """
         if self.keep == "none":
             return
-        seen: Counter[str] = Counter()
+        rows: list[dict[str, Any]] = []
         for problem, judgement, rewarded, tokens, completion in zip(
             problem_id, judgements, rewards, completion_ids, completions, strict=True
         ):
-            with_text = self.keep == "completions" or (self.keep == "sampled" and problem == problem_id[0])
-            self.rows.append(
+            with_text = self.keep == "completions" or (
+                self.keep == "sampled" and problem == problem_id[0] and is_first()
+            )
+            rows.append(
                 {
                     "step": trainer_state.global_step + 1,
                     "problem_id": problem,
-                    "sample": seen[problem],
+                    "sample": 0,
                     "token_count": len(tokens),
                     "finish_reason": "stop" if tokens and tokens[-1] in self.eos_token_ids else "length",
                     "verdict": judgement.verdict,
@@ -91,7 +94,11 @@ class TrainingRollouts:
                     "generated_at": trainer_state.global_step + 1,
                 }
             )
-            seen[problem] += 1
+        seen: Counter[str] = Counter()
+        for row in (rows := gathered(rows)):
+            row["sample"] = seen[row["problem_id"]]
+            seen[row["problem_id"]] += 1
+        self.rows += rows
 
     def consumed_at(self, steps: Sequence[int]) -> None:
         """Say which gradient step consumes each completion of the last generation, in the order of the judgements."""

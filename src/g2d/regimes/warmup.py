@@ -10,6 +10,7 @@ from pydantic import field_validator, model_validator
 from g2d.regimes.objective import Loss, Objective
 from g2d.regimes.off_policy import OffPolicy
 from g2d.regimes.optimizer import OptimizerKeys
+from g2d.regimes.processes import share
 from g2d.regimes.retirement import PromptKeys
 from g2d.settings import Section, Steps, key, repeated
 
@@ -52,11 +53,15 @@ class Warmup(OptimizerKeys, OffPolicy, PromptKeys, Objective):
     max_completion_length: int = key(384, "Token budget while training.", unit="tokens", paper="384", ge=1)
     per_device_batch_size: int = key(4, "Completions per device and accumulation step.", paper="4", ge=1)
     gradient_accumulation_steps: int = key(
-        4, "Accumulation steps per gradient step; with prompts_per_step they follow from it.", paper="4", ge=1
+        4,
+        "Accumulation steps per gradient step, divided among `training.processes`; with prompts_per_step they follow "
+        "from it.",
+        paper="4",
+        ge=1,
     )
     prompts_per_step: int | None = key(
         None,
-        "Prompts per gradient step and device, G completions of each; null: as many completions whatever G, "
+        "Prompts per gradient step, G completions of each; null: as many completions whatever G, "
         "per_device_batch_size x gradient_accumulation_steps, so fewer prompts where G is larger.",
         unit="prompts",
         paper="8, by its GPU-hours: G=4 takes twice as long as G=2",
@@ -153,17 +158,17 @@ class Warmup(OptimizerKeys, OffPolicy, PromptKeys, Objective):
         }
 
     def completions_per_step(self, group_size: int) -> int:
-        """Completions that one gradient step consumes on one device (prompts x G)."""
+        """Completions that one gradient step consumes (prompts x G), on all devices together."""
         if self.prompts_per_step is not None:
             return self.prompts_per_step * group_size
         return self.per_device_batch_size * self.gradient_accumulation_steps
 
     def completions_per_generation(self, group_size: int) -> int:
-        """Completions that are drawn at once on one device."""
+        """Completions that are drawn at once, on all devices together."""
         return self.updates_per_generation * self.completions_per_step(group_size)
 
     def prompts_asked(self, steps: int, group_size: int) -> int:
-        """Prompts that so many gradient steps ask on one device; `steps` is a multiple of v x i."""
+        """Prompts that so many gradient steps ask; `steps` is a multiple of v x i."""
         return steps // self.iterations * self.completions_per_step(group_size) // group_size
 
     @property
@@ -176,8 +181,12 @@ class Warmup(OptimizerKeys, OffPolicy, PromptKeys, Objective):
         return self.sync_every * self.updates_between_generations
 
     def accumulation_steps(self, group_size: int) -> int:
-        """Accumulation steps of one gradient step."""
+        """Accumulation steps of one gradient step, those of all processes together."""
         return self.completions_per_step(group_size) // self.per_device_batch_size
+
+    def own_accumulation_steps(self, group_size: int) -> int:
+        """Those of each process."""
+        return share(self.accumulation_steps(group_size), "warmup.gradient_accumulation_steps")
 
 
 def check_step_size(own: Mapping[str, Any], warmup: Warmup) -> None:

@@ -105,8 +105,8 @@ def _training(config: Config, harvest: pd.DataFrame) -> str:
     nll = f", NLL of the chosen completions added with weight {dpo.nll_weight:g}" if dpo.nll_weight else ""
     sentences = [
         f"M0 was warmed up with K in {{{numbers(warmup.steps)}}} gradient steps of GRPO (loss {warmup.loss}, "
-        f"group size G {choice(warmup.group_sizes)}, KL coefficient {warmup.beta:g}, {_step(warmup)} per step and "
-        f"device, temperature {warmup.temperature:g}, at most {warmup.max_completion_length} "
+        f"group size G {choice(warmup.group_sizes)}, KL coefficient {warmup.beta:g}, {_step(warmup)} per step, "
+        f"temperature {warmup.temperature:g}, at most {warmup.max_completion_length} "
         f"tokens{', truncated completions masked' if warmup.mask_truncated else ''}) at a peak learning rate of "
         f"{warmup.learning_rate:g}, {schedule}.",
         GRPO.methods(warmup),
@@ -114,8 +114,8 @@ def _training(config: Config, harvest: pd.DataFrame) -> str:
         f"Each frozen policy was harvested with {_sampling(config.harvest)}; prompts with both right and wrong "
         f"rollouts gave one preference pair each{counted}.",
         f"DPO (loss {dpo.loss}{nll}, beta {dpo.beta:g}, {dpo.epochs} epochs, peak learning rate {dpo.learning_rate:g}, "
-        f"{dpo.lr_schedule} schedule, {dpo.per_device_batch_size * dpo.gradient_accumulation_steps} pairs per step and "
-        f"device) started from {'a fresh copy of M0' if dpo.start == 'base' else 'the warmed-up policy'}.",
+        f"{dpo.lr_schedule} schedule, {dpo.per_device_batch_size * dpo.gradient_accumulation_steps} pairs per step) "
+        f"started from {'a fresh copy of M0' if dpo.start == 'base' else 'the warmed-up policy'}.",
     ]
     if auto := warmup.auto:
         sentences.append(

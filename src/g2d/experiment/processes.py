@@ -1,0 +1,91 @@
+"""What of a configuration several processes cannot train together, or not yet: said before any job runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from g2d.regimes.processes import indivisible
+from g2d.regimes.regime import OnlineEntry
+from g2d.regimes.warmup import Warmup
+
+if TYPE_CHECKING:
+    from g2d.experiment.config import Config
+
+ALONE = "trains in one process: set training.processes to 1, or"
+
+
+def process_mistakes(config: Config) -> Iterator[str]:
+    """Key and fix of what does not go with `training.processes`.
+
+    Args:
+        config: as the model sees it (`Config.for_model`).
+    """
+    n = config.training.processes
+    if n == 1:
+        return
+    if any(config.warmup.steps):
+        sizes = [*config.warmup.group_sizes, *config.baselines.grpo_group_sizes]
+        yield from _of_a_warmup(config, "warmup", config.warmup, sizes)
+    yield from _of_dpo("dpo", config.dpo, n)
+    for name, ablation in config.ablations.items():
+        yield from _of_dpo(f"ablations.{name}.dpo", config.ablation_dpo(name), n)
+        if ablation.has_warmup:
+            own = config.warmup_of(name)
+            yield from _of_a_warmup(config, f"ablations.{name}.warmup", own, own.group_sizes)
+    for name, entry in config.regimes.items():
+        yield from _of_an_entry(config, f"regimes.{name}", entry)
+
+
+def _of_a_warmup(config: Config, where: str, warmup: Warmup, group_sizes: list[int]) -> Iterator[str]:
+    n = config.training.processes
+    for size in group_sizes:
+        steps, keys = warmup.accumulation_steps(size), f"{where}.gradient_accumulation_steps"
+        if warmup.prompts_per_step is not None:
+            keys = f"{where}: with G={size}, prompts_per_step x G / per_device_batch_size"
+        if steps % n:
+            yield indivisible(steps, keys, n)
+        elif (own := warmup.completions_per_step(size) // n) % size:
+            yield (
+                f"{where}: each of training.processes={n} would have {own} completions of a step, which are no whole "
+                f"groups of G={size}: change one of the three"
+            )
+    if warmup.retire or warmup.resample:
+        yield f"{where}: retire and resample: {ALONE} drop them"
+    if warmup.updates_between_generations > 1:
+        yield f"{where}: updates_per_generation and iterations above 1: {ALONE} set both to 1"
+    if warmup.reference == "sync":
+        yield f"{where}.reference: sync {ALONE} leave the reference where it is"
+    if warmup.auto is not None:
+        yield f"{where}.auto: what stops by itself {ALONE} drop the key"
+    yield from _of_vllm(config, where)
+
+
+def _of_dpo(where: str, dpo: Any, n: int) -> Iterator[str]:
+    if dpo.gradient_accumulation_steps % n:
+        yield indivisible(dpo.gradient_accumulation_steps, f"{where}.gradient_accumulation_steps", n)
+    if getattr(dpo, "precompute_reference", False):
+        yield f"{where}.precompute_reference {ALONE} set it to false"
+
+
+def _of_an_entry(config: Config, where: str, entry: Any) -> Iterator[str]:
+    n = config.training.processes
+    if entry.regime == "kto":
+        yield f"{where}: KTO compares the rows that one device holds, and so {ALONE} drop the entry"
+    elif entry.regime == "rft":
+        yield from _of_dpo(where, entry, n)
+    elif entry.regime == "iterative_dpo":
+        yield from _of_dpo(f"{where}.dpo", entry.dpo_of(config.dpo), n)
+    elif isinstance(entry, OnlineEntry):
+        if entry.prompts_per_update < n:
+            yield f"{where}.prompts_per_update={entry.prompts_per_update} is less than training.processes={n}: raise it"
+        if entry.retire or entry.resample:
+            yield f"{where}: retire and resample: {ALONE} drop them"
+        if entry.auto is not None:
+            yield f"{where}.auto: what stops by itself {ALONE} drop the key"
+        yield from _of_vllm(config, where)
+
+
+def _of_vllm(config: Config, where: str) -> Iterator[str]:
+    if config.engine.name == "vllm":
+        yield f"{where}: with engine.name: vllm a training on fresh rollouts {ALONE} write engine.name: transformers"

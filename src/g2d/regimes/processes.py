@@ -1,0 +1,129 @@
+"""One training in several processes, a GPU each: the keys, and what a process has to know of the others.
+
+Every process runs the same code on its part of every batch (`g2d.regimes.launch` starts them, `g2d.regimes.rank` is
+what each of them is), and accelerate is all that they talk through. The first one writes: checkpoints, rollouts, the
+log, what the training leaves. Without a launcher there is one process, and nothing here does anything.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal
+
+from g2d.jobs.usage import charge, gpu_memory_peak, this_process
+from g2d.settings import Section, key
+
+
+class Processes(Section):
+    """How many processes share one training, a GPU each. The batch of a gradient step is the same whatever the number.
+
+    KTO and what stops by itself train in one process.
+    """
+
+    processes: int = key(
+        1,
+        "Processes of one training; each holds `per_device_batch_size` rows at a time, and the accumulation steps are "
+        "divided among them.",
+        ge=1,
+        neutral=1,
+    )
+    strategy: Literal["ddp"] = key("ddp", "ddp: every process has the whole model.", neutral="ddp")
+
+
+class NotTheFirstError(BaseException):
+    """This process has done its part of the training; what is left is for the first one. Only `rank` handles it."""
+
+
+def n_processes() -> int:
+    """Processes that share this training."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_first() -> bool:
+    """Whether this process is the one that writes."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def share(total: int, what: str) -> int:
+    """The part of each process of a number that is for all of them.
+
+    Args:
+        what: the keys that the number comes from.
+
+    Raises:
+        ValueError: it cannot be divided.
+    """
+    if total % (n := n_processes()):
+        raise ValueError(indivisible(total, what, n))
+    return total // n
+
+
+def own_part(n_rows: int) -> slice:
+    """The rows of a batch that are this process's: as many as the others have, or one more."""
+    n, rank = n_processes(), int(os.environ.get("RANK", "0"))
+    return slice(n_rows * rank // n, n_rows * (rank + 1) // n)
+
+
+def indivisible(total: int, what: str, n: int) -> str:
+    """The sentence about a number that so many processes cannot divide."""
+    return f"{what}={total} cannot be divided among training.processes={n}: change one of them"
+
+
+# ------------------------------------------------------------------------------------------ once a trainer is there
+
+
+def gathered(rows: list[Any]) -> list[Any]:
+    """The rows of all processes, in their order, in every process."""
+    if n_processes() == 1:
+        return rows
+    from accelerate.utils import gather_object
+
+    found: list[Any] = gather_object(rows)
+    return found
+
+
+def largest(*numbers: int) -> list[int]:
+    """Of each number the largest that any process has."""
+    if n_processes() == 1:
+        return list(numbers)
+    import torch
+    from accelerate import PartialState
+    from accelerate.utils import gather
+
+    of_all = gather(torch.tensor([numbers], device=PartialState().device))
+    found: list[int] = of_all.max(dim=0).values.tolist()
+    return found
+
+
+def from_first(value: Callable[[], Any]) -> Any:
+    """What the first process finds, in every process; the others wait for it."""
+    if n_processes() == 1:
+        return value()
+    from accelerate.utils import broadcast_object_list
+
+    found = [value() if is_first() else None]
+    broadcast_object_list(found)
+    return found[0]
+
+
+def wait() -> None:
+    """Go on when all processes are here."""
+    if n_processes() > 1:
+        from accelerate import PartialState
+
+        PartialState().wait_for_everyone()
+
+
+_charged: dict[int, float] = {}  # by process, the CPU seconds that are on the bill of the first
+
+
+def charge_others() -> None:
+    """Put what the other processes have used until now on the bill of the first; all of them call it."""
+    if n_processes() == 1:
+        return
+    for number, part in enumerate(gathered([replace(this_process(), peak_gpu_memory_bytes=gpu_memory_peak())])):
+        if number and is_first():
+            charge(replace(part, cpu_s=part.cpu_s - _charged.get(number, 0.0)))
+            _charged[number] = part.cpu_s

@@ -1,0 +1,150 @@
+"""One of several processes that share a training. `g2d.regimes.launch` has accelerate start them; nobody types this:
+
+    python -m g2d.regimes.rank FOLDER
+
+In the folder is what to call, and in it the process leaves what became of the call.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pickle
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from g2d.jobs.cost import Cost, Meter, Progress, parse_cost
+from g2d.jobs.files import atomic, read_json, write_json, write_text
+from g2d.jobs.orphans import end_with_snakemake
+from g2d.jobs.usage import Elsewhere, gpu_memory_peak, this_process
+from g2d.regimes.checkpoints import TrainingStoppedError
+from g2d.regimes.processes import NotTheFirstError, is_first
+from g2d.regimes.stopping import stop_requests
+
+CALL, OUTCOME, METER, LIVING = "call.pickle", "outcome.pickle", "meter.json", "living.lock"
+
+
+@dataclass(frozen=True)
+class Call:
+    """What every process does."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]  # without the meter
+    job: str
+    stage: str
+    wall: float  # when the job began, on the clock that all processes of a machine share
+    cpu_s: float  # what it had used before it started them
+    log: Path  # of the job
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the call in the first process."""
+
+    log: Any = None  # what the function returned
+    stopped: str = ""  # what it said when it was asked to stop
+    used: Elsewhere | None = None
+
+
+class RankMeter(Meter):
+    """The meter of the job in the first of its processes: what it knows, the job's own process reads from a file."""
+
+    file: Path
+
+    def reached(self, step: int, steps: int) -> None:
+        """As every meter's; a step is also when the job is told."""
+        super().reached(step, steps)
+        if is_first():
+            self.tell()
+
+    def tell(self) -> None:
+        """Write what the job's own meter cannot know."""
+        known: dict[str, Any] = {"tokens_generated": self.tokens_generated}
+        known |= {name: asdict(value) for name in ("carried", "progress") if (value := getattr(self, name))}
+        write_json(self.file, known)
+
+
+def read_meter(file: Path, meter: Meter) -> None:
+    """Put what `RankMeter` wrote into the job's own meter."""
+    if not file.exists():
+        return
+    known = read_json(file)
+    meter.tokens_generated = known["tokens_generated"]
+    carried: Cost | None = parse_cost(known["carried"], str(file)) if "carried" in known else None
+    meter.carried = carried
+    meter.progress = Progress(**known["progress"]) if "progress" in known else None
+
+
+def rank_log(log: Path, rank: int) -> Path:
+    """Where a process prints: the first into the log of the job, every other into one beside it."""
+    return log if rank == 0 else log.with_suffix(f".rank{rank}.log")
+
+
+def pid_file(folder: Path, rank: int) -> Path:
+    """Says which process it is, once it can be asked to stop."""
+    return folder / f"{rank}.pid"
+
+
+def error_file(folder: Path, rank: int) -> Path:
+    """Says what the process failed of."""
+    return folder / f"{rank}.error"
+
+
+def read_on_cpus() -> None:
+    """Have torch read what lay on `cpu:0`: so transformers calls the CPU of a process among several when it resumes."""
+    from torch.serialization import register_package
+
+    register_package(
+        5, lambda storage: None, lambda storage, location: storage if location.startswith("cpu:") else None
+    )
+
+
+def main(folder: Path, rank: int) -> int:
+    """Make the call; the exit status."""
+    # Whoever comes after the job that started this one, should that be killed, waits for the end of this process.
+    living = os.open(folder.parent / LIVING, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(living, fcntl.LOCK_SH)
+    call: Call = pickle.loads((folder / CALL).read_bytes())
+    with stop_requests():
+        end_with_snakemake()  # here: with the process of the job
+        write_text(pid_file(folder, rank), str(os.getpid()))
+        if not is_first():
+            with open(rank_log(call.log, rank), "w") as file:
+                os.dup2(file.fileno(), 1)
+                os.dup2(file.fileno(), 2)
+        meter = RankMeter(call.job, call.stage, _wall=call.wall, _cpu=-call.cpu_s)
+        meter.file = folder / METER
+        outcome = Outcome()
+        try:
+            read_on_cpus()
+            outcome = Outcome(log=call.function(*call.arguments, **call.keywords, meter=meter))
+        except NotTheFirstError:
+            pass
+        except TrainingStoppedError as error:
+            outcome = Outcome(stopped=str(error))
+        except Exception as error:
+            traceback.print_exc()
+            error_file(folder, rank).write_text(f"{error}")
+            return 1
+    if is_first():
+        meter.tell()
+        used = replace(this_process(), peak_gpu_memory_bytes=gpu_memory_peak())
+        with atomic(folder / OUTCOME) as draft:
+            draft.write_bytes(pickle.dumps(Outcome(outcome.log, outcome.stopped, used)))
+    return 0
+
+
+if __name__ == "__main__":
+    from g2d.regimes import rank as known  # noqa: PLW0406 -- the instance of this module that pickles name
+
+    status = known.main(Path(sys.argv[1]), int(os.environ["RANK"]))
+    if status == 0 and "torch" in sys.modules:
+        from accelerate import PartialState
+
+        PartialState().destroy_process_group()
+    sys.exit(status)

@@ -1,0 +1,45 @@
+"""`training: {processes: 2}` on the micro grid: what is finished stays, and what is new is trained by two processes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pandas as pd
+
+from g2d.jobs.cost import read_cost
+from g2d.jobs.files import read_json
+from g2d.policies import read_policy
+from tests.workflow.conftest import Project
+from tests.workflow.test_sweep import planned_jobs
+
+SEED = "results/micro/seed0"
+
+
+def test_a_finished_grid_goes_on_with_two_processes(own_micro_grid: Project, micro_config: dict[str, Any]) -> None:
+    grid, two = own_micro_grid, micro_config | {"training": {"processes": 2}}
+    grid.configure(two)
+    assert grid.planned() == {}
+    grid.configure(two | {"warmup": micro_config["warmup"] | {"steps": [0, 2, 3, 4]}})
+    new = [f"{SEED}/dpo/g2/k3/policy.json"]
+    gpus = {job["rule"]: job["gpus"] for job in planned_jobs(grid, *new)}
+    assert gpus == {"train_grpo": 2, "harvest_rollouts": 1, "build_pairs": 0, "train_dpo": 2}
+    grid.build(*new)
+
+    rollouts = pd.read_parquet(grid.root / SEED / "grpo/g2/k3/rollouts.parquet")
+    assert rollouts.groupby("step").size().to_dict() == {3: 16}  # the step after the checkpoint of K=2, by one process
+    same = pd.read_parquet(grid.root / SEED / "grpo/g2/k4/rollouts.parquet").query("step == 3")
+    assert rollouts["problem_id"].tolist() == same["problem_id"].tolist()
+    for name, log in (("grpo", "train_grpo"), ("dpo", "train_dpo")):
+        folder = grid.root / SEED / name / "g2/k3"
+        assert not (folder / "work").exists()
+        steps = [json.loads(row)["step"] for row in (folder / "metrics.jsonl").read_text().splitlines()]
+        assert steps == list(range(1, len(steps) + 1))
+        assert [*(grid.results / f"logs/{log}").rglob("k3.rank1.log")]
+        before = read_policy(grid.root / SEED / name / "g2/k4/policy.json")
+        own = read_policy(folder / "policy.json")
+        assert own.settings.keys() == before.settings.keys()
+        assert own.weights_sha256 != before.weights_sha256
+        bill = read_cost(folder / "cost.json").own
+        assert (bill.device, bill.devices) == ("cpu", 1)  # all cores of a machine are one device
+    assert read_json(grid.root / SEED / "grpo/g2/k3/checkpoint/manifest.json")["step"] == 3
