@@ -15,6 +15,7 @@ from g2d import __version__
 
 COMMANDS = {
     "config": "g2d.experiment.docs",
+    "plan": "g2d.forecast.command",
     "verify": "g2d.verifier.command",
     "recover": "g2d.jobs.recover",
     "status": "g2d.status.command",

@@ -17,10 +17,11 @@ from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
 from g2d.rollouts.draw import draw_rollouts, sampling
 from g2d.rollouts.engine import Completion, Decoding, Engine, Request
+from g2d.rollouts.sampling import request_seed
 from g2d.rollouts.settings import EngineSettings, Harvest
 from g2d.rollouts.transformers_engine import TransformersEngine
 from g2d.rollouts.vllm_adapters import supported_rank
-from g2d.rollouts.vllm_engine import VllmEngine, request_seed
+from g2d.rollouts.vllm_engine import VllmEngine
 from tests import models
 from tests.models import tiny_policy, two_ends_policy
 

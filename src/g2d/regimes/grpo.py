@@ -172,7 +172,15 @@ def train_grpo(
         from g2d.regimes.grpo_vllm import VllmGeneration
 
         conversations = [conversation(problem, prompt) for problem in (problems if choice else asked)]
-        generation = VllmGeneration(base, conversations, engine=engine, warmup=warmup, lora=lora, seed=seed)
+        generation = VllmGeneration(
+            base,
+            conversations,
+            engine=engine,
+            warmup=warmup,
+            lora=lora,
+            seed=seed,
+            most_sequences=warmup.completions_per_generation(group_size),
+        )
     model = load_base(base)
     model.generation_config.eos_token_id = sorted(ends)  # where the trainer looks; it masks what is truncated
     moving = warmup.reference == "sync"

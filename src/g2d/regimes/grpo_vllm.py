@@ -30,8 +30,9 @@ from g2d.problems.prompts import Messages
 from g2d.regimes.adapters import save_adapter
 from g2d.regimes.warmup import Warmup
 from g2d.rollouts.engine import Decoding
+from g2d.rollouts.sampling import request_seed
 from g2d.rollouts.settings import EngineSettings
-from g2d.rollouts.vllm_engine import VllmEngine, request_seed
+from g2d.rollouts.vllm_engine import VllmEngine
 
 
 class VllmGeneration:
@@ -43,6 +44,7 @@ class VllmGeneration:
     Args:
         base: M0.
         conversations: every prompt that training will ask; the longest decides how much the engine reserves.
+        most_sequences: completions of one generation.
 
     Raises:
         RuntimeError: training is spread over several processes.
@@ -58,6 +60,7 @@ class VllmGeneration:
         warmup: Warmup,
         lora: Lora,
         seed: int,
+        most_sequences: int | None = None,
     ) -> None:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise RuntimeError(
@@ -74,6 +77,7 @@ class VllmGeneration:
             engine.model_copy(update={"tensor_parallel_size": 1}),
             adapter_rank=lora.r,
             memory_utilization=engine.training_gpu_memory_utilization,
+            most_sequences=most_sequences,
         )
         self._engine.start_for(
             {self._engine.render(conversation) for conversation in conversations}, warmup.max_completion_length

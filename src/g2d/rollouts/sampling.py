@@ -24,6 +24,12 @@ def random_stream(decoding: Decoding, problem_id: str, sample: int) -> np.ndarra
     return (np.frombuffer(digest, "<u8") >> 11) * 2.0**-53
 
 
+def request_seed(seed: int, problem_id: str) -> int:
+    """The seed of a problem's first sample. Samples count on from it, so neighbours must be far apart: 62 bits."""
+    digest = hashlib.sha256(f"{seed}/{problem_id}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 2
+
+
 def choose_tokens(logits: torch.Tensor, uniforms: torch.Tensor, temperature: float, top_p: float) -> torch.Tensor:
     """The next token of every row, shape (rows,).
 

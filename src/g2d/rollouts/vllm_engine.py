@@ -17,7 +17,6 @@ such a process for the jobs that follow.
 from __future__ import annotations
 
 import gc
-import hashlib
 import math
 import os
 from collections.abc import Iterable, Sequence
@@ -30,11 +29,14 @@ from g2d.policies.policy import Policy, context_limit, end_tokens, load_model, l
 from g2d.problems.prompts import Messages, document, render
 from g2d.rollouts.budgets import prefixes
 from g2d.rollouts.engine import Completion, Decoding, Request, require_room
+from g2d.rollouts.free_memory import require_free
 from g2d.rollouts.rollout import FinishReason
+from g2d.rollouts.sampling import request_seed
 from g2d.rollouts.settings import EngineSettings
 from g2d.rollouts.vllm_adapters import adapter_rank_of, require_own_base, supported_rank
 
 CONTEXT_STEP = 256  # tokens; room for somewhat longer prompts costs nothing, a start for each of them does
+SEQUENCES = 256  # that vLLM prepares for at least, on whatever card
 CPU_KV_CACHE = "1"  # GiB; vLLM's own choice is half of the machine
 CPU_BATCH = 8192  # tokens of prompts read at once
 
@@ -50,6 +52,8 @@ class VllmEngine:
         settings: how to run it.
         adapter_rank: expect adapters of this rank from `use_adapter`; None for the policy's own adapter only.
         memory_utilization: share of the GPU's memory, if not the one in `settings`.
+        most_sequences: completions that are ever asked for together, if fewer than vLLM would prepare for: for each it
+            keeps logits of its sampler, and CUDA graphs for so many. More are answered too, later.
 
     Raises:
         ValueError: the adapter cannot be used as asked; the message names it and what to change.
@@ -65,10 +69,12 @@ class VllmEngine:
         *,
         adapter_rank: int | None = None,
         memory_utilization: float | None = None,
+        most_sequences: int | None = None,
     ) -> None:
         self.policy = policy
         self.settings = settings or EngineSettings(name="vllm")
         self.memory_utilization = memory_utilization or self.settings.gpu_memory_utilization
+        self.most_sequences = most_sequences
         self.tokenizer = load_tokenizer(policy)
         self.end_ids = end_tokens(policy, self.tokenizer)
         self._llm: Any = None
@@ -196,6 +202,8 @@ class VllmEngine:
         gpu = on_gpu()
         if gpu:
             release()
+            if self.settings.tensor_parallel_size == 1:  # to ask would begin CUDA here, and vLLM forks for several
+                require_free(self.memory_utilization)
         arguments: dict[str, Any] = {
             "model": self._weights(),
             "skip_tokenizer_init": True,
@@ -216,6 +224,8 @@ class VllmEngine:
             # vLLM's CPU build cannot rewind a random generator, which it does whenever it reads a prompt in parts.
             arguments |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(context, CPU_BATCH)}
             arguments["enforce_eager"] = True  # compiling takes longer than a small model's whole harvest
+        if self.most_sequences is not None and self.most_sequences < SEQUENCES:
+            arguments["max_num_seqs"] = self.most_sequences
         if self.max_lora_rank is not None:
             arguments |= {"enable_lora": True, "max_lora_rank": self.max_lora_rank, "max_loras": 1}
         self._llm = LLM(**arguments)
@@ -288,9 +298,3 @@ def on_gpu() -> bool:
     import torch
 
     return torch.cuda.is_available()
-
-
-def request_seed(seed: int, problem_id: str) -> int:
-    """The seed of a problem's first sample. Samples count on from it, so neighbours must be far apart: 62 bits."""
-    digest = hashlib.sha256(f"{seed}/{problem_id}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 2

@@ -1,0 +1,229 @@
+"""`g2d plan`'s forecast of a training pass beside what torch's allocator says of the real one, on a CPU.
+
+    python benchmarks/memory.py [--shapes tiny qwen2.5-0.5b] [--json FILE]
+
+The real trainers of `g2d.regimes` train a model with random weights, one process for each case. Torch's profiler
+records every allocation of one micro-batch (the second of a step: nothing is generated in it, gradients are there
+already); its peak above what was there before is the measured one. Precision and checkpointing are those of a CPU
+(float32, none) and those of a GPU (bfloat16 with autocast, checkpointing). What a CPU cannot say is what a GPU's own
+kernels take.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "tiny": {"vocab_size": 500, "hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2}
+    | {"num_attention_heads": 2, "num_key_value_heads": 2},
+    # The sizes of Qwen2.5-0.5B, as a Llama: transformers replaces the tokenizer of whatever calls itself qwen2.
+    "qwen2.5-0.5b": {"vocab_size": 151936, "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24}
+    | {"num_attention_heads": 14, "num_key_value_heads": 2, "max_position_embeddings": 32768},
+}
+BUDGET = 96  # tokens of a completion
+PAIR = "1 + 1 = 2, so the answer is \\boxed{2}. " * 8
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--case", nargs=3, metavar=("SHAPE", "REGIME", "PRECISION"), help="one, in this process")
+    parser.add_argument("--json", type=Path, help="numbers, beside the table")
+    arguments = parser.parse_args()
+    if arguments.case:
+        print(json.dumps(case(*arguments.case)))
+        return
+    cases = [(s, r, p) for s in arguments.shapes for r in ("grpo", "dpo") for p in ("cpu", "gpu")]
+    print("| model | pass | precision | sequences x tokens | forecast, MiB | measured, MiB | ratio |")
+    print("|---|---|---|---:|---:|---:|---:|")
+    rows = []
+    for one in cases:
+        done = subprocess.run([sys.executable, __file__, "--case", *one], capture_output=True, text=True, check=False)
+        if done.returncode:
+            print(f"{one}: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
+            continue
+        row = json.loads(done.stdout.strip().splitlines()[-1])
+        rows.append(row)
+        size, ratio = f"{row['rows']} x {row['tokens']}", row["forecast"] / row["measured"]
+        numbers = f"{row['forecast'] / 2**20:,.1f} | {row['measured'] / 2**20:,.1f} | {ratio:.2f}"
+        print(f"| {one[0]} | {one[1]} | {row['precision']} | {size} | {numbers} |", flush=True)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows, indent=2))
+
+
+def case(shape: str, regime: str, precision: str) -> dict[str, Any]:
+    """Train two micro-batches, measure the second, and forecast a pass of its size."""
+    import torch
+
+    half = precision == "gpu"
+    with tempfile.TemporaryDirectory() as folder:
+        base = random_model(Path(folder, "model"), shape, torch.bfloat16 if half else torch.float32)
+        with as_on_a_gpu(half), measured_pass(second=2) as measured:
+            train(regime, base, Path(folder, "work"))
+    rows, tokens, scored = measured["size"]
+    return {
+        "shape": shape,
+        "regime": regime,
+        "precision": "bfloat16, checkpointing" if half else "float32",
+        "rows": rows,
+        "tokens": tokens,
+        "measured": measured["peak"],
+        "forecast": forecast(shape, rows, tokens, half, reference=regime == "dpo"),
+        "scored": scored,
+    }
+
+
+def forecast(shape: str, rows: int, tokens: int, half: bool, *, reference: bool) -> int:
+    """What `g2d plan` says of such a pass: what is kept and the largest moment."""
+    from transformers import LlamaConfig
+
+    from g2d.forecast.passes import Counted
+    from g2d.policies.settings import Lora
+
+    counted = Counted(LlamaConfig(**SHAPES[shape], tie_word_embeddings=True), Lora(), "cpu", half=half)
+    passage = counted.training(rows, tokens)
+    moments = [passage.peak - passage.kept, counted.head(rows * (tokens - 1))]  # a CPU scores the prompt too
+    moments += [counted.reading(rows, tokens).peak + counted.head(rows * (tokens - 1)) // 2] * reference
+    return passage.kept + max(moments)
+
+
+def random_model(folder: Path, shape: str, dtype: Any) -> Any:
+    """A model of this shape with random weights, and the demonstration's tokenizer."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from g2d.policies import Policy
+    from g2d.policies.scratch import build_tokenizer
+
+    tokenizer = build_tokenizer()
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    torch.manual_seed(0)
+    torch.set_default_dtype(dtype)
+    model = LlamaForCausalLM(LlamaConfig(**SHAPES[shape], tie_word_embeddings=True, **ends))
+    torch.set_default_dtype(torch.float32)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return Policy("random/base", "random", "base", base=str(folder))
+
+
+@contextmanager
+def as_on_a_gpu(wanted: bool) -> Iterator[None]:
+    """Have trainers told what they are told on a GPU, and weights loaded as there; the device stays a CPU."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from g2d.regimes import grpo, offline, training
+
+    def arguments(*given: Any, **named: Any) -> dict[str, Any]:
+        return training.trainer_arguments(*given, **named) | {"bf16": True, "gradient_checkpointing": True}
+
+    def load(base: Any) -> Any:
+        return AutoModelForCausalLM.from_pretrained(base.base, dtype=torch.bfloat16)
+
+    places = [(grpo, "trainer_arguments", arguments), (offline, "trainer_arguments", arguments)]
+    places += [(grpo, "load_base", load), (training, "load_base", load)]
+    with ExitStack() as stack:
+        for module, name, ours in places if wanted else []:
+            stack.enter_context(mock.patch.object(module, name, ours))
+        yield
+
+
+@contextmanager
+def measured_pass(second: int) -> Iterator[dict[str, Any]]:
+    """Profile one micro-batch of the trainer that runs inside: its size, and the peak of its allocations in bytes."""
+    import torch
+    from transformers import Trainer
+
+    found: dict[str, Any] = {}
+    calls = 0
+    whole_step, loss = Trainer.training_step, Trainer.compute_loss
+
+    def step(self: Any, *given: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls != second:
+            return whole_step(self, *given, **named)
+        gc.collect()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+            out = whole_step(self, *given, **named)
+        found["peak"] = peak_of(profile)
+        return out
+
+    def sized(self: Any, model: Any, inputs: Any, *given: Any, **named: Any) -> Any:
+        if calls == second:
+            if "prompt_ids" in inputs:
+                rows, scored = inputs["completion_ids"].shape
+                found["size"] = rows, inputs["prompt_ids"].shape[1] + scored, scored
+            else:
+                rows, tokens = inputs["input_ids"].shape
+                found["size"] = rows, tokens, tokens
+        return loss_of(self)(self, model, inputs, *given, **named)
+
+    from trl import DPOTrainer, GRPOTrainer
+
+    own = {DPOTrainer: DPOTrainer.compute_loss, GRPOTrainer: GRPOTrainer.compute_loss}
+
+    def loss_of(trainer: Any) -> Any:
+        return next((function for kind, function in own.items() if isinstance(trainer, kind)), loss)
+
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(Trainer, "training_step", step))
+        for kind in own:
+            stack.enter_context(mock.patch.object(kind, "compute_loss", sized))
+        yield found
+
+
+def peak_of(profile: Any) -> int:
+    """The most bytes that were allocated at once since a profile began."""
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    live = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        live += event.nbytes()
+        peak = max(peak, live)
+    return peak
+
+
+def train(regime: str, base: Any, work: Path) -> None:
+    """A step of two micro-batches, two sequences each, with the settings of the regime otherwise."""
+    from g2d.policies.settings import Lora
+    from g2d.problems.prompts import Prompt, conversation
+    from g2d.problems.synthetic import generate
+    from g2d.regimes.dpo import Dpo, train_dpo
+    from g2d.regimes.grpo import train_grpo
+    from g2d.regimes.warmup import Warmup
+
+    problems, prompt = generate("arithmetic", "train", 8, seed=0), Prompt()
+    if regime == "grpo":
+        warmup = Warmup(
+            steps=[0, 1],
+            max_completion_length=BUDGET,
+            per_device_batch_size=2,
+            gradient_accumulation_steps=2,
+            keep_rollouts="none",
+        )
+        own = {"warmup": warmup, "lora": Lora(), "prompt": prompt, "group_size": 2, "k": 1, "seed": 0, "work": work}
+        train_grpo(base, problems, **own)
+        return
+    said = {
+        name: [{"role": "assistant", "content": text}] for name, text in (("chosen", PAIR), ("rejected", PAIR + "3"))
+    }
+    pairs = [{"prompt": conversation(problem, prompt), **said} for problem in problems]
+    dpo = Dpo(per_device_batch_size=1, gradient_accumulation_steps=2, max_steps=1)
+    train_dpo(base, pairs, dpo=dpo, lora=Lora(), seed=0, work=work)
+
+
+if __name__ == "__main__":
+    main()

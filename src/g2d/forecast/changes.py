@@ -1,0 +1,72 @@
+"""What to change in a configuration where a job does not fit: the first change that helps without changing a result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from g2d.forecast.asked import Drawing, Training
+from g2d.forecast.needs import GIB, Card, Need, drawing_need, training_need
+from g2d.rollouts.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from g2d.forecast.model_shape import ModelShape
+    from g2d.forecast.passes import Counted
+
+SHARES = tuple(n / 20 for n in range(1, 19))  # of the card for vLLM beside a trainer
+
+
+def training_change(
+    training: Training, need: Need, shape: ModelShape, counted: Counted, engine: EngineSettings, card: Card
+) -> str | None:
+    """A line that says what to set, or that nothing does; None where the job fits.
+
+    Smaller passes come first, which change no result, then another share for vLLM, the nearest that does.
+    """
+    if need.verdict == "fits":
+        return None
+    passes = [n for n in range(training.units, 0, -1) if training.units % n == 0]
+    shares = [engine.training_gpu_memory_utilization]
+    if training.at_once is not None and engine.name == "vllm":
+        shares += sorted(SHARES, key=lambda share: abs(share - shares[0]))
+    for enough in ("fits", "tight"):
+        if need.verdict == enough:
+            return "it may run out of memory, and nothing that leaves the results as they are makes it smaller"
+        for share in shares:
+            own = engine.model_copy(update={"training_gpu_memory_utilization": share})
+            for units in passes:
+                fewer = replace(training, rows=units * training.per_row)
+                if training_need(fewer, shape, counted, own, card).verdict == enough:
+                    return _settings(training, units, None if share == shares[0] else share, enough)
+    smallest = training_need(replace(training, rows=training.per_row), shape, counted, engine, card)
+    return (
+        f"no pass is small enough (per_device_batch_size: 1 needs {smallest.total / GIB:.1f} GiB): use a larger card "
+        "or a smaller model; a shorter max_completion_length changes results"
+    )
+
+
+def _settings(training: Training, units: int, share: float | None, verdict: str) -> str:
+    said = [f"engine.training_gpu_memory_utilization to {share:g}"] if share is not None else []
+    if units < training.units:
+        said.append(
+            f"{training.section}.per_device_batch_size to {units}, with {training.units // units} times the "
+            "accumulation steps (they follow from prompts_per_step where that is set), so that a step stays as large"
+        )
+    return f"set {' and '.join(said)}" + "; it is tight then" * (verdict == "tight")
+
+
+def drawing_change(
+    drawing: Drawing, need: Need, shape: ModelShape, counted: Counted, engine: EngineSettings, card: Card
+) -> str | None:
+    """The same for what is drawn from frozen policies."""
+    if need.verdict == "fits":
+        return None
+    if engine.name == "vllm":
+        if not need.needs_more:
+            return None  # it takes the share that it is given
+        return "raise engine.gpu_memory_utilization or engine.tensor_parallel_size, or use a larger card"
+    batch = drawing.batch
+    while (batch := batch // 2) >= 1:
+        if drawing_need(replace(drawing, batch=batch), shape, counted, engine, card).verdict == "fits":
+            return f"set {drawing.section}.batch_size to {batch}: the rollouts stay the same"
+    return f"{drawing.section}.batch_size: 1 would still not fit: use a larger card or a smaller model"

@@ -1,0 +1,173 @@
+"""`g2d plan CONFIG`: what fits on a card, stage by stage, and what to change; nothing runs.
+
+g2d plan my.yaml --memory 24
+g2d plan config/paper.yaml --models qwen2.5-7b-instruct --config-json qwen2.5-7b-instruct=config.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from g2d.experiment.config import Config, read
+from g2d.forecast.asked import Drawing, Training, drawings, reward_models, trainings
+from g2d.forecast.needs import GIB, Card, Need, as_json
+from g2d.settings import ConfigError
+
+ASSUMED_CARD = 80.0  # GiB, the paper's A100
+PROMPT_TOKENS = 256
+ESTIMATE = (
+    "An estimate: activations are counted by running the model's code on shapes, the rest is arithmetic, and what is "
+    "called assumed is a guess. No card was asked. How far real passes were from it: docs/performance.md, Memory."
+)
+
+
+def register(subparsers: Any) -> None:
+    """Add the command to `g2d`."""
+    parser = subparsers.add_parser("plan", help="what fits on a card, before anything runs on one", description=__doc__)
+    parser.add_argument("config", type=Path, help="a configuration")
+    parser.add_argument("--memory", type=_positive, metavar="GiB", help="of the card; else the one here, else 80")
+    parser.add_argument("--models", nargs="+", metavar="NAME", help="only these")
+    parser.add_argument(
+        "--config-json", nargs="+", default=[], metavar="NAME=FILE", help="config.json of a model that is not here"
+    )
+    parser.add_argument(
+        "--prompt-tokens", type=int, default=PROMPT_TOKENS, metavar="N", help=f"of the longest prompt ({PROMPT_TOKENS})"
+    )
+    parser.add_argument("--json", action="store_true", help="numbers instead of a screen")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the forecast; 1 where a model has no config.json here, or something does not fit."""
+    config = read(arguments.config)
+    names = arguments.models or list(config.models)
+    if unknown := [name for name in names if name not in config.models]:
+        raise ConfigError(f"--models {unknown[0]}: not one of the models, which are {', '.join(config.models)}")
+    given = _files(arguments.config_json, config)
+    memory = arguments.memory or _memory_here() or ASSUMED_CARD
+    card = Card(int(memory * GIB), arguments.prompt_tokens)
+    found = [_model(config, name, given, card) for name in names]
+    if arguments.json:
+        print(json.dumps({"card_gib": memory, "prompt_tokens": card.prompt_tokens, "models": found}, indent=2))
+    else:
+        print("\n\n".join(_screen(model, memory, card) for model in found) + f"\n\n{ESTIMATE}")
+    bad = [m for m in found if "missing" in m or any(n["verdict"] == "does not fit" for n in m["jobs"])]
+    return 1 if bad else 0
+
+
+def _model(config: Config, name: str, given: dict[str, Path], card: Card) -> dict[str, Any]:
+    """Everything about one model, as JSON."""
+    own = config.for_model(name)
+    said: dict[str, Any] = {"model": name, "engine": own.engine.name, "tokens": _tokens(own), "jobs": []}
+    if judges := reward_models(config):
+        said["not_counted"] = judges
+
+    from g2d.forecast.model_shape import NoConfigError, config_file, model_config, model_shape
+
+    try:
+        file = config_file(name, config.models[name], given)
+    except NoConfigError as error:
+        return said | {"missing" if config.models[name].source != "scratch" else "nothing": str(error)}
+    if file is None:
+        return said | {"nothing": f"models.{name}: recorded completions need no card"}
+
+    from g2d.forecast.changes import drawing_change, training_change
+    from g2d.forecast.needs import drawing_need, training_need
+    from g2d.forecast.passes import Counted
+
+    made = model_config(file)
+    shape, counted = model_shape(made, own.lora), Counted(made, own.lora)
+    for drawing in drawings(own):
+        need = drawing_need(drawing, shape, counted, own.engine, card)
+        change = drawing_change(drawing, need, shape, counted, own.engine, card)
+        said["jobs"].append(_job(need, change))
+    for training in trainings(own):
+        need = training_need(training, shape, counted, own.engine, card)
+        change = training_change(training, need, shape, counted, own.engine, card)
+        said["jobs"].append(_job(need, change))
+    said["jobs"] = _merged(said["jobs"])
+    return said | {"parameters": shape.parameters, "adapter": shape.adapter, "config_json": str(file)}
+
+
+def _merged(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Jobs that differ in nothing but their names are one."""
+    unlike: list[dict[str, Any]] = []
+    for job in jobs:
+        same = (other for other in unlike if {**other, "job": ""} == {**job, "job": ""})
+        if (first := next(same, None)) is None:
+            unlike.append(job)
+        else:
+            first["job"] += f", {job['job']}"
+    return unlike
+
+
+def _job(need: Need, change: str | None) -> dict[str, Any]:
+    return as_json(need) | {"change": change}
+
+
+def _tokens(config: Config) -> list[dict[str, Any]]:
+    """Completions and tokens of one job of every kind, at most."""
+    jobs: list[Drawing | Training] = [*drawings(config), *trainings(config)]
+    return [
+        {"job": job.name, "completions": job.completions, "tokens": job.completions * job.budget, "budget": job.budget}
+        for job in jobs
+        if job.completions is not None
+    ]
+
+
+def _screen(model: dict[str, Any], memory: float, card: Card) -> str:
+    """One model, for a terminal."""
+    lines = [f"{model['model']} on a card of {memory:g} GiB, prompts of at most {card.prompt_tokens} tokens"]
+    for job in model["jobs"]:
+        lines.append(f"\n  {job['job']}: {job['total_bytes'] / GIB:.1f} GiB, {job['verdict']}")
+        lines += _wrapped(" + ".join(f"{p['bytes'] / GIB:.2f} {p['name']} ({p['how']})" for p in job["parts"]))
+        lines += [line for said in job["said"] for line in _wrapped(said)]
+        lines += _wrapped(f"-> {job['change']}") if job["change"] else []
+    lines += [f"\n  {model[key]}" for key in ("missing", "nothing") if key in model]
+    lines.append("\n  tokens of one job, at most:")
+    for row in model["tokens"]:
+        lines.append(f"    {row['job']}: {row['completions']:,} completions x {row['budget']} = {row['tokens']:,}")
+    if "not_counted" in model:
+        lines.append(f"  not counted, beside a trainer: rewards.{', rewards.'.join(model['not_counted'])}")
+    return "\n".join(lines)
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, 118, initial_indent="    ", subsequent_indent="      ", break_on_hyphens=False)
+
+
+def _files(pairs: list[str], config: Config) -> dict[str, Path]:
+    """NAME=FILE, checked."""
+    given = {}
+    for pair in pairs:
+        name, _, file = pair.partition("=")
+        if name not in config.models or not Path(file).is_file():
+            raise ConfigError(f"--config-json {pair}: expected a model of the configuration, =, and a file that exists")
+        given[name] = Path(file)
+    return given
+
+
+def _memory_here() -> float | None:
+    """GiB of the smallest card of this machine, from the driver's own tool; None without one."""
+    if shutil.which("nvidia-smi") is None:
+        return None
+    query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    asked = subprocess.run(query, capture_output=True, text=True, check=False)
+    sizes = [float(line) for line in asked.stdout.split() if line.replace(".", "").isdigit()]
+    if not sizes:
+        print("nvidia-smi names no card: --memory GiB says how large it is", file=sys.stderr)
+    return min(sizes) / 1024 if sizes else None
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError("GiB above 0")
+    return number

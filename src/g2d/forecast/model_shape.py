@@ -1,0 +1,103 @@
+"""The sizes of a model, from its config.json: parameters are counted by building it without weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from g2d.forecast.passes import shortened, skeleton
+from g2d.jobs.files import read_json
+from g2d.policies.settings import HubModel, LocalModel, Lora, RecordedModel, ScratchModel
+
+CONFIG = "config.json"
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """The sizes that memory follows from."""
+
+    parameters: int
+    adapter: int  # parameters of the adapter
+    blocks: int
+    width: int
+    vocabulary: int
+    cache_per_token: int  # numbers in the keys and values of one token, all blocks together
+
+
+class NoConfigError(ValueError):
+    """The config.json of a model is not on this machine; the message says how to have it."""
+
+
+def config_file(
+    name: str, source: ScratchModel | LocalModel | HubModel | RecordedModel, given: Mapping[str, Path]
+) -> Path | None:
+    """Where the config.json of a model is; None for completions that somebody recorded, which need no card.
+
+    Args:
+        name: the model's in the configuration.
+        given: files by the name of the model, which come before everything else.
+
+    Raises:
+        NoConfigError: it is nowhere on this machine.
+    """
+    if name in given:
+        return given[name]
+    if isinstance(source, RecordedModel):
+        return None
+    if isinstance(source, HubModel):
+        from huggingface_hub import try_to_load_from_cache
+
+        found = try_to_load_from_cache(source.id, CONFIG, revision=source.revision)
+        if isinstance(found, str):
+            return Path(found)
+        raise NoConfigError(
+            f"models.{name}: {CONFIG} of {source.id} is not in the Hub's cache; this fetches it and nothing else: "
+            f"hf download {source.id} {CONFIG} --revision {source.revision} (or give one: --config-json {name}=FILE)"
+        )
+    if isinstance(source, LocalModel):
+        file = Path(source.path, CONFIG)
+        if file.is_file():
+            return file
+        raise NoConfigError(f"models.{name}: {file} is not there: correct path, or --config-json {name}=FILE")
+    raise NoConfigError(f"models.{name}: the embedded model is trained here and fits anywhere: nothing to plan")
+
+
+def model_config(file: Path) -> Any:
+    """transformers' configuration of a file, without running code of the model's own.
+
+    Raises:
+        ValueError: it is none, or of an architecture that this version does not know.
+    """
+    from transformers import AutoConfig
+
+    values = dict(read_json(file))
+    kind = values.pop("model_type", None)
+    try:
+        return AutoConfig.for_model(kind, **values)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{file}: no configuration of a model that transformers knows (model_type {kind!r})"
+        ) from error
+
+
+def model_shape(config: Any, lora: Lora) -> ModelShape:
+    """Count a model's parameters and its cache."""
+    adapted = skeleton(config, lora, dtype=torch.bfloat16)
+    trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
+    one = skeleton(shortened(config, 1), None, dtype=torch.bfloat16)
+    with torch.no_grad():
+        token = torch.empty(1, 1, dtype=torch.long, device="meta")
+        cache = one(input_ids=token, use_cache=True).past_key_values
+    per_block = sum(keys.numel() + values.numel() for keys, values, *_ in cache)
+    return ModelShape(
+        parameters=sum(p.numel() for p in adapted.parameters()) - trained,
+        adapter=trained,
+        blocks=config.num_hidden_layers,
+        width=config.hidden_size,
+        vocabulary=config.vocab_size,
+        cache_per_token=per_block * config.num_hidden_layers,
+    )

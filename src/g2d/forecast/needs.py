@@ -1,0 +1,209 @@
+"""Bytes that a job needs on a card, part by part, each with its arithmetic in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from g2d.forecast.asked import Drawing, Training
+from g2d.rollouts.settings import EngineSettings
+
+if TYPE_CHECKING:  # both import torch
+    from g2d.forecast.model_shape import ModelShape
+    from g2d.forecast.passes import Counted
+
+GIB = 2**30
+CONTEXT = GIB  # assumed: CUDA's context, loaded kernels and their workspaces
+ROOMY = 0.9  # of the card; torch's allocator leaves gaps, so what needs more may fail
+SPARE_COLUMNS = 1.5  # `RowCache.make_room`: columns that are allocated, beside those in use
+GRAPHS = GIB // 2  # assumed: vLLM's CUDA graphs
+SAMPLER = 3  # float32 copies of a step's logits in vLLM: logits, processed log-probabilities, probabilities
+
+
+@dataclass(frozen=True)
+class Part:
+    """One term of a sum."""
+
+    name: str
+    bytes: int
+    how: str  # the arithmetic, for the reader
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one job needs of a card."""
+
+    job: str
+    parts: list[Part]
+    card: int  # bytes
+    said: list[str] = field(default_factory=list)  # what else follows: tokens, sequences, what to change
+    needs_more: bool = False  # it cannot run on this card whatever the sum: vLLM's share holds no sequence
+
+    @property
+    def total(self) -> int:
+        """Bytes of all parts."""
+        return sum(part.bytes for part in self.parts)
+
+    @property
+    def verdict(self) -> str:
+        """fits, tight or does not fit."""
+        if self.needs_more or self.total > self.card:
+            return "does not fit"
+        return "fits" if self.total <= ROOMY * self.card else "tight"
+
+
+@dataclass(frozen=True)
+class Card:
+    """What is known of the card and of the data."""
+
+    memory: int  # bytes
+    prompt_tokens: int  # of the longest prompt, assumed
+
+
+def training_need(training: Training, shape: ModelShape, counted: Counted, engine: EngineSettings, card: Card) -> Need:
+    """Memory of the gradient steps of a policy, and of what generates in the same process."""
+    rows, tokens = training.rows, card.prompt_tokens + training.budget
+    weights = 2 * shape.parameters
+    state = 16 * shape.adapter + 4 * shape.adapter * (training.adapters - 1)
+    passage = counted.training(rows, tokens)
+    head = counted.head(rows * training.budget)
+    moments = {"one block, run again backwards": passage.peak - passage.kept, "tiles of the logits": head}
+    if training.reference:
+        moments["the reference's pass"] = counted.reading(rows, tokens).peak
+    moment, most = max(moments.items(), key=lambda item: item[1])
+    each = "16 bytes" if training.adapters == 1 else "(16 + 4 of the reference) bytes"
+    parts = [
+        Part("weights", weights, f"{shape.parameters:,} x 2 bytes"),
+        Part("adapter, gradient, Adam", state, f"{shape.adapter:,} x {each}"),
+        Part("activations kept", passage.kept, f"{rows} x {tokens} tokens, {shape.blocks} checkpointed blocks"),
+        Part("largest moment", most, moment),
+    ]
+    said, needs_more = [], False
+    if training.at_once is not None and engine.name == "vllm":
+        share = engine.training_gpu_memory_utilization
+        cache = vllm_cache(shape, counted, card, share, training.budget, most_sequences=training.at_once)
+        parts.append(Part("vLLM", int(share * card.memory), f"{share:g} of the card"))
+        needs_more = cache.sequences < 1
+        said += [cache.words("engine.training_gpu_memory_utilization")]
+    elif training.batch is not None:
+        drawn = counted.drawing(training.batch, tokens)
+        if training.own_copy:
+            parts.append(Part("M0 to generate", 2 * weights, "as it is and with the adapter"))
+        # It generates when no activations are kept, so only what exceeds those is added.
+        if (beyond := drawn.peak - passage.kept - most) > 0:
+            parts.append(
+                Part("generation, beyond these", beyond, f"keys and values of {training.batch} x {tokens} tokens")
+            )
+    parts.append(Part("context and kernels", CONTEXT, "assumed"))
+    return Need(training.name, parts, card.memory, said, needs_more)
+
+
+def drawing_need(drawing: Drawing, shape: ModelShape, counted: Counted, engine: EngineSettings, card: Card) -> Need:
+    """Memory of drawing completions from a frozen policy."""
+    tokens = card.prompt_tokens + drawing.budget
+    if engine.name == "vllm":
+        share = engine.gpu_memory_utilization
+        cache = vllm_cache(shape, counted, card, share, drawing.budget, split=engine.tensor_parallel_size)
+        parts = [*cache.parts, Part("keys and values", max(cache.bytes, 0), f"the rest of {share:g} of the card")]
+        said = [cache.words("engine.gpu_memory_utilization")]
+        return Need(drawing.name, parts, card.memory, said, cache.sequences < 1)
+    columns = int(SPARE_COLUMNS * tokens)
+    drawn = counted.drawing(drawing.batch, columns)
+    prompts = -(-drawing.batch // drawing.samples)
+    read = counted.reading(prompts, card.prompt_tokens, adapted=False).peak
+    return Need(
+        drawing.name,
+        [
+            Part("weights", 2 * shape.parameters, f"{shape.parameters:,} x 2 bytes"),
+            Part("adapter", 4 * shape.adapter, f"{shape.adapter:,} x 4 bytes"),
+            Part(
+                "keys and values",
+                drawn.kept,
+                f"{drawing.batch} x {columns} tokens (half of them spare) x {2 * shape.cache_per_token:,} bytes",
+            ),
+            Part("largest moment", max(drawn.peak - drawn.kept, read), "one token of all rows, or their prompts"),
+            Part("context and kernels", CONTEXT, "assumed"),
+        ],
+        card.memory,
+    )
+
+
+@dataclass(frozen=True)
+class VllmCache:
+    """vLLM's cache of keys and values: what its share leaves after everything else."""
+
+    parts: list[Part]  # everything else
+    bytes: int  # below 0 where the share does not even hold the rest
+    per_token: int  # bytes
+    length: int  # tokens of a prompt and its completion
+    wanted: int  # sequences that it would run side by side
+
+    @property
+    def sequences(self) -> int:
+        """Sequences of full length that it holds."""
+        return max(self.bytes, 0) // (self.per_token * self.length)
+
+    def words(self, key: str) -> str:
+        """The cache in a sentence, with what to change where it is too small."""
+        held = max(self.bytes, 0) // self.per_token
+        said = (
+            f"vLLM's cache: {max(self.bytes, 0) / GIB:.1f} GiB / {self.per_token:,} bytes = {held:,} tokens, "
+            f"{self.sequences:,} sequences of {self.length}"
+        )
+        if self.sequences < 1:
+            return f"{said}: {key} is too small for this card"
+        if self.sequences < self.wanted:
+            return f"{said} of {self.wanted} side by side if all are that long; the others wait"
+        return f"{said}; {self.wanted} side by side are all it would run"
+
+
+def vllm_limits(memory: int) -> tuple[int, int]:
+    """Sequences and tokens of a step that vLLM 0.31 reserves for offline use on a card of so many bytes.
+
+    `EngineArgs.get_batch_defaults`; an A100 of 80 GB has the smaller ones.
+    """
+    return (1024, 16384) if memory >= 70 * GIB else (256, 8192)
+
+
+def vllm_cache(
+    shape: ModelShape,
+    counted: Counted,
+    card: Card,
+    share: float,
+    budget: int,
+    *,
+    split: int = 1,
+    most_sequences: int | None = None,
+) -> VllmCache:
+    """What is left of a share of the card for keys and values.
+
+    Args:
+        split: cards that the model is split over.
+        most_sequences: that are ever asked for together.
+    """
+    length = card.prompt_tokens + budget
+    sequences, batched = vllm_limits(card.memory)
+    wanted = sequences if most_sequences is None else min(sequences, most_sequences)
+    read = counted.reading(-(-batched // length), length, adapted=False).peak // split
+    logits = SAMPLER * 4 * wanted * shape.vocabulary
+    parts = [
+        Part("weights", 2 * shape.parameters // split, f"{shape.parameters:,} x 2 bytes" + f" / {split}" * (split > 1)),
+        Part("adapter", 2 * shape.adapter // split, f"{shape.adapter:,} x 2 bytes"),
+        Part("largest step", read, f"{batched:,} tokens read at once"),
+        Part("sampler", logits, f"{wanted} x {shape.vocabulary:,} x 4 bytes x {SAMPLER}"),
+        Part("CUDA graphs", GRAPHS, "assumed"),
+    ]
+    rest = int(share * card.memory) - sum(part.bytes for part in parts)
+    return VllmCache(parts, rest, 2 * shape.cache_per_token // split, length, wanted)
+
+
+def as_json(need: Need) -> dict[str, Any]:
+    """A need as JSON."""
+    return {
+        "job": need.job,
+        "verdict": need.verdict,
+        "total_bytes": need.total,
+        "card_bytes": need.card,
+        "parts": [{"name": part.name, "bytes": part.bytes, "how": part.how} for part in need.parts],
+        "said": need.said,
+    }

@@ -1,0 +1,243 @@
+"""Memory of one pass through a model, from its config.json alone: the pass is run on shapes.
+
+Torch's fake tensors have shapes, types and storages, and no numbers: the model's own code runs on them, adapters,
+checkpointing and autocast included, and every storage is counted as it comes and goes. So no formula for the
+activations of an architecture stands here. A block is like the next, so two short models are run and the line
+through them is followed to the full number of blocks.
+
+What this does not see: workspaces of kernels, the CUDA context, and the gaps between tensors. `benchmarks/memory.py`
+compares with what torch's allocator says of real steps.
+"""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from g2d.policies.settings import Lora
+from g2d.regimes.training import lora_config
+
+SHORT = (1, 2)  # blocks of the models that are run
+Device = Literal["cuda", "cpu"]
+
+
+@dataclass(frozen=True)
+class Passage:
+    """Bytes of a pass: those that stay when the forward pass has ended, and the most there were at any moment."""
+
+    kept: int
+    peak: int
+
+
+class Storages(TorchDispatchMode):
+    """Counts the bytes of all storages that appear while it is active; those of `known` tensors are not counted."""
+
+    def __init__(self, known: Iterator[torch.Tensor]) -> None:
+        super().__init__()
+        self.live = self.peak = 0
+        self._sizes = {tensor.untyped_storage()._cdata: 0 for tensor in known}
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = function(*args, **(kwargs or {}))
+        for tensor in tree_iter(out):
+            if isinstance(tensor, torch.Tensor):
+                self._see(tensor.untyped_storage())
+        return out
+
+    def _see(self, storage: torch.UntypedStorage) -> None:
+        if (name := storage._cdata) not in self._sizes:
+            self._sizes[name] = storage.nbytes()
+            self.live += storage.nbytes()
+            self.peak = max(self.peak, self.live)
+            weakref.finalize(storage, self._gone, name)
+
+    def _gone(self, name: int) -> None:
+        self.live -= self._sizes.pop(name)
+
+
+def skeleton(config: Any, lora: Lora | None, *, dtype: torch.dtype) -> Any:
+    """The model of a configuration on torch's meta device, with an adapter on it or not: shapes only."""
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model: Any = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    if lora is None:
+        return model
+    from peft import get_peft_model
+
+    return get_peft_model(model, lora_config(lora), low_cpu_mem_usage=True)
+
+
+def shortened(config: Any, blocks: int) -> Any:
+    """The configuration with fewer blocks."""
+    short = copy.deepcopy(config)
+    short.num_hidden_layers = blocks
+    if getattr(short, "layer_types", None) is not None:
+        short.layer_types = short.layer_types[:blocks]
+    return short
+
+
+@contextmanager
+def _on_shapes(config: Any, lora: Lora | None, half: bool) -> Iterator[tuple[Any, Storages]]:
+    """A model on fake tensors, and the count of what it then makes; gradients of the adapter are there already."""
+    model = skeleton(config, lora, dtype=torch.bfloat16 if half else torch.float32)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        known = []
+        for module in model.modules():
+            for own in (module._parameters, module._buffers):
+                for name, old in own.items():
+                    if old is None:
+                        continue
+                    new = torch.empty(old.shape, dtype=old.dtype)
+                    if own is module._parameters:
+                        new = torch.nn.Parameter(new, requires_grad=old.requires_grad)
+                    own[name] = new
+                    known.append(new)
+                    if new.requires_grad:
+                        new.grad = torch.empty_like(new)
+                        known.append(new.grad)
+        counted = Storages(iter(known))
+        with counted, _precision(half and lora is not None):
+            yield model, counted
+
+
+def _followed(config: Any, measure: Callable[[Any], Passage]) -> Passage:
+    """What `measure` says of the whole model, from two short ones."""
+    blocks = config.num_hidden_layers
+    if blocks <= SHORT[1]:
+        return measure(config)
+    low, high = (measure(shortened(config, n)) for n in SHORT)
+
+    def at(first: int, second: int) -> int:
+        return second + (second - first) * (blocks - SHORT[1]) // (SHORT[1] - SHORT[0])
+
+    return Passage(at(low.kept, high.kept), at(low.peak, high.peak))
+
+
+class Counted:
+    """The passes of one model with one adapter; equal ones are counted once.
+
+    Args:
+        config: transformers' configuration.
+        lora: the adapter.
+        device: cuda is bfloat16 with autocast and checkpointing, cpu is float32 without, as trainers are told
+            (`g2d.regimes.training.trainer_arguments`).
+        half: bfloat16, autocast and checkpointing on a CPU too.
+    """
+
+    def __init__(self, config: Any, lora: Lora, device: Device = "cuda", *, half: bool = False) -> None:
+        self.config, self.lora, self.device, self.half = config, lora, device, half or device == "cuda"
+        self.training = lru_cache(None)(self._training)
+        self.reading = lru_cache(None)(self._reading)
+        self.drawing = lru_cache(None)(self._drawing)
+
+    def _training(self, rows: int, tokens: int) -> Passage:
+        """Blocks, forward and backward, of so many sequences; the head is counted apart (`head`)."""
+
+        def measure(config: Any) -> Passage:
+            with _on_shapes(config, self.lora, self.half) as (model, counted):
+                model.train()
+                if self.half:
+                    model.gradient_checkpointing_enable()
+                    model.enable_input_require_grads()
+                hidden = _blocks(model)(**_asked(rows, tokens), use_cache=False).last_hidden_state
+                kept = counted.live
+                hidden.backward(torch.empty_like(hidden))
+                return Passage(kept, counted.peak)
+
+        return _followed(self.config, measure)
+
+    def _reading(self, rows: int, tokens: int, adapted: bool = True) -> Passage:
+        """Blocks of so many sequences without a gradient, as a reference is asked (in a trainer's precision) or, not
+        `adapted`, a frozen policy."""
+
+        def measure(config: Any) -> Passage:
+            with torch.no_grad(), _on_shapes(config, self.lora if adapted else None, self.half) as (model, counted):
+                hidden = _blocks(model)(**_asked(rows, tokens), use_cache=False).last_hidden_state
+                del hidden
+                return Passage(counted.live, counted.peak)
+
+        return _followed(self.config, measure)
+
+    def _drawing(self, rows: int, columns: int) -> Passage:
+        """The next token of so many sequences, drawn by `g2d.rollouts`; their keys and values, of `columns` tokens
+        each, are what is kept."""
+        from g2d.rollouts.continuous_batching import RowCache, RowLayer
+        from g2d.rollouts.sampling import choose_tokens
+
+        def measure(config: Any) -> Passage:
+            with torch.no_grad(), _on_shapes(config, None, self.half) as (model, counted):
+                prompt = model(**_asked(1, 1), use_cache=True, logits_to_keep=1).past_key_values
+                cache = RowCache()
+                cache.columns.end, cache.columns.capacity = columns - 1, columns
+                for keys, values, *_ in prompt:
+                    blank = (x.new_empty(rows, x.shape[1], columns, x.shape[3]) for x in (keys, values))
+                    cache.parts.append(RowLayer(cache.columns, *blank))
+                del prompt, keys, values
+                cache.layers = cache.parts
+                kept = counted.live
+                logits = (
+                    model(
+                        input_ids=torch.empty(rows, 1, dtype=torch.long),
+                        attention_mask=torch.empty(rows, columns, dtype=torch.long),
+                        position_ids=torch.empty(rows, 1, dtype=torch.long),
+                        past_key_values=cache,
+                        use_cache=True,
+                        logits_to_keep=1,
+                    )
+                    .logits[:, -1]
+                    .float()
+                )
+                choose_tokens(logits, torch.empty(rows, dtype=torch.float64), 1.3, 1.0)
+                return Passage(kept, counted.peak)
+
+        return _followed(self.config, measure)
+
+    def head(self, scored: int) -> int:
+        """Bytes of the language-model head beyond the blocks, forward and backward, for so many scored tokens.
+
+        TRL's `_ChunkedLogProbFunction` never has all logits: a tile of them, and the gradient of the hidden states in
+        float32. On a GPU the tile is turned into its gradient in place; elsewhere in a few copies of it, which are
+        counted by running it.
+        """
+        from trl.kernels.chunked_logprob import TOKEN_CHUNK_SIZE
+        from trl.trainer import utils as trl
+
+        width, vocabulary = self.config.hidden_size, self.config.vocab_size
+        chunk = trl._CHUNKED_LOGPROB_CHUNK_SIZE
+        if self.device == "cuda":
+            return min(scored, TOKEN_CHUNK_SIZE) * chunk * 2 + scored * width * (4 + 2 + 2)
+        with FakeTensorMode(), _precision(self.half):
+            dtype = torch.bfloat16 if self.half else torch.float32
+            hidden = torch.empty(scored, width, dtype=dtype, requires_grad=True)
+            weight = torch.empty(vocabulary, width, dtype=dtype)
+            targets = torch.empty(scored, dtype=torch.long)
+            with Storages(iter((hidden, weight, targets))) as counted:
+                function: Any = trl._ChunkedLogProbFunction
+                outputs = ("log_probs", "entropy")
+                scores = function.apply(hidden, weight, None, targets, 1.0, chunk, None, 1.0, outputs)[0]
+                scores.backward(torch.empty_like(scores))
+            return counted.peak
+
+
+def _blocks(model: Any) -> Any:
+    """A causal language model without its head."""
+    return getattr(model, "get_base_model", lambda: model)().base_model
+
+
+def _precision(half: bool) -> Any:
+    return torch.autocast("cpu", torch.bfloat16) if half else nullcontext()
+
+
+def _asked(rows: int, tokens: int) -> dict[str, torch.Tensor]:
+    return {name: torch.empty(rows, tokens, dtype=torch.long) for name in ("input_ids", "attention_mask")}

@@ -1,0 +1,96 @@
+"""`g2d plan`: what it says of a configuration, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import LlamaConfig
+
+from g2d.cli import main
+from g2d.experiment.config import Config, read
+from g2d.forecast.asked import trainings
+
+SMALL = "config/small.yaml"
+NAME = "qwen2.5-0.5b-instruct"
+
+
+@pytest.fixture
+def config_json(tmp_path: Path) -> str:
+    """A model of half a billion parameters."""
+    file = tmp_path / "config.json"
+    sizes = {"vocab_size": 151936, "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24}
+    heads = {"num_attention_heads": 14, "num_key_value_heads": 2}
+    LlamaConfig(**sizes, **heads, tie_word_embeddings=True).to_json_file(file)
+    return str(file)
+
+
+def planned(config_json: str, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, dict[str, Any]]:
+    code = main(["plan", SMALL, "--config-json", f"{NAME}={config_json}", "--json", *more])
+    return code, json.loads(capsys.readouterr().out)["models"][0]
+
+
+def job(model: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(job for job in model["jobs"] if name in job["job"].split(", "))
+
+
+def test_a_card_that_is_large_enough(config_json: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, model = planned(config_json, capsys, "--memory", "24")
+    assert code == 0
+    assert {job["verdict"] for job in model["jobs"]} == {"fits"}
+    grpo = {part["name"]: part["bytes"] for part in job(model, "grpo")["parts"]}
+    assert grpo["weights"] == 2 * model["parameters"]
+    assert grpo["adapter, gradient, Adam"] == 16 * model["adapter"]
+    assert grpo["vLLM"] == int(0.3 * 24 * 2**30)
+    assert job(model, "grpo")["total_bytes"] == sum(grpo.values())
+    # 200 steps of 16 prompts with 8 completions of at most 320 tokens
+    assert {"job": "grpo", "completions": 25_600, "tokens": 8_192_000, "budget": 320} in model["tokens"]
+
+
+def test_one_that_is_too_small_says_what_to_set(config_json: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, model = planned(config_json, capsys, "--memory", "2.4")
+    assert code == 1
+    dpo = job(model, "dpo")
+    assert dpo["verdict"] == "does not fit"
+    assert "set dpo.per_device_batch_size to" in dpo["change"]
+    assert "larger card" in job(model, "grpo")["change"]
+
+
+def test_the_screen_has_the_arithmetic(config_json: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", SMALL, "--config-json", f"{NAME}={config_json}", "--memory", "24"]) == 0
+    screen = capsys.readouterr().out
+    assert "24 checkpointed blocks" in " ".join(screen.split())
+    assert "An estimate" in screen
+    assert max(map(len, screen.splitlines()[:-1])) <= 120
+
+
+def test_without_the_configuration_of_a_model_it_says_how_to_fetch_that_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["plan", "config/paper.yaml", "--models", "qwen2.5-7b-instruct"]) == 1
+    said = capsys.readouterr().out
+    assert (
+        "hf download Qwen/Qwen2.5-7B-Instruct config.json --revision a09a35458c702b33eeacc393d103063234e8bc28" in said
+    )
+    assert "12,000 completions x 512 = 6,144,000" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [(["--models", "nobody"], "--models nobody"), (["--config-json", "nobody=x"], "--config-json nobody=x")],
+)
+def test_what_it_does_not_know_is_named(given: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", SMALL, *given]) == 2
+    assert named in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("file", ["config", "paper", "small", "bridging", "off_policy"])
+def test_every_training_of_a_shipped_configuration_is_known(file: str) -> None:
+    config: Config = read(f"config/{file}.yaml")
+    for name in config.models:
+        own = config.for_model(name)
+        names = ", ".join(training.name for training in trainings(own))
+        assert "dpo" in names
+        assert all(entry in names for entry, settings in own.regimes.items() if settings.regime != "iterative_dpo")

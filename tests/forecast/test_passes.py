@@ -1,0 +1,84 @@
+"""What a model needs of a card, counted on shapes: by hand where a hand can count, and beside torch's allocator."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import LlamaConfig
+
+from g2d.forecast.model_shape import model_config, model_shape
+from g2d.forecast.passes import Counted
+from g2d.policies.settings import Lora
+
+WIDTH, INNER, WORDS, HEADS, SHARED = 64, 160, 300, 4, 2
+
+
+def llama(blocks: int = 6) -> LlamaConfig:
+    return LlamaConfig(
+        vocab_size=WORDS,
+        hidden_size=WIDTH,
+        intermediate_size=INNER,
+        num_hidden_layers=blocks,
+        num_attention_heads=HEADS,
+        num_key_value_heads=SHARED,
+        tie_word_embeddings=True,
+    )
+
+
+def test_parameters_adapter_and_cache_are_those_counted_by_hand() -> None:
+    narrow = SHARED * (WIDTH // HEADS)  # keys, values
+    matrices = [(WIDTH, WIDTH), (WIDTH, narrow), (WIDTH, narrow), (WIDTH, WIDTH)]  # q, k, v, o
+    matrices += [(WIDTH, INNER), (WIDTH, INNER), (INNER, WIDTH)]  # gate, up, down
+    block = sum(a * b for a, b in matrices) + 2 * WIDTH
+    shape = model_shape(llama(6), Lora(r=8))
+    assert shape.parameters == WORDS * WIDTH + 6 * block + WIDTH
+    assert shape.adapter == 6 * sum(8 * (a + b) for a, b in matrices)
+    assert shape.cache_per_token == 6 * 2 * narrow
+
+
+def test_of_a_file_only_the_configuration_is_read(tmp_path: Path) -> None:
+    llama(3).to_json_file(tmp_path / "config.json")
+    assert model_shape(model_config(tmp_path / "config.json"), Lora()) == model_shape(llama(3), Lora())
+    (tmp_path / "config.json").write_text('{"model_type": "no such thing"}')
+    with pytest.raises(ValueError, match="no such thing"):
+        model_config(tmp_path / "config.json")
+
+
+def test_two_short_models_say_what_the_whole_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    followed = Counted(llama(7), Lora()).training(3, 40)
+    monkeypatch.setattr("g2d.forecast.passes.SHORT", (1, 7))  # now the whole one is run
+    whole = Counted(llama(7), Lora()).training(3, 40)
+    assert followed.kept == pytest.approx(whole.kept, rel=0.01)
+    assert followed.peak == pytest.approx(whole.peak, rel=0.01)
+
+
+def test_checkpointing_keeps_a_hidden_state_of_every_block_and_autocast_its_adapter() -> None:
+    """Both in bfloat16, and nothing else that grows with the number of blocks."""
+    rows, tokens, more = 4, 50, 5
+    kept = [Counted(llama(blocks), Lora()).training(rows, tokens).kept for blocks in (2, 2 + more)]
+    adapter = model_shape(llama(1), Lora()).adapter
+    assert kept[1] - kept[0] == more * (rows * tokens * WIDTH + adapter) * 2
+
+
+def test_twice_the_sequences_are_twice_the_activations() -> None:
+    counted = Counted(llama(3), Lora(), "cpu")
+    one, two = counted.training(2, 64), counted.training(4, 64)
+    assert two.kept == pytest.approx(2 * one.kept, rel=0.02)
+
+
+def test_keys_and_values_of_a_generation() -> None:
+    shape, counted = model_shape(llama(5), Lora()), Counted(llama(5), Lora())
+    assert counted.drawing(rows=6, columns=33).kept == pytest.approx(6 * 33 * shape.cache_per_token * 2, rel=0.02)
+
+
+def test_a_real_pass_allocates_what_was_forecast() -> None:
+    """DPO with its reference, as on a GPU (bfloat16, autocast, checkpointing), by the records of torch's allocator."""
+    case = ["benchmarks/memory.py", "--case", "tiny", "dpo", "gpu"]
+    done = subprocess.run([sys.executable, *case], capture_output=True, text=True, check=True)
+    measured: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    assert measured["forecast"] == pytest.approx(measured["measured"], rel=0.1)
