@@ -33,14 +33,16 @@ SHAPES: dict[str, dict[str, Any]] = {
     "qwen2.5-0.5b": {"vocab_size": 151936, "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24}
     | {"num_attention_heads": 14, "num_key_value_heads": 2, "max_position_embeddings": 32768},
 }
-BUDGET = 96  # tokens of a completion
+BUDGET = {"tiny": 96, "qwen2.5-0.5b": 32}  # tokens of a completion; a CPU generates slowly in bfloat16
 PAIR = "1 + 1 = 2, so the answer is \\boxed{2}. " * 8
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
-    parser.add_argument("--case", nargs=3, metavar=("SHAPE", "REGIME", "PRECISION"), help="one, in this process")
+    parser.add_argument(
+        "--case", nargs=3, metavar=("SHAPE", "REGIME", "PRECISION"), help="one, in this process, as JSON"
+    )
     parser.add_argument("--json", type=Path, help="numbers, beside the table")
     arguments = parser.parse_args()
     if arguments.case:
@@ -116,7 +118,7 @@ def random_model(folder: Path, shape: str, dtype: Any) -> Any:
     torch.set_default_dtype(torch.float32)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    return Policy("random/base", "random", "base", base=str(folder))
+    return Policy(f"{shape}/base", shape, "base", base=str(folder))
 
 
 @contextmanager
@@ -209,7 +211,7 @@ def train(regime: str, base: Any, work: Path) -> None:
     if regime == "grpo":
         warmup = Warmup(
             steps=[0, 1],
-            max_completion_length=BUDGET,
+            max_completion_length=BUDGET[base.model],
             per_device_batch_size=2,
             gradient_accumulation_steps=2,
             keep_rollouts="none",

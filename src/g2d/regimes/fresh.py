@@ -110,7 +110,9 @@ class FreshRollouts(Generator):
     def use_vllm(self, settings: EngineSettings, lora: Lora) -> None:
         """Have vLLM generate; see `start_vllm`."""
         asked = [conversation(problem, self.prompt) for problem in self.problems]
-        self.start_vllm(settings, lora, asked, self.decoding.max_completion_length)
+        updates = self.until if self.sync_every is None else self.sync_every
+        at_once = updates * self.per_update * self.decoding.samples_per_prompt
+        self.start_vllm(settings, lora, asked, self.decoding.max_completion_length, at_once)
 
     def of(self, step: int, hand_over: Callable[[Path], None]) -> pd.DataFrame:
         """The judged rollouts of the update after `step` updates; `problem_id` says how often it was asked before.

@@ -49,9 +49,14 @@ class Generator:
         """The adapter that generates; None while that is M0."""
         return self._first if self.adapter_sha256 is None else self.own_folder
 
-    def start_vllm(self, settings: EngineSettings, lora: Lora, conversations: Any, max_completion_length: int) -> None:
+    def start_vllm(
+        self, settings: EngineSettings, lora: Lora, conversations: Any, max_completion_length: int, at_once: int
+    ) -> None:
         """Have vLLM generate for these conversations; call it before the trainer is made, as vLLM seeds the process
         when it starts.
+
+        Args:
+            at_once: completions that are ever asked for together.
 
         Raises:
             ValueError: the longest prompt and its completion do not fit the model.
@@ -63,6 +68,7 @@ class Generator:
             settings.model_copy(update={"tensor_parallel_size": 1}),  # the trainer has one GPU
             adapter_rank=lora.r,
             memory_utilization=settings.training_gpu_memory_utilization,
+            most_sequences=at_once,
         )
         engine.start_for({engine.render(conversation) for conversation in conversations}, max_completion_length)
         if self._first is not None:

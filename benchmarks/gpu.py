@@ -1,0 +1,174 @@
+"""The first GPU in one command: everything that only a card can say, part by part, with a table at the end.
+
+    python benchmarks/gpu.py --out /tmp/g2d-gpu [--wheels FOLDER] [--parts NAME ...]
+    python benchmarks/gpu.py --out /tmp/g2d-gpu --device cpu --tiny     # how the script itself is tested
+
+For a machine with CUDA, torch and transformers, perhaps without a network, perhaps with a checkout that cannot be
+written: what is missing comes from `--wheels` (`benchmarks/wheelhouse.sh` collects it elsewhere) and is installed below
+`--out`, as everything else is. Each part is a process of its own: it ends as ok, failed (with its last line) or skipped
+(with the reason), and its output is in OUT/NAME.log. OUT/gpu.json is written after every part, so what was measured is
+there whenever this is cut off; OUT/gpu.md is the table. `gpu_parts.py` says what each part does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import site
+import subprocess
+import sys
+import sysconfig
+import time
+import venv
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PARTS = {  # in the order in which they run: what decides most comes first
+    "environment": "the card, versions, bandwidth",
+    "greedy": "greedy answers, float32 on the CPU and as they run here",
+    "adapters": "what is left of a small adapter, applied and merged",
+    "training-0.5b": "GRPO and DPO at the paper's settings, 0.5B: seconds, peak beside `g2d plan`",
+    "harvest-0.5b": "tokens per second beside the bandwidth's limit, 0.5B",
+    "training-7b": "GRPO and DPO at the paper's settings, 7B",
+    "harvest-7b": "tokens per second, 7B",
+    "micro-grid": "the whole workflow in miniature",
+    "resume": "a GRPO run that was stopped, beside two that were not",
+    "engine-after": "an engine where a trainer and another engine lived",
+    "dropout": "log-probabilities with LoRA dropout on, and vLLM's beside the trainer's",
+    "two-gpus": "two jobs side by side take distinct cards",
+    "tensor-parallel": "vLLM over two cards",
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="a folder that can be written")
+    parser.add_argument("--wheels", type=Path, help="from benchmarks/wheelhouse.sh, to install from")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="the smallest shapes")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), metavar="NAME")
+    parser.add_argument("--limit", type=float, default=300, help="seconds that one part may take")
+    parser.add_argument("--minutes", type=float, default=25, help="that all parts may take together")
+    arguments = parser.parse_args()
+    out = arguments.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    end = time.monotonic() + 60 * arguments.minutes
+    environment, python = surroundings(out, arguments.device), interpreter(out)
+    if arguments.wheels:
+        install(arguments.wheels.resolve(), python)
+    found: list[dict[str, Any]] = []
+    for name in arguments.parts:
+        print(f"{name}: {PARTS[name]} ...", flush=True)
+        left = end - time.monotonic()
+        if left > 0:
+            found.append(run(name, arguments, python, environment, min(arguments.limit, left)))
+        else:
+            reason = f"the {arguments.minutes:g} minutes of --minutes are over"
+            found.append({"part": name, "seconds": 0.0, "status": "skipped", "reason": reason})
+        (out / "gpu.json").write_text(json.dumps(found, indent=2))
+        (out / "gpu.md").write_text(table(found))
+        print(f"  {found[-1]['status']} in {found[-1]['seconds']:.0f} s: {said(found[-1])}", flush=True)
+    print("\n" + table(found))
+    return 1 if any(part["status"] == "failed" for part in found) else 0
+
+
+def interpreter(out: Path) -> Path:
+    """A Python of its own below OUT, with this checkout and all that this Python has; what is installed comes first.
+
+    PYTHONPATH would not do: Snakemake takes it from its jobs.
+    """
+    venv.create(out / "venv", system_site_packages=True, symlinks=True)
+    own = sysconfig.get_path("purelib", vars={"base": str(out / "venv"), "platbase": str(out / "venv")})
+    lines = [str(HERE.parent / "src"), *(f"import site; site.addsitedir({p!r})" for p in site.getsitepackages())]
+    Path(own, "g2d.pth").write_text("\n".join(lines) + "\n")
+    return out / "venv/bin/python"
+
+
+def surroundings(out: Path, device: str) -> dict[str, str]:
+    """The environment of every part: nothing is fetched, nothing is written but below OUT."""
+    own = {
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+        "HF_HUB_OFFLINE": "1",
+        "HF_HOME": str(out / "hub"),
+        "XDG_CACHE_HOME": str(out / "cache"),
+        "TRITON_CACHE_DIR": str(out / "cache/triton"),
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    return os.environ | own | ({"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {})
+
+
+def install(wheels: Path, python: Path) -> None:
+    """Unpack the wheels into OUT's own Python; nothing is fetched and nothing else is changed."""
+    begun = time.monotonic()
+    files = sorted(map(str, wheels.glob("*.whl")))
+    if not files:
+        sys.exit(f"{wheels}: no wheels in it; benchmarks/wheelhouse.sh collects them")
+    # This Python's pip: that of OUT has none.
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile"]
+    target = next(python.parents[1].glob("lib/python*/site-packages"))
+    subprocess.run([*command, "--no-cache-dir", "--upgrade", "--target", str(target), *files], check=True)
+    print(f"installed {len(files)} wheels in {time.monotonic() - begun:.0f} s", flush=True)
+
+
+def run(
+    name: str, arguments: argparse.Namespace, python: Path, environment: dict[str, str], limit: float
+) -> dict[str, Any]:
+    """One part in a process of its own, ended with everything that it started when its seconds are over."""
+    out = arguments.out.resolve()
+    command = [str(python), str(HERE / "gpu_parts.py"), name, "--out", str(out), "--device", arguments.device]
+    begun, answer = time.monotonic(), out / f"{name}.json"
+    answer.unlink(missing_ok=True)
+    with open(out / f"{name}.log", "w") as log:
+        process = subprocess.Popen(
+            [*command, *(["--tiny"] if arguments.tiny else [])],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=out,
+            start_new_session=True,
+        )
+        try:
+            code: int | None = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    part = {"part": name, "seconds": time.monotonic() - begun}
+    if code is not None and answer.is_file():  # written last
+        return part | json.loads(answer.read_text())
+    lines = [line for line in (out / f"{name}.log").read_text(errors="replace").splitlines() if line.strip()]
+    last = lines[-1].strip() if lines else "no output"
+    reason = f"not ready after {limit:.0f} s; last line: {last}" if code is None else last
+    return part | {"status": "failed", "reason": reason}
+
+
+def said(part: dict[str, Any]) -> str:
+    """What a part found, in a line."""
+    if part["status"] != "ok":
+        return str(part["reason"])
+    return ", ".join(f"{name} {_number(value)}" for name, value in part["found"].items())
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return str(value)
+
+
+def table(found: list[dict[str, Any]]) -> str:
+    """Markdown."""
+    rows = ["| part | status | seconds | found |", "|---|---|---:|---|"]
+    for part in found:
+        text = said(part).replace("|", "\\|")
+        rows.append(f"| {part['part']} | {part['status']} | {part['seconds']:.0f} | {text} |")
+    return "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,276 @@
+"""Models for `benchmarks/gpu_parts.py`: one that answers, small, and random weights of real shapes, never on disk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+from unittest import mock
+
+from memory import SHAPES
+
+SHAPES = SHAPES | {
+    "qwen2.5-7b": {"vocab_size": 152064, "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28}
+    | {"num_attention_heads": 28, "num_key_value_heads": 4, "max_position_embeddings": 32768}
+}
+TIED = {"tiny", "qwen2.5-0.5b"}  # one matrix for words in and out
+QUESTION = "Tell me the answer. " * 16  # so that a prompt is about as long as one of MATH
+
+
+def tiny_or(setting: Any, tiny: Any, real: Any) -> Any:
+    """By `--tiny`."""
+    return tiny if setting.tiny else real
+
+
+def configuration(shape: str) -> Any:
+    """Of a Llama of this shape: transformers replaces the tokenizer of whatever calls itself qwen2."""
+    from transformers import LlamaConfig
+
+    return LlamaConfig(**SHAPES[shape], tie_word_embeddings=shape in TIED, eos_token_id=1, pad_token_id=0)
+
+
+def blank_model(shape: str, device: str, dtype: Any) -> Any:
+    """Random weights, made where they are needed."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    with torch.device(device):
+        return AutoModelForCausalLM.from_config(configuration(shape), dtype=dtype)
+
+
+def small_policy(setting: Any) -> Any:
+    """The embedded model after a short training, made once."""
+    from g2d.policies import Policy
+    from g2d.policies.scratch import train_scratch
+    from g2d.policies.settings import ScratchModel
+
+    folder = setting.out / "small"
+    if not (folder / "tokenizer.json").exists():
+        # vLLM knows no head narrower than 32.
+        shape = {"hidden_size": 64, "layers": 2, "heads": 2}
+        train_scratch(ScratchModel(source="scratch", steps=tiny_or(setting, 20, 400), muon="float32", **shape), folder)
+    return Policy("small/base", "small", "base", base=str(folder))
+
+
+@contextmanager
+def random_weights(shape: str, setting: Any) -> Iterator[tuple[Any, Any, dict[str, int]]]:
+    """Have trainers load random weights of this shape: the policy, its configuration, numbers of parameters."""
+    import torch
+
+    from g2d.forecast.model_shape import model_shape
+    from g2d.policies import Policy
+    from g2d.policies.scratch import build_tokenizer
+    from g2d.policies.settings import Lora
+    from g2d.regimes import grpo, training
+
+    folder = setting.out / f"shape-{shape}"
+    config = configuration(shape)
+    config.save_pretrained(folder)
+    build_tokenizer().save_pretrained(folder)
+    dtype = torch.bfloat16 if setting.device == "cuda" else torch.float32
+    sizes = model_shape(config, Lora())
+    with ExitStack() as stack:
+        for module in (grpo, training):
+            stack.enter_context(
+                mock.patch.object(module, "load_base", lambda base: blank_model(shape, setting.device, dtype))
+            )
+        base = Policy(f"{shape}/base", shape, "base", base=str(folder))
+        yield base, config, {"base": sizes.parameters, "adapter": sizes.adapter}
+
+
+def steps_of(regime: str, base: Any, setting: Any) -> tuple[float, tuple[int, int, int], float]:
+    """Two steps at the paper's settings: seconds of the second, sequences x tokens (and scored ones of each) of the
+    largest pass, and the seconds that drawing completions took."""
+    import shutil
+    from dataclasses import replace
+
+    from transformers import Trainer, TrainerCallback
+    from trl import DPOTrainer, GRPOTrainer
+
+    from g2d.policies.settings import Lora
+    from g2d.problems.prompts import Prompt, conversation
+    from g2d.problems.synthetic import generate
+    from g2d.regimes.dpo import Dpo, train_dpo
+    from g2d.regimes.grpo import train_grpo
+    from g2d.regimes.warmup import Warmup
+
+    work, ends, drawing, sizes = setting.out / f"work-{regime}", [], [0.0], [(0, 0, 0)]
+    shutil.rmtree(work, ignore_errors=True)
+    begin, draw = Trainer.train, GRPOTrainer._generate_single_turn
+
+    class Clock(TrainerCallback):
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            drawing[0] = 0.0
+            ends.append(-time.perf_counter())
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            synchronise(setting)
+            ends[-1] += time.perf_counter()
+
+    def timed_train(self: Any, *given: Any, **named: Any) -> Any:
+        self.add_callback(Clock())
+        return begin(self, *given, **named)
+
+    def timed_draw(self: Any, *given: Any, **named: Any) -> Any:
+        begun = time.perf_counter()
+        out = draw(self, *given, **named)
+        synchronise(setting)
+        drawing[0] += time.perf_counter() - begun
+        return out
+
+    def sized(own: Any) -> Any:
+        def loss(self: Any, model: Any, inputs: Any, *given: Any, **named: Any) -> Any:
+            if "prompt_ids" in inputs:
+                rows, scored = inputs["completion_ids"].shape
+                tokens = inputs["prompt_ids"].shape[1] + scored
+            else:
+                (rows, tokens), scored = inputs["input_ids"].shape, int(inputs["completion_mask"].sum(1).max())
+            sizes[0] = max(sizes[0], (rows, tokens, scored), key=lambda size: size[0] * size[1])
+            return own(self, model, inputs, *given, **named)
+
+        return loss
+
+    problems = [replace(p, prompt=QUESTION + p.prompt) for p in generate("arithmetic", "train", 64, seed=0)]
+    budget = {"grpo": tiny_or(setting, 8, 384), "dpo": tiny_or(setting, 8, 512)}[regime]
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(Trainer, "train", timed_train))
+        stack.enter_context(mock.patch.object(GRPOTrainer, "_generate_single_turn", timed_draw))
+        for kind in (GRPOTrainer, DPOTrainer):
+            stack.enter_context(mock.patch.object(kind, "compute_loss", sized(kind.compute_loss)))
+        common: dict[str, Any] = {"lora": Lora(), "seed": 0, "work": work}
+        if regime == "grpo":
+            warmup = Warmup(steps=[0, 2], max_completion_length=budget, keep_rollouts="none")
+            train_grpo(base, problems, warmup=warmup, prompt=Prompt(), group_size=2, k=2, **common)
+        else:
+            sides = {
+                side: [{"role": "assistant", "content": f"{n} " * budget}]
+                for side, n in (("chosen", 1), ("rejected", 2))
+            }
+            pairs = [{"prompt": conversation(problem, Prompt()), **sides} for problem in problems]
+            train_dpo(base, pairs, dpo=Dpo(max_steps=2), **common)
+    return ends[-1], sizes[0], drawing[0]
+
+
+def synchronise(setting: Any) -> None:
+    """Wait for the card."""
+    import torch
+
+    if setting.device == "cuda":
+        torch.cuda.synchronize()
+
+
+def drawn_by_transformers(model: Any, rows: int, length: int, setting: Any) -> tuple[int, float]:
+    """Tokens and seconds of `g2d.rollouts`' engine: `rows` completions at once, all of them `length` tokens."""
+    import numpy as np
+
+    from g2d.rollouts.continuous_batching import ContinuousBatch
+    from g2d.rollouts.engine import Decoding
+
+    def draw(tokens: int) -> float:
+        decoding = Decoding(8, 1.3, 1.0, tokens, rows, 0)
+        prompts = [[5 + i] * 100 for i in range(-(-rows // 8))]
+        samples = [(i // 8, i % 8) for i in range(rows)]
+        numbers = np.random.default_rng(0)
+        batch = ContinuousBatch(model, prompts, decoding, lambda _: numbers.random(tokens), [-1])
+        begun = time.perf_counter()
+        batch.complete(samples)
+        synchronise(setting)
+        return time.perf_counter() - begun
+
+    draw(4)  # the first kernels are loaded when they are called
+    return rows * length, draw(length)
+
+
+def drawn_by_vllm(config: Any, rows: int, length: int, out: Path) -> tuple[int, float]:
+    """The same of vLLM, with weights of its own that are as random."""
+    from g2d.rollouts.vllm_engine import prepare_environment
+
+    prepare_environment()
+    from vllm import LLM, SamplingParams
+
+    folder = out / "vllm-shape"
+    config.save_pretrained(folder)
+    llm = LLM(
+        model=str(folder),
+        load_format="dummy",
+        skip_tokenizer_init=True,
+        dtype="bfloat16",
+        max_model_len=1024,
+        gpu_memory_utilization=0.8,
+        disable_log_stats=True,
+    )
+    parameters = SamplingParams(temperature=1.3, max_tokens=length, ignore_eos=True, detokenize=False, n=8)
+    prompts = [{"prompt_token_ids": [5 + i] * 100} for i in range(rows // 8)]
+    llm.generate(prompts, parameters, use_tqdm=False)
+    begun = time.perf_counter()
+    drawn = llm.generate(prompts, parameters, use_tqdm=False)
+    seconds = time.perf_counter() - begun
+    tokens = sum(len(sample.token_ids) for output in drawn for sample in output.outputs)
+    from vllm.distributed import cleanup_dist_env_and_memory
+
+    llm.llm_engine.engine_core.shutdown()
+    del llm
+    cleanup_dist_env_and_memory()
+    return tokens, seconds
+
+
+def warmed_up(
+    policy: Any, work: Path, k: int, dropout: float = 0.05, engine: Any = None, resume_from: Path | None = None
+) -> list[dict[str, Any]]:
+    """GRPO of the small model to step k; its log."""
+    from g2d.policies.settings import Lora
+    from g2d.problems.prompts import Prompt
+    from g2d.problems.synthetic import generate
+    from g2d.regimes.grpo import train_grpo
+    from g2d.regimes.warmup import Warmup
+
+    warmup = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-3, max_completion_length=16)
+    own = {"prompt": Prompt(), "group_size": 2, "k": k, "seed": 0, "work": work, "resume_from": resume_from}
+    problems = generate("arithmetic", "train", 40, seed=0)
+    return train_grpo(policy, problems, warmup=warmup, lora=Lora(dropout=dropout), engine=engine, **own)
+
+
+def adapter_of(work: Path) -> dict[str, Any]:
+    """Its weights."""
+    from safetensors.torch import load_file
+
+    return load_file(work / "adapter/adapter_model.safetensors")
+
+
+def distance(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """Of two adapters, relative to the first: 0 where they are the same bytes."""
+    apart = sum(float((one[name].float() - other[name].float()).square().sum()) for name in one)
+    size = sum(float(weights.float().square().sum()) for weights in one.values())
+    return (apart / size) ** 0.5
+
+
+def dropout_noise(setting: Any) -> dict[str, Any]:
+    """Two draws of dropout, one completion: the log of their ratio, of a whole completion, over completions."""
+    import torch
+    from peft import get_peft_model
+
+    from g2d.policies.settings import Lora
+    from g2d.regimes.training import lora_config
+
+    shape, length = tiny_or(setting, "tiny", "qwen2.5-0.5b"), tiny_or(setting, 16, 384)
+    dtype = torch.bfloat16 if setting.device == "cuda" else torch.float32
+    model = get_peft_model(blank_model(shape, setting.device, dtype), lora_config(Lora())).train()
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=1e-3)
+    tokens = torch.randint(5, 400, (8, length), device=setting.device)
+
+    def scored() -> Any:
+        sums = []
+        with torch.no_grad():
+            for row in tokens:
+                scores = model(input_ids=row[None]).logits[0, :-1].float().log_softmax(-1)
+                sums.append(scores.gather(-1, row[1:, None]).sum())
+        return torch.stack(sums)
+
+    apart = (scored() - scored()).abs()
+    return {"log ratio of two draws, median": median(apart.tolist()), "tokens": length, "rms of B": 1e-3}

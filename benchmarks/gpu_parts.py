@@ -1,0 +1,367 @@
+"""The parts of `benchmarks/gpu.py`, a process each. A part returns what it found; `Skipped` says why it cannot run."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from gpu_models import blank_model, random_weights, small_policy, steps_of, tiny_or
+
+HERE = Path(__file__).resolve().parent
+GIB = 2**30
+Found = dict[str, Any]
+
+
+class Skipped(Exception):  # noqa: N818 -- no error
+    """This machine cannot answer; the message says why."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where and how large."""
+
+    out: Path
+    device: str
+    tiny: bool
+
+
+def environment(setting: Setting) -> Found:
+    """Versions, the card, and how fast it moves memory."""
+    import torch
+
+    found: Found = {"python": sys.version.split()[0]}
+    for name in ("torch", "transformers", "trl", "peft", "vllm"):
+        found[name] = next((d.version for d in map(distribution, (name, f"{name}-cpu")) if d), "none")
+    if setting.device == "cpu":
+        return found | {"device": "cpu", "threads": torch.get_num_threads()}
+    found |= {"device": torch.cuda.get_device_name(), "cards": torch.cuda.device_count()}
+    found |= {"GiB": torch.cuda.get_device_properties(0).total_memory / GIB, "bf16": torch.cuda.is_bf16_supported()}
+    return found | {"GB/s": bandwidth() / 1e9}
+
+
+def distribution(name: str) -> metadata.Distribution | None:
+    """What is installed under a name."""
+    try:
+        return metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def bandwidth() -> float:
+    """Bytes per second of a copy on the card, reading and writing."""
+    import torch
+
+    source = torch.empty(2 * GIB, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    seconds = []
+    for _ in range(5):
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        target.copy_(source)
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - begun)
+    return 2 * source.nbytes / min(seconds)
+
+
+def greedy(setting: Setting) -> Found:
+    """Greedy answers of one small model, in float32 on the CPU and as they are drawn here."""
+    import torch
+
+    from g2d.policies import load_base, load_tokenizer
+    from g2d.policies.policy import end_tokens
+    from g2d.problems.prompts import Prompt, messages
+    from g2d.problems.synthetic import generate
+    from g2d.rollouts.engine import Decoding, Request
+    from g2d.rollouts.transformers_engine import TransformersEngine
+
+    policy, n = small_policy(setting), tiny_or(setting, 20, 500)
+    ends, problems = end_tokens(policy, load_tokenizer(policy)), generate("arithmetic", "test", n, seed=0)
+    answers = {}
+    for place, dtype in (("cpu", torch.float32), (setting.device, torch.bfloat16)):
+        model = load_base(policy, exact=True).to(place, dtype).eval()
+        engine = TransformersEngine(model, load_tokenizer(policy), ends)
+        asked = [Request(p.problem_id, engine.render(messages(p.prompt, Prompt()))) for p in problems]
+        drawn = engine.generate(asked, Decoding(1, 0.0, 1.0, tiny_or(setting, 12, 48), 256, 0))
+        answers[dtype] = [completion.text for (completion,) in drawn]
+    alike = sum(map(str.__eq__, answers[torch.float32], answers[torch.bfloat16]))
+    return {"same answers": alike, "of": n}
+
+
+def adapters(setting: Setting) -> Found:
+    """How much of a small adapter's effect on the log-probabilities is left: applied, and merged into bfloat16."""
+    import torch
+    from peft import get_peft_model
+
+    from g2d.policies.settings import Lora
+    from g2d.regimes.training import lora_config
+
+    shape = tiny_or(setting, "tiny", "qwen2.5-0.5b")
+    tokens = torch.randint(0, 400, (2, 64), device=setting.device)
+
+    def scores(model: Any) -> Any:
+        with torch.no_grad():
+            return model(input_ids=tokens).logits.float().log_softmax(-1)
+
+    found: Found = {}
+    for std in (1e-4, 1e-3):
+        changes = {}
+        for way, dtype in (("exact", torch.float32), ("applied", torch.bfloat16), ("merged", torch.bfloat16)):
+            model = blank_model(shape, setting.device, dtype).eval()
+            before = scores(model)
+            torch.manual_seed(1)
+            model = get_peft_model(model, lora_config(Lora(dropout=0.0))).eval()
+            for name, weight in model.named_parameters():
+                if "lora_" in name:
+                    torch.nn.init.normal_(weight, std=std if "lora_B" in name else 0.02)
+            model = model.merge_and_unload() if way == "merged" else model
+            changes[way] = (scores(model) - before).flatten()
+        for way in ("applied", "merged"):
+            # 1 where the whole effect is there; the rounding of bfloat16 is not along it.
+            along = torch.dot(changes[way], changes["exact"]) / changes["exact"].square().sum()
+            found[f"{way} at {std:g}"] = float(along)
+    return found
+
+
+def training(setting: Setting, shape: str) -> Found:
+    """Seconds of a step and peak memory of GRPO and DPO at the paper's settings, beside `g2d plan`."""
+    import torch
+
+    from g2d.forecast.passes import Counted
+    from g2d.policies.settings import Lora
+
+    found: Found = {}
+    shape = tiny_or(setting, "tiny", shape)
+    for regime in ("grpo", "dpo"):
+        gc.collect()
+        if setting.device == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+            found[f"before {regime} GiB"] = torch.cuda.memory_allocated() / GIB  # should be 0
+        with random_weights(shape, setting) as (base, config, parameters):
+            seconds, (rows, tokens, scored), drawing = steps_of(regime, base, setting)
+        found |= {f"{regime} s/step": seconds, f"{regime} size": f"{rows} x {tokens}"}
+        found |= {"of it drawing": drawing} if regime == "grpo" else {}
+        half = setting.device == "cuda"
+        counted = Counted(config, Lora(), setting.device, half=half)
+        passage, per = counted.training(rows, tokens), 2 if half else 4
+        moments = [passage.peak - passage.kept, counted.head(rows * scored)]
+        moments += [counted.reading(rows, tokens).peak] if regime == "dpo" else []
+        state = per * parameters["base"] + 16 * parameters["adapter"]
+        found[f"{regime} plan GiB"] = (state + passage.kept + max(moments)) / GIB
+        if setting.device == "cuda":
+            found[f"{regime} peak GiB"] = torch.cuda.max_memory_allocated() / GIB
+            found[f"{regime} reserved GiB"] = torch.cuda.max_memory_reserved() / GIB
+    return found
+
+
+def harvest(setting: Setting, shape: str) -> Found:
+    """Tokens per second of both engines, beside what reading weights and cache from memory allows."""
+    import torch
+    from gpu_models import drawn_by_transformers, drawn_by_vllm
+
+    from g2d.forecast.model_shape import model_shape
+    from g2d.policies.settings import Lora
+
+    shape = tiny_or(setting, "tiny", shape)
+    rows, length = tiny_or(setting, 4, 64), tiny_or(setting, 8, 512)
+    model = blank_model(shape, setting.device, torch.bfloat16 if setting.device == "cuda" else torch.float32).eval()
+    sizes = model_shape(model.config, Lora())
+    tokens, seconds = drawn_by_transformers(model, rows, length, setting)
+    found: Found = {"rows": rows, "transformers tokens/s": tokens / seconds}
+    if setting.device == "cuda":
+        read = 2 * sizes.parameters + rows * length / 2 * 2 * sizes.cache_per_token
+        found["limit tokens/s"] = rows * bandwidth() / read
+    config = model.config
+    del model
+    if find_spec("vllm") and setting.device == "cuda":
+        torch.cuda.empty_cache()
+        for many in (rows, 256):
+            tokens, seconds = drawn_by_vllm(config, many, length, setting.out)
+            found[f"vllm {many} rows tokens/s"] = tokens / seconds
+    return found
+
+
+def micro_grid(setting: Setting) -> Found:
+    """The micro grid of the tests, from a copy of this checkout: M0, a warm-up, harvests, DPO, evaluations, tables."""
+    import pandas as pd
+    import yaml
+
+    root, source = Path(mkdtemp(prefix="grid-", dir=setting.out)), HERE.parent
+    for part in ("workflow", "profiles", "envs", "src"):
+        shutil.copytree(source / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy2(source / "Snakefile", root)
+    config = yaml.safe_load((source / "tests/workflow/micro.yaml").read_text())
+    # Without a shared process for imports, which a card does without, a job takes a quarter of a minute.
+    config |= {"ablations": {}, "baselines": {"grpo_group_sizes": [2]}, "warmup": config["warmup"] | {"steps": [0, 2]}}
+    config["benchmarks"].pop("word-problems")
+    (root / "config").mkdir()
+    (root / "config/config.yaml").write_text(yaml.safe_dump(config))
+    command = [sys.executable, "-m", "snakemake", "--cores", str(min(8, os.cpu_count() or 1))]
+    command += ["--resources", "gpu=1"] if setting.device == "cuda" else []
+    command += ["results/tables/cost.csv"]  # figures and page need no card
+    begun = time.monotonic()
+    subprocess.run(command, cwd=root, check=True)
+    seconds = time.monotonic() - begun
+    bill = pd.read_csv(root / "results/tables/cost.csv")
+    ran_on = ", ".join(sorted(set(bill["device"].dropna())))
+    most = int(bill["devices"].max())  # a job that is billed for two took what was not its own
+    return {"seconds": seconds, "bills": len(bill), "ran on": ran_on, "most cards of a job": most}
+
+
+def resume(setting: Setting) -> Found:
+    """GRPO to step 4: twice without a stop, and once stopped at step 2; how far their adapters lie apart."""
+    from gpu_models import adapter_of, distance, warmed_up
+
+    policy, folder = small_policy(setting), setting.out / "resume"
+    shutil.rmtree(folder, ignore_errors=True)
+    warmed_up(policy, folder / "one", 4)
+    warmed_up(policy, folder / "two", 4)
+    warmed_up(policy, folder / "first", 2)
+    warmed_up(policy, folder / "second", 4, resume_from=folder / "first/checkpoint")
+    one, two, stopped = (adapter_of(folder / name) for name in ("one", "two", "second"))
+    return {"two runs apart": distance(one, two), "stopped run apart": distance(one, stopped)}
+
+
+def engine_after(setting: Setting) -> Found:
+    """A trainer, then an engine, then another, in one process: each finds the memory of the one before."""
+    import torch
+    from gpu_models import warmed_up
+
+    from g2d.rollouts.free_memory import CudaMemory, require_free
+
+    if setting.device == "cpu":
+        raise Skipped("needs a card")
+    policy = small_policy(setting)
+    warmed_up(policy, setting.out / "engine-after", 2)
+    require_free(0.85)
+    found: Found = {"after training MiB": CudaMemory().own_tensors() / 2**20}
+    if find_spec("vllm"):
+        from g2d.rollouts.settings import EngineSettings
+        from g2d.rollouts.vllm_engine import VllmEngine
+
+        for n in (1, 2):
+            engine = VllmEngine(policy, EngineSettings(name="vllm", gpu_memory_utilization=0.8))
+            engine.start(256)
+            engine.close()
+            found[f"free after engine {n} GiB"] = torch.cuda.mem_get_info()[0] / GIB
+    return found | {"vllm": bool(find_spec("vllm"))}
+
+
+def dropout(setting: Setting) -> Found:
+    """How far the log-probability of a completion moves with another draw of LoRA dropout, and with another engine."""
+    from gpu_models import dropout_noise, warmed_up
+
+    found = dropout_noise(setting)
+    if find_spec("vllm") and setting.device == "cuda":
+        from g2d.rollouts.settings import EngineSettings
+
+        folder = setting.out / "dropout"
+        shutil.rmtree(folder, ignore_errors=True)
+        for rate in (0.05, 0.0):
+            log = warmed_up(small_policy(setting), folder / str(rate), 4, rate, EngineSettings(name="vllm"))
+            ratios = [
+                value for row in log for name, value in row.items() if name.startswith("sampling/") and "mean" in name
+            ]
+            found[f"vllm ratios at {rate:g}"] = " ".join(f"{float(value):.3g}" for value in ratios)
+    return found
+
+
+def two_gpus(setting: Setting) -> Found:
+    """Two processes that take one card each."""
+    cards = _cards(setting)
+    code = "from g2d.jobs.gpus import take; import os; take(1); print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True)"
+    jobs = [
+        subprocess.Popen([sys.executable, "-c", f"{code}; input()"], stdin=-1, stdout=-1, text=True) for _ in range(2)
+    ]
+    taken = [job.stdout.readline().strip() for job in jobs if job.stdout]
+    for job in jobs:
+        job.communicate("\n")
+    if len(set(taken)) < 2:
+        raise RuntimeError(f"both took card {taken[0]}")
+    return {"cards": cards, "taken": " ".join(taken)}
+
+
+def tensor_parallel(setting: Setting) -> Found:
+    """vLLM over two cards, in a process that has asked for CUDA as a job does."""
+    _cards(setting)
+    if not find_spec("vllm"):
+        raise Skipped("vLLM is not installed")
+    from g2d.rollouts.engine import Decoding, Request
+    from g2d.rollouts.settings import EngineSettings
+    from g2d.rollouts.vllm_engine import VllmEngine
+
+    engine = VllmEngine(small_policy(setting), EngineSettings(name="vllm", tensor_parallel_size=2))
+    asked = [Request(f"p{i}", engine.render([{"role": "user", "content": f"1 + {i}"}])) for i in range(8)]
+    drawn = engine.generate(asked, Decoding(2, 1.0, 1.0, 24, 64, 0))
+    engine.close()
+    return {"completions": sum(map(len, drawn))}
+
+
+def _cards(setting: Setting) -> int:
+    import torch
+
+    cards = torch.cuda.device_count() if setting.device == "cuda" else 0
+    if cards < 2:
+        raise Skipped(f"needs two cards, has {cards}")
+    return cards
+
+
+PARTS: dict[str, Callable[[Setting], Found]] = {
+    "environment": environment,
+    "greedy": greedy,
+    "adapters": adapters,
+    "training-0.5b": lambda setting: training(setting, "qwen2.5-0.5b"),
+    "training-7b": lambda setting: training(setting, "qwen2.5-7b"),
+    "harvest-0.5b": lambda setting: harvest(setting, "qwen2.5-0.5b"),
+    "harvest-7b": lambda setting: harvest(setting, "qwen2.5-7b"),
+    "micro-grid": micro_grid,
+    "resume": resume,
+    "engine-after": engine_after,
+    "dropout": dropout,
+    "two-gpus": two_gpus,
+    "tensor-parallel": tensor_parallel,
+}
+
+
+@contextmanager
+def answering(path: Path) -> Iterator[Found]:
+    """Write what a part found, or why it could not run; an error is left to the log."""
+    answer: Found = {}
+    try:
+        yield answer
+        said = {"status": "ok", "found": answer}
+    except Skipped as reason:
+        said = {"status": "skipped", "reason": str(reason)}
+    path.write_text(json.dumps(said))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--device", choices=["cuda", "cpu"], required=True)
+    parser.add_argument("--tiny", action="store_true")
+    given = parser.parse_args()
+    if given.part not in ("environment", "two-gpus", "tensor-parallel"):
+        # A trainer of TRL refuses to start where it sees several. Before torch is imported, which looks once.
+        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    with answering(given.out / f"{given.part}.json") as answer:
+        import torch
+
+        if given.device == "cuda" and not torch.cuda.is_available():
+            raise Skipped("torch sees no CUDA here")
+        answer.update(PARTS[given.part](Setting(given.out, given.device, given.tiny)))
