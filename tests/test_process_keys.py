@@ -20,7 +20,7 @@ ONLINE = {"regime": "semi_online_dpo", "steps": [2]}
     ("keys", "said"),
     [
         ({"dpo": {"gradient_accumulation_steps": 3}}, "dpo.gradient_accumulation_steps=3 cannot be divided among"),
-        ({"dpo": {"precompute_reference": True}}, "dpo.precompute_reference trains in one process: set training"),
+        ({"dpo": {"precompute_reference": True}}, "dpo.precompute_reference goes with one process alone: set training"),
         ({"warmup": {"gradient_accumulation_steps": 5}}, "warmup.gradient_accumulation_steps=5 cannot be divided"),
         (
             {"warmup": {"prompts_per_step": 2, "group_sizes": [2], "per_device_batch_size": 4}},
@@ -30,10 +30,10 @@ ONLINE = {"regime": "semi_online_dpo", "steps": [2]}
             {"warmup": {"per_device_batch_size": 2, "gradient_accumulation_steps": 2, "group_sizes": [4]}},
             "warmup: each of training.processes=2 would have 2 completions of a step, which are no whole groups of G=4",
         ),
-        ({"warmup": {"retire": {"after": 1}}}, "warmup: retire and resample: trains in one process"),
+        ({"warmup": {"retire": {"after": 1}}}, "warmup: retire and resample go with one process alone"),
         ({"warmup": {"iterations": 2, "steps": [0, 2]}}, "warmup: updates_per_generation and iterations above 1"),
-        ({"warmup": {"auto": {"every": 10}}}, "warmup.auto: what stops by itself trains in one process"),
-        ({"engine": {"name": "vllm"}}, "warmup: with engine.name: vllm a training on fresh rollouts trains in one"),
+        ({"warmup": {"auto": {"every": 10}}}, "warmup.auto: what stops by itself goes with one process"),
+        ({"engine": {"name": "vllm"}}, "warmup: with engine.name: vllm a training on fresh rollouts goes with"),
         ({"regimes": {"unpaired": {"regime": "kto"}}}, "regimes.unpaired: KTO compares the rows that one device holds"),
         (
             {"regimes": {"right": {"regime": "rft", "gradient_accumulation_steps": 1}}},
@@ -43,7 +43,7 @@ ONLINE = {"regime": "semi_online_dpo", "steps": [2]}
             {"regimes": {"fresh": ONLINE | {"prompts_per_update": 1}}},
             "fresh.prompts_per_update=1 is less than training",
         ),
-        ({"regimes": {"fresh": ONLINE | {"resample": 1}}}, "regimes.fresh: retire and resample: trains in one process"),
+        ({"regimes": {"fresh": ONLINE | {"resample": 1}}}, "regimes.fresh: retire and resample go with one process"),
         (
             {"ablations": {"small": {"steps": [0], "dpo": {"gradient_accumulation_steps": 1}}}},
             "ablations.small.dpo.gradient_accumulation_steps=1 cannot be divided",
@@ -67,5 +67,4 @@ def test_a_training_asks_for_a_gpu_for_each_and_models_may_differ() -> None:
     plan = Plan(load(MINIMAL | {"models": {"small": {"source": "scratch"}, "large": large}}))
     gpus = [plan.training_gpus(Wildcards(fromdict={"model": model})) for model in ("small", "large")]
     assert gpus == [1, 2]
-    own = [plan.config.models, load(MINIMAL | {"models": {"small": {"source": "scratch"}, "large": large}}).identity]
-    assert "training" not in str(own[1]["models"]["large"])
+    assert plan.config.identity["models"]["large"]["settings"] == {}

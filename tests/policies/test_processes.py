@@ -8,9 +8,9 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import pytest
@@ -24,12 +24,13 @@ from g2d.regimes.dpo import Dpo, train_dpo
 from g2d.regimes.group_dpo import GroupDpo, train_group_dpo
 from g2d.regimes.grpo import train_grpo
 from g2d.regimes.launch import launched
-from g2d.regimes.processes import NotTheFirstError, Processes, own_part, share
+from g2d.regimes.processes import NotTheFirstError, Processes, is_first, own_part, share
 from g2d.regimes.rft import Example, Rft, train_rft
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.regimes.stopping import StopRequests
 from tests.models import tiny_policy
 from tests.policies.test_group_dpo import VALUES, in_groups
-from tests.policies.test_resume import adapter
+from tests.policies.test_resume import adapter, terminated_after
 from tests.policies.test_semi_online_dpo import SETTINGS
 from tests.policies.test_training import WARMUP, easy, pairs
 
@@ -37,6 +38,8 @@ TWO = Processes(processes=2)
 NO_DROPOUT = Lora(dropout=0.0)  # what is dropped hangs on the batch of a process
 DPO = Dpo(epochs=20, per_device_batch_size=4, gradient_accumulation_steps=2, learning_rate=2e-3)  # 40 steps
 RFT: dict[str, Any] = {"regime": "rft", "epochs": 2, "per_device_batch_size": 2, "gradient_accumulation_steps": 2}
+GRPO = WARMUP.model_copy(update={"keep_rollouts": "completions", "beta": 0.1})
+ONLINE = SemiOnlineDpo.model_validate(SETTINGS | {"prompts_per_update": 5, "steps": [3], "pairs": "all"})
 
 
 def meter(job: str = "job") -> Meter:
@@ -107,19 +110,18 @@ def every_regime(base: Policy, work: Path, meter: Meter) -> dict[str, list[dict[
     examples = [Example(prompt=pair["prompt"], completion=pair["chosen"]) for pair in pairs(8)]
     logs = {}
     with suppress(NotTheFirstError):
+        logs["dpo"] = train_dpo(base, pairs(16), meter=meter, **dpo(work / "dpo"))
+    with suppress(NotTheFirstError):
         logs["rft"] = train_rft(base, examples, rft=Rft.model_validate(RFT), work=work / "rft", **job)
     with suppress(NotTheFirstError):
         # 7 prompts, 4 an update, 3 passes of up to 4 rollouts: the last one of an update has nobody beside it.
         settings = GroupDpo.model_validate(VALUES | {"prompts_per_update": 5, "per_device_batch_size": 4})
         logs["group_dpo"] = train_group_dpo(base, in_groups(7), group_dpo=settings, work=work / "group_dpo", **job)
+    with suppress(NotTheFirstError), sampled_row_by_row():
+        logs["grpo"] = train_grpo(base, warmup=GRPO, group_size=2, work=work / "grpo", **asked, **job)
     with suppress(NotTheFirstError):
-        warmup = WARMUP.model_copy(update={"keep_rollouts": "completions", "beta": 0.1})
-        with sampled_row_by_row():
-            logs["grpo"] = train_grpo(base, warmup=warmup, group_size=2, work=work / "grpo", **asked, **job)
-    with suppress(NotTheFirstError):
-        online = SemiOnlineDpo.model_validate(SETTINGS | {"prompts_per_update": 5, "steps": [3], "pairs": "all"})
         own = work / "semi_online_dpo"
-        logs["semi_online_dpo"] = train_semi_online_dpo(base, settings=online, work=own, **asked, **job)
+        logs["semi_online_dpo"] = train_semi_online_dpo(base, settings=ONLINE, work=own, **asked, **job)
     return logs
 
 
@@ -133,7 +135,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, d
     }
 
 
-@pytest.mark.parametrize("regime", ["rft", "group_dpo", "grpo", "semi_online_dpo"])
+@pytest.mark.parametrize("regime", ["dpo", "rft", "group_dpo", "grpo", "semi_online_dpo"])
 def test_two_processes_train_as_one(trained: Any, regime: str) -> None:
     assert_alike(trained["both"][1][regime], trained["alone"][1][regime])
 
@@ -160,12 +162,8 @@ def when(there: Callable[[], bool], then: Callable[[], None]) -> threading.Threa
     return thread
 
 
-def test_stopped_and_killed_it_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
-    base, rows = tiny_policy(), pairs(16)
-    alone = train_dpo(base, rows, **dpo(tmp_path / "alone"))
-    straight, work = tmp_path / "straight", tmp_path / "stopped"
-    assert_alike(in_two(train_dpo, straight, base, rows, **dpo(straight)), alone)
-
+def test_stopped_and_killed_it_goes_on_as_if_nothing_had_happened(trained: Any, tmp_path: Path) -> None:
+    base, rows, work = tiny_policy(), pairs(16), tmp_path / "stopped"
     when((work / "step-3").is_dir, lambda: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(TrainingStoppedError, match=r"stopped by SIGTERM at step \d+ of 40, which is kept"):
         in_two(train_dpo, work, base, rows, **dpo(work))
@@ -183,12 +181,49 @@ def test_stopped_and_killed_it_goes_on_as_if_nothing_had_happened(tmp_path: Path
 
     last = meter()
     log = in_two(train_dpo, work, base, rows, own=last, **dpo(work))
-    assert adapter(work) == adapter(straight)
+    assert adapter(work) == adapter(trained["both"][0] / "dpo")
     assert [row["step"] for row in log if "loss" in row] == list(range(1, 41))
     assert last.progress is not None
     assert last.progress.step == 40
     assert last.carried is not None
     assert last.carried.cpu_s > first.carried.cpu_s
+
+
+def with_and_without_a_stop(base: Policy, work: Path, meter: Meter) -> dict[str, Any]:
+    """A signal reaches one of the processes alone; all of them stop at the end of that step, and go on."""
+    found = {}
+    for regime in (_grpo, _online):
+        for name, last in (("straight", None), ("stopped", 1), ("stopped", None)):
+            folder = work / f"{regime.__name__}-{name}"
+            with terminated_after(last) if last else nullcontext(), suppress(NotTheFirstError, TrainingStoppedError):
+                log = regime(base, folder, meter=meter, checkpointing=Checkpointing(every_steps=1))
+                found[folder.name] = [{**row, "step_time": 0} for row in log if "loss" in row]
+            cast(StopRequests, signal.getsignal(signal.SIGTERM)).clear()  # a job makes one training
+            if last and is_first():
+                assert sorted(kept.name for kept in folder.glob("step-*")) == ["step-1", "step-2"]
+    return found
+
+
+def _grpo(base: Policy, work: Path, **job: Any) -> list[dict[str, Any]]:
+    asked = {"prompt": Prompt(), "problems": easy(10), "k": 3, "group_size": 2}
+    return train_grpo(base, warmup=GRPO, work=work, seed=0, lora=Lora(), **asked, **job)
+
+
+def _online(base: Policy, work: Path, **job: Any) -> list[dict[str, Any]]:
+    asked = {"prompt": Prompt(), "problems": easy(10), "k": 3}
+    return train_semi_online_dpo(base, settings=ONLINE, work=work, seed=0, lora=Lora(), **asked, **job)
+
+
+def test_a_signal_to_one_stops_all_at_the_same_step(tmp_path: Path) -> None:
+    """With dropout, and with TRL's own sampling: the random numbers of every process are in the checkpoint."""
+    logs = in_two(with_and_without_a_stop, tmp_path, tiny_policy(), tmp_path)
+    for regime in ("_grpo", "_online"):
+        straight, stopped = (tmp_path / f"{regime}-{name}" for name in ("straight", "stopped"))
+        assert len(logs[straight.name]) == 3
+        assert logs[stopped.name] == logs[straight.name]
+        assert adapter(stopped) == adapter(straight)
+        frames = [pd.read_parquet(folder / "rollouts.parquet") for folder in (stopped, straight)]
+        pd.testing.assert_frame_equal(*frames)
 
 
 def test_what_one_of_them_fails_of_is_said_with_its_log(tmp_path: Path) -> None:

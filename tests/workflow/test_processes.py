@@ -22,8 +22,8 @@ def test_a_finished_grid_goes_on_with_two_processes(own_micro_grid: Project, mic
     assert grid.planned() == {}
     grid.configure(two | {"warmup": micro_config["warmup"] | {"steps": [0, 2, 3, 4]}})
     new = [f"{SEED}/dpo/g2/k3/policy.json"]
-    gpus = {job["rule"]: job["gpus"] for job in planned_jobs(grid, *new)}
-    assert gpus == {"train_grpo": 2, "harvest_rollouts": 1, "build_pairs": 0, "train_dpo": 2}
+    gpus = {job["rule"]: job["gpus"] for job in planned_jobs(grid, "--cores", "2", *new)}
+    assert [gpus[rule] for rule in ("train_grpo", "harvest_rollouts", "build_pairs", "train_dpo")] == [2, 1, 0, 2]
     grid.build(*new)
 
     rollouts = pd.read_parquet(grid.root / SEED / "grpo/g2/k3/rollouts.parquet")

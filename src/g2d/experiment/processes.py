@@ -12,7 +12,7 @@ from g2d.regimes.warmup import Warmup
 if TYPE_CHECKING:
     from g2d.experiment.config import Config
 
-ALONE = "trains in one process: set training.processes to 1, or"
+ALONE = "with one process alone: set training.processes to 1, or"
 
 
 def process_mistakes(config: Config) -> Iterator[str]:
@@ -51,13 +51,13 @@ def _of_a_warmup(config: Config, where: str, warmup: Warmup, group_sizes: list[i
                 f"groups of G={size}: change one of the three"
             )
     if warmup.retire or warmup.resample:
-        yield f"{where}: retire and resample: {ALONE} drop them"
+        yield f"{where}: retire and resample go {ALONE} drop them"
     if warmup.updates_between_generations > 1:
-        yield f"{where}: updates_per_generation and iterations above 1: {ALONE} set both to 1"
+        yield f"{where}: updates_per_generation and iterations above 1 go {ALONE} set both to 1"
     if warmup.reference == "sync":
-        yield f"{where}.reference: sync {ALONE} leave the reference where it is"
+        yield f"{where}.reference: sync goes {ALONE} drop the key"
     if warmup.auto is not None:
-        yield f"{where}.auto: what stops by itself {ALONE} drop the key"
+        yield f"{where}.auto: what stops by itself goes {ALONE} drop the key"
     yield from _of_vllm(config, where)
 
 
@@ -65,13 +65,13 @@ def _of_dpo(where: str, dpo: Any, n: int) -> Iterator[str]:
     if dpo.gradient_accumulation_steps % n:
         yield indivisible(dpo.gradient_accumulation_steps, f"{where}.gradient_accumulation_steps", n)
     if getattr(dpo, "precompute_reference", False):
-        yield f"{where}.precompute_reference {ALONE} set it to false"
+        yield f"{where}.precompute_reference goes {ALONE} set it to false"
 
 
 def _of_an_entry(config: Config, where: str, entry: Any) -> Iterator[str]:
     n = config.training.processes
     if entry.regime == "kto":
-        yield f"{where}: KTO compares the rows that one device holds, and so {ALONE} drop the entry"
+        yield f"{where}: KTO compares the rows that one device holds, and so goes {ALONE} drop the entry"
     elif entry.regime == "rft":
         yield from _of_dpo(where, entry, n)
     elif entry.regime == "iterative_dpo":
@@ -80,12 +80,12 @@ def _of_an_entry(config: Config, where: str, entry: Any) -> Iterator[str]:
         if entry.prompts_per_update < n:
             yield f"{where}.prompts_per_update={entry.prompts_per_update} is less than training.processes={n}: raise it"
         if entry.retire or entry.resample:
-            yield f"{where}: retire and resample: {ALONE} drop them"
+            yield f"{where}: retire and resample go {ALONE} drop them"
         if entry.auto is not None:
-            yield f"{where}.auto: what stops by itself {ALONE} drop the key"
+            yield f"{where}.auto: what stops by itself goes {ALONE} drop the key"
         yield from _of_vllm(config, where)
 
 
 def _of_vllm(config: Config, where: str) -> Iterator[str]:
     if config.engine.name == "vllm":
-        yield f"{where}: with engine.name: vllm a training on fresh rollouts {ALONE} write engine.name: transformers"
+        yield f"{where}: with engine.name: vllm a training on fresh rollouts goes {ALONE} write transformers"

@@ -58,7 +58,7 @@ def launched(
 
     Args:
         function: importable; it is given `meter` beside `arguments` and `keywords`, all of which can be pickled.
-        training: how many processes, and what they share.
+        training: how many processes.
         work: a folder of this job's.
         log: the job's; the other processes print beside it.
         meter: of the job; it gets what the processes have used, and how far they are.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from g2d.jobs.usage import charge, gpu_memory_peak, this_process
 from g2d.settings import Section, key
@@ -24,12 +24,11 @@ class Processes(Section):
 
     processes: int = key(
         1,
-        "Processes of one training; each holds `per_device_batch_size` rows at a time, and the accumulation steps are "
-        "divided among them.",
+        "Processes of one training, each with the whole model (DDP) and `per_device_batch_size` rows at a time; the "
+        "accumulation steps are divided among them.",
         ge=1,
         neutral=1,
     )
-    strategy: Literal["ddp"] = key("ddp", "ddp: every process has the whole model.", neutral="ddp")
 
 
 class NotTheFirstError(BaseException):

@@ -10,7 +10,10 @@ from __future__ import annotations
 import fcntl
 import os
 import pickle
+import select
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +22,6 @@ from typing import Any
 
 from g2d.jobs.cost import Cost, Meter, Progress, parse_cost
 from g2d.jobs.files import atomic, read_json, write_json, write_text
-from g2d.jobs.orphans import end_with_snakemake
 from g2d.jobs.usage import Elsewhere, gpu_memory_peak, this_process
 from g2d.regimes.checkpoints import TrainingStoppedError
 from g2d.regimes.processes import NotTheFirstError, is_first
@@ -95,6 +97,25 @@ def error_file(folder: Path, rank: int) -> Path:
     return folder / f"{rank}.error"
 
 
+def end_with_the_job() -> None:
+    """Should the process of the job be killed: save the step, or end at once where there is none yet.
+
+    Before the processes have found each other they wait for each other, for longer than anybody should for them.
+    """
+    if not hasattr(os, "pidfd_open"):
+        return
+    job = os.pidfd_open(os.getppid())
+
+    def wait() -> None:
+        select.select([job], [], [])
+        have_met = getattr(sys.modules.get("torch.distributed"), "is_initialized", None)  # torch may be half imported
+        if have_met is None or not have_met():
+            os._exit(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="end-with-the-job", daemon=True).start()
+
+
 def read_on_cpus() -> None:
     """Have torch read what lay on `cpu:0`: so transformers calls the CPU of a process among several when it resumes."""
     from torch.serialization import register_package
@@ -111,7 +132,7 @@ def main(folder: Path, rank: int) -> int:
     fcntl.flock(living, fcntl.LOCK_SH)
     call: Call = pickle.loads((folder / CALL).read_bytes())
     with stop_requests():
-        end_with_snakemake()  # here: with the process of the job
+        end_with_the_job()
         write_text(pid_file(folder, rank), str(os.getpid()))
         if not is_first():
             with open(rank_log(call.log, rank), "w") as file:
@@ -129,7 +150,7 @@ def main(folder: Path, rank: int) -> int:
             outcome = Outcome(stopped=str(error))
         except Exception as error:
             traceback.print_exc()
-            error_file(folder, rank).write_text(f"{error}")
+            error_file(folder, rank).write_text(f"{error}" or type(error).__name__)
             return 1
     if is_first():
         meter.tell()
