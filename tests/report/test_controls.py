@@ -37,6 +37,14 @@ def test_every_control_of_a_policy_stands_in_one_sentence() -> None:
     assert "; rewards for the format alone get −1.0" in said
 
 
+def test_of_several_policies_the_most_accurate_has_the_sentence() -> None:
+    rows = table({}, {"K": 50, "truth_accuracy": 0.62}, {"K": 100, "truth_accuracy": 0.62})
+    (said,) = control_sentences(rows, "m", "b")
+    assert "that K=50 gains over M0" in said  # of equals the first
+    assert said.count("random rewards") == 1
+    assert said.endswith("The table of controls has 2 more.")
+
+
 def test_what_is_not_told_from_the_truth_is_not_called_as_good() -> None:
     (said,) = control_sentences(table({"p_holm": 0.3, "difference_low": -0.01}), "m", "b")
     assert "not told from the truth by a paired test, p = 0.3: +15.0 points [−1.0, +20.0]" in said
@@ -51,8 +59,8 @@ def test_of_no_gain_there_is_no_share() -> None:
 
 
 def test_an_interval_without_an_end_says_so() -> None:
-    (said,) = control_sentences(table({"share_high": None, "share_low": -0.2}), "m", "b")
-    assert "[−20, no upper end]" in said
+    (said,) = control_sentences(table({"share": -0.1, "share_high": None, "share_low": -0.2}), "m", "b")
+    assert "(−10\u00a0% [−20, no upper end]" in said
 
 
 @pytest.mark.parametrize(("truth", "k", "name"), [("grpo", 1000, "GRPO alone (G=2, K=1000)"), ("s1", 20, "s1 (K=20)")])

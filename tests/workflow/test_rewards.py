@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pandas as pd
@@ -169,8 +170,9 @@ def test_controls_stand_beside_what_they_are_controls_of(rewarded: Rewarded) -> 
     assert found.loc[("on-coin/dpo", 0), "right"] == pytest.approx((coins["verdict"] == "correct").mean(), rel=1e-5)
     assert "reward=coin" in set(pd.read_csv(results / "tables/ablations.csv")["change"])
     page = (results / "report/index.html").read_text()
-    assert "random rewards (p = 0.5) get" in page
-    assert "rewards for short completions get" in page
+    assert "Controls: " in page
+    assert re.search(r"The table of controls has \d more", page)
+    assert "rewards for short completions" in page
     assert "What a control gets of the gain" in page
 
 

@@ -16,14 +16,18 @@ GRPO = "GRPO"
 
 
 def control_sentences(controls: pd.DataFrame, model: str, benchmark: str) -> tuple[str, ...]:
-    """A sentence for every policy that has controls.
+    """The sentence about the most accurate of the policies that have controls, and where the others are.
 
     Args:
         controls: `controls.csv`.
     """
     own = controls[(controls["model"] == model) & (controls["benchmark"] == benchmark)]
-    keys = ["truth", "K", "group_size"]
-    return tuple(_sentence(rows) for _, rows in own.groupby(keys, sort=False, dropna=False))
+    by_policy = [rows for _, rows in own.groupby(["truth", "K", "group_size"], sort=False, dropna=False)]
+    if not by_policy:
+        return ()
+    said = _sentence(max(by_policy, key=lambda rows: rows["truth_accuracy"].iloc[0]))
+    others = len(by_policy) - 1
+    return (f"{said} The table of controls has {others} more." if others else said,)
 
 
 def _sentence(rows: pd.DataFrame) -> str:
@@ -41,7 +45,7 @@ def _sentence(rows: pd.DataFrame) -> str:
 def _control(row: dict[Any, Any]) -> str:
     parts = [f"{row['reward']} get {signed(100 * row['gain'])} {_interval(row, 'gain')}"]
     if pd.notna(row["share"]):
-        parts.append(f"{100 * row['share']:.0f}{NBSP}% {_share_interval(row)}")
+        parts.append(f"{_percent(row['share'])}{NBSP}% {_share_interval(row)}")
     told = "told from the truth" if row["p_holm"] <= ALPHA else "not told from the truth"
     points = f"{signed(100 * row['difference'])} points {_interval(row, 'difference')}"
     if row["p_holm"] > ALPHA:
@@ -61,5 +65,9 @@ def _interval(row: Any, name: str) -> str:
 
 
 def _share_interval(row: dict[Any, Any]) -> str:
-    low, high = (f"{100 * row[end]:.0f}" if pd.notna(row[end]) else None for end in ("share_low", "share_high"))
-    return f"[{low or 'no lower end'}, {high or 'no upper end'}]".replace("-", "−")
+    low, high = (_percent(row[end]) if pd.notna(row[end]) else None for end in ("share_low", "share_high"))
+    return f"[{low or 'no lower end'}, {high or 'no upper end'}]"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}".replace("-", "−")
