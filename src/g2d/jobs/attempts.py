@@ -264,6 +264,7 @@ def read_attempt(file: str | Path) -> Attempt:
         raise ValueError(f"{file}: not a record of an attempt ({error}); delete it and its cost is forgotten") from None
 
 
+_STATUSES = frozenset(get_args(Status))
 _LATEST = 1e11  # seconds since the epoch: beyond it no clock goes, and no calendar either
 
 
@@ -273,7 +274,7 @@ def _checked(attempt: Attempt) -> Attempt:
     Raises:
         TypeError: one is not.
     """
-    if attempt.status not in get_args(Status) or not isinstance(attempt.host, str):
+    if attempt.status not in _STATUSES or not isinstance(attempt.host, str):
         raise TypeError(f"status {attempt.status!r}, host {attempt.host!r}")
     for seconds in (attempt.started, attempt.updated, attempt.start_up_s):
         if type(seconds) not in (int, float) or not 0 <= seconds < _LATEST:

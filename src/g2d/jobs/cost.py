@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from itertools import product
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -235,17 +236,16 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "int | None": (int, NoneType),
 }
 _FIELDS = fields(Cost)
-_EXACTLY = {entry.name: _TYPES[str(entry.type)] for entry in _FIELDS}
+_NAMES = [entry.name for entry in _FIELDS]
+_KINDS = frozenset(product(*(_TYPES[str(entry.type)] for entry in _FIELDS)))  # types of a record, as it is written
 
 
 def _is_plainly_right(values: Any) -> bool:
-    """Whether all fields are there and what they must be, without a word on what is not: a status reads thousands."""
-    return (
-        type(values) is dict
-        and values.keys() == _EXACTLY.keys()
-        and all(type(values[name]) in types for name, types in _EXACTLY.items())
-        and all(0 <= value < _ENDLESS for value in values.values() if type(value) in (int, float))
-    )
+    """Whether a record is as it was written, without a word on what is not: a status reads thousands."""
+    if type(values) is not dict or [*values] != _NAMES or tuple(map(type, values.values())) not in _KINDS:
+        return False
+    numbers = [value for value in values.values() if type(value) in (int, float)]
+    return numbers == [value for value in numbers if 0 <= value < _ENDLESS]
 
 
 _ENDLESS = float("inf")
@@ -263,12 +263,11 @@ def parse_cost(values: Any, where: str) -> Cost:
     """
     if _is_plainly_right(values):
         return Cost(**values)
-    names = [entry.name for entry in _FIELDS]
     if not isinstance(values, dict):
-        raise ValueError(f"{where}: expected an object with {', '.join(names)}")
+        raise ValueError(f"{where}: expected an object with {', '.join(_NAMES)}")
     if missing := [entry.name for entry in _FIELDS if entry.default is MISSING and entry.name not in values]:
         raise ValueError(f"{where}: lacks {missing[0]}")
-    if unknown := sorted(set(values) - set(names)):
+    if unknown := sorted(set(values) - set(_NAMES)):
         raise ValueError(f"{where}: unknown key {unknown[0]}")
     for entry in _FIELDS:
         value = values.get(entry.name, entry.default)

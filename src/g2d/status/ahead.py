@@ -117,7 +117,8 @@ class _Known:
     def work(self, job: GridJob) -> GpuJob:
         """How much a job that trains or generates has to do."""
         w = job.wildcards
-        same = (job.rule, model_of(w), *(w.get(name) for name in ("variant", "regime", "g", "k", "shards")))
+        given = vars(w).get
+        same = (job.rule, model_of(w), given("variant"), given("regime"), given("g"), given("k"), given("shards"))
         if same not in self._work:
             self._work[same] = work(self.plan, job.rule, w, self._before(job))
         return self._work[same]
