@@ -13,6 +13,8 @@ import argparse
 import os
 import tempfile
 import time
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from statistics import median
 
@@ -38,7 +40,7 @@ def train(results: Path, config: Config, model: str, name: str, updates: int) ->
     files = [results / f"problems/{OPEN_ENDED}.jsonl"] if entry.asks_open_ended else []
     files += [results / model / "calibration/train.jsonl"] if entry.prompts != "open_ended" else []
     meter = Meter(name, "benchmark")
-    with tempfile.TemporaryDirectory() as work:
+    with tempfile.TemporaryDirectory() as work, redirect_stdout(StringIO()):  # the trainer's log
         began = time.process_time()
         train_semi_online_dpo(
             read_policy(results / model / "base/policy.json"),
