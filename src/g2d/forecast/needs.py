@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from g2d.forecast.asked import Drawing, Training
+from g2d.rollouts.free_memory import GIB
 from g2d.rollouts.settings import EngineSettings
 
 if TYPE_CHECKING:  # both import torch
     from g2d.forecast.model_shape import ModelShape
     from g2d.forecast.passes import Counted
 
-GIB = 2**30
 CONTEXT = GIB  # assumed: CUDA's context, loaded kernels and their workspaces
 ROOMY = 0.9  # of the card; torch's allocator leaves gaps, so what needs more may fail
 SPARE_COLUMNS = 1.5  # `RowCache.make_room`: columns that are allocated, beside those in use
@@ -204,6 +204,6 @@ def as_json(need: Need) -> dict[str, Any]:
         "verdict": need.verdict,
         "total_bytes": need.total,
         "card_bytes": need.card,
-        "parts": [{"name": part.name, "bytes": part.bytes, "how": part.how} for part in need.parts],
+        "parts": [asdict(part) for part in need.parts],
         "said": need.said,
     }

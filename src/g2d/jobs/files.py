@@ -15,8 +15,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from pydantic_core import from_json
-
 from g2d.jobs.disk import names_the_disk
 
 
@@ -172,6 +170,8 @@ def read_json(path: str | Path) -> dict[str, Any]:
     Raises:
         ValueError: the file is not a JSON object; the message names it.
     """
+    from pydantic_core import from_json  # here: what only writes starts without it
+
     with open(path, "rb", buffering=0) as file:
         content = file.readall()
     try:

@@ -38,8 +38,10 @@ def deadline(seconds: float | None) -> Iterator[None]:
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
     try:
-        yield
-    finally:
-        ringing = False
+        try:
+            yield
+        finally:
+            ringing = False
+    finally:  # also where it rings in the line before
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
