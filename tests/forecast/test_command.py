@@ -86,6 +86,24 @@ def test_what_it_does_not_know_is_named(given: list[str], named: str, capsys: py
     assert named in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text", ["no json", "[1]", "{}"])
+def test_a_file_that_describes_no_model_is_named_and_nobody_is_told_to_delete_it(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text(text)
+    assert main(["plan", SMALL, "--config-json", f"{NAME}={tmp_path / 'config.json'}"]) == 2
+    said = capsys.readouterr().err
+    assert f"{tmp_path / 'config.json'}: no " in said
+    assert "delete" not in said
+
+
+@pytest.mark.parametrize("more", [["--prompt-tokens", "0"], ["--memory", "0"], ["--memory", "inf"]])
+def test_a_number_that_cannot_be_is_refused(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["plan", SMALL, *more])
+    assert more[0] in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("file", ["config", "paper", "small", "bridging", "off_policy"])
 def test_every_training_of_a_shipped_configuration_is_known(file: str) -> None:
     config: Config = read(f"config/{file}.yaml")

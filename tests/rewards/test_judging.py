@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import linecache
 import math
 import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -118,6 +120,27 @@ def test_what_hangs_is_told_so_again_and_again() -> None:
     with deadline(3600):
         pass
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_no_timer_is_left_where_it_rings_at_the_last_moment() -> None:
+    """Between the end of the block and the end of the deadline."""
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        if frame.f_code.co_name != "deadline":
+            return None
+        if event == "line" and linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip() == "ringing = False":
+            sys.settrace(None)
+            signal.raise_signal(signal.SIGALRM)
+        return trace
+
+    before, tracing = signal.getsignal(signal.SIGALRM), sys.gettrace()
+    try:
+        with pytest.raises(LateError), deadline(3600):
+            sys.settrace(trace)
+    finally:
+        sys.settrace(tracing)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+    assert signal.getsignal(signal.SIGALRM) is before
 
 
 @pytest.fixture

@@ -38,7 +38,11 @@ def register(subparsers: Any) -> None:
         "--config-json", nargs="+", default=[], metavar="NAME=FILE", help="config.json of a model that is not here"
     )
     parser.add_argument(
-        "--prompt-tokens", type=int, default=PROMPT_TOKENS, metavar="N", help=f"of the longest prompt ({PROMPT_TOKENS})"
+        "--prompt-tokens",
+        type=_count,
+        default=PROMPT_TOKENS,
+        metavar="N",
+        help=f"of the longest prompt ({PROMPT_TOKENS})",
     )
     parser.add_argument("--json", action="store_true", help="numbers instead of a screen")
     parser.set_defaults(run=run)
@@ -164,6 +168,12 @@ def _memory_here() -> float | None:
     if not sizes:
         print("nvidia-smi names no card: --memory GiB says how large it is", file=sys.stderr)
     return min(sizes) / 1024 if sizes else None
+
+
+def _count(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError("a number of tokens, 1 or more")
+    return number
 
 
 def _positive(text: str) -> float:

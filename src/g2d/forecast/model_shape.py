@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from g2d.forecast.passes import shortened, skeleton
-from g2d.jobs.files import read_json
+from g2d.jobs.files import parse_json
 from g2d.policies.settings import HubModel, LocalModel, Lora, RecordedModel, ScratchModel
 
 CONFIG = "config.json"
@@ -74,7 +74,10 @@ def model_config(file: Path) -> Any:
     """
     from transformers import AutoConfig
 
-    values = dict(read_json(file))
+    try:
+        values = dict(parse_json(file.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{file}: no JSON object ({error}): put the model's own there") from None
     kind = values.pop("model_type", None)
     try:
         return AutoConfig.for_model(kind, **values)
