@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from g2d.jobs.files import read_json, sha256
+from g2d.jobs.files import parse_json, read_json, sha256
 
 # Pickled weights and modules can run code on loading; only these are fetched or counted.
 PATTERNS = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
@@ -38,8 +38,8 @@ def mistake(folder: str | Path, max_length: int | None) -> str | None:
     if not folder.is_dir():
         return f"{folder} is no folder: name one with config.json, safetensors and a tokenizer"
     try:
-        config = read_json(folder / "config.json")
-    except (OSError, ValueError) as error:
+        config = dict(parse_json((folder / "config.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
         return f"{folder}: its config.json cannot be read ({str(error).splitlines()[0]}): put a complete copy there"
     if not any(folder.glob("*.safetensors")):
         return f"{folder}: no *.safetensors in it, and pickled weights are not loaded: convert it with save_pretrained"
