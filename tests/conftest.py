@@ -56,7 +56,7 @@ def _rank(item: pytest.Item) -> int:
     return LONGEST.index(name) if name in LONGEST else len(LONGEST)
 
 
-_imported = 0
+_imported = [0]  # modules, when last looked
 
 
 def pytest_runtest_setup() -> None:
@@ -64,11 +64,10 @@ def pytest_runtest_setup() -> None:
 
     With torch, transformers and TRL in the process each would take a third of a second, a quarter of such a test.
     """
-    global _imported
-    if len(sys.modules) > _imported + 100:
+    if len(sys.modules) > _imported[0] + 100:
         gc.collect()
         gc.freeze()
-        _imported = len(sys.modules)
+        _imported[0] = len(sys.modules)
 
 
 def pytest_unconfigure() -> None:
