@@ -167,7 +167,7 @@ def test_a_chosen_configuration_has_the_choice() -> None:
 @pytest.mark.parametrize(
     ("sweep", "message"),
     [
-        ({"regimes": {}}, "sweep.regimes: "),
+        ({"regimes": {}}, "sweep: its problems choose nothing: name keys in sweep.regimes"),
         ({"regimes": {"kto": RATES}}, "sweep.regimes.kto: is no section, ablation or entry of regimes: choose from"),
         ({"regimes": {"dpo": {}}}, "sweep.regimes.dpo: name a key with the values to try"),
         ({"regimes": {"dpo": {"rate": [1, 2]}}}, "sweep.regimes.dpo.rate: no number that dpo is tuned by: choose from"),

@@ -22,6 +22,7 @@ REPLIES = {"source": "synthetic", "family": "replies", "n": 5}
 OPEN_ENDED = {"reward": "polite", "pool": REPLIES | {"split": "train"}, "held_out": REPLIES | {"split": "test"}}
 ALWAYS = {table.name for table in TABLES} - {
     *("factorial", "factorial_effects", "equal_compute", "auto", "regimes", "frontier", "matched", "sweep", "controls"),
+    "selection",
     *("contamination", "samples", "training", "collapses", "win_rates", "scenarios", "bridging"),
     *("advice", "advice_levels", "advice_hours", "advice_check"),
 }
@@ -55,6 +56,15 @@ def test_a_table_that_the_catalogue_does_not_have_stands_with_the_others() -> No
         ),
         ({"collapse": {"share": 0.3}}, {"training", "collapses"}),
         ({"frontier": {"margin": 0.05}}, {"frontier", "matched"}),
+        (
+            {
+                "warmup": {"steps": [0, 5, 10]},
+                "ablations": {"best": {"steps": "all", "select": True, "policies": ["grpo"]}},
+                "sweep": {"development": 5},
+                "pool": {**SYNTHETIC, "split": "train", "n": 2000},
+            },
+            {"selection", "equal_compute"},
+        ),
         ({"contamination": {}}, {"contamination"}),
         ({"evaluation": {"sampled": {"n": 4}}}, {"samples"}),
         ({"evaluation": {"sampled": {"n": 1}}}, set()),
@@ -77,6 +87,7 @@ def test_a_table_that_the_catalogue_does_not_have_stands_with_the_others() -> No
         "regimes",
         "collapse",
         "frontier",
+        "selection",
         "contamination",
         "samples",
         "one sample",

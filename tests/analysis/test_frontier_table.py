@@ -123,6 +123,12 @@ def test_shards_run_side_by_side_and_the_rest_in_a_row() -> None:
     assert (found["tokens_generated"], found["updates"]) == (9, 4)
 
 
+def test_candidates_for_a_checkpoint_answer_side_by_side() -> None:
+    stages = [("train", 4.0), ("answer_development", 2.0), ("answer_development", 3.0), ("reply_to_development", 6.0)]
+    bill = [Cost(f"m/{i}", name, wall, wall, 1, "gpu", wall, 0, 1, None) for i, (name, wall) in enumerate(stages)]
+    assert critical_path_s(bill) == 4 + 3 + 6
+
+
 def test_hours_at_the_papers_rates() -> None:
     """The micro grid: steps of 4 completions; DPO on a harvest costs the paper's row with K=0 on top."""
     config = read(MICRO)

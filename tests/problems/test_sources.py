@@ -163,7 +163,12 @@ def test_a_missing_file_names_the_key(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "key"),
-    [("development", "sweep.development"), (OPEN_ENDED, "open_ended.pool"), (HELD_OUT, "open_ended.held_out")],
+    [
+        ("development", "sweep.development"),
+        (OPEN_ENDED, "open_ended.pool"),
+        (HELD_OUT, "open_ended.held_out"),
+        ("open-ended-development", "open_ended.development"),
+    ],
 )
 def test_problems_beside_pool_and_benchmarks_name_the_key_they_are_configured_under(tmp_path, name, key):
     source = LocalProblems(source="local", path="absent.jsonl")

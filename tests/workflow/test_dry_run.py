@@ -46,7 +46,8 @@ def without_snakemake(config: Config) -> dict[str, int]:
 
 def test_the_status_knows_the_jobs_of_every_kind_of_grid(project: Project, micro_config: dict[str, Any]) -> None:
     """Shards, factorial temperatures, a probe, a warm-up that stops by itself, ablations with and without a warm-up of
-    their own and with several pairs, every regime, also on another one's harvest, and open-ended prompts."""
+    their own and with several pairs, every regime, also on another one's harvest, open-ended prompts, and checkpoints
+    that are selected."""
     online = {"regime": "semi_online_dpo", "steps": [2, 4], "responses": 4, "prompts_per_update": 4}
     replies = {"source": "synthetic", "family": "replies", "n": 5}
     everything = micro_config | {
@@ -59,6 +60,7 @@ def test_the_status_knows_the_jobs_of_every_kind_of_grid(project: Project, micro
         | {
             "two": {"steps": [0, 2], "dpo": {"pairs_per_prompt": 2}},
             "hot": {"steps": [2, 4], "warmup": {"temperature": 1.2}, "policies": ["grpo"]},
+            "best": {"steps": "all", "select": True, "policies": ["grpo"]},
             "hot-two": {"steps": [2], "warmup": {"temperature": 1.3}, "dpo": {"pairs_per_prompt": 2}},
             "hot-matched": {
                 "steps": [2, 4],
@@ -66,6 +68,7 @@ def test_the_status_knows_the_jobs_of_every_kind_of_grid(project: Project, micro
                 "dpo": {"pairs_per_prompt": 3, "match_pairs_to": "min"},
             },
         },
+        "sweep": {"development": 20},
         "contamination": {"benchmarks": ["arithmetic"]},
         "baselines": {"grpo_steps": "all"},
         "evaluation": micro_config["evaluation"] | {"sampled": {"n": 4, "beside_greedy": True}},
@@ -78,6 +81,7 @@ def test_the_status_knows_the_jobs_of_every_kind_of_grid(project: Project, micro
         "open_ended": {
             "pool": replies | {"split": "train"},
             "held_out": replies | {"split": "test"},
+            "development": replies | {"split": "development"},
             "reward": "polite",
             "judge": "fair",
         },
@@ -90,6 +94,7 @@ def test_the_status_knows_the_jobs_of_every_kind_of_grid(project: Project, micro
             "online-dpo": online | {"policies": ["online", "dpo"]},
             "chat": online | {"prompts": "open_ended", "start": "online", "start_step": 4},
             "both": online | {"prompts": "mixed", "reward": "long"},
+            "picked": online | {"prompts": "mixed", "select": True},
         },
     }
     file = project.root / "everything.yaml"

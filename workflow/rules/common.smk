@@ -16,14 +16,16 @@ try:
     from g2d.experiment.requirements import require_files, require_installed
     from g2d.experiment.samples import drawn_beside, sample_files
     from g2d.experiment.sections import Contamination
+    from g2d.experiment.selection import chosen_by, selecting
     from g2d.experiment.stages import VERSIONS
     from g2d.experiment.sweep import held_out, section_name
-    from g2d.experiment.trained import candidate_policies
+    from g2d.experiment.trained import candidate_policies, checkpoints
     from g2d.experiment.trajectories import trajectories
     from g2d.jobs import recover
     from g2d.policies.settings import model_files
-    from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, is_fresh, problem_files
+    from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, is_fresh, problem_files
     from g2d.regimes.catalogue import OWN_RULES
+    from g2d.regimes.selected import SELECTED
     from g2d.regimes.warmup import AUTO
     from g2d.rewards.scratch_model import ScratchRewardModel
     from g2d.settings import ConfigError
@@ -91,6 +93,7 @@ localrules:
     check_leakage,
     check_development,
     choose_settings,
+    choose_checkpoint,
     make_sweep_table,
     make_contamination_table,
     make_sample_table,

@@ -31,9 +31,10 @@ rule load_problems:
 # Snakemake what else has changed behind it.
 rule check_leakage:
     input:
-        pool=lambda w: {DEVELOPMENT: TRAINING_POOL, HELD_OUT: f"results/problems/{OPEN_ENDED}.jsonl"}.get(
-            w.benchmark, "results/problems/pool.jsonl"
-        ),
+        pool=lambda w: {
+            DEVELOPMENT: TRAINING_POOL,
+            **dict.fromkeys((HELD_OUT, OPEN_ENDED_DEVELOPMENT), f"results/problems/{OPEN_ENDED}.jsonl"),
+        }.get(w.benchmark, "results/problems/pool.jsonl"),
         benchmark="results/problems/{benchmark}.jsonl",
     output:
         "results/problems/{benchmark}.leakage.json",

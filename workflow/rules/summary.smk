@@ -16,7 +16,7 @@ rule make_tables:
         reply_costs=[f"results/{p.folder}/open-ended/cost.json" for p in POLICIES if CONFIG.open_ended],
         policies=[f"results/{p.folder}/policy.json" for p in POLICIES],
         costs=[f"results/{p.folder}/cost.json" for p in TRAINED],
-        metrics=[f"results/{p.folder}/metrics.jsonl" for p in TRAINED if CONFIG.regimes],
+        metrics=[f"results/{p.folder}/metrics.jsonl" for p in TRAINED if CONFIG.regimes and not p.selected],
         probes=[f"results/{warmup.folder}/probes.csv" for warmup in AUTO_WARMUPS],
         sweep=[
             f"results/{key.folder}/{file}"
@@ -24,6 +24,8 @@ rule make_tables:
             for file in ("cost.json", "eval/development.cost.json")
         ],
         of_controls=OF_CONTROLS,
+        selections=[f"results/{p.folder}/selection.csv" for p in CHECKPOINTS],
+        checked=DEVELOPMENT_CHECKS if CHECKPOINTS else [],
     output:
         **{name: f"results/tables/{name}.csv" for name, table in TABLES.items() if table.rule == "make_tables"},
     log:

@@ -76,11 +76,11 @@ rule make_sweep_table:
         "../scripts/make_sweep_table.py"
 
 
-# A benchmark that shares problems with those of a sweep would have chosen for itself. What is held out of the pool is
+# A benchmark that shares problems with those that choose would have chosen for itself. What is held out of the pool is
 # checked with the pool.
 use rule check_leakage as check_development with:
     input:
-        pool="results/problems/development.jsonl",
+        pool=lambda w: f"results/problems/{OPEN_ENDED_DEVELOPMENT if w.benchmark == HELD_OUT else DEVELOPMENT}.jsonl",
         benchmark="results/problems/{benchmark}.jsonl",
     output:
         "results/problems/{benchmark}.development.json",
@@ -89,4 +89,4 @@ use rule check_leakage as check_development with:
     benchmark:
         "results/benchmarks/check_development/{benchmark}.tsv"
     message:
-        "Check that no problem of {wildcards.benchmark} is among those of the sweep"
+        "Check that no problem of {wildcards.benchmark} is among those that choose"

@@ -11,10 +11,11 @@ SWEPT = list(CONFIG.sweep.regimes) if CONFIG.sweep else []
 CANDIDATES = candidate_policies(CONFIG)
 TRAINING_POOL = f"results/problems/pool{'.training' if held_out(CONFIG) else ''}.jsonl"
 DEVELOPMENT_CHECKS = [
-    f"results/problems/{benchmark}.development.json"
-    for benchmark in CONFIG.benchmarks
-    if DEVELOPMENT in CONFIG.problem_sources
+    f"results/problems/{name}.development.json"
+    for name in [*CONFIG.benchmarks, HELD_OUT]
+    if (OPEN_ENDED_DEVELOPMENT if name == HELD_OUT else DEVELOPMENT) in CONFIG.problem_sources
 ]
+CHECKPOINTS = checkpoints(CONFIG)  # by every policy that is one of them, those that it is selected from
 FACTORIAL = {model: files for model in CONFIG.models if (files := grid.factorial_files(CONFIG, model))}
 SAMPLES = sample_files(CONFIG)
 TRAJECTORIES = trajectories(CONFIG)
@@ -26,6 +27,18 @@ FIGURES = {figure.name: figure for figure in catalogue.FIGURES}
 def candidates_of(model, swept):
     """The policies that a sweep chooses between, in ascending order of their values."""
     return [key for candidate, key in CANDIDATES if (key.model, candidate.swept) == (model, swept)]
+
+
+def candidates(w):
+    """The policies that a checkpoint is selected from, K ascending."""
+    folder = f"{w.model}/seed{w.seed}/{w.owner}/{SELECTED}/g{w.g}/k{w.k}"
+    return next(tried for key, tried in CHECKPOINTS.items() if key.folder == folder)
+
+
+def scored(w, kind, ending):
+    """What they wrote to the development prompts of a kind; nothing where they are not selected by it."""
+    asked = kind in chosen_by(CONFIG, w.owner)
+    return [f"results/{key.folder}/development/{kind}.{ending}" for key in candidates(w) if asked]
 
 
 def category(title):

@@ -6,19 +6,22 @@ from g2d.jobs.files import write_json
 from g2d.jobs.stage import stage
 from g2d.problems import read_problems
 from g2d.problems.leakage import assert_no_leakage
-from g2d.problems.settings import DEVELOPMENT, HELD_OUT
+from g2d.problems.settings import DEVELOPMENT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, place_of
+
+AMONG = {  # by the file that the problems are compared with
+    DEVELOPMENT: "those of the sweep",
+    OPEN_ENDED: place_of(OPEN_ENDED),
+    OPEN_ENDED_DEVELOPMENT: place_of(OPEN_ENDED_DEVELOPMENT),
+}
 
 
 def main(snakemake):
     with stage(snakemake):
-        name, given = snakemake.wildcards.benchmark, snakemake.input
+        given = snakemake.input
         pool, problems = read_problems(given.pool), read_problems(given.benchmark)
-        words = {DEVELOPMENT: {"section": "sweep"}}.get(name, {})
-        if name == HELD_OUT:
-            words, name = {"section": "open_ended", "among": "open_ended.pool"}, "held_out"
-        if Path(given.pool).stem == DEVELOPMENT:
-            words["among"] = "those of the sweep"
-        assert_no_leakage(pool, {name: problems}, **words)
+        section, _, name = place_of(snakemake.wildcards.benchmark).partition(".")
+        among = AMONG.get(Path(given.pool).stem, "the training pool")
+        assert_no_leakage(pool, {name: problems}, section, among)
         write_json(snakemake.output[0], {"pool": len(pool), "benchmark": len(problems), "leaks": 0})
 
 

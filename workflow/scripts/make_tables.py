@@ -8,7 +8,7 @@ from g2d.experiment.controls import controls, learnt_from
 from g2d.experiment.samples import drawn_beside
 from g2d.experiment.sections import Frontier
 from g2d.experiment.sweep import DEVELOPMENT
-from g2d.experiment.trained import candidate_policies
+from g2d.experiment.trained import candidate_policies, checkpoints
 from g2d.jobs.attempts import read_attempts
 from g2d.jobs.cost import read_cost
 from g2d.jobs.stage import stage
@@ -28,6 +28,7 @@ from g2d.tables.harvest import auto_table, correlation_points, correlation_table
 from g2d.tables.paper import published_table
 from g2d.tables.parts import budget_table, decomposition_table
 from g2d.tables.regimes import regime_table, spent_on
+from g2d.tables.selection import CANDIDATE_COLUMNS, selection_table
 from g2d.tables.sweep import sweep_bills
 
 
@@ -95,6 +96,9 @@ def main(snakemake):
                 key: read_table(f"results/{key.folder}/probes.csv", PROBE_COLUMNS) for key in grid.auto_warmups(config)
             }
             write_table(out.auto, auto_table(probes))
+        if out.get("selection"):
+            tried = {key: f"results/{key.folder}/selection.csv" for key in checkpoints(config)}
+            write_table(out.selection, selection_table({k: read_table(tried[k], CANDIDATE_COLUMNS) for k in tried}))
         write_table(out.calibration, calibration_table(levels))
         drawn = {key.folder: rollouts for key, rollouts in harvested.items()}
         evaluated = {f"{policy.folder}/eval/{name}": frame for (policy, name), frame in evaluations.items()}

@@ -20,7 +20,7 @@ def main(snakemake):
             read_table(given.harvest, HARVEST_COLUMNS),
         )
         config, said = load(params.config), ""
-        if config.sweep:
+        if config.sweep and config.sweep.regimes:
             chosen = [
                 {name: read_json(f"results/{model}/sweep/{name}.json")["settings"] for name in config.sweep.regimes}
                 for model in config.models

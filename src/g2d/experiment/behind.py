@@ -25,7 +25,7 @@ def prompts_asked_online(config: Config, key: PolicyKey) -> int:
 
 def online_phases(config: Config, key: PolicyKey) -> Iterator[tuple[str, int, int]]:
     """Of every online phase behind a policy, its own first: the regime, the prompts asked, the completions of each."""
-    name, steps = grid.online_phases(config).get(key.regime, ""), key.shown_k
+    name, steps = grid.online_phases(config).get(key.regime, ""), key.steps_spent
     if name in (online := grid.online_entries(config)):
         yield online[name].regime, int(online[name].prompts_asked(steps)), key.group_size
     elif steps:

@@ -32,6 +32,7 @@ from g2d.experiment.requirements import (
     unknown_benchmarks,
 )
 from g2d.experiment.sections import Ablation, Baselines, Collapse, Contamination, Frontier, Probe
+from g2d.experiment.selection import selection_mistakes
 from g2d.experiment.sweep import Sweep, sweep_mistakes
 from g2d.jobs.files import write_text
 from g2d.policies.settings import LORA_RANKS, Lora, ModelSource
@@ -139,7 +140,7 @@ class Config(Section):
                 self.for_model(model)
             except ValueError as error:
                 found += str(error).splitlines()
-        found += [] if found else sweep_mistakes(self)
+        found += [] if found else [*selection_mistakes(self), *sweep_mistakes(self)]
         if found:  # several models can make the same mistake
             raise ValueError("\n".join(dict.fromkeys(found)))
         return self

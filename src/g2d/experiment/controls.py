@@ -52,5 +52,5 @@ def _twin(config: Config, name: str) -> dict[str, str]:
 def _but_for_the_reward(entry: Any) -> Any:
     """What else there is to an ablation or an online entry, whatever its K."""
     if hasattr(entry, "regime"):
-        return entry.regime, entry.trajectory()
-    return entry.warmup, entry.dpo, entry.params(only={*AskedPrompts.model_fields})
+        return entry.regime, entry.select, entry.trajectory()
+    return entry.warmup, entry.dpo, entry.params(only={*AskedPrompts.model_fields, "select"})

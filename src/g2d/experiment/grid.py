@@ -14,6 +14,7 @@ from typing import Any
 from g2d.experiment.config import Config
 from g2d.experiment.entries import entry_steps
 from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.experiment.selection import SELECTED, evaluated, selecting
 from g2d.policies.policy import Policy
 from g2d.policies.settings import RecordedModel
 from g2d.regimes.asked import AskedPrompts
@@ -96,14 +97,14 @@ def auto_warmups(config: Config) -> list[PolicyKey]:
 def with_steps_taken(records: Mapping[PolicyKey, Policy]) -> list[PolicyKey]:
     """The policies with the K that tables show, which is the same for all seeds, as a row is about all of them.
 
-    Where an online phase stops by itself, every seed decides alone; K is then the mean of the steps they took, rounded.
+    Where one stops by itself, or is selected, every seed decides alone; K is then the mean of their steps, rounded.
 
     Args:
         records: the finished policies.
     """
     taken: dict[PolicyKey, list[int]] = {}
     for key, record in records.items():
-        if key.role == "auto" or key.stops:
+        if key.role == "auto" or key.stops or key.selected:
             taken.setdefault(key.over_seeds, []).append(record.k)
     return [
         replace(key, steps_taken=round(mean(taken[key.over_seeds]))) if key.over_seeds in taken else key
@@ -171,7 +172,8 @@ def harvest_points(config: Config, model: str, variant: str = "") -> list[tuple[
 def ablation_regimes(config: Config, name: str) -> dict[str, str]:
     """What an ablation's policies are called, which is the folder they lie in, and how each is trained."""
     ablation = config.ablations[name]
-    return {f"{name}/{kind}": kind for kind in ablation.policies} if ablation.has_warmup else {name: "dpo"}
+    kinds = {f"{name}/{kind}": str(kind) for kind in ablation.policies} if ablation.has_warmup else {name: "dpo"}
+    return {f"{name}/{SELECTED}": "grpo"} if ablation.select else kinds
 
 
 def entry_regimes(config: Config, name: str) -> dict[str, str]:
@@ -181,7 +183,7 @@ def entry_regimes(config: Config, name: str) -> dict[str, str]:
         return {f"{entry.harvest}/{name}" if entry.harvest else name: entry.regime}
     if entry.phase == "rounds":
         return {name: entry.regime}
-    named = {"online": (name, entry.regime), "dpo": (f"{name}/dpo", "dpo")}
+    named = {"online": (f"{name}/{SELECTED}" if entry.select else name, entry.regime), "dpo": (f"{name}/dpo", "dpo")}
     return dict(named[kind] for kind in entry.policies)
 
 
@@ -231,7 +233,7 @@ def ablation_changes(config: Config) -> dict[str, dict[str, Any]]:
         regime: {
             **{f"warmup.{name}": value for name, value in ablation.warmup.items()},
             **({} if ablation.reward is None else {"reward": ablation.reward}),
-            **ablation.params(only={*AskedPrompts.model_fields}),
+            **ablation.params(only={*AskedPrompts.model_fields, "select"}),
             **(ablation.dpo if kind == "dpo" else {}),
         }
         for name, ablation in config.ablations.items()
@@ -258,7 +260,7 @@ def factorial_files(config: Config, model: str) -> dict[str, str]:
 
 def policies(config: Config) -> list[PolicyKey]:
     """Every policy that is evaluated, M0 first, then as `ROLES` has them."""
-    found, entries, behind = [], online_entries(config), online_phases(config)
+    found, entries, behind, chosen = [], online_entries(config), online_phases(config), selecting(config)
     rewards = {regime: other_reward(config, name) for regime, name in behind.items()}
     online = {regime: entries[name].regime for regime, name in behind.items() if name in entries}
     for model in config.models:
@@ -271,7 +273,7 @@ def policies(config: Config) -> list[PolicyKey]:
             (regime, kind, "entry", point)
             for name in config.regimes
             for regime, kind in entry_regimes(config, name).items()
-            for point in entry_points(config, model, name)
+            for point in evaluated(config.regimes[name], entry_points(config, model, name))
         ]
         named += [("grpo", "grpo", "grpo", point) for point in grpo_points(config, model)]
         named += [("grpo", "grpo", "curve", point) for point in learning_curve(config, model)]
@@ -279,7 +281,7 @@ def policies(config: Config) -> list[PolicyKey]:
             (regime, kind, "ablation", point)
             for name in config.ablations
             for regime, kind in ablation_regimes(config, name).items()
-            for point in ablation_points(config, model, name, kind)
+            for point in evaluated(config.ablations[name], ablation_points(config, model, name, kind))
         ]
         found += [
             PolicyKey(
@@ -290,6 +292,7 @@ def policies(config: Config) -> list[PolicyKey]:
                 reward=rewards.get(regime, ""),
                 stops=regime in online and stops_by_itself(config, behind[regime]),
                 start=start_of(config, model, behind[regime], seed) if regime in online else None,
+                selected=regime in chosen,
             )
             for regime, kind, role, point in named
             for seed in config.seeds

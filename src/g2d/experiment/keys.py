@@ -20,7 +20,8 @@ class PolicyKey:
 
     model: str
     # base | grpo | dpo | auto/dpo | an ablation: its name, or name/dpo and name/grpo where it has its own warm-up | an
-    # entry of `regimes`: its name, and name/dpo for DPO on the harvest of one that is trained on fresh rollouts
+    # entry of `regimes`: its name, and name/dpo for DPO on the harvest of one that is trained on fresh rollouts | of
+    # either, where a checkpoint was selected, name/selected
     regime: str
     group_size: int
     # Online steps behind the policy: of GRPO, or the updates of an entry that is trained on fresh rollouts, or rounds;
@@ -34,6 +35,7 @@ class PolicyKey:
     reward: str = field(default="", compare=False)  # in words, what it was trained on, where that is not the truth
     stops: bool = field(default=False, compare=False)  # its online phase stopped by itself, at the latest at `k`
     start: PolicyKey | None = field(default=None, compare=False)  # what its online phase started from, if not M0
+    selected: bool = field(default=False, compare=False)  # a checkpoint chosen among several, the last of which is `k`
 
     def __post_init__(self) -> None:
         for name in ("kind", "role"):
@@ -75,6 +77,11 @@ class PolicyKey:
     def shown_k(self) -> int:
         """K in the tables."""
         return self.k if self.steps_taken is None else self.steps_taken
+
+    @property
+    def steps_spent(self) -> int:
+        """Steps of its online phase that were trained to have it: those beyond a checkpoint that was selected, too."""
+        return self.k if self.selected else self.shown_k
 
     @property
     def online_steps(self) -> int:

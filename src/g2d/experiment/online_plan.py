@@ -119,6 +119,20 @@ class OnlinePlan(BasePlan):
             **self.settings("prompt")(wildcards),
         }
 
+    def development_reply_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The same of the replies that checkpoints are selected by, which are judged as in training."""
+        return self.reply_settings(wildcards) | {"reward": reward_params(self._judge_in_training)}
+
+    def training_judge_files(self, wildcards: Wildcards) -> list[str]:
+        """Input: what a rule makes of the reward that judges open-ended prompts in training."""
+        return made_files(self._judge_in_training)
+
+    @property
+    def _judge_in_training(self) -> Section:
+        assert self.config.open_ended is not None
+        judge: Section = self.config.rewards[self.config.open_ended.reward]
+        return judge
+
     @property
     def _judge_of_replies(self) -> Section:
         assert self.config.open_ended is not None

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from g2d.problems.settings import (
     HELD_OUT,
     OPEN_ENDED,
+    OPEN_ENDED_DEVELOPMENT,
+    OPEN_ENDED_SETS,
     ProblemSource,
     SyntheticProblems,
     is_open_ended,
@@ -32,6 +34,12 @@ class OpenEnded(Sampling):
     held_out: ProblemSource = key(
         ..., "Prompts that every policy and M0 reply to, for the win rates.", paper="AlpacaEval 2, ArenaHard"
     )
+    development: ProblemSource | None = key(
+        None,
+        "Prompts that checkpoints are selected by (`select`), in neither of the others.",
+        paper="470, none of AlpacaEval 2",
+        neutral=None,
+    )
     reward: Name = key(
         ..., "The entry of `rewards` that judges them in training; it looks at no reference.", paper="Athene-RM-8B"
     )
@@ -46,7 +54,8 @@ class OpenEnded(Sampling):
     @property
     def sources(self) -> dict[str, Any]:
         """Its sets of problems, by the names of their files."""
-        return {OPEN_ENDED: self.pool, HELD_OUT: self.held_out}
+        development = {} if self.development is None else {OPEN_ENDED_DEVELOPMENT: self.development}
+        return {OPEN_ENDED: self.pool, HELD_OUT: self.held_out, **development}
 
     @property
     def judged_by(self) -> str:
@@ -70,7 +79,7 @@ def reward_settings_of(config: Config, name: str | None, asks_open_ended: bool) 
 def open_ended_mistakes(config: Config) -> Iterator[str]:
     """What is asked of open-ended prompts and cannot be: key and fix."""
     for name, source in config.problem_sources.items():
-        if is_open_ended(source) and name not in (OPEN_ENDED, HELD_OUT):
+        if is_open_ended(source) and name not in OPEN_ENDED_SETS:
             yield f"{place_of(name)}.family: replies have no right answer: name them in open_ended, or another family"
     for where, own in _asking(config):
         if config.open_ended is None:
@@ -94,7 +103,7 @@ def _mistakes_in_section(config: Config, section: OpenEnded) -> Iterator[str]:
         if isinstance(source, SyntheticProblems) and not is_open_ended(source):
             yield f"{place_of(name)}.family: {source.family} has right answers: write replies"
     for name in config.benchmarks:
-        if name.lower() in (OPEN_ENDED, HELD_OUT):
+        if name.lower() in OPEN_ENDED_SETS:
             yield f"benchmarks.{name}: the name is taken by the prompts of open_ended: choose another"
     for where, chosen in (("reward", section.reward), ("judge", section.judged_by)):
         if chosen not in config.rewards:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import field_validator, model_validator
 
 from g2d.regimes.asked import AskedPrompts
+from g2d.regimes.selected import Selects
 from g2d.settings import Name, Section, Steps, key, repeated
 
 
@@ -54,10 +55,11 @@ class Contamination(Section):
         return benchmarks
 
 
-class Ablation(AskedPrompts):
+class Ablation(Selects, AskedPrompts):
     """Policies that differ from the main ones in named keys (paper, Table 3): one confounder, one row.
 
-    With other keys of `warmup`, or another reward, they have a warm-up, and a harvest, of their own.
+    With other keys of `warmup`, or another reward, they have a warm-up, and a harvest, of their own. One that differs
+    in `select` alone is GRPO of the main grid.
     """
 
     steps: Literal["all"] | list[Steps] = key(..., "The values of K to train it at; all: every K that it can have.")
@@ -75,13 +77,13 @@ class Ablation(AskedPrompts):
 
     @model_validator(mode="after")
     def _changes_something(self) -> Ablation:
-        if not self.dpo and not self.has_warmup:
+        if not self.dpo and not self.has_warmup and not self.select:
             raise ValueError("nothing differs: give a key of dpo or of warmup another value")
         if self.prompts == "open_ended" and self.reward is not None:
             raise ValueError("reward: judges verifiable prompts, and none is asked: drop it")
         if self.asks_open_ended and "dpo" in self.policies:
             raise ValueError("policies: a harvest asks verifiable prompts alone: write [grpo], or ask these alone too")
-        if not self.has_warmup and "grpo" in self.policies:
+        if not self.has_warmup and not self.select and "grpo" in self.policies:
             raise ValueError("policies: grpo is the main grid's own policy unless a key of warmup differs")
         if self.dpo and "dpo" not in self.policies:
             raise ValueError("dpo has other values, but policies trains no dpo: add it or drop them")

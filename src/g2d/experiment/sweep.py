@@ -33,7 +33,7 @@ COUNTS = ("epochs", "max_steps")  # the whole numbers among the keys that say ho
 
 
 class Sweep(Section):
-    """What every regime is tuned by, chosen on problems that are neither trained on nor in a benchmark."""
+    """What every regime is tuned by, and which checkpoints are taken, by problems of no training and no benchmark."""
 
     development: Annotated[int, Field(ge=1)] | ProblemSource = key(
         ...,
@@ -41,11 +41,12 @@ class Sweep(Section):
         "a source of problems as for the pool, which it must not share any with.",
     )
     regimes: dict[str, dict[str, list[float]]] = key(
-        ...,
+        {},
         "By what is swept (warmup, dpo, an ablation or an entry of regimes): keys with the values to try, every "
         "combination of them. Keys are numbers that a training is tuned by: rates, weights, clips, epochs. Those of an "
-        "ablation are keys of its warm-up if it has one, else of dpo.",
-        min_length=1,
+        "ablation are keys of its warm-up if it has one, else of dpo. Empty: the problems select checkpoints alone "
+        "(`select`).",
+        neutral={},
     )
     at: dict[str, Steps] = key({}, "The K of the candidates, by what is swept; without one, the largest there is.")
     seed: Seed | None = key(None, "Seed of the candidates; null: the grid's first one, whose harvests are there.")
@@ -147,7 +148,7 @@ def with_candidates(config: Config) -> Config:
         if name not in config.regimes:
             own = {"steps": [candidate.k], "policies": ["grpo" if section == "warmup" else "dpo"], section: values}
             if name in config.ablations:
-                own[section] = getattr(config.ablations[name], section) | values
+                own |= {section: getattr(config.ablations[name], section) | values, "select": False}
                 ablations[candidate.name] = config.ablations[name].model_copy(update=own)
             else:
                 ablations[candidate.name] = Ablation.model_validate(own)
@@ -155,7 +156,7 @@ def with_candidates(config: Config) -> Config:
             entry = config.regimes[name]
             values |= {"steps": [candidate.k]}
             if entry.phase == "online":  # its own K count: the schedule stays that of the entry
-                values |= {"policies": ["online"], "horizon": entry.total_steps, "auto": None}
+                values |= {"policies": ["online"], "horizon": entry.total_steps, "auto": None, "select": False}
             regimes[candidate.name] = changed(f"sweep.regimes.{name}", entry, values)
     return config.model_copy(update={"ablations": ablations, "regimes": regimes})
 

@@ -1,10 +1,14 @@
-"""Which policies a grid trains: those that are evaluated, what they go on from, and what a sweep chooses between."""
+"""Which policies a grid trains: those that are evaluated, what they go on from, and what a sweep, or the selection of a
+checkpoint, chooses between."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.keys import PolicyKey
+from g2d.experiment.selection import selecting
 from g2d.experiment.sweep import Candidate, candidates, sweep_seed, with_candidates
 
 
@@ -32,9 +36,25 @@ def candidate_policies(config: Config) -> list[tuple[Candidate, PolicyKey]]:
     return found
 
 
+def checkpoints(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
+    """By every policy that is a selected checkpoint, those that it is selected from, K ascending: all K of one
+    training, which need not be evaluated themselves."""
+    found, owners = {}, selecting(config)
+    for key in grid.policies(config):
+        if key.selected:
+            name = owners[key.regime]
+            if ablation := config.ablations.get(name):
+                trained = f"{name}/grpo" if ablation.has_warmup else "grpo"
+                points = grid.ablation_points(config, key.model, name, "grpo")
+            else:
+                trained, points = name, grid.entry_points(config, key.model, name)
+            found[key] = [replace(key, regime=trained, k=k, selected=False) for _, k in points]
+    return found
+
+
 def trainings(config: Config) -> list[PolicyKey]:
     """Every policy that is trained: those that are evaluated, then the online ones that are harvested or continued."""
-    found = [key for key in grid.policies(config) if key.role != "base"]
+    found = [key for key in grid.policies(config) if key.role != "base" and not key.selected]
     for model in config.models:
         if grid.is_recorded(config, model):
             continue

@@ -97,14 +97,16 @@ def is_open_ended(source: SyntheticProblems | LocalProblems | HubProblems) -> bo
 
 
 # Sets of problems without answers, beside pool and benchmarks: to train on, and held out.
-OPEN_ENDED, HELD_OUT = "open-ended", "open-ended-held-out"
-DEVELOPMENT = "development"  # the problems that choose between the candidates of a sweep
+OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT = "open-ended", "open-ended-held-out", "open-ended-development"
+OPEN_ENDED_SETS = (OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT)  # the last one selects checkpoints
+DEVELOPMENT = "development"  # the problems that choose between the candidates of a sweep, and between checkpoints
 
 
 def place_of(problems: str) -> str:
     """Where a set of problems is configured."""
     named = {"pool": "pool", DEVELOPMENT: "sweep.development"}
     named |= {OPEN_ENDED: "open_ended.pool", HELD_OUT: "open_ended.held_out"}
+    named[OPEN_ENDED_DEVELOPMENT] = "open_ended.development"
     return named.get(problems, f"benchmarks.{problems}")
 
 

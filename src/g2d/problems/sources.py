@@ -18,8 +18,7 @@ from g2d.problems import generated
 from g2d.problems.answers import reference_answer
 from g2d.problems.problem import Problem
 from g2d.problems.settings import (
-    HELD_OUT,
-    OPEN_ENDED,
+    OPEN_ENDED_SETS,
     AnswerFormat,
     Fields,
     HubProblems,
@@ -99,7 +98,7 @@ def normalise(
         problem = Problem(
             problem_id=f"{name}-{number:05d}" if fields.id is None else reader.text(fields.id, "id"),
             prompt=reader.text(fields.prompt, "prompt"),
-            answer=None if name in (OPEN_ENDED, HELD_OUT) else reader.answer(fields.answer, answer_format),
+            answer=None if name in OPEN_ENDED_SETS else reader.answer(fields.answer, answer_format),
             level=None if fields.level is None else reader.level(fields.level),
             subject=None if fields.subject is None else reader.subject(fields.subject),
             source=source,

@@ -10,6 +10,7 @@ from pydantic import field_validator, model_validator
 
 from g2d.regimes.asked import AskedPrompts
 from g2d.regimes.retirement import PromptKeys
+from g2d.regimes.selected import Selects
 from g2d.regimes.training_rollouts import Keep
 from g2d.regimes.warmup import AutoStop
 from g2d.settings import Name, Section, Steps, key, repeated
@@ -73,7 +74,7 @@ def auto_words(auto: AutoStop) -> str:
     )
 
 
-class OnlineEntry(AskedPrompts, PromptKeys, Entry):
+class OnlineEntry(Selects, AskedPrompts, PromptKeys, Entry):
     """A trajectory on fresh rollouts, which passes through every K named; K counts its own updates."""
 
     steps: list[Steps] = key(..., "The values of K, in updates, at which the policy is kept and evaluated.")

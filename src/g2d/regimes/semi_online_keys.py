@@ -80,5 +80,5 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
 
     def trajectory(self) -> dict[str, Any]:
         """What the run to step K depends on: every key but the grid and what is kept of it."""
-        own = self.params(without={"steps", "regime", "keep_rollouts", "policies", "reward", "auto"})
+        own = self.params(without={"steps", "regime", "keep_rollouts", "policies", "reward", "auto", "select"})
         return own | {"horizon": self.total_steps}

@@ -112,6 +112,8 @@ def _training(key: PolicyKey, policy: Policy) -> str:
     )
     if key.trained_online and key.start:
         how += f", begun {_warmup(key.start.k, key.start.online, key.start.start)}"
+    if tried := policy.settings.get("selected_from"):
+        how += f", the best on development prompts of K={', '.join(map(str, tried))}"
     own = {**policy.settings.get(key.kind, {}), **policy.settings.get("prompts", {})}
     if (asked := own.get("prompts", "verifiable")) != "verifiable":
         how += f", on {TRAINED_ON[asked]}"

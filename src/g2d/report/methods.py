@@ -20,6 +20,7 @@ from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo import GRPO
 from g2d.regimes.warmup import Warmup
 from g2d.report.phrases import choice, listed, nested, numbers, sentence, settings_of, span
+from g2d.report.selection import selection_paragraph
 from g2d.report.win_rates import preference_methods
 from g2d.rewards.catalogue import words_of
 from g2d.rollouts.settings import Sampling
@@ -45,11 +46,17 @@ def methods(
         tables: names of the tables that were made; what was not computed is not claimed.
         sweep: how a sweep chose the settings, whose choices `config` has; from `g2d.report.sweep`.
     """
+
+    def described(name: str) -> str:
+        return _problems(config.problem_sources[name], provenance["problems"][name])
+
+    selection = selection_paragraph(config, described)
     paragraphs = [
         _setting(config, provenance),
         _calibration(config, calibration),
         _training(config, harvest),
         *([sweep] if sweep else []),
+        *([selection] if selection else []),
         _evaluation(config, provenance, tables),
         *([_preferences(config.open_ended, config, provenance["problems"])] if config.open_ended else []),
         _software(config, provenance),
@@ -156,6 +163,7 @@ def _start(entry: Any) -> str:
 
 def _rewarded(config: Config, name: str) -> dict[str, str]:
     found = {"reward": other_reward(config, name), "prompts": other_prompts(config, name)}
+    found["checkpoint"] = "selected" if config.ablations[name].select else ""
     return {key: words for key, words in found.items() if words}
 
 

@@ -17,8 +17,10 @@ from g2d.experiment.config import Config
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.plan import Plan
 from g2d.experiment.samples import drawn_beside
-from g2d.experiment.trained import trainings
-from g2d.problems.settings import HELD_OUT
+from g2d.experiment.selection import chosen_by, selecting
+from g2d.experiment.sweep import held_out
+from g2d.experiment.trained import checkpoints, trainings
+from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED_DEVELOPMENT
 from g2d.rewards.scratch_model import ScratchRewardModel
 from g2d.tables import catalogue
 
@@ -64,6 +66,8 @@ DEVICE_STAGES = frozenset(
         "harvest_rollouts",
         "evaluate",
         "draw_samples",
+        "answer_development",
+        "reply_to_development",
         "continue_questions",
     }
 )
@@ -73,6 +77,7 @@ def grid_jobs(config: Config, plan: Plan) -> list[GridJob]:
     """Every job behind the target `all`, roughly in the order in which they run."""
     found, trained = [*_problems(config), *_reward_models(config), *_models(config, plan)], trainings(config)
     found += [_training(key) for key in trained if key.trained_online]
+    found += _selections(config)
     for folder, (wildcards, pairs) in _harvests(config, plan).items():
         found += _generation(plan, "harvest", "harvest_rollouts", f"{folder}/rollouts", wildcards)
         for name in sorted(pairs):
@@ -100,6 +105,23 @@ def _training(key: PolicyKey) -> GridJob:
     return _job(rule, f"{key.folder}/policy.json", _at(key), cost=f"{key.folder}/cost.json")
 
 
+def _selections(config: Config) -> Iterator[GridJob]:
+    """What candidates wrote to development prompts, once for all that are selected from them, and the choices."""
+    rules = {"verifiable": "answer_development", "open_ended": "reply_to_development"}
+    owners, tried = selecting(config), checkpoints(config)
+    asked = [
+        (key.folder, kind)
+        for own, keys in tried.items()
+        for key in keys
+        for kind in chosen_by(config, owners[own.regime])
+    ]
+    for folder, kind in dict.fromkeys(asked):
+        place = f"{folder}/development/{kind}"
+        yield _job(rules[kind], f"{place}.parquet", Wildcards(policy=folder), cost=f"{place}.cost.json")
+    for key in tried:
+        yield _job("choose_checkpoint", f"{key.folder}/policy.json", cost=f"{key.folder}/cost.json")
+
+
 def _at(key: PolicyKey) -> Wildcards:
     variant, slash, regime = key.regime.rpartition("/")
     values = {"model": key.model, "seed": str(key.seed), "g": str(key.group_size), "k": str(key.k)}
@@ -109,10 +131,16 @@ def _at(key: PolicyKey) -> Wildcards:
 def _problems(config: Config) -> Iterator[GridJob]:
     for name in config.problem_sources:
         yield _job("load_problems", f"problems/{name}.jsonl")
-    for name in config.benchmarks:
+    held, sources = [HELD_OUT] if config.open_ended else [], config.problem_sources
+    developed = [DEVELOPMENT] if config.sweep else []
+    developed += [OPEN_ENDED_DEVELOPMENT] if OPEN_ENDED_DEVELOPMENT in sources else []
+    for name in [*config.benchmarks, *held, *developed]:
         yield _job("check_leakage", f"problems/{name}.leakage.json")
-    if config.open_ended:
-        yield _job("check_leakage", f"problems/{HELD_OUT}.leakage.json")
+    if held_out(config):
+        yield _job("hold_out_development", f"problems/{DEVELOPMENT}.jsonl")
+    for name in [*config.benchmarks, *held]:
+        if (OPEN_ENDED_DEVELOPMENT if name == HELD_OUT else DEVELOPMENT) in sources:
+            yield _job("check_development", f"problems/{name}.development.json")
 
 
 def _reward_models(config: Config) -> Iterator[GridJob]:

@@ -14,6 +14,7 @@ from g2d.experiment.config import Config
 from g2d.experiment.controls import controls
 from g2d.experiment.printed import is_of_bridging
 from g2d.experiment.samples import sample_files
+from g2d.experiment.selection import selecting
 from g2d.experiment.trajectories import trajectories
 
 # Headings of Snakemake's report.
@@ -75,8 +76,12 @@ def _samples(config: Config) -> bool:
     return bool(sample_files(config))
 
 
+def _selection(config: Config) -> bool:
+    return bool(selecting(config)) and bool(grid.policies(config))
+
+
 def _sweep(config: Config) -> bool:
-    return config.sweep is not None
+    return config.sweep is not None and bool(config.sweep.regimes)
 
 
 def _contamination(config: Config) -> bool:
@@ -151,6 +156,7 @@ TABLES = (
         rule="make_training_tables",
         there=_training,
     ),
+    Table("selection", "Which checkpoint was selected", RESULTS, TRAINING, there=_selection),
     Table("sweep", "What every regime was tuned to", RESULTS, SWEEP, rule="make_sweep_table", there=_sweep),
     Table(
         *("contamination", "Memory or reasoning: questions completed word for word", RESULTS, CONTAMINATION),

@@ -30,6 +30,7 @@ AXES = {  # what a policy cost: its words on the page
     "paper_hours": "device-hours at the paper's rates",
     "critical_path_hours": "hours on the critical path",
 }
+OF_CHECKPOINTS = ("answer_development", "reply_to_development")
 FRONTIER_COLUMNS = {
     **BY_BENCHMARK,
     **strings("axis"),
@@ -163,12 +164,14 @@ def critical_path_s(bill: Sequence[Cost]) -> float:
     """Seconds from the first job behind a policy to its last with as many devices as can be used.
 
     What is behind one policy is a chain, calibration, online phase, harvest, training, in which only the shards of a
-    stage run side by side: of these the slowest counts.
+    stage run side by side, and the answers of the checkpoints that one is selected from: of these the slowest counts.
     """
     shards: dict[str, float] = {}
     total = 0.0
     for record in bill:
         whole, is_shard, _ = record.job.partition(".shards/")
+        if record.stage in OF_CHECKPOINTS:  # one for every candidate
+            whole, is_shard = record.stage, record.stage
         if is_shard:
             shards[whole] = max(shards.get(whole, 0.0), record.wall_s)
         else:

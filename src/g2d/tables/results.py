@@ -110,7 +110,8 @@ class Results:
         """A row per policy and job on its bill (`g2d.jobs.cost.Cost`). `benchmark` is null for the jobs that made the
         policy, whose device seconds add up to the device-hours of the tables; jobs that policies share are on the bill
         of each."""
-        found: list[tuple[PolicyKey, str, str | None]] = [(key, "cost.json", None) for key in self._trained]
+        made = [*self._trained, *(key for key in self._policies if key.selected)]
+        found: list[tuple[PolicyKey, str, str | None]] = [(key, "cost.json", None) for key in made]
         found += [(key, f"eval/{name}.cost.json", name) for key in self._policies for name in self.config.benchmarks]
         return _frame(
             {**_key(key), "benchmark": benchmark, **asdict(record)}

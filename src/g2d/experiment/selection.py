@@ -1,0 +1,115 @@
+"""Selected checkpoints in a configuration: which trainings select, what of theirs is evaluated, what `select` needs.
+
+The K of a training are its candidates, trained as they are without `select`. The policy that is evaluated is a copy of
+one of them in a folder of its own, so that the graph does not depend on the choice.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from g2d.experiment.entries import asked_prompts
+from g2d.jobs.files import atomic
+from g2d.policies.policy import Policy, require_own_weights, write_policy
+from g2d.regimes.selected import SELECTED, Selects
+
+if TYPE_CHECKING:
+    from g2d.experiment.config import Config
+
+
+def selecting(config: Config) -> dict[str, str]:
+    """By the name of a policy that is a selected checkpoint, the ablation or the online entry it belongs to."""
+    return {f"{name}/{SELECTED}": name for _, name, _ in _selecting(config)}
+
+
+def evaluated(owner: Any, points: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Of the (G, K) that an ablation or an entry is trained at, K ascending, those that policies are evaluated at: the
+    last one stands for all that it is selected from."""
+    return points[-1:] if getattr(owner, "select", False) else points
+
+
+def chosen_by(config: Config, name: str) -> list[str]:
+    """The kinds of development prompts that a training's checkpoints are selected by: those that it asks."""
+    asked = asked_prompts(config, name).prompts
+    return ["verifiable", "open_ended"] if asked == "mixed" else [asked]
+
+
+def take_over(chosen: Policy, folder: Path, regime: str, steps: Sequence[int]) -> None:
+    """Copy the chosen checkpoint's adapter and record to the folder of the policy that is evaluated.
+
+    Args:
+        regime: what the policy is called.
+        steps: K of all that it was selected from.
+
+    Raises:
+        ValueError: the adapter is not the one that was trained.
+    """
+    require_own_weights(chosen)
+    assert chosen.adapter is not None
+    for name in ("adapter_model.safetensors", "adapter_config.json"):
+        with atomic(folder / "adapter" / name) as draft:
+            shutil.copyfile(Path(chosen.adapter) / name, draft)
+    policy = replace(
+        chosen,
+        policy_id=str(folder.relative_to("results")),
+        regime=regime,
+        adapter=str(folder / "adapter"),
+        settings=chosen.settings | {"selected_from": list(steps)},
+    )
+    write_policy(folder / "policy.json", policy)
+
+
+# --------------------------------------------------------------------------------------------------------- mistakes
+
+
+def selection_mistakes(config: Config) -> Iterator[str]:
+    """What is asked of the selection of checkpoints and cannot be: key and fix."""
+    for where, name, owner in _selecting(config):
+        yield from (f"{where}.{mistake}" for mistake in _mistakes_in(config, name, owner))
+    kinds = {kind for name in selecting(config).values() for kind in chosen_by(config, name)}
+    if config.sweep is not None and not config.sweep.regimes and "verifiable" not in kinds:
+        yield "sweep: its problems choose nothing: name keys in sweep.regimes, set select in a training, or drop it"
+    if config.open_ended is not None and config.open_ended.development is not None and "open_ended" not in kinds:
+        yield "open_ended.development: no checkpoint is selected by them: set select in a training, or drop them"
+    if selecting(config) and SELECTED in {name.lower() for name in config.regimes}:
+        yield f"regimes.{SELECTED}: the name is taken by the checkpoints that `select` chooses: choose another"
+
+
+def _mistakes_in(config: Config, name: str, owner: Any) -> Iterator[str]:
+    if owner.reward is not None:
+        yield "select: goes by the truth, which a training on another reward must not see: drop select or reward"
+    if "dpo" in owner.policies:
+        alone = "[grpo]" if name in config.ablations else "[online]"
+        yield f"policies: with select the checkpoint itself is evaluated: write {alone}"
+    if getattr(owner, "auto", None) is not None:
+        yield "select: with auto the training chooses its K by itself: drop one of them"
+    for model in config.models:
+        steps = config.for_model(model).ablation_steps(name) if name in config.ablations else owner.steps
+        if len([k for k in steps if k > 0]) < 2:
+            yield f"select: {steps} leaves nothing to choose (M0 is no candidate): list two K or more in steps"
+    kinds = chosen_by(config, name)
+    if "verifiable" in kinds and config.sweep is None:
+        yield "select: there are no development problems to choose by: add the section sweep with the key development"
+    if "open_ended" in kinds and config.open_ended is not None:
+        if config.open_ended.development is None:
+            yield "select: there are no open-ended development prompts to choose by: add open_ended.development"
+        if config.open_ended.samples_per_prompt < 2:
+            yield (
+                "select: what length alone pays shows in several replies to a prompt: set "
+                "open_ended.samples_per_prompt to 2 or more"
+            )
+    of_main = name in config.ablations and not config.ablations[name].has_warmup
+    if of_main and config.sweep and name in config.sweep.regimes:
+        yield f"select: chooses among the main warm-up, which sweep.regimes.{name} cannot tune: sweep warmup"
+
+
+def _selecting(config: Config) -> Iterator[tuple[str, str, Any]]:
+    """Place, name and section of what selects."""
+    for section in ("ablations", "regimes"):
+        for name, owner in getattr(config, section).items():
+            if isinstance(owner, Selects) and owner.select:
+                yield f"{section}.{name}", name, owner

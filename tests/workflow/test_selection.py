@@ -1,0 +1,187 @@
+"""Selected checkpoints in a finished grid: chosen before a benchmark is opened, copies of what is trained, paid for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import g2d
+from g2d.experiment.config import load
+from g2d.experiment.plan import Plan
+from g2d.jobs.files import read_json
+from g2d.status.jobs import grid_jobs
+from tests.workflow.conftest import Project
+from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
+from tests.workflow.test_open_ended import REWARDS, SECTION
+from tests.workflow.test_regimes import SEMI_ONLINE
+from tests.workflow.test_sweep import DEVELOPMENT, behind, planned_jobs
+
+REPLIES = {"source": "synthetic", "family": "replies", "split": "development", "n": 6}
+CHOICES = {
+    "sweep": {"development": DEVELOPMENT},
+    "rewards": {"polite": REWARDS["polite"]},
+    "open_ended": SECTION | {"development": REPLIES},
+    "ablations": {"best": {"steps": "all", "select": True, "policies": ["grpo"]}},
+    "regimes": {"both": SEMI_ONLINE | {"prompts": "mixed", "open_ended_share": 0.25, "select": True}},
+}
+TRAINED = {"both": "both/g4/k{}", "best": "grpo/g2/k{}"}
+ANSWERED = {"answer_development": 4, "reply_to_development": 2, "choose_checkpoint": 2}
+POLICIES = 8  # M0, DPO at K = 0, 2, 4, GRPO with G = 2 and 4, and the two that are selected
+
+
+@pytest.fixture(scope="module")
+def selected_config(micro_config: dict[str, Any]) -> dict[str, Any]:
+    return micro_config | CHOICES | {"benchmarks": {"arithmetic": micro_config["benchmarks"]["arithmetic"]}}
+
+
+@pytest.fixture(scope="module")
+def selected(
+    micro_grid: Project, selected_config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Project, dict[str, int]]:
+    """A copy of the finished grid with what selects added, and the jobs that this planned."""
+    project = micro_grid.copied(tmp_path_factory.mktemp("selected") / "g2d")
+    return project, project.extended(selected_config)
+
+
+Selected = tuple[Project, dict[str, int]]
+
+
+def test_candidates_are_trained_as_ever_and_two_policies_are_evaluated(
+    selected: Selected, selected_config: dict[str, Any]
+) -> None:
+    project, planned = selected
+    checked = {"load_problems": 4, "check_leakage": 3, "check_development": 2, "scratch_reward_model": 1}
+    made = {"train_semi_online_dpo": 2, "evaluate": 2, "draw_replies": POLICIES, "make_win_rates": 1}
+    assert planned == checked | ANSWERED | made | SUMMARIES
+    assert project.planned() == {}
+    config = load(selected_config)
+    everything = Counter(job.rule for job in grid_jobs(config, Plan(config)))
+    assert {rule: everything[rule] for rule in ANSWERED} == ANSWERED
+    assert everything["check_development"] == 2
+
+
+def test_no_benchmark_is_answered_before_a_checkpoint_is_chosen(selected: Selected) -> None:
+    jobs = planned_jobs(selected[0], "--forceall")
+    choices = [number for number, job in enumerate(jobs) if job["rule"] == "choose_checkpoint"]
+    assert len(choices) == 2
+    for number in choices:
+        before = {jobs[other]["rule"] for other in behind(jobs, number)}
+        assert not before & {"evaluate", "draw_replies"}
+        assert "answer_development" in before
+    for job in jobs:
+        if job["rule"] == "evaluate" and "/selected/" in job["output"][0]:
+            assert {jobs[other]["rule"] for other in job["needs"]} & {"choose_checkpoint"}
+
+
+def scores(project: Project, name: str) -> dict[int, dict[str, float]]:
+    """By K, what the files of its candidates come to."""
+    folders = {k: project.results / "micro/seed0" / TRAINED[name].format(k) / "development" for k in (2, 4)}
+    found: dict[int, dict[str, float]] = {}
+    for k, folder in folders.items():
+        answers = pd.read_parquet(folder / "verifiable.parquet")
+        assert len(answers) == 30
+        found[k] = {"accuracy": (answers.verdict == "correct").mean()}
+    if name == "best":
+        assert not (folders[2] / "open_ended.parquet").exists()
+        return found
+    replies = {k: pd.read_parquet(folder / "open_ended.parquet") for k, folder in folders.items()}
+    every = pd.concat(own.assign(k=k, length=own.completion_text.str.len()) for k, own in replies.items())
+    assert (len(every), every.reward.notna().all()) == (2 * 6 * 2, True)
+    assert every.problem_id.str.startswith("replies-development-").all()
+    cells = every.groupby(["k", "problem_id"])
+    longer, better = (every[name] - cells[name].transform("mean") for name in ("length", "reward"))
+    slope = (longer * better).sum() / (longer**2).sum() if (longer != 0).any() else 0.0
+    means = every.groupby("k")[["reward", "length"]].mean()
+    for k in (2, 4):
+        found[k] |= {"reward": means.reward[k], "length": means.length[k], "reward_per_1000": 1000 * slope}
+        found[k]["reward_at_equal_length"] = means.reward[k] - slope * (means.length[k] - means.length.mean())
+    return found
+
+
+@pytest.mark.parametrize("name", ["both", "best"])
+def test_the_checkpoint_with_the_best_score_is_the_policy(selected: Selected, name: str) -> None:
+    project = selected[0]
+    results, expected = project.results, scores(project, name)
+    other = {k: own.get("reward_at_equal_length", own["accuracy"]) for k, own in expected.items()}
+    total = {k: (own["accuracy"] + other[k]) / 2 for k, own in expected.items()}
+    best = 4 if total[4] > total[2] else 2
+
+    folder = results / f"micro/seed0/{name}/selected/{'g4' if name == 'both' else 'g2'}/k4"
+    table = pd.read_csv(folder / "selection.csv").set_index("K")
+    for k, own in expected.items():
+        assert table.loc[k, list(own)].to_dict() == pytest.approx(own, rel=1e-4, abs=1e-4)
+        assert table.score[k] == pytest.approx(total[k], rel=1e-4, abs=1e-4)
+    assert list(table.index[table.chosen]) == [best]
+
+    trained = results / "micro/seed0" / TRAINED[name].format(best)
+    record, chosen = (read_json(at / "policy.json") for at in (folder, trained))
+    assert (record["k"], record["weights_sha256"]) == (best, chosen["weights_sha256"])
+    assert record["settings"] == chosen["settings"] | {"selected_from": [2, 4]}
+    assert record["policy_id"] == f"micro/seed0/{folder.relative_to(results / 'micro/seed0')}"
+    answers = pd.read_parquet(folder / "eval/arithmetic.parquet")
+    assert set(answers.policy_id) == {record["policy_id"]}
+
+    # In the tables it has the K that was chosen; what selecting took is on its bill, in lines of its own.
+    main = pd.read_csv(results / f"tables/{'main' if name == 'both' else 'ablations'}.csv").query(
+        f"policy == '{name}/selected'"
+    )
+    assert list(main.K) == [best]
+    assert main.accuracy.item() == pytest.approx((answers.verdict == "correct").mean(), rel=1e-5)
+    billed = pd.read_csv(results / "tables/cost.csv").query(f"policy == '{name}/selected'").set_index("stage")
+    kinds = {"answer_development": "verifiable", "reply_to_development": "open_ended"}
+    assert {stage for stage in kinds if stage in billed.index} == set(list(kinds)[: 2 if name == "both" else 1])
+    for stage in set(kinds) & set(billed.index):
+        parts = [results / "micro/seed0" / TRAINED[name].format(k) / "development" for k in (2, 4)]
+        tokens = sum(pd.read_parquet(part / f"{kinds[stage]}.parquet").token_count.sum() for part in parts)
+        assert billed.loc[stage, ["n_jobs", "tokens_generated"]].tolist() == [2, tokens]
+    assert billed.n_jobs["choose_checkpoint"] == 1
+    assert billed.n_jobs["train_semi_online_dpo" if name == "both" else "train_grpo"] == 2
+
+
+def test_the_choice_is_told_wherever_results_are(selected: Selected) -> None:
+    results = selected[0].results
+    table = pd.read_csv(results / "tables/selection.csv")
+    assert list(table.policy) == ["both/selected"] * 2 + ["best/selected"] * 2
+    for name, g in (("both", 4), ("best", 2)):
+        own = pd.read_csv(results / f"micro/seed0/{name}/selected/g{g}/k4/selection.csv")
+        shown = table[table.policy == f"{name}/selected"].reset_index(drop=True)[list(own)]
+        pd.testing.assert_frame_equal(shown, own, check_dtype=False)
+    # Both K were trained to have the one.
+    spent = pd.read_csv(results / "tables/regimes.csv").set_index("policy")
+    assert (spent.prompts["both/selected"], spent.updates["both/selected"]) == (4 * 8, 4)
+    assert "checkpoint=selected" in (said := (results / "methods.md").read_text().replace("\\", ""))
+    one = "one checkpoint was evaluated, for each seed the K with the highest"
+    assert f"Of best {one} accuracy on generated arithmetic (development; n=30)." in said
+    assert f"Of both {one} mean of the accuracy on generated arithmetic (development; n=30) and the reward at" in said
+    card = (results / "micro/seed0/both/selected/g4/k4/adapter/README.md").read_text()
+    assert "the best on development prompts of K=2, 4" in " ".join(card.split())
+    page = (results / "report/index.html").read_text()
+    assert "Which checkpoint was selected" in page
+    assert "both/selected" in page
+    opened = g2d.open(results)
+    own = opened.policies.query("policy == 'both/selected'")
+    assert own.K.item() == table.query("policy == 'both/selected' and chosen").K.item()
+    assert set(opened.bills.query("policy == 'both/selected' and benchmark.isna()").stage) >= {"answer_development"}
+
+
+def test_selecting_trains_nothing_again_and_a_benchmark_chooses_nothing_again(
+    selected: Selected, selected_config: dict[str, Any]
+) -> None:
+    project = selected[0]
+    more = selected_config["benchmarks"] | {"more": DEVELOPMENT | {"split": "test", "n": 10, "seed": 5}}
+    both = CHOICES["regimes"]["both"] | {"select": False}
+    plain = {key: value for key, value in selected_config.items() if key != "sweep"}
+    plain |= {"open_ended": SECTION, "ablations": {}, "regimes": {"both": both}}
+    try:
+        project.configure(selected_config | {"benchmarks": more})
+        checked = {"load_problems": 1, "check_leakage": 1, "check_development": 1}
+        assert project.planned() == checked | {"evaluate": POLICIES, "make_win_rates": 1} | SUMMARIES
+        project.configure(plain)
+        asked_again = {"evaluate": 2, "draw_replies": 2, "make_win_rates": 1}
+        assert project.planned() == asked_again | SUMMARIES
+    finally:
+        project.configure(selected_config)
+    assert project.planned() == {}

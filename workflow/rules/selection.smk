@@ -1,0 +1,76 @@
+# Selected checkpoints: every K of a training answers the development prompts, and a copy of the best is what is evaluated.
+
+
+rule choose_checkpoint:
+    input:
+        answers=lambda w: scored(w, "verifiable", "parquet"),
+        replies=lambda w: scored(w, "open_ended", "parquet"),
+        policies=lambda w: [f"results/{key.folder}/policy.json" for key in candidates(w)],
+        adapters=lambda w: [f"results/{key.folder}/adapter/adapter_model.safetensors" for key in candidates(w)],
+        costs=lambda w: [
+            *(f"results/{key.folder}/cost.json" for key in candidates(w)),
+            *scored(w, "verifiable", "cost.json"),
+            *scored(w, "open_ended", "cost.json"),
+        ],
+    output:
+        policy="results/{model}/seed{seed}/{owner}/selected/g{g}/k{k}/policy.json",
+        adapter="results/{model}/seed{seed}/{owner}/selected/g{g}/k{k}/adapter/adapter_model.safetensors",
+        adapter_config="results/{model}/seed{seed}/{owner}/selected/g{g}/k{k}/adapter/adapter_config.json",
+        selection="results/{model}/seed{seed}/{owner}/selected/g{g}/k{k}/selection.csv",
+        cost="results/{model}/seed{seed}/{owner}/selected/g{g}/k{k}/cost.json",
+    log:
+        "results/logs/choose_checkpoint/{model}/seed{seed}/{owner}/g{g}/k{k}.log",
+    benchmark:
+        "results/benchmarks/choose_checkpoint/{model}/seed{seed}/{owner}/g{g}/k{k}.tsv"
+    wildcard_constraints:
+        owner=names(selecting(CONFIG).values()),
+    conda:
+        "../../envs/g2d.yaml"
+    threads: 1
+    params:
+        version=VERSIONS["choose_checkpoint"],
+    message:
+        "Select the checkpoint of {wildcards.owner} of {wildcards.model}, seed {wildcards.seed}"
+    script:
+        "../scripts/choose_checkpoint.py"
+
+
+use rule evaluate as answer_development with:
+    input:
+        plan.policy_files,
+        policy="results/{policy}/policy.json",
+        benchmark=f"results/problems/{DEVELOPMENT}.jsonl",
+        leakage=f"results/problems/{DEVELOPMENT}.leakage.json",
+        shards=[],
+        costs=[],
+    output:
+        rollouts="results/{policy}/development/verifiable.parquet",
+        cost="results/{policy}/development/verifiable.cost.json",
+    log:
+        "results/logs/answer_development/{policy}.log",
+    benchmark:
+        "results/benchmarks/answer_development/{policy}.tsv"
+    message:
+        "Have {wildcards.policy} answer the development problems"
+
+
+use rule draw_replies as reply_to_development with:
+    input:
+        plan.policy_files,
+        policy="results/{policy}/policy.json",
+        problems=f"results/problems/{OPEN_ENDED_DEVELOPMENT}.jsonl",
+        leakage=f"results/problems/{OPEN_ENDED_DEVELOPMENT}.leakage.json",
+        reward=plan.training_judge_files,
+        shards=[],
+        costs=[],
+    output:
+        rollouts="results/{policy}/development/open_ended.parquet",
+        cost="results/{policy}/development/open_ended.cost.json",
+    log:
+        "results/logs/reply_to_development/{policy}.log",
+    benchmark:
+        "results/benchmarks/reply_to_development/{policy}.tsv"
+    params:
+        settings=plan.development_reply_settings,
+    message:
+        "Have {wildcards.policy} reply to the open-ended development prompts"
