@@ -13,6 +13,7 @@ from g2d.settings import ConfigError
 from tests.test_config import MINIMAL
 
 TWO = {"training": {"processes": 2}}
+DIVIDED = {"training": {"processes": 2, "strategy": "fsdp"}}
 ONLINE = {"regime": "semi_online_dpo", "steps": [2]}
 
 
@@ -58,12 +59,31 @@ def test_what_they_cannot_train_is_refused(keys: dict[str, Any], said: str) -> N
     assert len(str(refused.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"training": {"strategy": "fsdp"}}, "training.strategy: fsdp divides a model among processes: set processes"),
+        (
+            DIVIDED | {"regimes": {"fresh": ONLINE}},
+            "regimes.fresh: what generates for it is a second copy of M0, whole",
+        ),
+        (DIVIDED | {"regimes": {"unpaired": {"regime": "kto"}}}, "regimes.unpaired: KTO compares the rows"),
+    ],
+)
+def test_what_a_divided_model_is_not_for_is_refused(keys: dict[str, Any], said: str) -> None:
+    load(MINIMAL | DIVIDED)
+    with pytest.raises(ConfigError) as refused:
+        load(MINIMAL | keys)
+    assert said in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 1
+
+
 def test_nothing_that_one_process_computes_depends_on_how_many_there_are() -> None:
-    assert load(MINIMAL | TWO).identity == load(MINIMAL).identity
+    assert load(MINIMAL | TWO).identity == load(MINIMAL | DIVIDED).identity == load(MINIMAL).identity
 
 
 def test_a_training_asks_for_a_gpu_for_each_and_models_may_differ() -> None:
-    large = {"source": "scratch", "settings": TWO}
+    large = {"source": "scratch", "settings": DIVIDED}
     plan = Plan(load(MINIMAL | {"models": {"small": {"source": "scratch"}, "large": large}}))
     gpus = [plan.training_gpus(Wildcards(fromdict={"model": model})) for model in ("small", "large")]
     assert gpus == [1, 2]

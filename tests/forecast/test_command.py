@@ -10,8 +10,14 @@ import pytest
 from transformers import LlamaConfig
 
 from g2d.cli import main
-from g2d.experiment.config import Config, read
+from g2d.experiment.config import Config, load, read
 from g2d.forecast.asked import trainings
+from g2d.forecast.changes import training_change
+from g2d.forecast.model_shape import model_shape
+from g2d.forecast.needs import GIB, Card, training_need
+from g2d.forecast.passes import Counted
+from g2d.policies.settings import Lora
+from tests.test_config import MINIMAL
 
 SMALL = "config/small.yaml"
 NAME = "qwen2.5-0.5b-instruct"
@@ -56,6 +62,28 @@ def test_one_that_is_too_small_says_what_to_set(config_json: str, capsys: pytest
     assert dpo["verdict"] == "does not fit"
     assert "set dpo.per_device_batch_size to" in dpo["change"]
     assert "larger card" in job(model, "grpo")["change"]
+
+
+def test_a_model_that_no_card_holds_is_divided() -> None:
+    """6 billion parameters on cards of 12.5 GiB: with what training needs beside them they are too many."""
+    width, inner, words, blocks = 4096, 57344, 32000, 8
+    sizes = {"vocab_size": words, "hidden_size": width, "intermediate_size": inner, "num_hidden_layers": blocks}
+    model = LlamaConfig(**sizes, num_attention_heads=32, num_key_value_heads=4, tie_word_embeddings=False)
+    shape, counted = model_shape(model, Lora()), Counted(model, Lora())
+    card, needs, changes = Card(int(12.5 * GIB), 256), {}, {}
+    for how in ("ddp", "fsdp"):
+        config = load(MINIMAL | {"training": {"processes": 4, "strategy": how}})
+        grpo = next(training for training in trainings(config) if training.section == "warmup")
+        needs[how] = training_need(grpo, shape, counted, config.engine, card)
+        changes[how] = training_change(grpo, needs[how], shape, counted, config.engine, card)
+    assert [need.verdict for need in needs.values()] == ["does not fit", "fits"]
+    assert "training.strategy: fsdp divides the model" in str(changes["ddp"])
+    whole, parts = ({part.name: part.bytes for part in need.parts} for need in needs.values())
+    assert parts["weights"] == whole["weights"] // 4
+    assert parts["adapter, gradient, Adam"] == whole["adapter, gradient, Adam"] // 4
+    block = 2 * width * width + 2 * width * width // 8 + 3 * width * inner + 2 * width
+    assert parts["gathered"] == 2 * (2 * block + 2 * words * width + width)
+    assert parts.keys() - whole.keys() == {"gathered"}
 
 
 def test_the_screen_has_the_arithmetic(config_json: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import signal
 import threading
@@ -14,8 +16,10 @@ from typing import Any, cast
 
 import pandas as pd
 import pytest
+from safetensors.torch import load_file
 
 from g2d.jobs.cost import Cost, Meter
+from g2d.jobs.files import read_json
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
@@ -27,6 +31,7 @@ from g2d.regimes.launch import launched
 from g2d.regimes.processes import NotTheFirstError, Processes, is_first, own_part, share
 from g2d.regimes.rft import Example, Rft, train_rft
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.regimes.sharding import is_sharded
 from g2d.regimes.stopping import StopRequests
 from tests.models import tiny_policy
 from tests.policies.test_group_dpo import VALUES, in_groups
@@ -35,8 +40,10 @@ from tests.policies.test_semi_online_dpo import SETTINGS
 from tests.policies.test_training import WARMUP, easy, pairs
 
 TWO = Processes(processes=2)
+DIVIDED = Processes(processes=2, strategy="fsdp")
 NO_DROPOUT = Lora(dropout=0.0)  # what is dropped hangs on the batch of a process
 DPO = Dpo(epochs=20, per_device_batch_size=4, gradient_accumulation_steps=2, learning_rate=2e-3)  # 40 steps
+SHORT = DPO.model_copy(update={"max_steps": 3})
 RFT: dict[str, Any] = {"regime": "rft", "epochs": 2, "per_device_batch_size": 2, "gradient_accumulation_steps": 2}
 GRPO = WARMUP.model_copy(update={"keep_rollouts": "completions", "beta": 0.1})
 ONLINE = SemiOnlineDpo.model_validate(SETTINGS | {"prompts_per_update": 5, "steps": [3], "pairs": "all"})
@@ -47,12 +54,50 @@ def meter(job: str = "job") -> Meter:
 
 
 def in_two(
-    function: Callable[..., Any], folder: Path, /, *arguments: Any, own: Meter | None = None, **keywords: Any
+    function: Callable[..., Any],
+    folder: Path,
+    /,
+    *arguments: Any,
+    own: Meter | None = None,
+    training: Processes = TWO,
+    **keywords: Any,
 ) -> Any:
     folder.mkdir(exist_ok=True)
+    if training == DIVIDED:
+        function, arguments = divided, (function, *arguments)
     return launched(
-        function, arguments, keywords, training=TWO, work=folder, log=folder / "job.log", meter=own or meter()
+        function, arguments, keywords, training=training, work=folder, log=folder / "job.log", meter=own or meter()
     )
+
+
+def divided(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    """Call it where accelerate takes the processes on CPUs for processes on GPUs: on CPUs it divides no model
+    (`AcceleratorState` of 1.15). All else, what it does then included, is as on GPUs."""
+    import torch
+    from accelerate import Accelerator, PartialState
+    from accelerate.utils import DistributedType
+    from torch.distributed.tensor import DTensor
+
+    made, prepare = PartialState.__init__, Accelerator.prepare
+
+    def taken_for_gpus(self: Any, *given: Any, **named: Any) -> None:
+        made(self, *given, **named)
+        if self.distributed_type == DistributedType.MULTI_CPU:
+            self.distributed_type = DistributedType.MULTI_GPU
+
+    def in_parts(self: Any, *given: Any, **named: Any) -> Any:
+        found = prepare(self, *given, **named)
+        for part in found if isinstance(found, tuple) else (found,):
+            if isinstance(part, torch.nn.Module):
+                for name, weights in part.named_parameters():
+                    assert isinstance(weights, DTensor), name
+                    assert weights.to_local().numel() <= (weights.shape[0] + 1) // 2 * weights[0].numel(), name
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PartialState, "__init__", taken_for_gpus)
+        patch.setattr(Accelerator, "prepare", in_parts)
+        return function(*arguments, **keywords)
 
 
 def dpo(work: Path) -> dict[str, Any]:
@@ -85,16 +130,17 @@ def assert_alike(log: list[dict[str, Any]], other: list[dict[str, Any]]) -> None
 def sampled_row_by_row() -> Iterator[None]:
     """GRPO's completions have random numbers of their own. TRL draws those of a process from one stream."""
     import torch
+    from trl.models import unwrap_model_for_generation
 
     from g2d.regimes.grpo_trainer import Grpo
 
     def draw(self: Any, prompt_ids: list[list[int]], *rest: Any) -> tuple[list[list[int]], None]:
         found = []
-        with torch.random.fork_rng(), torch.no_grad():
+        without_checkpointing = unwrap_model_for_generation(self.model_wrapped, self.accelerator)
+        with torch.random.fork_rng(), torch.no_grad(), without_checkpointing as model:
             for place, ids in enumerate(prompt_ids):
                 torch.manual_seed(zlib.crc32(repr((self.state.global_step, ids, place % 2)).encode()))
                 asked = torch.tensor([ids])
-                model = self.accelerator.unwrap_model(self.model)
                 found.append(model.generate(asked, generation_config=self.generation_config)[0, len(ids) :].tolist())
         return found, None
 
@@ -103,14 +149,34 @@ def sampled_row_by_row() -> Iterator[None]:
         yield
 
 
-def every_regime(base: Policy, work: Path, meter: Meter) -> dict[str, list[dict[str, Any]]]:
-    """Trained one after another, by as many processes as call this."""
+@contextmanager
+def in_half_precision() -> Iterator[None]:
+    """DPO as on a GPU: M0 in bfloat16, the adapter in float32, autocast."""
+    import torch
+
+    from g2d.regimes import offline
+
+    arguments, model = offline.trainer_arguments, offline.starting_model
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(offline, "trainer_arguments", lambda *given: arguments(*given) | {"bf16": True})
+        patch.setattr(offline, "starting_model", lambda *given: model(*given).to(torch.bfloat16))
+        yield
+
+
+def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str, list[dict[str, Any]]]:
+    """Trained one after another, by as many processes as call this; one of them goes on from the adapter `warm`."""
     job: dict[str, Any] = {"lora": NO_DROPOUT, "seed": 0, "meter": meter}
     asked = {"prompt": Prompt(), "problems": easy(10), "k": 3}
     examples = [Example(prompt=pair["prompt"], completion=pair["chosen"]) for pair in pairs(8)]
     logs = {}
     with suppress(NotTheFirstError):
         logs["dpo"] = train_dpo(base, pairs(16), meter=meter, **dpo(work / "dpo"))
+    with suppress(NotTheFirstError):
+        start = Policy("tiny/warm", "tiny", "grpo", base=base.base, adapter=str(warm))
+        own = dpo(work / "continued") | {"dpo": SHORT.model_copy(update={"start": "warmup"})}
+        logs["continued"] = train_dpo(base, pairs(16), meter=meter, start=start, **own)
+    with suppress(NotTheFirstError), in_half_precision():
+        logs["half"] = train_dpo(base, pairs(16), meter=meter, **dpo(work / "half") | {"dpo": SHORT})
     with suppress(NotTheFirstError):
         logs["rft"] = train_rft(base, examples, rft=Rft.model_validate(RFT), work=work / "rft", **job)
     with suppress(NotTheFirstError):
@@ -120,29 +186,61 @@ def every_regime(base: Policy, work: Path, meter: Meter) -> dict[str, list[dict[
     with suppress(NotTheFirstError), sampled_row_by_row():
         logs["grpo"] = train_grpo(base, warmup=GRPO, group_size=2, work=work / "grpo", **asked, **job)
     with suppress(NotTheFirstError):
-        own = work / "semi_online_dpo"
-        logs["semi_online_dpo"] = train_semi_online_dpo(base, settings=ONLINE, work=own, **asked, **job)
+        if not is_sharded():
+            online = {"settings": ONLINE, "work": work / "semi_online_dpo"}
+            logs["semi_online_dpo"] = train_semi_online_dpo(base, **online, **asked, **job)
     return logs
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dict[str, list[dict[str, Any]]]]]:
-    """Every regime, by one process and by two."""
-    alone, both = tmp_path_factory.mktemp("alone"), tmp_path_factory.mktemp("both")
+    """Every regime, by one process, by two, and by two that have a part of the model each."""
+    alone, both, parts = (tmp_path_factory.mktemp(name) for name in ("alone", "both", "parts"))
+    warm = alone / "dpo/adapter"
     return {
-        "alone": (alone, every_regime(tiny_policy(), alone, meter())),
-        "both": (both, in_two(every_regime, both, tiny_policy(), both)),
+        "alone": (alone, every_regime(tiny_policy(), alone, warm, meter())),
+        "both": (both, in_two(every_regime, both, tiny_policy(), both, warm)),
+        "parts": (parts, in_two(every_regime, parts, tiny_policy(), parts, warm, training=DIVIDED)),
     }
 
 
-@pytest.mark.parametrize("regime", ["dpo", "rft", "group_dpo", "grpo", "semi_online_dpo"])
-def test_two_processes_train_as_one(trained: Any, regime: str) -> None:
-    assert_alike(trained["both"][1][regime], trained["alone"][1][regime])
+WHOLE_AND_DIVIDED = [
+    *itertools.product(["both", "parts"], ["dpo", "continued", "rft", "group_dpo", "grpo"]),
+    ("both", "semi_online_dpo"),
+]
 
 
-@pytest.mark.parametrize("regime", ["grpo", "semi_online_dpo"])
-def test_prompts_completions_and_rewards_are_those_of_one_process(trained: Any, regime: str) -> None:
-    frames = [pd.read_parquet(trained[name][0] / regime / "rollouts.parquet") for name in ("both", "alone")]
+@pytest.mark.parametrize(("how", "regime"), WHOLE_AND_DIVIDED)
+def test_two_processes_train_as_one(trained: Any, how: str, regime: str) -> None:
+    assert_alike(trained[how][1][regime], trained["alone"][1][regime])
+
+
+@pytest.mark.parametrize("how", ["alone", "both", "parts"])
+def test_half_precision_is_that_of_the_weights_and_not_of_the_loss(trained: Any, how: str) -> None:
+    """In bfloat16 the nearest to ln 2 is .6914."""
+    log, alone = ([row for row in trained[name][1]["half"] if "loss" in row] for name in (how, "alone"))
+    assert log[0]["loss"] == pytest.approx(math.log(2), abs=1e-6)
+    for row, same in zip(log, alone, strict=True):
+        assert row["loss"] == pytest.approx(same["loss"], abs=1e-3)
+        assert row["logps/chosen"] == pytest.approx(same["logps/chosen"], abs=0.05)
+
+
+@pytest.mark.parametrize("regime", ["dpo", "continued", "rft", "group_dpo", "grpo"])
+def test_a_divided_model_leaves_the_adapter_of_one_process(trained: Any, regime: str) -> None:
+    ours, other = (trained[name][0] / regime / "adapter" for name in ("parts", "alone"))
+    weights, same = (load_file(folder / "adapter_model.safetensors") for folder in (ours, other))
+    assert weights.keys() == same.keys()
+    for name, tensor in weights.items():
+        assert tensor.dtype == same[name].dtype
+        assert (tensor - same[name]).abs().max() < 1e-5, name
+    own, others = (read_json(folder / "adapter_config.json") for folder in (ours, other))
+    assert set(own.pop("target_modules")) == set(others.pop("target_modules"))
+    assert own == others
+
+
+@pytest.mark.parametrize(("how", "regime"), [("both", "grpo"), ("both", "semi_online_dpo"), ("parts", "grpo")])
+def test_prompts_completions_and_rewards_are_those_of_one_process(trained: Any, how: str, regime: str) -> None:
+    frames = [pd.read_parquet(trained[name][0] / regime / "rollouts.parquet") for name in (how, "alone")]
     pd.testing.assert_frame_equal(*frames)
     assert frames[0]["reward"].nunique() == 2
     assert frames[0].groupby("step").size().to_dict() == dict.fromkeys([1, 2, 3], 16 if regime == "grpo" else 20)
@@ -192,7 +290,7 @@ def test_stopped_and_killed_it_goes_on_as_if_nothing_had_happened(trained: Any, 
 def with_and_without_a_stop(base: Policy, work: Path, meter: Meter) -> dict[str, Any]:
     """A signal reaches one of the processes alone; all of them stop at the end of that step, and go on."""
     found = {}
-    for regime in (_grpo, _online):
+    for regime in (_grpo, _dpo) if is_sharded() else (_grpo, _online):
         for name, last in (("straight", None), ("stopped", 1), ("stopped", None)):
             folder = work / f"{regime.__name__}-{name}"
             with terminated_after(last) if last else nullcontext(), suppress(NotTheFirstError, TrainingStoppedError):
@@ -209,21 +307,27 @@ def _grpo(base: Policy, work: Path, **job: Any) -> list[dict[str, Any]]:
     return train_grpo(base, warmup=GRPO, work=work, seed=0, lora=Lora(), **asked, **job)
 
 
+def _dpo(base: Policy, work: Path, **job: Any) -> list[dict[str, Any]]:
+    return train_dpo(base, pairs(16), **dpo(work) | {"dpo": SHORT, "lora": Lora()} | job)
+
+
 def _online(base: Policy, work: Path, **job: Any) -> list[dict[str, Any]]:
     asked = {"prompt": Prompt(), "problems": easy(10), "k": 3}
     return train_semi_online_dpo(base, settings=ONLINE, work=work, seed=0, lora=Lora(), **asked, **job)
 
 
-def test_a_signal_to_one_stops_all_at_the_same_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("training", "regimes"), [(TWO, ["_grpo", "_online"]), (DIVIDED, ["_grpo", "_dpo"])])
+def test_a_signal_to_one_stops_all_at_the_same_step(tmp_path: Path, training: Processes, regimes: list[str]) -> None:
     """With dropout, and with TRL's own sampling: the random numbers of every process are in the checkpoint."""
-    logs = in_two(with_and_without_a_stop, tmp_path, tiny_policy(), tmp_path)
-    for regime in ("_grpo", "_online"):
+    logs = in_two(with_and_without_a_stop, tmp_path, tiny_policy(), tmp_path, training=training)
+    for regime in regimes:
         straight, stopped = (tmp_path / f"{regime}-{name}" for name in ("straight", "stopped"))
         assert len(logs[straight.name]) == 3
         assert logs[stopped.name] == logs[straight.name]
         assert adapter(stopped) == adapter(straight)
-        frames = [pd.read_parquet(folder / "rollouts.parquet") for folder in (stopped, straight)]
-        pd.testing.assert_frame_equal(*frames)
+        if regime != "_dpo":
+            frames = [pd.read_parquet(folder / "rollouts.parquet") for folder in (stopped, straight)]
+            pd.testing.assert_frame_equal(*frames)
 
 
 def test_what_one_of_them_fails_of_is_said_with_its_log(tmp_path: Path) -> None:

@@ -77,6 +77,11 @@ def _of_an_entry(config: Config, where: str, entry: Any) -> Iterator[str]:
     elif entry.regime == "iterative_dpo":
         yield from _of_dpo(f"{where}.dpo", entry.dpo_of(config.dpo), n)
     elif isinstance(entry, OnlineEntry):
+        if config.training.strategy == "fsdp":
+            yield (
+                f"{where}: what generates for it is a second copy of M0, whole on every GPU, so training.strategy: "
+                "fsdp gains nothing: set it to ddp, or drop the entry"
+            )
         if entry.prompts_per_update < n:
             yield f"{where}.prompts_per_update={entry.prompts_per_update} is less than training.processes={n}: raise it"
         if entry.retire or entry.resample:

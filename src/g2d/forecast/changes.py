@@ -40,9 +40,17 @@ def training_change(
                     return _settings(training, units, None if share == shares[0] else share, enough)
     smallest = training_need(replace(training, rows=training.per_row), shape, counted, engine, card)
     return (
-        f"no pass is small enough (per_device_batch_size: 1 needs {smallest.total / GIB:.1f} GiB): use a larger card "
-        "or a smaller model; a shorter max_completion_length changes results"
+        f"no pass is small enough (per_device_batch_size: 1 needs {smallest.total / GIB:.1f} GiB): use a larger card, "
+        f"{_divided(training)}or a smaller model; a shorter max_completion_length changes results"
     )
+
+
+def _divided(training: Training) -> str:
+    if training.own_copy:
+        return ""
+    if training.parts > 1:
+        return "more of them (training.processes), "
+    return "several of them (training.strategy: fsdp divides the model among training.processes), "
 
 
 def _settings(training: Training, units: int, share: float | None, verdict: str) -> str:

@@ -23,6 +23,7 @@ class ModelShape:
     parameters: int
     adapter: int  # parameters of the adapter
     blocks: int
+    outside: int  # parameters outside the blocks: embedding, head, last norm
     width: int
     vocabulary: int
     cache_per_token: int  # numbers in the keys and values of one token, all blocks together
@@ -95,11 +96,13 @@ def model_shape(config: Any, lora: Lora) -> ModelShape:
     with torch.no_grad():
         token = torch.empty(1, 1, dtype=torch.long, device="meta")
         cache = one(input_ids=token, use_cache=True).past_key_values
+    block = next((module for module in one.modules() if type(module).__name__ in (one._no_split_modules or ())), one)
     per_block = sum(keys.numel() + values.numel() for keys, values, *_ in cache)
     return ModelShape(
         parameters=sum(p.numel() for p in adapted.parameters()) - trained,
         adapter=trained,
         blocks=config.num_hidden_layers,
+        outside=one.num_parameters() - sum(p.numel() for p in block.parameters()),
         width=config.hidden_size,
         vocabulary=config.vocab_size,
         cache_per_token=per_block * config.num_hidden_layers,

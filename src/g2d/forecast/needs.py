@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # both import torch
 CONTEXT = GIB  # assumed: CUDA's context, loaded kernels and their workspaces
 ROOMY = 0.9  # of the card; torch's allocator leaves gaps, so what needs more may fail
 SPARE_COLUMNS = 1.5  # `RowCache.make_room`: columns that are allocated, beside those in use
+GATHERED = "the block that computes, the next one, embedding and head"
 GRAPHS = GIB // 2  # assumed: vLLM's CUDA graphs
 SAMPLER = 3  # float32 copies of a step's logits in vLLM: logits, processed log-probabilities, probabilities
 
@@ -63,8 +64,10 @@ class Card:
 def training_need(training: Training, shape: ModelShape, counted: Counted, engine: EngineSettings, card: Card) -> Need:
     """Memory of the gradient steps of a policy, and of what generates in the same process."""
     rows, tokens = training.rows, card.prompt_tokens + training.budget
-    weights = 2 * shape.parameters
-    state = 16 * shape.adapter + 4 * shape.adapter * (training.adapters - 1)
+    n, divided = training.parts, f" / {training.parts}" * (training.parts > 1)
+    weights = 2 * shape.parameters // n
+    state = (16 * shape.adapter + 4 * shape.adapter * (training.adapters - 1)) // n
+    gathered = 2 * (shape.parameters - shape.outside) // shape.blocks + shape.outside
     passage = counted.training(rows, tokens)
     head = counted.head(rows * training.budget)
     moments = {"one block, run again backwards": passage.peak - passage.kept, "tiles of the logits": head}
@@ -73,8 +76,9 @@ def training_need(training: Training, shape: ModelShape, counted: Counted, engin
     moment, most = max(moments.items(), key=lambda item: item[1])
     each = "16 bytes" if training.adapters == 1 else "(16 + 4 of the reference) bytes"
     parts = [
-        Part("weights", weights, f"{shape.parameters:,} x 2 bytes"),
-        Part("adapter, gradient, Adam", state, f"{shape.adapter:,} x {each}"),
+        Part("weights", weights, f"{shape.parameters:,} x 2 bytes{divided}"),
+        Part("adapter, gradient, Adam", state, f"{shape.adapter:,} x {each}{divided}"),
+        *([Part("gathered", 2 * gathered, f"{gathered:,} x 2 bytes: {GATHERED}")] if n > 1 else []),
         Part("activations kept", passage.kept, f"{rows} x {tokens} tokens, {shape.blocks} checkpointed blocks"),
         Part("largest moment", most, moment),
     ]
@@ -88,7 +92,7 @@ def training_need(training: Training, shape: ModelShape, counted: Counted, engin
     elif training.batch is not None:
         drawn = counted.drawing(training.batch, tokens)
         if training.own_copy:
-            parts.append(Part("M0 to generate", 2 * weights, "as it is and with the adapter"))
+            parts.append(Part("M0 to generate", 4 * shape.parameters, "as it is and with the adapter"))
         # It generates when no activations are kept, so only what exceeds those is added.
         if (beyond := drawn.peak - passage.kept - most) > 0:
             parts.append(

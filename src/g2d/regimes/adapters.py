@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from g2d.policies.settings import Lora
+from g2d.regimes.processes import is_first
+from g2d.regimes.sharding import is_sharded
 from g2d.regimes.training import lora_config
 
 
@@ -41,12 +43,18 @@ def load_reference(model: Any, folder: Path) -> None:
 
 def save_adapter(model: Any, folder: Path) -> None:
     """Write the adapter in training to a folder, byte for byte as PEFT does but for its model card, which takes most of
-    the time."""
+    the time.
+
+    Where processes have parts of it, all of them call this, and the first one writes.
+    """
     from peft import get_peft_model_state_dict
     from safetensors.torch import save_file
 
-    folder.mkdir(parents=True, exist_ok=True)
     weights = get_peft_model_state_dict(model, adapter_name="default", save_embedding_layers=False)
-    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    whole = {name: tensor.full_tensor() if is_sharded() else tensor for name, tensor in weights.items()}
+    if is_sharded() and not is_first():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in whole.items()}
     save_file(on_cpu, folder / "adapter_model.safetensors", metadata={"format": "pt"})
     model.peft_config["default"].save_pretrained(folder)

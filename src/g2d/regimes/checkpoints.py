@@ -24,7 +24,9 @@ from g2d.jobs.attempts import Stopped
 from g2d.jobs.cost import Cost, Meter, parse_cost
 from g2d.jobs.disk import names_the_disk
 from g2d.jobs.files import read_json, sha256, write_json
+from g2d.regimes.adapters import save_adapter
 from g2d.regimes.processes import NotTheFirstError, charge_others, from_first, is_first, largest, wait
+from g2d.regimes.sharding import is_sharded, keep_precision, require_same_strategy
 from g2d.regimes.stopping import stop_requests
 from g2d.settings import Section, key
 
@@ -169,14 +171,19 @@ def train(
     Raises:
         NotTheFirstError: the training is done, and this process is not the one that goes on from here.
         TrainingStoppedError: a signal stopped the training early.
-        RuntimeError: it ended at any other step than the last.
+        RuntimeError: it ended at any other step than the last, or weights that should be divided are not.
         OSError: a checkpoint cannot be written.
-        ValueError: `start` is damaged.
+        ValueError: `start` is damaged, or what is to be continued is of another `training.strategy`.
     """
     if start is not None and until is not None and (step := require_intact(start)["step"]) >= until:
         raise RuntimeError(f"{start} is at step {step}: nothing is left to train up to step {until}")
+    if start is not None:
+        require_same_strategy(start)
+    if is_sharded():
+        keep_precision(trainer)
     resumed: Path | None = from_first(checkpoints.latest)
     if resumed is not None:
+        require_same_strategy(resumed)
         print(f"goes on from step {step_of(resumed)}, where an earlier attempt ended", flush=True)
         restore(resumed)
         if step_of(resumed) == until:
@@ -189,6 +196,8 @@ def train(
         try:
             with names_the_disk(checkpoints.folder):
                 write(model, trial)  # every process its random state
+                if is_sharded():
+                    save_adapter(trainer.model, draft)  # of which the trainer writes the parts
                 charge_others()  # waits for all
                 if is_first():
                     save(draft)

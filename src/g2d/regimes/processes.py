@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import model_validator
 
 from g2d.jobs.usage import charge, gpu_memory_peak, this_process
-from g2d.settings import Section, key
+from g2d.settings import MistakeInKeyError, Section, key
 
 
 class Processes(Section):
@@ -24,11 +26,24 @@ class Processes(Section):
 
     processes: int = key(
         1,
-        "Processes of one training, each with the whole model (DDP) and `per_device_batch_size` rows at a time; the "
-        "accumulation steps are divided among them.",
+        "Processes of one training, each with `per_device_batch_size` rows at a time; the accumulation steps are "
+        "divided among them.",
         ge=1,
         neutral=1,
     )
+    strategy: Literal["ddp", "fsdp"] = key(
+        "ddp",
+        "ddp: every process has the whole model; fsdp: its part of all weights, for a model that one GPU cannot hold.",
+        neutral="ddp",
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Processes:
+        if self.strategy == "fsdp" and self.processes == 1:
+            raise MistakeInKeyError(
+                "strategy", "fsdp divides a model among processes: set processes to 2 or more, or drop strategy"
+            )
+        return self
 
 
 class NotTheFirstError(BaseException):

@@ -17,6 +17,7 @@ from g2d.policies.policy import Policy, load_base, require_own_weights
 from g2d.policies.settings import Lora
 from g2d.regimes.optimizer import OptimizerKeys, optimizer_arguments
 from g2d.regimes.processes import n_processes
+from g2d.regimes.sharding import is_sharded
 from g2d.settings import Section, key
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def trainer_arguments(
         "data_seed": seed,
         "use_cpu": not gpu,
         "bf16": gpu,
-        "gradient_checkpointing": gpu,
+        "gradient_checkpointing": gpu or is_sharded(),  # not accelerate's: it recomputes with other dropout
         **optimizer_arguments(optimizer or OptimizerKeys()),
         "warmup_steps": 0,
         "logging_steps": 1,
@@ -127,7 +128,7 @@ def hand_over_adapter(checkpoint: Path, folder: Path, base: Policy) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     shutil.copy2(checkpoint / "adapter_model.safetensors", folder)
-    named = {"base_model_name_or_path": base.public_base, "revision": base.revision}
+    named = {"base_model_name_or_path": base.public_base, "revision": base.revision, "inference_mode": True}
     write_json(folder / "adapter_config.json", read_json(checkpoint / "adapter_config.json") | named)
 
 

@@ -1,0 +1,59 @@
+"""One training of a model in parts, a part on every GPU (`training.strategy: fsdp`): PyTorch's `fully_shard`.
+
+accelerate's launcher says how, and no regime knows of it. Where accelerate 1.15 would do something else than with a
+whole model, that is set right here: its mixed precision hands on what a model returns in bfloat16, log-probabilities
+included, so one of -20 would be known to 1/8. Its activation checkpointing is not used: it runs a block again with
+other dropout (`preserve_rng_state=False`), and by its names PEFT finds no adapter.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from g2d.regimes.processes import n_processes
+
+LAUNCHER = (  # frozen weights and adapter in units of a block, which are put together where they compute
+    *("--use_fsdp", "--fsdp_version", "2"),  # version 1 wants one dtype in a unit, and the adapter has its own
+    *("--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"),
+    *("--fsdp_state_dict_type", "SHARDED_STATE_DICT"),  # FULL puts the frozen weights together for every checkpoint
+)
+
+
+def is_sharded() -> bool:
+    """Whether each of the processes has a part of the weights: what the launcher told accelerate."""
+    return n_processes() > 1 and os.environ.get("ACCELERATE_USE_FSDP") == "true"
+
+
+def keep_precision(trainer: Any) -> None:
+    """Have a trainer that will divide its model compute as with a whole one: weights in the half precision of its
+    arguments, what the model returns as it is, gradients added up in float32.
+
+    Raises:
+        RuntimeError: accelerate will not divide the model.
+    """
+    if not trainer.is_fsdp_enabled:
+        raise RuntimeError(
+            "training.strategy: fsdp needs GPUs, without which accelerate divides no model: set it to ddp"
+        )
+    import torch
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+
+    plugin = trainer.accelerator.state.fsdp_plugin
+    if (policy := plugin.mixed_precision_policy) is not None:
+        plugin.mixed_precision_policy = MixedPrecisionPolicy(policy.param_dtype, reduce_dtype=torch.float32)
+
+
+def require_same_strategy(checkpoint: Path) -> None:
+    """Check that the trainer can read a checkpoint: one in parts needs processes that have parts, and the reverse.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    was_sharded = any(checkpoint.glob("pytorch_model_fsdp*"))
+    if was_sharded != is_sharded():
+        raise ValueError(
+            f"{checkpoint} was written with training.strategy: {'fsdp' if was_sharded else 'ddp'}: set that again to "
+            "go on from it, or delete the folder to have it made anew"
+        )
