@@ -59,7 +59,6 @@ class GridJob:
 DEVICE_STAGES = frozenset(
     {
         "scratch_model",
-        "scratch_reward_model",
         "draw_replies",
         "calibrate",
         "calibrate_temperature",
@@ -120,7 +119,7 @@ def _selections(config: Config) -> Iterator[GridJob]:
         place = f"{folder}/development/{kind}"
         yield _job(rules[kind], f"{place}.parquet", Wildcards(policy=folder), cost=f"{place}.cost.json")
     for key in tried:
-        yield _job("choose_checkpoint", f"{key.folder}/policy.json", cost=f"{key.folder}/cost.json")
+        yield _job("choose_checkpoint", f"{key.folder}/policy.json", _at(key), cost=f"{key.folder}/cost.json")
 
 
 def _at(key: PolicyKey) -> Wildcards:
