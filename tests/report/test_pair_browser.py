@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
 from g2d.experiment.config import Config
@@ -26,8 +27,12 @@ def browsed(config: Config, problems: list[Problem]) -> list[Series]:
 def test_every_group_size_is_a_series_that_starts_with_m0() -> None:
     keys = [HarvestKey("m", g, k, 0) for g, k in [(4, 10), (2, 20), (0, 0), (2, 10)]]
     found = {at: [key.k for key in own] for at, own in series_keys(keys).items()}
-    assert found == {("m", 0, 2): [0, 10, 20], ("m", 0, 4): [0, 10]}
-    assert list(series_keys([HarvestKey("m", 0, 0, 0)])) == [("m", 0, None)]
+    assert found == {("m", 0, "", 2): [0, 10, 20], ("m", 0, "", 4): [0, 10]}
+    assert list(series_keys([HarvestKey("m", 0, 0, 0)])) == [("m", 0, "", None)]
+    controls = [HarvestKey("m", g, k, 0, "coin") for g, k in [(2, 10), (0, 0)]]
+    found = {at: [key.folder for key in own] for at, own in series_keys([*keys, *controls]).items()}
+    assert found["m", 0, "coin", 2] == ["m/seed0/coin/harvest/g0/k0", "m/seed0/coin/harvest/g2/k10"]
+    assert found["m", 0, "", 4] == ["m/seed0/harvest/g0/k0", "m/seed0/harvest/g4/k10"]
 
 
 def test_problems_with_pairs_at_most_k_come_first_whatever_the_order_of_the_file() -> None:
@@ -50,6 +55,29 @@ def test_a_step_holds_the_pair_that_was_drawn(config: Config, grid_problems: lis
         else:
             assert list(samples) == ["example"]
             assert step.p_hat in (0, 1)
+
+
+def test_a_harvest_that_another_reward_judged_shows_the_reward_beside_the_verdict(
+    config: Config, grid_problems: list[Problem]
+) -> None:
+    """A reward that is the opposite of the truth: it chooses what is wrong, and fewer problems are shown."""
+
+    def upside_down(key: HarvestKey) -> pd.DataFrame:
+        return harvest_frame(grid_problems, key.k).assign(reward=lambda rows: 1 - rows["reward"], reward_status="ok")
+
+    keys = [HarvestKey("tiny", 0, 0, 0, "wrong"), HarvestKey("tiny", 2, 10, 0, "wrong")]
+    [series] = browse(
+        keys,
+        pairs=lambda key: build_pairs(upside_down(key), grid_problems, config.prompt, key.seed),
+        rollouts=upside_down,
+        problems={"tiny": {problem.problem_id: problem for problem in grid_problems}},
+    )
+    assert (series.variant, len(series.stories)) == ("wrong", pair_browser.PROBLEMS_PER_CONTROL)
+    pairs = [step.completions for story in series.stories for step in story.steps if len(step.completions) == 2]
+    assert pairs
+    for chosen, rejected in pairs:
+        assert (chosen.role, chosen.verdict, chosen.reward) == ("chosen", "incorrect", 1)
+        assert (rejected.role, rejected.verdict, rejected.reward) == ("rejected", "correct", 0)
 
 
 def test_a_page_holds_as_many_problems_as_it_has_room_for(

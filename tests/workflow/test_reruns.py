@@ -126,6 +126,18 @@ CASES: dict[str, tuple[Callable[[Project, Config], AbstractContextManager[None]]
         | {"train_dpo": 2 + 6, "evaluate": 2 + 12},
         (),
     ),
+    "add an ablation that selects a checkpoint of GRPO, with problems of its own": (
+        configured(
+            lambda config: (
+                config.update(sweep={"development": DEVELOPMENT}),
+                config["ablations"].update(best={"steps": "all", "select": True, "policies": ["grpo"]}),
+            )
+        ),
+        {"load_problems": 1, "check_leakage": 1, "check_development": 2, "answer_development": 2}
+        | {"choose_checkpoint": 1, "evaluate": 2}
+        | TABLES,
+        (),
+    ),
     "set evaluation.sampled, beside_greedy": (
         put("evaluation", sampled={"n": 4, "beside_greedy": True}),
         {"draw_samples": 18, "make_sample_table": 1} | TABLES,

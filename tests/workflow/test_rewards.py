@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from typing import Any
 
 import pandas as pd
@@ -174,6 +175,36 @@ def test_controls_stand_beside_what_they_are_controls_of(rewarded: Rewarded) -> 
     assert re.search(r"The table of controls has \d more", page)
     assert "rewards for short completions" in page
     assert "What a control gets of the gain" in page
+
+
+def test_the_pair_browser_shows_what_a_reward_chose_and_what_the_verifier_says_of_it(rewarded: Rewarded) -> None:
+    results = rewarded[0].results
+    page = unescape((results / "report/index.html").read_text())
+    labels = re.findall(r'<option value="\d+">(.*?)</option>', page)
+    series = {label.partition(":")[0].removeprefix("micro, seed 0"): number for number, label in enumerate(labels)}
+    assert labels[0] == "micro, seed 0, G=2"
+    assert set(series) == {", G=2", ", G=2, on-coin", ", on-short", ", on-liked"}
+    assert "micro, seed 0, G=2, on-coin: random rewards (p = 0.5)" in labels
+    card = re.compile(
+        r'<article class="card (\w+)">.*?<span class="badge (\w+)">.*?reward (\S+) · rollout (\d+) ·', re.S
+    )
+    for label, name in ((", G=2, on-coin", "on-coin"), (", on-short", "on-short")):
+        rows = pd.read_parquet(results / f"micro/seed0/{name}/harvest/g0/k0/rollouts.parquet")
+        rows = rows.set_index(["problem_id", "sample"])
+        stories = re.findall(
+            rf'<template data-series="{series[label]}" data-label="(\S+) .*?>(.*?)</template>', page, re.S
+        )
+        assert len(stories) == 10
+        for problem, story in stories:
+            first = story.partition('<div class="step" data-step="1"')[0]  # K=0
+            shown = card.findall(first)
+            assert [role for role, *_ in shown] in (["chosen", "rejected"], ["example"])
+            for _, badge, reward, sample in shown:
+                row = rows.loc[(problem, int(sample))]
+                assert (badge == "right") == (row["verdict"] == "correct")
+                assert float(reward) == pytest.approx(row["reward"], rel=0.01)
+            if len(shown) == 2:
+                assert float(shown[0][2]) > float(shown[1][2])
 
 
 def test_rewards_that_nobody_names_run_nothing(micro_grid: Project, micro_config: dict[str, Any]) -> None:

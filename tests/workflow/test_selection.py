@@ -13,6 +13,8 @@ from g2d.experiment.config import load
 from g2d.experiment.plan import Plan
 from g2d.jobs.files import read_json
 from g2d.status.jobs import grid_jobs
+from g2d.status.screen import screen
+from g2d.status.snapshot import Grid
 from tests.workflow.conftest import Project
 from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
 from tests.workflow.test_open_ended import REWARDS, SECTION
@@ -61,6 +63,9 @@ def test_candidates_are_trained_as_ever_and_two_policies_are_evaluated(
     everything = Counter(job.rule for job in grid_jobs(config, Plan(config)))
     assert {rule: everything[rule] for rule in ANSWERED} == ANSWERED
     assert everything["check_development"] == 2
+    snapshot = Grid(project.results).look()
+    assert snapshot.counts == {"finished": everything.total()}
+    assert screen(snapshot, 80, 24).splitlines()[-1] == "all jobs have finished"
 
 
 def test_no_benchmark_is_answered_before_a_checkpoint_is_chosen(selected: Selected) -> None:

@@ -62,8 +62,8 @@ rule build_report:
         methods="results/methods.md",
         advice="results/advice.md" if CONFIG.probe.compare else [],
         problems=expand("results/{model}/calibration/train.jsonl", model=CONFIG.models),
-        pairs=[f"results/{h.folder}/pairs.jsonl" for h in HARVESTS],
-        rollouts=[f"results/{h.folder}/rollouts.parquet" for h in HARVESTS],
+        pairs=[f"results/{h.folder}/pairs.jsonl" for h in [*HARVESTS, *CONTROL_HARVESTS]],
+        rollouts=[f"results/{h.folder}/rollouts.parquet" for h in [*HARVESTS, *CONTROL_HARVESTS]],
     output:
         "results/report/index.html",
     log:

@@ -5,6 +5,7 @@ PROBES = grid.probes(CONFIG)
 POLICIES = grid.policies(CONFIG)
 TRAINED = [policy for policy in POLICIES if policy.role != "base"]
 OF_CONTROLS = [controls.learnt_from(CONFIG, p) for p in TRAINED if p.regime in controls.controls(CONFIG)]
+CONTROL_HARVESTS = controls.harvests_of_controls(CONFIG)
 AUTO_WARMUPS = grid.auto_warmups(CONFIG)
 # What a sweep chooses between, and by which problems: the pool is then what is left of it.
 SWEPT = list(CONFIG.sweep.regimes) if CONFIG.sweep else []

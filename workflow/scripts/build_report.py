@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from g2d.experiment.config import load
+from g2d.experiment.controls import harvests_of_controls
 from g2d.experiment.grid import harvests
 from g2d.jobs.files import read_json, write_text
 from g2d.jobs.stage import stage
@@ -18,7 +19,7 @@ def main(snakemake):
         given, params, out = snakemake.input, snakemake.params, Path(snakemake.output[0])
         config = load(params.config)
         series = browse(
-            harvests(config),
+            [*harvests(config), *harvests_of_controls(config)],
             pairs=lambda key: read_pairs(f"results/{key.folder}/pairs.jsonl"),
             rollouts=lambda key: read_rollouts(f"results/{key.folder}/rollouts.parquet", ROLLOUT_COLUMNS),
             problems={

@@ -7,7 +7,7 @@ from typing import Any
 
 from g2d.experiment import grid
 from g2d.experiment.config import Config
-from g2d.experiment.keys import PolicyKey
+from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.regimes.asked import AskedPrompts
 
 
@@ -27,6 +27,16 @@ def learnt_from(config: Config, key: PolicyKey) -> str:
         return f"results/{key.folder}/rollouts.parquet"
     variant = grid.online_phases(config)[key.regime]
     return f"results/{key.model}/seed{key.seed}/{variant}/harvest/g{key.group_size}/k{key.k}/rollouts.parquet"
+
+
+def harvests_of_controls(config: Config) -> list[HarvestKey]:
+    """The harvests that another reward than the truth has judged and DPO is trained on, of the first seed."""
+    behind = grid.online_phases(config)
+    return [
+        HarvestKey(key.model, key.group_size, key.k, key.seed, behind[key.regime])
+        for key in grid.policies(config)
+        if key.reward and key.kind == "dpo" and key.seed == config.seeds[0]
+    ]
 
 
 def _policies_of(config: Config, name: str) -> dict[str, str]:

@@ -111,11 +111,13 @@ class HarvestKey:
     group_size: int
     k: int
     seed: int
+    variant: str = ""  # the ablation or the online entry whose harvest it is, if it is not the main grid's
 
     @property
     def folder(self) -> str:
         """Where the harvest lives below the results folder."""
-        return f"{self.model}/seed{self.seed}/harvest/g{self.group_size}/k{self.k}"
+        variant = f"{self.variant}/" if self.variant else ""
+        return f"{self.model}/seed{self.seed}/{variant}harvest/g{self.group_size}/k{self.k}"
 
     @property
     def probe_folder(self) -> str:

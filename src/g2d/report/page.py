@@ -26,10 +26,11 @@ from docutils.core import publish_parts
 from markupsafe import Markup
 
 from g2d.experiment.config import Config
+from g2d.experiment.grid import other_reward
 from g2d.markdown import literal, shown
 from g2d.report import charts, front, samples, training
 from g2d.report.contamination import contamination_sentences
-from g2d.report.pair_browser import PROBLEMS_PER_SERIES, Series
+from g2d.report.pair_browser import PROBLEMS_PER_CONTROL, PROBLEMS_PER_SERIES, Series
 from g2d.report.sweep import sweep_sentences
 from g2d.report.tables import Table, read_cells
 from g2d.report.vega import Spec
@@ -167,8 +168,9 @@ def build(
             }
             for name, path in figures.items()
         ],
-        series=[_labelled(entry) for entry in series],
+        series=[_labelled(entry, config) for entry in series],
         problems_per_series=PROBLEMS_PER_SERIES,
+        problems_per_control=PROBLEMS_PER_CONTROL,
         methods=shown(methods),
         provenance=provenance,
         provenance_facts={key: value for key, value in provenance.items() if key != "policies"},
@@ -239,10 +241,12 @@ def _caption(path: str | Path | None, config: Mapping[str, Any], benchmark: str)
     return Markup(parts["fragment"])
 
 
-def _labelled(entry: Series) -> dict[str, Any]:
+def _labelled(entry: Series, config: Config) -> dict[str, Any]:
     group = "" if entry.group_size is None else f", G={entry.group_size}"
+    reward = other_reward(config, entry.variant)
     return {
-        "label": f"{entry.model}, seed {entry.seed}{group}",
+        "label": f"{entry.model}, seed {entry.seed}{group}{f', {entry.variant}: {reward}' if reward else ''}",
+        "reward": reward,
         "stories": entry.stories,
         "stories_shown": len(entry.stories),
     }

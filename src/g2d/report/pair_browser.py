@@ -2,6 +2,9 @@
 
 A real grid has a million rollouts and a page has room for a few thousand. Which problems are shown does not depend on
 anything a model wrote: those with pairs at most K come first, equals in the order of a hash of their names.
+
+Harvests that another reward has judged are series of their own, with fewer problems: what it chose and rejected, beside
+what the verifier says of either.
 """
 
 from __future__ import annotations
@@ -9,20 +12,20 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
 
-from g2d.analysis.informativeness import success_counts
 from g2d.experiment.keys import HarvestKey
 from g2d.problems import Problem
 from g2d.report.markup import mathml, plain, render
 from g2d.rollouts.pairs import Pair
 
 PROBLEMS_PER_SERIES = 40
+PROBLEMS_PER_CONTROL = 10
 MAX_CHARACTERS = 2_500_000  # of all texts as HTML; the page stays small enough for a phone
 
 ROLLOUT_COLUMNS = (
@@ -43,6 +46,7 @@ class Completion:
     tokens: int
     truncated: bool
     disputed: bool
+    reward: float | None  # what training saw of it, where that is not the truth; None where there was none
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ class Step:
 
     @property
     def p_hat(self) -> float:
-        """Share of correct rollouts."""
+        """Share of correct rollouts, whatever was rewarded."""
         return self.correct / self.n
 
 
@@ -88,19 +92,20 @@ class Series:
 
     model: str
     seed: int
+    variant: str  # whose harvests, "" for the main grid's
     group_size: int | None
     n_problems: int
     stories: tuple[Story, ...]
 
 
-def series_keys(harvests: Sequence[HarvestKey]) -> dict[tuple[str, int, int | None], list[HarvestKey]]:
-    """The harvests by (model, seed, G), ascending in K; M0's harvest, which has no G, starts every series."""
-    found: dict[tuple[str, int, int | None], list[HarvestKey]] = {}
-    for model, seed in dict.fromkeys((key.model, key.seed) for key in harvests):
-        own = sorted((key for key in harvests if (key.model, key.seed) == (model, seed)), key=lambda key: key.k)
+def series_keys(harvests: Sequence[HarvestKey]) -> dict[tuple[str, int, str, int | None], list[HarvestKey]]:
+    """The harvests by (model, seed, variant, G), ascending in K; M0's harvest, which has no G, starts every series."""
+    found: dict[tuple[str, int, str, int | None], list[HarvestKey]] = {}
+    for at in dict.fromkeys((key.model, key.seed, key.variant) for key in harvests):
+        own = sorted((key for key in harvests if (key.model, key.seed, key.variant) == at), key=lambda key: key.k)
         sizes: list[int | None] = [*sorted({key.group_size for key in own} - {0})]
         for size in sizes or [None]:
-            found[model, seed, size] = [key for key in own if key.group_size in (0, size)]
+            found[*at, size] = [key for key in own if key.group_size in (0, size)]
     return found
 
 
@@ -113,25 +118,24 @@ def browse(
     """The series of a grid with the problems that are shown.
 
     Args:
-        harvests: all of the grid.
+        harvests: all of the grid, then those of its controls.
         pairs: of a harvest.
         rollouts: of a harvest, with `ROLLOUT_COLUMNS`.
         problems: by model and problem_id, the prompts that were harvested.
 
     Returns:
-        At most `PROBLEMS_PER_SERIES` problems each, and fewer where all series together exceed `MAX_CHARACTERS`.
+        At most `PROBLEMS_PER_SERIES` problems each, `PROBLEMS_PER_CONTROL` of controls, and fewer where all series
+        together exceed `MAX_CHARACTERS`.
     """
     found = [_series(*at, keys, pairs, rollouts, problems[at[0]]) for at, keys in series_keys(harvests).items()]
     shown = _within_budget([series.stories for series in found])
-    return [
-        Series(series.model, series.seed, series.group_size, series.n_problems, series.stories[:n])
-        for series, n in zip(found, shown, strict=True)
-    ]
+    return [replace(series, stories=series.stories[:n]) for series, n in zip(found, shown, strict=True)]
 
 
 def _series(
     model: str,
     seed: int,
+    variant: str,
     group_size: int | None,
     keys: Sequence[HarvestKey],
     pairs: Callable[[HarvestKey], Sequence[Pair]],
@@ -144,7 +148,7 @@ def _series(
         for pair in pairs(key):
             first.setdefault(pair["problem_id"], pair)
         drawn.append(first)
-    chosen = ranked(problems, drawn)[:PROBLEMS_PER_SERIES]
+    chosen = ranked(problems, drawn)[: PROBLEMS_PER_CONTROL if variant else PROBLEMS_PER_SERIES]
     steps: dict[str, list[Step]] = {name: [] for name in chosen}
     for key, own in zip(keys, drawn, strict=True):
         frame = rollouts(key)
@@ -154,7 +158,7 @@ def _series(
         Story(name, problems[name].level, render(problems[name].prompt), _shown(problems[name].answer or ""), tuple(of))
         for name, of in steps.items()
     )
-    return Series(model, seed, group_size, len(problems), tuple(stories))
+    return Series(model, seed, variant, group_size, len(problems), tuple(stories))
 
 
 def ranked(names: Iterable[str], paired: Iterable[Iterable[str]]) -> list[str]:
@@ -164,7 +168,7 @@ def ranked(names: Iterable[str], paired: Iterable[Iterable[str]]) -> list[str]:
 
 
 def _step(k: int, rows: pd.DataFrame, pair: Pair | None) -> Step:
-    counts = success_counts(rows).iloc[0]
+    correct = int((rows["verdict"] == "correct").sum())
     verdicts = ", ".join(f"{n} {verdict}" for verdict, n in rows["verdict"].value_counts(sort=True).items())
     samples = (
         {"example": int(rows["sample"].min())}
@@ -173,7 +177,7 @@ def _step(k: int, rows: pd.DataFrame, pair: Pair | None) -> Step:
     )
     by_sample = rows.set_index("sample").to_dict("index")
     completions = tuple(_completion(role, sample, by_sample[sample]) for role, sample in samples.items())
-    return Step(k, int(counts["correct"]), int(counts["n"]), verdicts, completions)
+    return Step(k, correct, len(rows), verdicts, completions)
 
 
 def _completion(role: str, sample: int, row: Mapping[Any, Any]) -> Completion:
@@ -187,6 +191,7 @@ def _completion(role: str, sample: int, row: Mapping[Any, Any]) -> Completion:
         tokens=int(row["token_count"]),
         truncated=row["finish_reason"] == "length",
         disputed=bool(row["disputed"]),
+        reward=None if pd.isna(row["reward"]) else float(row["reward"]),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from g2d.experiment import grid
 from g2d.experiment.config import Config
+from g2d.experiment.controls import harvests_of_controls
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.plan import Plan
 from g2d.experiment.samples import drawn_beside
@@ -58,7 +59,6 @@ class GridJob:
 DEVICE_STAGES = frozenset(
     {
         "scratch_model",
-        "scratch_reward_model",
         "draw_replies",
         "calibrate",
         "calibrate_temperature",
@@ -119,7 +119,7 @@ def _selections(config: Config) -> Iterator[GridJob]:
         place = f"{folder}/development/{kind}"
         yield _job(rules[kind], f"{place}.parquet", Wildcards(policy=folder), cost=f"{place}.cost.json")
     for key in tried:
-        yield _job("choose_checkpoint", f"{key.folder}/policy.json", cost=f"{key.folder}/cost.json")
+        yield _job("choose_checkpoint", f"{key.folder}/policy.json", _at(key), cost=f"{key.folder}/cost.json")
 
 
 def _at(key: PolicyKey) -> Wildcards:
@@ -189,9 +189,9 @@ def _harvests(config: Config, plan: Plan) -> dict[str, tuple[Wildcards, set[str]
         folder = f"{w.model}/seed{w.seed}/{w.variant}harvest/g{w.g}/k{w.k}"
         return found.setdefault(folder, (wildcards, set()))[1]
 
-    for key in grid.harvests(config):
-        own = Wildcards(model=key.model, seed=str(key.seed), variant="", g=str(key.group_size), k=str(key.k))
-        harvest(own).add("pairs.jsonl")
+    for key in [*grid.harvests(config), *harvests_of_controls(config)]:  # whose pairs the page shows
+        at = {"model": key.model, "seed": str(key.seed), "g": str(key.group_size), "k": str(key.k)}
+        harvest(Wildcards(**at, variant=f"{key.variant}/" if key.variant else "")).add("pairs.jsonl")
     matched: set[str] = set()
     for policy in grid.policies(config):
         if policy.role == "base" or policy.trained_online:
