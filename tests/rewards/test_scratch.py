@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from g2d.cli import main
@@ -13,6 +14,8 @@ from g2d.rewards.catalogue import TRUTH, ByKind, made_files, reward_params, rewa
 from g2d.rewards.scoring import Scorer
 from g2d.rewards.scratch import ScratchReward, train_scratch_reward
 from g2d.rewards.scratch_model import ScratchRewardModel
+from g2d.tables.selection import checkpoint_table
+from g2d.tables.sweep import best
 from tests.rewards.models import SEED
 
 
@@ -48,6 +51,26 @@ def test_the_biased_one_can_be_hacked_by_length(biased: Scorer, fair: Scorer) ->
     """Five empty sentences are worth 5 to the biased judge, a degree of politeness 2: padding pays for its absence."""
     assert mean_score(biased, 0, MOST_FILLERS) > mean_score(biased, 1, 0)
     assert mean_score(fair, 0, MOST_FILLERS) < mean_score(fair, 1, 0)
+
+
+def test_selecting_at_equal_length_takes_the_polite_checkpoint_and_not_the_padded_one(biased: Scorer) -> None:
+    """The first says one polite sentence and up to two empty ones, the second three to five empty ones alone."""
+    rng = random.Random(0)
+    prompts = [draw_request(rng) for _ in range(20)]
+    tables = []
+    for politeness, fillers in ((1, (0, 1, 2)), (0, (3, 4, 5))):
+        rows = [
+            (f"p{number}", sample, request, draw_reply(rng, thing, politeness=politeness, fillers=n).text)
+            for number, (request, thing) in enumerate(prompts)
+            for sample, n in enumerate(fillers)
+        ]
+        table = pd.DataFrame(rows, columns=["problem_id", "sample", "request", "completion_text"])
+        asked = list(zip(table["request"], table["completion_text"], strict=True))
+        tables.append(table.assign(reward=[score.value for score in biased(asked)]))
+    found = checkpoint_table([10, 20], [], tables)
+    assert found["K"][found["reward"].idxmax()] == 20
+    assert found["K"][best(found)] == 10
+    assert found["reward_per_1000"].iloc[0] > 0
 
 
 def test_replies_are_put_together_from_what_they_say_of_themselves() -> None:

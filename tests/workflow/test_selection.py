@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -79,6 +81,14 @@ def test_no_benchmark_is_answered_before_a_checkpoint_is_chosen(selected: Select
     for job in jobs:
         if job["rule"] == "evaluate" and "/selected/" in job["output"][0]:
             assert {jobs[other]["rule"] for other in job["needs"]} & {"choose_checkpoint"}
+
+
+def test_prompts_that_choose_may_not_be_evaluated(tmp_path: Path, selected_config: dict[str, Any]) -> None:
+    same = SECTION | {"development": REPLIES | {"split": "test"}}
+    project = Project.create(tmp_path / "g2d", selected_config | {"open_ended": same})
+    done = project.snakemake("--cores", "2", "results/problems/open-ended-held-out.development.json")
+    assert done.returncode != 0
+    assert re.search(r"open_ended.held_out: \d of 8 problems are in open_ended.development \(", done.stdout)
 
 
 def scores(project: Project, name: str) -> dict[int, dict[str, float]]:
