@@ -34,7 +34,6 @@ ONLINE = {"regime": "semi_online_dpo", "steps": [2]}
         ({"warmup": {"retire": {"after": 1}}}, "warmup: retire and resample go with one process alone"),
         ({"warmup": {"iterations": 2, "steps": [0, 2]}}, "warmup: updates_per_generation and iterations above 1"),
         ({"warmup": {"auto": {"every": 10}}}, "warmup.auto: what stops by itself goes with one process"),
-        ({"engine": {"name": "vllm"}}, "warmup: with engine.name: vllm a training on fresh rollouts goes with"),
         ({"regimes": {"unpaired": {"regime": "kto"}}}, "regimes.unpaired: KTO compares the rows that one device holds"),
         (
             {"regimes": {"right": {"regime": "rft", "gradient_accumulation_steps": 1}}},
@@ -67,6 +66,7 @@ def test_what_they_cannot_train_is_refused(keys: dict[str, Any], said: str) -> N
             DIVIDED | {"regimes": {"fresh": ONLINE}},
             "regimes.fresh: what generates for it is a second copy of M0, whole",
         ),
+        (DIVIDED | {"engine": {"name": "vllm"}}, "warmup: vLLM beside the trainer holds M0 whole on every GPU"),
         (DIVIDED | {"regimes": {"unpaired": {"regime": "kto"}}}, "regimes.unpaired: KTO compares the rows"),
     ],
 )

@@ -20,6 +20,7 @@ from g2d.regimes.grpo_auto import train_until_decline
 from g2d.regimes.warmup import AutoStop, Warmup
 from g2d.rollouts.settings import EngineSettings, Harvest
 from tests.models import tiny_policy
+from tests.policies.test_processes import in_two, meter
 from tests.policies.test_resume import terminated_after
 from tests.policies.test_training import easy
 
@@ -106,6 +107,23 @@ def test_one_generation_serves_v_updates(
     assert texts.max() > 1
 
 
+def test_every_process_has_an_engine_and_together_they_draw_what_one_would(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"warmup": WARMUP.model_copy(update={"keep_rollouts": "completions"}), "group_size": 2}
+    job = settings | {"lora": SURE, "prompt": Prompt(), "seed": 0, "engine": VLLM, "k": 3}
+    base, alone, both = tiny_policy(heads=1), tmp_path / "alone", tmp_path / "both"
+    same = [row for row in train_grpo(base, easy(20), work=alone, **job) if "loss" in row]
+    bill = meter()
+    log = [row for row in in_two(train_grpo, both, base, easy(20), work=both, own=bill, **job) if "loss" in row]
+    for row, other in zip(log, same, strict=True):
+        assert row["loss"] == pytest.approx(other["loss"], abs=1e-5)
+        assert row["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)
+        assert row["sampling/sampling_logp_difference/max"] < 1e-4
+    frames = [pd.read_parquet(work / "rollouts.parquet") for work in (both, alone)]
+    pd.testing.assert_frame_equal(*frames)
+    assert frames[0]["reward"].nunique() == 2
+    assert bill.tokens_generated == frames[0]["token_count"].sum()
+
+
 def test_the_engine_gets_the_policy_and_not_its_reference(tmp_path: Path) -> None:
     log = warm_up(tmp_path / "run", 4, beta=0.1, reference="sync", reference_every=2)
     assert max(row["sampling/sampling_logp_difference/max"] for row in log) < 1e-4
@@ -166,9 +184,3 @@ def test_training_and_probes_take_turns_in_one_process(tmp_path: Path) -> None:
     rows = probe_rollouts(policy, easy(20)[:6], harvest, Prompt(), VLLM, workers=1)
     assert {row.engine for row in rows} == {"vllm"}
     assert outcome.chosen.tokens_generated == sum(row.token_count for row in rows)
-
-
-def test_several_processes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(RuntimeError, match="trains in one process"):
-        grpo_vllm.VllmGeneration(tiny_policy(heads=1), [], engine=VLLM, warmup=WARMUP, lora=SURE, seed=0)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import select
 import signal
+import subprocess
+import sys
 import threading
 import time
 import zlib
@@ -20,18 +23,19 @@ from safetensors.torch import load_file
 
 from g2d.jobs.cost import Cost, Meter
 from g2d.jobs.files import read_json
-from g2d.policies import Policy
+from g2d.jobs.launchers import forget_launcher
+from g2d.policies import Policy, write_policy
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
-from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
+from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError, require_intact, step_of
 from g2d.regimes.dpo import Dpo, train_dpo
 from g2d.regimes.group_dpo import GroupDpo, train_group_dpo
 from g2d.regimes.grpo import train_grpo
 from g2d.regimes.launch import launched
-from g2d.regimes.processes import NotTheFirstError, Processes, is_first, own_part, share
+from g2d.regimes.processes import NotTheFirstError, Processes, is_first, n_processes, own_part, share
 from g2d.regimes.rft import Example, Rft, train_rft
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
-from g2d.regimes.sharding import is_sharded
+from g2d.regimes.sharding import is_sharded, require_same_strategy
 from g2d.regimes.stopping import StopRequests
 from tests.models import tiny_policy
 from tests.policies.test_group_dpo import VALUES, in_groups
@@ -330,15 +334,52 @@ def test_a_signal_to_one_stops_all_at_the_same_step(tmp_path: Path, training: Pr
             pd.testing.assert_frame_equal(*frames)
 
 
+def test_when_the_job_is_killed_its_processes_save_the_step_and_end(tmp_path: Path) -> None:
+    """Nobody is left to hand a signal on, and no orphan may train on beside the next attempt."""
+    work, base = tmp_path / "work", tmp_path / "base.json"
+    write_policy(base, tiny_policy())
+    with subprocess.Popen([sys.executable, "-c", KILLED.format(base=str(base), work=str(work))]) as job:
+        while not (work / "step-2").is_dir():
+            assert job.poll() is None
+            time.sleep(0.05)
+        ranks = [os.pidfd_open(int((work / f"processes/{rank}.pid").read_text())) for rank in (0, 1)]
+        job.kill()
+    for rank in ranks:
+        select.select([rank], [], [])
+        os.close(rank)
+    reached = max(work.glob("step-*"), key=step_of)
+    assert step_of(reached) < 40
+    require_intact(reached)
+
+
+KILLED = """
+from pathlib import Path
+from g2d.policies import read_policy
+from tests.policies.test_processes import dpo, in_two, pairs, train_dpo
+in_two(train_dpo, Path("{work}"), read_policy("{base}"), pairs(16), **dpo(Path("{work}")))
+"""
+
+
+@pytest.mark.parametrize("name", ["pytorch_model_fsdp_0", "adapter_model.safetensors"])
+def test_a_checkpoint_goes_on_with_the_strategy_that_wrote_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / name).mkdir()
+    wrote, other = ("fsdp", "ddp") if "fsdp" in name else ("ddp", "fsdp")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", str(wrote == "fsdp").lower())
+    require_same_strategy(tmp_path)
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", str(other == "fsdp").lower())
+    with pytest.raises(ValueError, match=rf"was written with training\.strategy: {wrote}: set that again to go on"):
+        require_same_strategy(tmp_path)
+
+
 def test_what_one_of_them_fails_of_is_said_with_its_log(tmp_path: Path) -> None:
-    with pytest.raises(
-        RuntimeError, match=r"process [01] of 2 failed: nothing is here; its log: .*/job\.(rank1\.)?log"
-    ):
-        in_two(_fails, tmp_path)
-
-
-def _fails(meter: Meter) -> None:
-    raise ValueError("nothing is here")
+    """Here that accelerate divides no model without GPUs."""
+    said = r"process [01] of 2 failed: training\.strategy: fsdp needs GPUs, .*; its log: .*/job\.(rank1\.)?log"
+    job = {"training": DIVIDED, "work": tmp_path, "log": tmp_path / "job.log", "meter": meter()}
+    with pytest.raises(RuntimeError, match=said):
+        launched(train_dpo, (tiny_policy(), pairs(16)), dpo(tmp_path), **job)
 
 
 # --------------------------------------------------------------------------------------------------------- arithmetic
@@ -353,6 +394,21 @@ def test_the_parts_of_all_processes_are_the_whole(monkeypatch: pytest.MonkeyPatc
             rows.append(list(range(total))[own_part(total)])
         assert [row for part in rows for row in part] == list(range(total))
         assert max(map(len, rows)) - min(map(len, rows)) <= 1
+
+
+def test_another_launchers_environment_is_not_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    foreign = {"WORLD_SIZE": "4", "RANK": "1", "LOCAL_RANK": "1", "MASTER_ADDR": "there", "ACCELERATE_USE_FSDP": "true"}
+    for name, value in (foreign | {"LOCAL_SCRATCH": "here"}).items():
+        monkeypatch.setenv(name, value)
+    forget_launcher()
+    assert (n_processes(), is_first(), is_sharded()) == (1, True, False)
+    assert not foreign.keys() & os.environ.keys()
+    assert os.environ["LOCAL_SCRATCH"] == "here"
+    assert capsys.readouterr().out.startswith("WORLD_SIZE=4 is another launcher's and is not read: training.processes")
+    forget_launcher()
+    assert capsys.readouterr().out == ""
 
 
 def test_what_cannot_be_divided_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
+import select
 import shutil
+import signal
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 import torch
 
+from g2d.jobs.usage import cpu_seconds
 from g2d.policies import Policy
 from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
@@ -19,6 +27,7 @@ from g2d.rollouts.draw import draw_rollouts, sampling
 from g2d.rollouts.engine import Completion, Decoding, Engine, Request
 from g2d.rollouts.sampling import request_seed
 from g2d.rollouts.settings import EngineSettings, Harvest
+from g2d.rollouts.trainer_engine import EngineAside
 from g2d.rollouts.transformers_engine import TransformersEngine
 from g2d.rollouts.vllm_adapters import supported_rank
 from g2d.rollouts.vllm_engine import VllmEngine
@@ -154,6 +163,49 @@ def test_every_token_that_the_model_declares_ends_a_completion() -> None:
     drawn = ours.generate(requests(ours), GREEDY)
     assert identical(drawn, theirs.generate(requests(theirs), GREEDY)) >= 0.95
     assert any(completion.finish_reason == "stop" for [completion] in drawn)
+
+
+def test_one_in_a_process_of_its_own_says_the_same_and_is_billed_once(vllm: VllmEngine, policy: Policy) -> None:
+    asked, before, paid = requests(vllm, 8), billed_without_waiting(), cpu_seconds()
+    aside = EngineAside(policy, EngineSettings(name="vllm"))
+    assert requests(aside, 8) == asked
+    assert aside.generate(asked, SAMPLED) == vllm.generate(asked, SAMPLED)
+    drawn, scores = aside.draw([[5, 6, 7], [8, 9]], [0, 1], GREEDY)
+    assert [*map(len, drawn)] == [*map(len, scores)]
+    with pytest.raises(ValueError, match=r"nowhere: this engine holds merged weights; set engine\.adapters: lora"):
+        aside.use_adapter("nowhere")
+    assert billed_without_waiting() > before + 1  # to import vLLM alone takes longer
+    aside.close()
+    assert billed_without_waiting() == pytest.approx(before, abs=0.1)
+    assert cpu_seconds() > paid + 1
+
+
+def test_one_that_dies_says_so(policy: Policy) -> None:
+    aside = EngineAside(policy, EngineSettings(name="vllm"))
+    os.kill(aside.process, signal.SIGKILL)
+    with pytest.raises(RuntimeError, match=rf"vLLM beside the trainer \(process {aside.process}\) died: see this log"):
+        aside.start_for(["1 + 1"], 8)
+    aside.close()
+
+
+def test_one_ends_with_whoever_started_it(policy: Policy) -> None:
+    code = (
+        "from g2d.policies import Policy; from g2d.rollouts.settings import EngineSettings; "
+        "from g2d.rollouts.trainer_engine import EngineAside; "
+        f"made = EngineAside({policy!r}, EngineSettings(name='vllm')); print(made.process, flush=True); input()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=PIPE, stdout=PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        aside = os.pidfd_open(int(starter.stdout.readline()))
+        starter.kill()
+    assert select.select([aside], [], [])[0]
+    os.close(aside)
+
+
+def billed_without_waiting() -> float:
+    """CPU seconds on this process's bill that the system has not counted for it or its children."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return cpu_seconds() - sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def test_drawn_rollouts_name_the_engine(vllm: VllmEngine, policy: Policy) -> None:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from g2d.jobs.cost import read_cost
 from g2d.jobs.files import read_json
@@ -16,7 +17,9 @@ from tests.workflow.test_sweep import planned_jobs
 SEED = "results/micro/seed0"
 
 
-def test_a_finished_grid_goes_on_with_two_processes(own_micro_grid: Project, micro_config: dict[str, Any]) -> None:
+def test_a_finished_grid_goes_on_with_two_processes(
+    own_micro_grid: Project, micro_config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     grid, two = own_micro_grid, micro_config | {"training": {"processes": 2}}
     grid.configure(two)
     assert grid.planned() == {}
@@ -24,6 +27,8 @@ def test_a_finished_grid_goes_on_with_two_processes(own_micro_grid: Project, mic
     new = [f"{SEED}/dpo/g2/k3/policy.json"]
     gpus = {job["rule"]: job["gpus"] for job in planned_jobs(grid, "--cores", "2", *new)}
     assert [gpus[rule] for rule in ("train_grpo", "harvest_rollouts", "build_pairs", "train_dpo")] == [2, 1, 0, 2]
+    for name, value in {"WORLD_SIZE": "3", "RANK": "2", "LOCAL_RANK": "2"}.items():  # somebody else's launcher's
+        monkeypatch.setenv(name, value)
     grid.build(*new)
 
     rollouts = pd.read_parquet(grid.root / SEED / "grpo/g2/k3/rollouts.parquet")
@@ -35,7 +40,8 @@ def test_a_finished_grid_goes_on_with_two_processes(own_micro_grid: Project, mic
         assert not (folder / "work").exists()
         steps = [json.loads(row)["step"] for row in (folder / "metrics.jsonl").read_text().splitlines()]
         assert steps == list(range(1, len(steps) + 1))
-        assert [*(grid.results / f"logs/{log}").rglob("k3.rank1.log")]
+        [of_second] = (grid.results / f"logs/{log}").rglob("k3.rank1.log")
+        assert "WORLD_SIZE=3 is another launcher's" in of_second.with_name("k3.log").read_text()
         before = read_policy(grid.root / SEED / name / "g2/k4/policy.json")
         own = read_policy(folder / "policy.json")
         assert own.settings.keys() == before.settings.keys()

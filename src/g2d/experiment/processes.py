@@ -92,5 +92,8 @@ def _of_an_entry(config: Config, where: str, entry: Any) -> Iterator[str]:
 
 
 def _of_vllm(config: Config, where: str) -> Iterator[str]:
-    if config.engine.name == "vllm":
-        yield f"{where}: with engine.name: vllm a training on fresh rollouts goes {ALONE} write transformers"
+    if config.engine.name == "vllm" and config.training.strategy == "fsdp":
+        yield (
+            f"{where}: vLLM beside the trainer holds M0 whole on every GPU, so training.strategy: fsdp gains nothing: "
+            "set it to ddp, or engine.name to transformers"
+        )

@@ -16,6 +16,7 @@ from g2d.experiment.config import Config, load
 from g2d.experiment.sweep import with_candidates, with_choice
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import install, read_json, sha256
+from g2d.jobs.launchers import forget_launcher
 from g2d.jobs.stage import stage
 from g2d.policies.policy import Policy, read_own_policy, write_policy
 from g2d.policies.settings import Lora
@@ -85,6 +86,7 @@ class TrainingJob:
         Returns:
             The trainer's log.
         """
+        forget_launcher()
         keywords, training = settings | self.arguments, self.config.training
         if training.processes == 1:
             return function(*data, **keywords)

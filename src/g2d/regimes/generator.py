@@ -14,12 +14,30 @@ from typing import Any
 from g2d.jobs.files import sha256
 from g2d.policies.policy import Policy, with_adapter
 from g2d.policies.settings import Lora
+from g2d.regimes.processes import n_processes
 from g2d.rollouts.engine import Engine
 from g2d.rollouts.settings import EngineSettings
 
 GENERATOR = "generator"  # in a checkpoint: the adapter that was handed over, absent before the first time
 WEIGHTS = "adapter_model.safetensors"
 ASIDE = "weights.safetensors"  # so called in a checkpoint, where the trainer would load every adapter that it finds
+
+
+def vllm_beside_trainer(base: Policy, settings: EngineSettings, lora: Lora, at_once: int | None) -> Any:
+    """vLLM for M0 and the adapters of a training, on the trainer's GPU; of several processes each has one of its own.
+
+    Args:
+        at_once: completions that all processes together ever ask for at once.
+    """
+    from g2d.rollouts.trainer_engine import EngineAside, TrainerEngine
+
+    return (EngineAside if n_processes() > 1 else TrainerEngine)(
+        base,
+        settings.model_copy(update={"tensor_parallel_size": 1}),  # with several visible, it would spread over them
+        adapter_rank=lora.r,
+        memory_utilization=settings.training_gpu_memory_utilization,
+        most_sequences=at_once and -(-at_once // n_processes()),
+    )
 
 
 class Generator:
@@ -61,15 +79,7 @@ class Generator:
         Raises:
             ValueError: the longest prompt and its completion do not fit the model.
         """
-        from g2d.rollouts.vllm_engine import VllmEngine
-
-        engine = VllmEngine(
-            self.base,
-            settings.model_copy(update={"tensor_parallel_size": 1}),  # the trainer has one GPU
-            adapter_rank=lora.r,
-            memory_utilization=settings.training_gpu_memory_utilization,
-            most_sequences=at_once,
-        )
+        engine = vllm_beside_trainer(self.base, settings, lora, at_once)
         engine.start_for({engine.render(conversation) for conversation in conversations}, max_completion_length)
         if self._first is not None:
             engine.use_adapter(self._first)

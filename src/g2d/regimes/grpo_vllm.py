@@ -11,6 +11,9 @@ correction is needed: vLLM's kernels give other log-probabilities than the train
 current step (`sync_every` above 1) are another policy. Tests hold that the correction is applied, and that its ratio is
 1 where the two agree. `ratio: none` switches it off.
 
+Of several processes each has an engine of its own and asks it for its part of the batch; the random numbers of a
+completion are those of its place in the whole.
+
 With `updates_per_generation` above 1 one call draws the completions of all these steps, as one batch.
 
 TRL's own generation samples in training mode, LoRA dropout included; vLLM samples from the policy without dropout.
@@ -18,7 +21,6 @@ TRL's own generation samples in training mode, LoRA dropout included; vLLM sampl
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,11 +30,11 @@ from g2d.policies.policy import Policy
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Messages
 from g2d.regimes.adapters import save_adapter
+from g2d.regimes.generator import vllm_beside_trainer
 from g2d.regimes.warmup import Warmup
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.sampling import request_seed
 from g2d.rollouts.settings import EngineSettings
-from g2d.rollouts.vllm_engine import VllmEngine
 
 
 class VllmGeneration:
@@ -47,7 +49,6 @@ class VllmGeneration:
         most_sequences: completions of one generation.
 
     Raises:
-        RuntimeError: training is spread over several processes.
         ValueError: the longest prompt and its completion do not fit the model.
     """
 
@@ -62,23 +63,12 @@ class VllmGeneration:
         seed: int,
         most_sequences: int | None = None,
     ) -> None:
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise RuntimeError(
-                "GRPO with engine.name: vllm trains in one process: set training.processes to 1, or use transformers"
-            )
         self.sync_every = warmup.sync_every
         self.synchronised_at: list[int] = []  # the steps at which the engine took the adapter over
         self._last_draw = (-1, 0)  # step, and how many draws it had before: more than one where prompts are replaced
         self._decoding = Decoding(1, warmup.temperature, 1.0, warmup.max_completion_length, 0, seed)
         self._trainer: Any = None
-        # On one GPU whatever is configured: with several visible, the trainer itself would spread over them.
-        self._engine = VllmEngine(
-            base,
-            engine.model_copy(update={"tensor_parallel_size": 1}),
-            adapter_rank=lora.r,
-            memory_utilization=engine.training_gpu_memory_utilization,
-            most_sequences=most_sequences,
-        )
+        self._engine = vllm_beside_trainer(base, engine, lora, most_sequences)
         self._engine.start_for(
             {self._engine.render(conversation) for conversation in conversations}, warmup.max_completion_length
         )
@@ -115,15 +105,10 @@ class VllmGeneration:
         again = self._last_draw[1] + 1 if self._last_draw[0] == step else 0
         self._last_draw = (step, again)
         name = f"grpo/{step}/again{again}" if again else f"grpo/{step}"
-        seeds = [request_seed(self._decoding.seed, f"{name}/{i}") for i in range(len(prompts))]
-        outputs = self._engine.complete(prompts, seeds, self._decoding, log_probabilities=True)
-        drawn = [output.outputs[0] for output in outputs]
-        completions = [list(sample.token_ids) for sample in drawn]
-        log_probabilities = [
-            [[entry[token].logprob] for token, entry in zip(sample.token_ids, sample.logprobs, strict=True)]
-            for sample in drawn
-        ]
-        return prompts, completions, log_probabilities, None
+        first = self._trainer.accelerator.process_index * len(prompts)  # every process has as many, one after another
+        seeds = [request_seed(self._decoding.seed, f"{name}/{first + i}") for i in range(len(prompts))]
+        completions, log_probabilities = self._engine.draw(prompts, seeds, self._decoding)
+        return prompts, completions, [[[each] for each in own] for own in log_probabilities], None
 
     def close(self) -> None:
         """Free the engine."""
