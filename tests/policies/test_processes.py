@@ -82,7 +82,9 @@ def divided(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> A
     from accelerate.utils import DistributedType
     from torch.distributed.tensor import DTensor
 
-    made, prepare = PartialState.__init__, Accelerator.prepare
+    from g2d.regimes import training
+
+    made, prepare, load = PartialState.__init__, Accelerator.prepare, training.load_base
 
     def taken_for_gpus(self: Any, *given: Any, **named: Any) -> None:
         made(self, *given, **named)
@@ -98,7 +100,14 @@ def divided(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> A
                     assert weights.to_local().numel() <= (weights.shape[0] + 1) // 2 * weights[0].numel(), name
         return found
 
+    def read_by_the_first(base: Policy) -> Any:
+        model = load(base)
+        read = load_file(Path(base.base, "model.safetensors"))
+        assert is_first() == all(torch.equal(weights, read[name]) for name, weights in model.named_parameters())
+        return model
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "load_base", read_by_the_first)
         patch.setattr(PartialState, "__init__", taken_for_gpus)
         patch.setattr(Accelerator, "prepare", in_parts)
         return function(*arguments, **keywords)
@@ -174,7 +183,7 @@ def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str
     examples = [Example(prompt=pair["prompt"], completion=pair["chosen"]) for pair in pairs(8)]
     logs = {}
     with suppress(NotTheFirstError):
-        logs["dpo"] = train_dpo(base, pairs(16), meter=meter, **dpo(work / "dpo"))
+        logs["dpo"] = train_dpo(base, pairs(16), meter=meter, **dpo(work / "dpo") | {"checkpointing": None})
     with suppress(NotTheFirstError):
         start = Policy("tiny/warm", "tiny", "grpo", base=base.base, adapter=str(warm))
         own = dpo(work / "continued") | {"dpo": SHORT.model_copy(update={"start": "warmup"})}

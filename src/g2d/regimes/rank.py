@@ -25,6 +25,7 @@ from g2d.jobs.files import atomic, read_json, write_json, write_text
 from g2d.jobs.usage import Elsewhere, gpu_memory_peak, this_process
 from g2d.regimes.checkpoints import TrainingStoppedError
 from g2d.regimes.processes import NotTheFirstError, is_first
+from g2d.regimes.sharding import is_sharded, meet
 from g2d.regimes.stopping import stop_requests
 
 CALL, OUTCOME, METER, LIVING = "call.pickle", "outcome.pickle", "meter.json", "living.lock"
@@ -143,6 +144,8 @@ def main(folder: Path, rank: int) -> int:
         outcome = Outcome()
         try:
             read_on_cpus()
+            if is_sharded():
+                meet()
             outcome = Outcome(log=call.function(*call.arguments, **call.keywords, meter=meter))
         except NotTheFirstError:
             pass

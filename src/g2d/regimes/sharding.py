@@ -17,6 +17,7 @@ from g2d.regimes.processes import n_processes
 LAUNCHER = (  # frozen weights and adapter in units of a block, which are put together where they compute
     *("--use_fsdp", "--fsdp_version", "2"),  # version 1 wants one dtype in a unit, and the adapter has its own
     *("--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"),
+    *("--fsdp_cpu_ram_efficient_loading", "true"),
     *("--fsdp_state_dict_type", "SHARDED_STATE_DICT"),  # FULL puts the frozen weights together for every checkpoint
 )
 
@@ -24,6 +25,15 @@ LAUNCHER = (  # frozen weights and adapter in units of a block, which are put to
 def is_sharded() -> bool:
     """Whether each of the processes has a part of the weights: what the launcher told accelerate."""
     return n_processes() > 1 and os.environ.get("ACCELERATE_USE_FSDP") == "true"
+
+
+def meet() -> None:
+    """Have the processes find each other before M0 is loaded: then the first one alone reads its weights, and the
+    others have their parts from it (accelerate's `cpu_ram_efficient_loading`)."""
+    import torch
+    from accelerate import PartialState
+
+    PartialState(cpu=not torch.cuda.is_available())
 
 
 def keep_precision(trainer: Any) -> None:
