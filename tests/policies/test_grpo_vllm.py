@@ -29,6 +29,7 @@ pytest.importorskip("vllm", reason="needs vLLM: make test installs its CPU build
 VLLM = EngineSettings(name="vllm")
 WARMUP = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-2, max_completion_length=12)
 SURE = Lora(dropout=0.0)  # with dropout the trainer's own probabilities are noisy
+NOISY = Lora(dropout=0.3)
 
 
 @pytest.fixture
@@ -46,13 +47,13 @@ def generations(monkeypatch: pytest.MonkeyPatch) -> list[grpo_vllm.VllmGeneratio
 
 
 def warm_up(
-    work: Path, k: int, *, sync_every: int = 1, resume_from: Path | None = None, **own: Any
+    work: Path, k: int, *, sync_every: int = 1, resume_from: Path | None = None, lora: Lora = SURE, **own: Any
 ) -> list[dict[str, Any]]:
     log = train_grpo(
         tiny_policy(heads=1),
         easy(20),
         warmup=WARMUP.model_copy(update={"sync_every": sync_every} | own),
-        lora=SURE,
+        lora=lora,
         prompt=Prompt(),
         group_size=2,
         k=k,
@@ -73,12 +74,12 @@ def adapter(work: Path) -> str:
 def test_it_reaches_k_and_hands_the_adapter_over_every_v_steps(
     tmp_path: Path, generations: list[grpo_vllm.VllmGeneration], sync_every: int, expected: list[int]
 ) -> None:
-    log = warm_up(tmp_path / "run", 4, sync_every=sync_every)
+    log = warm_up(tmp_path / "run", 4, sync_every=sync_every, lora=NOISY)
     assert [row["step"] for row in log] == [1, 2, 3, 4]
     [generation] = generations
     assert generation.synchronised_at == expected
     # An adapter that was just handed over says what the trainer says, to the last bits of float32; an older one does
-    # not. Raw instead of tempered log-probabilities would be off by far more than either.
+    # not. Raw instead of tempered log-probabilities would be off by far more than either, and so would dropout.
     differences = [row["sampling/sampling_logp_difference/max"] for row in log]
     fresh = [differences[step] for step in expected]
     stale = [difference for step, difference in enumerate(differences) if step not in expected]
@@ -86,6 +87,8 @@ def test_it_reaches_k_and_hands_the_adapter_over_every_v_steps(
     assert all(difference > 1e-2 for difference in stale)
     ratios = [row["sampling/importance_sampling_ratio/mean"] for row in log]
     assert [ratios[step] for step in expected] == pytest.approx([1.0] * len(expected), abs=1e-3)
+    # As without vLLM, rollouts of one update have the policy as it is for their denominator, dropout included.
+    assert all(row["clip_ratio/region_mean"] == 0 for row in log)
 
 
 @pytest.mark.parametrize("ratio", ["sampler", "none"])

@@ -16,7 +16,8 @@ completion are those of its place in the whole.
 
 With `updates_per_generation` above 1 one call draws the completions of all these steps, as one batch.
 
-TRL's own generation samples in training mode, LoRA dropout included; vLLM samples from the policy without dropout.
+TRL's own generation samples in training mode, LoRA dropout included; vLLM samples from the policy without dropout, and
+`grpo_trainer` compares it with that.
 """
 
 from __future__ import annotations

@@ -7,11 +7,13 @@ from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
 
+from g2d.policies.settings import Lora
 from g2d.regimes.objective import Loss, Objective
 from g2d.regimes.off_policy import OffPolicy
 from g2d.regimes.optimizer import OptimizerKeys
 from g2d.regimes.processes import share
 from g2d.regimes.retirement import PromptKeys
+from g2d.rollouts.settings import EngineSettings
 from g2d.settings import Section, Steps, key, repeated
 
 AUTO = "auto"  # folder of the policies whose warm-up stops by itself
@@ -196,6 +198,16 @@ def check_step_size(own: Mapping[str, Any], warmup: Warmup) -> None:
             f"gradient_accumulation_steps: follows from prompts_per_step={warmup.prompts_per_step}: change that, or "
             "set it to null too"
         )
+
+
+def drawn_by(engine: EngineSettings | None, lora: Lora) -> dict[str, Any]:
+    """What a warm-up depends on of what generates its rollouts; None: TRL itself, with transformers.
+
+    vLLM answers without dropout, and ratios are taken to that. In 0.1.0 the trainer's side of them had it on, so
+    where there is any, a result of then is another one.
+    """
+    name = engine.identity if engine else None
+    return {"engine": name} | ({"ratios": "without dropout"} if name == "vllm" and lora.dropout else {})
 
 
 def check_group_sizes(warmup: Warmup, group_sizes: list[int], where: str) -> None:
