@@ -39,6 +39,16 @@ def test_the_papers_grid_lists_its_jobs(project: Project) -> None:
     assert without_snakemake(read(REPOSITORY / "config/paper.yaml")) == expected
 
 
+def test_the_papers_grid_with_its_models_in_parts_on_four_gpus_has_the_same_jobs(project: Project) -> None:
+    four = ["--config", "training={processes: 4, strategy: fsdp}"]
+    paper = ["--configfile", str(REPOSITORY / "config/paper.yaml")]
+    planned = project.planned(*paper, *four, "engine={name: transformers}")
+    assert planned == without_snakemake(read(REPOSITORY / "config/paper.yaml"))
+    refused = project.snakemake("-n", *paper, *four, "engine={name: vllm}")
+    assert refused.returncode != 0
+    assert "warmup: vLLM beside the trainer holds M0 whole on every GPU" in refused.stdout
+
+
 def without_snakemake(config: Config) -> dict[str, int]:
     """The jobs that `g2d status` counts, by rule, and the target of a plain `snakemake`."""
     return Counter(job.rule for job in grid_jobs(config, Plan(config))) | Counter(all=1)
