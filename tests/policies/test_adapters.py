@@ -72,7 +72,7 @@ def test_what_an_adapter_calls_its_base(tmp_path: Path, base: str, settings: dic
     policy = Policy("mine/base", "mine", "base", base=base, settings=settings)
     hand_over_adapter(tmp_path, tmp_path / "adapter", policy)
     described = read_json(tmp_path / "adapter/adapter_config.json")
-    assert described == {"base_model_name_or_path": name, "revision": None, "r": 16}
+    assert described == {"base_model_name_or_path": name, "revision": None, "inference_mode": True, "r": 16}
 
 
 # ------------------------------------------------------------------------------------------------------- half precision
