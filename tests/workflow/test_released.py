@@ -21,6 +21,9 @@ from tests.workflow.conftest import Project
 HERE = Path(__file__).parent
 RELEASED = sorted((HERE / "released").glob("*/*.params.json"))
 
+# What is meant to be stale, by configuration and rule: the changelog says why.
+MEANT = {"paper": {"train_grpo": ", 'ratios': 'without dropout'"}}
+
 SECTION = '    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)\n'
 NEUTRAL = '    new: int | None = Field(None, json_schema_extra={"neutral": None})\n'
 # What to edit for a new key in every section at once.
@@ -48,7 +51,12 @@ def planned_params(project: Project, config: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("recorded", RELEASED, ids=lambda file: f"{file.parent.name}-{file.stem.split('.')[0]}")
 def test_no_job_of_a_released_version_has_other_parameters(project: Project, recorded: Path) -> None:
     config = recorded.with_name(recorded.name.replace(".params.json", ".yaml"))
-    assert planned_params(project, config) == json.loads(recorded.read_text())
+    planned = planned_params(project, config)
+    for rule, more in MEANT.get(config.stem, {}).items():
+        for jobs in planned[rule]:
+            assert more in jobs["settings"]
+            jobs["settings"] = jobs["settings"].replace(more, "")
+    assert planned == json.loads(recorded.read_text())
 
 
 def test_a_new_key_with_a_neutral_value_changes_no_job(project: Project) -> None:
