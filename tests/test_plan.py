@@ -61,16 +61,22 @@ def test_a_chain_continues_the_k_before_and_a_finished_k_the_one_it_really_had()
     assert other.continued_from(at(6)) == 4  # what is there was trained otherwise, and so is trained again
 
 
-def test_what_vllm_with_dropout_has_trained_with_noisy_ratios_is_trained_again_and_nothing_else() -> None:
-    for engine, dropout, more in (
-        ("vllm", 0.05, {"ratios": "without dropout"}),
-        ("vllm", 0, {}),
-        ("transformers", 0.05, {}),
-    ):
-        settings = Plan(configured(engine={"name": engine}, lora={"dropout": dropout})).grpo_settings(at(6))
-        assert {name: settings[name] for name in settings.keys() - {"warmup", "lora", "prompt"}} == {
-            "engine": engine
-        } | more
+@pytest.mark.parametrize(
+    ("engine", "dropout", "ratio", "more"),
+    [
+        ("vllm", 0.05, "sampler", {"ratios": "without dropout"}),
+        ("vllm", 0.05, "none", {}),
+        ("vllm", 0, "sampler", {}),
+        ("transformers", 0.05, "sampler", {}),
+    ],
+)
+def test_what_vllm_with_dropout_has_trained_with_noisy_ratios_is_trained_again_and_nothing_else(
+    engine: str, dropout: float, ratio: str, more: dict[str, str]
+) -> None:
+    warmup = {"steps": [0, 2, 4, 6], "horizon": 8, "ratio": ratio}
+    settings = Plan(configured(engine={"name": engine}, lora={"dropout": dropout}, warmup=warmup)).grpo_settings(at(6))
+    others = {name: settings[name] for name in settings.keys() - {"warmup", "lora", "prompt"}}
+    assert others == {"engine": engine} | more
 
 
 def test_a_record_that_cannot_be_read_is_told_before_snakemake_drops_it() -> None:

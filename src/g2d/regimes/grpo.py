@@ -29,7 +29,7 @@ from g2d.regimes.regime import Regime
 from g2d.regimes.retirement import PromptChoice, choice_words, load_choice, save_choice
 from g2d.regimes.training import hand_over_adapter, lora_config, read_log, trainer_arguments
 from g2d.regimes.training_rollouts import TrainingRollouts
-from g2d.regimes.warmup import Warmup, drawn_by
+from g2d.regimes.warmup import Warmup
 from g2d.rewards.catalogue import TRUTH, reward_params
 from g2d.rewards.reward import group_name
 from g2d.rewards.training import TrainingReward
@@ -100,7 +100,7 @@ def train_grpo(
         "group_size": group_size,
         "k": k,
         "seed": seed,
-        **drawn_by(engine, lora),
+        **warmup.drawn_by(engine, lora),
         "start": start,
         **({} if reward == TRUTH else {"reward": reward_params(reward)}),
         **({} if prompts == VERIFIABLE else {"prompts": prompts.params()}),

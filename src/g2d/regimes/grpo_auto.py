@@ -14,7 +14,7 @@ from g2d.problems.prompts import Prompt
 from g2d.regimes.auto_stop import Outcome, Trajectory, until_decline
 from g2d.regimes.checkpoints import Checkpointing
 from g2d.regimes.grpo import train_grpo
-from g2d.regimes.warmup import AUTO, AutoStop, Warmup, drawn_by
+from g2d.regimes.warmup import AUTO, AutoStop, Warmup
 from g2d.rollouts.settings import EngineSettings, Harvest
 
 
@@ -68,7 +68,7 @@ def train_until_decline(
         "warmup": warmup.trajectory(limit, group_size) | {"keep_rollouts": warmup.keep_rollouts},
         "lora": lora.params(),
         "group_size": group_size,
-        **drawn_by(engine, lora),
+        **warmup.drawn_by(engine, lora),
     }
     drawn = warmup.completions_per_generation(group_size)
     return until_decline(

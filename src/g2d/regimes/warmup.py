@@ -182,6 +182,16 @@ class Warmup(OptimizerKeys, OffPolicy, PromptKeys, Objective):
         """
         return self.sync_every * self.updates_between_generations
 
+    def drawn_by(self, engine: EngineSettings | None, lora: Lora) -> dict[str, Any]:
+        """What a result depends on of what generates the rollouts; None: TRL itself, with transformers.
+
+        vLLM answers without dropout, and ratios are taken to that. In 0.1.0 the trainer's side of them had it on, so
+        where there is any, a result of then is another one.
+        """
+        name = engine.identity if engine else None
+        noisy = name == "vllm" and lora.dropout > 0 and self.ratio == "sampler"
+        return {"engine": name} | ({"ratios": "without dropout"} if noisy else {})
+
     def accumulation_steps(self, group_size: int) -> int:
         """Accumulation steps of one gradient step, those of all processes together."""
         return self.completions_per_step(group_size) // self.per_device_batch_size
@@ -198,16 +208,6 @@ def check_step_size(own: Mapping[str, Any], warmup: Warmup) -> None:
             f"gradient_accumulation_steps: follows from prompts_per_step={warmup.prompts_per_step}: change that, or "
             "set it to null too"
         )
-
-
-def drawn_by(engine: EngineSettings | None, lora: Lora) -> dict[str, Any]:
-    """What a warm-up depends on of what generates its rollouts; None: TRL itself, with transformers.
-
-    vLLM answers without dropout, and ratios are taken to that. In 0.1.0 the trainer's side of them had it on, so
-    where there is any, a result of then is another one.
-    """
-    name = engine.identity if engine else None
-    return {"engine": name} | ({"ratios": "without dropout"} if name == "vllm" and lora.dropout else {})
 
 
 def check_group_sizes(warmup: Warmup, group_sizes: list[int], where: str) -> None:
