@@ -18,7 +18,7 @@ try:
     from g2d.experiment.sections import Contamination
     from g2d.experiment.selection import chosen_by, selecting
     from g2d.experiment.stages import VERSIONS
-    from g2d.experiment.sweep import held_out, section_name
+    from g2d.experiment.sweep import development_of, held_out, section_name
     from g2d.experiment.trained import candidate_policies, checkpoints
     from g2d.experiment.trajectories import trajectories
     from g2d.jobs import recover

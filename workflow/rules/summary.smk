@@ -24,7 +24,7 @@ rule make_tables:
             for file in ("cost.json", "eval/development.cost.json")
         ],
         of_controls=OF_CONTROLS,
-        selections=[f"results/{p.folder}/selection.csv" for p in CHECKPOINTS],
+        selections=[f"results/{folder}/selection.csv" for folder in CHECKPOINTS],
         checked=DEVELOPMENT_CHECKS if CHECKPOINTS else [],
     output:
         **{name: f"results/tables/{name}.csv" for name, table in TABLES.items() if table.rule == "make_tables"},

@@ -80,7 +80,7 @@ rule make_sweep_table:
 # checked with the pool.
 use rule check_leakage as check_development with:
     input:
-        pool=lambda w: f"results/problems/{OPEN_ENDED_DEVELOPMENT if w.benchmark == HELD_OUT else DEVELOPMENT}.jsonl",
+        pool=lambda w: f"results/problems/{DEVELOPMENT_OF.get(w.benchmark, DEVELOPMENT)}.jsonl",
         benchmark="results/problems/{benchmark}.jsonl",
     output:
         "results/problems/{benchmark}.development.json",

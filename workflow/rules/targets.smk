@@ -11,12 +11,10 @@ AUTO_WARMUPS = grid.auto_warmups(CONFIG)
 SWEPT = list(CONFIG.sweep.regimes) if CONFIG.sweep else []
 CANDIDATES = candidate_policies(CONFIG)
 TRAINING_POOL = f"results/problems/pool{'.training' if held_out(CONFIG) else ''}.jsonl"
-DEVELOPMENT_CHECKS = [
-    f"results/problems/{name}.development.json"
-    for name in [*CONFIG.benchmarks, HELD_OUT]
-    if (OPEN_ENDED_DEVELOPMENT if name == HELD_OUT else DEVELOPMENT) in CONFIG.problem_sources
-]
-CHECKPOINTS = checkpoints(CONFIG)  # by every policy that is one of them, those that it is selected from
+DEVELOPMENT_OF = development_of(CONFIG)
+DEVELOPMENT_CHECKS = [f"results/problems/{name}.development.json" for name in DEVELOPMENT_OF]
+# By the folder of every policy that is one of them, those that it is selected from.
+CHECKPOINTS = {key.folder: tried for key, tried in checkpoints(CONFIG).items()}
 FACTORIAL = {model: files for model in CONFIG.models if (files := grid.factorial_files(CONFIG, model))}
 SAMPLES = sample_files(CONFIG)
 TRAJECTORIES = trajectories(CONFIG)
@@ -32,8 +30,7 @@ def candidates_of(model, swept):
 
 def candidates(w):
     """The policies that a checkpoint is selected from, K ascending."""
-    folder = f"{w.model}/seed{w.seed}/{w.owner}/{SELECTED}/g{w.g}/k{w.k}"
-    return next(tried for key, tried in CHECKPOINTS.items() if key.folder == folder)
+    return CHECKPOINTS[f"{w.model}/seed{w.seed}/{w.owner}/{SELECTED}/g{w.g}/k{w.k}"]
 
 
 def scored(w, kind, ending):

@@ -18,7 +18,7 @@ from pydantic import Field
 from g2d.experiment.entries import entry_steps
 from g2d.experiment.sections import Ablation
 from g2d.policies.settings import RecordedModel
-from g2d.problems.settings import DEVELOPMENT, ProblemSource, SyntheticProblems
+from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED_DEVELOPMENT, ProblemSource, SyntheticProblems
 from g2d.regimes.asked import AskedPrompts
 from g2d.regimes.dpo import Dpo
 from g2d.regimes.warmup import Warmup
@@ -80,6 +80,12 @@ def sweep_seed(config: Config) -> int:
 def held_out(config: Config) -> int:
     """Problems of the pool that are held out of it for the sweep."""
     return config.sweep.development if config.sweep and isinstance(config.sweep.development, int) else 0
+
+
+def development_of(config: Config) -> dict[str, str]:
+    """By the problems that policies are evaluated on, those that choose before: they must not share any."""
+    chosen_by = {**dict.fromkeys(config.benchmarks, DEVELOPMENT), HELD_OUT: OPEN_ENDED_DEVELOPMENT}
+    return {name: problems for name, problems in chosen_by.items() if problems in config.problem_sources}
 
 
 def section_name(config: Config, name: str) -> str:

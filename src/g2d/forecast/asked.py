@@ -8,6 +8,7 @@ from typing import Any
 
 from g2d.experiment.config import Config
 from g2d.regimes.dpo import Dpo
+from g2d.regimes.processes import largest_part
 from g2d.regimes.semi_online_keys import SemiOnlineDpo
 from g2d.regimes.warmup import Warmup
 from g2d.rewards.model import RewardModel
@@ -71,8 +72,12 @@ def trainings(config: Config) -> list[Training]:
     unlike: dict[tuple[Any, ...], Training] = {}
     n, divided = config.training.processes, config.training.strategy == "fsdp"
     for training in _trainings(config):
-        found = replace(training, at_once=_share(training.at_once, n), batch=_share(training.batch, n))
-        found = replace(found, parts=n if divided else 1)
+        found = replace(
+            training,
+            parts=n if divided else 1,
+            at_once=largest_part(training.at_once, n),
+            batch=largest_part(training.batch, n),
+        )
         alike = found.budget, found.rows, found.reference, found.adapters, found.at_once, found.own_copy
         if (first := unlike.get(alike)) is None:
             unlike[alike] = found
@@ -80,11 +85,6 @@ def trainings(config: Config) -> list[Training]:
             most = max((n for n in (first.completions, found.completions) if n is not None), default=None)
             unlike[alike] = replace(first, name=f"{first.name}, {found.name}", completions=most)
     return list(unlike.values())
-
-
-def _share(completions: int | None, n: int) -> int | None:
-    """What each of n processes draws of them, at most."""
-    return None if completions is None else -(-completions // n)
 
 
 def _trainings(config: Config) -> Iterator[Training]:

@@ -14,7 +14,7 @@ from typing import Any
 from g2d.jobs.files import sha256
 from g2d.policies.policy import Policy, with_adapter
 from g2d.policies.settings import Lora
-from g2d.regimes.processes import n_processes
+from g2d.regimes.processes import largest_part, n_processes
 from g2d.rollouts.engine import Engine
 from g2d.rollouts.settings import EngineSettings
 
@@ -36,7 +36,7 @@ def vllm_beside_trainer(base: Policy, settings: EngineSettings, lora: Lora, at_o
         settings.model_copy(update={"tensor_parallel_size": 1}),  # with several visible, it would spread over them
         adapter_rank=lora.r,
         memory_utilization=settings.training_gpu_memory_utilization,
-        most_sequences=at_once and -(-at_once // n_processes()),
+        most_sequences=largest_part(at_once, n_processes()),
     )
 
 

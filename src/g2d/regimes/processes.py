@@ -74,6 +74,11 @@ def share(total: int, what: str) -> int:
     return total // n
 
 
+def largest_part(total: int | None, n: int) -> int | None:
+    """What one of n processes does of something that all do together, at most; None stays None."""
+    return None if total is None else -(-total // n)
+
+
 def own_part(n_rows: int) -> slice:
     """The rows of a batch that are this process's: as many as the others have, or one more."""
     n, rank = n_processes(), int(os.environ.get("RANK", "0"))

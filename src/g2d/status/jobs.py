@@ -19,7 +19,7 @@ from g2d.experiment.keys import PolicyKey
 from g2d.experiment.plan import Plan
 from g2d.experiment.samples import drawn_beside
 from g2d.experiment.selection import chosen_by, selecting
-from g2d.experiment.sweep import held_out
+from g2d.experiment.sweep import development_of, held_out
 from g2d.experiment.trained import checkpoints, trainings
 from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED_DEVELOPMENT
 from g2d.rewards.scratch_model import ScratchRewardModel
@@ -131,16 +131,15 @@ def _at(key: PolicyKey) -> Wildcards:
 def _problems(config: Config) -> Iterator[GridJob]:
     for name in config.problem_sources:
         yield _job("load_problems", f"problems/{name}.jsonl")
-    held, sources = [HELD_OUT] if config.open_ended else [], config.problem_sources
-    developed = [DEVELOPMENT] if config.sweep else []
-    developed += [OPEN_ENDED_DEVELOPMENT] if OPEN_ENDED_DEVELOPMENT in sources else []
-    for name in [*config.benchmarks, *held, *developed]:
+    others = [HELD_OUT] if config.open_ended else []
+    others += [DEVELOPMENT] if config.sweep else []
+    others += [OPEN_ENDED_DEVELOPMENT] if OPEN_ENDED_DEVELOPMENT in config.problem_sources else []
+    for name in [*config.benchmarks, *others]:
         yield _job("check_leakage", f"problems/{name}.leakage.json")
     if held_out(config):
         yield _job("hold_out_development", f"problems/{DEVELOPMENT}.jsonl")
-    for name in [*config.benchmarks, *held]:
-        if (OPEN_ENDED_DEVELOPMENT if name == HELD_OUT else DEVELOPMENT) in sources:
-            yield _job("check_development", f"problems/{name}.development.json")
+    for name in development_of(config):
+        yield _job("check_development", f"problems/{name}.development.json")
 
 
 def _reward_models(config: Config) -> Iterator[GridJob]:
