@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import settings
 
 from g2d.jobs.kernels import pin_kernels
 from tests import shared
+from tests.workflow import forked
 
 # Before any test imports torch: what the tests' models answer depends on it. Values that are set are kept.
 pin_kernels()
@@ -57,27 +59,41 @@ def _rank(item: pytest.Item) -> int:
 
 
 _imported = [0]  # modules, when last looked
+_freeze, _unfreeze = gc.freeze, gc.unfreeze
+
+
+def pytest_configure() -> None:
+    gc.freeze = gc.unfreeze = lambda: None  # vLLM does both, with every engine
 
 
 def pytest_runtest_setup() -> None:
-    """Keep what has been imported out of garbage collections, which every trainer asks for when it begins.
+    """Keep what has been imported out of garbage collections, which every trainer and every engine asks for.
 
-    With torch, transformers and TRL in the process each would take a third of a second, a quarter of such a test.
+    With torch, transformers and TRL in the process each would take a third of a second, with vLLM half of one: a
+    quarter of a trainer's test, two thirds of an engine's.
     """
     if len(sys.modules) > _imported[0] + 100:
         gc.collect()
-        gc.freeze()
+        _freeze()
         _imported[0] = len(sys.modules)
 
 
 def pytest_unconfigure() -> None:
-    gc.unfreeze()  # at the end libraries look for what they have not given back
+    _unfreeze()  # at the end libraries look for what they have not given back
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _shared(tmp_path_factory: pytest.TempPathFactory) -> None:
     root = tmp_path_factory.getbasetemp()
     shared.use((root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "shared")
+
+
+@pytest.fixture(scope="module")
+def processes_are_forked() -> Iterator[None]:
+    """The processes of a training, which accelerate's launcher starts, need not import torch and TRL anew."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHON_EXEC", forked.python())
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -110,6 +110,7 @@ def test_one_generation_serves_v_updates(
     assert texts.max() > 1
 
 
+@pytest.mark.usefixtures("processes_are_forked")
 def test_every_process_has_an_engine_and_together_they_draw_what_one_would(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"warmup": WARMUP.model_copy(update={"keep_rollouts": "completions"}), "group_size": 2}
     job = settings | {"lora": SURE, "prompt": Prompt(), "seed": 0, "engine": VLLM, "k": 3}

@@ -43,6 +43,7 @@ from tests.policies.test_resume import adapter, terminated_after
 from tests.policies.test_semi_online_dpo import SETTINGS
 from tests.policies.test_training import WARMUP, easy, pairs
 
+pytestmark = pytest.mark.usefixtures("processes_are_forked")
 TWO = Processes(processes=2)
 DIVIDED = Processes(processes=2, strategy="fsdp")
 NO_DROPOUT = Lora(dropout=0.0)  # what is dropped hangs on the batch of a process
@@ -206,7 +207,9 @@ def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dict[str, list[dict[str, Any]]]]]:
+def trained(
+    tmp_path_factory: pytest.TempPathFactory, processes_are_forked: None
+) -> dict[str, tuple[Path, dict[str, list[dict[str, Any]]]]]:
     """Every regime, by one process, by two, and by two that have a part of the model each."""
     alone, both, parts = (tmp_path_factory.mktemp(name) for name in ("alone", "both", "parts"))
     warm = alone / "dpo/adapter"
@@ -343,10 +346,13 @@ def test_a_signal_to_one_stops_all_at_the_same_step(tmp_path: Path, training: Pr
             pd.testing.assert_frame_equal(*frames)
 
 
-def test_when_the_job_is_killed_its_processes_save_the_step_and_end(tmp_path: Path) -> None:
+def test_when_the_job_is_killed_its_processes_save_the_step_and_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody is left to hand a signal on, and no orphan may train on beside the next attempt."""
     work, base = tmp_path / "work", tmp_path / "base.json"
     write_policy(base, tiny_policy())
+    monkeypatch.delenv("PYTHON_EXEC")  # a fork would not be the job's child
     with subprocess.Popen([sys.executable, "-c", KILLED.format(base=str(base), work=str(work))]) as job:
         while not (work / "step-2").is_dir():
             assert job.poll() is None

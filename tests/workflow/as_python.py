@@ -3,8 +3,8 @@ process that has made the imports, and ends as that ends.
 
     python -IS as_python.py PYTHON FOLDER ARGUMENTS...      as PYTHON ARGUMENTS...; nobody types it
 
-That process forks jobs, nested calls of Snakemake, and the process whose imports the jobs of a run share. Everything
-else, such as the verifier's workers, is a start of PYTHON.
+That process forks jobs, nested calls of Snakemake, the process whose imports the jobs of a run share, the processes of
+a training that has several, and engines of vLLM. Everything else, such as the verifier's workers, is a start of PYTHON.
 """
 
 from __future__ import annotations
@@ -15,12 +15,24 @@ import signal
 import socket
 import struct
 import sys
+from typing import Any
 
 NUMBER = struct.Struct("!i")
-LIGHT, HEAVY = "light", "heavy"  # sockets in FOLDER: Snakemake and what its jobs load; torch, TRL
+LIGHT, HEAVY, VLLM = "light", "heavy", "vllm"  # sockets in FOLDER: Snakemake and what its jobs load; torch, TRL; vLLM
+DOORS = {
+    "snakemake": LIGHT,
+    "g2d.jobs.shared_imports": HEAVY,
+    "g2d.regimes.rank": HEAVY,
+    "g2d.rollouts.engine_host": VLLM,
+    "g2d.rollouts.trainer_engine": VLLM,
+    "vllm.entrypoints.openai.api_server": VLLM,
+}
+HANDED_ON = (signal.SIGTERM, signal.SIGINT)
 
 
-def ask(door: str, arguments: list[str], folder: str, environment: dict[str, str], output: list[int]) -> int:
+def ask(
+    door: str, arguments: list[str], folder: str, environment: dict[str, str], files: dict[int, int], hand_on: bool
+) -> int:
     """Have a command run in a fork of another process.
 
     Args:
@@ -28,16 +40,23 @@ def ask(door: str, arguments: list[str], folder: str, environment: dict[str, str
         arguments: of Python: `-m` and a module, or a script, and what follows.
         folder: where it runs.
         environment: all of it.
-        output: file descriptors of its standard output and standard error.
+        files: by its file descriptors those of this process; 1 and 2 are among them.
+        hand_on: signals that ask this process to end are for the fork.
 
     Returns:
         Its exit status, as `subprocess` says it.
     """
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(door)
-        said = json.dumps([arguments, folder, environment]).encode()
-        socket.send_fds(server, [NUMBER.pack(len(said))], output)
+        said = json.dumps([arguments, folder, environment, [*files]]).encode()
+        socket.send_fds(server, [NUMBER.pack(len(said))], [*files.values()])
         server.sendall(said)
+
+        def pass_on(number: int, _: Any) -> None:
+            server.sendall(bytes([number]))
+
+        for number in HANDED_ON if hand_on else ():
+            signal.signal(number, pass_on)
         return int(NUMBER.unpack(receive(server, NUMBER.size))[0])
 
 
@@ -58,18 +77,29 @@ def receive(connection: socket.socket, n: int) -> bytes:
 
 def main(python: str, folder: str, *arguments: str) -> None:
     """Run a command of Python and end as it ends."""
-    what = arguments[1] if arguments[:1] == ("-m",) else "".join(arguments[:1])
-    if what == "g2d.jobs.shared_imports":
-        door = HEAVY
-    elif what == "snakemake" or "/.snakemake/scripts/" in what:
-        door = LIGHT
-    else:
+    words = arguments[arguments[:1] == ("-u",) :]  # what it prints is not kept back either way
+    door = door_of(words)
+    if door is None:
         os.execv(python, [python, *arguments])
-    status = ask(f"{folder}/{door}", list(arguments), os.getcwd(), dict(os.environ), [1, 2])  # noqa: PTH109
+    files = {1: 1, 2: 2}
+    if "g2d.rollouts.trainer_engine" in words:  # the number of a file that it inherits
+        files |= {int(words[-1]): int(words[-1])}
+    status = ask(f"{folder}/{door}", list(words), os.getcwd(), dict(os.environ), files, hand_on=True)  # noqa: PTH109
     if status < 0:
-        signal.signal(-status, signal.SIG_DFL)
+        if -status != signal.SIGKILL:
+            signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     sys.exit(status)
+
+
+def door_of(arguments: tuple[str, ...]) -> str | None:
+    """Where the process listens that has imported what this command will; None where it is a start of Python."""
+    if arguments[:1] == ("-m",):
+        return DOORS.get(arguments[1])
+    if arguments and "/.snakemake/scripts/" in arguments[0]:
+        with open(arguments[0], "rb") as script:  # begins with the job's settings
+            return VLLM if b"vllm" in script.read() else LIGHT
+    return None
 
 
 if __name__ == "__main__":

