@@ -132,7 +132,7 @@ def create_victims(create_project: Callable[..., SlurmProject]) -> Callable[...,
     would hit a job that has not begun.
     """
 
-    def create(name: str, **config: Any) -> SlurmProject:
+    def create(name: str, partition: str = "gpu", **config: Any) -> SlurmProject:
         project = create_project(
             name, {"cpu": [], "gpu": [], "after": [], "works": {}, "fails": {}, "seconds": {}} | config
         )
@@ -140,7 +140,7 @@ def create_victims(create_project: Callable[..., SlurmProject]) -> Callable[...,
             shutil.copy2(HERE / file, project.root / file)
         project.edit_profile(
             {
-                "gpu_partition: gpu": "gpu_partition: flaky",
+                "gpu_partition: gpu": f"gpu_partition: {partition}",
                 "mem_mb: 8000 * attempt": "mem_mb: 600 * attempt",
                 "merging(8000, 64000)": "merging(600, 600)",
             }

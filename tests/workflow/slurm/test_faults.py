@@ -1,4 +1,7 @@
-"""What can happen to a job, to a node, to the controller and to Snakemake: the same command always ends right."""
+"""What can happen to a job, to a node, to the controller and to Snakemake: the same command always ends right.
+
+Most of this is waiting, so what has nodes of its own happens at the same time.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,14 +55,39 @@ def has_ended(project: SlurmProject, fault: str) -> bool:
     return "end" in project.events(fault) and not squeue(running, f"--jobs={job_of(project, fault)}")
 
 
+FAULTS = {"cancelled": 1, "preempted": 1, "stubborn": 1, "lost": 2}
+
+
 @pytest.fixture(scope="module")
-def survived(cluster: Cluster, create_victims: Callable[..., SlurmProject]) -> SlurmProject:
+def happening(
+    cluster: Cluster, create_victims: Callable[..., SlurmProject], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[Any]]]:
+    """What happens side by side, by name."""
+    works = {"broken": 1, "steady": 1}
+    single = create_victims("faults", gpu=[*FAULTS], cpu=["early", "memory", "time"], works=FAULTS, partition="flaky")
+    failed = create_victims("failed", gpu=[*works], fails={"broken": 1}, works=works)
+    orphans = {"gpu": ["finished", "running"], "works": {"finished": 1, "running": 1}, "seconds": {"finished": 10}}
+    killed = create_victims("killed", settings="old", **orphans)
+    with ThreadPoolExecutor() as threads:
+        yield {
+            "survived": threads.submit(_faults_of_single_jobs, single, cluster),
+            "failed": threads.submit(_a_failure_and_then_ctrl_c, failed, [*works]),
+            "killed": threads.submit(_kill_9, killed),
+            "ending": threads.submit(_a_job_that_takes_long_to_end, tmp_path_factory.mktemp("ending")),
+        }
+
+
+@pytest.fixture(scope="module")
+def survived(happening: dict[str, Future[Any]]) -> SlurmProject:
     """One run with all that can happen to single jobs: it ends with exit 0."""
-    faults = {"cancelled": 1, "preempted": 1, "stubborn": 1, "lost": 2}
-    project = create_victims("faults", gpu=[*faults], cpu=["early", "memory", "time"], works=faults)
+    project: SlurmProject = happening["survived"].result()
+    return project
+
+
+def _faults_of_single_jobs(project: SlurmProject, cluster: Cluster) -> SlurmProject:
     snakemake = project.start("--snakefile", "faults.smk")
     wait_for(lambda: asked_to_stop(project, "early"), snakemake)
-    wait_for(lambda: all(project.events(fault) for fault in (*faults, "time")), snakemake)
+    wait_for(lambda: all(project.events(fault) for fault in (*FAULTS, "time")), snakemake)
     # Two minutes are less than the profile's signal comes before the end, so it comes now.
     limited = job_of(project, "time")
     subprocess.run(["scontrol", "update", f"JobId={limited}", "TimeLimit=2"], check=True)
@@ -136,32 +166,15 @@ def test_a_second_snakemake_is_refused(survived: SlurmProject) -> None:
     assert "Directory cannot be locked" in second
 
 
-def test_a_controller_that_is_down_is_waited_for(cluster: Cluster, create_victims: Callable[..., SlurmProject]) -> None:
-    """Half a minute at a submission, which sbatch alone does not survive; and a moment while a job runs and ends."""
-    project = create_victims(
-        "outage", gpu=["steady"], after="results/prepared.txt", works={"steady": 1}, seconds={"steady": 25}
-    )
-    snakemake = project.start("--snakefile", "faults.smk")
-    wait_for(lambda: "Finished jobid" in project.output(), snakemake)
-    cluster.stop("slurmctld", signal.SIGTERM)
-    time.sleep(30)
-    assert project.events("steady") == []
-    cluster.start_controller()
-    wait_for(lambda: project.events("steady"), snakemake)
-    cluster.stop("slurmctld", signal.SIGTERM)
-    time.sleep(15)
-    cluster.start_controller()
-    assert snakemake.wait() == 0, project.output()
-    assert project.events("steady") == ["start", "end"]
-
-
 def test_after_a_failure_the_rest_goes_on_and_after_ctrl_c_the_same_command_does(
-    create_victims: Callable[..., SlurmProject],
+    happening: dict[str, Future[Any]],
 ) -> None:
     """One job fails while another works, whose successor is submitted after that; the second attempt meets Ctrl-C."""
-    works = {"broken": 1, "steady": 1}
-    project = create_victims("failed", gpu=[*works], fails={"broken": 1}, works=works)
-    targets = [f"results/{fault}-concluded.txt" for fault in works]
+    happening["failed"].result()
+
+
+def _a_failure_and_then_ctrl_c(project: SlurmProject, faults: list[str]) -> None:
+    targets = [f"results/{fault}-concluded.txt" for fault in faults]
     command = ("--snakefile", "faults.smk", "--retries", "0", *targets)
 
     snakemake = project.start(*command)
@@ -182,23 +195,27 @@ def test_after_a_failure_the_rest_goes_on_and_after_ctrl_c_the_same_command_does
     assert project.events("steady") == project.events("steady-concluded") == ["start", "end"]
 
 
-def test_a_run_waits_for_jobs_that_are_ending_and_for_no_others(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_run_waits_for_jobs_that_are_ending_and_for_no_others(happening: dict[str, Future[Any]]) -> None:
     """After Ctrl-C a job may take as long as the cluster's KillWait to save a step."""
-    job = ["sbatch", "--parsable", "--comment=rule_train_grpo", f"--chdir={tmp_path}", "--output=/dev/null"]
+    happening["ending"].result()
+
+
+def _a_job_that_takes_long_to_end(folder: Path) -> None:
+    job = ["sbatch", "--parsable", "--comment=rule_train_grpo", f"--chdir={folder}", "--output=/dev/null"]
     job_id = subprocess.check_output([*job, "--wrap", "trap '' TERM; sleep 3600"], text=True).strip()
     wait_for(lambda: squeue("--states=RUNNING", f"--jobs={job_id}"))
     with pytest.raises(RuntimeError, match=rf"first: {job_id}, RUNNING, rule_train_grpo\)"):
-        require_no_orphans(tmp_path)
+        require_no_orphans(folder)
     subprocess.run(["scancel", job_id], check=True)
-    require_no_orphans(tmp_path)
+    require_no_orphans(folder)
     assert not squeue("--states=RUNNING,COMPLETING", f"--jobs={job_id}")
 
 
-def test_after_kill_9_orphans_are_ended_and_what_they_finished_is_redone(
-    create_victims: Callable[..., SlurmProject],
-) -> None:
-    config = {"gpu": ["finished", "running"], "works": {"finished": 1, "running": 1}, "seconds": {"finished": 10}}
-    project = create_victims("killed", settings="old", **config)
+def test_after_kill_9_orphans_are_ended_and_what_they_finished_is_redone(happening: dict[str, Future[Any]]) -> None:
+    happening["killed"].result()
+
+
+def _kill_9(project: SlurmProject) -> None:
     command = ("--snakefile", "faults.smk")
 
     def recover(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -238,3 +255,25 @@ def test_after_kill_9_orphans_are_ended_and_what_they_finished_is_redone(
     for fault in ("finished", "running"):
         assert (project.results / f"{fault}.txt").read_text() == "new\n"
     assert recover().stdout == "nothing to recover: no jobs, no lock\n"
+
+
+def test_a_controller_that_is_down_is_waited_for(
+    cluster: Cluster, create_victims: Callable[..., SlurmProject], happening: dict[str, Future[Any]]
+) -> None:
+    """Half a minute at a submission, which sbatch alone does not survive; and a moment while a job runs and ends."""
+    wait(happening.values())
+    project = create_victims(
+        "outage", gpu=["steady"], after="results/prepared.txt", works={"steady": 1}, seconds={"steady": 25}
+    )
+    snakemake = project.start("--snakefile", "faults.smk")
+    wait_for(lambda: "Finished jobid" in project.output(), snakemake)
+    cluster.stop("slurmctld", signal.SIGTERM)
+    time.sleep(30)
+    assert project.events("steady") == []
+    cluster.start_controller()
+    wait_for(lambda: project.events("steady"), snakemake)
+    cluster.stop("slurmctld", signal.SIGTERM)
+    time.sleep(15)
+    cluster.start_controller()
+    assert snakemake.wait() == 0, project.output()
+    assert project.events("steady") == ["start", "end"]
