@@ -246,7 +246,6 @@ class VllmEngine:
 
         self._llm.llm_engine.engine_core.shutdown()
         self._llm, VllmEngine._running = None, None
-        gc.collect()
         cleanup_dist_env_and_memory()
 
     def _tokens(self, texts: list[str]) -> list[list[int]]:
