@@ -188,3 +188,11 @@ def test_training_and_probes_take_turns_in_one_process(tmp_path: Path) -> None:
     rows = probe_rollouts(policy, easy(20)[:6], harvest, Prompt(), VLLM, workers=1)
     assert {row.engine for row in rows} == {"vllm"}
     assert outcome.chosen.tokens_generated == sum(row.token_count for row in rows)
+
+
+def test_nothing_is_compiled(tmp_path: Path) -> None:
+    """Here, and in all of these tests: vLLM would have its ranks of log-probabilities, with a compiler of C++."""
+    from torch._dynamo.utils import counters
+
+    warm_up(tmp_path / "run", 1)
+    assert not counters["frames"]

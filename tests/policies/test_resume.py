@@ -98,6 +98,10 @@ def stopped(stopped_at_5: Path, tmp_path: Path) -> Path:
 # ------------------------------------------------------------------------------------------------------------ SIGTERM
 
 
+def test_a_checkpoint_has_no_template_of_a_model_card(stopped_at_5: Path) -> None:
+    assert not list(stopped_at_5.rglob("README.md"))
+
+
 # Inside the first epoch, at its end, inside the second, before the last step.
 @pytest.mark.parametrize("last", [2, 3, 5, 8])
 def test_dpo_stopped_anywhere_equals_an_uninterrupted_run(tmp_path: Path, straight: Run, last: int) -> None:

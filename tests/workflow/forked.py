@@ -99,7 +99,8 @@ def _server() -> Path:
         [sys.executable, "-m", __name__, str(folder), *(name for name in OF_JOBS if not name.startswith("g2d."))],
         cwd=REPOSITORY,
         env=environment
-        | {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1"},  # as jobs have it
+        # as jobs have it, and as an engine of ours leaves torch before it imports vLLM
+        | {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "TORCH_COMPILE_DISABLE": "1"},
         stdin=subprocess.PIPE,
         stdout=theirs,
     )

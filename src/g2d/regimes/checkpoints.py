@@ -208,6 +208,8 @@ def train(
             raise
 
     trainer._save_checkpoint = save_checkpoint
+    # Templates to be filled in, TRL's and PEFT's, which take longer than the rest of a small model's checkpoint.
+    trainer.create_model_card = trainer.model.create_or_update_model_card = lambda *_, **__: None
     with stop_requests() as requests:
         trainer.add_callback(_schedule(settings, until, every, requests, checkpoints.meter))
         source = resumed or start

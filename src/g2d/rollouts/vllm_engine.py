@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import gc
 import math
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,6 +34,7 @@ from g2d.rollouts.rollout import FinishReason
 from g2d.rollouts.sampling import request_seed
 from g2d.rollouts.settings import EngineSettings
 from g2d.rollouts.vllm_adapters import adapter_rank_of, require_own_base, supported_rank
+from g2d.rollouts.vllm_environment import on_gpu, prepare_environment
 
 CONTEXT_STEP = 256  # tokens; room for somewhat longer prompts costs nothing, a start for each of them does
 SEQUENCES = 256  # that vLLM prepares for at least, on whatever card
@@ -280,20 +280,3 @@ class VllmEngine:
         # The end-of-turn token was generated too, so it counts.
         cut = prefixes(self.tokenizer, tokens, decoding.token_budgets)
         return Completion(str(self.tokenizer.decode(text, skip_special_tokens=True)), len(tokens), reason, cut)
-
-
-def prepare_environment() -> None:
-    """What vLLM reads from the environment before it is imported; values that are set already are kept."""
-    # A process of its own for the engine would import the job's script a second time.
-    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    if not on_gpu():
-        # Bound threads of two jobs would share the same cores and leave the others idle.
-        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-
-
-def on_gpu() -> bool:
-    """Whether there is a GPU to generate on."""
-    import torch
-
-    return torch.cuda.is_available()
