@@ -21,7 +21,8 @@ import yaml
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.workflow.conftest import Project  # noqa: E402 -- the repository is no package
+from tests.shared import use  # noqa: E402 -- the repository is no package
+from tests.workflow.conftest import Project  # noqa: E402
 
 
 def main() -> None:
@@ -34,7 +35,9 @@ def main() -> None:
     config["models"]["micro"]["heads"] = 2  # no head narrower than 32 in vLLM's CPU kernels
     config |= {"ablations": {}, "warmup": config["warmup"] | {"steps": [0]}, "engine": {"name": "vllm"}}
     config["seeds"] = [0, 1]
-    project = Project.create(Path(mkdtemp(prefix="g2d-benchmark-")) / "g2d", config)
+    folder = Path(mkdtemp(prefix="g2d-benchmark-"))
+    use(folder / "shared")
+    project = Project.create(folder / "g2d", config)
     places = ["micro/base", "micro/seed0/dpo/g0/k0", "micro/seed1/dpo/g0/k0"]
     targets = [f"results/{place}/eval/{name}.parquet" for place in places for name in config["benchmarks"]]
     build(project, arguments.cores, targets)
@@ -60,7 +63,7 @@ def main() -> None:
 def build(project: Project, cores: int, targets: list[str]) -> float:
     """Seconds of a Snakemake call."""
     began = time.perf_counter()
-    done = project.snakemake("--cores", str(cores), "--quiet", "all", "--", *targets)
+    done = project.snakemake("--cores", str(cores), "--quiet", "all", "--", *targets, anew=True)
     if done.returncode:
         sys.exit(done.stdout)
     return time.perf_counter() - began
