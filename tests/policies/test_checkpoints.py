@@ -36,7 +36,9 @@ def test_a_quota_that_fills_keeps_the_checkpoint_before(
         for state.global_step in (1, 2):
             trainer._save_checkpoint(None, None)
 
-    trainer = SimpleNamespace(state=state, add_callback=lambda _: None, train=steps, _save_checkpoint=write)
+    trainer = SimpleNamespace(
+        state=state, model=SimpleNamespace(), add_callback=lambda _: None, train=steps, _save_checkpoint=write
+    )
     with pytest.raises(DiskError, match=r"work: cannot be written \(Disk quota exceeded\): make room"):
         train(trainer, checkpoints, Checkpointing())
     assert sorted(path.name for path in (tmp_path / "work").rglob("*")) == [
