@@ -172,8 +172,11 @@ def test_accuracies_appear_when_a_policy_has_answered_every_benchmark(
     ]
 
 
-def test_a_result_that_cannot_be_read_ends_no_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_result_that_cannot_be_read_ends_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The handler works in a thread of Snakemake's, and says what happened as any handler of Python's logging does."""
+    monkeypatch.chdir(tmp_path)  # whoever runs the tests may have run the demonstration here
     handler = TestAsSnakemakeAsksOfAPlugin()._create_handler()
     wildcards = {"policy": "demo/base", "benchmark": "arithmetic"}
     begun = {"event": "job_info", "jobid": 1, "rule_name": "evaluate", "rule_msg": None, "wildcards": wildcards}
