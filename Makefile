@@ -29,7 +29,6 @@ lint: $(VENV)/.ready-test
 	$(BIN)/snakemake --lint
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python .ci/module_length.py
 
 # As root, with Debian's slurm-wlm, slurm-client, slurmctld and slurmd; part of `make test`, and skipped there without.
 test-slurm: $(VENV)/.ready-test
