@@ -40,7 +40,6 @@ include: "workflow/rules/open_ended.smk"
 include: "workflow/rules/selection.smk"
 include: "workflow/rules/summary.smk"
 include: "workflow/rules/cards.smk"
-include: "workflow/rules/audit.smk"
 include: "workflow/rules/report.smk"
 
 
@@ -104,14 +103,13 @@ rule advice:
 
 
 rule audit:
-    input:
-        "results/tables/audit.csv",
     log:
         "results/logs/audit.log",
     run:
-        from g2d.tables.audit import print_summary
+        sys.path.append(str(workflow.basedir))
+        from papers.audit import main
 
-        print_summary(input[0], log[0])
+        main(log[0])
 
 
 AT_K = [policy for policy in TRAINED if policy.role != "auto"]

@@ -24,7 +24,7 @@ from tests.workflow import forked
 REPOSITORY = Path(__file__).parents[2]
 # In the environment of every run: a test looks for it in all that the runs leave.
 SECRET = "hf_ThisTokenMustBeNowhere"
-PARTS = ["Snakefile", "workflow", "profiles", "envs", "src"]
+PARTS = ["Snakefile", "papers", "workflow", "profiles", "envs", "src"]
 
 
 @dataclass(frozen=True)

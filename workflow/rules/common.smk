@@ -99,7 +99,6 @@ localrules:
     make_sample_table,
     make_training_tables,
     make_win_rates,
-    audit_papers,
     select_training_set,
     make_factorial,
     build_pairs,

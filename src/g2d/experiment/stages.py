@@ -41,7 +41,6 @@ VERSIONS = {
     "render_tables": 1,
     "draw_figures": 1,
     "write_cards": 1,
-    "audit_papers": 2,
     "record_provenance": 1,
     "write_methods": 2,
     "build_report": 2,

@@ -238,7 +238,6 @@ def _summaries(config: Config) -> Iterator[GridJob]:
             yield _job("draw_replies", f"{folder}/rollouts.parquet", wildcards, cost=f"{folder}/cost.json")
         yield _job("make_win_rates", "tables/win_rates.csv")
     yield _job("make_tables", "tables/main.csv")
-    yield _job("audit_papers", "tables/audit.csv")
     yield _job("render_tables", "tables/main.html")
     yield _job("draw_figures", f"figures/{catalogue.FIGURES[0].name}.svg")
     cards = [f"{key.folder}/adapter" for key in grid.policies(config) if key.role != "base"]

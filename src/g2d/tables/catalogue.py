@@ -139,7 +139,6 @@ TABLES = (
         *("bridging", "Bridging Offline and Online RL, Table 1, beside this grid's", PAPER, "Beside the papers"),
         there=is_of_bridging,
     ),
-    Table("audit", "Published numbers recomputed", PAPER, "Beside the papers", rule="audit_papers"),
     Table("attempts", "What the grid really cost, failed attempts included", COST, "The bill"),
     Table("factorial", "Level x temperature: the cells", ROLLOUTS, rule="make_factorial", there=_factorial),
     Table("factorial_effects", "Level x temperature: the effects", ROLLOUTS, rule="make_factorial", there=_factorial),

@@ -8,7 +8,8 @@ from functools import partial
 import numpy as np
 
 from g2d.analysis.correlations import pearson
-from g2d.tables.claims import (
+from g2d.tables.paper import published
+from papers.claims import (
     COUNTS,
     G2D,
     LLAMA,
@@ -20,7 +21,6 @@ from g2d.tables.claims import (
     percent,
     printed,
 )
-from g2d.tables.paper import published
 
 GRPO_STEPS = 1000  # of the GRPO rows in Table 1
 PROMPTS = 1500  # of a harvest in Table 2

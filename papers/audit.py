@@ -2,15 +2,18 @@
 
 A printed 62.4 stands for anything from 62.35 to 62.45. The range of a formula over all values that its cells may stand
 for is what the rows allow; a claim agrees if the stated number, read the same way, lies in that range. So a claim that
-disagrees is not a matter of rounding. The numbers and where they come from: `published/README.md`.
+disagrees is not a matter of rounding. The numbers and where they come from: `src/g2d/tables/published/README.md`.
 
-    snakemake --cores 1 audit
+    snakemake --cores 1 audit          # or, here: python -m papers.audit
+
+prints the summary. `audit.csv` has the table; `python -m papers.audit papers/audit.csv` writes it, and a test compares.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -18,12 +21,12 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
 
-from g2d.tables.bridging_claims import bridging_statements
-from g2d.tables.claims import Claim, Formula, Printed, printed
-from g2d.tables.frames import floats, frame, read_table, strings
-from g2d.tables.offpolicy_claims import aime_shares, offpolicy_statements
-from g2d.tables.table_claims import table_1_costs, table_2_correlations, table_2_pairability, table_4, temperatures
-from g2d.tables.text_claims import g2d_statements
+from g2d.tables.frames import floats, frame, read_table, strings, write_table
+from papers.bridging_claims import bridging_statements
+from papers.claims import Claim, Formula, Printed, printed
+from papers.g2d_table_claims import table_1_costs, table_2_correlations, table_2_pairability, table_4, temperatures
+from papers.g2d_text_claims import g2d_statements
+from papers.offpolicy_claims import aime_shares, offpolicy_statements
 
 AUDIT_COLUMNS = {
     **strings("paper", "where", "model", "quantity", "stated"),
@@ -126,8 +129,16 @@ def summary(table: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def print_summary(table: str | Path, log: str | Path) -> None:
-    """Print the summary of a table of `audit`, to the terminal and into a file."""
-    text = summary(read_audit(table))
-    Path(log).write_text(text, encoding="utf-8")
+def main(log: str | Path | None = None, table: str | Path | None = None) -> None:
+    """Print the summary, also into a log; write the table."""
+    found = audit()
+    text = summary(found)
     print(text, flush=True)
+    if log:
+        Path(log).write_text(text, encoding="utf-8")
+    if table:
+        write_table(table, found)
+
+
+if __name__ == "__main__":
+    main(table=next(iter(sys.argv[1:]), None))

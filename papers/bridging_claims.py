@@ -7,7 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from g2d.tables.claims import (
+from g2d.tables.paper import published
+from papers.claims import (
     BRIDGING,
     Claim,
     Formula,
@@ -17,7 +18,6 @@ from g2d.tables.claims import (
     difference,
     printed,
 )
-from g2d.tables.paper import published
 
 PROBLEMS = {"math500": "math500_test", "numina": "numina_test", "amc23": "amc23_test"}
 JUDGED = {"AlpacaEval LC": "alpacaeval_lc", "ArenaHard": "arenahard"}

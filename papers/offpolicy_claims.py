@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from g2d.tables.claims import OFF_POLICY, Claim, Formula, Printed, cell_of, difference, first_cell, printed
 from g2d.tables.paper import published
+from papers.claims import OFF_POLICY, Claim, Formula, Printed, cell_of, difference, first_cell, printed
 
 R1_QWEN = "DeepSeek-R1-Distill-Qwen-1.5B"
 BENCHMARKS = {"AIME24": "offpolicy_table2", "MATH500": "offpolicy_table3"}

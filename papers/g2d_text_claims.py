@@ -7,7 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from g2d.tables.claims import (
+from g2d.tables.paper import published
+from papers.claims import (
     G2D,
     Claim,
     Formula,
@@ -19,7 +20,6 @@ from g2d.tables.claims import (
     percent,
     ratio,
 )
-from g2d.tables.paper import published
 
 
 def g2d_statements() -> Iterator[Claim]:
