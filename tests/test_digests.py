@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from g2d.cli import main
-from g2d.jobs.digests import digest_file, read_digests, write_digests
+from g2d.jobs import digests
+from g2d.jobs.digests import changed_inputs, digest_file, read_digests, remembered_digest, write_digests
+from g2d.jobs.files import sha256
 
 POOL = "pool.jsonl"
 HARVEST = "results/m/harvest/rollouts.parquet"
@@ -90,3 +92,49 @@ def test_a_damaged_list_is_named(folder: Path, capsys: pytest.CaptureFixture[str
         said = capsys.readouterr().err
         assert said.startswith(f"g2d recover: {listed}{reason}")
         assert said.endswith("; delete it, and its files count as unknown\n")
+
+
+# ------------------------------------------------------------------------------------------------- files from elsewhere
+
+
+def test_a_file_is_read_again_only_when_something_about_it_changed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / ".snakemake").mkdir()
+    monkeypatch.setattr(digests, "SETTLED_S", -1.0)  # as if all had lain there for long
+    read: list[str] = []
+    monkeypatch.setattr(digests, "sha256", lambda file: read.append(str(file)) or sha256(file))
+
+    def ask() -> tuple[str, int]:
+        digests._memory.cache_clear()  # another process
+        read.clear()
+        return remembered_digest(POOL), len(read)
+
+    first = sha256(POOL)
+    assert [ask(), ask(), ask()] == [(first, 1), (first, 0), (first, 0)]
+    times = (folder / POOL).stat()
+    (folder / POOL).write_text(POOL.upper())  # as long, in the same inode, with its mtime put back
+    os.utime(folder / POOL, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert (folder / POOL).stat().st_mtime_ns == times.st_mtime_ns
+    assert [ask(), ask()] == [(sha256(POOL), 1), (sha256(POOL), 0)]
+    (folder / digests.MEMORY).write_text("{")  # damaged: as if lost
+    assert [ask(), ask()] == [(sha256(POOL), 1), (sha256(POOL), 0)]
+
+
+def test_a_file_that_has_just_been_written_is_not_remembered(folder: Path) -> None:
+    """It may change again within the same tick of the clock."""
+    (folder / ".snakemake").mkdir()
+    ahead = time.time_ns() + 3600 * 10**9
+    os.utime(folder / POOL, ns=(ahead, ahead))
+    assert remembered_digest(POOL) == sha256(POOL)
+    assert not (folder / digests.MEMORY).exists()
+
+
+def test_only_what_a_job_has_recorded_can_have_changed(folder: Path) -> None:
+    log = "results/logs/load_problems/pool.log"
+    assert changed_inputs(log, [POOL]) == []
+    write_digests(log, [HARVEST], {POOL: sha256(POOL), "gone.jsonl": sha256(POOL)})
+    assert changed_inputs(log, [POOL, "never-recorded.jsonl"]) == []
+    (folder / POOL).write_text("another")
+    assert changed_inputs(log, [POOL]) == [POOL]
+    assert changed_inputs(log, []) == []

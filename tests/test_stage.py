@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from g2d.jobs.attempts import read_attempts
+from g2d.jobs.files import sha256
 from g2d.jobs.kernels import AVX2
 
 SCRIPT = """
@@ -24,7 +26,7 @@ class Named(list):
     def get(self, name, default=None):
         return getattr(self, name, default)
 
-output, given = Named(["cost.html", "cost.json"]), Named()
+output, given = Named(["cost.html", "cost.json"]), Named({read})
 given.costs = []
 snakemake = SimpleNamespace(rule="{rule}", threads=3, log=["logs/a.log"], output=output, input=given)
 snakemake.wildcards = {wildcards}
@@ -41,15 +43,25 @@ with stage(snakemake) as meter:
 ATTEMPTS = "attempts/a.*.json"
 
 
-def command(body: str, rule: str = "train_dpo", wildcards: str = "{'model': 'demo'}", gpus: int = 0) -> list[str]:
+def command(
+    body: str,
+    rule: str = "train_dpo",
+    wildcards: str = "{'model': 'demo'}",
+    gpus: int = 0,
+    read: Sequence[str] = (),
+) -> list[str]:
     script = SCRIPT.replace("{body}", body).replace("{rule}", rule).replace("{wildcards}", wildcards)
-    script = script.replace("{gpus}", str(gpus))
+    script = script.replace("{gpus}", str(gpus)).replace("{read}", repr(read))
     return [sys.executable, "-c", script]
 
 
-def run(folder: Path, body: str, rule: str = "train_dpo", **environment: str) -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, body: str, rule: str = "train_dpo", read: Sequence[str] = (), **environment: str
+) -> subprocess.CompletedProcess[str]:
     environment = dict(os.environ) | environment
-    return subprocess.run(command(body, rule), cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command(body, rule, read=read), cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 def test_output_goes_to_the_log_and_the_bill_is_written(tmp_path: Path) -> None:
@@ -60,6 +72,14 @@ def test_output_goes_to_the_log_and_the_bill_is_written(tmp_path: Path) -> None:
     cost = json.loads((tmp_path / "cost.json").read_text())
     assert (cost["stage"], cost["tokens_generated"], cost["device"], cost["ancestry"]) == ("train_dpo", 7, "cpu", [])
     assert cost["device_s"] == cost["wall_s"] > 0
+
+
+def test_what_it_read_is_recorded_as_it_was_before(tmp_path: Path) -> None:
+    """Of a file that changes while the job runs nobody knows which content the result was made from."""
+    (tmp_path / "pool.jsonl").write_text("before")
+    before = sha256(tmp_path / "pool.jsonl")
+    run(tmp_path, "open('pool.jsonl', 'w').write('after')", read=["pool.jsonl"])
+    assert f"{before}  pool.jsonl\n" in (tmp_path / "digests/a.sha256").read_text()
 
 
 def test_a_failure_is_one_line_and_a_traceback_in_the_log(tmp_path: Path) -> None:
@@ -76,7 +96,7 @@ def test_a_log_on_a_full_disk_does_not_swallow_the_last_word(tmp_path: Path) -> 
     script = SCRIPT.replace("logs/a.log", "/dev/full").replace('    os.system("echo from a child process")\n', "")
     script = script.replace('    print("from python")\n', "").replace('    print(os.environ["OMP_NUM_THREADS"])\n', "")
     script = script.replace("{rule}", "train_dpo").replace("{body}", "raise ValueError('work: disk full')")
-    script = script.replace("{wildcards}", "{'model': 'demo'}").replace("{gpus}", "0")
+    script = script.replace("{wildcards}", "{'model': 'demo'}").replace("{gpus}", "0").replace("{read}", "")
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, cwd=tmp_path, env=buffered, capture_output=True, text=True, check=False)

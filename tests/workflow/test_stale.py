@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -196,17 +197,96 @@ def test_additions_at_once_are_planned_together_and_nothing_is_left_when_they_ar
 
 @pytest.fixture(scope="module")
 def local_model(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
-    """A project whose M0 is a folder beside it, with that model's record and nothing else."""
+    """A project whose files are all its user's: an M0, recorded completions, problems; they are read, nothing else is
+    made."""
     root = tmp_path_factory.mktemp("local") / "g2d"
-    config = copy.deepcopy(micro_config) | {"models": {"mine": {"source": "local", "path": "model"}}}
+    config = copy.deepcopy(micro_config) | {
+        "models": {
+            "mine": {"source": "local", "path": "model"},
+            "theirs": {"source": "recorded", "path": "theirs.jsonl"},
+        },
+        "pool": {"source": "local", "path": "pool.jsonl", "fields": {"level": "level"}},
+        "benchmarks": {"own": {"source": "local", "path": "../own.jsonl"}},
+        "rewards": {"polite": {"reward": "scratch_model"}},
+        "open_ended": {
+            "pool": {"source": "local", "path": "open-ended.jsonl"},
+            "held_out": {"source": "local", "path": "held-out.jsonl"},
+            "reward": "polite",
+        },
+        "ablations": {},
+    }
     project = Project.create(root, config)
     shutil.copytree(tiny_policy().base, root / "model")
-    project.build("--quiet", "rules", "--", RECORD)
-    assert project.planned(RECORD) == {}
+    rows = [json.dumps({"problem": f"{i} + 1 = ?", "answer": str(i + 1), "level": 1 + i % 3}) for i in range(9)]
+    for name in ("pool", "../own", "open-ended", "held-out"):
+        (root / f"{name}.jsonl").write_text("\n".join(rows).replace("?", f"? {name}") + "\n")
+    (root / "theirs.jsonl").write_text(json.dumps({"prompt": "0 + 1 = ?", "completion": "1"}) + "\n")
+    project.build("--quiet", "rules", "--", RECORD, *READ)
+    assert project.planned(RECORD, *READ) == {}
     return project
 
 
 RECORD = "results/mine/base/policy.json"
+READ = {  # what is made of a file that a configuration names
+    "results/theirs/base/policy.json": "theirs.jsonl",
+    "results/problems/pool.jsonl": "pool.jsonl",
+    "results/problems/own.jsonl": "../own.jsonl",
+    "results/problems/open-ended.jsonl": "open-ended.jsonl",
+    "results/problems/open-ended-held-out.jsonl": "held-out.jsonl",
+}
+FILES = [*READ.values(), "model/model.safetensors"]
+OLD = 10**18  # nanoseconds: in 2001
+
+
+def test_files_that_were_replaced_are_planned_whatever_their_time_stamps(local_model: Project) -> None:
+    """By older ones of another size (`mv`, `cp -p`, `rsync -t`, `tar x`), and edited with their mtime put back."""
+    paths = [local_model.root / file for file in FILES]
+    kept = [(path, path.read_bytes(), path.stat()) for path in paths]
+    again = {"load_problems": 4, "pretrained_model": 2}
+    for path, before, _ in kept:
+        path.rename(path.with_suffix(".kept"))
+        path.write_bytes(before + b"\n")
+        os.utime(path, ns=(OLD, OLD))
+    assert local_model.planned(RECORD, *READ) == again
+    for path in paths:
+        path.with_suffix(".kept").rename(path)
+    assert local_model.planned(RECORD, *READ) == {}
+    for path, before, times in kept:
+        path.write_bytes(before[:-3] + b"," + before[-2:])
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert local_model.planned(RECORD, *READ) == again
+    said = local_model.snakemake("-n", RECORD, *READ).stdout
+    assert all(f"Updated input files: {file}" in said for file in FILES), said
+    for path, before, _ in kept:
+        path.write_bytes(before)
+    assert local_model.planned(RECORD, *READ, *LARGE) == {}
+
+
+def test_the_same_content_re_runs_nothing_however_large_and_new_it_is(local_model: Project, tmp_path: Path) -> None:
+    """`cp -r` of the whole project without its time stamps, and `touch`."""
+    for file in FILES:
+        (local_model.root / file).touch()
+    assert local_model.planned(RECORD, *READ, *LARGE) == {}
+    shutil.copyfile(local_model.root / READ["results/problems/own.jsonl"], tmp_path / "own.jsonl")
+    copied = Project(shutil.copytree(local_model.root, tmp_path / "g2d"))
+    for file in FILES:
+        path = copied.root / file
+        path.write_bytes(path.read_bytes())  # another inode, now
+    assert copied.planned(RECORD, *READ, *LARGE) == {}
+
+
+def test_files_without_a_record_are_judged_by_their_time_stamps_as_before(local_model: Project) -> None:
+    record = local_model.root / "results/digests/load_problems/pool.sha256"
+    kept = record.read_bytes()
+    record.unlink()
+    pool = local_model.root / "pool.jsonl"
+    before = pool.stat()
+    os.utime(pool, ns=(OLD, OLD))
+    assert local_model.planned(RECORD, *READ, *LARGE) == {}
+    pool.touch()
+    assert local_model.planned(RECORD, *READ, *LARGE) == {"load_problems": 1}
+    record.write_bytes(kept)
+    os.utime(pool, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def test_an_edited_local_model_is_planned_and_a_touched_one_is_not(local_model: Project) -> None:

@@ -31,7 +31,7 @@ rule scratch_model:
 
 rule pretrained_model:
     input:
-        lambda w: model_files(CONFIG.models[w.model]),
+        lambda w: given(model_files(CONFIG.models[w.model]), f"results/logs/pretrained_model/{w.model}.log"),
     output:
         policy="results/{model}/base/policy.json",
     log:

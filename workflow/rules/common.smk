@@ -22,6 +22,7 @@ try:
     from g2d.experiment.trained import candidate_policies, checkpoints
     from g2d.experiment.trajectories import trajectories
     from g2d.jobs import recover
+    from g2d.jobs.digests import recorded_inputs
     from g2d.policies.settings import model_files
     from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, is_fresh, problem_files
     from g2d.regimes.catalogue import OWN_RULES
@@ -58,6 +59,16 @@ def refuse(error):
 
 
 plan = Plan(CONFIG, refuse)
+
+
+def given(files, log):
+    """Inputs that the configuration names. Their digests say whether they changed (`changed_inputs` in guards.smk); a
+    time stamp does only where the job with this log has recorded none."""
+    try:
+        recorded = recorded_inputs(log, files)
+    except (OSError, ValueError) as error:
+        refuse(error)
+    return [ancient(file) if file in recorded else file for file in files]
 
 
 def names(values):

@@ -10,7 +10,8 @@ from g2d.experiment.config import read as read_config
 from g2d.experiment.estimate import estimate, measured_rates
 from g2d.experiment.estimate import report as report_hours
 from g2d.experiment.gpu_jobs import gpu_job
-from g2d.jobs.stage import FETCHING
+from g2d.jobs.digests import changed_inputs
+from g2d.jobs.stage import FETCHING, from_elsewhere
 from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
 
 PATCHED = [(workflow, "_prepare_dag"), (workflow, "_build_dag"), (workflow, "async_run")]
@@ -74,7 +75,7 @@ def when_planned(workflow, *steps):
 
 
 def plan_what_is_due(dag):
-    """Plan jobs whose files are missing or whose M0 was edited, and what follows from them.
+    """Plan jobs whose files are missing or that read something else than what is there now, and what follows from them.
 
     Snakemake looks for a missing file only where a job that runs needs it. So with the tables there, a deleted harvest
     would stay deleted, and so would the outputs that a failed job has lost. Temporary files have done their duty.
@@ -86,12 +87,21 @@ def plan_what_is_due(dag):
         if dag.needrun(job):
             continue
         missing = [file for file in job.output if not is_flagged(file, "temp") and not os.path.exists(file)]
-        edited = edited_base_files(job) if not missing else []
+        edited = edited_files(job) if not missing else []
         dag.reason(job).missing_output.update(missing)
         dag.reason(job).updated_input.update(edited)
         due = due or bool(missing or edited)
     if due:
         workflow.async_run(dag.update_needrun())
+
+
+def edited_files(job):
+    """What a job read from elsewhere and is another content now, whatever its time stamp says."""
+    given = from_elsewhere(job.rule.name, job.input)
+    try:
+        return [*(changed_inputs(job.log[0], given) if given else []), *edited_base_files(job)]
+    except (OSError, ValueError) as error:
+        raise WorkflowError(str(error))
 
 
 def edited_base_files(job):
@@ -103,10 +113,7 @@ def edited_base_files(job):
     if job.rule.name not in ("scratch_model", "pretrained_model"):
         return []
     record = Path(job.output.policy)
-    try:
-        policy = read_policy(record)
-    except (OSError, ValueError) as error:
-        raise WorkflowError(str(error))
+    policy = read_policy(record)
     if policy.base_files is not None or CONFIG.models[job.wildcards.model].source != "local":
         return changed_base_files(policy)
     return [

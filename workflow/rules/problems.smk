@@ -3,7 +3,7 @@
 
 rule load_problems:
     input:
-        lambda w: problem_files(CONFIG.problem_sources[w.set]),
+        lambda w: given(problem_files(CONFIG.problem_sources[w.set]), f"results/logs/load_problems/{w.set}.log"),
     output:
         problems="results/problems/{set}.jsonl",
         manifest="results/problems/{set}.manifest.json",

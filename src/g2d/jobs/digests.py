@@ -1,20 +1,22 @@
-"""What every job left, by content: a list of SHA-256 digests beside its log, in the format of `sha256sum`.
+"""What every job read and left, by content: a list of SHA-256 digests beside its log, in the format of `sha256sum`.
 
-Snakemake judges a large file by its time stamp alone. A folder that was copied without them (`cp -r`, a download, an
-object store) then looks as if everything in it had to be made again. `g2d recover --times` compares every file with the
-digest that its job left, and sets the time stamps so that exactly the files that differ are newer than what was made
-from them.
+Snakemake judges a large file by its time stamp alone, which `cp -r`, `mv`, `rsync -t`, `tar x` and `touch` set to
+anything. So what a job read from outside of `results` is compared with its digest when the next run is planned
+(`changed_inputs`). Results are only compared on demand: `g2d recover --times` sets the time stamps of a folder that was
+copied without them so that exactly the files that differ are newer than what was made from them.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from g2d.jobs.files import read_lines, sha256, write_text
+from g2d.jobs.files import read_json, read_lines, sha256, write_json, write_text
 
 FOLDER = "digests"
 UNKNOWN = "delete it, and its files count as unknown"
@@ -27,10 +29,15 @@ def digest_file(log: str | Path) -> Path:
     return Path(str(log).replace("logs/", f"{FOLDER}/", 1)).with_suffix(".sha256")
 
 
-def write_digests(log: str | Path, paths: Iterable[str]) -> None:
-    """List the digests of files, and of those in folders, for the job with this log."""
-    files = (file for path in paths for file in _files(Path(path)))
-    write_text(digest_file(log), "".join(f"{sha256(file)}  {file}\n" for file in files))
+def write_digests(log: str | Path, paths: Iterable[str], read: Mapping[str, str] | None = None) -> None:
+    """List the digests of files, and of those in folders, for the job with this log.
+
+    Args:
+        read: digests of what it read from elsewhere, taken before it read them: of a file that changes meanwhile the
+            earlier content is recorded, so that the job runs again.
+    """
+    digests = {**(read or {}), **{str(file): sha256(file) for path in paths for file in _files(Path(path))}}
+    write_text(digest_file(log), "".join(f"{digest}  {file}\n" for file, digest in digests.items()))
 
 
 def read_digests(results: Path) -> dict[Path, str]:
@@ -39,19 +46,94 @@ def read_digests(results: Path) -> dict[Path, str]:
     Raises:
         ValueError: a list cannot be read; the message names it.
     """
+    lists = sorted((results / FOLDER).rglob("*.sha256"))
+    return {Path(file): digest for listed in lists for file, digest in _read_list(listed).items()}
+
+
+def _read_list(listed: Path) -> dict[str, str]:
+    """The digest of every file in a list.
+
+    Raises:
+        ValueError: it cannot be read; the message names it.
+    """
+    try:
+        lines = read_lines(listed)
+    except ValueError as error:  # which says that it would be made again
+        reason = str(error).partition(";")[0]
+        raise ValueError(f"{reason}; {UNKNOWN}") from None
     found = {}
-    for listed in sorted((results / FOLDER).rglob("*.sha256")):
-        try:
-            lines = read_lines(listed)
-        except ValueError as error:  # which says that it would be made again
-            reason = str(error).partition(";")[0]
-            raise ValueError(f"{reason}; {UNKNOWN}") from None
-        for number, line in lines:
-            digest, two_spaces, file = line.partition("  ")
-            if not two_spaces:
-                raise ValueError(f"{listed}, line {number}: no digest and file; {UNKNOWN}")
-            found[Path(file)] = digest
+    for number, line in lines:
+        digest, two_spaces, file = line.partition("  ")
+        if not two_spaces:
+            raise ValueError(f"{listed}, line {number}: no digest and file; {UNKNOWN}")
+        found[file] = digest
     return found
+
+
+def recorded_inputs(log: str | Path, files: Collection[str]) -> dict[str, str]:
+    """The digests with which the job with this log read files from elsewhere; without those that it has not recorded.
+
+    Raises:
+        ValueError: its list cannot be read.
+    """
+    listed = digest_file(log)
+    if not files or not listed.exists():
+        return {}
+    digests = _read_list(listed)
+    return {file: digests[file] for file in files if file in digests}
+
+
+def changed_inputs(log: str | Path, files: Collection[str]) -> list[str]:
+    """Files from elsewhere whose content is not what the job with this log read; those it has not recorded left out.
+
+    Raises:
+        ValueError: its list cannot be read.
+        OSError: a file cannot be read.
+    """
+    return [file for file, digest in recorded_inputs(log, files).items() if remembered_digest(file) != digest]
+
+
+MEMORY = Path(
+    ".snakemake/g2d_digests.json"
+)  # beside what Snakemake remembers; to lose it costs reading the files again
+SETTLED_S = 2.0  # a file that was changed later than this before it is read may change again and keep its time stamps
+
+
+def remembered_digest(path: str | Path) -> str:
+    """Hex digest of a file's content; it is read again only if its inode, size or a time stamp of it changed.
+
+    That of the inode (ctime) is one of them: unlike the mtime, no program sets it.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    memory = Path.cwd() / MEMORY
+    known, name, begun = _memory(memory), str(Path(path).absolute()), time.time()
+    identity = _identity(path)
+    entry = known.get(name)
+    if isinstance(entry, list) and entry[:-1] == identity:
+        return str(entry[-1])
+    digest = sha256(path)
+    stable = begun - max(identity[2:]) / 1e9 > SETTLED_S and _identity(path) == identity
+    if stable and memory.parent.is_dir():
+        known[name] = [*identity, digest]
+        with suppress(OSError):
+            write_json(memory, known)
+    return digest
+
+
+def _identity(path: str | Path) -> list[int]:
+    """What changes with the content of a file: inode, size, and time stamps in nanoseconds."""
+    found = Path(path).stat()
+    return [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+
+
+@cache
+def _memory(file: Path) -> dict[str, object]:
+    try:
+        return read_json(file)
+    except (OSError, ValueError):
+        return {}
 
 
 @dataclass(frozen=True, slots=True)

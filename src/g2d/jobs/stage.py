@@ -6,14 +6,14 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from g2d.jobs.attempts import Stopped, attempt_file, recorded
 from g2d.jobs.cost import Meter, measure, write_cost
-from g2d.jobs.digests import write_digests
+from g2d.jobs.digests import remembered_digest, write_digests
 from g2d.jobs.gpus import take as take_gpus
 from g2d.jobs.kernels import pin_embedded
 from g2d.jobs.orphans import end_with_snakemake
@@ -44,6 +44,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
     cost = next((path for path in snakemake.output if path.endswith("cost.json")), None)
     job = str(Path(cost or snakemake.output[0]).with_suffix(""))
     try:
+        read = {file: remembered_digest(file) for file in from_elsewhere(snakemake.rule, snakemake.input)}
         take_gpus(int(snakemake.resources.get("gpu", 0)))
         with (
             _stoppable(),
@@ -54,8 +55,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
             yield meter
         if cost:
             write_cost(cost, meter.cost, parents=snakemake.input.get("costs", []))
-        from_elsewhere = [file for file in snakemake.input if not file.startswith("results/")]
-        write_digests(snakemake.log[0], [*from_elsewhere, *snakemake.output])
+        write_digests(snakemake.log[0], snakemake.output, read)
     except (Exception, Stopped) as error:
         print(f"{snakemake.rule}: {error}\n  details: {snakemake.log[0]}", file=terminal, flush=True)
         with suppress(OSError):  # the log may be on the disk that is full
@@ -65,6 +65,11 @@ def stage(snakemake: Any) -> Iterator[Meter]:
         for descriptor in (1, 2):  # what could not be written would change the exit status when Python ends
             os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
         sys.exit(1)
+
+
+def from_elsewhere(rule: str, files: Iterable[str]) -> list[str]:
+    """Those of a job's inputs that no job makes: what the configuration names may lie anywhere."""
+    return [file for file in files if rule in FETCHING or not file.startswith("results/")]
 
 
 def cut_off(rule: str | None = None) -> None:

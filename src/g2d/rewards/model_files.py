@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from g2d.jobs.files import parse_json, read_json, sha256
+from g2d.jobs.digests import remembered_digest
+from g2d.jobs.files import parse_json, read_json
 
 # Pickled weights and modules can run code on loading; only these are fetched or counted.
 PATTERNS = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
@@ -16,16 +16,11 @@ PATTERNS = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
 def content(folder: str | Path) -> str:
     """Digest of a folder's files, names included: another one is another reward.
 
-    Weights are read whole, once a process and time stamp: a new head alone changes a few kilobytes of many gigabytes.
+    Weights are read whole: a new head alone changes a few kilobytes of many gigabytes.
     """
     files = sorted(file for pattern in PATTERNS for file in Path(folder).glob(pattern) if file.is_file())
-    lines = (f"{_sha256(file, (stat := file.stat()).st_size, stat.st_mtime_ns)}  {file.name}\n" for file in files)
+    lines = (f"{remembered_digest(file)}  {file.name}\n" for file in files)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
-@cache
-def _sha256(file: Path, size: int, changed: int) -> str:
-    return sha256(file)
 
 
 def mistake(folder: str | Path, max_length: int | None) -> str | None:
