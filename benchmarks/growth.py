@@ -24,9 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harvest import demonstration_model
-
-from g2d.policies import Policy
+from g2d.policies import Policy, embedded
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, messages
 from g2d.problems.synthetic import generate
@@ -41,14 +39,14 @@ PROMPTS, SAMPLES, SHARDS = (75, 150, 300), (2, 8, 32), (1, 2, 4)
 def main() -> None:
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", type=Path, help="folder of a model; the demonstration's is trained without one")
+    parser.add_argument("--model", type=Path, help="folder of a model; the embedded one without")
     parser.add_argument("--engine", choices=["transformers", "vllm"], default="transformers")
     parser.add_argument("--batch-size", type=int, default=512, help="completions generated together, where one chooses")
     parser.add_argument("--repeats", type=int, default=3, help="rounds, of which the best counts")
     parser.add_argument("--cpu-time", action="store_true", help="count CPU seconds instead of seconds on the wall")
     arguments = parser.parse_args()
     clock = cpu_seconds if arguments.cpu_time else time.perf_counter
-    policy = Policy("base", "base", "base", base=str(arguments.model or demonstration_model()))
+    policy = Policy("base", "base", "base", base=str(arguments.model or embedded.FOLDER))
     engine = engine_for(policy, EngineSettings.model_validate({"name": arguments.engine}))
     problems = generate("arithmetic", "train", max(PROMPTS), seed=0)
     draw(engine, problems[:2], decoding(8, arguments.batch_size))  # whatever happens once happens here

@@ -37,8 +37,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from g2d.policies import Policy, load_base, load_model, load_tokenizer
-from g2d.policies.settings import Lora, ScratchModel
+from g2d.policies import Policy, embedded, load_base, load_model, load_tokenizer
+from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, messages
 from g2d.problems.synthetic import generate
@@ -74,7 +74,7 @@ def main() -> None:
     clock = time.process_time if arguments.cpu_time else time.perf_counter
     unit = "CPU second" if arguments.cpu_time else "second"
     print(f"{device}; G'={arguments.samples}, T=1.3, at most {arguments.tokens} tokens\n", flush=True)
-    base = Policy("base", "base", "base", base=str(arguments.model or demonstration_model()))
+    base = Policy("base", "base", "base", base=str(arguments.model or embedded.FOLDER))
     adapted = replace(base, policy_id="adapted", adapter=str(fresh_adapter(base)))
     decoding = Decoding(arguments.samples, 1.3, 1.0, arguments.tokens, arguments.batch_size, 0)
     problems = generate("arithmetic", "train", max(arguments.prompts), seed=0)
@@ -316,14 +316,6 @@ def timed(owner: type, method: str) -> Iterator[list[float]]:
         yield seconds
     finally:
         setattr(owner, method, original)
-
-
-def demonstration_model() -> Path:
-    from g2d.policies.scratch import train_scratch
-
-    folder = Path(mkdtemp(prefix="g2d-benchmark-"))
-    train_scratch(ScratchModel(source="scratch"), folder)
-    return folder
 
 
 def fresh_adapter(base: Policy) -> Path:

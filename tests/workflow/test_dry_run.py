@@ -271,7 +271,7 @@ def test_configuration_files_are_the_ones_shipped(project: Project) -> None:
     demo = yaml.safe_load(Path(REPOSITORY / "config/config.yaml").read_text())
     project.configure(demo)
     jobs = project.planned()
-    assert jobs["scratch_model"] == 1
+    assert jobs["embedded_model"] == 1
     assert sum(jobs.values()) < 200
 
 

@@ -25,11 +25,14 @@ pytest.importorskip("vllm", reason="needs vLLM: make test installs its CPU build
 
 @pytest.fixture(scope="module")
 def config(micro_config: dict[str, Any]) -> dict[str, Any]:
-    micro = micro_config["models"]["micro"] | {"heads": 2}  # no head narrower than 32 in vLLM's CPU kernels
     smaller = {"ablations": {}, "warmup": micro_config["warmup"] | {"steps": [0, 2]}}
     smaller["baselines"] = {"grpo_group_sizes": [2]}
     # Its import is most of what a small job costs, so the grid's jobs share an engine.
-    return micro_config | smaller | {"models": {"micro": micro}, "engine": {"name": "vllm", "keep_alive": 600}}
+    return (
+        micro_config
+        | smaller
+        | {"models": {"micro": {"source": "embedded"}}, "engine": {"name": "vllm", "keep_alive": 600}}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +76,7 @@ def test_another_engine_runs_again_what_it_generated_and_another_memory_share_no
         grid.configure(config)
     assert jobs["elsewhere"] == {}
     assert {"calibrate", "train_grpo", "harvest_rollouts", "evaluate"} <= jobs["transformers"].keys()
-    assert "scratch_model" not in jobs["transformers"]
+    assert "embedded_model" not in jobs["transformers"]
 
 
 def test_jobs_that_share_an_engine_are_still_jobs_and_files_of_their_own(grid: Project, config: dict[str, Any]) -> None:

@@ -1,6 +1,34 @@
 # M0, whatever its source: a record that says where the weights are.
 
 
+def models_from(*sources):
+    """A wildcard constraint that admits the models of these sources."""
+    return names(name for name, model in CONFIG.models.items() if model.source in sources)
+
+
+rule embedded_model:
+    output:
+        policy="results/{model}/base/policy.json",
+        files=[f"results/{{model}}/base/model/{name}" for name in embedded.FILES],
+    log:
+        "results/logs/embedded_model/{model}.log",
+    benchmark:
+        "results/benchmarks/embedded_model/{model}.tsv"
+    wildcard_constraints:
+        model=models_from("embedded"),
+    conda:
+        "../../envs/g2d.yaml"
+    threads: 1
+    params:
+        version=VERSIONS["embedded_model"],
+        source=lambda w: CONFIG.models[w.model].params(without={"settings"}),
+        files=embedded.digests(),
+    message:
+        "Copy the embedded model to {wildcards.model}"
+    script:
+        "../scripts/embedded_model.py"
+
+
 rule scratch_model:
     output:
         policy="results/{model}/base/policy.json",
@@ -16,7 +44,7 @@ rule scratch_model:
     benchmark:
         "results/benchmarks/scratch_model/{model}.tsv"
     wildcard_constraints:
-        model=names(filter(plan.is_scratch, CONFIG.models)),
+        model=models_from("scratch"),
     conda:
         "../../envs/g2d.yaml"
     threads: 1
@@ -39,7 +67,7 @@ rule pretrained_model:
     benchmark:
         "results/benchmarks/pretrained_model/{model}.tsv"
     wildcard_constraints:
-        model=names(name for name in CONFIG.models if not plan.is_scratch(name)),
+        model=models_from("local", "hub", "recorded"),
     conda:
         "../../envs/g2d.yaml"
     threads: 1

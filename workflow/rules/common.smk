@@ -23,6 +23,7 @@ try:
     from g2d.experiment.trajectories import trajectories
     from g2d.jobs import recover
     from g2d.jobs.digests import recorded_inputs
+    from g2d.policies import embedded
     from g2d.policies.settings import model_files
     from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, is_fresh, problem_files
     from g2d.regimes.catalogue import OWN_RULES
@@ -99,6 +100,7 @@ wildcard_constraints:
 # Small jobs that run where Snakemake runs, which has the network that the first two need. On a cluster, to wait for a
 # node would take each of them longer than to do its work.
 localrules:
+    embedded_model,
     pretrained_model,
     load_problems,
     check_leakage,

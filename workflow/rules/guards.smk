@@ -110,7 +110,7 @@ def edited_base_files(job):
     They are compared with the digests in that record and are no inputs: a finished folder of 0.1.0, whose jobs had
     fewer, would be made again for it. Its records have no digests either; what is newer than them counts as changed.
     """
-    if job.rule.name not in ("scratch_model", "pretrained_model"):
+    if job.rule.name not in ("embedded_model", "scratch_model", "pretrained_model"):
         return []
     record = Path(job.output.policy)
     policy = read_policy(record)

@@ -22,7 +22,7 @@ from g2d.experiment.config import Config
 from g2d.experiment.estimate import PUBLISHED
 from g2d.experiment.keys import HarvestKey
 from g2d.jobs.cost import Cost, CostFile
-from g2d.policies.settings import ScratchModel
+from g2d.policies.settings import EmbeddedModel, ScratchModel
 from g2d.regimes.catalogue import ENTRIES, OFFLINE
 from g2d.regimes.dpo import DPO
 from g2d.regimes.warmup import AUTO
@@ -150,7 +150,7 @@ def hours_advice(
         if stage in completions:
             tokens = sum(n_problems.values()) * completions[stage] * measured.tokens_per_completion
             return measured.generation(tokens, shards.evaluation * len(n_problems))
-        pretrained = not isinstance(config.models[model], ScratchModel)
+        pretrained = not isinstance(config.models[model], EmbeddedModel | ScratchModel)
         return 3600 * PUBLISHED[stage] * (job.completions or 1) if pretrained and stage in PUBLISHED else None
 
     rows = []

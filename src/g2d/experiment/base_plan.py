@@ -9,7 +9,7 @@ from typing import Any
 from g2d.experiment.config import Config
 from g2d.experiment.sweep import with_candidates
 from g2d.experiment.wildcards import Wildcards, model_of
-from g2d.policies.settings import ScratchModel
+from g2d.policies.settings import EmbeddedModel, ScratchModel
 
 
 class BasePlan:
@@ -26,14 +26,14 @@ class BasePlan:
         self.refused = refused
         self.for_model = self.config.for_model
 
-    def is_scratch(self, model: str) -> bool:
-        """Whether a rule trains this M0."""
-        return isinstance(self.config.models[model], ScratchModel)
+    def is_embedded(self, model: str) -> bool:
+        """Whether this M0 is the embedded model, shipped or trained here, which is too small to hold a GPU."""
+        return isinstance(self.config.models[model], EmbeddedModel | ScratchModel)
 
     def base_files(self, wildcards: Wildcards) -> list[str]:
         """The record of M0, and its weights where a rule makes them."""
         folder = f"results/{model_of(wildcards)}/base"
-        weights = [f"{folder}/model/model.safetensors"] if self.is_scratch(model_of(wildcards)) else []
+        weights = [f"{folder}/model/model.safetensors"] if self.is_embedded(model_of(wildcards)) else []
         return [f"{folder}/policy.json", *weights]
 
     def policy_files(self, wildcards: Wildcards) -> list[str]:

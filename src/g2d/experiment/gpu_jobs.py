@@ -18,7 +18,7 @@ def gpu_job(plan: Plan, rule: str, wildcards: Wildcards, shards: Sequence[str]) 
         wildcards: its own.
         shards: what it merges, if anything.
     """
-    if shards or plan.is_scratch(model_of(wildcards)):
+    if shards or plan.is_embedded(model_of(wildcards)):
         return None
     chained = rule in ("train_grpo", "train_semi_online_dpo")
     return work(plan, rule, wildcards, (plan.continued_from(wildcards) or 0) if chained else 0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from g2d.regimes.catalogue import REGIMES
 
 VERSIONS = {
+    "embedded_model": 1,
     "scratch_model": 1,
     "pretrained_model": 1,
     "load_problems": 1,

@@ -78,7 +78,9 @@ def _model(config: Config, name: str, given: dict[str, Path], card: Card) -> dic
     try:
         file = config_file(name, config.models[name], given)
     except NoConfigError as error:
-        return said | {"missing" if config.models[name].source != "scratch" else "nothing": str(error)}
+        return said | {
+            "missing" if config.models[name].source not in ("embedded", "scratch") else "nothing": str(error)
+        }
     if file is None:
         return said | {"nothing": f"models.{name}: recorded completions need no card"}
 

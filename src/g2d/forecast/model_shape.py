@@ -11,7 +11,7 @@ import torch
 
 from g2d.forecast.passes import shortened, skeleton
 from g2d.jobs.files import parse_json
-from g2d.policies.settings import HubModel, LocalModel, Lora, RecordedModel, ScratchModel
+from g2d.policies.settings import HubModel, LocalModel, Lora, ModelSource, RecordedModel
 
 CONFIG = "config.json"
 
@@ -33,9 +33,7 @@ class NoConfigError(ValueError):
     """The config.json of a model is not on this machine; the message says how to have it."""
 
 
-def config_file(
-    name: str, source: ScratchModel | LocalModel | HubModel | RecordedModel, given: Mapping[str, Path]
-) -> Path | None:
+def config_file(name: str, source: ModelSource, given: Mapping[str, Path]) -> Path | None:
     """Where the config.json of a model is; None for completions that somebody recorded, which need no card.
 
     Args:
@@ -64,7 +62,7 @@ def config_file(
         if file.is_file():
             return file
         raise NoConfigError(f"models.{name}: {file} is not there: correct path, or --config-json {name}=FILE")
-    raise NoConfigError(f"models.{name}: the embedded model is trained here and fits anywhere: nothing to plan")
+    raise NoConfigError(f"models.{name}: the embedded model fits anywhere: nothing to plan")
 
 
 def model_config(file: Path) -> Any:

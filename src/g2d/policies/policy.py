@@ -186,7 +186,7 @@ def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
 def _way_back(policy: Policy) -> str:
     """How to get files of M0 again that cannot be read: only what is made or fetched here may be deleted."""
     source = policy.settings.get("source")
-    if source == "scratch":
+    if source in ("embedded", "scratch"):
         return "delete the folder to have it made again"
     if source == "hub":
         return "delete the folder to have it fetched again"

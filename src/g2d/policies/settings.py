@@ -11,9 +11,9 @@ from g2d.settings import Revision, Section, Seed, key
 
 
 class ScratchModel(Section):
-    """A tiny Llama trained from scratch on the synthetic families: the embedded demonstration model."""
+    """A tiny Llama trained here, from scratch, on the synthetic families: by default, one like the embedded model."""
 
-    source: Literal["scratch"] = key(..., "Train the demonstration model.")
+    source: Literal["scratch"] = key(..., "Train a demonstration model.")
     steps: int = key(400, "Optimiser steps.", ge=1)
     batch_size: int = key(64, "Documents per step.", ge=1)
     hidden_size: int = key(128, "Width of the residual stream.", ge=8)
@@ -50,6 +50,13 @@ class ScratchModel(Section):
         return self
 
 
+class EmbeddedModel(Section):
+    """The demonstration model that comes with g2d: trained once, with the defaults of `source: scratch`."""
+
+    source: Literal["embedded"] = key(..., "Use the model inside the package.")
+    settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
+
+
 class LocalModel(Section):
     """A model in Hugging Face format in a folder on this machine."""
 
@@ -75,7 +82,9 @@ class RecordedModel(Section):
     settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
 
 
-ModelSource = Annotated[ScratchModel | LocalModel | HubModel | RecordedModel, Field(discriminator="source")]
+ModelSource = Annotated[
+    EmbeddedModel | ScratchModel | LocalModel | HubModel | RecordedModel, Field(discriminator="source")
+]
 
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM's LoRA kernels are built for
@@ -90,7 +99,7 @@ class Lora(Section):
     target_modules: str | list[str] = key("all-linear", "Modules that get an adapter.", paper="not stated")
 
 
-def model_files(source: ScratchModel | LocalModel | HubModel | RecordedModel) -> list[str]:
+def model_files(source: ModelSource) -> list[str]:
     """Files on this machine that a base model is read from."""
     if isinstance(source, LocalModel):
         folder = Path(source.path)

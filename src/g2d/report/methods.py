@@ -14,7 +14,7 @@ from g2d.experiment.grid import other_reward
 from g2d.experiment.open_ended import OpenEnded
 from g2d.experiment.scenarios import other_prompts
 from g2d.markdown import literal
-from g2d.policies.settings import HubModel, LocalModel, ModelSource, ScratchModel
+from g2d.policies.settings import EmbeddedModel, HubModel, LocalModel, ModelSource, ScratchModel
 from g2d.problems.settings import HELD_OUT, HubProblems, ProblemSource, SyntheticProblems
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo import GRPO
@@ -253,6 +253,8 @@ def _software(config: Config, provenance: Mapping[str, Any]) -> str:
 def _model(name: str, source: ModelSource) -> str:
     if isinstance(source, HubModel):
         return f"{source.id} (revision {source.revision[:12]})"
+    if isinstance(source, EmbeddedModel):
+        return f"{name} (the demonstration model that comes with g2d)"
     if isinstance(source, ScratchModel):
         return f"{name} (a Llama of {source.layers} layers and width {source.hidden_size}, trained from scratch)"
     return f"{name} ({'a local model' if isinstance(source, LocalModel) else 'recorded completions'})"

@@ -112,7 +112,7 @@ class _Known:
 
     def is_on_gpu(self, job: GridJob) -> bool:
         """Whether it is one of those that the estimate is about: they hold a GPU where there is one."""
-        return job.holds_device and not self.plan.is_scratch(model_of(job.wildcards))
+        return job.holds_device and not self.plan.is_embedded(model_of(job.wildcards))
 
     def work(self, job: GridJob) -> GpuJob:
         """How much a job that trains or generates has to do."""

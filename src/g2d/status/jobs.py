@@ -154,10 +154,10 @@ def _models(config: Config, plan: Plan) -> Iterator[GridJob]:
     for model in config.models:
         wildcards, folder = Wildcards(model=model), f"{model}/calibration"
         base = f"{model}/base/policy.json"
-        if plan.is_scratch(model):
+        if config.models[model].source == "scratch":
             yield _job("scratch_model", base, wildcards, cost=f"{model}/base/cost.json")
         else:
-            yield _job("pretrained_model", base, wildcards)
+            yield _job("embedded_model" if plan.is_embedded(model) else "pretrained_model", base, wildcards)
         yield from _generation(plan, "calibration", "calibrate", f"{folder}/rollouts", wildcards)
         yield _job("select_training_set", f"{folder}/levels.csv", wildcards)
         for temperature in list(grid.factorial_files(config, model))[1:]:
