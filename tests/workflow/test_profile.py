@@ -35,7 +35,7 @@ def test_the_papers_grid_and_its_gpu_hours_before_anything_is_submitted(project:
 
 def test_another_configuration_replaces_the_papers(project: Project) -> None:
     jobs = project.planned("--profile", "slurm", "--configfile", "config/config.yaml")
-    assert jobs["embedded_model"] == 1
+    assert jobs["scratch_model"] == 1
     assert "pretrained_model" not in jobs
     done = project.snakemake("--profile", "slurm", "-n", "--configfile", "config/config.yaml")
     assert "GPU-hours" not in done.stdout  # the demonstration's model is no 7B
