@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -11,7 +12,15 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from g2d.analysis.comparisons import compare
-from g2d.analysis.frontier import BEATEN, ON, OPEN, Differences, on_axis, standings
+from g2d.analysis.frontier import BEATEN, CHEAPEST, ON, OPEN, Standing, cost_interval, on_axis
+from g2d.analysis.margins import Differences, Pool
+
+
+def standings(
+    costs: Sequence[float], answers: Sequence[np.ndarray], margin: float, pool: Pool = lambda i, j: None
+) -> list[Standing]:
+    """With costs that are known exactly."""
+    return on_axis([np.array([float(cost)]) for cost in costs], Differences(answers, pool), margin)
 
 
 def answers(*rights: int, n: int = 200) -> list[np.ndarray]:
@@ -22,9 +31,9 @@ def answers(*rights: int, n: int = 200) -> list[np.ndarray]:
 def test_three_policies_by_hand() -> None:
     """M0 for nothing, a cheap good policy, and one that costs more and is much worse than it."""
     found = standings([0, 1, 2], answers(80, 160, 110), margin=0.02)
-    assert [own.status for own in found] == [ON, ON, BEATEN]
+    assert [own.status for own in found] == [CHEAPEST, ON, BEATEN]  # M0 has nothing to be better than
     assert [own.beaten_by for own in found] == [None, None, 1]
-    assert [own.enough for own in found] == [False, True, False]
+    assert [own.margin.enough for own in found] == [False, True, False]
     assert math.isnan(found[0].p_on)
     assert found[0].p_beaten == 1
     best, worse, m0 = (own[0] for own in (answers(160), answers(110), answers(80)))
@@ -33,13 +42,19 @@ def test_three_policies_by_hand() -> None:
     assert found[1].p_on == pytest.approx(2 * own)
     assert found[2].p_beaten == pytest.approx(2 * 2 * compare(best, worse).p_value)
     assert found[2].p_on == 1
+    # Two policies are undercut, the last by two: of four statements the interval holds this one with 5 % / 4.
+    assert found[2].beaten == pytest.approx(-0.25)
+    both = compare(worse, best, family=4)
+    assert (found[2].beaten_low, found[2].beaten_high) == pytest.approx((both.family_low, both.family_high))
+    assert math.isnan(found[1].beaten_low)
 
 
 def test_nothing_is_said_of_policies_that_answer_alike() -> None:
     found = standings([0, 1, 2], answers(100, 101, 100), margin=0.05)
-    assert [own.status for own in found] == [ON, OPEN, OPEN]
-    assert [own.enough for own in found] == [True] * 3
-    assert not any(own.enough for own in standings([0, 1, 2], answers(100, 101, 100), margin=0.001))
+    assert [own.status for own in found] == [CHEAPEST, OPEN, OPEN]
+    assert [own.margin.enough for own in found] == [True] * 3
+    assert [own.cheapest_enough for own in found] == [True, False, False]
+    assert not any(own.margin.enough for own in standings([0, 1, 2], answers(100, 101, 100), margin=0.001))
 
 
 def test_of_equal_costs_each_undercuts_the_other() -> None:
@@ -50,7 +65,24 @@ def test_of_equal_costs_each_undercuts_the_other() -> None:
 
 def test_a_single_policy_is_the_frontier() -> None:
     (alone,) = standings([3], answers(100), margin=0.02)
-    assert (alone.status, alone.enough, alone.chance) == (ON, True, 1.0)
+    assert (alone.status, alone.margin.enough, alone.cheapest_enough, alone.chance) == (CHEAPEST, True, True, 1.0)
+
+
+def test_a_policy_is_cheaper_only_where_the_costs_of_its_seeds_say_so() -> None:
+    """5.2 +- .4 s is not shown to undercut 5.6 +- .5 s: neither beats the other, and neither is on the frontier unless
+    it is better than the other. Two hours are less than four."""
+    own = [np.repeat(one, 3, axis=0) for one in answers(80, 160)]
+    differences = Differences(own)
+
+    def on(first: list[float], second: list[float]) -> list[tuple[str, bool]]:
+        found = on_axis([np.array(first), np.array(second)], differences, 0.6)
+        return [(one.status, one.cheapest_enough) for one in found]
+
+    assert on([5.6, 5.1, 6.1], [5.2, 4.8, 5.6]) == [(BEATEN, False), (CHEAPEST, True)]  # seed by seed it is cheaper
+    assert on([5.6, 5.1, 6.1], [5.2, 5.6, 4.8]) == [(OPEN, True), (ON, True)]
+    assert on([2.1, 2.0, 1.9], [4.0, 4.1, 3.9]) == [(CHEAPEST, True), (ON, False)]
+    assert cost_interval(np.array([4.8, 5.2, 5.6])) == pytest.approx((5.2 - 0.9937, 5.2 + 0.9937), abs=1e-4)
+    assert cost_interval(np.array([3.0])) == (3, 3)
 
 
 @settings(deadline=None, max_examples=40)
@@ -59,18 +91,21 @@ def test_laws(seed: int, n: int, seeds: int) -> None:
     """The cheapest is on the frontier, nobody is on it and beaten, and only the order of costs counts."""
     rng = np.random.default_rng(seed)
     own = [(rng.random((1 if i == 0 else seeds, 60)) < rng.uniform(0.2, 0.9)).astype(float) for i in range(n)]
-    costs = rng.permutation(n).astype(float)
+    costs = [np.array([cost]) for cost in rng.permutation(n).astype(float)]
     differences = Differences(own)
     found = on_axis(costs, differences, 0.02)
-    assert found[int(costs.argmin())].status == ON
-    assert repr(found) == repr(on_axis(np.exp(costs), differences, 0.02))  # NaN is not equal to itself
+    assert found[int(np.argmin(costs))].status == CHEAPEST
+    assert repr(found) == repr(on_axis([np.exp(cost) for cost in costs], differences, 0.02))  # NaN is not equal to NaN
     for i, one in enumerate(found):
-        assert (one.beaten_by is not None) == (one.status == BEATEN)
+        assert (one.beaten_by is not None) == (one.status == BEATEN) == (one.p_beaten <= 0.05)
         assert 0 <= one.chance <= 1
         if one.beaten_by is not None:
             assert costs[one.beaten_by] <= costs[i]
             assert own[one.beaten_by].mean() > own[i].mean()
-        assert one.p_enough >= on_axis(costs, differences, 0.05)[i].p_enough  # a wider margin is easier to keep
+            assert one.beaten_low < one.beaten < one.beaten_high <= 0
+        wider = on_axis(costs, differences, 0.05)[i].margin
+        assert one.margin.p_enough >= wider.p_enough
+        assert one.margin.margin_shown == wider.margin_shown
 
 
 # --------------------------------------------------------------------------------------------------------- simulation
@@ -130,8 +165,8 @@ def test_a_policy_that_is_worse_by_the_margin_is_rarely_called_good_enough(n_see
         own = grid(rng, [0.5, 0.5, 0.6, 0.5], n_seeds, seed_effect)
         pool = pools(own)
         found = standings(range(4), own, margin, lambda i, j, pool=pool: pool if n_seeds > 1 else None)  # type: ignore[misc]
-        wrong += any(found[i].enough for i in (0, 1, 3))
-        right += found[2].enough
+        wrong += any(found[i].margin.enough for i in (0, 1, 3))
+        right += found[2].margin.enough
     assert binomtest(wrong, runs, 0.05, alternative="greater").pvalue > 0.001
     assert right > runs / 2  # and the best one is seen for what it is
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -49,7 +50,7 @@ def test_every_policy_has_its_place_on_every_axis_that_is_known_for_it() -> None
         ("base", 0): 0, ("dpo", 0): 10, ("g2d", 50): 30, ("online", 10): 15, ("online", 20): 40, ("grpo", 100): 20,
     }  # fmt: skip
     assert by_tokens["status"].to_dict() == {
-        ("base", 0): "on the frontier", ("dpo", 0): "on the frontier", ("g2d", 50): "open", ("online", 10): "beaten",
+        ("base", 0): "nothing cheaper", ("dpo", 0): "on the frontier", ("g2d", 50): "open", ("online", 10): "beaten",
         ("online", 20): "on the frontier", ("grpo", 100): "beaten",
     }  # fmt: skip
     assert by_tokens.loc[("grpo", 100), ["beaten_by", "beaten_by_K"]].tolist() == ["dpo", 0]
@@ -75,25 +76,72 @@ def test_what_the_tokens_of_g2d_could_buy() -> None:
     assert ((table["family_low"] <= table["ci_low"]) & (table["ci_high"] <= table["family_high"])).all()
 
 
+def test_curve_points_and_ablations_are_drawn_and_in_no_test() -> None:
+    """The p-values of the others are those of a grid without GRPO's learning curve and its ablations."""
+    more = {key("grpo", 50, role="curve"): 150, key("no-ratio/grpo", 100, kind="grpo", role="ablation"): 170}
+    evaluations = EVALUATIONS | {(policy, "test"): solved(right) for policy, right in more.items()}
+    table = frontier_table(evaluations, COSTS | {policy: dict.fromkeys(AXES, 5.0) for policy in more}, margin=0.02)
+    untested = table[table["status"] == "not tested"]
+    assert set(zip(untested["policy"], untested["K"], strict=True)) == {("grpo", 50), ("no-ratio/grpo", 100)}
+    assert untested[["p_on", "p_beaten", "p_enough", "margin_shown", "chance"]].isna().all(axis=None)
+    assert not untested[["enough", "cheapest_enough"]].any(axis=None)
+    rest = table[(table["status"] != "not tested") & (table["axis"] != "paper_hours")].reset_index(drop=True)
+    alone = frontier_table(EVALUATIONS, COSTS, margin=0.02)
+    pd.testing.assert_frame_equal(rest, alone[alone["axis"] != "paper_hours"].reset_index(drop=True))
+
+
 def test_the_words_say_what_the_table_says_and_no_more() -> None:
     table = frontier_table(EVALUATIONS, COSTS, margin=0.02)
     rows = table[table["axis"] == "tokens_generated"]
     first, second = sentences(rows)
     assert first == (
-        "By tokens generated per seed, M0, DPO (K=0) and online (K=20) are on the frontier: better than all that cost "
-        "as much or less. Of the other 3 policies, 2 are shown to be beaten by one that cost as much or less, and 1 is "
-        "open."
+        "By tokens generated per seed, DPO (K=0) and online (K=20) are on the frontier with these weights: better than "
+        "every policy that perhaps cost as much or less (M0, which nothing undercuts, is not tested). 2 of 5 policies "
+        "are beaten by one that cost as much or less: GRPO (K=100) by DPO (K=0), −25.0 points [−34.0, −15.5]; online "
+        "(K=10) by DPO (K=0), −15.0 points [−22.2, −7.5] (two-sided 95 %, all at once); 1 is open, which is neither."
     )
-    assert second.startswith(
-        "The cheapest policy that is less than 2 points worse than any other, at whatever cost, is online (K=20), "
-        "85.0 % for 40 tokens generated per seed (non-inferiority, corrected p = 0.001 or less)"
+    assert second == (
+        "The cheapest policy that is shown to be less than 2 points worse than any other with these weights, whatever "
+        "that cost, is online (K=20), 85.0 % for 40 tokens generated per seed, at most 0.0 points worse (one-sided "
+        "95 %, all at once)."
     )
     alike = {(policy, "test"): solved(100) for policy in RIGHT}
     rows = frontier_table(alike, COSTS, margin=0.001)
     first, second = sentences(rows[rows["axis"] == "updates"])
-    assert "M0 is on the frontier" in first
-    assert "0 are shown to be beaten" in first
-    assert second.startswith("No policy is shown to be less than 0.1 points worse than the best")
+    assert first.startswith("By gradient steps per seed, no policy is shown to be better than all that perhaps cost")
+    assert "0 of 5 policies are beaten by one that cost as much or less; 5 are open, which is neither." in first
+    assert second.startswith(
+        "No policy is shown to be less than 0.1 points worse than the best with these weights; M0 comes nearest, at "
+        "most 1.7 points worse"
+    )
+    (alone, _) = sentences(frontier_table({(M0, "test"): solved(100)}, {}, margin=0.02).query("axis == 'updates'"))
+    assert alone == "There is nothing to compare by gradient steps per seed: no other policy cost as much or less."
+
+
+def test_where_the_costs_disagree_a_sentence_says_so() -> None:
+    """By updates the online policy at K=20 is the dearest, by device-hours it costs least."""
+    cheap = COSTS[ONLINE[1]] | {"device_hours": 1.0}
+    known = frontier_table(EVALUATIONS, COSTS | {ONLINE[1]: cheap}, margin=0.02)
+    known = known[known["axis"].isin(["updates", "device_hours"])]
+    assert sentences(known)[2] == (
+        "The costs (gradient steps and device-hours measured) disagree: DPO (K=0) is on the frontier by gradient "
+        "steps, beaten by device-hours measured; G2D (K=50) is neither on it nor beaten by gradient steps, beaten by "
+        "device-hours measured."
+    )
+    table = frontier_table(EVALUATIONS, COSTS, margin=0.02)
+    said = sentences(table[table["axis"].isin(["updates", "device_hours"])])[2]
+    assert said == "All costs agree: gradient steps and device-hours measured."
+
+
+def test_costs_have_an_interval_over_seeds() -> None:
+    seeds = [replace(DPO, seed=seed) for seed in (0, 1, 2)]
+    evaluations = {(M0, "test"): solved(80)} | {(policy, "test"): solved(150) for policy in seeds}
+    hours = {policy: dict.fromkeys(AXES, cost) for policy, cost in zip(seeds, (4.8, 5.2, 5.6), strict=True)}
+    table = frontier_table(evaluations, hours, margin=0.02)
+    row = table[(table["axis"] == "updates") & (table["policy"] == "dpo")].iloc[0]
+    assert tuple(row[["cost", "cost_low", "cost_high"]]) == pytest.approx((5.2, 4.2063, 6.1937), abs=1e-4)
+    assert "75.0 % for 5.2 [4.21, 6.19] gradient steps per seed" in sentences(table[table["axis"] == "updates"])[1]
+    assert "these weights" not in " ".join(sentences(table))
 
 
 def test_the_picture_names_the_frontier_and_has_every_policy() -> None:

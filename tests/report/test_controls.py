@@ -32,7 +32,10 @@ def table(*changes: dict[str, Any]) -> pd.DataFrame:
 def test_every_control_of_a_policy_stands_in_one_sentence() -> None:
     (said,) = control_sentences(table({}, {"reward": "rewards for the format alone", "gain": -0.01}), "m", "b")
     assert said.startswith("Controls: of the +20.0 points [+15.0, +25.0] that K=150 gains over M0, random rewards")
-    assert "random rewards (p = 0.5) get +5.0 [+1.0, +9.0] (25\u00a0% [5, 44], told from the truth by a paired" in said
+    assert (
+        "random rewards (p = 0.5) get +5.0 [+1.0, +9.0] (25\u00a0% [5, 44], different from the truth by a paired"
+        in said
+    )
     assert "test, p = 0.002: +15.0 points [+10.0, +20.0])" in said
     assert "; rewards for the format alone get −1.0" in said
 
@@ -45,17 +48,23 @@ def test_of_several_policies_the_most_accurate_has_the_sentence() -> None:
     assert said.endswith("The table of controls has 2 more.")
 
 
-def test_what_is_not_told_from_the_truth_is_not_called_as_good() -> None:
+def test_what_does_not_differ_from_the_truth_is_not_called_as_good() -> None:
     (said,) = control_sentences(table({"p_holm": 0.3, "difference_low": -0.01}), "m", "b")
-    assert "not told from the truth by a paired test, p = 0.3: +15.0 points [−1.0, +20.0]" in said
+    assert "not significantly different from the truth by a paired test, p = 0.3: +15.0 points [−1.0, +20.0]" in said
     assert "about 4.1 would have been found four times in five" in said
 
 
 def test_of_no_gain_there_is_no_share() -> None:
     nothing = {"p_truth": 0.4, "share": None, "share_low": None, "share_high": None}
     (said,) = control_sentences(table(nothing), "m", "b")
-    assert "is not told from nothing (p = 0.4), so there is nothing to take a share of" in said
+    assert "is not significantly different from 0 (p = 0.4), so there is nothing to take a share of" in said
     assert "%" not in said
+
+
+def test_with_one_seed_it_is_about_these_weights() -> None:
+    for change in ({}, {"p_truth": 0.4, "share": None}):
+        (said,) = control_sentences(table(change | {"n_seeds": 1}), "m", "b")
+        assert "gains over M0 with these weights, " in said
 
 
 def test_an_interval_without_an_end_says_so() -> None:

@@ -1,4 +1,4 @@
-"""The sentences about win rates say what the two tests tell apart, and no more."""
+"""The sentences about win rates say what the two tests show, and no more."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from g2d.report.win_rates import win_rate_sentences
 
 ROW: dict[str, Any] = {
     **{"model": "m", "policy": "both", "K": 20, "group_size": 8, "prompts": "mixed", "n_prompts": 60, "n_replies": 240},
+    "n_seeds": 2,
     **{"win_rate": 0.8, "win_low": 0.7, "win_high": 0.9, "p_win": 0.001},
     **{"equal_length": 0.7, "equal_length_low": 0.6, "equal_length_high": 0.8, "p_equal_length": 0.002},
     **{"minimum_detectable": 0.12, "length": 150.0, "base_length": 100.0, "longer": 0.7, "not_judged": 0, "cut_off": 0},
@@ -26,7 +27,7 @@ def test_a_policy_that_wins_at_any_length() -> None:
     assert said() == (
         "both (K=20, m), trained on verifiable and open-ended prompts together, is preferred to M0 in 80.0 % "
         "[70.0, 90.0] of comparisons on 60 held-out prompts, and at equal length in 70.0 % [60.0, 80.0]; its replies "
-        "have +50.0 % characters. Both are told from one half (p = 0.001; at equal length 0.002)."
+        "have +50.0 % characters. Both differ significantly from 50 % (p = 0.001; at equal length 0.002)."
     )
     assert "trained on verifiable prompts and then on open-ended prompts, is" in said(
         prompts="verifiable, then open_ended"
@@ -40,17 +41,17 @@ def test_a_policy_that_wins_at_any_length() -> None:
 @pytest.mark.parametrize(
     ("changes", "end"),
     [
-        ({"p_equal_length": 0.3}, "the second is not: length may be all that the judge pays for."),
+        ({"p_equal_length": 0.3}, "the second does not: length may be all that the judge pays for."),
         ({"equal_length": 0.2}, "on opposite sides: length decides."),
-        ({"p_win": 0.3}, "the first is not: length hides it."),
+        ({"p_win": 0.3}, "the first does not: length hides it."),
         ({"p_win": 0.3, "p_equal_length": 0.4}, "about 12 points would have been found four times in five."),
         (
             {"p_win": 0.3, "p_equal_length": 0.4, "minimum_detectable": 0.6},
-            "and so few prompts can hardly tell anything.",
+            "so few prompts can hardly show anything.",
         ),
     ],
 )
-def test_what_is_not_told_apart_is_not_said(changes: dict[str, Any], end: str) -> None:
+def test_what_is_not_shown_is_not_said(changes: dict[str, Any], end: str) -> None:
     assert said(**changes).endswith(end)
 
 
@@ -58,6 +59,11 @@ def test_policies_that_never_saw_an_open_ended_prompt_share_a_sentence() -> None
     rows = [ROW | {"policy": name, "prompts": "verifiable", "p_win": p} for name, p in (("dpo", 0.01), ("g2d", 0.5))]
     (sentence,) = win_rate_sentences(pd.DataFrame([*rows, rows[0] | {"win_rate": 0.1}]))
     assert sentence == (
-        "Of 3 policies of m trained on verifiable prompts alone, 1 is told to be preferred to M0 and 1 to be preferred "
-        "less."
+        "Of 3 policies of m trained on verifiable prompts alone, 1 is preferred to M0 significantly more often than "
+        "not, and 1 less often."
     )
+
+
+def test_with_one_seed_every_claim_is_about_these_weights() -> None:
+    assert said(n_seeds=1).startswith("With these weights, both (K=20, m)")
+    assert "than not with these weights, and" in said(n_seeds=1, prompts="verifiable")

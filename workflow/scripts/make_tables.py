@@ -25,6 +25,7 @@ from g2d.tables.families import comparison_table
 from g2d.tables.frames import read_table, write_table
 from g2d.tables.frontier import costs_of, frontier_table, matched_table
 from g2d.tables.harvest import auto_table, correlation_points, correlation_table, harvest_table
+from g2d.tables.margins import margin_table
 from g2d.tables.paper import published_table
 from g2d.tables.parts import budget_table, decomposition_table
 from g2d.tables.regimes import regime_table, spent_on
@@ -84,6 +85,7 @@ def main(snakemake):
         if out.get("bridging"):
             write_table(out.bridging, bridging_table(results, config))
         write_table(out.comparisons, comparison_table(evaluations))
+        write_table(out.margins, margin_table(evaluations, (config.frontier or Frontier()).margin))
         write_table(out.decomposition, decomposition_table(evaluations))
         write_table(out.budgets, budget_table(evaluations))
         write_table(out.harvest, harvest_table(summaries, counts))

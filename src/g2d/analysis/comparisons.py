@@ -10,11 +10,13 @@ other seeds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from g2d.analysis.crossed import centre, error_of_difference, questions_only
+from g2d.analysis.statistics import holm
 
 POWER = 0.8
 LEVEL = 0.05
@@ -29,10 +31,12 @@ class Comparison:
     difference: float
     ci_low: float  # 95 %, over seeds and questions (over questions with one seed); holds 0 exactly when p_value > 0.05
     ci_high: float
-    family_low: float  # the same for all comparisons of the family at once, so that one may be picked afterwards
+    family_size: int  # comparisons of which one may be picked afterwards
+    family_low: float  # the same for all of these at once; `corrected` makes it agree with p_holm
     family_high: float
     standard_error: float  # of the difference, over seeds and questions
     p_value: float  # two-sided: other seeds and questions
+    p_holm: float  # corrected over the family: Bonferroni's for one comparison alone, Holm's from `corrected`
     p_questions: float  # two-sided: other questions, these seeds given
     gained: float  # share of answers that the policy has right and the reference wrong
     lost: float  # the reverse; difference = gained - lost
@@ -66,6 +70,7 @@ def compare(policy: np.ndarray, reference: np.ndarray, pool: np.ndarray | None =
         return max(middle - reach, -1.0), min(middle + reach, 1.0)
 
     low, high = interval(LEVEL)
+    p_value = error.p_value(middle)
     family_low, family_high = interval(LEVEL / family)
     return Comparison(
         n_seeds=policy.shape[0],
@@ -73,16 +78,37 @@ def compare(policy: np.ndarray, reference: np.ndarray, pool: np.ndarray | None =
         difference=float(deltas.mean()),
         ci_low=low,
         ci_high=high,
+        family_size=family,
         family_low=family_low,
         family_high=family_high,
         standard_error=error.standard_error,
-        p_value=error.p_value(middle),
+        p_value=p_value,
+        p_holm=min(1.0, family * p_value),
         p_questions=questions_only(deltas).p_value(middle),
         gained=float(deltas.clip(min=0).mean()),
         lost=float((-deltas).clip(min=0).mean()),
         cohens_h=cohens_h(float(policy.mean()), float(reference.mean())),
         minimum_detectable=error.detectable(LEVEL / family, POWER, policy.shape[1]),
     )
+
+
+def corrected(family: Sequence[Comparison]) -> list[Comparison]:
+    """A family with Holm's p-values and intervals that hold at once and agree with them.
+
+    Holm's procedure rejects more than Bonferroni's intervals exclude 0; where it does, the interval ends at 0
+    (Strassburger and Bretz 2008, "Compatible simultaneous lower confidence bounds for the Holm procedure and other
+    Bonferroni-based closed tests"). So 0 lies inside an interval exactly where p_holm is above `LEVEL`.
+
+    Args:
+        family: every comparison of it, from `compare` with `family` as many as there are.
+    """
+    found = []
+    for own, p_holm in zip(family, holm([own.p_value for own in family]), strict=True):
+        low, high = own.family_low, own.family_high
+        if p_holm <= LEVEL:
+            low, high = (max(low, 0.0), high) if own.difference > 0 else (low, min(high, 0.0))
+        found.append(replace(own, p_holm=float(p_holm), family_low=low, family_high=high))
+    return found
 
 
 def sign_flip_p(differences: np.ndarray) -> float:

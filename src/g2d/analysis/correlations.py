@@ -18,6 +18,8 @@ import numpy as np
 import pandas as pd
 import scipy
 
+from g2d.analysis.comparisons import LEVEL
+
 EXACT_UP_TO = 7  # points of one model whose 7! = 5040 orders are all counted
 DRAWS = 9999
 
@@ -28,7 +30,7 @@ class Correlation(NamedTuple):
     r: float | None
     p: float | None
     n: int  # pairs in which both values are known
-    low: float | None = None  # 95 % interval by Fisher's z, None for fewer than four pairs
+    low: float | None = None  # 95 % interval by Fisher's z, holds 0 where p > 0.05; None for fewer than four pairs
     high: float | None = None
 
 
@@ -50,8 +52,8 @@ def pearson(x: Sequence[float | None] | np.ndarray, y: Sequence[float | None] | 
     if n < 3 or _constant(a) or _constant(b):
         return Correlation(None, None, n)
     result = scipy.stats.pearsonr(a, b)
-    low, high = fisher_interval(float(result.statistic), n - 3)
-    return Correlation(float(result.statistic), float(result.pvalue), n, low, high)
+    r, p = float(result.statistic), float(result.pvalue)
+    return Correlation(r, p, n, *_agreeing(fisher_interval(r, n - 3), p))
 
 
 def fisher_interval(r: float, degrees: int, level: float = 0.95) -> tuple[float | None, float | None]:
@@ -67,6 +69,16 @@ def fisher_interval(r: float, degrees: int, level: float = 0.95) -> tuple[float 
     z = math.atanh(min(max(r, -1 + 1e-15), 1 - 1e-15))
     reach = float(scipy.stats.norm.ppf((1 + level) / 2)) / math.sqrt(degrees)
     return math.tanh(z - reach), math.tanh(z + reach)
+
+
+def _agreeing(interval: tuple[float | None, float | None], p: float) -> tuple[float | None, float | None]:
+    """Fisher's interval with 0 on the side of the t-test, which is exact there while z is approximate."""
+    low, high = interval
+    if low is None or high is None:
+        return interval
+    if p > LEVEL:
+        return min(low, 0.0), max(high, 0.0)
+    return (max(low, 0.0), high) if high > -low else (low, min(high, 0.0))
 
 
 def _constant(values: np.ndarray) -> bool:
@@ -93,8 +105,8 @@ def within_correlation(x: np.ndarray, y: np.ndarray, subjects: np.ndarray) -> Co
     a, b = centered["x"].to_numpy(), centered["y"].to_numpy()
     r = float(np.clip(a @ b / math.sqrt((a @ a) * (b @ b)), -1, 1))
     t = r * math.sqrt(degrees / max(1 - r * r, 1e-300))
-    low, high = fisher_interval(r, degrees - 1)
-    return Correlation(r, float(2 * scipy.stats.t.sf(abs(t), degrees)), n, low, high)
+    p = float(2 * scipy.stats.t.sf(abs(t), degrees))
+    return Correlation(r, p, n, *_agreeing(fisher_interval(r, degrees - 1), p))
 
 
 def ranks_within(values: np.ndarray, subjects: np.ndarray) -> np.ndarray:

@@ -4,7 +4,8 @@
 
 The interval holds the shares r that the paired test does not reject, that is for which control - r truth - (1 - r) M0
 may be 0 (Fieller 1954, "Some problems in interval estimation"). The test is that of `comparisons`, so at level alpha
-the interval holds 0 exactly where the control is not told from M0, and 1 exactly where it is not told from the truth.
+the interval holds 0 exactly where the control does not differ significantly from M0, and 1 exactly where it does not
+from the truth. In a family Holm's tests find more than that; `Share.compatible` follows them.
 
 Of the variance between seeds, M0 has none, and what seeds do to both policies alike cancels at r = 1. With sigma^2 of a
 policy alone and tau^2 what is left where two are paired, the combination has
@@ -17,13 +18,14 @@ Where there is no pool, the combination's own variance over seeds is used, as fo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
 
-from g2d.analysis.comparisons import LEVEL
+from g2d.analysis.comparisons import LEVEL, Comparison
 from g2d.analysis.crossed import ENOUGH_SEEDS, Error, centre, error_of_difference
 
 FARTHEST = 2.0**10  # no interval ends beyond this share
@@ -31,11 +33,33 @@ FARTHEST = 2.0**10  # no interval ends beyond this share
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A share of a gain. All are None where the gain itself is not told from 0: of nothing there is no share."""
+    """A share of a gain."""
 
-    share: float | None
+    share: float | None  # None, as both ends, where there is no gain to have a share of
     low: float | None  # None too where the interval has no end on this side
     high: float | None
+
+    def compatible(self, gain: Comparison, true_gain: Comparison, difference: Comparison) -> Share:
+        """This share, in a family of controls that Holm's tests are made of (`comparisons.corrected`).
+
+        Where the truth's gain is not significant there is no share. Where the control's gain is, the interval ends at
+        0 at the latest, and where truth and control differ significantly, at 1.
+
+        Args:
+            gain: control less M0.
+            true_gain: truth less M0.
+            difference: truth less control.
+        """
+        if true_gain.p_holm > LEVEL:
+            return Share(None, None, None)
+        low = -math.inf if self.low is None else self.low
+        high = math.inf if self.high is None else self.high
+        if gain.p_holm <= LEVEL:
+            low, high = (max(low, 0.0), high) if gain.difference * true_gain.difference > 0 else (low, min(high, 0.0))
+        if difference.p_holm <= LEVEL:
+            behind = difference.difference * true_gain.difference > 0
+            low, high = (low, min(high, 1.0)) if behind else (max(low, 1.0), high)
+        return Share(self.share, low if math.isfinite(low) else None, high if math.isfinite(high) else None)
 
 
 def share_of_gain(
@@ -49,11 +73,17 @@ def share_of_gain(
         base: (1, n_problems), M0's.
         pool: (n_policies, n_seeds), accuracies of the policies that were trained alike, the two among them.
         alpha: the interval holds the share with probability 1 - alpha.
+
+    Returns:
+        The share and its interval, which has no ends where the truth's gain is not significant at alpha: then no share
+        is excluded. Without any gain at all there is no share.
     """
-    gain = error_of_difference(truth - base, pool, False)
-    if abs(centre(truth - base)) <= gain.reach(alpha):
+    gain = float((truth - base).mean())
+    if gain == 0:
         return Share(None, None, None)
-    estimate = float((control - base).mean() / (truth - base).mean())
+    estimate = float((control - base).mean()) / gain
+    if abs(centre(truth - base)) <= error_of_difference(truth - base, pool, False).reach(alpha):
+        return Share(estimate, None, None)
 
     def excess(r: float) -> float:
         """How far the combination is from 0, beyond what chance reaches."""

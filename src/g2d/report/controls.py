@@ -1,7 +1,7 @@
 """The controls in a sentence: how much of a gain does a policy get that was trained alike on another reward?
 
-A control that is not told from the truth is not thereby as good, and one that is not told from M0 has not thereby
-learnt nothing: the sentence gives intervals, and says what the tests tell apart and nothing beyond.
+A control that does not differ significantly from the truth is not thereby as good, and one that does not from M0 has
+not thereby learnt nothing: the sentence gives intervals, and says what the tests show and nothing beyond.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from g2d.report.differences import ALPHA, NBSP, interval_text, signed
+from g2d.report.phrases import these_weights
 
 GRPO = "GRPO"
 
@@ -34,23 +35,24 @@ def _sentence(rows: pd.DataFrame) -> str:
     first = rows.iloc[0]
     gain = f"{signed(100 * first['truth_gain'])} points {_interval(first, 'truth_gain')}"
     said = "; ".join(_control(row) for row in rows.to_dict("records"))
+    weights = these_weights(first["n_seeds"])
     if first["p_truth"] > ALPHA:
         return (
-            f"Controls: what {_name(first)} gains over M0, {gain}, is not told from nothing "
+            f"Controls: what {_name(first)} gains over M0{weights}, {gain}, is not significantly different from 0 "
             f"(p = {first['p_truth']:.2g}), so there is nothing to take a share of: {said}."
         )
-    return f"Controls: of the {gain} that {_name(first)} gains over M0, {said}."
+    return f"Controls: of the {gain} that {_name(first)} gains over M0{weights}, {said}."
 
 
 def _control(row: dict[Any, Any]) -> str:
     parts = [f"{row['reward']} get {signed(100 * row['gain'])} {_interval(row, 'gain')}"]
     if pd.notna(row["share"]):
         parts.append(f"{_percent(row['share'])}{NBSP}% {_share_interval(row)}")
-    told = "told from the truth" if row["p_holm"] <= ALPHA else "not told from the truth"
+    differs = "different" if row["p_holm"] <= ALPHA else "not significantly different"
     points = f"{signed(100 * row['difference'])} points {_interval(row, 'difference')}"
     if row["p_holm"] > ALPHA:
         points += f"; about {100 * row['minimum_detectable']:.1f} would have been found four times in five"
-    parts.append(f"{told} by a paired test, p = {row['p_holm']:.2g}: {points}")
+    parts.append(f"{differs} from the truth by a paired test, p = {row['p_holm']:.2g}: {points}")
     return f"{parts[0]} ({', '.join(parts[1:])})"
 
 

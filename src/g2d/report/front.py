@@ -18,6 +18,7 @@ from g2d.tables.dynamics import COLLAPSE_COLUMNS
 from g2d.tables.families import COMPARISON_COLUMNS
 from g2d.tables.frames import read_table
 from g2d.tables.frontier import FRONTIER_COLUMNS
+from g2d.tables.margins import MARGIN_COLUMNS
 
 
 def panels(tables: Mapping[str, str | Path], benchmarks: Sequence[str], specs: dict[str, Spec]) -> list[dict[str, Any]]:
@@ -26,10 +27,12 @@ def panels(tables: Mapping[str, str | Path], benchmarks: Sequence[str], specs: d
     comparisons = read_table(tables["comparisons"], COMPARISON_COLUMNS) if "comparisons" in tables else None
     standings = read_table(tables["frontier"], FRONTIER_COLUMNS) if "frontier" in tables else None
     controls = read_table(tables["controls"], CONTROL_COLUMNS) if "controls" in tables else None
+    margins = read_table(tables["margins"], MARGIN_COLUMNS) if "margins" in tables else None
     continued = read_table(tables["contamination"], CONTAMINATION_COLUMNS) if "contamination" in tables else None
     collapses = read_table(tables["collapses"], COLLAPSE_COLUMNS) if "collapses" in tables else None
     found: list[dict[str, Any]] = []
-    for entry in (entry for benchmark in benchmarks for entry in answers(main, benchmark, comparisons, controls)):
+    said_of = (answers(main, benchmark, comparisons, controls, margins) for benchmark in benchmarks)
+    for entry in (entry for of_benchmark in said_of for entry in of_benchmark):
         rows = main[(main["model"] == entry.model) & (main["benchmark"] == entry.benchmark)]
         names = {"steps": f"{entry.model}/{entry.benchmark}/steps"}
         specs[names["steps"]] = charts.accuracy_by_k(rows)
@@ -43,7 +46,7 @@ def panels(tables: Mapping[str, str | Path], benchmarks: Sequence[str], specs: d
                 if axis in frontier.BUTTONS and len(of_axis) > 1:
                     names[axis] = f"{entry.model}/{entry.benchmark}/{axis}"
                     specs[names[axis]] = frontier.picture(of_axis)
-                said = said or frontier.sentences(of_axis)
+            said = frontier.sentences(at) if len(at) else ()
         if collapses is not None:
             fallen = training.collapse_caveats(collapses, entry.model)
             entry = replace(entry, caveats=(*entry.caveats, *fallen))  # noqa: PLW2901

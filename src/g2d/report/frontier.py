@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import altair as alt
 import pandas as pd
 
-from g2d.analysis.frontier import BEATEN, ON, OPEN
+from g2d.analysis.frontier import BEATEN, CHEAPEST, ON, OPEN
 from g2d.report.charts import CALLED
+from g2d.report.differences import interval_text, signed
+from g2d.report.phrases import at_most, listed, these_weights
 from g2d.report.vega import Spec, finished, outlined, series_channels, series_color
+from g2d.tables.frontier import AXES
 
 BUTTONS = {  # what the page's switch calls an axis
     "tokens_generated": "tokens",
@@ -24,6 +28,8 @@ TITLES = {
     "paper_hours": "device-hours at the paper's rates (7-8B model, one A100)",
     "critical_path_hours": "hours with as many devices as can be used",
 }
+MOST = 3  # policies named in a sentence that could have many
+SHOWN = {OPEN: "neither on it nor beaten"}  # of the frontier, in a sentence
 _DRAWN = ["policy", "K", "cost", "accuracy", "ci_low", "ci_high", "status", "chance", "cheapest_enough"]
 _SERIES = {"base": "M0", "dpo": "DPO and G2D", "g2d": "DPO and G2D", "grpo": "GRPO alone"}
 
@@ -58,7 +64,7 @@ def picture(rows: pd.DataFrame) -> Spec:
     line = alt.Chart(so_far).mark_line(interpolate="step-after", strokeDash=[5, 3], color="#777", strokeWidth=1.5)
     bars = alt.Chart(named).mark_rule(strokeWidth=1.5)
     points = alt.Chart(named).mark_point(filled=True, size=90)
-    called = named[(named["status"] == ON) | named["cheapest_enough"]]
+    called = named[named["status"].isin([ON, CHEAPEST]) | named["cheapest_enough"]]
     return finished(
         line.encode(x=x, y=y("best")),
         bars.encode(x=x, y=y("ci_low"), y2="ci_high:Q", color=series_color(series), opacity=faint),
@@ -79,41 +85,122 @@ def names(rows: pd.DataFrame) -> list[str]:
 
 
 def sentences(rows: pd.DataFrame) -> tuple[str, ...]:
-    """What is shown about the frontier, and the cheapest policy that is good enough.
+    """What is shown about the frontier by the first axis, the cheapest policy that is good enough, and where other axes
+    say something else.
 
     Args:
-        rows: of `frontier.csv`, one model, benchmark and axis, of which the sentences speak.
+        rows: of `frontier.csv`, one model and benchmark.
     """
-    rows = rows.assign(name=names(rows)).sort_values("cost", kind="stable")
-    cost = TITLES[str(rows["axis"].iloc[0])].split(",")[0]
-    shown = [name for name, status in zip(rows["name"], rows["status"], strict=True) if status == ON]
-    beaten, undecided = (int((rows["status"] == status).sum()) for status in (BEATEN, OPEN))
-    frontier = (
-        f"By {cost}, {_listed(shown)} {_are(len(shown))} on the frontier: better than all that cost as much or less. "
-        f"Of the other {beaten + undecided} policies, {beaten} {_are(beaten)} shown to be beaten by one that cost as "
-        f"much or less, and {undecided} {_are(undecided)} open."
+    axes = list(dict.fromkeys(rows["axis"]))
+    spoken = rows[rows["axis"] == axes[0]].assign(name=names).sort_values("cost", kind="stable")
+    weights = these_weights(int(spoken["n_seeds"].max()))
+    return (_on_it(spoken, weights), _good_enough(spoken, weights), *_other_axes(rows, axes))
+
+
+def _on_it(rows: pd.DataFrame, weights: str) -> str:
+    by_status = {status: list(rows.loc[rows["status"] == status, "name"]) for status in (ON, BEATEN, OPEN, CHEAPEST)}
+    tested = by_status[ON] + by_status[BEATEN] + by_status[OPEN]
+    if not tested:
+        return f"There is nothing to compare by {_cost(rows)}: no other policy cost as much or less."
+    on = by_status[ON]
+    said = (
+        f"By {_cost(rows)}, {listed(on)} {_are(len(on))} on the frontier{weights}: better than every policy that "
+        "perhaps cost as much or less"
+        if on
+        else f"By {_cost(rows)}, no policy is shown to be better than all that perhaps cost as much or less{weights}"
     )
-    points = f"{100 * float(rows['margin'].iloc[0]):g} points"
+    said += f" ({listed(by_status[CHEAPEST])}, which nothing undercuts, is not tested)." if by_status[CHEAPEST] else "."
+    beaten = rows[rows["status"] == BEATEN].sort_values("beaten", kind="stable")
+    called = dict(zip(_keys(rows), rows["name"], strict=True))
+    by = _keys(beaten, "beaten_by", "beaten_by_K", "beaten_by_group_size")
+    lost = [
+        f"{row['name']} by {called[key]}, {_points(row)}"
+        for row, key in zip(beaten.to_dict("records")[:MOST], by, strict=False)
+    ]
+    which = f": {'; '.join(lost)}{_more(len(beaten))} (two-sided 95 %, all at once)" if lost else ""
+    n_open = len(by_status[OPEN])
+    undecided = f"; {n_open} {_are(n_open)} open, which is neither" if n_open else ""
+    return (
+        f"{said} {len(beaten)} of {len(tested)} policies {_are(len(beaten))} beaten by one that cost as much or less"
+        f"{which}{undecided}."
+    )
+
+
+def _good_enough(rows: pd.DataFrame, weights: str) -> str:
+    margin = f"{100 * float(rows['margin'].iloc[0]):g} points"
     cheapest = rows[rows["cheapest_enough"]]
     if cheapest.empty:
+        nearest = rows.sort_values("margin_shown").to_dict("records")[0]
         return (
-            frontier,
-            f"No policy is shown to be less than {points} worse than the best: that takes more questions or seeds.",
+            f"No policy is shown to be less than {margin} worse than the best{weights}; {nearest['name']} comes "
+            f"nearest, at most {at_most(nearest['margin_shown'])} points worse (one-sided 95 %, all at once)."
         )
-    best = cheapest.iloc[0]
-    return frontier, (
-        f"The cheapest policy that is less than {points} worse than any other, at whatever cost, is {best['name']}, "
-        f"{100 * best['accuracy']:.1f} % for {_amount(float(best['cost']))} {cost} (non-inferiority, corrected p = "
-        f"{max(float(best['p_enough']), 0.001):.2g}{' or less' if best['p_enough'] < 0.001 else ''})."
-    )
+    shown = [
+        f"{row['name']}, {100 * row['accuracy']:.1f} % for {_amount(row['cost'])}{_cost_interval(row)} {_cost(rows)}, "
+        f"at most {at_most(row['margin_shown'])} points worse"
+        for row in cheapest.to_dict("records")
+    ]
+    what = f"that is shown to be less than {margin} worse than any other{weights}, whatever that cost,"
+    end = "(one-sided 95 %, all at once)."
+    if len(shown) == 1:
+        return f"The cheapest policy {what} is {shown[0]} {end}"
+    what = what.replace("that is", "that are")
+    return f"The cheapest policies {what} are {'; '.join(shown)}; their costs are not shown to differ {end}"
+
+
+def _other_axes(rows: pd.DataFrame, axes: Sequence[str]) -> tuple[str, ...]:
+    """Where the axes of cost disagree, or that they do not."""
+    if len(axes) == 1:
+        return ()
+    by_policy: dict[str, dict[str, str]] = {}
+    enough: dict[str, str] = {}
+    for axis in axes:
+        own = rows[rows["axis"] == axis].assign(name=names)
+        for name, status in zip(own["name"], own["status"], strict=True):
+            by_policy.setdefault(name, {})[axis] = SHOWN.get(status, status)
+        enough[axis] = listed(list(own.loc[own["cheapest_enough"], "name"])) or "none"
+    differing = [f"{name} is {_by_axis(found)}" for name, found in by_policy.items() if len(set(found.values())) > 1]
+    said = "; ".join(differing[:MOST]) + _more(len(differing))
+    if len(set(enough.values())) > 1:
+        said += f"{'; ' if said else ''}the cheapest that is good enough is {_by_axis(enough)}"
+    words = listed([AXES[axis] for axis in axes])
+    return (f"The costs ({words}) disagree: {said}." if said else f"All costs agree: {words}.",)
+
+
+def _more(n: int) -> str:
+    """What follows the first `MOST` of n."""
+    return f"; and {n - MOST} more" if n > MOST else ""
+
+
+def _by_axis(found: Mapping[str, str]) -> str:
+    """What is said of something, and by which axes."""
+    said: dict[str, list[str]] = {}
+    for axis, words in found.items():
+        said.setdefault(words, []).append(AXES[axis])
+    return ", ".join(f"{words} by {listed(axes)}" for words, axes in said.items())
+
+
+def _keys(rows: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    """What names a policy, by default the one that a row is about."""
+    known = rows[list(columns or ("policy", "K", "group_size"))]
+    return [tuple(0 if pd.isna(value) else value for value in row) for row in known.to_dict("split")["data"]]
+
+
+def _cost(rows: pd.DataFrame) -> str:
+    return TITLES[str(rows["axis"].iloc[0])].split(",")[0]
+
+
+def _cost_interval(row: Mapping[Any, Any]) -> str:
+    return "" if pd.isna(row["cost_low"]) else f" [{_amount(row['cost_low'])}, {_amount(row['cost_high'])}]"
+
+
+def _points(row: Mapping[Any, Any]) -> str:
+    ends = (100 * row["beaten_low"], 100 * row["beaten_high"])
+    return f"{signed(100 * row['beaten'])} points {interval_text(ends)}"
 
 
 def _are(n: int) -> str:
     return "is" if n == 1 else "are"
-
-
-def _listed(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _amount(value: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -35,3 +36,15 @@ def listed(items: Sequence[str]) -> str:
 
 def sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def these_weights(n_seeds: int, before: bool = False) -> str:
+    """What a claim is about where there is one training run of each policy: nothing is known of other seeds."""
+    if n_seeds > 1:
+        return ""
+    return "with these weights, " if before else " with these weights"
+
+
+def at_most(share: float) -> str:
+    """An upper bound in points, rounded up."""
+    return f"{math.ceil(1000 * share - 1e-9) / 10:.1f}"

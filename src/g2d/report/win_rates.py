@@ -8,6 +8,7 @@ import pandas as pd
 
 from g2d.experiment.scenarios import THEN
 from g2d.report.differences import ALPHA, NBSP, signed
+from g2d.report.phrases import sentence, these_weights
 
 NO_OVERLAP = 0.05  # of the comparisons on the other side: what says anything about equal length
 TRAINED_ON = {
@@ -50,6 +51,7 @@ def preference_methods(prompts: str, drawn: str, judge: str) -> str:
 def _sentence(row: dict[Any, Any]) -> str:
     longer = 100 * (row["length"] / row["base_length"] - 1) if row["base_length"] else 0.0
     said = (
+        f"{sentence(these_weights(row['n_seeds'], before=True))}"
         f"{row['policy']} (K={row['K']}, {row['model']}), trained on {_trained_on(row['prompts'])}, is preferred to M0 "
         f"in {_percent(row, 'win_rate', 'win')} of comparisons on {row['n_prompts']} held-out prompts, and at equal "
         f"length in {_percent(row, 'equal_length', 'equal_length')}; its replies have {signed(longer)}{NBSP}% "
@@ -70,22 +72,28 @@ def _trained_on(prompts: str) -> str:
 
 
 def _verdict(row: dict[Any, Any]) -> str:
-    """What the two tests tell apart."""
+    """What the two tests show."""
     told, better = row["p_win"] <= ALPHA, row["win_rate"] > 0.5
     told_at_equal, better_at_equal = row["p_equal_length"] <= ALPHA, row["equal_length"] > 0.5
     tests = f"(p = {row['p_win']:.2g}; at equal length {row['p_equal_length']:.2g})"
     if told and told_at_equal and better == better_at_equal:
-        return f"Both are told from one half {tests}."
+        return f"Both differ significantly from 50{NBSP}% {tests}."
     if told and told_at_equal:
-        return f"Both are told from one half {tests}, on opposite sides: length decides."
+        return f"Both differ significantly from 50{NBSP}% {tests}, on opposite sides: length decides."
     if told:
-        return f"The first is told from one half {tests}, the second is not: length may be all that the judge pays for."
+        return (
+            f"The first differs significantly from 50{NBSP}% {tests}, the second does not: length may be all that the "
+            "judge pays for."
+        )
     if told_at_equal:
-        return f"The second is told from one half {tests}, the first is not: length hides it."
+        return f"The second differs significantly from 50{NBSP}% {tests}, the first does not: length hides it."
     if row["minimum_detectable"] >= 0.5:
-        return f"Neither is told from one half {tests}, and so few prompts can hardly tell anything."
+        return f"Neither differs significantly from 50{NBSP}% {tests}; so few prompts can hardly show anything."
     points = 100 * row["minimum_detectable"]
-    return f"Neither is told from one half {tests}; about {points:.0f} points would have been found four times in five."
+    return (
+        f"Neither differs significantly from 50{NBSP}% {tests}; about {points:.0f} points would have been found four "
+        "times in five."
+    )
 
 
 def _others(model: str, rows: pd.DataFrame) -> str:
@@ -94,8 +102,8 @@ def _others(model: str, rows: pd.DataFrame) -> str:
     better = int((told["win_rate"] > 0.5).sum())
     policies = f"{len(rows)} {'policy' if len(rows) == 1 else 'policies'} of {model}"
     return (
-        f"Of {policies} trained on verifiable prompts alone, {better} {'is' if better == 1 else 'are'} told to be "
-        f"preferred to M0 and {len(told) - better} to be preferred less."
+        f"Of {policies} trained on verifiable prompts alone, {better} {'is' if better == 1 else 'are'} preferred to M0 "
+        f"significantly more often than not{these_weights(rows['n_seeds'].min())}, and {len(told) - better} less often."
     )
 
 

@@ -126,6 +126,7 @@ class Figure:
 TABLES = (
     Table("main", "Table 1: accuracy and cost", RESULTS),
     Table("comparisons", "Which differences are real: paired tests", RESULTS),
+    Table("margins", "How much worse than the best every K can be", RESULTS),
     Table("decomposition", "Where a gain comes from", RESULTS, "Where a gain comes from"),
     Table("budgets", "Accuracy by token budget", RESULTS, "Where a gain comes from"),
     Table("harvest", "Table 2: informativeness of the harvest", ROLLOUTS),

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from g2d.analysis.comparisons import LEVEL, compare
+from g2d.analysis.comparisons import LEVEL, Comparison, compare, corrected
 from g2d.analysis.shares import share_of_gain
-from g2d.analysis.statistics import holm
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, Row, by_policy, crossed, grid_order, named
 from g2d.tables.families import Grouped, paired, pool
@@ -43,10 +42,10 @@ def controls_table(
 
     Returns:
         `CONTROL_COLUMNS`, one row per control, K, G and benchmark where both policies and M0 were evaluated. gain and
-        truth_gain are over M0, difference is truth less control, all with intervals that hold for all controls of the
-        model and benchmark at once; p_holm corrects p_value, that of the difference, over them (family_size), and so do
-        p_gain and p_truth. share is gain over truth_gain, with the interval of `share_of_gain`; null where truth_gain
-        is not told from 0.
+        truth_gain are over M0, difference is truth less control. Each of the three is a family of its own over the
+        controls of the model and benchmark (family_size): p_gain, p_truth and p_holm are Holm-corrected, the intervals
+        hold for the whole family and agree with them. p_value is that of the difference, uncorrected. share is gain
+        over truth_gain, with the interval of `share_of_gain`; null where p_truth is above 5 %.
 
     Raises:
         ValueError: two policies answered different problems, or have different seeds.
@@ -82,11 +81,7 @@ def _rows(
         ]
         if base is None or not family:
             continue
-        tested = [_tested(grouped, benchmark, control, truth, base, len(family)) for control, truth in family]
-        adjusted = {name: holm([row[name] for row in tested]) for name in ("p_value", "p_gain", "p_truth")}
-        for number, ((control, truth), row) in enumerate(zip(family, tested, strict=True)):
-            corrected = {name: float(values[number]) for name, values in adjusted.items()}
-            row |= {"p_holm": corrected["p_value"], "p_gain": corrected["p_gain"], "p_truth": corrected["p_truth"]}
+        for (control, truth), row in zip(family, _tested(grouped, benchmark, family, base), strict=True):
             row |= {"reward": control.reward, "truth": truth.label}
             known = [found for key in grouped[control, benchmark] if (found := seen.get(key))]
             row |= {name: mean([found[name] for found in known]) for name in ("rewarded", "right")}
@@ -94,30 +89,40 @@ def _rows(
 
 
 def _tested(
-    grouped: Grouped, benchmark: str, control: PolicyKey, truth: PolicyKey, base: PolicyKey, family: int
-) -> dict[str, Any]:
-    """Both gains, their difference and their ratio."""
-    of_control, of_truth, of_base = ((policy, benchmark) for policy in (control, truth, base))
+    grouped: Grouped, benchmark: str, family: Sequence[tuple[PolicyKey, PolicyKey]], base: PolicyKey
+) -> Iterator[dict[str, Any]]:
+    """Of every control and its truth both gains, their difference and their ratio."""
     accuracies = {at: crossed(own, at[1]).mean(axis=1) for at, own in grouped.items() if at[1] == benchmark}
+    of_base, size = (base, benchmark), len(family)
 
-    def against(at: Row, reference: Row) -> Any:
-        return compare(*paired(grouped, at, reference), pool(grouped, accuracies, at, reference), family)
+    def tested(pairs: Iterable[tuple[Row, Row]]) -> list[Comparison]:
+        return corrected(
+            [compare(*paired(grouped, at, of), pool(grouped, accuracies, at, of), size) for at, of in pairs]
+        )
 
-    gain, truth_gain = against(of_control, of_base), against(of_truth, of_base)
-    difference = against(of_truth, of_control)
-    answers, true_answers = paired(grouped, of_control, of_truth)
-    alike = pool(grouped, accuracies, of_control, of_truth)
-    share = share_of_gain(answers, true_answers, crossed(grouped[of_base], benchmark), alike, LEVEL / family)
-    base_accuracy = float(accuracies[of_base].mean())
-    return {
-        **{"n_seeds": gain.n_seeds, "n_problems": gain.n_problems, "family_size": family},
-        **{"base_accuracy": base_accuracy, "accuracy": float(answers.mean())},
-        **{"truth_accuracy": float(true_answers.mean())},
-        **{"gain": gain.difference, "gain_low": gain.family_low, "gain_high": gain.family_high},
-        **{"truth_gain": truth_gain.difference, "p_gain": gain.p_value, "p_truth": truth_gain.p_value},
-        **{"truth_gain_low": truth_gain.family_low, "truth_gain_high": truth_gain.family_high},
-        **{"share": share.share, "share_low": share.low, "share_high": share.high},
-        **{"difference": difference.difference, "p_value": difference.p_value},
-        **{"difference_low": difference.family_low, "difference_high": difference.family_high},
-        **{"minimum_detectable": difference.minimum_detectable},
-    }
+    controls = [(control, benchmark) for control, _ in family]
+    truths = [(truth, benchmark) for _, truth in family]
+    gains, true_gains = tested((at, of_base) for at in controls), tested((at, of_base) for at in truths)
+    differences = tested(zip(truths, controls, strict=True))
+    base_answers = crossed(grouped[of_base], benchmark)
+    for at, truth, gain, true_gain, difference in zip(controls, truths, gains, true_gains, differences, strict=True):
+        answers, true_answers = paired(grouped, at, truth)
+        alike = pool(grouped, accuracies, at, truth)
+        share = share_of_gain(answers, true_answers, base_answers, alike, LEVEL / size)
+        share = share.compatible(gain, true_gain, difference)
+        yield {
+            **{"n_seeds": gain.n_seeds, "n_problems": gain.n_problems, "family_size": size},
+            **{"base_accuracy": float(base_answers.mean()), "accuracy": float(answers.mean())},
+            **{"truth_accuracy": float(true_answers.mean())},
+            **_interval("gain", gain),
+            **{"p_gain": gain.p_holm, "p_truth": true_gain.p_holm},
+            **_interval("truth_gain", true_gain),
+            **{"share": share.share, "share_low": share.low, "share_high": share.high},
+            **_interval("difference", difference),
+            **{"p_value": difference.p_value, "p_holm": difference.p_holm},
+            **{"minimum_detectable": difference.minimum_detectable},
+        }
+
+
+def _interval(name: str, found: Comparison) -> dict[str, float]:
+    return {name: found.difference, f"{name}_low": found.family_low, f"{name}_high": found.family_high}

@@ -9,7 +9,7 @@ so what is picked keeps its 5 %. A family never spans models or benchmarks, each
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
 from typing import Any
@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from g2d.analysis.comparisons import LEVEL, compare
-from g2d.analysis.statistics import holm
+from g2d.analysis.comparisons import compare, corrected
+from g2d.analysis.margins import Differences
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Row, by_policy, crossed, grid_order, named
 from g2d.tables.frames import floats, frame, integers
@@ -66,13 +66,9 @@ def compared(evaluations: Evaluations) -> Iterator[dict[str, Any]]:
         for at, reference in family:
             policy, other = paired(grouped, at, reference)
             found.append(compare(policy, other, pool(grouped, accuracies, at, reference), len(family)))
-        adjusted = holm([comparison.p_value for comparison in found])
-        for (at, reference), comparison, p_holm in zip(family, found, adjusted, strict=True):
+        for (at, reference), comparison in zip(family, corrected(found), strict=True):
             other_name = named(next(iter(grouped[reference])), at[1])
             row = named(next(iter(grouped[at])), at[1]) | asdict(comparison)
-            row |= {"family_size": len(family), "p_holm": float(p_holm)}
-            if p_holm <= LEVEL:
-                row |= _compatible(comparison.difference, comparison.family_low, comparison.family_high)
             yield row | {
                 "reference": other_name["policy"],
                 "reference_K": other_name["K"],
@@ -163,7 +159,17 @@ def pool(grouped: Grouped, accuracies: Mapping[Row, np.ndarray], at: Row, refere
     return np.stack([accuracies[row] for row in alike])
 
 
-def _compatible(difference: float, low: float, high: float) -> dict[str, float]:
-    """The simultaneous interval where Holm's procedure, which rejects more than Bonferroni's, excludes 0: it ends there
-    (Strassburger and Bretz 2008, "Compatible simultaneous lower confidence bounds for the Holm procedure")."""
-    return {"family_low": max(low, 0.0)} if difference > 0 else {"family_high": min(high, 0.0)}
+def differences_of(grouped: Grouped, rows: Sequence[Row]) -> Differences:
+    """Every difference between policies of one model and benchmark, seeds paired as `compare` does."""
+    benchmark = rows[0][1]
+    together = crossed({key: answers for at in rows for key, answers in grouped[at].items()}, benchmark)
+    ends = np.cumsum([len(grouped[at]) for at in rows])
+    answers = np.split(together, ends[:-1])
+    accuracies = {at: own.mean(axis=1) for at, own in zip(rows, answers, strict=True)}
+
+    def alike(i: int, j: int) -> np.ndarray | None:
+        at, other = (rows[i], rows[j]) if len(answers[i]) > 1 else (rows[j], rows[i])
+        several = any(len(own) > 1 for own in answers)
+        return pool({row: grouped[row] for row in rows}, accuracies, at, other) if several else None
+
+    return Differences(answers, alike)

@@ -8,10 +8,11 @@ from dataclasses import asdict
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from g2d.analysis.comparisons import compare
-from g2d.analysis.frontier import Differences, on_axis
+from g2d.analysis.frontier import Standing, cost_interval, on_axis
 from g2d.experiment.behind import online_phases
 from g2d.experiment.config import Config
 from g2d.experiment.estimate import PUBLISHED
@@ -20,7 +21,7 @@ from g2d.jobs.cost import Cost
 from g2d.regimes.catalogue import REGIMES
 from g2d.tables.accuracy import accuracy_row
 from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Row, by_policy, crossed, grid_order, named
-from g2d.tables.families import Grouped, paired, pool
+from g2d.tables.families import Grouped, differences_of, paired, pool
 from g2d.tables.frames import floats, frame, integers, strings
 
 AXES = {  # what a policy cost: its words on the page
@@ -30,16 +31,18 @@ AXES = {  # what a policy cost: its words on the page
     "paper_hours": "device-hours at the paper's rates",
     "critical_path_hours": "hours on the critical path",
 }
+NOT_TESTED = "not tested"  # status of GRPO before its last K and of its ablations
 OF_CHECKPOINTS = ("answer_development", "reply_to_development")
 FRONTIER_COLUMNS = {
     **BY_BENCHMARK,
     **strings("axis"),
-    **floats("cost"),
+    **floats("cost", "cost_low", "cost_high"),
     **integers("n_seeds"),
     **floats("accuracy", "ci_low", "ci_high"),
     **strings("status", "beaten_by"),
-    "beaten_by_K": "Int64",
-    **floats("chance", "p_on", "p_beaten", "margin", "p_enough"),
+    **dict.fromkeys(("beaten_by_K", "beaten_by_group_size"), "Int64"),
+    **floats("beaten", "beaten_low", "beaten_high"),
+    **floats("chance", "p_on", "p_beaten", "behind", "margin_shown", "margin", "p_enough"),
     **dict.fromkeys(("enough", "cheapest_enough"), "bool"),
 }
 MATCHED_COLUMNS = {
@@ -62,12 +65,13 @@ def frontier_table(
     Args:
         evaluations: as for `main_table`.
         costs: of every trained policy, what `costs_of` says; M0 cost nothing.
-        margin: see `g2d.analysis.frontier.standings`.
+        margin: see `g2d.analysis.frontier.on_axis`.
 
     Returns:
-        `FRONTIER_COLUMNS`, one row per model, benchmark, axis and policy: its mean cost over seeds, its accuracy with
-        the interval of `main_table`, and its `Standing`. An axis that is not known for all policies has rows only of
-        those for which it is. cheapest_enough marks the cheapest policy that is not worse than the best by the margin.
+        `FRONTIER_COLUMNS`, one row per model, benchmark, axis and policy: its mean cost with a 95 % interval over seeds
+        (null with one), its accuracy with the interval of `main_table`, its `Standing` and its `Margin`. GRPO before
+        its last K and ablations of GRPO are in no test, neither as policies nor as what others are compared with:
+        their status is `NOT_TESTED`. An axis that is not known for all policies has rows only of those for which it is.
 
     Raises:
         ValueError: the seeds of a policy answered different problems.
@@ -77,21 +81,30 @@ def frontier_table(
     rows = []
     for model, benchmark in dict.fromkeys((policy.model, name) for policy, name in order):
         own = [at for at in order if (at[0].model, at[1]) == (model, benchmark)]
-        spent = [_mean_costs(grouped[at], costs) for at in own]
-        shown = [accuracy_row(grouped[at], {}, benchmark) for at in own]
-        differences = cache(partial(_differences, grouped))  # most axes are known for the same policies
+        shown = {at: accuracy_row(grouped[at], {}, benchmark) for at in own}
+        differences = cache(partial(differences_of, grouped))  # most axes are known for the same policies
         for axis in AXES:
-            known = [i for i, cost in enumerate(spent) if not math.isnan(cost[axis])]
-            found = on_axis([spent[i][axis] for i in known], differences(tuple(own[i] for i in known)), margin)
-            enough = [spent[i][axis] for i, standing in zip(known, found, strict=True) if standing.enough]
-            for i, standing in zip(known, found, strict=True):
-                row = shown[i] | {"axis": axis, "cost": spent[i][axis]}
-                row |= asdict(standing) | {"margin": margin, "beaten_by": None}
-                if standing.beaten_by is not None:
-                    other = named(next(iter(grouped[own[known[standing.beaten_by]]])), benchmark)
-                    row |= {"beaten_by": other["policy"], "beaten_by_K": other["K"]}
-                rows.append(row | {"cheapest_enough": standing.enough and spent[i][axis] == min(enough)})
+            spent = {at: _costs(grouped[at], costs, axis) for at in own}
+            known = [at for at in own if np.isfinite(spent[at]).all()]
+            tested = tuple(at for at in known if at[0].role not in ("curve", "ablation"))
+            found = on_axis([spent[at] for at in tested], differences(tested), margin) if tested else []
+            names = [named(next(iter(grouped[at])), benchmark) for at in tested]
+            standing = {at: _standing(one, names) for at, one in zip(tested, found, strict=True)}
+            for at in known:
+                row = shown[at] | {"axis": axis, "margin": margin, "cost": spent[at].mean()}
+                if len(spent[at]) > 1:
+                    low, high = cost_interval(spent[at])
+                    row |= {"cost_low": max(low, 0.0), "cost_high": high}
+                rows.append(row | standing.get(at, {"status": NOT_TESTED, "enough": False, "cheapest_enough": False}))
     return frame(rows, FRONTIER_COLUMNS)
+
+
+def _standing(found: Standing, names: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Cells of a row; the names are those of the tested policies."""
+    row = asdict(found) | asdict(found.margin)
+    by = {} if found.beaten_by is None else names[found.beaten_by]
+    row |= {"beaten_by": by.get("policy"), "beaten_by_K": by.get("K"), "beaten_by_group_size": by.get("group_size")}
+    return {name: value for name, value in row.items() if name != "margin"}
 
 
 def matched_table(evaluations: Evaluations, costs: Mapping[PolicyKey, Mapping[str, float]]) -> pd.DataFrame:
@@ -111,7 +124,7 @@ def matched_table(evaluations: Evaluations, costs: Mapping[PolicyKey, Mapping[st
     """
     grouped = _on_the_picture(evaluations)
     order = [at for at in grid_order(grouped) if at[0].role != "base"]
-    spent = {at: _mean_costs(grouped[at], costs)["tokens_generated"] for at in order}
+    spent = {at: float(_costs(grouped[at], costs, "tokens_generated").mean()) for at in order}
     accuracies = {at: crossed(grouped[at], at[1]).mean(axis=1) for at in order}
     rows = []
     for model, benchmark in dict.fromkeys((policy.model, name) for policy, name in order):
@@ -198,24 +211,6 @@ def _on_the_picture(evaluations: Evaluations) -> Grouped:
     return by_policy(evaluations, keep=lambda key: not key.is_ablation or key.kind == "grpo")
 
 
-def _mean_costs(by_key: Mapping[PolicyKey, Any], costs: Mapping[PolicyKey, Mapping[str, float]]) -> dict[str, float]:
-    known = [costs.get(key, dict.fromkeys(AXES, 0.0)) for key in by_key]
-    return {axis: math.fsum(own[axis] for own in known) / len(known) for axis in AXES}
-
-
-def _differences(grouped: Grouped, rows: Sequence[Row]) -> Differences:
-    """Of the policies of one model and benchmark, seeds paired as `compare` does."""
-    benchmark = rows[0][1]
-    together = crossed({key: answers for at in rows for key, answers in grouped[at].items()}, benchmark)
-    answers, start = [], 0
-    for at in rows:
-        answers.append(together[start : start + len(grouped[at])])
-        start += len(grouped[at])
-    accuracies = {at: own.mean(axis=1) for at, own in zip(rows, answers, strict=True)}
-    longest = max(rows, key=lambda at: len(grouped[at]))
-
-    def alike(i: int, j: int) -> Any:
-        at, other = (rows[i], rows[j]) if len(answers[i]) > 1 else (rows[j], rows[i])
-        return pool({row: grouped[row] for row in rows}, accuracies, at, other) if len(grouped[longest]) > 1 else None
-
-    return Differences(answers, alike)
+def _costs(by_key: Mapping[PolicyKey, Any], costs: Mapping[PolicyKey, Mapping[str, float]], axis: str) -> np.ndarray:
+    """Of every seed; M0 cost nothing."""
+    return np.array([costs[key][axis] if key in costs else 0.0 for key in by_key])

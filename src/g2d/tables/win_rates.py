@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 import scipy
 
-from g2d.analysis.comparisons import POWER, Comparison, compare
-from g2d.analysis.statistics import holm
+from g2d.analysis.comparisons import POWER, Comparison, compare, corrected
 from g2d.analysis.win_rates import WinRate, length_controlled, preferences, raw
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import grid_order
@@ -46,10 +45,10 @@ def win_rate_table(replies: Replies, prompts: Mapping[str, str]) -> pd.DataFrame
         `WIN_RATE_COLUMNS`. win_rate is the share of comparisons that the policy wins, sample by sample, ties as half;
         equal_length the same at equal length (`g2d.analysis.win_rates`). p_win and p_equal_length test them against
         1/2 over seeds and prompts, Holm-corrected over the policies of a model (family_size), for which the intervals
-        hold at once; minimum_detectable is the distance of win_rate from 1/2 found with 80 % power. length, score and
-        those of M0 are means, lengths in characters; longer is the share of comparisons in which the policy's reply is
-        the longer one, ties as half. not_judged counts the comparisons where a reply has no score, cut_off the
-        policy's replies that did not end.
+        hold at once and agree with the tests; minimum_detectable is the distance of win_rate from 1/2 found with 80 %
+        power. length, score and those of M0 are means, lengths in characters; longer is the share of comparisons in
+        which the policy's reply is the longer one, ties as half. not_judged counts the comparisons where a reply has no
+        score, cut_off the policy's replies that did not end.
 
     Raises:
         ValueError: replies are not to the same prompts.
@@ -79,21 +78,21 @@ def _of_model(
     order = [policy for policy, _ in grid_order((policy, BENCHMARK) for policy in by_policy)]
     rates = {policy: _rates(by_policy[policy]) for policy in order}
     tested = {policy: _tested(policy, rates) for policy in order}
-    corrected = [holm([found[i].p_value for found in tested.values()]) for i in range(2)]
+    in_family = [corrected([found[i] for found in tested.values()]) for i in range(2)]
     rows: list[dict[str, Any]] = []
     for number, policy in enumerate(order):
-        won, equal = tested[policy]
+        won, equal = (found[number] for found in in_family)
         every = pd.concat(by_policy[policy])
         scores = every[["reward", "reward_of_base"]]
         group_size = policy.group_size or None
         row: dict[str, Any] = {"model": policy.model, "policy": policy.label, "K": policy.shown_k}
         row |= {"group_size": group_size, "prompts": prompts[policy.regime], "family_size": len(order)}
         row |= {"n_seeds": won.n_seeds, "n_prompts": won.n_problems, "n_replies": len(every)}
-        row |= _interval("win", "win_rate", rates[policy][0], won, corrected[0][number])
-        row |= _interval("equal_length", "equal_length", rates[policy][1], equal, corrected[1][number])
+        row |= _interval("win", "win_rate", rates[policy][0], won)
+        row |= _interval("equal_length", "equal_length", rates[policy][1], equal)
         row |= {"length": every["completion_text"].str.len().mean(), "score": scores["reward"].mean()}
         row |= {"base_length": every["completion_text_of_base"].str.len().mean(), "longer": _longer(every)}
-        row |= {"base_score": scores["reward_of_base"].mean(), "minimum_detectable": _detectable(won)}
+        row |= {"base_score": scores["reward_of_base"].mean(), "minimum_detectable": _detectable(tested[policy][0])}
         row |= {"not_judged": int(scores.isna().any(axis=1).sum())}
         row |= {"cut_off": int((every["finish_reason"] == "length").sum())}
         rows.append(row)
@@ -102,7 +101,11 @@ def _of_model(
 
 def _detectable(found: Comparison) -> float:
     """The distance from 1/2 that is found with the usual power at the corrected level, preferences varying as they do.
-    `compare`'s own is for answers that are right or wrong, each of which a difference has to turn over."""
+    `compare`'s own is for answers that are right or wrong, each of which a difference has to turn over.
+
+    Args:
+        found: from `compare`; an interval that `corrected` has ended at 1/2 no longer says how wide it is.
+    """
     reach = (found.family_high - found.family_low) / 2
     return float(reach + scipy.stats.norm.ppf(POWER) * found.standard_error)
 
@@ -135,6 +138,6 @@ def _tested(policy: PolicyKey, rates: Mapping[PolicyKey, tuple[WinRate, WinRate]
     return found[0], found[1]
 
 
-def _interval(name: str, column: str, rate: WinRate, found: Comparison, p: float) -> dict[str, float]:
+def _interval(name: str, column: str, rate: WinRate, found: Comparison) -> dict[str, float]:
     low, high = (min(max(0.5 + end, 0.0), 1.0) for end in (found.family_low, found.family_high))
-    return {column: rate.mean, f"{name}_low": low, f"{name}_high": high, f"p_{name}": float(p)}
+    return {column: rate.mean, f"{name}_low": low, f"{name}_high": high, f"p_{name}": found.p_holm}

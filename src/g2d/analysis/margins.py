@@ -1,0 +1,104 @@
+"""How much worse than the best can a policy be? For every policy the smallest margin for which the data exclude more.
+
+"Not significantly different from the best" chooses by the lack of evidence: the fewer questions, the more policies.
+Non-inferiority asks for evidence. A policy is shown to be less than a margin worse than the best where a one-sided test
+against *every* other policy shows it, so nobody has to know which one is best (Hsu 1984, "Constrained simultaneous
+confidence intervals for multiple comparisons with the best"). Turned round, the largest of the upper bounds on what
+others are ahead is the smallest margin that is shown.
+
+The bounds of all n policies hold at once in 95 % of experiments, one-sided: that takes only the n - 1 bounds against
+the policy that truly is the best, each at level 5 % / (n - 1). tests/analysis/test_margins.py simulates it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import combinations
+
+import numpy as np
+
+from g2d.analysis.comparisons import LEVEL
+from g2d.analysis.crossed import Error, centre, error_of_difference
+from g2d.analysis.statistics import drawn_together, resample
+
+Pool = Callable[[int, int], np.ndarray | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """How a policy compares with the best of all others, in accuracy, -1..1."""
+
+    behind: float  # the most accurate other policy's accuracy less its own, as estimated
+    margin_shown: float  # it is at most this much worse than any other; 0 where it is shown to be the best
+    p_enough: float  # corrected and one-sided: it is less than `margin` worse than any other
+    enough: bool  # p_enough is at most 5 %, which is where margin_shown is at most the margin
+
+
+class Differences:
+    """Every difference between two policies and its error, computed once.
+
+    Args:
+        answers: of each policy, (n_seeds, n_problems) shares of right answers in 0..1, the same problems in the same
+            order, the same seeds, or one row for a policy without seeds (M0).
+        pool: of two policies, accuracies that tell the variance between seeds (`comparisons.compare`).
+    """
+
+    def __init__(self, answers: Sequence[np.ndarray], pool: Pool = lambda i, j: None) -> None:
+        self.answers = [np.asarray(own, dtype=float) for own in answers]
+        self._found: dict[tuple[int, int], tuple[float, Error]] = {}
+        for i, j in combinations(range(len(answers)), 2):
+            deltas = self.answers[i] - self.answers[j]
+            paired = len(self.answers[i]) > 1 and len(self.answers[j]) > 1
+            error = error_of_difference(deltas, pool(i, j), paired)
+            self._found[i, j] = centre(deltas), error
+            self._found[j, i] = -centre(deltas), error
+        self.better, self.not_worse = cache(self._better), cache(self._not_worse)
+
+    @cached_property
+    def resampled(self) -> np.ndarray:
+        """(n_policies, resamples) accuracies in resamples of seeds and questions, drawn together by their noise."""
+        # Rounded, because equal values reached through different sums differ in the last bit.
+        return drawn_together(np.stack([resample(own) for own in self.answers])).round(12)
+
+    def _better(self, i: int, j: int) -> float:
+        """Two-sided p-value of the difference where policy i is ahead of j, else 1."""
+        middle, error = self._found[i, j]
+        return error.p_value(middle) if middle > 0 else 1.0
+
+    def _not_worse(self, i: int, j: int, margin: float) -> float:
+        """One-sided p-value of: policy i is less than the margin worse than j."""
+        middle, error = self._found[i, j]
+        distance = middle + margin
+        half = error.p_value(distance) / 2 if distance else 0.5
+        return half if distance > 0 else 1 - half
+
+    def mean(self, i: int, j: int) -> float:
+        """Accuracy of policy i less that of j."""
+        return float(self.answers[i].mean() - self.answers[j].mean())
+
+    def interval(self, i: int, j: int, alpha: float) -> tuple[float, float]:
+        """Two-sided interval of level 1 - alpha of what policy i is ahead of j."""
+        middle, error = self._found[i, j]
+        reach = error.reach(alpha)
+        return max(middle - reach, -1.0), min(middle + reach, 1.0)
+
+
+def smallest_margins(differences: Differences, margin: float) -> list[Margin]:
+    """What is shown of every policy against the best of the others; all statements hold at once, one-sided 95 %.
+
+    Args:
+        differences: between the policies.
+        margin: that `p_enough` and `enough` are about, in 0..1.
+    """
+    n = len(differences.answers)
+    found = []
+    for i in range(n):
+        others = [j for j in range(n) if j != i]
+        # One-sided at 5 % / (n - 1) is two-sided at twice that.
+        bounds = [differences.interval(j, i, 2 * LEVEL / (n - 1))[1] for j in others]
+        p = min(1.0, (n - 1) * max((differences.not_worse(i, j, margin) for j in others), default=0.0))
+        behind = max((differences.mean(j, i) for j in others), default=0.0)
+        found.append(Margin(behind, max([0.0, *bounds]), p, p <= LEVEL))
+    return found

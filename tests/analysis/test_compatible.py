@@ -1,0 +1,119 @@
+"""A p-value and the interval beside it never disagree: the law of every table that has both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from g2d.analysis.comparisons import LEVEL
+from g2d.experiment.keys import PolicyKey
+from g2d.tables.controls import controls_table
+from g2d.tables.families import comparison_table
+from g2d.tables.frontier import AXES, frontier_table, matched_table
+from g2d.tables.harvest import correlation_table
+from g2d.tables.margins import margin_table
+from g2d.tables.win_rates import win_rate_table
+
+N = 150
+MARGIN = 0.06
+M0 = PolicyKey("m", "base", 0, 0, None)
+TRUTH = PolicyKey("m", "grpo", 2, 50, 0)
+POLICIES = [
+    *(PolicyKey("m", "dpo", 2 if k else 0, k, 0) for k in (0, 20, 50)),
+    TRUTH,
+    *(PolicyKey("m", f"{reward}/grpo", 2, 50, 0, kind="grpo", role="ablation") for reward in ("coin", "format")),
+    *(PolicyKey("m", name, 0, 0, 0, kind="rft", role="entry") for name in ("rft", "kto")),
+]
+GRIDS = range(20)
+
+
+def grid(number: int) -> dict[tuple[PolicyKey, str], pd.DataFrame]:
+    """Policies that differ by about as much as a test finds; one to ten seeds."""
+    rng = np.random.default_rng(number)
+    n_seeds = (1, 2, 4, 10)[number % 4]
+    settled, found = rng.random(N) < 0.5, {}
+    for policy in [M0, *POLICIES]:
+        better = rng.uniform(0, 0.25) * (policy != M0)
+        for seed in range(1 if policy == M0 else n_seeds):
+            right = np.where(rng.random(N) < 0.1, rng.random(N) < 0.5, settled) | (rng.random(N) < better)
+            frame = pd.DataFrame({"problem_id": np.arange(N), "reward": right.astype(float)})
+            found[replace(policy, seed=None if policy == M0 else seed), "b"] = frame
+    return found
+
+
+def costs(evaluations: dict[tuple[PolicyKey, str], pd.DataFrame], number: int) -> dict[PolicyKey, dict[str, float]]:
+    """The same for all seeds, so that some undercut others."""
+    spent = dict(zip(POLICIES, np.random.default_rng(number).permutation(len(POLICIES)).tolist(), strict=True))
+    trained = [key for key, _ in evaluations if key.seed is not None]
+    return {key: dict.fromkeys(AXES, 1.0 + spent[replace(key, seed=0)]) for key in trained}
+
+
+def replies(number: int) -> dict[PolicyKey, pd.DataFrame]:
+    rng = np.random.default_rng(number)
+    n, found = 40, {}
+    for policy in [M0, *POLICIES]:
+        taste = rng.uniform(0, 0.6) * (policy != M0)
+        length = rng.poisson(20 + 5 * rng.random(), size=2 * n)
+        frame = {
+            "problem_id": np.repeat(np.arange(n), 2),
+            "sample": np.tile([0, 1], n),
+            "completion_text": ["x" * characters for characters in length],
+            "finish_reason": "stop",
+            "reward": taste + 0.02 * length + rng.normal(size=2 * n),
+        }
+        found[policy] = pd.DataFrame(frame)
+    return found
+
+
+def tables(number: int) -> Iterator[tuple[str, pd.DataFrame, list[tuple[str, str, float]]]]:
+    """Every table with the columns of a p-value and the beginning of those of its interval, and the null hypothesis."""
+    evaluations = grid(number)
+    paid = costs(evaluations, number)
+    yield "comparisons", comparison_table(evaluations), [("p_value", "ci", 0), ("p_holm", "family", 0)]
+    twins = {policy.regime: "grpo" for policy in POLICIES if policy.role == "ablation"}
+    controls = controls_table(evaluations, twins, {})
+    of_controls = [("p_gain", "gain", 0.0), ("p_truth", "truth_gain", 0.0), ("p_holm", "difference", 0.0)]
+    yield "controls", controls, of_controls
+    with_share = controls[controls["share"].notna()]
+    assert (controls["share"].notna() == (controls["p_truth"] <= LEVEL)).all()
+    yield "controls, shares", with_share, [("p_gain", "share", 0), ("p_holm", "share", 1)]
+    yield "matched", matched_table(evaluations, paid), [("p_value", "ci", 0), ("p_corrected", "family", 0)]
+    frontier = frontier_table(evaluations, paid, MARGIN).query("axis == 'updates'")
+    beaten = frontier[frontier["beaten_by"].notna()]
+    assert set(beaten.index) == set(frontier.index[frontier["p_beaten"] <= LEVEL])
+    yield "frontier", beaten, [("p_beaten", "beaten", 0)]
+    for name, table in (("frontier", frontier), ("margins", margin_table(evaluations, MARGIN))):
+        bounded = table.assign(bound_low=-np.inf, bound_high=table["margin_shown"])
+        yield name, bounded[bounded["margin_shown"].notna()], [("p_enough", "bound", MARGIN)]
+    won = win_rate_table(replies(number), {policy.regime: "mixed" for policy in POLICIES})
+    yield "win_rates", won, [("p_win", "win", 0.5), ("p_equal_length", "equal_length", 0.5)]
+    rng = np.random.default_rng(number)
+    points = pd.DataFrame({"model": "m", "seed": 0, "group_size": 0, "K": range(4), "benchmark": "b"})
+    metrics = {name: rng.random(4) for name in ("pairability", "entropy", "mid_band")}
+    line = metrics["entropy"] + rng.normal(0, 0.07, 4)
+    yield "correlations", correlation_table(points.assign(accuracy=line, **metrics)), [("p_value", "ci", 0)]
+
+
+@pytest.fixture(scope="module")
+def every() -> list[tuple[str, pd.DataFrame, list[tuple[str, str, float]]]]:
+    return [found for number in GRIDS for found in tables(number)]
+
+
+def test_a_p_value_and_its_interval_never_disagree(every) -> None:
+    disagreeing, cells, significant = [], {}, {}
+    for name, table, columns in every:
+        for p, interval, null in columns:
+            low, high = table[f"{interval}_low"].fillna(-np.inf), table[f"{interval}_high"].fillna(np.inf)
+            outside = (low >= null) | (high <= null)
+            known = table[p].notna()
+            at = f"{name}: {p}"
+            disagreeing += [at] * int((outside != (table[p] <= LEVEL))[known].sum())
+            cells[at] = cells.get(at, 0) + int(known.sum())
+            significant[at] = significant.get(at, 0) + int((table[p] <= LEVEL).sum())
+    assert not disagreeing
+    assert min(cells.values()) > 10
+    assert min(significant.values()) > 3  # there is something to disagree about

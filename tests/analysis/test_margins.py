@@ -1,0 +1,56 @@
+"""How much worse than the best a policy can be: bounds by hand, as laws, and how often they are wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+
+from g2d.analysis.comparisons import compare
+from g2d.analysis.margins import Differences, smallest_margins
+from tests.analysis.test_frontier import answers, grid, pools
+
+
+def test_by_hand() -> None:
+    """Of 200 questions 80, 160 and 110: two bounds each, of which the one against the best counts."""
+    own = answers(80, 160, 110)
+    found = smallest_margins(Differences(own), 0.05)
+    assert [one.behind for one in found] == pytest.approx([0.4, -0.25, 0.25])
+    # Two others, so each bound is one-sided at 2.5 %: the end of a two-sided 95 % interval.
+    assert found[0].margin_shown == pytest.approx(compare(own[1], own[0]).ci_high)
+    assert found[2].margin_shown == pytest.approx(compare(own[1], own[2]).ci_high)
+    assert found[1].margin_shown == 0  # it is shown to be the best
+    assert [one.enough for one in found] == [False, True, False]
+    (alone,) = smallest_margins(Differences(answers(80)), 0.05)
+    assert (alone.behind, alone.margin_shown, alone.enough) == (0, 0, True)
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 10**6), n=st.integers(2, 6), seeds=st.integers(1, 4), margin=st.floats(0.01, 0.5))
+def test_laws(seed: int, n: int, seeds: int, margin: float) -> None:
+    rng = np.random.default_rng(seed)
+    own = [(rng.random((1 if i == 0 else seeds, 60)) < rng.uniform(0.4, 0.7)).astype(float) for i in range(n)]
+    differences = Differences(own)
+    found = smallest_margins(differences, margin)
+    for one in found:
+        assert one.margin_shown >= max(one.behind * 60 / 62, 0)  # one question of either kind is added
+        if abs(one.margin_shown - margin) > 1e-9:
+            assert one.enough == (one.margin_shown < margin)
+    for one in smallest_margins(differences, 1.0):
+        assert one.enough or one.margin_shown == 1
+
+
+@pytest.mark.parametrize(("n_seeds", "seed_effect"), [(1, 0.0), (2, 0.015), (5, 0.015), (8, 0.015)])
+@pytest.mark.parametrize("truth", [[0.5, 0.5, 0.5, 0.5], [0.5, 0.5, 0.58, 0.55]])
+def test_all_bounds_hold_at_once_in_19_experiments_of_20(n_seeds: int, seed_effect: float, truth: list[float]) -> None:
+    """The policies without M0: whichever a reader picks, it is no further behind the best than was said."""
+    rng = np.random.default_rng(5)
+    runs, wrong = 150, 0
+    for _ in range(runs):
+        own = grid(rng, [0.4, *truth], n_seeds, seed_effect)
+        pool = pools(own)
+        found = smallest_margins(Differences(own[1:], lambda i, j, pool=pool: pool if n_seeds > 1 else None), 0.02)  # type: ignore[misc]
+        wrong += any(max(truth) - own > one.margin_shown for own, one in zip(truth, found, strict=True))
+    assert binomtest(wrong, runs, 0.05, alternative="greater").pvalue > 0.001
