@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -24,7 +25,8 @@ from g2d.analysis.crossed import INFLATION, centre, error_of_difference
 from g2d.analysis.informativeness import binary_entropy
 from g2d.analysis.mixing import corrected
 from g2d.analysis.statistics import accuracy_interval
-from g2d.experiment.keys import HarvestKey
+from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.tables.families import comparison_table
 
 TRUTH = 0.6
 LEVEL = 0.05
@@ -172,6 +174,30 @@ def pooling(runs: int, noise: Sequence[float] = (0.02, 0.4), n_seeds: int = 2) -
         print(f"| {n_seeds} | {n_k} | {' | '.join(cells)} |", flush=True)
 
 
+def table(runs: int) -> None:
+    """Whole tables of comparisons of policies that are all alike, M0 too: in how many is some p_holm at most 5 %?"""
+    print("| seeds | sd of seeds | some regime against M0, each a family of its own | all one family | whole table |")
+    print("|---:|---:|---:|---:|---:|")
+    keys = [PolicyKey("m", "dpo", 2 if k else 0, k, 0) for k in (0, 150, 300)] + [PolicyKey("m", "grpo", 2, 300, 0)]
+    keys += [PolicyKey("m", f"regime{i}", 0, 0, 0, kind="rft", role="entry") for i in range(10)]
+    m0 = PolicyKey("m", "base", 0, 0, None)
+    for n_seeds, spread in ((1, 0.0), (3, 0.01), (8, 0.01)):
+        rng, found = np.random.default_rng(0), []
+        for _ in range(max(runs // 2, 1)):
+            policies, base = grid(rng, n_seeds, np.full(len(keys), spread), 0.78, n_questions=200)
+            rows = [(m0, base[0])]
+            for key, own in zip(keys, policies, strict=True):
+                rows += [(replace(key, seed=seed), right) for seed, right in enumerate(own)]
+            evaluations = {
+                (key, "b"): pd.DataFrame({"problem_id": np.arange(len(right)), "reward": right}) for key, right in rows
+            }
+            made = comparison_table(evaluations)
+            of_regimes = made[made["family"] == "regimes against M0"]
+            found.append([(p <= LEVEL).any() for p in (of_regimes["p_value"], of_regimes["p_holm"], made["p_holm"])])
+        cells = " | ".join(f"{share:.1%}" for share in np.mean(found, axis=0))
+        print(f"| {n_seeds} | {100 * spread:.0f} | {cells} |", flush=True)
+
+
 def unequal(n_policies: int, at: int) -> np.ndarray:
     """One policy whose seeds scatter by 3 points, the others by 1."""
     return np.where(np.arange(n_policies) == at, 0.03, 0.01)
@@ -258,6 +284,7 @@ SEEDS = (1, 2, 3, 5, 10)
 if __name__ == "__main__":
     simple = {
         "pooling": pooling,
+        "table": table,
         "detectable": detectable,
         "accuracy": coverage,
         "harvest": correction,

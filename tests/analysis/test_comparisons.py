@@ -15,6 +15,7 @@ from scipy.stats import binomtest, t
 from g2d.analysis.comparisons import Comparison, cohens_h, compare, sign_flip_p
 from g2d.analysis.crossed import Error, error_of_difference, mean_squares
 from g2d.analysis.statistics import holm
+from g2d.experiment.keys import PolicyKey
 from g2d.tables.families import COMPARISON_COLUMNS, comparison_table
 
 from .frames import answers
@@ -282,6 +283,17 @@ def test_every_k_is_tested_against_every_other():
     assert list(zip(table["K"], table["reference_K"], strict=True)) == [(100, 50), (150, 50), (150, 100)]
     assert set(table["family_size"]) == {3}
     assert (table["p_holm"] >= table["p_value"]).all()
+
+
+@pytest.mark.parametrize("role", ["entry", "ablation"])
+def test_whoever_asks_which_of_ten_regimes_helps_picks_one_of_ten(role):
+    """One family against M0 and one against DPO, and not two for each (`benchmarks/coverage.py table` simulates it)."""
+    ten = [PolicyKey("m", f"r{i}", 0, 0, 0, kind="kto", role=role) for i in range(10)]
+    keys = [BASE, policy("dpo", 0), policy("dpo", 150), *ten]
+    table = comparison_table({(key, "id"): solved(i % 4) for i, key in enumerate(keys)})
+    sizes = table[table["policy"].str.startswith("r")].groupby("reference")["family_size"].agg(["size", "min", "max"])
+    assert sizes.to_dict("index") == {name: {"size": 10, "min": 10, "max": 10} for name in ("base", "dpo")}
+    assert set(table.loc[table["policy"] == "g2d", "family_size"]) == {1, 2}  # they cost DPO's families nothing
 
 
 def test_grpo_before_its_last_k_is_in_no_test():

@@ -88,9 +88,9 @@ def test_online_entries_are_compared_with_those_before_them_at_the_same_k_and_g(
     table = comparison_table({(key, "id"): solved(2) for key in [base, *keys]})
     own = table[table.reference != "base"]
     assert list(zip(own.policy, own.K, own.reference, own.family_size, strict=True)) == [
-        ("s10", 10, "s1", 2),
-        ("s10", 20, "s1", 2),
-        ("never", 20, "s1", 2),
-        ("never", 20, "s10", 2),
+        ("s10", 10, "s1", 4),
+        ("s10", 20, "s1", 4),
+        ("never", 20, "s1", 4),
+        ("never", 20, "s10", 4),
     ]
     assert set(table[table.reference == "base"].policy) == {key.regime for key in keys}

@@ -3,9 +3,9 @@
 A policy is on the frontier if no policy that costs as much or less is as good. Drawn through estimates the frontier is
 a line through the lucky ones, so three statements are tested instead, on paired answers (`g2d.analysis.crossed`):
 
-- *on the frontier*: better than every policy that perhaps costs as much or less. All of these differences must show, so
-  the largest of their p-values counts (intersection-union, Berger 1982, "Multiparameter hypothesis testing and
-  acceptance sampling"). A policy that all others cost more than is not tested: there is nothing to be better than.
+- *on the frontier*: better than each policy that is not shown to cost more. All of these differences must show, so the
+  largest of their p-values counts (intersection-union, Berger 1982, "Multiparameter hypothesis testing and acceptance
+  sampling"). A policy that all others are shown to cost more than is not tested: there is nothing to be better than.
 - *beaten*: some policy that is shown to cost as much or less is better: the smallest of these p-values, times their
   number.
 - *good enough*: less than a margin worse than any other policy, at whatever cost: `g2d.analysis.margins`, one-sided.

@@ -29,7 +29,6 @@ TITLES = {
     "critical_path_hours": "hours with as many devices as can be used",
 }
 MOST = 3  # policies named in a sentence that could have many
-SHOWN = {OPEN: "neither on it nor beaten"}  # of the frontier, in a sentence
 _DRAWN = ["policy", "K", "cost", "accuracy", "ci_low", "ci_high", "status", "chance", "cheapest_enough"]
 _SERIES = {"base": "M0", "dpo": "DPO and G2D", "g2d": "DPO and G2D", "grpo": "GRPO alone"}
 
@@ -101,15 +100,15 @@ def _on_it(rows: pd.DataFrame, weights: str) -> str:
     by_status = {status: list(rows.loc[rows["status"] == status, "name"]) for status in (ON, BEATEN, OPEN, CHEAPEST)}
     tested = by_status[ON] + by_status[BEATEN] + by_status[OPEN]
     if not tested:
-        return f"There is nothing to compare by {_cost(rows)}: no other policy cost as much or less."
+        return f"There is nothing to compare by {_cost(rows)}: no policy cost as much as another or less."
     on = by_status[ON]
     said = (
-        f"By {_cost(rows)}, {listed(on)} {_are(len(on))} on the frontier{weights}: better than every policy that "
-        "perhaps cost as much or less"
+        f"By {_cost(rows)}, {listed(on)} {_are(len(on))} on the frontier{weights}: better than each policy that is not "
+        "shown to cost more"
         if on
-        else f"By {_cost(rows)}, no policy is shown to be better than all that perhaps cost as much or less{weights}"
+        else f"By {_cost(rows)}, no policy is shown to be better than each that is not shown to cost more{weights}"
     )
-    said += f" ({listed(by_status[CHEAPEST])}, which nothing undercuts, is not tested)." if by_status[CHEAPEST] else "."
+    said += f" ({by_status[CHEAPEST][0]}, the cheapest, has none to beat)." if by_status[CHEAPEST] else "."
     beaten = rows[rows["status"] == BEATEN].sort_values("beaten", kind="stable")
     called = dict(zip(_keys(rows), rows["name"], strict=True))
     by = _keys(beaten, "beaten_by", "beaten_by_K", "beaten_by_group_size")
@@ -117,9 +116,10 @@ def _on_it(rows: pd.DataFrame, weights: str) -> str:
         f"{row['name']} by {called[key]}, {_points(row)}"
         for row, key in zip(beaten.to_dict("records")[:MOST], by, strict=False)
     ]
-    which = f": {'; '.join(lost)}{_more(len(beaten))} (two-sided 95 %, all at once)" if lost else ""
+    more = f"; and {len(beaten) - MOST} more" if len(beaten) > MOST else ""
+    which = f": {'; '.join(lost)}{more} (two-sided 95 %, all at once)" if lost else ""
     n_open = len(by_status[OPEN])
-    undecided = f"; {n_open} {_are(n_open)} open, which is neither" if n_open else ""
+    undecided = f"; {n_open} {_are(n_open)} open (neither is shown)" if n_open else ""
     return (
         f"{said} {len(beaten)} of {len(tested)} policies {_are(len(beaten))} beaten by one that cost as much or less"
         f"{which}{undecided}."
@@ -149,27 +149,22 @@ def _good_enough(rows: pd.DataFrame, weights: str) -> str:
 
 
 def _other_axes(rows: pd.DataFrame, axes: Sequence[str]) -> tuple[str, ...]:
-    """Where the axes of cost disagree, or that they do not."""
+    """Whether the axes of cost agree on who is on the frontier, and on the cheapest that is good enough."""
     if len(axes) == 1:
         return ()
-    by_policy: dict[str, dict[str, str]] = {}
-    enough: dict[str, str] = {}
+    on, enough = {}, {}
     for axis in axes:
         own = rows[rows["axis"] == axis].assign(name=names)
-        for name, status in zip(own["name"], own["status"], strict=True):
-            by_policy.setdefault(name, {})[axis] = SHOWN.get(status, status)
+        on[axis] = listed(list(own.loc[own["status"] == ON, "name"])) or "none"
         enough[axis] = listed(list(own.loc[own["cheapest_enough"], "name"])) or "none"
-    differing = [f"{name} is {_by_axis(found)}" for name, found in by_policy.items() if len(set(found.values())) > 1]
-    said = "; ".join(differing[:MOST]) + _more(len(differing))
-    if len(set(enough.values())) > 1:
-        said += f"{'; ' if said else ''}the cheapest that is good enough is {_by_axis(enough)}"
-    words = listed([AXES[axis] for axis in axes])
-    return (f"The costs ({words}) disagree: {said}." if said else f"All costs agree: {words}.",)
-
-
-def _more(n: int) -> str:
-    """What follows the first `MOST` of n."""
-    return f"; and {n - MOST} more" if n > MOST else ""
+    said = [
+        f"{words} {_by_axis(found)}"
+        for words, found in (("on the frontier", on), ("the cheapest good enough", enough))
+        if len(set(found.values())) > 1
+    ]
+    if not said:
+        return (f"All costs agree on both: {listed([AXES[axis] for axis in axes])}.",)
+    return (f"The costs disagree: {'; '.join(said)}.",)
 
 
 def _by_axis(found: Mapping[str, str]) -> str:
@@ -177,7 +172,7 @@ def _by_axis(found: Mapping[str, str]) -> str:
     said: dict[str, list[str]] = {}
     for axis, words in found.items():
         said.setdefault(words, []).append(AXES[axis])
-    return ", ".join(f"{words} by {listed(axes)}" for words, axes in said.items())
+    return ", ".join(f"by {listed(axes)} {words}" for words, axes in said.items())
 
 
 def _keys(rows: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:

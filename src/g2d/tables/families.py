@@ -1,10 +1,14 @@
 """Who is compared with whom, in which families of tests, and which policies were trained alike.
 
-A family holds the comparisons of which a reader may pick one after seeing them: one regime's K (and G) against M0,
-against DPO at K=0 or against GRPO at its last K whatever its G, against the online entries of `regimes` before it at
-the same K and G, or all pairs of K > 0, since "the best K against the next" is such a pick. GRPO before its last K is
-in no test. Within a family p-values are Holm-corrected and the intervals `family_low`, `family_high` hold all at once,
-so what is picked keeps its 5 %. A family never spans models or benchmarks, each of which has its own answer.
+A family holds the comparisons of which a reader may pick one after seeing them: DPO at every K (and G) against M0,
+against DPO at K=0 or against GRPO at its last K whatever its G, or all pairs of K > 0, since "the best K against the
+next" is such a pick; the same of warm-up that stopped by itself. All entries of `regimes` are one family against M0,
+one against DPO at their K, one against what they started from, one against the online entries before them at the same K
+and G, and one of rounds against earlier rounds; so are all ablations against M0, and against the policy they differ
+from: whoever asks which of ten regimes helps picks one of ten. GRPO before its last K is in no test. Within a family
+p-values are Holm-corrected and the intervals `family_low`, `family_high` hold all at once, so what is picked keeps its
+5 %. Nothing is corrected across families, and a family never spans models or benchmarks, each of which has its own
+answer.
 """
 
 from __future__ import annotations
@@ -21,10 +25,15 @@ from g2d.analysis.comparisons import compare, corrected
 from g2d.analysis.margins import Differences
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Row, by_policy, crossed, grid_order, named
-from g2d.tables.frames import floats, frame, integers
+from g2d.tables.frames import floats, frame, integers, strings
 
 Grouped = Mapping[Row, Mapping[PolicyKey, pd.DataFrame]]
 
+# By role, how policies are called that share families; GRPO before its last K is in none.
+CALLED = {
+    **{"base": "M0", "dpo": "DPO", "auto": "warm-up that stopped by itself", "grpo": "GRPO"},
+    **{"entry": "regimes", "ablation": "ablations"},
+}
 ALIKE = ("dpo", "auto")  # DPO on pairs of a harvest, whatever K and G: their seeds are taken to vary alike
 
 COMPARISON_COLUMNS = {
@@ -34,6 +43,7 @@ COMPARISON_COLUMNS = {
     "reference_group_size": "Int64",
     **integers("n_seeds", "n_problems"),
     **floats("difference", "ci_low", "ci_high"),
+    **strings("family"),
     **integers("family_size"),
     **floats("family_low", "family_high", "standard_error", "p_value", "p_holm", "p_questions"),
     **floats("gained", "lost", "cohens_h", "minimum_detectable"),
@@ -45,7 +55,7 @@ def comparison_table(evaluations: Evaluations) -> pd.DataFrame:
 
     Returns:
         `COMPARISON_COLUMNS`, see `comparisons.Comparison`; p_holm corrects p_value over the family_size comparisons
-        of which one may be picked: the values of K (and G) against one reference, or all pairs of K > 0.
+        of the same model, benchmark and family, of which one may be picked.
 
     Raises:
         ValueError: two policies answered different problems, or have different seeds.
@@ -61,7 +71,7 @@ def compared(evaluations: Evaluations) -> Iterator[dict[str, Any]]:
     """
     grouped = by_policy(evaluations, keep=lambda key: True)
     accuracies = {at: crossed(own, at[1]).mean(axis=1) for at, own in grouped.items()}
-    for family in families(grouped):
+    for name, family in families(grouped):
         found = []
         for at, reference in family:
             policy, other = paired(grouped, at, reference)
@@ -70,45 +80,56 @@ def compared(evaluations: Evaluations) -> Iterator[dict[str, Any]]:
             other_name = named(next(iter(grouped[reference])), at[1])
             row = named(next(iter(grouped[at])), at[1]) | asdict(comparison)
             yield row | {
+                "family": name,
                 "reference": other_name["policy"],
                 "reference_K": other_name["K"],
                 "reference_group_size": other_name["group_size"],
             }
 
 
-def families(grouped: Iterable[Row]) -> Iterator[list[tuple[Row, Row]]]:
-    """Pairs (policy, reference) by family."""
+def families(grouped: Iterable[Row]) -> Iterator[tuple[str, list[tuple[Row, Row]]]]:
+    """Families by name, pairs (policy, reference) of each."""
     order = grid_order(grouped)
     for model, benchmark in dict.fromkeys((policy.model, name) for policy, name in order):
         own = [policy for policy, name in order if (policy.model, name) == (model, benchmark)]
-        warmed = sorted((p for p in own if p.role == "dpo" and p.k > 0), key=lambda policy: policy.k)
-        for regime in dict.fromkeys(policy.regime for policy in own):
-            members = [policy for policy in own if policy.regime == regime and policy.role != "curve"]
-            for family in _families_of(members, own, warmed):
-                yield [((policy, benchmark), (reference, benchmark)) for policy, reference in family]
+        for role in CALLED:
+            members = [policy for policy in own if policy.role == role]
+            found = _of_others(members, own) if role in ("entry", "ablation") else _of_main(members, own)
+            for name, family in found if members else ():
+                if family:
+                    yield name, [((policy, benchmark), (reference, benchmark)) for policy, reference in family]
 
 
-def _families_of(
-    members: list[PolicyKey], own: list[PolicyKey], warmed: list[PolicyKey]
-) -> Iterator[list[tuple[PolicyKey, PolicyKey]]]:
-    """The families of one regime's policies: against M0, DPO at K=0 and GRPO, and what it has of its own."""
+Family = tuple[str, list[tuple[PolicyKey, PolicyKey]]]
+
+
+def _of_main(members: list[PolicyKey], own: list[PolicyKey]) -> Iterator[Family]:
+    """The families of DPO, of GRPO alone, or of warm-up that stopped by itself."""
     role = members[0].role
-    is_main = role not in ("ablation", "entry")
-    for kind in ("base", "dpo", "grpo") if is_main else ("base",):
+    for kind, words in (("base", "M0"), ("dpo", "K=0"), ("grpo", "GRPO")):
         references = [other for other in own if other.role == kind and (kind != "dpo" or other.k == 0)]
-        yield [(policy, other) for other in references for policy in members if _worth_comparing(policy, other)]
+        pairs = [(policy, other) for other in references for policy in members if _worth_comparing(policy, other)]
+        yield f"{CALLED[role]} against {words}", pairs
+    warmed = sorted((p for p in own if p.role == "dpo" and p.k > 0), key=lambda policy: policy.k)
     if role == "dpo":
-        yield [(later, earlier) for earlier, later in combinations(warmed, 2)]
+        yield "pairs of K > 0", [(later, earlier) for earlier, later in combinations(warmed, 2)]
     if role == "auto":
-        yield [(policy, fixed) for policy in members for fixed in warmed]
-    if members[0].in_rounds:
-        yield [(later, earlier) for earlier, later in combinations(members, 2)]
-    if role == "entry":
-        yield [(policy, other) for policy in members for other in _other_online(policy, own)]
+        yield f"{CALLED[role]} against K > 0", [(policy, fixed) for policy in members for fixed in warmed]
+
+
+def _of_others(members: list[PolicyKey], own: list[PolicyKey]) -> Iterator[Family]:
+    """The families of all entries of `regimes`, or of all ablations."""
+    name = CALLED[members[0].role]
+    yield f"{name} against M0", [(policy, other) for other in own if other.role == "base" for policy in members]
+    beside = [(policy, policy.reference) for policy in members if policy.reference in own]
+    yield f"{name} against what they differ from", beside
+    rounds = [(later, earlier) for earlier, later in combinations(members, 2) if later.regime == earlier.regime]
+    yield "rounds against earlier rounds", [pair for pair in rounds if pair[0].in_rounds]
+    if members[0].role == "entry":
+        online = [(policy, other) for policy in members for other in _other_online(policy, own)]
+        yield "online regimes against each other", online
         started = [(policy, policy.start.over_seeds) for policy in members if policy.start and policy.trained_online]
-        yield [(policy, start) for policy, start in started if start in own]
-    if not is_main:
-        yield [(policy, policy.reference) for policy in members if policy.reference in own]
+        yield "online regimes against their start", [pair for pair in started if pair[1] in own]
 
 
 def _other_online(policy: PolicyKey, own: list[PolicyKey]) -> list[PolicyKey]:
