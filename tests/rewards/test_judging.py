@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import math
+import os
 import signal
 import sys
 import time
@@ -48,9 +49,9 @@ def numbers(own: Sequence[Attempt]) -> list[Judgement]:
 
 
 def test_a_number_that_is_none_has_a_status(odd: Callable[..., list[Judgement]]) -> None:
-    found = odd(numbers, ["1.5", "nan", "inf", "-inf"])
-    assert [judgement.reward for judgement in found] == [1.5, None, None, None]
-    assert [judgement.status for judgement in found] == ["judged", "not_finite", "not_finite", "not_finite"]
+    found = odd(numbers, ["1.5", "nan", "inf", "-inf", "1e308", "-1e18"])  # a trainer's float32 has no 1e308
+    assert [judgement.reward for judgement in found] == [1.5, None, None, None, None, -1e18]
+    assert [judgement.status for judgement in found] == ["judged", *["not_finite"] * 4, "judged"]
 
 
 @pytest.mark.parametrize("value", [None, "five", 10**400, math.nan])
@@ -69,6 +70,29 @@ def test_a_completion_that_breaks_the_reward_costs_its_own_group(odd: Callable[.
 def test_a_reward_that_always_fails_ends_the_job(odd: Callable[..., list[Judgement]]) -> None:
     with pytest.raises(RuntimeError, match="reward odd fails on everything: ValueError"):
         odd(numbers, ["x", "y"])
+
+
+@pytest.mark.parametrize("details", [{"seen": {1, 2}}, {"score": math.nan}, {1j: "x"}, 5])
+def test_details_that_no_row_can_hold_name_the_reward(odd: Callable[..., list[Judgement]], details: Any) -> None:
+    with pytest.raises(RuntimeError, match="odd fails on everything: RuntimeError: details of a judgement are no JSON"):
+        odd(lambda own: [Judgement(1.0, details=details)] * len(own), ["1", "2"])
+
+
+@pytest.mark.parametrize("leave", ["sys.exit", "os._exit"])
+def test_a_reward_that_ends_the_process_fails_instead(odd: Callable[..., list[Judgement]], leave: str) -> None:
+    real = os._exit
+    with pytest.raises(RuntimeError, match=rf"odd fails on everything: RuntimeError: it called {leave}\(0\)"):
+        odd(lambda own: getattr(sys if leave == "sys.exit" else os, leave.partition(".")[2])(0), ["1", "2"])
+    assert os._exit is real
+
+
+def test_a_child_of_a_reward_ends_as_it_likes(odd: Callable[..., list[Judgement]]) -> None:
+    def score(own: Sequence[Attempt]) -> list[Judgement]:
+        if (child := os.fork()) == 0:
+            os._exit(7)
+        return [Judgement(float(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))] * len(own)
+
+    assert {judgement.reward for judgement in odd(score, ["1", "2"])} == {7}
 
 
 def test_as_many_judgements_as_completions(odd: Callable[..., list[Judgement]]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from g2d.experiment.config import load
+from g2d.experiment.requirements import require_files
 from g2d.problems import Problem
 from g2d.rewards import plugin
 from g2d.rewards.catalogue import AnyReward, reward_params, reward_settings, words_of
@@ -17,6 +18,7 @@ from g2d.rewards.judging import judge
 from g2d.rewards.reward import Attempt, Context
 from g2d.settings import ConfigError
 from g2d.verifier import Judgement as Verified
+from tests.test_config import MINIMAL
 
 MODULE = '''"""Short completions are worth more: a scalar reward from outside."""
 
@@ -39,13 +41,35 @@ REWARD = Reward(
     binary=False, needs_reference=False,
 )
 '''
+ODD = '''"""Rewards that cannot even be asked what they are; to import the other module ends the process."""
+
+from dataclasses import replace
+
+from brevity import REWARD
+
+
+def fail(settings):
+    raise KeyError("\\x1b[31mred")
+
+
+def leave(settings):
+    raise SystemExit(0)
+
+
+WORDS, NO_WORDS = replace(REWARD, words=fail), replace(REWARD, words=lambda settings: None)
+CONTENT, MISTAKE = replace(REWARD, content=leave), replace(REWARD, mistake=fail)
+'''
+NAMED = {"words": "odd:WORDS", "no-words": "odd:NO_WORDS", "content": "odd:CONTENT", "mistake": "odd:MISTAKE"}
 ENTRY_POINTS = "[g2d.rewards]\nshort = brevity:REWARD\nbroken = brevity:NOTHING\nno-reward = brevity:score\n"
+ENTRY_POINTS += "".join(f"{name} = {place}\n" for name, place in NAMED.items()) + "leaves = leaving:REWARD\n"
 
 
 def install(folder: Path) -> None:
     """What `pip install` leaves of such a distribution."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "brevity.py").write_text(MODULE)
+    (folder / "odd.py").write_text(ODD)
+    (folder / "leaving.py").write_text("import os\nos._exit(0)\n")
     (folder / "brevity-1.0.dist-info").mkdir()
     (folder / "brevity-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: brevity\nVersion: 1.0\n")
     (folder / "brevity-1.0.dist-info/entry_points.txt").write_text(ENTRY_POINTS)
@@ -58,7 +82,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     plugin._loaded.cache_clear()
     yield
     plugin._loaded.cache_clear()
-    sys.modules.pop("brevity", None)
+    for name in ("brevity", "odd"):
+        sys.modules.pop(name, None)
 
 
 @pytest.mark.usefixtures("installed")
@@ -84,9 +109,26 @@ def test_a_reward_from_outside_judges() -> None:
         ({"name": "no-reward"}, "rewards.x.name: brevity:score is no g2d.rewards.reward.Reward"),
         ({"name": "short", "settings": {"per": 0}}, "rewards.x.settings: per: input should be greater than or equal"),
         ({"name": "short", "settings": {"pre": 1}}, "rewards.x.settings: pre: unknown key; did you mean per"),
+        ({"name": "leaves"}, r"rewards.x.name: leaving:REWARD cannot be imported .*it called os._exit\(0\)"),
         ({}, "rewards.x.name: missing; add this key"),
     ],
 )
 def test_a_mistake_is_named_before_anything_runs(entry: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load({"models": {}, "rewards": {"x": {"reward": "plugin", **entry}}})
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("name", "part", "why"),
+    [
+        ("words", "words", "KeyError: "),
+        ("no-words", "words", "it returned None"),
+        ("content", "content", "it called sys.exit"),
+        ("mistake", "mistake", "KeyError: "),
+    ],
+)
+def test_what_cannot_be_asked_of_a_reward_is_named_with_its_key(name: str, part: str, why: str) -> None:
+    config = load(MINIMAL | {"rewards": {"x": {"reward": "plugin", "name": name}}})
+    with pytest.raises(ConfigError, match=rf"^rewards.x: {part} of the reward short fails \(.*{why}.*mend the package"):
+        require_files(config)

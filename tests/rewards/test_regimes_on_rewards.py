@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Literal
 
 import pandas as pd
 import pytest
 
 from g2d.problems.prompts import Prompt
+from g2d.regimes import checkpoints
 from g2d.regimes.checkpoints import TrainingStoppedError
+from g2d.regimes.training import write_metrics
+from g2d.rewards import catalogue
 from g2d.rewards.majority import Majority
 from g2d.rewards.random import Random
+from g2d.rewards.reward import Judgement, Reward
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rewarding import with_rewards
 from g2d.rollouts.rollout import COLUMNS, OF_REWARDS, read_rollouts, to_frame, write_rollouts
 from g2d.rollouts.shards import merge_shards, shard
-from g2d.settings import Section
+from g2d.settings import Section, key
 from g2d.verifier import Verifier
 from tests.models import tiny_policy
 from tests.policies.test_resume import EVERY_STEP, adapter, terminated_after
@@ -105,3 +113,44 @@ def test_a_file_that_the_verifier_alone_judged_has_the_columns_it_always_had(tmp
     assert list(read_rollouts(tmp_path / "a.parquet").columns) == columns
     write_rollouts(tmp_path / "b.parquet", read_rollouts(tmp_path / "a.parquet"))
     assert (tmp_path / "b.parquet").read_bytes() == (tmp_path / "a.parquet").read_bytes()
+
+
+class Numbers(Section):
+    """Numbers by place in a group."""
+
+    reward: Literal["numbers"] = key("numbers", "Numbers.")
+    numbers: list[Any] = key([], "Of the samples.")
+
+
+@pytest.mark.parametrize("train", [grpo, lambda work, reward: semi_online(work, 2, sync_every=2, reward=reward)])
+def test_a_reward_without_a_number_for_anything_leaves_no_policy_and_a_part_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Up to now it trained a policy with loss 0, and NaN stood in metrics.jsonl, which is no JSON."""
+    judged = Reward(
+        "numbers",
+        1,
+        Numbers,
+        lambda own, attempts, context: [Judgement(own.numbers[a.sample % len(own.numbers)]) for a in attempts],
+        str,
+        binary=False,
+    )
+    monkeypatch.setitem(catalogue.REWARDS, "numbers", judged)
+    logs = []
+    monkeypatch.setattr(checkpoints, "require_rewards", logs.append)
+    monkeypatch.setattr(checkpoints, "ENOUGH_TO_TELL", 2)
+    for number, numbers in enumerate([["nan", None], [1.0, None]]):
+        train(tmp_path / str(number), reward=Numbers(numbers=numbers))
+    nothing, half = logs
+    with pytest.raises(RuntimeError, match=r"reward of this training: no finite number for any .* \(1 not_finite\)"):
+        write_metrics(tmp_path / "metrics.jsonl", nothing)
+    write_metrics(tmp_path / "metrics.jsonl", half)
+    assert "no number for some completions, which are left out (0.5 not_finite)" in caplog.text
+    for line in (tmp_path / "metrics.jsonl").read_text().splitlines():
+        row = json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+        assert (row["rewards/judged"], row["rewards/not_finite"]) == (0.5, 0.5)
+
+
+def test_what_diverged_is_null_in_the_metrics(tmp_path: Path) -> None:
+    write_metrics(tmp_path / "metrics.jsonl", [{"loss": math.nan, "step": 1, "grad_norm": math.inf, "train": "x"}])
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"loss": null, "step": 1, "grad_norm": null, "train": "x"}\n'

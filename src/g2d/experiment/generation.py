@@ -6,6 +6,7 @@ another reward what is there.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +20,8 @@ from g2d.jobs.cost import Meter
 from g2d.policies.policy import as_json, read_own_policy
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
-from g2d.rewards.catalogue import TRUTH
+from g2d.rewards.catalogue import TRUTH, words_of
+from g2d.rewards.judging import require_numbers
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding, engine_for
 from g2d.rollouts.rewarding import with_rewards
@@ -81,4 +83,7 @@ def _rewarded(
     rollouts: pd.DataFrame, problems: Sequence[Problem], reward: Section, seed: int, workers: int
 ) -> pd.DataFrame:
     with Verifier(workers) as verifier:  # it starts no process before it is asked
-        return with_rewards(rollouts, problems, reward, seed=seed, stream="harvest", verifier=verifier)
+        rows = with_rewards(rollouts, problems, reward, seed=seed, stream="harvest", verifier=verifier)
+    if "reward_status" in rows:
+        require_numbers(Counter(rows["reward_status"]), words_of(reward))
+    return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import reprlib
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -13,7 +14,8 @@ from g2d.problems import generated
 from g2d.problems.settings import SyntheticProblems, is_open_ended, problem_files
 from g2d.regimes.warmup import AUTO
 from g2d.rewards.catalogue import reward_of
-from g2d.settings import ConfigError
+from g2d.rewards.plugin import contained
+from g2d.settings import ConfigError, Section
 
 if TYPE_CHECKING:
     from g2d.experiment.config import Config
@@ -84,11 +86,29 @@ def require_files(config: Config) -> None:
     named += [(f"models.{name}", model_files(source)) for name, source in config.models.items()]
     problems = [f"{key}.path: {mistake}" for key, files in named for file in files if (mistake := _unusable(file))]
     for name, settings in config.rewards.items():
-        reward, own = reward_of(settings)
-        if mistake := reward.mistake(own):
+        if mistake := _mistake_of(settings):
             problems.append(f"rewards.{name}: {mistake}")
     if problems:
         raise ConfigError("\n".join(problems))
+
+
+def _mistake_of(settings: Section) -> str | None:
+    """What is wrong with a reward, also where it comes from another package; None if nothing is."""
+    reward, own = reward_of(settings)
+    for part, kinds in (("mistake", str | None), ("content", str | None), ("words", str)):
+        try:
+            with contained():
+                said = getattr(reward, part)(own)
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+        else:
+            if isinstance(said, kinds):
+                if part == "mistake" and said:
+                    return said
+                continue
+            why = f"it returned {reprlib.repr(said)}"
+        return f"{part} of the reward {reward.name} fails ({why}): mend the package that brings it"
+    return None
 
 
 def _unusable(file: str) -> str | None:

@@ -275,10 +275,10 @@ def read_rows(path: str | Path, *, surrogates: bool = False) -> Iterator[tuple[i
 
 
 def write_jsonl(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """One JSON object a line, written atomically."""
+    """One JSON object a line, written atomically; NaN is refused because it is not JSON."""
     with atomic(path) as draft, open(draft, "w", encoding="utf-8") as file:
         for row in rows:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:

@@ -28,6 +28,7 @@ from g2d.regimes.adapters import save_adapter
 from g2d.regimes.processes import NotTheFirstError, charge_others, from_first, is_first, largest, wait
 from g2d.regimes.sharding import is_sharded, keep_precision, require_same_strategy
 from g2d.regimes.stopping import stop_requests
+from g2d.regimes.training import require_rewards
 from g2d.settings import Section, key
 
 
@@ -43,6 +44,7 @@ class Checkpointing(Section):
 
 MANIFEST = "manifest.json"
 KEPT = 2  # should the newest not have reached the disk when a machine went down, the one before it is still there
+ENOUGH_TO_TELL = 10  # gradient steps in which a reward has a number for some completion, if it ever has
 
 
 class TrainingStoppedError(Stopped):
@@ -258,5 +260,9 @@ def _schedule(settings: Checkpointing, until: int | None, every: int, requests: 
                 control.should_training_stop = last or bool(requests)
                 self.step, self.time = step, now
             return control
+
+        def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if len(state.log_history) == ENOUGH_TO_TELL:  # not at the end of a day
+                require_rewards(state.log_history)
 
     return Schedule()

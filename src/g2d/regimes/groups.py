@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from g2d.problems import Problem
 from g2d.problems.prompts import Messages, Prompt, conversation
+from g2d.rewards.reward import Status
 from g2d.rollouts.labels import is_binary, is_open_ended, labels, lengths
 from g2d.rollouts.pairs import combinations_of
 from g2d.settings import Section, key
@@ -150,17 +151,25 @@ def summary(rollouts: pd.DataFrame, found: Sequence[Group]) -> dict[str, Any]:
         "completions/mean_length": float(rollouts["token_count"].mean()),
         "completions/clipped_ratio": float((rollouts["finish_reason"] == "length").mean()),
         **(dict(zip(LENGTHS, lengths(rollouts), strict=True)) if scalar else {}),
+        **(_statuses(rollouts["reward_status"]) if "reward_status" in rollouts else {}),
         **(_by_kind(rollouts) if is_open_ended(rollouts).any() else {}),
     }
 
 
+def _statuses(statuses: pd.Series) -> dict[str, float]:
+    """The share of each status of the reward."""
+    return {f"rewards/{status}": float((statuses == status).mean()) for status in get_args(Status)}
+
+
 def _by_kind(rollouts: pd.DataFrame) -> dict[str, float]:
-    """The mean of each reward and length, by the kind of the prompts, where there are open-ended ones."""
+    """The mean of each reward and length, and the share that has one, by kind, where there are open-ended prompts."""
     kinds = is_open_ended(rollouts).map({True: "open_ended", False: "verifiable"})
     found: dict[str, float] = {}
     for kind, own in rollouts.groupby(kinds):
         found |= {f"reward/{kind}": float(own["reward"].mean())}
         found |= {f"completions/mean_length/{kind}": float(own["token_count"].mean())}
+        judged = float(own["reward"].notna().mean())
+        found |= {f"rewards/judged/{kind}": judged, f"rewards/without/{kind}": 1 - judged}
     return found
 
 

@@ -6,11 +6,12 @@ here or by the caller, so that an upgrade cannot change a result in silence.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from g2d.jobs.files import read_json, write_json, write_jsonl
 from g2d.policies.policy import Policy, load_base, require_own_weights
@@ -18,6 +19,8 @@ from g2d.policies.settings import Lora
 from g2d.regimes.optimizer import OptimizerKeys, optimizer_arguments
 from g2d.regimes.processes import n_processes
 from g2d.regimes.sharding import is_sharded
+from g2d.rewards.judging import require_numbers
+from g2d.rewards.reward import Status
 from g2d.settings import Section, key
 
 if TYPE_CHECKING:
@@ -138,6 +141,28 @@ def read_log(checkpoint: Path) -> list[dict[str, Any]]:
     return log
 
 
+def require_rewards(log_history: Sequence[Mapping[str, Any]]) -> None:
+    """Check that the reward of an online training had a number for some completion, of either kind of prompts.
+
+    Raises:
+        RuntimeError: as `require_numbers`.
+    """
+    for kind in ("", "/verifiable", "/open_ended"):
+        rows = [row for row in log_history if f"rewards/judged{kind}" in row]
+        names = get_args(Status) if not kind else ("judged", "without")
+        shares = {name: sum(row[f"rewards/{name}{kind}"] for row in rows) / len(rows) for name in names if rows}
+        require_numbers(shares, f"the reward of this training{f', {kind[1:]} prompts' if kind else ''}")
+
+
 def write_metrics(path: str | Path, log_history: list[dict[str, Any]]) -> None:
-    """One JSON line per gradient step, as logged by the trainer; its closing summary is left out."""
-    write_jsonl(path, [row for row in log_history if "loss" in row])
+    """One JSON line per gradient step, as logged by the trainer; its closing summary is left out, NaN becomes null.
+
+    Raises:
+        RuntimeError: as `require_rewards`.
+    """
+    require_rewards(log_history)
+    write_jsonl(path, [_with_nulls(row) for row in log_history if "loss" in row])
+
+
+def _with_nulls(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: None if isinstance(n, float) and not math.isfinite(n) else n for name, n in row.items()}

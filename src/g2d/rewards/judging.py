@@ -6,21 +6,24 @@ status stands in its row: it never counts as a 0.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import get_args
 
 from g2d.problems.problem import Kind
 from g2d.rewards.catalogue import ByKind, reward_of
 from g2d.rewards.deadline import LateError, deadline
-from g2d.rewards.plugin import Plugin
+from g2d.rewards.plugin import Plugin, contained
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward, UnusableError, in_groups
 from g2d.settings import Section
 
 logger = logging.getLogger(__name__)
 
 
+LARGEST = 1e18  # trainers compute in float32, where the squares of larger numbers have no sum
 GROUPS_AT_ONCE = 32  # at most, of a reward with a time limit: if it hangs, it holds up no more
 
 
@@ -42,6 +45,24 @@ def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> l
         found = _judged(reward, own, asked, context, limit)
         judged |= {(a.group, a.sample): judgement for a, judgement in zip(asked, found, strict=True)}
     return [judged[attempt.group, attempt.sample] for attempt in attempts]
+
+
+def require_numbers(statuses: Mapping[str, float], name: str) -> None:
+    """Check that a reward had a number for some completion, and say so where it had none for others.
+
+    Args:
+        statuses: how many completions have which `Status`, or which share of them.
+        name: what the reward is called.
+
+    Raises:
+        RuntimeError: it had none at all: nothing could be learnt from it.
+    """
+    without = {status: n for status, n in statuses.items() if status != "judged" and n}
+    said = ", ".join(f"{n:g} {status}" for status, n in without.items())
+    if without and not statuses.get("judged"):
+        raise RuntimeError(f"{name}: no finite number for any completion ({said}): mend the reward or choose another")
+    if without:
+        logger.warning("%s: no number for some completions, which are left out (%s)", name, said)
 
 
 def _parts(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
@@ -103,11 +124,25 @@ def _scored(
         RuntimeError: not one judgement for each attempt.
         LateError: it took longer than `limit` seconds.
     """
-    with deadline(limit):
+    with deadline(limit), contained():
         judgements = list(reward.score(settings, attempts, context))
     if len(judgements) != len(attempts) or not all(isinstance(judgement, Judgement) for judgement in judgements):
         raise RuntimeError(f"{len(judgements)} judgements for {len(attempts)} completions, or not Judgements")
-    return [_finite(judgement, reward.binary) for judgement in judgements]
+    return [_finite(_with_json(judgement), reward.binary) for judgement in judgements]
+
+
+def _with_json(judgement: Judgement) -> Judgement:
+    """With details that a row can hold.
+
+    Raises:
+        RuntimeError: they are no JSON.
+    """
+    try:
+        details = dict(judgement.details)
+        json.dumps(details, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RuntimeError(f"details of a judgement are no JSON ({error}): give texts, finite numbers, lists") from None
+    return replace(judgement, details=details)
 
 
 def _finite(judgement: Judgement, binary: bool) -> Judgement:
@@ -118,7 +153,7 @@ def _finite(judgement: Judgement, binary: bool) -> Judgement:
         number = float(judgement.reward)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not math.isfinite(number):
+    if not abs(number) <= LARGEST:  # nor NaN
         return Judgement(None, "not_finite", judgement.details)
     if binary and number not in (0, 1):
         raise RuntimeError(f"a binary reward gave {number}: say binary=False, or give 0 or 1")

@@ -6,6 +6,9 @@ environment of the jobs, and nothing of it is imported unless a configuration as
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, Literal
@@ -58,6 +61,29 @@ class Plugin(Section):
             raise MistakeInKeyError("settings", "; ".join(lines)) from None
 
 
+@contextmanager
+def contained() -> Iterator[None]:
+    """Have code that is not ours raise where it would end this process.
+
+    Raises:
+        RuntimeError: it called `sys.exit` or `os._exit`; children that it has forked end as they like.
+    """
+
+    def leave(status: int) -> None:
+        if os.getpid() != own:
+            leave_at_once(status)
+        raise RuntimeError(f"it called os._exit({status})")
+
+    own, leave_at_once = os.getpid(), os._exit
+    os._exit = leave  # type: ignore[assignment]
+    try:
+        yield
+    except SystemExit as error:
+        raise RuntimeError(f"it called sys.exit({error.code!r})") from None
+    finally:
+        os._exit = leave_at_once
+
+
 @cache
 def _loaded(name: str) -> Reward:
     there = {point.name: point for point in entry_points(group=GROUP)}
@@ -65,7 +91,8 @@ def _loaded(name: str) -> Reward:
         known = ", ".join(sorted(there)) or "none"
         raise MistakeInKeyError("name", f"no installed package brings the reward {name} ({GROUP}: {known}): install it")
     try:
-        reward = there[name].load()
+        with contained():
+            reward = there[name].load()
     except Exception as error:
         said = f"{type(error).__name__}: {error}".splitlines()[0]
         raise MistakeInKeyError("name", f"{there[name].value} cannot be imported ({said}): mend that package") from None

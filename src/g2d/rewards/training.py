@@ -126,10 +126,12 @@ class TrainingReward:
         completion_ids: Sequence[Sequence[int]] | None,
         log_metric: Callable[[str, float], None],
     ) -> None:
-        """The mean of each reward, over the completions that it judged, and their mean length in tokens."""
+        """The mean of each reward, over the completions that it judged, their share, and the mean length in tokens."""
         for kind in dict.fromkeys(kinds):
             own = [number for number, other in enumerate(kinds) if other == kind]
             rewards = [reward for number in own if (reward := judgements[number].reward) is not None]
+            log_metric(f"rewards/judged/{kind}", len(rewards) / len(own))
+            log_metric(f"rewards/without/{kind}", 1 - len(rewards) / len(own))
             if rewards:
                 log_metric(f"reward/{kind}", sum(rewards) / len(rewards))
             if completion_ids is not None:
