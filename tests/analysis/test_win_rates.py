@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from g2d.analysis.win_rates import length_controlled, preferences, raw
+from g2d.analysis.win_rates import WinRate, length_controlled, preferences, raw
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.win_rates import WIN_RATE_COLUMNS, win_rate_table
 
@@ -24,14 +24,49 @@ def test_by_hand() -> None:
 
 def test_equal_length_is_where_the_regression_crosses_zero() -> None:
     """Longer wins three times in four, shorter once: by symmetry one half at equal length, whatever the raw rate."""
-    longer = np.array([[[2.0, 2, 2, 2], [2, 2, 2, 2], [-2, -2, -2, -2]]])
-    won = np.array([[[1.0, 1, 1, 0], [1, 1, 1, 0], [1, 0, 0, 0]]])
+    longer = np.repeat(np.array([[[2.0, 2, 2, 2], [2, 2, 2, 2], [-2, -2, -2, -2]]]), 2, axis=1)
+    won = np.repeat(np.array([[[1.0, 1, 1, 0], [1, 1, 1, 0], [1, 0, 0, 0]]]), 2, axis=1)
     assert raw(won).mean == pytest.approx(7 / 12)
-    assert length_controlled(won, longer).mean == pytest.approx(0.5, abs=0.03)  # the ridge is weak
-    assert length_controlled(won, np.full_like(longer, 3.0)).mean == raw(won).mean  # no difference to regress on
+    assert controlled(won, longer).mean == pytest.approx(0.5, abs=0.03)  # the ridge is weak
+    assert controlled(won, np.zeros_like(longer)).mean == raw(won).mean  # no difference to regress on
+    assert length_controlled(won, np.full_like(longer, 3.0)) is None  # always longer: nothing is known of equal length
 
 
-cells = st.integers(2, 6)
+def controlled(won: np.ndarray, longer: np.ndarray) -> WinRate:
+    found = length_controlled(won, longer)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("steepness", [0.5, 2.0])
+def test_a_policy_that_only_pads_has_no_rate_at_equal_length(steepness: float) -> None:
+    """As good as M0 at equal length, and longer by 1 or 3 standard deviations: what is printed is near one half and
+    rarely claims a difference; where lengths hardly overlap nothing is printed."""
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(100):
+        longer = rng.normal(1.0, 1.0, size=(1, 200, 4))
+        won = (rng.random(longer.shape) < expit(steepness * longer)).astype(float)
+        found.append(controlled(won, longer))
+        apart = longer + 2
+        assert length_controlled((rng.random(apart.shape) < expit(steepness * apart)).astype(float), apart) is None
+        assert length_controlled(won, -apart) is None
+    claimed = [scipy.stats.ttest_1samp(rate.values[0], 0.5).pvalue < 0.05 for rate in found]
+    assert np.median([rate.mean for rate in found]) == pytest.approx(0.5, abs=0.03)
+    assert sum(claimed) <= scipy.stats.binom.ppf(0.999, 100, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("shorter", "comparisons", "known"),
+    [(2, 100, False), (10, 500, True), (9, 500, False), (5, 10, True), (4, 8, False)],
+)
+def test_where_lengths_hardly_overlap(shorter: int, comparisons: int, known: bool) -> None:
+    longer = np.where(np.arange(comparisons) < shorter, -1.0, 1.0).reshape(1, -1, 1)
+    won = np.tile([0.0, 1.0], comparisons // 2).reshape(1, -1, 1)
+    assert (length_controlled(won, longer) is not None) is known
+
+
+cells = st.integers(3, 6)
 
 
 @given(st.integers(0, 50), st.integers(1, 3), cells, cells)
@@ -39,12 +74,15 @@ def test_it_is_one_half_of_oneself_symmetric_and_a_share(seed: int, seeds: int, 
     rng = np.random.default_rng(seed)
     won = rng.choice([0.0, 0.5, 1.0], size=(seeds, prompts, samples))
     longer = np.round(rng.normal(size=won.shape) * 10)
-    found = length_controlled(won, longer)
+    found, mirrored = length_controlled(won, longer), length_controlled(1 - won, -longer)
+    if found is None or mirrored is None:
+        assert found is mirrored
+        return
     assert found.values.shape == (seeds, prompts)
     assert 0 <= found.mean <= 1
-    assert length_controlled(1 - won, -longer).mean == pytest.approx(1 - found.mean, abs=1e-5)
-    np.testing.assert_allclose(length_controlled(1 - won, -longer).values, 1 - found.values, atol=1e-4)
-    assert length_controlled(np.full_like(won, 0.5), longer).mean == pytest.approx(0.5, abs=1e-6)
+    assert mirrored.mean == pytest.approx(1 - found.mean, abs=1e-5)
+    np.testing.assert_allclose(mirrored.values, 1 - found.values, atol=1e-4)
+    assert controlled(np.full_like(won, 0.5), longer).mean == pytest.approx(0.5, abs=1e-6)
 
 
 def test_what_the_judge_pays_for_length_is_taken_away_and_the_rest_stays() -> None:
@@ -55,7 +93,7 @@ def test_what_the_judge_pays_for_length_is_taken_away_and_the_rest_stays() -> No
         p = expit(taste + 1.5 * np.tanh(longer / longer.std()))
         won = (rng.random(p.shape) < p).astype(float)
         assert raw(won).mean > expit(taste) + 0.05
-        assert length_controlled(won, longer).mean == pytest.approx(expit(taste), abs=0.05)
+        assert controlled(won, longer).mean == pytest.approx(expit(taste), abs=0.05)
 
 
 def test_its_values_vary_as_the_estimate_does() -> None:
@@ -66,7 +104,7 @@ def test_its_values_vary_as_the_estimate_does() -> None:
         longer = rng.normal(1.0, 2.0, size=(1, 60, 4))
         liked = rng.normal(0, 0.7, size=(1, 60, 1))  # of a prompt
         won = (rng.random(longer.shape) < expit(0.3 + liked + np.tanh(longer / 2))).astype(float)
-        rate = length_controlled(won, longer)
+        rate = controlled(won, longer)
         found.append(rate.mean)
         predicted.append(rate.values.std(ddof=1) / np.sqrt(60))
     assert np.std(found) == pytest.approx(np.mean(predicted), rel=0.2)
@@ -106,6 +144,7 @@ def test_the_table() -> None:
     assert (better["not_judged"], better["cut_off"], better["n_replies"]) == (2, 8, 16)
     assert (better["length"], better["base_length"], better["prompts"]) == (4, 1.5, "mixed")
     assert better["longer"] == 1
+    assert better[["equal_length", "equal_length_low", "equal_length_high", "p_equal_length"]].isna().all()
     assert same["longer"] == 0.5
     assert better["win_low"] < better["win_rate"] < better["win_high"] <= 1
     assert set(table["family_size"]) == {2}

@@ -34,8 +34,21 @@ def test_a_policy_that_wins_at_any_length() -> None:
     )
     assert said(cut_off=9).endswith(" 9 of 240 replies did not end within their token budget.")
     assert said(longer=0.97).endswith(" Nearly all its replies are longer than M0's, so equal length is extrapolated.")
-    assert "Nearly all its replies are shorter" in said(longer=0.0)
+    assert "Nearly all its replies are shorter" in said(longer=0.03)
     assert said(not_judged=3).endswith(" 3 of 240 comparisons have no score and are left out.")
+
+
+def test_where_lengths_hardly_overlap_nothing_is_said_of_equal_length() -> None:
+    unknown = dict.fromkeys(["equal_length", "equal_length_low", "equal_length_high", "p_equal_length"], float("nan"))
+    assert said(**unknown, longer=0.995) == (
+        "both (K=20, m), trained on verifiable and open-ended prompts together, is preferred to M0 in 80.0 % "
+        "[70.0, 90.0] of comparisons on 60 held-out prompts; its replies have +50.0 % characters. This differs "
+        "significantly from 50 % (p = 0.001). In 99.5 % of comparisons its reply is longer than M0's, so the data "
+        "do not say what it would be at equal length."
+    )
+    assert "does not differ significantly from 50 % (p = 0.3). In 99.0 % of comparisons its reply is shorter" in said(
+        **unknown, longer=0.01, p_win=0.3
+    )
 
 
 @pytest.mark.parametrize(

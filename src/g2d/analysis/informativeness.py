@@ -50,7 +50,7 @@ class Informativeness:
     mid_band_high: float | None
     entropy_low: float | None  # None for fewer than two pairable prompts
     entropy_high: float | None
-    mid_band_corrected: float | None  # of the true p(x), with the bias of G' rollouts removed
+    mid_band_corrected: float | None  # of the true p(x), if it varies smoothly over prompts (`g2d.analysis.mixing`)
     entropy_corrected: float | None
     format_compliance: float | None  # share of rollouts with a terminated box that parses
     truncated_share: float | None  # share of rollouts that used up their token budget

@@ -8,6 +8,9 @@ likelihood (Laird 1978; for binomial counts Lord 1969) on a grid, by the EM algo
 every p weighted by its probability of being pairable. A Beta distribution in its place is off by up to 0.15 bits when
 some prompts are never or always solved (docs/analysis.md).
 
+mu is corrected on an assumption that no count can confirm: p varies smoothly over prompts. Many prompts with p = 3/8,
+which is in the middle band, and many with p = .36, which is not, leave the same counts (docs/analysis.md).
+
 pairability needs no correction: it is the share of prompts that show both outcomes in G' rollouts, and its estimate is
 unbiased. It grows with G', E rho = E[1 - p^G' - (1-p)^G'].
 """

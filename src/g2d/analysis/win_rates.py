@@ -17,6 +17,11 @@ import scipy
 # regularises it too). It shrinks what length explains, and so never makes more of a policy's gain out to be padding.
 RIDGE = 0.1
 
+# On the side with fewer comparisons: below these a rate at equal length is a guess. Simulated for a policy that only
+# pads, whose replies are 3 standard deviations longer: medians of .35 to .98 for a truth of .5, and p < .05 in 25-80 %.
+OVERLAP = 0.02
+AT_LEAST = 5
+
 
 @dataclass(frozen=True, slots=True)
 class WinRate:
@@ -45,8 +50,20 @@ def raw(won: np.ndarray) -> WinRate:
     return WinRate(np.nanmean(won, axis=2))
 
 
-def length_controlled(won: np.ndarray, longer: np.ndarray) -> WinRate:
-    """The win rate at equal length.
+def share_longer(longer: np.ndarray) -> float:
+    """The share of comparisons in which the policy's reply is the longer one, ties as half."""
+    return float((0.5 + 0.5 * np.sign(longer)).mean())
+
+
+def overlaps(longer: np.ndarray) -> bool:
+    """Whether replies are longer and shorter than M0's often enough to say something about equal length."""
+    share = share_longer(longer)
+    fewer = min(share, 1 - share)
+    return fewer >= OVERLAP and fewer * longer.size >= AT_LEAST
+
+
+def length_controlled(won: np.ndarray, longer: np.ndarray) -> WinRate | None:
+    """The win rate at equal length; None where lengths hardly overlap.
 
     The preference is regressed on tanh(longer / its standard deviation), ties as half a win. `values` are what each
     prompt and seed adds, to first order (the influence function of the intercept), so clustered answers stay clustered.
@@ -57,6 +74,8 @@ def length_controlled(won: np.ndarray, longer: np.ndarray) -> WinRate:
     """
     cells, judged = raw(won), np.isfinite(won)
     spread = float(longer[judged].std())
+    if longer[judged].any() and not overlaps(longer[judged]):
+        return None
     if spread == 0 or cells.mean in (0, 1):  # nothing to regress on, or nothing to explain
         return cells
     x = np.tanh(np.where(judged, longer, 0.0) / spread)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pandas as pd
@@ -10,7 +11,7 @@ from g2d.experiment.scenarios import THEN
 from g2d.report.differences import ALPHA, NBSP, signed
 from g2d.report.phrases import sentence, these_weights
 
-NO_OVERLAP = 0.05  # of the comparisons on the other side: what says anything about equal length
+FEW = 0.05  # of the comparisons on the other side: what says something about equal length
 TRAINED_ON = {
     "verifiable": "verifiable prompts",
     "open_ended": "open-ended prompts",
@@ -50,14 +51,15 @@ def preference_methods(prompts: str, drawn: str, judge: str) -> str:
 
 def _sentence(row: dict[Any, Any]) -> str:
     longer = 100 * (row["length"] / row["base_length"] - 1) if row["base_length"] else 0.0
+    known = not math.isnan(row["equal_length"])
+    at_equal = f", and at equal length in {_percent(row, 'equal_length', 'equal_length')}" if known else ""
     said = (
         f"{sentence(these_weights(row['n_seeds'], before=True))}"
         f"{row['policy']} (K={row['K']}, {row['model']}), trained on {_trained_on(row['prompts'])}, is preferred to M0 "
-        f"in {_percent(row, 'win_rate', 'win')} of comparisons on {row['n_prompts']} held-out prompts, and at equal "
-        f"length in {_percent(row, 'equal_length', 'equal_length')}; its replies have {signed(longer)}{NBSP}% "
-        f"characters. {_verdict(row)}"
+        f"in {_percent(row, 'win_rate', 'win')} of comparisons on {row['n_prompts']} held-out prompts{at_equal}; "
+        f"its replies have {signed(longer)}{NBSP}% characters. {_verdict(row) if known else _unknown(row)}"
     )
-    if not NO_OVERLAP < row["longer"] < 1 - NO_OVERLAP:
+    if known and not FEW < row["longer"] < 1 - FEW:
         side = "longer" if row["longer"] > 0.5 else "shorter"
         said += f" Nearly all its replies are {side} than M0's, so equal length is extrapolated."
     if row["cut_off"]:
@@ -93,6 +95,16 @@ def _verdict(row: dict[Any, Any]) -> str:
     return (
         f"Neither differs significantly from 50{NBSP}% {tests}; about {points:.0f} points would have been found four "
         "times in five."
+    )
+
+
+def _unknown(row: dict[Any, Any]) -> str:
+    """Where lengths hardly overlap: the one test that there is, and why the other is not."""
+    told = "differs significantly" if row["p_win"] <= ALPHA else "does not differ significantly"
+    share, side = (row["longer"], "longer") if row["longer"] > 0.5 else (1 - row["longer"], "shorter")
+    return (
+        f"This {told} from 50{NBSP}% (p = {row['p_win']:.2g}). In {100 * share:.1f}{NBSP}% of comparisons its reply is "
+        f"{side} than M0's, so the data do not say what it would be at equal length."
     )
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 import scipy
 
 from g2d.analysis.comparisons import POWER, Comparison, compare, corrected
-from g2d.analysis.win_rates import WinRate, length_controlled, preferences, raw
+from g2d.analysis.win_rates import WinRate, length_controlled, preferences, raw, share_longer
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import grid_order
 from g2d.tables.frames import Columns, floats, frame, integers, strings
@@ -31,6 +31,7 @@ NEEDED = ("problem_id", "sample", "completion_text", "finish_reason", "reward")
 BENCHMARK = "open-ended"  # what `grid_order` takes the prompts for
 
 Replies = Mapping[PolicyKey, pd.DataFrame]
+Rates = tuple[WinRate, WinRate | None]  # as it is and at equal length
 
 
 def win_rate_table(replies: Replies, prompts: Mapping[str, str]) -> pd.DataFrame:
@@ -43,12 +44,13 @@ def win_rate_table(replies: Replies, prompts: Mapping[str, str]) -> pd.DataFrame
 
     Returns:
         `WIN_RATE_COLUMNS`. win_rate is the share of comparisons that the policy wins, sample by sample, ties as half;
-        equal_length the same at equal length (`g2d.analysis.win_rates`). p_win and p_equal_length test them against
-        1/2 over seeds and prompts, Holm-corrected over the policies of a model (family_size), for which the intervals
-        hold at once and agree with the tests; minimum_detectable is the distance of win_rate from 1/2 found with 80 %
-        power. length, score and those of M0 are means, lengths in characters; longer is the share of comparisons in
-        which the policy's reply is the longer one, ties as half. not_judged counts the comparisons where a reply has no
-        score, cut_off the policy's replies that did not end.
+        equal_length the same at equal length (`g2d.analysis.win_rates`), null with its interval and its p where lengths
+        hardly overlap. p_win and p_equal_length test them against 1/2 over seeds and prompts, Holm-corrected over the
+        policies of a model that have a rate (of family_size), for which the intervals hold at once and agree with the
+        tests; minimum_detectable is the distance of win_rate from 1/2 found with 80 % power. length, score and those of
+        M0 are means, lengths in characters; longer is the share of comparisons in which the policy's reply is the
+        longer one, ties as half. not_judged counts the comparisons where a reply has no score, cut_off the policy's
+        replies that did not end.
 
     Raises:
         ValueError: replies are not to the same prompts.
@@ -78,10 +80,12 @@ def _of_model(
     order = [policy for policy, _ in grid_order((policy, BENCHMARK) for policy in by_policy)]
     rates = {policy: _rates(by_policy[policy]) for policy in order}
     tested = {policy: _tested(policy, rates) for policy in order}
-    in_family = [corrected([found[i] for found in tested.values()]) for i in range(2)]
+    as_it_is = dict(zip(order, corrected([tested[policy][0] for policy in order]), strict=True))
+    with_rate = {policy: found for policy in order if (found := tested[policy][1]) is not None}
+    at_equal = dict(zip(with_rate, corrected(list(with_rate.values())), strict=True))
     rows: list[dict[str, Any]] = []
-    for number, policy in enumerate(order):
-        won, equal = (found[number] for found in in_family)
+    for policy in order:
+        won = as_it_is[policy]
         every = pd.concat(by_policy[policy])
         scores = every[["reward", "reward_of_base"]]
         group_size = policy.group_size or None
@@ -89,7 +93,8 @@ def _of_model(
         row |= {"group_size": group_size, "prompts": prompts[policy.regime], "family_size": len(order)}
         row |= {"n_seeds": won.n_seeds, "n_prompts": won.n_problems, "n_replies": len(every)}
         row |= _interval("win", "win_rate", rates[policy][0], won)
-        row |= _interval("equal_length", "equal_length", rates[policy][1], equal)
+        if (controlled := rates[policy][1]) is not None:
+            row |= _interval("equal_length", "equal_length", controlled, at_equal[policy])
         row |= {"length": every["completion_text"].str.len().mean(), "score": scores["reward"].mean()}
         row |= {"base_length": every["completion_text_of_base"].str.len().mean(), "longer": _longer(every)}
         row |= {"base_score": scores["reward_of_base"].mean(), "minimum_detectable": _detectable(tested[policy][0])}
@@ -111,12 +116,11 @@ def _detectable(found: Comparison) -> float:
 
 
 def _longer(rows: pd.DataFrame) -> float:
-    by = rows["completion_text"].str.len() - rows["completion_text_of_base"].str.len()
-    return float((0.5 + 0.5 * np.sign(by)).mean())
+    return share_longer((rows["completion_text"].str.len() - rows["completion_text_of_base"].str.len()).to_numpy())
 
 
-def _rates(seeds: Sequence[pd.DataFrame]) -> tuple[WinRate, WinRate]:
-    """Win rates as they are and at equal length, over the prompts that every seed has a comparison of."""
+def _rates(seeds: Sequence[pd.DataFrame]) -> Rates:
+    """Win rates over the prompts that every seed has a comparison of."""
 
     def values(column: Any) -> np.ndarray:
         return np.stack([column(rows).unstack("sample").to_numpy(dtype=float) for rows in seeds])
@@ -128,14 +132,18 @@ def _rates(seeds: Sequence[pd.DataFrame]) -> tuple[WinRate, WinRate]:
     return raw(won), length_controlled(won, longer)
 
 
-def _tested(policy: PolicyKey, rates: Mapping[PolicyKey, tuple[WinRate, WinRate]]) -> tuple[Comparison, Comparison]:
+def _tested(policy: PolicyKey, rates: Mapping[PolicyKey, Rates]) -> tuple[Comparison, Comparison | None]:
     """Both win rates against 1/2, what M0 has against itself."""
-    found = []
-    for i in range(2):
-        values = rates[policy][i].values
-        pool = np.stack([own[i].values.mean(axis=1) for own in rates.values() if len(own[i].values) == len(values)])
-        found.append(compare(values, np.full((1, values.shape[1]), 0.5), pool, len(rates)))
-    return found[0], found[1]
+
+    def tested(found: Sequence[WinRate | None], own: WinRate) -> Comparison:
+        pool = np.stack([rate.values.mean(axis=1) for rate in found if rate and len(rate.values) == len(own.values)])
+        return compare(own.values, np.full((1, own.values.shape[1]), 0.5), pool, len(rates))
+
+    as_it_is, at_equal = rates[policy]
+    return (
+        tested([rate for rate, _ in rates.values()], as_it_is),
+        None if at_equal is None else tested([rate for _, rate in rates.values()], at_equal),
+    )
 
 
 def _interval(name: str, column: str, rate: WinRate, found: Comparison) -> dict[str, float]:
