@@ -102,17 +102,42 @@ def test_a_demonstration_says_so_first() -> None:
 @pytest.mark.parametrize(
     ("seeds", "said"),
     [
-        ([3], "t-tests over problems, given one training run each"),
+        ([3], "t-tests over problems, given these weights, one training run each"),
         ([0, 1], "the variance between seeds pooled over the policies trained by DPO and taken 2 times"),
-        ([0, 1, 2, 3, 4], "over seeds and problems, each pair with its own variance between seeds"),
+        ([*range(7)], "the variance between seeds pooled over the policies trained by DPO and taken 2 times"),
+        ([*range(8)], "over seeds and problems, each pair with its own variance between seeds"),
     ],
 )
 def test_the_test_that_was_used_is_named(paper: Config, seeds: list[int], said: str) -> None:
     assert said in written(paper.model_copy(update={"seeds": seeds}), tables=["comparisons"])
 
 
+def test_sides_margins_and_families_are_named(paper: Config) -> None:
+    several = ["comparisons", "margins", "frontier", "controls", "regimes"]
+    text = written(paper, tables=several)
+    for said in (
+        "by two-sided t-tests",
+        "Holm's correction within families: DPO at every K and G against M0, against K=0 and against GRPO; all pairs",
+        "all further regimes, and all ablations, against M0 and against the policy that they differ from.",
+        "Intervals of differences are two-sided at 95 %, hold for a family at once and agree with its tests.",
+        "Families, models and benchmarks were not corrected for one another.",
+        "one-sided bounds on what each other K is ahead, at 95 % for all K at once (Hsu 1984); a K was called enough "
+        "where that is at most 2 points, a test of non-inferiority.",
+        "on the frontier where it was better than each policy that was not shown to cost more",
+        "costs were compared by 95 % t intervals of their differences over seeds",
+        "Axes were not corrected for one another.",
+        "three families over all controls",
+    ):
+        assert said in text.replace("\\", "")
+    wide = Config.model_validate(paper.model_dump() | {"frontier": {"margin": 0.05}})
+    assert "where that is at most 5 points, a test of" in written(wide, tables=several)
+    assert "costs were compared as they are" in written(paper.model_copy(update={"seeds": [0]}), tables=several)
+
+
 def test_what_was_not_computed_is_not_claimed(paper: Config) -> None:
     assert "Holm" not in written(paper)
+    alone = written(paper, tables=["comparisons"])
+    assert not any(word in alone for word in ("frontier", "non-inferiority", "further regimes", "Fieller"))
 
 
 def test_changes_that_are_not_committed_are_admitted(paper: Config) -> None:

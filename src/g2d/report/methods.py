@@ -13,6 +13,7 @@ from g2d.experiment.config import Config
 from g2d.experiment.grid import other_reward
 from g2d.experiment.open_ended import OpenEnded
 from g2d.experiment.scenarios import other_prompts
+from g2d.experiment.sections import Frontier
 from g2d.markdown import literal
 from g2d.policies.settings import EmbeddedModel, HubModel, LocalModel, ModelSource, ScratchModel
 from g2d.problems.settings import HELD_OUT, HubProblems, ProblemSource, SyntheticProblems
@@ -201,7 +202,7 @@ def _evaluation(config: Config, provenance: Mapping[str, Any], tables: Collectio
             "in which answers are one where the verifier finds them equal."
         )
     if "comparisons" in tables:
-        sentences.append(_comparisons(len(config.seeds)))
+        sentences += _comparisons(len(config.seeds), tables, (config.frontier or Frontier()).margin)
     return " ".join(sentences)
 
 
@@ -210,9 +211,10 @@ def _preferences(asked: OpenEnded, config: Config, problems: Mapping[str, Any]) 
     return preference_methods(_problems(asked.held_out, problems[HELD_OUT]), _sampling(asked), judge)
 
 
-def _comparisons(n_seeds: int) -> str:
+def _comparisons(n_seeds: int, tables: Collection[str], margin: float) -> list[str]:
+    """The tests: of differences, of what is enough, of the frontier; their sides, margins and families."""
     if n_seeds == 1:
-        over = "over problems, given one training run each"
+        over = "over problems, given these weights, one training run each"
     elif n_seeds < ENOUGH_SEEDS:
         over = (
             "over seeds and problems, the variance between seeds pooled over the policies trained by DPO and taken "
@@ -220,10 +222,35 @@ def _comparisons(n_seeds: int) -> str:
         )
     else:
         over = "over seeds and problems, each pair with its own variance between seeds"
-    return (
-        f"Policies were compared in pairs on the same problems by t-tests {over} (one problem gained and one lost were "
-        "added), with Holm's correction over the comparisons of a family; intervals of differences invert these tests."
-    )
+    others = "; all further regimes, and all ablations, against M0 and against the policy that they differ from"
+    found = [
+        f"Policies were compared in pairs on the same problems by two-sided t-tests {over} (one problem gained and one "
+        "lost were added), with Holm's correction within families: DPO at every K and G against M0, against K=0 and "
+        f"against GRPO; all pairs of K > 0{others if {'regimes', 'ablations'} & set(tables) else ''}.",
+        "Intervals of differences are two-sided at 95 %, hold for a family at once and agree with its tests.",
+        "Families, models and benchmarks were not corrected for one another.",
+    ]
+    if "margins" in tables:
+        found.append(
+            "How much worse than the best K every K can be is the largest of the one-sided bounds on what each other K "
+            "is ahead, at 95 % for all K at once (Hsu 1984); a K was called enough where that is at most "
+            f"{100 * margin:g} points, a test of non-inferiority."
+        )
+    if "frontier" in tables:
+        costs = "as they are" if n_seeds == 1 else "by 95 % t intervals of their differences over seeds"
+        found.append(
+            "On each axis of cost a policy was called on the frontier where it was better than each policy that was "
+            "not shown to cost more (the largest of these p-values), and beaten where one that was shown to cost as "
+            "much or less was better (the smallest, times their number), two-sided and Holm-corrected over the "
+            f"policies of the axis; costs were compared {costs}. Good enough is at most {100 * margin:g} points worse "
+            "than any other policy, one-sided as for K. Axes were not corrected for one another."
+        )
+    if "controls" in tables:
+        found.append(
+            "Gains of controls, of what they are controls of, and the differences of the two are three families over "
+            "all controls; shares of a gain have Fieller's intervals."
+        )
+    return found
 
 
 def _software(config: Config, provenance: Mapping[str, Any]) -> str:

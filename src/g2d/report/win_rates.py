@@ -45,7 +45,8 @@ def preference_methods(prompts: str, drawn: str, judge: str) -> str:
     return (
         f"Every policy and M0 replied to {prompts}, with the same random numbers, {drawn}; of two replies the one with "
         f"the higher reward was preferred ({judge}). Win rates at equal length are from a logistic regression of the "
-        "preference on the difference in length (arXiv 2404.04475)."
+        "preference on the difference in length (arXiv 2404.04475). Both were tested against one half, two-sided, as "
+        "differences of accuracy are; all policies of a model are a family."
     )
 
 
