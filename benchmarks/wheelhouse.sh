@@ -5,7 +5,7 @@
 #
 # Run it where there is a network. PYTHON_VERSION is the other machine's (default: this one's, as 3.12). Versions are those
 # of envs/constraints.txt, without what stands on every such machine: torch, transformers, accelerate, numpy, pandas,
-# pyarrow, scipy, matplotlib and what they bring. For x86-64 Linux.
+# pyarrow, scipy and what they bring. For x86-64 Linux.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 folder=${1:?FOLDER is missing: where to collect the wheels}

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from g2d.report import charts
-from g2d.report.vega import series_channels
+from g2d.experiment.config import read
+from g2d.experiment.stages import RUNNING_ORDER
+from g2d.report import charts, frontier
+from g2d.report.marks import OKABE_ITO, marks
 from tests.report.test_answer import main
+from tests.test_config import CONFIG
 
 GRID = main(
     *(("base", 0, 0.3, 0.0), ("dpo", 0, 0.5, 1.0), ("g2d", 10, 0.6, 2.0), ("grpo", 20, 0.4, 3.0)), half_width=0.05
@@ -22,67 +27,110 @@ def rows(spec: charts.Spec) -> list[dict]:
     return [row for data in spec["datasets"].values() for row in data]
 
 
-@pytest.mark.parametrize("draw", [charts.accuracy_by_k, charts.accuracy_by_hours])
+KNOWN = marks(read(CONFIG / "config.yaml"))
+DRAWN = (charts.accuracy_by_k, charts.accuracy_by_hours)
+
+
+@pytest.mark.parametrize("draw", DRAWN)
 def test_every_policy_is_in_the_figure_with_its_interval(draw) -> None:
-    shown = {(row["accuracy"], row["ci_low"], row["ci_high"]) for row in rows(draw(GRID))}
+    shown = {(row["accuracy"], row["ci_low"], row["ci_high"]) for row in rows(draw(GRID, KNOWN)) if "accuracy" in row}
     assert shown == set(zip(GRID["accuracy"], GRID["ci_low"], GRID["ci_high"], strict=True))
 
 
-@pytest.mark.parametrize("draw", [charts.accuracy_by_k, charts.accuracy_by_hours])
+@pytest.mark.parametrize("draw", DRAWN)
 def test_a_warmup_that_stopped_by_itself_is_a_series_of_one_point(draw) -> None:
     more = pd.concat([GRID, main(("g2d-auto", 15, 0.61, 5.0))])
-    points = {(row["series"], row["K"]) for row in rows(draw(more)) if row.get("policy") == "g2d-auto"}
-    assert points == {("G2D auto, G=2", 15)}
+    points = {(row["series"], row["K"]) for row in rows(draw(more, KNOWN)) if row.get("policy") == "g2d-auto"}
+    assert points == {("G2D auto", 15)}
 
 
 def test_equal_tables_give_equal_figures() -> None:
-    assert json.dumps(charts.accuracy_by_k(GRID)) == json.dumps(charts.accuracy_by_k(GRID.copy()))
+    assert json.dumps(charts.accuracy_by_k(GRID, KNOWN)) == json.dumps(charts.accuracy_by_k(GRID.copy(), KNOWN))
 
 
-def test_series_differ_by_more_than_their_colour() -> None:
-    spec = charts.accuracy_by_k(GRID)
-    channels = [layer["encoding"] for layer in spec["layer"] if "shape" in layer["encoding"]]
-    assert channels and all("strokeDash" in encoding for encoding in channels)
+def looks(spec: charts.Spec) -> dict[str, tuple[str, str]]:
+    """Colour and shape of every series of a figure."""
+    encoding = next(layer["encoding"] for layer in spec["layer"] if "shape" in layer["encoding"])
+    color, shape = encoding["color"]["scale"], encoding["shape"]["scale"]
+    assert color["domain"] == shape["domain"]
+    return dict(zip(color["domain"], zip(color["range"], shape["range"], strict=True), strict=True))
 
 
-def test_sixteen_lines_differ_in_colour_or_dash() -> None:
-    names = [f"series {i}" for i in range(16)]
-    channels = {name: channel.to_dict()["scale"]["range"] for name, channel in series_channels(names).items()}
-    looks = {(color, tuple(dash)) for color, dash in zip(channels["color"], channels["strokeDash"], strict=True)}
-    assert len(looks) == 16
+def test_a_policy_looks_the_same_in_all_figures() -> None:
+    standing = GRID.assign(axis="updates", cost=[0, 3, 5, 7], status="open", chance=0.5, cheapest_enough=False)
+    figures = [looks(draw(GRID, KNOWN)) for draw in DRAWN] + [looks(frontier.picture(standing, KNOWN))]
+    for one, other in combinations(figures, 2):
+        assert all(one[series] == other[series] for series in one.keys() & other.keys())
+    assert {"G2D (at K=0: DPO)", "GRPO alone"} <= {name.partition(",")[0] for name in figures[0]}
 
 
-def test_names_of_baselines_do_not_overlap() -> None:
-    close = main(*(("base", 0, 0.5, 0.0), ("grpo", 10, 0.501, 1.0), ("grpo", 20, 0.502, 1.0))).assign(
-        group_size=[None, 2, 4]
-    )
-    heights = charts._baselines(close)["label_at"].to_list()
-    low, high = charts._range(close)
-    assert all(b - a >= 0.0599 * (high - low) for a, b in pairwise(heights))
+@pytest.mark.parametrize("file", ["config.yaml", "paper.yaml", "bridging.yaml", "off_policy.yaml"])
+def test_every_series_of_a_grid_has_a_look_of_its_own(file: str) -> None:
+    """At most eight colours, one a family; policies of a family differ by shape, families by shape as well."""
+    series = {mark.series: mark for mark in marks(read(CONFIG / file)).values()}
+    assert len({(mark.color, mark.shape) for mark in series.values()}) == len(series)
+    assert {mark.color for mark in series.values()} <= set(OKABE_ITO)
+    first = {mark.color: mark.shape for mark in reversed(series.values())}
+    assert len(set(first.values())) == len(first)
 
 
-def test_grpo_at_several_k_is_a_curve_from_m0_and_its_last_k_the_baseline() -> None:
+def test_policies_without_a_warmup_stand_on_an_axis_of_their_own() -> None:
+    more = pd.concat([GRID, main(("online", 20, 0.7, 1.0), ("rft", 10, 0.55, 1.0))])
+    spec = charts.accuracy_by_k(more, KNOWN)
+    at = {(row["policy"], row["K"]): row["at"] for row in rows(spec) if "at" in row and "policy" in row}
+    assert at["online", 20] > 20 + 0.1 * 20  # behind the divider
+    assert abs(at["rft", 10] - 10) < 1
+    axes = [layer["encoding"]["x"]["axis"] for layer in spec["layer"] if "axis" in layer["encoding"].get("x", {})]
+    assert all('"online"' in axis["labelExpr"] and axis["values"][:3] == [0, 10, 20] for axis in axes)
+
+
+def test_no_mark_hides_another() -> None:
+    same = main(*((policy, 10, 0.6, 2.0) for policy in ("g2d", "rft", "grpo", "online")))
+    by_k = [row["at"] for row in rows(charts.accuracy_by_k(same, KNOWN)) if "at" in row and "policy" in row]
+    assert len(set(by_k)) == 4
+    crowd = pd.DataFrame({"cost": [50.0] * 6 + [50.1], "accuracy": [0.5] * 6 + [0.501]})
+    apart = charts.side_by_side(crowd, span=100, height=0.4)["at"]
+    assert all(b - a >= 0.0119 * 100 for a, b in pairwise(sorted(apart)))
+    assert apart.iloc[0] == 50
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 1)), min_size=1, max_size=12))
+def test_a_name_covers_no_other_name_and_no_mark(places: list[tuple[float, float]]) -> None:
+    frame = pd.DataFrame(places, columns=["at", "accuracy"]).assign(name="G2D (K=100)")
+    found = charts.placed(frame, frame, span=115, height=1)
+    boxes = []
+    for row in found.to_dict("records"):
+        place = charts.PLACES[row["place"]]
+        x, y = row["at"] * 900 / 115, row["accuracy"] * 320
+        left = x + 8 if place["align"] == "left" else x - 8 - 6.4 * len(row["name"])
+        boxes.append((left, y + 5 if place["dy"] < 0 else y - 17))
+    for (a, b), (c, d) in combinations(boxes, 2):
+        assert abs(a - c) >= 6.4 * 11 - 1e-6 or abs(b - d) >= 12 - 1e-6
+    for left, bottom in boxes:
+        for at, accuracy in places:
+            x, y = at * 900 / 115, accuracy * 320
+            assert not (left < x < left + 6.4 * 11 and bottom < y < bottom + 12)
+
+
+def test_grpo_at_several_k_is_a_curve_from_m0() -> None:
     several = main(*(("base", 0, 0.3, 0.0), ("dpo", 0, 0.5, 1.0), ("grpo", 10, 0.45, 2.0), ("grpo", 20, 0.4, 3.0)))
-    assert charts._baselines(several)["name"].to_list() == ["M0", "GRPO, K=20"]
-    curve = {
-        (row["K"], row["accuracy"]) for row in rows(charts.accuracy_by_k(several)) if "GRPO" in row.get("series", "")
-    }
-    assert curve == {(0, 0.3), (10, 0.45), (20, 0.4)}
-    joined = [
-        (row["time"], row["accuracy"]) for row in rows(charts.accuracy_by_hours(several)) if row.get("group") == "2"
-    ]
-    assert joined == [(0.0, 0.3), (2.0, 0.45), (3.0, 0.4)]
+    for draw, field, costs in ((charts.accuracy_by_k, "K", (0, 10, 20)), (charts.accuracy_by_hours, "cost", (0, 2, 3))):
+        curve = {(row[field], row["accuracy"]) for row in rows(draw(several, KNOWN)) if "GRPO" in row.get("series", "")}
+        assert curve == set(zip(costs, (0.3, 0.45, 0.4), strict=True))
 
 
-def test_equal_baselines_share_a_line() -> None:
-    equal = main(("base", 0, 0.5, 0.0), ("grpo", 20, 0.5, 1.0))
-    assert charts._baselines(equal)["name"].to_list() == ["M0; GRPO, K=20"]
+def test_a_stage_has_one_colour_and_no_other_has_it() -> None:
+    stages = ["calibrate", "train_grpo", "harvest_rollouts", "train_dpo", "train_rft", "train_semi_online_dpo"]
+    cost = pd.DataFrame({"model": "m", "policy": "g2d", "K": 10, "group_size": 2, "seed": 0, "stage": stages})
+    spec = charts.bill(cost.assign(device_hours=1.0))
+    assert spec["encoding"]["color"]["scale"]["domain"] == [*RUNNING_ORDER[:3], *stages[2:5]]
+    assert len(set(spec["encoding"]["color"]["scale"]["range"])) == len(stages)
 
 
 def test_small_times_are_shown_in_small_units() -> None:
     quick = GRID.assign(device_hours=GRID["device_hours"] / 1000)
-    assert "device-seconds per seed" in json.dumps(charts.accuracy_by_hours(quick))
-    assert "device-hours per seed" in json.dumps(charts.accuracy_by_hours(GRID))
+    assert "device-seconds per seed" in json.dumps(charts.accuracy_by_hours(quick, KNOWN))
+    assert "device-hours per seed" in json.dumps(charts.accuracy_by_hours(GRID, KNOWN))
 
 
 def test_a_metric_without_an_interval_has_no_bar() -> None:
@@ -100,5 +148,5 @@ def test_contributions_of_a_gain_are_taken_from_the_table() -> None:
         table = table.assign(**{name: table["gain"] * share, f"{name}_low": 0.0, f"{name}_high": 1.0})
     shown = [row for row in rows(charts.gains(table)) if "factor" in row]
     assert {row["factor"] for row in shown} == {"finishing", "reasoning"}
-    assert {row["name"] for row in shown} == {"DPO, K=0", "G2D, K=10", "GRPO, K=20"}
+    assert {row["name"] for row in shown} == {"DPO (K=0)", "G2D (K=10)", "GRPO (K=20)"}
     assert sum(row["points"] for row in shown) == pytest.approx(0.6)

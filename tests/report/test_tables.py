@@ -25,11 +25,31 @@ def test_bounds_and_deviations_are_shown_in_the_cell_they_belong_to(tmp_path: Pa
         }
     )
     cells = read_cells(written(tmp_path, table))
-    assert cells.columns == ("K", "accuracy", "std_over_seeds", "rho", "mu")
+    assert cells.columns == ("accuracy", "K", "std_over_seeds", "rho", "mu")
     texts = [[cell.text.striptags() for cell in row] for row in cells.rows]
-    assert texts[0] == ["0", "0.500 [0.400, 0.600]", "–", "0.500 ± 0.100", "0.100 [0.000, 0.200]"]
-    assert texts[1][1] == "0.953 [0.920, 0.980]"
+    assert texts[0] == ["0.500 [0.400, 0.600]", "0", "–", "0.500 ± 0.100", "0.100 [0.000, 0.200]"]
+    assert texts[1][0] == "0.953 [0.920, 0.980]"
     assert texts[1][4] == "–"
+
+
+def test_policies_come_first_in_one_column_then_what_the_table_is_about(tmp_path: Path) -> None:
+    table = pd.DataFrame(
+        {
+            **{"model": ["m", "n"], "policy": ["g2d", "grpo"], "K": [25, 100], "group_size": [2, 4], "n": [1, 2]},
+            **{"reference": ["dpo", None], "reference_K": [0, None], "reference_group_size": [None, None]},
+            **{"difference": [0.1, 0.2], "ci_low": [0.0, 0.1], "ci_high": [0.2, 0.3], "p_holm": [0.01, 0.5]},
+        }
+    )
+    cells = read_cells(written(tmp_path, table))
+    assert cells.columns == ("policy", "reference", "difference", "p_holm", "model", "n")
+    texts = [[cell.text.striptags() for cell in row] for row in cells.rows]
+    assert texts[0][:3] == ["G2D (K=25)", "DPO (K=0)", "0.100 [0.000, 0.200]"]
+    assert texts[1][:2] == ["GRPO (K=100)", "–"]
+
+
+def test_a_value_has_the_digits_of_its_measure(tmp_path: Path) -> None:
+    table = pd.DataFrame({"measure": ["reward", "reward", "tokens"], "value": [0.431, 0.5, 412.0]})
+    assert [str(row[1].text) for row in read_cells(written(tmp_path, table)).rows] == ["0.431", "0.500", "412"]
 
 
 def test_sorting_compares_the_values_of_the_file(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ REPOSITORY = Path(__file__).parents[2]
 AS_PYTHON = Path(__file__).with_name("as_python.py")
 IMPORTS = (
     *("snakemake.cli", "snakemake.profiles", "snakemake.report.html_reporter", "snakemake.script", "smart_open", "yte"),
-    *("pandas", "pyarrow.parquet", "pydantic", "scipy.stats", "matplotlib.backends.backend_svg", "altair", "psutil"),
+    *("pandas", "pyarrow.parquet", "pydantic", "scipy.stats", "altair", "psutil"),
 )
 OF_VLLM = ("vllm.entrypoints.llm", "vllm.v1.worker.cpu_worker", "vllm.model_executor.models.llama")
 

@@ -99,6 +99,7 @@ rule draw_figures:
     threads: 1
     params:
         version=VERSIONS["draw_figures"],
+        config=CONFIG.identity,
         benchmark=list(CONFIG.benchmarks)[0],
         note=CONFIG.demonstration,
     message:

@@ -29,7 +29,7 @@ VERSIONS = {
     "build_several_pairs": 1,
     "evaluate": 3,
     "make_sample_table": 1,
-    "make_training_tables": 1,
+    "make_training_tables": 2,
     "continue_questions": 1,
     "make_contamination_table": 1,
     "scratch_reward_model": 1,
@@ -40,11 +40,11 @@ VERSIONS = {
     "make_sweep_table": 1,
     "make_tables": 3,
     "render_tables": 1,
-    "draw_figures": 1,
+    "draw_figures": 2,
     "write_cards": 1,
     "record_provenance": 1,
     "write_methods": 2,
-    "build_report": 2,
+    "build_report": 3,
     **{f"train_{name}": regime.version for name, regime in REGIMES.items()},
 }
 

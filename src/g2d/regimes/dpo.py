@@ -126,5 +126,6 @@ DPO = Regime(
     version=1,
     phase="offline",
     settings=Dpo,
+    label="DPO",
     card="DPO ({regime}) on pairs harvested {harvested}",
 )

@@ -139,6 +139,7 @@ GROUP_DPO = Regime(
     version=1,
     phase="offline",
     settings=GroupDpo,
+    label="GroupDPO",
     card="GroupDPO ({regime}) on all pairs of rollouts harvested {harvested}",
     methods=_methods,
 )

@@ -281,6 +281,7 @@ GRPO = Regime(
     version=1,
     phase="online",
     settings=Warmup,
+    label="GRPO",
     card="{k} steps of GRPO (group size {group_size})",
     unit="steps of GRPO",
     methods=_methods,

@@ -78,6 +78,7 @@ ITERATIVE_DPO = Regime(
     version=1,
     phase="rounds",
     settings=IterativeDpo,
+    label="DPO in rounds",
     card="{k} rounds of harvest and DPO ({regime}), each from the policy of the round before",
     unit="rounds of harvest and DPO",
     methods=lambda settings: (

@@ -157,6 +157,7 @@ KTO = Regime(
     version=1,
     phase="offline",
     settings=Kto,
+    label="KTO",
     card="Kahneman-Tversky optimisation ({regime}) on right and wrong rollouts harvested {harvested}",
     methods=_methods,
 )

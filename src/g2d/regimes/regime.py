@@ -27,6 +27,7 @@ class Regime:
     version: int  # of the stage `train_{name}`: raised when what it computes changes
     phase: Phase
     settings: type[Section]
+    label: str  # what legends call its family of policies
     card: str  # how a policy came to be, for its card; a template with regime, k, group_size and harvested
     unit: str = ""  # of one that is not offline: what its K counts
     methods: Callable[[Any], str] = lambda settings: ""  # a sentence on these settings, for the methods paragraph

@@ -159,6 +159,7 @@ RFT = Regime(
     version=1,
     phase="offline",
     settings=Rft,
+    label="RFT",
     card="rejection-sampling fine-tuning ({regime}) on right completions harvested {harvested}",
     methods=_methods,
 )

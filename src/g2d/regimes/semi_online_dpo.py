@@ -256,6 +256,7 @@ SEMI_ONLINE_DPO = Regime(
     version=1,
     phase="online",
     settings=SemiOnlineDpo,
+    label="semi-online DPO",
     card="{k} updates of DPO on its own fresh rollouts ({regime})",
     unit="updates of DPO on fresh rollouts",
     methods=_methods,

@@ -7,77 +7,188 @@ place in the page.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import altair as alt
 import pandas as pd
 
 from g2d.experiment.stages import RUNNING_ORDER
-from g2d.report.panels import learning_curves, reference_lines
-from g2d.report.vega import Spec, finished, named_scale, outlined, padded, series_channels, series_color
+from g2d.report.marks import CALLED, COLORS, DASHES, OKABE_ITO, SHAPES, Mark, Marks, legend, mark_of, names, of_lines
+from g2d.report.vega import HEIGHT, Spec, finished, named_scale, outlined, padded, series_channels
 
 ROW_HEIGHT = 26  # pixels, of a bar
+ACCURACY = "accuracy (pass@1)"
+POINT: dict[str, Any] = {"filled": True, "size": 95, "opacity": 1, "stroke": "#1b1f23", "strokeWidth": 0.6}
+
+# A training has its family's colour; what all families share has the others.
+STAGE_COLORS = {f"train_{kind}": color for kind, color in COLORS.items()} | {
+    "train_grpo_auto": COLORS["grpo"],
+    "train_semi_online_dpo_auto": COLORS["semi_online_dpo"],
+    "calibrate": "#000000",
+    "harvest_rollouts": "#999999",
+}
 STEPS = ["#e3e9f1", "#b5c7de", "#7f9fc6", "#4a76a8", "#1f4b7d", "#0a2748"]  # light to dark
 
 
-def accuracy_by_k(main: pd.DataFrame) -> Spec:
-    """Accuracy against K with intervals; M0 and GRPO as labelled bands.
+def accuracy_by_k(main: pd.DataFrame, known: Marks) -> Spec:
+    """Accuracy against K with intervals; M0 as a labelled band. Policies whose K counts no steps of the GRPO warm-up
+    stand on an axis of their own, to the right.
 
     Args:
         main: rows of Table 1 of one model and benchmark.
+        known: how policies are drawn.
     """
-    curves = [own.assign(series=f"GRPO alone, G={g}") for g, own in learning_curves(main).items()]
-    trained = pd.concat([_trained(main), *curves])
-    baselines = _baselines(main)
-    y = _accuracy_axis(main)
-    ks = sorted(int(k) for k in trained["K"].unique())
-    x = alt.X("K:Q", title="GRPO warm-up steps K", axis=alt.Axis(values=ks, grid=False), scale=padded(ks))
-    series = list(dict.fromkeys(trained["series"]))
-    points = alt.Chart(trained).encode(x=x, y=y, tooltip=_tooltip(main), **series_channels(series))
-    interval = {"y": _accuracy_axis(main, "ci_low"), "y2": "ci_high:Q"}
-    bars = alt.Chart(trained).mark_rule(strokeWidth=1.5).encode(x=x, color=series_color(series), **interval)
-    band = alt.Chart(baselines).mark_rect(opacity=0.13, color="#444").encode(**interval)
-    line = alt.Chart(baselines).mark_rule(strokeDash=[5, 3], color="#333").encode(y=y, tooltip=_tooltip(baselines))
-    names = outlined(
-        alt.Chart(baselines).encode(x=alt.value("width"), y=_accuracy_axis(main, "label_at"), text="name:N"),
-        align="right",
-        dx=-3,
-    )
-    return finished(band, line, bars, points.mark_line(), points.mark_point(filled=True, size=90, opacity=1), *names)
+    rows = _drawn(main, known)
+    base, trained = rows[rows["policy"] == "base"], rows[rows["policy"] != "base"]
+    of_warmup = pd.Series([mark_of(known, *at).of_warmup for at in _policy_and_size(trained)], trained.index, bool)
+    ks = sorted(int(k) for k in trained.loc[of_warmup, "K"].unique()) or [0]
+    reach = ks[-1] - ks[0] or 1
+    series = list(dict.fromkeys(trained.loc[of_warmup, "series"]))
+    # Marks at the same K stand side by side.
+    beside = trained["series"].map({name: 0.007 * (i - (len(series) - 1) / 2) for i, name in enumerate(series)})
+    others = list(dict.fromkeys(trained.loc[~of_warmup, "policy"]))
+    step = min(0.11, 0.8 / max(1, len(others)))
+    places = {policy: ks[-1] + (0.16 + step * i) * reach for i, policy in enumerate(others)}
+    aside = trained["policy"].map(places) + trained.groupby("policy").cumcount() * 0.02 * reach
+    trained = trained.assign(at=(trained["K"] + beside * reach).where(of_warmup, aside))
+    end = max([ks[-1], *trained["at"]]) + 0.05 * reach
+    named = " ".join(f"datum.value == {place} ? {json.dumps(policy)} :" for policy, place in places.items())
+    axis = alt.Axis(values=[*ks, *places.values()], grid=False, labelExpr=f"{named} datum.label", labelOverlap="greedy")
+    scale = alt.Scale(domain=[ks[0] - 0.05 * reach, end], nice=False, zero=False)
+    x = alt.X("at:Q", title="GRPO warm-up steps K", axis=axis, scale=scale)
+    y, interval = _accuracy_axis(main), {"y": _accuracy_axis(main, "ci_low"), "y2": "ci_high:Q"}
+    channels = series_channels(legend(trained, known))
+    points = alt.Chart(trained).encode(x=x, y=y, tooltip=_tooltip(trained), **channels)
+    curves = alt.Chart(_curves(trained[of_warmup], base.assign(at=0.0))).mark_line(strokeWidth=1.8)
+    lines = curves.encode(x=x, y=y, order="K:Q", **channels)
+    bars = alt.Chart(trained).mark_rule(strokeWidth=1.5).encode(x=x, color=channels["color"], **interval)
+    layers: list[Any] = []
+    if len(base):
+        layers += [
+            alt.Chart(base).mark_rect(opacity=0.1, color="#444").encode(**interval),
+            alt.Chart(base).mark_rule(strokeDash=[5, 3], color="#333").encode(y=y, tooltip=_tooltip(base)),
+            *outlined(alt.Chart(base).encode(x=alt.value(0), y=y, text="name:N"), align="left", dx=4),
+        ]
+    if others:
+        edge = alt.Chart(pd.DataFrame({"at": [ks[-1] + 0.09 * reach], "text": ["without the GRPO warm-up"]}))
+        layers += [
+            edge.mark_rule(color="#999").encode(x=x),
+            edge.mark_text(align="right", fontSize=11).encode(x=alt.value("width"), y=alt.value(-8), text="text:N"),
+        ]
+    return finished(*layers, lines, bars, points.mark_point(**POINT))
 
 
-def accuracy_by_hours(main: pd.DataFrame) -> Spec:
-    """Accuracy against device-hours: one point per policy, DPO policies joined in the order of K.
+def accuracy_by_hours(main: pd.DataFrame, known: Marks) -> Spec:
+    """Accuracy against device-hours: one point per policy, those of a series joined in the order of K.
 
     Args:
         main: rows of Table 1 of one model and benchmark.
+        known: how policies are drawn.
     """
-    known = main.dropna(subset=["device_hours"])
-    baselines = known[known["policy"].isin(["base", "grpo"])]
-    baselines = baselines.assign(series=baselines["policy"].map(_KINDS), name=_names(baselines))
-    trained = _trained(known)
-    called = trained["policy"].map({"dpo": "", "g2d": "", "g2d-auto": "auto, "}).fillna(trained["policy"] + ", ")
-    rows = pd.concat([trained.assign(name=called + "K=" + trained["K"].astype(str)), baselines])
+    rows = _drawn(main.dropna(subset=["device_hours"]), known)
     unit, factor = _time_unit(rows["device_hours"].max())
-    rows = rows.assign(time=rows["device_hours"] * factor)
-    series = list(dict.fromkeys(rows["series"]))
-    room = alt.Scale(domain=[0, 1.15 * float(rows["time"].max()) or 1], nice=False)  # for the last name
-    x = alt.X("time:Q", title=f"device-{unit} per seed", axis=alt.Axis(grid=False, tickCount=5), scale=room)
-    y = _accuracy_axis(main)
-    color = series_color(series)
-    joined = [rows[~rows["policy"].isin(["base", "grpo"])].assign(group="")]
-    joined += [own.assign(series=_KINDS["grpo"], group=str(g)) for g, own in learning_curves(rows).items()]
-    lines = alt.Chart(pd.concat(joined)).mark_line(strokeWidth=1.5)
-    lines = lines.encode(x=x, y=y, color=color, detail="group:N", order="K:Q")
-    bars = (
-        alt.Chart(rows)
-        .mark_rule(strokeWidth=1.5)
-        .encode(x=x, y=_accuracy_axis(main, "ci_low"), y2="ci_high:Q", color=color)
+    rows = rows.assign(cost=rows["device_hours"] * factor)
+    base = rows["policy"] == "base"
+    return against_cost(rows, f"device-{unit} per seed", known, _tooltip(rows), _curves(rows[~base], rows[base]))
+
+
+def against_cost(
+    rows: pd.DataFrame,
+    title: str,
+    known: Marks,
+    tooltip: list[alt.Tooltip],
+    joined: pd.DataFrame | None = None,
+    named: pd.Series | None = None,
+    under: Sequence[alt.Chart] = (),
+    opacity: Any = None,
+) -> Spec:
+    """Accuracy against a cost, a mark per policy with its interval and its name.
+
+    Args:
+        rows: policy, group_size, K, series, name, cost, accuracy, ci_low, ci_high.
+        title: of the axis of costs.
+        known: how policies are drawn.
+        tooltip: what a mark says under the pointer.
+        joined: rows to join by series, in the order of K.
+        named: which rows have their names beside their marks; all without.
+        under: drawn below the marks, over the fields `cost` and `accuracy`.
+        opacity: of marks and intervals.
+    """
+    span = 1.15 * float(rows["cost"].max()) or 1  # room for the last name
+    low, high = _range(rows)
+    rows = side_by_side(rows, span, high - low)
+    x = alt.X(
+        "at:Q",
+        title=title,
+        axis=alt.Axis(grid=False, tickCount=5, format="~s"),
+        scale=alt.Scale(domain=[0, span], nice=False),
     )
-    points = alt.Chart(rows).mark_point(filled=True, size=90, opacity=1)
-    channels = {"x": x, "y": y, "tooltip": _tooltip(rows), **series_channels(series, dash=False)}
-    names = outlined(alt.Chart(rows).encode(x=x, y=y, text="name:N"), align="left", dx=8, dy=-6)
-    return finished(lines, bars, points.encode(**channels), *names)
+    channels = series_channels(legend(rows, known), dash=False)
+    styled = {"opacity": opacity} if opacity is not None else {}
+    layers: list[Any] = [chart.encode(x=x, y=_accuracy_axis(rows)) for chart in under]
+    if joined is not None:
+        together = alt.Chart(joined.assign(at=joined["cost"])).mark_line(strokeWidth=1.3)
+        layers.append(together.encode(x=x, y=_accuracy_axis(rows), color=channels["color"], order="K:Q"))
+    bars = alt.Chart(rows).mark_rule(strokeWidth=1.5)
+    ends = {"y": _accuracy_axis(rows, "ci_low"), "y2": "ci_high:Q"}
+    layers.append(bars.encode(x=x, color=channels["color"], **ends, **styled))
+    points = alt.Chart(rows).mark_point(**POINT)
+    layers.append(points.encode(x=x, y=_accuracy_axis(rows), tooltip=tooltip, **channels, **styled))
+    shown = rows if named is None else rows[named]
+    names_beside = placed(shown, rows, span, high - low)
+    for i, place in enumerate(PLACES):
+        text = alt.Chart(names_beside[names_beside["place"] == i]).encode(x=x, y=_accuracy_axis(rows), text="name:N")
+        layers += outlined(text, **place) if (names_beside["place"] == i).any() else []
+    return finished(*layers)
+
+
+def side_by_side(rows: pd.DataFrame, span: float, height: float) -> pd.DataFrame:
+    """The rows with `at`, where marks stand: at their cost, moved to the right where one would hide another."""
+    taken: list[tuple[float, float]] = []
+    ats = []
+    for cost, accuracy in zip(rows["cost"], rows["accuracy"], strict=True):
+        at = float(cost)
+        while any(abs(at - x) < 0.012 * span and abs(accuracy - y) < 0.03 * height for x, y in taken):
+            at += 0.006 * span
+        taken.append((at, accuracy))
+        ats.append(at)
+    return rows.assign(at=ats)
+
+
+# Where a name stands beside its mark, in the order of preference.
+PLACES: tuple[dict[str, Any], ...] = (
+    {"align": "left", "dx": 8, "dy": -5},
+    {"align": "left", "dx": 8, "dy": 17},
+    {"align": "right", "dx": -8, "dy": -5},
+    {"align": "right", "dx": -8, "dy": 17},
+)
+
+
+def placed(rows: pd.DataFrame, marks: pd.DataFrame, span: float, height: float, width: float = 900) -> pd.DataFrame:
+    """The rows with `place`, an index into `PLACES`: the first where the name covers no other name and no mark, in a
+    figure of so many pixels; rows whose names fit nowhere are left out, their marks say them under the pointer."""
+    to_x, to_y = width / span, HEIGHT / height
+    points = [(at * to_x, accuracy * to_y) for at, accuracy in zip(marks["at"], marks["accuracy"], strict=True)]
+    boxes = [(x - 5, x + 5, y - 5, y + 5) for x, y in points]
+    found: dict[Any, int] = {}
+    for index, name, at, accuracy in zip(rows.index, rows["name"], rows["at"], rows["accuracy"], strict=True):
+        x, y, length = at * to_x, accuracy * to_y, 6.4 * len(name)
+        for i, place in enumerate(PLACES):
+            left = x + 8 if place["align"] == "left" else x - 8 - length
+            bottom = y + 5 if place["dy"] < 0 else y - 17
+            box = (left, left + length, bottom, bottom + 12)
+            outside = left < 0 or left + length > width
+            if not outside and not any(_overlap(box, other) for other in boxes):
+                found[index] = i
+                boxes.append(box)
+                break
+    return rows.loc[list(found)].assign(place=list(found.values()))
+
+
+def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
 
 
 def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
@@ -88,8 +199,8 @@ def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
     """
     first = harvest["group_size"].dropna().min()
     own = harvest[harvest["group_size"].isna() | (harvest["group_size"] == first)]
-    rows = pd.concat([_metric(own, column, name) for column, name in METRICS.items()]).dropna(subset=["value"])
-    names = list(METRICS.values())
+    rows = pd.concat([_metric(own, column, mark.series) for column, mark in METRICS.items()])
+    rows = rows.dropna(subset=["value"])
     ks = sorted(int(k) for k in own["K"].unique())
     x = alt.X("K:Q", title="GRPO warm-up steps K", axis=alt.Axis(values=ks, grid=False), scale=padded(ks))
     scale = alt.Scale(domain=[0, 1])
@@ -100,13 +211,14 @@ def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
         alt.Tooltip("value:Q", format=".3f"),
         alt.Tooltip("interval:N"),
     ]
-    base = alt.Chart(rows).encode(x=x, y=y, **(series_channels(names) | {"tooltip": tooltip}))
+    channels = series_channels({mark.series: mark for mark in METRICS.values()})
+    base = alt.Chart(rows).encode(x=x, y=y, tooltip=tooltip, **channels)
     layers = [base.mark_line(), base.mark_point(filled=True, size=80, opacity=1)]
     bounded = rows.dropna(subset=["low", "high"])
     if len(bounded):
         bars = alt.Chart(bounded).mark_rule(strokeWidth=1.5)
-        color = series_color(names)
-        layers.insert(0, bars.encode(x=x, y=alt.Y("low:Q", scale=scale), y2="high:Q", color=color))
+        ends = {"y": alt.Y("low:Q", scale=scale), "y2": "high:Q"}
+        layers.insert(0, bars.encode(x=x, color=channels["color"], **ends))
     return finished(*layers)
 
 
@@ -148,13 +260,14 @@ def bill(cost: pd.DataFrame) -> Spec:
     Args:
         cost: rows of the bill of one model.
     """
-    rows = cost.assign(name=_names(cost))
+    rows = cost.assign(name=names(cost))
     seeds = rows.groupby("name", sort=False)["seed"].nunique().clip(lower=1)
     hours = rows.groupby(["name", "stage"], sort=False)["device_hours"].sum().reset_index()
     hours["device_hours"] /= hours["name"].map(seeds)
     unit, factor = _time_unit(hours.groupby("name")["device_hours"].sum().max())
     order = RUNNING_ORDER
     stages = sorted(hours["stage"].unique(), key=lambda stage: order.index(stage) if stage in order else len(order))
+    colors = [STAGE_COLORS.get(stage, "#bbbbbb") for stage in stages]
     hours = hours.assign(time=hours["device_hours"] * factor, order=hours["stage"].map(stages.index))
     chart = (
         alt.Chart(hours)
@@ -162,7 +275,7 @@ def bill(cost: pd.DataFrame) -> Spec:
         .encode(
             y=alt.Y("name:N", title=None, sort=list(seeds.index), axis=alt.Axis(labelLimit=220)),
             x=alt.X("time:Q", title=f"device-{unit} per seed"),
-            color=alt.Color("stage:N", title=None, scale=named_scale(stages, STEPS)),
+            color=alt.Color("stage:N", title=None, scale=alt.Scale(domain=stages, range=colors)),
             order="order:Q",
             tooltip=["name:N", "stage:N", alt.Tooltip("time:Q", title=unit, format=".3g")],
         )
@@ -171,95 +284,94 @@ def bill(cost: pd.DataFrame) -> Spec:
 
 
 def gains(decomposition: pd.DataFrame) -> Spec:
-    """Each policy's gain over M0, split into finishing, format and reasoning; a diamond marks the whole gain.
+    """A waterfall per policy: from M0's accuracy to the policy's by finishing, by format, by reasoning, each with its
+    interval; a black line is the policy's accuracy, a dashed one M0's.
 
     Args:
         decomposition: rows of the decomposition of one model and benchmark.
     """
     rows = decomposition.dropna(subset=["gain"])
-    rows = rows.assign(name=_names(rows))
+    rows = rows.assign(name=names(rows), base=rows["accuracy"] - rows["gain"])
     parts = [column for column in rows if f"{column}_low" in rows]
-    long = rows.melt(id_vars=["name", "gain"], value_vars=parts, var_name="part", value_name="points")
-    long = long.assign(factor=long["part"].str.removeprefix("from_"), order=long["part"].map(parts.index))
-    shades = [STEPS[5], STEPS[3], STEPS[1]]
-    names = list(dict.fromkeys(rows["name"]))
-    y = alt.Y("name:N", title=None, sort=names, axis=alt.Axis(labelLimit=220))
-    x = alt.X("points:Q", title="gain over M0 (diamond: all three together)", axis=alt.Axis(format=".1~%", tickCount=6))
-    bars = (
-        alt.Chart(long)
-        .mark_bar(stroke="white")
-        .encode(
-            y=y,
-            x=x,
-            color=alt.Color("factor:N", title=None, scale=named_scale(dict.fromkeys(long["factor"]), shades)),
-            order="order:Q",
-            tooltip=[
-                "name:N",
-                "factor:N",
-                alt.Tooltip("points:Q", format="+.1%"),
-                alt.Tooltip("gain:Q", format="+.1%"),
-            ],
-        )
+    long = []
+    start = rows["base"]
+    for column in map(str, parts):
+        part: dict[str, Any] = {"factor": column.removeprefix("from_"), "points": rows[column], "start": start}
+        ends = {side: start + rows[f"{column}_{side}"] for side in ("low", "high")}
+        start = start + rows[column]
+        long.append(rows[["name", "gain"]].assign(**part, end=start, **ends))
+    bars = pd.concat(long)
+    factors = list(dict.fromkeys(bars["factor"]))
+    policies = list(dict.fromkeys(rows["name"]))
+    y = alt.Y("name:N", title=None, sort=policies, axis=alt.Axis(labelLimit=220), scale=alt.Scale(paddingInner=0.25))
+    within = alt.YOffset("factor:N", sort=factors)
+    reach = bars[["start", "end", "low", "high"]].to_numpy(dtype=float)
+    margin = 0.03 * (reach.max() - reach.min()) or 0.01
+    domain = [float(reach.min() - margin), float(reach.max() + margin)]
+    scale = alt.Scale(domain=domain, zero=False, nice=False)
+
+    def x(column: str) -> alt.X:
+        return alt.X(f"{column}:Q", title=ACCURACY, axis=alt.Axis(format=".1~%", tickCount=6), scale=scale)
+
+    color = alt.Color("factor:N", title=None, sort=factors, scale=named_scale(factors, OKABE_ITO[1:]))
+    shown = [*[alt.Tooltip(f"{column}:Q", format="+.1%") for column in ("points", "gain")]]
+    chart = alt.Chart(bars).encode(y=y, yOffset=within)
+    steps = chart.mark_bar(stroke="#1b1f23", strokeWidth=0.6)
+    base = alt.Chart(rows.head(1)).mark_rule(strokeDash=[5, 3], color="#333").encode(x=x("base"))
+    reached = alt.Chart(rows).mark_tick(color="black", thickness=2.5, height=ROW_HEIGHT)
+    return finished(
+        steps.encode(x=x("start"), x2="end:Q", color=color, tooltip=["name:N", "factor:N", *shown]),
+        chart.mark_rule(strokeWidth=1).encode(x=x("low"), x2="high:Q"),
+        reached.encode(y=y, x=x("accuracy"), tooltip=["name:N", alt.Tooltip("accuracy:Q", format=".1%")]),
+        base,
+        height=(ROW_HEIGHT + 6) * max(1, len(policies)),
     )
-    whole = (
-        alt.Chart(rows)
-        .mark_point(shape="diamond", size=70, filled=True, fill="white", stroke="black", strokeWidth=1.5, opacity=1)
-        .encode(y=y, x=alt.X("gain:Q"), tooltip=["name:N", alt.Tooltip("gain:Q", format="+.1%")])
-    )
-    return finished(bars, whole, height=ROW_HEIGHT * max(1, len(names)))
+
+
+def budgets(table: pd.DataFrame, known: Marks) -> Spec:
+    """Accuracy against the token budget, a line per policy of the main grid.
+
+    Args:
+        table: rows of budgets.csv of one model and benchmark.
+        known: how policies are drawn; lines of one colour differ by shape and dash.
+    """
+    rows = table[table["policy"].isin(CALLED)]
+    looks = of_lines(rows, known)
+    rows = rows.assign(series=names(rows))
+    series = {name: i - (len(looks) - 1) / 2 for i, name in enumerate(looks)}
+    rows = rows.assign(at=rows["budget"] * (1 + 0.01 * rows["series"].map(series)))  # intervals beside each other
+    axis = alt.Axis(values=sorted({int(budget) for budget in rows["budget"]}), grid=False)
+    x = alt.X("at:Q", title="token budget", axis=axis, scale=alt.Scale(type="log", base=2, nice=False, padding=12))
+    y, channels = _accuracy_axis(rows), series_channels(looks)
+    lines = alt.Chart(rows).encode(x=x, y=y, tooltip=[*_tooltip(rows), "budget:Q"], **channels)
+    bars = alt.Chart(rows).mark_rule(strokeWidth=1)
+    ends = {"y": _accuracy_axis(rows, "ci_low"), "y2": "ci_high:Q"}
+    return finished(bars.encode(x=x, color=channels["color"], **ends), lines.mark_line(), lines.mark_point(**POINT))
 
 
 # ------------------------------------------------------------------------------------------------------------- parts
 
-CALLED = {"base": "M0", "dpo": "DPO", "g2d": "G2D", "g2d-auto": "G2D auto", "grpo": "GRPO"}
-_KINDS = {"base": "M0", "grpo": "GRPO alone"}
-METRICS = {"pairability": "pairability ρ", "entropy": "entropy H (bits)", "mid_band": "middle band μ"}
+METRICS = {
+    column: Mark(name, OKABE_ITO[i], SHAPES[i], DASHES[i], of_warmup=True)
+    for i, (column, name) in enumerate(
+        {"pairability": "pairability ρ", "entropy": "entropy H (bits)", "mid_band": "middle band μ"}.items(), start=1
+    )
+}
 
 
-def _trained(main: pd.DataFrame) -> pd.DataFrame:
-    """DPO and G2D by group size; K=0, which has none, starts every curve. A warm-up that stopped by itself is a series
-    of one point, an entry of `regimes` a series by its name."""
-    rows, auto = main[main["policy"].isin(["dpo", "g2d"])], main[main["policy"] == "g2d-auto"]
-    sizes = sorted({int(size) for size in rows["group_size"].dropna()})
-    curves = [rows[rows["group_size"].isna() | (rows["group_size"] == g)].assign(series=f"G2D, G={g}") for g in sizes]
-    points = auto.assign(series=[f"G2D auto, G={g}" for g in auto["group_size"]])
-    others = main[~main["policy"].isin(["base", "grpo", *rows["policy"], *auto["policy"]])]
-    names = [
-        policy if pd.isna(g) or len(sizes) < 2 else f"{policy}, G={g:.0f}" for policy, g in _policy_and_size(others)
-    ]
-    return pd.concat([*(curves or [rows.assign(series="DPO")]), points, others.assign(series=names)])
+def _drawn(rows: pd.DataFrame, known: Marks) -> pd.DataFrame:
+    series = [mark_of(known, *at).series for at in _policy_and_size(rows)]
+    return rows.assign(series=series, name=names(rows)).reset_index(drop=True)
 
 
 def _policy_and_size(rows: pd.DataFrame) -> Iterator[tuple[str, float]]:
     return zip(rows["policy"], rows["group_size"], strict=True)
 
 
-def _baselines(main: pd.DataFrame, gap: float = 0.06) -> pd.DataFrame:
-    """M0 and GRPO at its last K with the heights of their names, moved apart where two would overlap. Equal ones share
-    a line."""
-    rows = reference_lines(main)
-    rows = (
-        rows.assign(name=_names(rows))
-        .groupby(["accuracy", "ci_low", "ci_high"], as_index=False)
-        .agg({"name": "; ".join, "n_seeds": "first"})
-    )
-    low, high = _range(main)
-    at, heights = float("-inf"), []
-    for accuracy in rows["accuracy"]:
-        at = max(accuracy, at + gap * (high - low))
-        heights.append(at)
-    return rows.assign(label_at=heights)
-
-
-def _names(rows: pd.DataFrame) -> list[str]:
-    """Policies as a reader calls them; G only where there are several."""
-    several = rows["group_size"].nunique() > 1
-    names = []
-    for policy, k, size in zip(rows["policy"], rows["K"], rows["group_size"], strict=True):
-        kind = CALLED.get(policy, policy)
-        group = f", G={int(size)}" if several and not pd.isna(size) else ""
-        names.append(kind if policy == "base" else f"{kind}, K={k}{group}")
-    return names
+def _curves(trained: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
+    """The rows of every series, to be joined; GRPO alone begins at M0 where it was evaluated at several K."""
+    several = [name for name, own in trained[trained["policy"] == "grpo"].groupby("series") if len(own) > 1]
+    return pd.concat([*(base.assign(series=name) for name in several), trained])
 
 
 def _time_unit(hours: float) -> tuple[str, int]:
@@ -276,7 +388,7 @@ def _range(main: pd.DataFrame) -> tuple[float, float]:
 
 def _accuracy_axis(main: pd.DataFrame, column: str = "accuracy") -> alt.Y:
     scale = alt.Scale(domain=list(_range(main)), zero=False, nice=False)
-    return alt.Y(f"{column}:Q", title="accuracy (pass@1)", scale=scale, axis=alt.Axis(format=".1~%", tickCount=6))
+    return alt.Y(f"{column}:Q", title=ACCURACY, scale=scale, axis=alt.Axis(format=".1~%", tickCount=6))
 
 
 def _tooltip(rows: pd.DataFrame) -> list[alt.Tooltip]:

@@ -10,6 +10,7 @@ from typing import Any
 from g2d.report import charts, frontier, training
 from g2d.report.answer import answers
 from g2d.report.contamination import memory_warnings
+from g2d.report.marks import Marks
 from g2d.report.vega import Spec
 from g2d.tables.accuracy import MAIN_COLUMNS
 from g2d.tables.contamination import CONTAMINATION_COLUMNS
@@ -21,7 +22,9 @@ from g2d.tables.frontier import FRONTIER_COLUMNS
 from g2d.tables.margins import MARGIN_COLUMNS
 
 
-def panels(tables: Mapping[str, str | Path], benchmarks: Sequence[str], specs: dict[str, Spec]) -> list[dict[str, Any]]:
+def panels(
+    tables: Mapping[str, str | Path], benchmarks: Sequence[str], specs: dict[str, Spec], known: Marks
+) -> list[dict[str, Any]]:
     """The answer of every model and benchmark with its figures; what the frontier's tests say, where they were made."""
     main = read_table(tables["main"], MAIN_COLUMNS)
     comparisons = read_table(tables["comparisons"], COMPARISON_COLUMNS) if "comparisons" in tables else None
@@ -35,17 +38,17 @@ def panels(tables: Mapping[str, str | Path], benchmarks: Sequence[str], specs: d
     for entry in (entry for of_benchmark in said_of for entry in of_benchmark):
         rows = main[(main["model"] == entry.model) & (main["benchmark"] == entry.benchmark)]
         names = {"steps": f"{entry.model}/{entry.benchmark}/steps"}
-        specs[names["steps"]] = charts.accuracy_by_k(rows)
+        specs[names["steps"]] = charts.accuracy_by_k(rows, known)
         if rows["device_hours"].notna().any():
             names["hours"] = f"{entry.model}/{entry.benchmark}/hours"
-            specs[names["hours"]] = charts.accuracy_by_hours(rows)
+            specs[names["hours"]] = charts.accuracy_by_hours(rows, known)
         said: tuple[str, ...] = ()
         if standings is not None:
             at = standings[(standings["model"] == entry.model) & (standings["benchmark"] == entry.benchmark)]
             for axis, of_axis in ((str(axis), part) for axis, part in at.groupby("axis", sort=False)):
                 if axis in frontier.BUTTONS and len(of_axis) > 1:
                     names[axis] = f"{entry.model}/{entry.benchmark}/{axis}"
-                    specs[names[axis]] = frontier.picture(of_axis)
+                    specs[names[axis]] = frontier.picture(of_axis, known)
             said = frontier.sentences(at) if len(at) else ()
         if collapses is not None:
             fallen = training.collapse_caveats(collapses, entry.model)

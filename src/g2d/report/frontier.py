@@ -9,10 +9,11 @@ import altair as alt
 import pandas as pd
 
 from g2d.analysis.frontier import BEATEN, CHEAPEST, ON, OPEN
-from g2d.report.charts import CALLED
+from g2d.report.charts import against_cost
 from g2d.report.differences import interval_text, signed
+from g2d.report.marks import Marks, mark_of, names
 from g2d.report.phrases import at_most, listed, these_weights
-from g2d.report.vega import Spec, finished, outlined, series_channels, series_color
+from g2d.report.vega import Spec
 from g2d.tables.frontier import AXES
 
 BUTTONS = {  # what the page's switch calls an axis
@@ -29,27 +30,21 @@ TITLES = {
     "critical_path_hours": "hours with as many devices as can be used",
 }
 MOST = 3  # policies named in a sentence that could have many
-_DRAWN = ["policy", "K", "cost", "accuracy", "ci_low", "ci_high", "status", "chance", "cheapest_enough"]
-_SERIES = {"base": "M0", "dpo": "DPO and G2D", "g2d": "DPO and G2D", "grpo": "GRPO alone"}
+_DRAWN = ["policy", "K", "group_size", "cost", "accuracy", "ci_low", "ci_high", "status", "chance", "cheapest_enough"]
 
 
-def picture(rows: pd.DataFrame) -> Spec:
+def picture(rows: pd.DataFrame, known: Marks) -> Spec:
     """Every policy at its cost and accuracy, faint where it is beaten; dashed, the highest accuracy so far.
 
     Args:
         rows: of `frontier.csv`, one model, benchmark and axis.
+        known: how policies are drawn.
     """
     axis = str(rows["axis"].iloc[0])
-    named = rows[_DRAWN].assign(series=rows["policy"].map(_SERIES).fillna(rows["policy"]), name=names(rows))
-    series = list(dict.fromkeys(named["series"]))
-    room = alt.Scale(domain=[0, 1.12 * float(named["cost"].max()) or 1], nice=False)  # for the last name
-    x = alt.X("cost:Q", title=TITLES[axis], axis=alt.Axis(grid=False, tickCount=5, format="~s"), scale=room)
-    low, high = float(named["ci_low"].min()), float(named["ci_high"].max())
-    scale = alt.Scale(domain=[max(0.0, low - 0.02), min(1.0, high + 0.02)], zero=False, nice=False)
-
-    def y(column: str) -> alt.Y:
-        return alt.Y(f"{column}:Q", title="accuracy (pass@1)", scale=scale, axis=alt.Axis(format=".1~%", tickCount=6))
-
+    drawn = rows[_DRAWN].assign(
+        series=[mark_of(known, *at).series for at in zip(rows["policy"], rows["group_size"], strict=True)],
+        name=names(rows),
+    )
     tooltip = [
         alt.Tooltip("name:N", title="policy"),
         alt.Tooltip("status:N"),
@@ -58,29 +53,18 @@ def picture(rows: pd.DataFrame) -> Spec:
         alt.Tooltip("chance:Q", title="chance to be on the frontier", format=".0%"),
     ]
     faint = alt.condition(f"datum.status == '{BEATEN}'", alt.value(0.35), alt.value(1.0))
-    ranked = named.sort_values(["cost", "accuracy"])
-    so_far = ranked.assign(best=ranked["accuracy"].cummax())
+    ranked = drawn.sort_values(["cost", "accuracy"])
+    so_far = ranked.assign(at=ranked["cost"], accuracy=ranked["accuracy"].cummax())
     line = alt.Chart(so_far).mark_line(interpolate="step-after", strokeDash=[5, 3], color="#777", strokeWidth=1.5)
-    bars = alt.Chart(named).mark_rule(strokeWidth=1.5)
-    points = alt.Chart(named).mark_point(filled=True, size=90)
-    called = named[named["status"].isin([ON, CHEAPEST]) | named["cheapest_enough"]]
-    return finished(
-        line.encode(x=x, y=y("best")),
-        bars.encode(x=x, y=y("ci_low"), y2="ci_high:Q", color=series_color(series), opacity=faint),
-        points.encode(x=x, y=y("accuracy"), tooltip=tooltip, opacity=faint, **series_channels(series, dash=False)),
-        *outlined(alt.Chart(called).encode(x=x, y=y("accuracy"), text="name:N"), align="left", dx=8, dy=-6),
+    return against_cost(
+        drawn,
+        TITLES[axis],
+        known,
+        tooltip,
+        named=drawn["status"].isin([ON, CHEAPEST]) | drawn["cheapest_enough"],
+        under=[line],
+        opacity=faint,
     )
-
-
-def names(rows: pd.DataFrame) -> list[str]:
-    """Policies as a reader calls them; G only where a regime has several."""
-    several = set(rows.groupby("policy")["group_size"].nunique().loc[lambda n: n > 1].index)
-    found = []
-    for policy, k, size in zip(rows["policy"], rows["K"], rows["group_size"], strict=True):
-        kind = CALLED.get(policy, policy)
-        group = f", G={int(size)}" if policy in several and not pd.isna(size) else ""
-        found.append(kind if policy == "base" else f"{kind} (K={k}{group})")
-    return found
 
 
 def sentences(rows: pd.DataFrame) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from g2d.experiment.grid import other_reward
 from g2d.markdown import literal, shown
 from g2d.report import charts, front, samples, training
 from g2d.report.contamination import contamination_sentences
+from g2d.report.marks import Marks, marks
 from g2d.report.pair_browser import PROBLEMS_PER_CONTROL, PROBLEMS_PER_SERIES, Series
 from g2d.report.sweep import sweep_sentences
 from g2d.report.tables import Table, read_cells
@@ -114,7 +115,8 @@ def build(
     settings = config.model_dump(mode="json")
     benchmarks = list(config.benchmarks)
     specs: dict[str, Spec] = {}
-    panels = front.panels(tables, benchmarks, specs)
+    known = marks(config)
+    panels = front.panels(tables, benchmarks, specs, known)
     labelled_once = settings | {"demonstration": None}  # the page itself says it, always in view
     caption = functools.partial(_caption, config=labelled_once, benchmark=benchmarks[0])
     entries = {
@@ -124,7 +126,7 @@ def build(
             caption=caption(captions.get(name)),
             href=_relative(path, folder),
             table=read_cells(path),
-            charts=_charts_of(name, path, specs),
+            charts=_charts_of(name, path, specs, known),
         )
         for name, path in tables.items()
     }
@@ -207,17 +209,17 @@ def without_folders(settings: Any) -> Any:
 
 # ------------------------------------------------------------------------------------------------------------- parts
 
-_TABLE_CHARTS: dict[str, tuple[Columns, list[str], Callable[[pd.DataFrame], Spec]]] = {  # a figure per group
-    "harvest": (HARVEST_COLUMNS, ["model"], charts.informativeness_by_k),
-    "calibration": (CALIBRATION_COLUMNS, ["model"], charts.difficulty_by_level),
-    "decomposition": (DECOMPOSITION_COLUMNS, ["model", "benchmark"], charts.gains),
+_TABLE_CHARTS: dict[str, tuple[Columns, list[str], Callable[[pd.DataFrame, Marks], Spec]]] = {  # a figure per group
+    "harvest": (HARVEST_COLUMNS, ["model"], lambda rows, _: charts.informativeness_by_k(rows)),
+    "calibration": (CALIBRATION_COLUMNS, ["model"], lambda rows, _: charts.difficulty_by_level(rows)),
+    "decomposition": (DECOMPOSITION_COLUMNS, ["model", "benchmark"], lambda rows, _: charts.gains(rows)),
     "training": (TRAINING_COLUMNS, ["model", "measure"], training.course),
     "samples": (SAMPLE_COLUMNS, ["model", "benchmark"], samples.pass_at_k),
-    "cost": (COST_COLUMNS, ["model"], charts.bill),
+    "cost": (COST_COLUMNS, ["model"], lambda rows, _: charts.bill(rows)),
 }
 
 
-def _charts_of(name: str, path: str | Path, specs: dict[str, Spec]) -> tuple[Chart, ...]:
+def _charts_of(name: str, path: str | Path, specs: dict[str, Spec], known: Marks) -> tuple[Chart, ...]:
     """The figures of a table that has some; their specifications are added to the others."""
     if name not in _TABLE_CHARTS:
         return ()
@@ -225,7 +227,7 @@ def _charts_of(name: str, path: str | Path, specs: dict[str, Spec]) -> tuple[Cha
     found = []
     for group, rows in read_table(path, columns).groupby(keys, sort=False):
         title = ", ".join(map(str, group))
-        specs[f"{name}/{title}"] = draw(rows)
+        specs[f"{name}/{title}"] = draw(rows, known)
         found.append(Chart(f"{name}/{title}", title))
     return tuple(found)
 

@@ -1,6 +1,8 @@
 """Any CSV of `results/tables/` as a table of the page: sorted by its raw values, shown rounded, with its uncertainty.
 
-Nothing here knows a particular table. Columns that bound or qualify another one are shown in its cell: `x_low` and
+Nothing here knows a particular table. Policy, K and group size are one column, the first; then come what the table is
+about and its p-values, then the rest. A value whose meaning another column names (`measure`) has that measure's digits.
+Columns that bound or qualify another one are shown in its cell: `x_low` and
 `x_high` as "0.772 [0.734, 0.808]", `x_std` as "0.665 ± 0.021"; `ci_low` and `ci_high` belong to the nearest column
 before them whose values they enclose. The CSV keeps all columns apart.
 """
@@ -8,7 +10,7 @@ before them whose values they enclose. The CSV keeps all columns apart.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
+from g2d.report.marks import names
 from g2d.report.markup import cut, plain
 from g2d.tables.frames import unescaped
 
@@ -53,16 +56,21 @@ def read_cells(path: str | Path) -> Table:
         frame = unescaped(pd.read_csv(path, dtype={"levels": str}, keep_default_na=False, na_values=[""]))
     except ValueError as error:
         raise ValueError(f"{path}: not a readable table: {error}") from None
+    frame = with_policies_named(frame)
     qualified = qualifiers(frame)
     hidden = {column for columns in qualified.values() for column in columns}
-    own = [column for column in frame.columns if column not in hidden]
+    own = sorted((column for column in frame.columns if column not in hidden), key=_place)
     digits = {column: decimals(frame[column]) for column in own if _is_number(frame[column])}
+    of_measures = {measure: decimals(rows["value"]) for measure, rows in _by_measure(frame)}
     constant = [column for column in own if _is_constant(frame[[column, *qualified.get(column, ())]])]
     shown = [column for column in own if column not in constant]
     records = frame.head(MAX_ROWS).to_dict("records")
 
     def cell(row: Mapping[Any, Any], column: str) -> Cell:
-        return _cell(row, column, qualified.get(column, ()), digits.get(column, 0))
+        own_digits = of_measures.get(row.get("measure"), digits.get(column, 0)) if column == "value" else None
+        return _cell(
+            row, column, qualified.get(column, ()), digits.get(column, 0) if own_digits is None else own_digits
+        )
 
     return Table(
         columns=tuple(shown),
@@ -71,6 +79,36 @@ def read_cells(path: str | Path) -> Table:
         constant=tuple((column, cell(records[0], column).text) for column in constant),
         n_rows=len(frame),
     )
+
+
+_FIRST = ("policy", "reference", "other")
+_ABOUT = ("difference", "gain", "accuracy", "win_rate", "share")
+
+
+def _place(column: str) -> int:
+    """Where a column stands: who, what, how certain, the rest. Sorting is stable."""
+    if column in _FIRST:
+        return _FIRST.index(column)
+    if column in _ABOUT or column.startswith("p_"):
+        return len(_FIRST) + (column not in _ABOUT)
+    return len(_FIRST) + 2
+
+
+def with_policies_named(frame: pd.DataFrame) -> pd.DataFrame:
+    """The table with policy, K and group size in one column, and so for `reference` and `other`."""
+    for name in _FIRST:
+        k, size = ("K", "group_size") if name == "policy" else (f"{name}_K", f"{name}_group_size")
+        if {name, k, size} <= set(frame.columns):
+            own = frame[[name, k, size]].set_axis(["policy", "K", "group_size"], axis=1)
+            known = own["policy"].notna()
+            own = own.assign(K=own["K"].astype("Int64"))
+            called = pd.Series(names(own[known]), own.index[known], dtype=object)
+            frame = frame.drop(columns=[k, size]).assign(**{name: called.reindex(frame.index)})
+    return frame
+
+
+def _by_measure(frame: pd.DataFrame) -> Iterable[tuple[Any, pd.DataFrame]]:
+    return frame.groupby("measure") if {"measure", "value"} <= set(frame.columns) else ()
 
 
 SPREADS = ("std_", "standard_error")  # say how far a value is off and are no value that an interval is about

@@ -5,31 +5,38 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from g2d.report.charts import CALLED
 from g2d.report.differences import NBSP
+from g2d.report.marks import CALLED, Marks, legend, mark_of
 from g2d.report.vega import Spec, finished, series_channels
 
 HEIGHT = 200  # pixels: one of several
 
 
-def course(training: pd.DataFrame) -> Spec:
-    """One measure of every online training of a model against the tokens that it has seen.
+def course(training: pd.DataFrame, known: Marks) -> Spec:
+    """One measure of every online training of a model against the tokens it has seen, a band from the lowest seed to
+    the highest.
 
     Args:
         training: rows of training.csv of one model and measure.
+        known: how policies are drawn.
     """
-    rows = training.assign(series=[_named(row["policy"], row["group_size"]) for row in training.to_dict("records")])
+    marks = [mark_of(known, *at) for at in zip(training["policy"], training["group_size"], strict=True)]
+    rows = training.assign(series=[mark.series for mark in marks])
+    measure = str(training["measure"].iloc[0])
     x = alt.X("tokens:Q", title="tokens trained on", axis=alt.Axis(format="~s", grid=False, tickCount=5))
     y = alt.Y("value:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
     tooltip = [
         alt.Tooltip("series:N", title="training"),
         alt.Tooltip("step:Q"),
         alt.Tooltip("tokens:Q", format="~s"),
-        alt.Tooltip("value:Q", format=".3g"),
+        alt.Tooltip("value:Q", title=measure, format=".3g"),
+        *[alt.Tooltip(f"value_{side}:Q", title=f"{side}est seed", format=".3g") for side in ("low", "high")],
     ]
-    channels = series_channels(list(dict.fromkeys(rows["series"])))
+    channels = series_channels(legend(training, known))
     del channels["shape"]
-    return finished(alt.Chart(rows).mark_line().encode(x=x, y=y, tooltip=tooltip, **channels), height=HEIGHT)
+    chart = alt.Chart(rows)
+    seeds = chart.mark_area(opacity=0.18).encode(x=x, y="value_low:Q", y2="value_high:Q", color=channels["color"])
+    return finished(seeds, chart.mark_line().encode(x=x, y=y, tooltip=tooltip, **channels), height=HEIGHT)
 
 
 def collapse_caveats(collapses: pd.DataFrame, model: str) -> tuple[str, ...]:

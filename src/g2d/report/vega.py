@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import altair as alt
 
+from g2d.report.marks import Mark
+
 HEIGHT = 320  # pixels
-BLUE, VERMILION, GREEN, PURPLE = "#0072B2", "#D55E00", "#007F5F", "#8A4F7D"
-COLORS = [BLUE, VERMILION, GREEN, PURPLE]
-SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right"]
-DASHES = [[1, 0], [6, 3], [2, 2], [8, 2, 2, 2]]
 
 THEME: dict[str, Any] = {
     "font": "system-ui, sans-serif",
     "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "gridColor": "#e6e6e6"},
-    "legend": {"labelFontSize": 12, "titleFontSize": 12, "orient": "bottom", "symbolSize": 90, "columns": 2},
+    "legend": {
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "orient": "bottom",
+        "symbolSize": 90,
+        "labelLimit": 260,
+        "columns": {"expr": "max(1, floor(width / 210))"},
+    },
     "view": {"stroke": None},
 }
 
@@ -35,21 +40,19 @@ def named_scale(names: Iterable[str], values: Sequence[Any]) -> alt.Scale:
     return alt.Scale(domain=names, range=[values[i % len(values)] for i in range(len(names))])
 
 
-def series_color(names: Sequence[str]) -> alt.Color:
-    """The colour of each series."""
-    return alt.Color("series:N", title=None, scale=named_scale(names, COLORS))
+def series_channels(looks: Mapping[str, Mark], dash: bool = True) -> dict[str, Any]:
+    """Colour, shape and dash of each series, with one legend for all three, in the order given."""
 
+    def scaled(channel: type, values: list[Any]) -> Any:
+        scale = alt.Scale(domain=list(looks), range=values)
+        return channel("series:N", title=None, sort=list(looks), scale=scale)
 
-def series_channels(names: Sequence[str], dash: bool = True) -> dict[str, Any]:
-    """Colour, shape and dash for each series, with one legend for all three."""
-    channels: dict[str, Any] = {
-        "color": series_color(names),
-        "shape": alt.Shape("series:N", title=None, scale=named_scale(names, SHAPES)),
+    channels = {
+        "color": scaled(alt.Color, [mark.color for mark in looks.values()]),
+        "shape": scaled(alt.Shape, [mark.shape for mark in looks.values()]),
     }
     if dash:
-        # Moved on by one where colours begin again, so that no two of sixteen have both in common.
-        dashes = [DASHES[(i + i // len(COLORS)) % len(DASHES)] for i in range(len(names))]
-        channels["strokeDash"] = alt.StrokeDash("series:N", title=None, scale=named_scale(names, dashes))
+        channels["strokeDash"] = scaled(alt.StrokeDash, [list(mark.dash) for mark in looks.values()])
     return channels
 
 

@@ -15,7 +15,7 @@ _NAMES = {**strings("model", "policy"), **integers("K", "group_size")}
 TRAINING_COLUMNS = {
     **strings("model", "measure", "policy"),
     **integers("group_size", "n_seeds", "step"),
-    **floats("tokens", "value"),
+    **floats("tokens", "value", "value_low", "value_high"),
 }
 COLLAPSE_COLUMNS = {
     **_NAMES,
@@ -35,7 +35,8 @@ def training_table(logs: Mapping[PolicyKey, pd.DataFrame]) -> pd.DataFrame:
 
     Returns:
         `TRAINING_COLUMNS`, a row per measure, training and stretch: the last step of it, the tokens seen until then
-        and the mean of the measure, averaged over the seeds. What was not logged has no rows.
+        and the mean of the measure, averaged over the seeds, with the lowest and the highest seed. What was not
+        logged has no rows.
     """
     grouped: dict[PolicyKey, list[pd.DataFrame]] = {}
     for key, steps in logs.items():
@@ -46,11 +47,14 @@ def training_table(logs: Mapping[PolicyKey, pd.DataFrame]) -> pd.DataFrame:
 def _course(grouped: Mapping[PolicyKey, list[pd.DataFrame]], measure: str) -> Iterator[dict[str, Any]]:
     for key, courses in grouped.items():
         together = pd.concat(courses)
-        mean = together.groupby(level=0)[["step", "tokens", measure]].mean().dropna()
+        stretches = together.groupby(level=0)
+        mean = stretches[["step", "tokens", measure]].mean().dropna()
+        mean = mean.assign(low=stretches[measure].min(), high=stretches[measure].max())
         for row in mean.to_dict("records"):
             yield {
                 **{"model": key.model, "measure": measure, "policy": key.regime, "group_size": key.group_size},
-                **{"n_seeds": len(courses), "step": round(row["step"]), "tokens": row["tokens"], "value": row[measure]},
+                **{"n_seeds": len(courses), "step": round(row["step"]), "tokens": row["tokens"]},
+                **{"value": row[measure], "value_low": row["low"], "value_high": row["high"]},
             }
 
 

@@ -1,0 +1,106 @@
+"""How a policy is drawn: one colour and one shape in all figures of a page. The colour is its family's, which is how it
+was trained; the shape tells the policies of a family apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from g2d.experiment.config import Config
+from g2d.experiment.grid import policies
+from g2d.experiment.keys import PolicyKey
+from g2d.regimes.catalogue import REGIMES
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart, in the order of the families.
+OKABE_ITO = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+DASHES = ((1, 0), (6, 3), (2, 2), (8, 2, 2, 2))
+
+KINDS = ("base", "dpo", *(name for name in REGIMES if name != "dpo"))
+COLORS = {kind: OKABE_ITO[i % len(OKABE_ITO)] for i, kind in enumerate(KINDS)}
+CALLED = {"base": "M0", "dpo": "DPO", "g2d": "G2D", "g2d-auto": "G2D auto", "grpo": "GRPO"}
+SERIES = {"base": "M0", "g2d": "G2D (at K=0: DPO)", "g2d-auto": "G2D auto", "grpo": "GRPO alone"}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How the policies of one name and group size are drawn, whatever their K."""
+
+    series: str  # in legends
+    color: str
+    shape: str
+    dash: tuple[int, ...]
+    of_warmup: bool  # its K counts steps of the GRPO warm-up
+
+
+Marks = Mapping[tuple[str, int], Mark]  # by policy and group size; 0 stands for a policy without one
+
+
+def marks(config: Config) -> Marks:
+    """The marks of a grid's policies in the order of a legend: by family, M0 first."""
+    grid: dict[str, list[PolicyKey]] = {}
+    for key in policies(config):
+        grid.setdefault(_name(key.label), []).append(key)
+    made: dict[tuple[str, int], Mark] = {}
+    drawn: Counter[str] = Counter()
+    for name, (first, *others) in sorted(grid.items(), key=lambda item: KINDS.index(item[1][0].kind)):
+        sizes = sorted({key.group_size for key in (first, *others)} - {0}) or [0]
+        for size in sizes:
+            own = SERIES.get(name) or _series(name, REGIMES[first.kind].label)
+            made[name, size] = Mark(
+                series=f"{own}, G={size}" if len(sizes) > 1 else own,
+                color=COLORS[first.kind],
+                shape=SHAPES[(KINDS.index(first.kind) + drawn[first.kind]) % len(SHAPES)],
+                dash=DASHES[drawn[first.kind] % len(DASHES)],
+                of_warmup=not first.in_rounds and first.online == "grpo" and first.role != "ablation",
+            )
+            drawn[first.kind] += 1
+        made.setdefault((name, 0), made[name, sizes[0]])
+    return made
+
+
+def mark_of(known: Marks, policy: str, group_size: object) -> Mark:
+    """The mark of a row of a table; that of M0 for a policy that the grid does not have."""
+    name = _name(policy)
+    size = 0 if pd.isna(group_size) else int(group_size)  # type: ignore[call-overload]
+    own = known.get((name, size)) or known.get((name, 0))
+    return own or Mark(SERIES.get(name, name), OKABE_ITO[0], SHAPES[0], DASHES[0], True)
+
+
+def _name(policy: str) -> str:
+    """DPO at K=0 begins the curve of G2D."""
+    return "g2d" if policy == "dpo" else policy
+
+
+def _series(name: str, label: str) -> str:
+    return label if name.casefold() == label.casefold() else f"{label}: {name.removesuffix('/grpo')}"
+
+
+def legend(rows: pd.DataFrame, known: Marks) -> dict[str, Mark]:
+    """The marks of a table's rows by the name of their series, in the order of the legend."""
+    own = {mark_of(known, *at) for at in zip(rows["policy"], rows["group_size"], strict=True)}
+    order = {series: i for i, series in enumerate(dict.fromkeys(mark.series for mark in known.values()))}
+    return {mark.series: mark for mark in sorted(own, key=lambda mark: order.get(mark.series, len(order)))}
+
+
+def of_lines(rows: pd.DataFrame, known: Marks) -> dict[str, Mark]:
+    """The marks of policies one by one, also of those that differ by K: the colour of the series, shape and dash of
+    their own."""
+    policies = rows[["policy", "group_size"]].assign(name=names(rows)).drop_duplicates("name")
+    return {
+        name: replace(mark_of(known, policy, size), shape=SHAPES[i % len(SHAPES)], dash=DASHES[i % len(DASHES)])
+        for i, (policy, size, name) in enumerate(policies.itertuples(index=False))
+    }
+
+
+def names(rows: pd.DataFrame) -> list[str]:
+    """Policies as a reader calls them, with K; G only where a policy has several."""
+    several = set(rows.groupby("policy")["group_size"].nunique().loc[lambda n: n > 1].index)
+    found = []
+    for policy, k, size in zip(rows["policy"], rows["K"], rows["group_size"], strict=True):
+        group = f", G={int(size)}" if policy in several and not pd.isna(size) else ""
+        found.append(CALLED["base"] if policy == "base" else f"{CALLED.get(policy, policy)} (K={k}{group})")
+    return found
