@@ -89,5 +89,7 @@ def test_tables_figure_and_caveat(tmp_path) -> None:
         said == "The entropy of GRPO, G=2 fell below 20\N{NO-BREAK SPACE}% of its start in training, in 1 of 2 seeds."
     )
     assert collapse_caveats(collapses, "another") == ()
-    [drawn] = course(entropy)["datasets"].values()
+    assert entropy["value_low"].to_list() == pytest.approx([0.4] * 10 + [0.01] * 10)
+    assert entropy["value_high"].to_list() == pytest.approx([0.4] * 20)
+    [drawn] = course(entropy, {})["datasets"].values()
     assert [row["tokens"] for row in drawn] == entropy["tokens"].to_list()

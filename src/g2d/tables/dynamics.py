@@ -48,9 +48,9 @@ def _course(grouped: Mapping[PolicyKey, list[pd.DataFrame]], measure: str) -> It
     for key, courses in grouped.items():
         together = pd.concat(courses)
         stretches = together.groupby(level=0)
-        mean = stretches[["step", "tokens", measure]].mean().dropna()
+        mean = stretches[["step", "tokens", measure]].mean()
         mean = mean.assign(low=stretches[measure].min(), high=stretches[measure].max())
-        for row in mean.to_dict("records"):
+        for row in mean.dropna().to_dict("records"):
             yield {
                 **{"model": key.model, "measure": measure, "policy": key.regime, "group_size": key.group_size},
                 **{"n_seeds": len(courses), "step": round(row["step"]), "tokens": row["tokens"]},
