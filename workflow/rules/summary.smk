@@ -99,7 +99,6 @@ rule draw_figures:
     threads: 1
     params:
         version=VERSIONS["draw_figures"],
-        config=CONFIG.identity,
         benchmark=list(CONFIG.benchmarks)[0],
         note=CONFIG.demonstration,
     message:

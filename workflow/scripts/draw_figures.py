@@ -21,7 +21,7 @@ def main(snakemake):
             snakemake.params.benchmark,
             snakemake.params.note,
         )
-        known = marks(load(snakemake.params.config))
+        known = marks(load(snakemake.config))  # the grid decides, and with it the tables
         results, harvest = read_table(given.main, MAIN_COLUMNS), read_table(given.harvest, HARVEST_COLUMNS)
         decomposition = read_table(given.decomposition, DECOMPOSITION_COLUMNS)
         budgets = read_table(given.budgets, BUDGET_COLUMNS)
