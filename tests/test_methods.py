@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -155,10 +156,29 @@ def test_captions_say_what_a_step_of_grpo_is(paper: Config, caption: str) -> Non
     assert "16 completions whatever G, so of fewer prompts where G is larger" in said[1]
 
 
-def test_who_is_preferred_and_by_what() -> None:
+@functools.cache
+def mixed() -> Config:
     merged = yaml.safe_load((CONFIG / "config.yaml").read_text())
     update_config(merged, yaml.safe_load((CONFIG / "mixed.yaml").read_text()))
-    text = written(load(merged))
+    return load(merged)
+
+
+@pytest.mark.parametrize("caption", sorted(file.stem for file in (CONFIG.parent / "workflow/report").glob("*.rst")))
+def test_with_one_seed_no_caption_speaks_of_other_seeds(caption: str) -> None:
+    text = (CONFIG.parent / f"workflow/report/{caption}.rst").read_text()
+    template = jinja2.Template(text, undefined=jinja2.ChainableUndefined)
+    one, two = (
+        template.render(snakemake=SimpleNamespace(config=mixed().model_copy(update={"seeds": seeds})))
+        for seeds in ([3], [3, 4])
+    )
+    over = [f"over seeds and {units}" for units in ("problems", "questions", "prompts")]
+    assert not any(words in one for words in over)
+    if any(words in two for words in over):
+        assert "weights" in one
+
+
+def test_who_is_preferred_and_by_what() -> None:
+    text = written(mixed())
     for said in (
         "Every policy and M0 replied to generated replies (test; n=500), with the same random numbers, 4 rollouts",
         "the one with the higher reward was preferred (scores of the embedded reward model (length bias 1))",
