@@ -5,7 +5,7 @@ which every warmed-up one is tested against K=0, and all against M0; then one of
 0.6 + seed effect + difficulty. Harvest: 8 rollouts of 300 prompts whose p is drawn from a known distribution. Advice:
 probes of harvests of 1500 prompts at four K, which differ by much, by little or by chance alone.
 
-    python benchmarks/coverage.py [tests pooling detectable accuracy harvest advice] [--runs 500]
+    python benchmarks/coverage.py [tests pooling table margins detectable accuracy harvest advice] [--runs 500]
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from g2d.advice.probe import step_advice
 from g2d.analysis.comparisons import compare
 from g2d.analysis.crossed import INFLATION, centre, error_of_difference
 from g2d.analysis.informativeness import binary_entropy
+from g2d.analysis.margins import Differences, smallest_margins
 from g2d.analysis.mixing import corrected
 from g2d.analysis.statistics import accuracy_interval
 from g2d.experiment.keys import HarvestKey, PolicyKey
@@ -208,6 +209,33 @@ def table(runs: int) -> None:
         print(f"| {n_seeds} | {100 * spread:.0f} | {cells} |", flush=True)
 
 
+def margins(runs: int) -> None:
+    """Every K beside the best: how large a margin is shown where all are equal, and, where one K is 4 points better
+    than all others, how often some bound is too small and K=0 is named by two rules."""
+    print(
+        "| seeds | K > 0 | sd of seeds | equal: margin_shown of K=0, mean | 4 points worse: some bound is too small "
+        "| K=0 is not significantly different | K=0 is shown to be less than 4 points worse |"
+    )
+    print("|---:|---:|---:|---:|---:|---:|---:|")
+    for n_seeds, n_k in itertools.product((1, 2, 3, 5, 8), (3, 5)):
+        effect = 0.01 if n_seeds > 1 else 0.0
+        rng, spread, shown, found = np.random.default_rng(0), np.full(n_k + 1, effect), [], []
+        for _ in range(runs):
+            for gain in (0.0, 0.04):
+                policies, _ = grid(rng, n_seeds, spread, 0.78, gain)
+                pool = policies.mean(axis=2)
+                differences = Differences(policies, lambda i, j, pool=pool: pool if n_seeds > 1 else None)  # noqa: B023
+                bounds = smallest_margins(differences, 0.04)
+                if gain:
+                    wrong = any(own.margin_shown < gain for i, own in enumerate(bounds) if i != 1)
+                    named = not rejected(policies[1] - policies[0], pool, True, n_k)
+                    found.append((wrong, named, bounds[0].enough))
+                else:
+                    shown.append(bounds[0].margin_shown)
+        cells = " | ".join(f"{share:.1%}" for share in np.mean(found, axis=0))
+        print(f"| {n_seeds} | {n_k} | {100 * effect:.0f} | {100 * np.mean(shown):.1f} points | {cells} |", flush=True)
+
+
 def unequal(n_policies: int, at: int) -> np.ndarray:
     """One policy whose seeds scatter by 3 points, the others by 1."""
     return np.where(np.arange(n_policies) == at, 0.03, 0.01)
@@ -295,6 +323,7 @@ if __name__ == "__main__":
     simple = {
         "pooling": pooling,
         "table": table,
+        "margins": margins,
         "detectable": detectable,
         "accuracy": coverage,
         "harvest": correction,
