@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from g2d.jobs.cost import measure
-from g2d.jobs.run_process import RUN, current_run, release, socket_of
+from g2d.jobs.orphans import RUN, name_of
+from g2d.jobs.run_process import current_run, release, socket_of
 from g2d.policies import Policy
 from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
@@ -52,7 +53,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactor
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"]) as process:
-        monkeypatch.setenv(RUN, str(process.pid))
+        monkeypatch.setenv(RUN, name_of(process.pid))
         yield process
         process.kill()
         process.wait()
@@ -67,7 +68,7 @@ def hosts(run: int) -> list[int]:
             words = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"g2d.rollouts.engine_host" in words and str(run).encode() in words:
+        if b"g2d.rollouts.engine_host" in words and any(word.startswith(f"{run} ".encode()) for word in words):
             found.append(int(folder.name))
     return found
 
@@ -117,7 +118,7 @@ def test_jobs_that_start_at_once_get_one_process_in_turn(run: subprocess.Popen[b
     seen: list[int] = []
 
     def job() -> None:
-        turn = Turn(run.pid, 600)
+        turn = Turn(os.environ[RUN], 600)
         seen.append(turn.host)
         turn.connection.close()
 
@@ -132,19 +133,19 @@ def test_jobs_that_start_at_once_get_one_process_in_turn(run: subprocess.Popen[b
 
 
 def test_it_ends_when_nobody_asks_and_the_next_job_starts_another(run: subprocess.Popen[bytes]) -> None:
-    turn = Turn(run.pid, 1)
+    turn = Turn(os.environ[RUN], 1)
     time.sleep(2.5)
     assert hosts(run.pid) == [turn.host], "a turn is not idleness"
     turn.connection.close()
     wait_until(lambda: not hosts(run.pid))
-    assert list(socket_of(run.pid).parent.iterdir()) == [], "neither socket nor lock"
-    assert Turn(run.pid, 600).host != turn.host
+    assert list(socket_of(os.environ[RUN]).parent.iterdir()) == [], "neither socket nor lock"
+    assert Turn(os.environ[RUN], 600).host != turn.host
 
 
 def test_it_ends_with_its_run_even_in_the_middle_of_a_turn(
     run: subprocess.Popen[bytes], policies: list[Policy]
 ) -> None:
-    turn = Turn(run.pid, 600)
+    turn = Turn(os.environ[RUN], 600)
     run.kill()
     run.wait()
     with pytest.raises(RuntimeError, match=rf"the shared engine \(process {turn.host}\) died, its output is in "):
@@ -158,36 +159,36 @@ def test_a_killed_engine_is_one_clear_error_and_the_next_job_starts_another(
     run: subprocess.Popen[bytes], policies: list[Policy]
 ) -> None:
     """Killed with -9, which leaves socket and lock file behind, while it starts vLLM for a job."""
-    before = Turn(run.pid, 600)
+    before = Turn(os.environ[RUN], 600)
     before.connection.close()
     threading.Timer(1, os.kill, (before.host, signal.SIGKILL)).start()
     with pytest.raises(RuntimeError, match=r"died, .* run again, which starts another, or set engine\.keep_alive: 0"):
         engine_for(policies[0], MERGED).render([{"role": "user", "content": "1 + 1"}])
-    assert socket_of(run.pid).exists()
-    after = Turn(run.pid, 600)
+    assert socket_of(os.environ[RUN]).exists()
+    after = Turn(os.environ[RUN], 600)
     assert after.host != before.host
     after.connection.close()
 
 
 def test_releasing_waits_for_its_end(run: subprocess.Popen[bytes]) -> None:
     release()  # there is none
-    turn = Turn(run.pid, 600)
+    turn = Turn(os.environ[RUN], 600)
     turn.connection.close()
     release()
     assert not hosts(run.pid)
 
 
 def test_other_gpus_have_another_engine(run: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    first = socket_of(run.pid)
+    first = socket_of(os.environ[RUN])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert socket_of(run.pid) != first
+    assert socket_of(os.environ[RUN]) != first
 
 
 def test_a_folder_that_others_can_enter_is_refused(run: subprocess.Popen[bytes]) -> None:
-    folder = socket_of(run.pid).parent
+    folder = socket_of(os.environ[RUN]).parent
     folder.chmod(0o755)
     with pytest.raises(RuntimeError, match=r"must be a folder of yours that nobody else can enter"):
-        socket_of(run.pid)
+        socket_of(os.environ[RUN])
 
 
 def test_other_weights_at_the_same_place_are_other_weights(policies: list[Policy], tmp_path: Path) -> None:
@@ -196,7 +197,11 @@ def test_other_weights_at_the_same_place_are_other_weights(policies: list[Policy
     before = fingerprint(copy)
     assert fingerprint(copy) == before
     weights = copy / "model.safetensors"
-    os.utime(weights, (0, 0))
+    times = weights.stat().st_atime_ns, weights.stat().st_mtime_ns
+    with open(weights, "r+b") as file:  # other weights of the same size, which claim to be as old
+        file.seek(-1, os.SEEK_END)
+        file.write(b"?")
+    os.utime(weights, ns=times)
     assert fingerprint(copy) != before
 
 

@@ -23,6 +23,7 @@ try:
     from g2d.experiment.trajectories import trajectories
     from g2d.jobs import recover
     from g2d.jobs.digests import recorded_inputs
+    from g2d.jobs.orphans import name_of
     from g2d.policies import embedded
     from g2d.policies.settings import model_files
     from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, is_fresh, problem_files
@@ -44,8 +45,8 @@ except ConfigError as error:
 
 # Jobs in a conda environment or container find the package here. TRL reads its own texts in the encoding of the locale.
 os.environ.update(PYTHONPATH=str(Path(workflow.basedir) / "src"), PYTHONUTF8="1")
-# Whose jobs may share an engine (engine.keep_alive), and with whom that engine ends: the Snakemake next above them.
-os.environ.update(G2D_RUN=str(os.getpid()))
+# With whom jobs end, and what they share (engine.keep_alive, share_imports): the Snakemake next above them.
+os.environ.update(G2D_RUN=name_of(os.getpid()))
 
 config.update(CONFIG.model_dump(mode="json"))  # captions and jobs see the defaults too
 config["share_imports"] &= workflow.is_main_process  # a job of a cluster is the only one of its Snakemake

@@ -83,7 +83,7 @@ def _finished(work: Path, count: int, job: str, meter: Meter) -> int:
             break
         done = number
         kept.add(part)
-    for left in set(work.iterdir()) - kept:
+    for left in set(work.glob("[!.]*")) - kept:
         shutil.rmtree(left)
     if meter.carried is not None:
         meter.tokens_generated += meter.carried.tokens_generated

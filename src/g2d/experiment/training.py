@@ -6,6 +6,7 @@ there. What it leaves is installed beside `policy.json`, the record that every l
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -148,13 +149,16 @@ def training(snakemake: Any) -> Iterator[TrainingJob]:
     folder, settings = Path(snakemake.output.policy).parent, snakemake.params.settings
     for file in snakemake.input.get("choice", []):  # of a sweep
         settings = with_choice(settings, read_json(file))
-    with work_folder(folder / "work") as work, stage(snakemake) as meter:
-        yield TrainingJob(
-            snakemake=snakemake,
-            folder=folder,
-            work=work,
-            meter=meter,
-            base=read_own_policy(snakemake.input.base),
-            config=with_candidates(load(snakemake.config)).for_model(snakemake.wildcards.model),
-            settings=settings,
-        )
+    try:
+        with work_folder(folder / "work") as work, stage(snakemake) as meter:
+            yield TrainingJob(
+                snakemake=snakemake,
+                folder=folder,
+                work=work,
+                meter=meter,
+                base=read_own_policy(snakemake.input.base),
+                config=with_candidates(load(snakemake.config)).for_model(snakemake.wildcards.model),
+                settings=settings,
+            )
+    except (OSError, RuntimeError) as error:  # of the work folder: the stage says and ends what else there is
+        sys.exit(f"{snakemake.rule}: {error}")

@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -27,6 +26,7 @@ import psutil
 
 from g2d.jobs.cost import Cost, Meter, Progress, parse_cost, together
 from g2d.jobs.files import read_json, write_json
+from g2d.jobs.orphans import this_machine
 
 Status = Literal["ok", "failed", "stopped", "killed", "running"]
 ENDED_BADLY: tuple[Status, ...] = ("failed", "stopped", "killed")
@@ -118,19 +118,6 @@ def recorded(file: Path, meter: Meter) -> Iterator[None]:
         ended.set()
         beats.join()
         write(status, meter.end())
-
-
-@cache
-def this_machine() -> str:
-    """Names what a process number of this process is a number on.
-
-    The host's name would not do: it outlives a boot, and a container may have it too.
-    """
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    except OSError:  # not Linux
-        return platform.node()
 
 
 def is_alive(attempt: Attempt) -> bool | None:

@@ -1,50 +1,136 @@
-"""A job ends with the Snakemake that started it.
+"""A job ends with the Snakemake that started it, from its first line on.
 
 After `kill -9` nobody would record what an orphaned job writes: a later change of parameters would not make it stale,
 and it would race the same job of the next run. So it asks itself to stop, as a scheduler would: a training saves its
 step first, anything else is redone. Inside a cluster's job this watches the Snakemake of that job.
+
+The Snakemake is known by a name that no other process has, and not by being the parent: a job whose parent has ended
+while it was importing has another one.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import select
 import signal
+import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
-SHELLS = {"sh", "bash", "dash", "zsh"}
+RUN = "G2D_RUN"  # name of the Snakemake that runs this job; set where the workflow is read
+
+
+@cache
+def this_machine() -> str:
+    """Names what a process number of this process is a number on: a boot of a machine, or of a container on it.
+
+    The host's name would not do: it outlives a boot, and a container may have it too.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:  # not Linux
+        return platform.node()
+
+
+def name_of(pid: int) -> str:
+    """Names a process for as long as machines exist: its number is used again, and every boot begins anew.
+
+    Raises:
+        ProcessLookupError: there is no such process.
+    """
+    return f"{pid} {_ticks(pid)} {this_machine()}"
+
+
+def watched(name: str) -> int | None:
+    """A file descriptor that can be read once the process of that name has ended.
+
+    Returns:
+        None where that cannot be seen: on another machine, in another container, without `pidfd_open` (Linux has it).
+
+    Raises:
+        ProcessLookupError: it has ended.
+    """
+    pid, ticks, machine = name.split(" ", 2)
+    if not hasattr(os, "pidfd_open") or machine != this_machine():
+        return None
+    try:
+        process = os.pidfd_open(int(pid))
+    except ProcessLookupError:
+        raise
+    except OSError:  # the kernel is too old
+        return None
+    # Asked only now: from here on the number cannot be used again. One that nobody has waited for has ended too.
+    if select.select([process], [], [], 0)[0] or _ticks(int(pid)) != ticks:
+        os.close(process)
+        raise ProcessLookupError(f"process {pid} has ended")
+    return process
+
+
+def has_ended(name: str) -> bool | None:
+    """Whether the process of that name has ended; None where that cannot be seen."""
+    try:
+        process = watched(name)
+    except ProcessLookupError:
+        return True
+    if process is None:
+        return None
+    os.close(process)
+    return False
+
+
+def when_ends(process: int, then: Callable[[], object]) -> None:
+    """Call a function in a thread once a process, given as by `watched`, has ended."""
+
+    def wait() -> None:
+        select.select([process], [], [])
+        then()
+
+    threading.Thread(target=wait, name="when-ends", daemon=True).start()
+
+
+def stop() -> None:
+    """Have this process receive SIGTERM."""
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def end_with_snakemake() -> None:
-    """Have this process receive SIGTERM when its nearest ancestor that is no shell ends; on Linux only."""
-    if not hasattr(os, "pidfd_open") or (pid := _starter()) is None:
+    """Have this process receive SIGTERM when its Snakemake ends; where that has ended, exit. Calls may be repeated."""
+    global bound  # noqa: PLW0603 -- a process has one
+    if RUN not in os.environ or bound == os.getpid():
         return
     try:
-        ancestor = os.pidfd_open(pid)
-    except OSError:  # it has just ended, or the kernel is too old to watch it
-        return
+        snakemake = watched(os.environ[RUN])
+    except ProcessLookupError:
+        sys.exit("the Snakemake that started this job is gone: not begun")
+    bound = os.getpid()
 
-    def wait() -> None:
-        select.select([ancestor], [], [])
+    def say_and_stop() -> None:
         with suppress(OSError):  # the terminal may be gone too
             print("the Snakemake that started this job is gone: stopping", flush=True)
-        os.kill(os.getpid(), signal.SIGTERM)
+        stop()
 
-    threading.Thread(target=wait, name="end-with-snakemake", daemon=True).start()
+    if snakemake is not None:
+        when_ends(snakemake, say_and_stop)
 
 
-def _starter() -> int | None:
-    """Process id of the nearest ancestor that is no shell; None where that cannot be seen."""
-    pid = os.getppid()
-    while pid > 1:
-        try:
-            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        except OSError:
-            return None
-        status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
-        if status["Name"] not in SHELLS:
-            return pid
-        pid = int(status["PPid"])
-    return None
+bound: int | None = None  # the process that ends with its Snakemake; a fork of it does not
+
+
+def _ticks(pid: int) -> str:
+    """When a process started, in clock ticks since the boot: no change of the clock changes it.
+
+    Raises:
+        ProcessLookupError: there is no such process.
+    """
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        if Path("/proc/self/stat").exists():
+            raise ProcessLookupError(f"there is no process {pid}") from None
+        return ""  # not Linux
+    return status.rpartition(")")[2].split()[19]  # the command in parentheses may contain anything

@@ -2,9 +2,9 @@
 
     python -m MODULE SOCKET RUN ...       what a job starts; nobody types it
 
-There is one per run, purpose and set of visible GPUs. A file lock that the process holds for its life decides which one
-that is. It ends when its Snakemake ends, however that ends. The folder of socket and lock belongs to this user and
-admits nobody else, which is what makes it safe to unpickle what comes through.
+There is one per run, purpose and set of visible GPUs. A file lock decides which one that is: the process holds it for
+its life, and no fork of it does. It ends when its Snakemake ends, however that ends. The folder of socket and lock
+belongs to this user and admits nobody else, which is what makes it safe to unpickle what comes through.
 
 Left out on purpose: sharing between machines, and a port. Jobs in allocations of their own have processes of their own.
 """
@@ -23,20 +23,17 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import IO, Any
 
-RUN = "G2D_RUN"  # process id of the Snakemake that runs this job; set where the workflow is read
+from g2d.jobs.orphans import RUN, has_ended
+
 QUEUE = 512  # jobs that may wait
 LONGEST_NAME = 107  # bytes of a socket's path, on Linux
 OTHER_FOLDER = "set XDG_RUNTIME_DIR or TMPDIR to a folder that is yours and has a short name"
 
 
-def current_run() -> int | None:
-    """Process id of the Snakemake whose jobs may share, None outside of one or where it cannot be watched."""
-    try:
-        run = int(os.environ[RUN])
-        os.close(os.pidfd_open(run))
-    except (KeyError, ValueError, AttributeError, OSError):  # by hand; not Linux; it has ended
-        return None
-    return run
+def current_run() -> str | None:
+    """Name of the Snakemake whose jobs may share, None outside of one or where it cannot be watched or has ended."""
+    run = os.environ.get(RUN)
+    return run if run is not None and has_ended(run) is False else None
 
 
 def own_folder() -> Path:
@@ -57,15 +54,14 @@ def own_folder() -> Path:
     return folder
 
 
-def socket_of(run: int, purpose: str = "engine") -> Path:
+def socket_of(run: str, purpose: str = "engine") -> Path:
     """Where the shared process for this run, purpose and the GPUs this process sees listens.
 
     Raises:
         RuntimeError: its folder cannot be made or belongs to somebody else, or its name is too long for a socket.
     """
     folder = own_folder()
-    # Containers may share the folder while each counts its processes from 1.
-    identity = f"{Path('/proc/self/ns/pid').readlink()}/{run}/{os.environ.get('CUDA_VISIBLE_DEVICES')}/{purpose}"
+    identity = f"{run}/{os.environ.get('CUDA_VISIBLE_DEVICES')}/{purpose}"
     socket = folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.socket"
     if len(os.fsencode(socket)) > LONGEST_NAME:
         raise RuntimeError(f"{folder}: too long for a socket, which may have {LONGEST_NAME} bytes: {OTHER_FOLDER}")
@@ -82,7 +78,7 @@ def greeted(socket: Path) -> tuple[Connection, Any] | None:
 
 
 def connect(
-    module: str, socket: Path, run: int, *arguments: object, output: IO[Any] | None = None
+    module: str, socket: Path, run: str, *arguments: object, output: IO[Any] | None = None
 ) -> tuple[Connection, Any]:
     """As `greeted`, but where nobody listens the process is started and waited for.
 
@@ -96,7 +92,7 @@ def connect(
     Raises:
         RuntimeError: it could not be started.
     """
-    command = [sys.executable, "-m", module, str(socket), str(run), *map(str, arguments)]
+    command = [sys.executable, "-m", module, str(socket), run, *map(str, arguments)]
     started: subprocess.Popen[bytes] | None = None
     while (found := greeted(socket)) is None:
         if started is not None and started.poll():
@@ -120,7 +116,7 @@ def only_one(file: Path) -> IO[str] | None:
     """The lock that makes this process the shared one as long as it lives; None if another has it."""
     lock = open(file, "w")  # noqa: SIM115 -- held for life
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # flock's would stay with what a killed holder has forked
         return lock if os.path.samestat(os.fstat(lock.fileno()), file.stat()) else None
     except OSError:  # it is taken, or its holder has just ended and removed the file
         return None

@@ -8,7 +8,7 @@ same bytes (a test compares), its own memory, log, bill and exit status.
 
 The process that Snakemake started stays: it waits, hands signals on, and exits as the child did. If either of the two
 ends in any way, so does the other. The shared process does no work itself and ends with its Snakemake, once its
-children have.
+children have; what these have left running (a worker of a plugin) keeps nobody waiting.
 
 Left out on purpose: machines with a GPU, where a fork after an import can be a fork after CUDA has begun; and engines
 of vLLM, which `g2d.rollouts.engine_host` keeps running instead.
@@ -31,8 +31,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
+from g2d.jobs import orphans
 from g2d.jobs.kernels import AVX2, pin_embedded
-from g2d.jobs.orphans import end_with_snakemake
+from g2d.jobs.orphans import end_with_snakemake, name_of, stop, watched, when_ends
 from g2d.jobs.run_process import connect, current_run, listen, only_one, socket_of
 from g2d.jobs.usage import Elsewhere, charge, this_process
 
@@ -65,26 +66,45 @@ def run(main: Callable[[Any], None], snakemake: Any) -> None:
 
     In that case this process ends here, with the exit status of the child.
     """
-    connection = _shared(snakemake)
-    if connection is None:
+    end_with_snakemake()  # now: the imports take their time
+    found = _shared(snakemake)
+    if found is None:
         main(snakemake)
         return
+    connection, (host, child) = found
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: connection.send(number))
-    end_with_snakemake()
     with connection:
         connection.send((str(main.__globals__["__file__"]), snakemake, dict(os.environ), str(Path.cwd()), os.getpid()))
         with socket.socket(fileno=os.dup(connection.fileno())) as raw:
             socket.send_fds(raw, [b"."], [1, 2])
         try:
+            _wait_for(connection, host, child)
             status = connection.recv()
         except (EOFError, OSError):
             sys.exit(f"{snakemake.rule}: the process that jobs share their imports with has died; its log: {LOG}")
     sys.exit(status if status >= 0 else 128 - status)  # as a shell says it of a signal
 
 
-def _shared(snakemake: Any) -> Connection | None:
-    """A connection to the run's shared process; None where every job is to make its own imports."""
+def _wait_for(connection: Connection, host: str, child: str) -> None:
+    """Return when the child's status can be read.
+
+    Raises:
+        ProcessLookupError: the shared process has died, and the child, which may have saved its step, has ended too.
+            That the connection is closed does not tell it: what the child has left running may hold it.
+    """
+    for process in (host, child):
+        descriptor = watched(process)
+        assert descriptor is not None  # on this machine
+        ready, _, _ = select.select([connection.fileno(), descriptor], [], [])
+        os.close(descriptor)
+        if connection.fileno() in ready:
+            return
+    raise ProcessLookupError(f"process {host} has ended")
+
+
+def _shared(snakemake: Any) -> tuple[Connection, Any] | None:
+    """A connection to a fork of the run's shared process, and the names of both; None: a job makes its own imports."""
     run = current_run()
     if "vllm" in (snakemake.params.get("engine"), snakemake.params.get("settings", {}).get("engine")):
         return None
@@ -95,7 +115,7 @@ def _shared(snakemake: Any) -> Connection | None:
     try:
         Path(LOG).parent.mkdir(parents=True, exist_ok=True)
         with open(LOG, "a") as log:
-            return connect(__name__, socket_of(run, purpose), run, output=log)[0]
+            return connect(__name__, socket_of(run, purpose), run, output=log)
     except (OSError, RuntimeError) as error:
         print(f"{snakemake.rule}: makes its own imports: {error}; the log of the shared ones: {LOG}", file=sys.stderr)
         return None
@@ -113,11 +133,11 @@ def settle() -> None:
 # ------------------------------------------------------------------------------------------------- the shared process
 
 
-def main(socket_file: Path, run: int) -> None:
+def main(socket_file: Path, run: str) -> None:
     """Be the shared process, unless there is one."""
-    ends_with = os.pidfd_open(run)
+    ends_with = watched(run)
     lock = only_one(socket_file.with_suffix(".lock"))
-    if lock is None:
+    if lock is None or ends_with is None:
         return
     from importlib import import_module
 
@@ -138,9 +158,10 @@ def _serve(socket_file: Path, ends_with: int) -> None:
     """Fork a child for every job until the run has ended, and wait for those that are left."""
     listener = listen(socket_file)
     door: int = listener._listener._socket.fileno()  # type: ignore[attr-defined]
-    children: dict[int, tuple[Any, Connection]] = {}
+    children: dict[int, tuple[Any, Connection]] = {}  # by a descriptor that can be read once it has ended
     fork = get_context("fork")
     owed: Elsewhere | None = this_process()
+    host = os.getpid()
     open_to_jobs = True
     while open_to_jobs or children:
         ready, _, _ = select.select([*children, *([door, ends_with] if open_to_jobs else [])], [], [])
@@ -150,14 +171,19 @@ def _serve(socket_file: Path, ends_with: int) -> None:
                 with suppress(FileNotFoundError):  # where somebody tidies up /tmp
                     listener.close()
             elif descriptor == door:
+                if ends_with in ready:
+                    continue
                 connection = listener.accept()
                 others = [other for _, other in children.values()]
-                child = fork.Process(target=_be_the_job, args=(connection, others, door, owed))
+                child = fork.Process(target=_be_the_job, args=(connection, others, door, owed, host))
                 child.start()
-                children[child.sentinel] = child, connection
+                assert child.pid is not None
+                # Not its sentinel, a pipe that whatever it leaves running holds too.
+                children[os.pidfd_open(child.pid)] = child, connection
                 owed = None
             else:
                 child, connection = children.pop(descriptor)
+                os.close(descriptor)
                 child.join()
                 try:
                     with connection:
@@ -166,14 +192,22 @@ def _serve(socket_file: Path, ends_with: int) -> None:
                     pass  # the process that waited for it has been killed
 
 
-def _be_the_job(connection: Connection, others: list[Connection], door: int, owed: Elsewhere | None) -> None:
+def _be_the_job(connection: Connection, others: list[Connection], door: int, owed: Elsewhere | None, host: int) -> None:
     """In the child: take over what the waiting process is, and do what it would have done."""
     for other in others:
         other.close()
     os.close(door)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    connection.send("your turn")
-    script, snakemake, environment, folder, waiting = connection.recv()
+    try:
+        above = name_of(host)
+        ends_with = watched(above)
+        connection.send((above, name_of(os.getpid())))
+        script, snakemake, environment, folder, waiting = connection.recv()
+    except (EOFError, OSError):  # who waits, or the shared process, has ended
+        return
+    assert ends_with is not None
+    when_ends(ends_with, stop)
+    orphans.bound = os.getpid()  # by the process that waits
     with socket.socket(fileno=os.dup(connection.fileno())) as raw:
         _, descriptors, _, _ = socket.recv_fds(raw, 1, 2)
     for own, theirs in zip((1, 2), descriptors, strict=True):
@@ -206,4 +240,4 @@ def _obey(connection: Connection) -> NoReturn:
 if __name__ == "__main__":
     from g2d.jobs import shared_imports  # noqa: PLW0406 -- the instance of this module that the package knows
 
-    shared_imports.main(Path(sys.argv[1]), int(sys.argv[2]))
+    shared_imports.main(Path(sys.argv[1]), sys.argv[2])

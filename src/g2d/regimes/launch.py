@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from g2d.jobs.cost import Meter
+from g2d.jobs.orphans import name_of
 from g2d.jobs.usage import charge, cpu_seconds
 from g2d.regimes import sharding
 from g2d.regimes.checkpoints import TrainingStoppedError
@@ -73,7 +74,8 @@ def launched(
     _wait_for_orphans(work)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    call = Call(function, arguments, dict(keywords), meter.job, meter.stage, meter._wall, cpu_seconds(), log)
+    of_the_job = meter.job, meter.stage, meter._wall, cpu_seconds(), log, name_of(os.getpid())
+    call = Call(function, arguments, dict(keywords), *of_the_job)
     (folder / CALL).write_bytes(pickle.dumps(call))
     launch = _Launch(training, folder)
     with stop_requests() as requests:
@@ -153,7 +155,7 @@ def _wait_for_orphans(work: Path) -> None:
     """Return when no process of an attempt that was killed is left: each may be saving its step."""
     living = os.open(work / LIVING, os.O_RDWR | os.O_CREAT)
     with suppress(OSError):  # where a file system cannot lock (NFS), nobody waits
-        fcntl.flock(living, fcntl.LOCK_EX)
+        fcntl.lockf(living, fcntl.LOCK_EX)
     os.close(living)
 
 

@@ -10,10 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pickle
-import select
-import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -22,6 +19,7 @@ from typing import Any
 
 from g2d.jobs.cost import Cost, Meter, Progress, parse_cost
 from g2d.jobs.files import atomic, read_json, write_json, write_text
+from g2d.jobs.orphans import stop, watched, when_ends
 from g2d.jobs.usage import Elsewhere, gpu_memory_peak, this_process
 from g2d.regimes.checkpoints import TrainingStoppedError
 from g2d.regimes.processes import NotTheFirstError, is_first
@@ -43,6 +41,7 @@ class Call:
     wall: float  # when the job began, on the clock that all processes of a machine share
     cpu_s: float  # what it had used before it started them
     log: Path  # of the job
+    process: str  # name of the job's own (`g2d.jobs.orphans.name_of`)
 
 
 @dataclass(frozen=True)
@@ -98,23 +97,24 @@ def error_file(folder: Path, rank: int) -> Path:
     return folder / f"{rank}.error"
 
 
-def end_with_the_job() -> None:
+def end_with_the_job(job: str) -> None:
     """Should the process of the job be killed: save the step, or end at once where there is none yet.
 
     Before the processes have found each other they wait for each other, for longer than anybody should for them.
     """
-    if not hasattr(os, "pidfd_open"):
-        return
-    job = os.pidfd_open(os.getppid())
 
-    def wait() -> None:
-        select.select([job], [], [])
+    def end() -> None:
         have_met = getattr(sys.modules.get("torch.distributed"), "is_initialized", None)  # torch may be half imported
         if have_met is None or not have_met():
             os._exit(1)
-        os.kill(os.getpid(), signal.SIGTERM)
+        stop()
 
-    threading.Thread(target=wait, name="end-with-the-job", daemon=True).start()
+    try:
+        process = watched(job)
+    except ProcessLookupError:
+        os._exit(1)
+    if process is not None:
+        when_ends(process, end)
 
 
 def read_on_cpus() -> None:
@@ -130,10 +130,10 @@ def main(folder: Path, rank: int) -> int:
     """Make the call; the exit status."""
     # Whoever comes after the job that started this one, should that be killed, waits for the end of this process.
     living = os.open(folder.parent / LIVING, os.O_RDWR | os.O_CREAT)
-    fcntl.flock(living, fcntl.LOCK_SH)
+    fcntl.lockf(living, fcntl.LOCK_SH)
     call: Call = pickle.loads((folder / CALL).read_bytes())
     with stop_requests():
-        end_with_the_job()
+        end_with_the_job(call.process)
         write_text(pid_file(folder, rank), str(os.getpid()))
         if not is_first():
             with open(rank_log(call.log, rank), "w") as file:

@@ -4,39 +4,89 @@ from __future__ import annotations
 
 import fcntl
 import os
+import platform
 import shutil
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from g2d.jobs.disk import names_the_disk
+from g2d.jobs.orphans import RUN, has_ended
+
+LOCK = ".lock"  # in a work folder: who holds it, in four lines
 
 
 @contextmanager
 def work_folder(path: Path) -> Iterator[Path]:
     """A folder that one process at a time works in; it vanishes when the block succeeds and is kept when it fails.
 
-    Another process may still be there for the length of one step: the orphan of a run that was killed. Where a file
-    system cannot lock a folder (NFS), nobody waits.
+    An orphan of a run that has ended, and an earlier attempt of this run, are waited for: they save their step. The
+    lock is the kernel's, so it ends with its process, however that ends, and no fork of it holds it. Where a file
+    system has no locks (NFS without lockd), nobody is seen.
+
+    Raises:
+        RuntimeError: a process of another run works there; the message names it.
+        DiskError: the folder cannot be made.
     """
+    file = path / LOCK
     while True:
         with names_the_disk(path):
             path.mkdir(parents=True, exist_ok=True)
-        folder = os.open(path, os.O_RDONLY)
-        with suppress(OSError):
-            fcntl.flock(folder, fcntl.LOCK_EX)
-        with suppress(FileNotFoundError):
-            if os.path.samestat(path.stat(), os.fstat(folder)):
-                break
-        os.close(folder)  # whoever had it was done with it and has removed it
+            lock = open(file, "a+")  # noqa: SIM115 -- held for the block
+        try:
+            _take(lock, path)
+            with suppress(FileNotFoundError):  # else whoever had it was done with it and has removed it
+                if os.path.samestat(file.stat(), os.fstat(lock.fileno())):
+                    break
+        except BaseException:
+            lock.close()
+            raise
+        lock.close()
     try:
+        lock.truncate(0)
+        own = os.getpid(), platform.node(), os.environ.get("SLURM_JOB_ID", ""), os.environ.get(RUN, "")
+        lock.write("".join(f"{line}\n" for line in own))
+        lock.flush()
         yield path
-        shutil.rmtree(path)
+        for entry in set(path.iterdir()) - {file}:
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        file.unlink()  # while it is locked, so that who waits sees it gone
+        lock.close()  # NFS keeps a file that is open
+        with suppress(OSError):  # somebody else has come
+            path.rmdir()
     finally:
-        os.close(folder)
+        lock.close()
+
+
+def _take(lock: IO[str], path: Path) -> None:
+    """Lock the file; return without the lock where it is to be tried again, or where there are none.
+
+    Raises:
+        RuntimeError: see `work_folder`.
+    """
+    try:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    except (BlockingIOError, PermissionError):
+        pass
+    except OSError:
+        return
+    lock.seek(0)
+    pid, host, slurm_job, run = (lock.read().splitlines() + [""] * 4)[:4]
+    if slurm_job and slurm_job == os.environ.get("SLURM_JOB_ID") and host != platform.node():
+        (path / LOCK).unlink(missing_ok=True)  # the job was requeued, and its lost node cannot say that it has ended
+    elif run and (run == os.environ.get(RUN) or has_ended(run)):
+        print(f"waiting for process {pid}, an earlier attempt that is saving its step in {path}", flush=True)
+        with suppress(OSError):
+            fcntl.lockf(lock, fcntl.LOCK_EX)
+    else:
+        raise RuntimeError(
+            f"{path}: process {pid or '?'} on {host or '?'} works there for another Snakemake: end that, then the same "
+            f"command again; should {host or 'its machine'} be lost: rm {path / LOCK}"
+        )
 
 
 class StopRequests(list[str]):

@@ -31,7 +31,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
-from g2d.jobs.run_process import RUN, connect, listen, only_one, socket_of
+from g2d.jobs.orphans import RUN, watched
+from g2d.jobs.run_process import connect, listen, only_one, socket_of
 from g2d.jobs.usage import Elsewhere, charge, this_process
 from g2d.policies.policy import Policy
 from g2d.problems.prompts import Messages
@@ -60,7 +61,7 @@ class SharedEngine:
 
     name = "vllm"
 
-    def __init__(self, policy: Policy, settings: EngineSettings, run: int) -> None:
+    def __init__(self, policy: Policy, settings: EngineSettings, run: str) -> None:
         self.policy = policy
         self.settings = settings
         self.run = run
@@ -105,7 +106,7 @@ class Turn:
         RuntimeError: the host could not be started.
     """
 
-    def __init__(self, run: int, keep_alive: int) -> None:
+    def __init__(self, run: str, keep_alive: int) -> None:
         # What the host prints goes where this job prints.
         self.connection, (self.host, self.log) = connect(__name__, socket_of(run), run, keep_alive)
 
@@ -242,19 +243,23 @@ class Host:
 
 
 def fingerprint(folder: str | Path) -> tuple[object, ...]:
-    """What tells the weights in a folder from others without reading them: path, sizes and times of its files."""
+    """What tells the weights in a folder from others without reading them.
+
+    Path, sizes, inodes and times of the last change; those of content, which `cp -p` and `touch` set, are no evidence.
+    """
     files = sorted(Path(folder).glob("*.safetensors"))
-    return str(Path(folder).resolve()), *((file.name, (s := file.stat()).st_size, s.st_mtime_ns) for file in files)
+    found = ((file.name, (s := file.stat()).st_size, s.st_ino, s.st_ctime_ns) for file in files)
+    return str(Path(folder).resolve()), *found
 
 
-def main(socket: Path, run: int, keep_alive: int) -> None:
+def main(socket: Path, run: str, keep_alive: int) -> None:
     """Be the host, unless there is one."""
     os.environ.pop(RUN, None)  # in here nobody shares, and nobody asks for a release
-    ends_with = os.pidfd_open(run)
+    ends_with = watched(run)
     lock = only_one(socket.with_suffix(".lock"))
-    if lock is not None:
+    if lock is not None and ends_with is not None:
         Host(socket, ends_with, keep_alive, lock).serve()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

@@ -2,7 +2,7 @@
 
 vLLM's engine begins a process group, and a process that trains with others is in one already. So each of these starts
 
-    python -m g2d.rollouts.trainer_engine SOCKET       what a training's process starts; nobody types it
+    python -m g2d.rollouts.trainer_engine TRAINER SOCKET       what a training's process starts; nobody types it
 
 with its own GPU as the only one, and asks it over a pair of sockets. It is the same `TrainerEngine`, adapters travel as
 folders, and it ends with whoever started it, however that ends.
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from g2d.jobs.launchers import of_a_launcher
+from g2d.jobs.orphans import name_of, watched, when_ends
 from g2d.jobs.usage import Elsewhere, charge, this_process, visible_devices
 from g2d.policies.policy import Policy, load_tokenizer
 from g2d.problems.prompts import Messages, render
@@ -66,7 +67,7 @@ class EngineAside:
         self.tokenizer = load_tokenizer(policy)
         self._charged = 0.0  # CPU seconds
         ours, its = socket.socketpair()
-        command = [sys.executable, "-m", __name__, str(its.fileno())]
+        command = [sys.executable, "-m", __name__, name_of(os.getpid()), str(its.fileno())]
         self._process = subprocess.Popen(command, env=_environment(), pass_fds=[its.fileno()])
         its.close()
         self._connection = Connection(ours.detach())
@@ -157,6 +158,9 @@ if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):  # the trainer has them too, and finishes its step
         signal.signal(number, signal.SIG_IGN)
     with suppress(EOFError, OSError):
-        _serve(Connection(int(sys.argv[1])))
+        # Its end of the sockets alone would not do: what the trainer has forked may hold it.
+        if (trainer := watched(sys.argv[1])) is not None:
+            when_ends(trainer, lambda: os._exit(0))
+        _serve(Connection(int(sys.argv[2])))
     sys.stdout.flush()
     os._exit(0)
