@@ -26,6 +26,7 @@ report: "workflow/report/workflow.rst"
 include: "workflow/rules/common.smk"
 include: "workflow/rules/targets.smk"
 include: "workflow/rules/guards.smk"
+include: "workflow/rules/ends.smk"
 include: "workflow/rules/base_model.smk"
 include: "workflow/rules/problems.smk"
 include: "workflow/rules/calibration.smk"
@@ -162,6 +163,9 @@ onstart:
 
 
 onsuccess:
+    if any(job.rule.name == "make_tables" for job in workflow.dag.jobs):
+        if stale := catalogue.left_over(CONFIG, Path("results/tables")):
+            print(f"Tables that this configuration does not have: {to_trash(Path('results'), stale)}")
     if not workflow.dag_settings.targets:
         write_report("results/report.html")
         print(

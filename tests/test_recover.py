@@ -1,49 +1,86 @@
-"""What `g2d recover` takes for unrecorded; with jobs and a killed Snakemake it is tested on a real Slurm."""
+"""What `g2d recover` takes away and what it leaves; with jobs and a killed Snakemake it is tested on a real Slurm."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from contextlib import chdir
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from snakemake.persistence.file import FilePersistence
 
 from g2d.cli import main
-from g2d.jobs.recover import _record, unrecorded_outputs
+from g2d.jobs.digests import read_digests, write_digests
+from g2d.jobs.files import sha256
 
-NAMES = ["recorded.txt", "written-again.txt", "unrecorded.txt", "absent.txt"]
+RESULTS = Path("results")
+HALF = ["results/m/half.parquet", "results/m/checkpoint", f"results/m/{'a' * 300}/policy.json"[:250]]
+FINISHED, ELSEWHERE = "results/m/finished.parquet", "elsewhere.jsonl"
+NEVER_STARTED = "results/m/old.parquet"
+
+
+def write(file: str, text: str = "an output") -> None:
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    Path(file).write_text(text)
+
+
+def snakemake() -> FilePersistence:
+    """What Snakemake remembers in this folder."""
+    return FilePersistence(path=Path(".snakemake").absolute())
+
+
+def lock(outputs: Iterable[str]) -> None:
+    """As a Snakemake that was killed leaves it: every output of its plan is in it, of whatever age."""
+    write(".snakemake/locks/0.output.lock", "".join(f"{file}\n" for file in outputs))
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A killed run: three jobs that did not end, one whose end was not seen, one that was not started."""
     monkeypatch.chdir(tmp_path)
-    for name in ("locks", "metadata"):
-        (tmp_path / ".snakemake" / name).mkdir(parents=True)
-    (tmp_path / ".snakemake/locks/0.output.lock").write_text("".join(f"{name}\n" for name in NAMES[:4]))
-    (tmp_path / "other.txt").write_text("not of this run")
-    for name in NAMES[:3]:
-        (tmp_path / name).write_text("an output")
-    for name in NAMES[:2]:
-        _record(tmp_path, name).write_text("{}")
-    later = _record(tmp_path, NAMES[1]).stat().st_mtime + 5
-    os.utime(tmp_path / NAMES[1], (later, later))
+    for file in (HALF[0], f"{HALF[1]}/optimizer.pt", HALF[2], FINISHED, ELSEWHERE, NEVER_STARTED):
+        write(file)
+    lock([*HALF, FINISHED, NEVER_STARTED])
+    for name in (*HALF, FINISHED, ELSEWHERE, "results/m/absent.json"):
+        snakemake()._mark_incomplete(name, None)
+    write_digests("results/logs/evaluate/finished.log", [FINISHED])
+    write(HALF[0], "made again by another job")
+    write_digests("results/logs/evaluate/half.log", [HALF[0]])
+    write(HALF[0])
     return tmp_path
-
-
-def test_outputs_without_a_record_since_they_were_written(folder: Path) -> None:
-    assert [path.name for path in unrecorded_outputs(folder)] == NAMES[1:3]
 
 
 def test_nothing_is_done_without_yes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recover"]) == 1
-    assert f"delete {folder / NAMES[2]}" in capsys.readouterr().out
-    assert (folder / NAMES[2]).exists()
+    said = capsys.readouterr().out
+    for file in HALF:
+        assert f"move {file} to results/.trash: its job was started and did not finish it" in said
+        assert Path(file).exists()
+    for file in (FINISHED, ELSEWHERE):
+        assert f"leave {file}: " in said
+    assert NEVER_STARTED not in said
     assert (folder / ".snakemake/locks").exists()
 
 
-def test_yes_deletes_them_and_removes_the_lock(folder: Path) -> None:
+def test_yes_moves_what_no_job_finished_and_says_how_to_bring_it_back(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["recover", "--yes"]) == 0
-    assert {path.name for path in folder.iterdir()} == {".snakemake", NAMES[0], "other.txt"}
+    for file in (FINISHED, ELSEWHERE, NEVER_STARTED):
+        assert Path(file).read_text() == "an output"
+    assert not any(Path(file).exists() for file in HALF)
     assert not (folder / ".snakemake/locks").exists()
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "to bring back: " in line]
+    subprocess.run(line.partition("to bring back: ")[2], shell=True, check=True)
+    for file in (HALF[0], f"{HALF[1]}/optimizer.pt", HALF[2]):
+        assert Path(file).read_text() == "an output"
     assert main(["recover"]) == 0
 
 
@@ -54,3 +91,78 @@ def test_a_folder_that_every_snakemake_leaves_empty_is_no_lock(
     (tmp_path / ".snakemake/locks").mkdir(parents=True)
     assert main(["recover"]) == 0
     assert capsys.readouterr().out == "nothing to recover: no jobs, no lock\n"
+
+
+JOBS = st.integers(0, 2)
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["begin", "half", "finish", "seen", "edit", "rewrite"]), JOBS),
+        st.tuples(st.just("touch"), JOBS, st.sampled_from([0, 10**9, 2 * 10**9])),
+        st.tuples(st.sampled_from(["copy", "times", "kill", "recover"])),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(OPERATIONS)
+def test_nothing_whose_digest_is_recorded_is_lost_whatever_happened(operations: list[tuple[Any, ...]]) -> None:
+    """In any order: copies without time stamps, `touch`, `--times`, edits, jobs that begin and end, kills."""
+    with TemporaryDirectory() as root, chdir(root):
+        Path("now").mkdir()
+        os.chdir("now")
+        for i in range(3):
+            do("finish", i)
+        for operation in [*operations, ("kill",), ("recover",)]:
+            do(*operation)
+
+
+def outputs_of(job: int) -> list[str]:
+    return [f"results/m/{job}/rollouts.parquet", f"results/m/{job}/cost.json"]
+
+
+def do(what: str, i: int = 0, time: int = 0) -> None:  # noqa: PLR0912 -- one after another
+    """One of the operations; of `recover`, check the law."""
+    outputs = outputs_of(i)
+    if what == "begin":  # as Snakemake does on one machine; on a cluster the outputs stay until the job's turn
+        for file in outputs:
+            snakemake()._mark_incomplete(file, None)
+            Path(file).unlink(missing_ok=True)
+    elif what == "half":
+        snakemake()._mark_incomplete(outputs[0], None)
+        write(outputs[0], f"half {os.urandom(2).hex()}")
+    elif what == "finish":
+        for file in outputs:
+            write(file, f"whole {os.urandom(1).hex()}")
+        write_digests(f"results/logs/evaluate/{i}.log", outputs)
+    elif what == "seen":
+        for file in outputs:
+            snakemake()._unmark_incomplete(file)
+    elif what == "edit":
+        write(outputs[0], "edited")
+    elif what == "rewrite":  # the same bytes anew
+        if Path(outputs[0]).exists():
+            write(outputs[0], Path(outputs[0]).read_text())
+    elif what == "touch":
+        for file in filter(os.path.exists, outputs):
+            os.utime(file, (time, time))
+    elif what == "copy":
+        here = Path.cwd()
+        shutil.copytree(here, here.parent / "copy", copy_function=shutil.copyfile)
+        os.chdir(here.parent)
+        shutil.rmtree(here)
+        (here.parent / "copy").rename(here)
+        os.chdir(here)
+    elif what == "times":
+        if not Path(".snakemake/locks").exists():
+            assert main(["recover", "--times"]) in (0, 1)
+    elif what == "kill":
+        lock(file for job in range(3) for file in outputs_of(job))
+    elif what == "recover":
+        before = {file: sha256(file) for file in RESULTS.glob("m/*/*")}
+        recorded = read_digests(RESULTS)
+        assert main(["recover", "--yes"]) == 0
+        after = {file: sha256(file) for file in RESULTS.glob("m/*/*")}
+        assert before.items() & recorded.items() <= after.items()
+        thrown = {sha256(file) for file in RESULTS.glob(".trash/*/m/*/*")}
+        assert {before[file] for file in before.keys() - after.keys()} <= thrown

@@ -35,8 +35,15 @@ def test_fresh_questions_and_the_probe_are_added_to_a_finished_grid(
     config = micro_config | {"benchmarks": benchmarks, "ablations": {}}
     config["contamination"] = {"max_completion_length": 24, "batch_size": 256}
     made = {"load_problems": 1, "check_leakage": 1, "evaluate": POLICIES} | CONTINUED
+    of_other_sections, of_the_user = ["controls.csv", "auto.csv", "auto.html"], ["advice.csv", "mine.csv"]
+    for name in (*of_other_sections, *of_the_user):
+        (results / "tables" / name).write_text("a,b\n1,2\n")
     assert project.extended(config) == made | SUMMARIES
     assert project.planned() == {}
+
+    tables = {path.name for path in (results / "tables").iterdir()}
+    assert tables & {*of_other_sections, *of_the_user} == {*of_the_user}
+    assert sorted(path.name for path in results.glob(".trash/*/tables/*")) == sorted(of_other_sections)
 
     problems = {name: read_problems(results / f"problems/{name}.jsonl") for name in benchmarks}
     seed = read_json(results / "problems/fresh.manifest.json")["source"]["seed"]

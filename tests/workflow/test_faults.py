@@ -22,6 +22,7 @@ from g2d.analysis.calibration import LEVEL_COLUMNS
 from g2d.analysis.informativeness import read_informativeness
 from g2d.jobs.attempts import read_attempts
 from g2d.jobs.cost import read_cost
+from g2d.jobs.files import sha256
 from g2d.policies import load_base, read_policy
 from g2d.policies.policy import require_own_weights
 from g2d.problems import read_problems
@@ -229,6 +230,48 @@ def once_it_has_ended(project: Project, folder: str) -> JobState:
     while (state := status_of(project, folder)).state == "running":
         time.sleep(0.1)
     return state
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_a_job_that_is_still_importing_ends_with_its_snakemake(
+    grid: Project, micro_config: dict[str, Any], share: bool
+) -> None:
+    grid.configure(micro_config | {"share_imports": share})
+    shutil.rmtree(grid.root / DPO)
+    killed = start(grid, f"{DPO}/policy.json")
+    wait_for(lambda: bool(processes(grid, "train_dpo.py")), killed)
+    killed.kill()
+    said, _ = killed.communicate()  # once nobody is left who has its terminal
+    assert "the Snakemake that started this job is gone" in said
+    assert [path for path in (grid.root / DPO).rglob("*") if path.is_file()] == []
+
+
+def test_what_a_killed_run_had_not_begun_is_left(grid: Project, micro_config: dict[str, Any], tmp_path: Path) -> None:
+    """Copied without its times, which are then set to now, and stale by a changed setting: no clock has a say."""
+    copied = Project(Path(shutil.copytree(grid.root, tmp_path / "copy", copy_function=shutil.copyfile)))
+    command = [sys.executable, "-m", "g2d.cli", "recover"]
+    environment = os.environ | {"PYTHONPATH": str(copied.root / "src")}
+    subprocess.run([*command, "--times"], cwd=copied.root, env=environment, check=True)
+    before = recorded(copied)
+    copied.configure(micro_config | {"dpo": micro_config["dpo"] | {"learning_rate": 1e-4}})
+    killed = start(copied)
+    wait_for(lambda: any((copied.root / ".snakemake/locks").glob("*.output.lock")), killed)
+    killed.kill()
+    killed.communicate()
+    subprocess.run([*command, "--yes"], cwd=copied.root, env=environment, check=True)
+    lost = before.keys() - recorded(copied).keys()
+    assert {before[file] for file in lost} <= {before[file] for file in list(lost)[:1]}, "more than the first job's"
+    assert not (copied.results / ".trash").exists()
+
+
+def recorded(project: Project) -> dict[Path, Path]:
+    """The files of results whose content is the recorded one, with the list that records it."""
+    lists = {
+        project.root / line.split("  ")[1]: (listed, line.split("  ")[0])
+        for listed in (project.results / "digests").rglob("*.sha256")
+        for line in listed.read_text().splitlines()
+    }
+    return {file: listed for file, (listed, digest) in lists.items() if file.exists() and sha256(file) == digest}
 
 
 # Python imports this before anything else: the first trainer that starts with it never gets any further.

@@ -24,6 +24,7 @@ try:
     from g2d.jobs import recover
     from g2d.jobs.digests import recorded_inputs
     from g2d.jobs.orphans import name_of
+    from g2d.jobs.trash import to_trash
     from g2d.policies import embedded
     from g2d.policies.settings import model_files
     from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, is_fresh, problem_files

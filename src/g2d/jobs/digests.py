@@ -17,11 +17,13 @@ from functools import cache
 from pathlib import Path
 
 from g2d.jobs.files import read_json, read_lines, sha256, write_json, write_text
+from g2d.jobs.trash import FOLDER as TRASH
 
 FOLDER = "digests"
 UNKNOWN = "delete it, and its files count as unknown"
 MARK = ".snakemake_timestamp"  # in a folder that is an output: its age is that of the folder
-NO_OUTPUTS = {FOLDER, "logs", "benchmarks", "attempts", "config.yaml", "report.html"}  # in results, but of no job
+# In results, but of no job.
+NO_OUTPUTS = {FOLDER, TRASH, "logs", "benchmarks", "attempts", "config.yaml", "report.html"}
 
 
 def digest_file(log: str | Path) -> Path:
@@ -134,6 +136,12 @@ def _memory(file: Path) -> dict[str, object]:
         return read_json(file)
     except (OSError, ValueError):
         return {}
+
+
+def as_recorded(output: Path, digests: Mapping[Path, str]) -> bool:
+    """Whether an output is there and has, with all its files where it is a folder, the content that its job left."""
+    files = list(_files(output))
+    return bool(files) and all(digests.get(file) == sha256(file) for file in files)
 
 
 @dataclass(frozen=True, slots=True)

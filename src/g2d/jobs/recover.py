@@ -1,10 +1,12 @@
 """`g2d recover`: make a folder usable again after Snakemake itself was killed (kill -9, a reboot of the login node).
 
-Three things are then left behind: a lock; on a Slurm cluster jobs that go on; and outputs that such orphans finish
-unseen. Snakemake has no record of the settings those outputs were made with, so it would never notice that they are
-stale. Adopting them would mean to guess; redoing them is never wrong. So: cancel the orphans and wait until they are
-gone, delete the unrecorded outputs, remove the lock. Then the same command as before goes on. A trainer that is
-cancelled writes its checkpoint first, so its work is not lost.
+Two things are then left behind: a lock, and jobs that were started and whose end no Snakemake has seen. On a Slurm
+cluster they go on. Snakemake has marked their outputs and makes them again. So: cancel what is still running and wait
+until it is gone, take away the outputs that no job has finished, remove the lock. Then the same command as before goes
+on. A trainer that is cancelled writes its checkpoint first, so its work is not lost.
+
+Which outputs these are hangs on Snakemake's marks and on the digests that finished jobs left, never on a time stamp:
+a copy, `touch` and a clock that is wrong all change those. Nothing is deleted: see `g2d.jobs.trash`.
 """
 
 from __future__ import annotations
@@ -14,14 +16,18 @@ import os
 import shutil
 import subprocess
 import time
-from base64 import urlsafe_b64encode
+from base64 import urlsafe_b64decode
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from g2d.jobs.digests import set_times
+from g2d.jobs.digests import as_recorded, read_digests, set_times
+from g2d.jobs.trash import FOLDER as TRASH
+from g2d.jobs.trash import to_trash
+
+RESULTS = Path("results")
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ def register(subparsers: Any) -> None:
     """Add `recover` to the g2d command."""
     parser = subparsers.add_parser(
         "recover",
-        help="after Snakemake was killed: cancel its jobs, delete unrecorded outputs, unlock",
+        help="after Snakemake was killed: cancel its jobs, take away what none of them finished, unlock",
         description=(__doc__ or "").partition("\n\n")[2],
     )
     parser.add_argument("--yes", action="store_true", help="do it; without this, only say what would be done")
@@ -57,15 +63,17 @@ def run(arguments: argparse.Namespace) -> int:
         return _set_times(folder)
     submitted = (folder / ".snakemake/slurm_logs").exists()
     jobs = unfinished_jobs(folder) if submitted else []
-    outputs = unrecorded_outputs(folder)
     locks = folder / ".snakemake/locks"
     if not jobs and not is_locked(folder):
         print("nothing to recover: no jobs, no lock")
         return 0
     for job in jobs:
         print(f"cancel the Slurm job {job.job_id} ({job.state}, {job.what})")
-    for output in outputs:
-        print(f"delete {output}: made after Snakemake was killed, so there is no record of its settings")
+    left, half_made = unseen_outputs(folder)
+    for output in left:
+        print(f"leave {output}: its job finished it; the next run makes it again, for no Snakemake saw that job end")
+    for output in half_made:
+        print(f"move {output} to {RESULTS / TRASH}: its job was started and did not finish it")
     if is_locked(folder):
         print("remove Snakemake's lock")
     if not arguments.yes:
@@ -74,8 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
         return 1
     cancel(folder, jobs)
-    for output in unrecorded_outputs(folder):  # again: a job may have ended well in the meantime
-        shutil.rmtree(output) if output.is_dir() and not output.is_symlink() else output.unlink()
+    if half_made := unseen_outputs(folder)[1]:  # again: a job may have ended well in the meantime
+        print(to_trash(RESULTS, half_made))
     shutil.rmtree(locks, ignore_errors=True)
     print("done: type the same command again")
     return 0
@@ -85,9 +93,9 @@ def _set_times(folder: Path) -> int:
     """Set time stamps by content and say what was found: 0, or 1 if a file is not what its job left."""
     if is_locked(folder):
         raise RuntimeError("the folder is locked: g2d recover first, without --times")
-    if not Path("results").is_dir():
+    if not RESULTS.is_dir():
         raise RuntimeError(f"no results folder in {folder}: run this where Snakemake runs")
-    found = set_times(Path("results"))
+    found = set_times(RESULTS)
     for file in found.changed:
         print(f"{file}: not what its job left, so what is made from it runs again; delete it to have it made again too")
     print(f"time stamps set; {found.same} files are as their jobs left them, {len(found.changed)} differ")
@@ -173,20 +181,30 @@ def cancel(folder: Path, jobs: list[SlurmJob]) -> None:
         time.sleep(1)
 
 
-def unrecorded_outputs(folder: Path) -> list[Path]:
-    """Outputs of the run that holds the lock that Snakemake did not record, or not since they were written."""
+def unseen_outputs(folder: Path) -> tuple[list[Path], list[Path]]:
+    """What there is of the outputs of jobs that were started and whose end Snakemake has not seen.
+
+    Returns:
+        Those that are to be left, because a job has finished them with this content or because they lie outside of
+        the results; and those that no job has finished.
+
+    Raises:
+        ValueError: a list of digests cannot be read.
+    """
+    found = [path for path in _marked(folder / ".snakemake/incomplete") if os.path.lexists(folder / path)]
+    digests = read_digests(RESULTS) if found else {}
+    half_made = [path for path in found if path.is_relative_to(RESULTS) and not as_recorded(path, digests)]
+    return [path for path in found if path not in half_made], half_made
+
+
+def _marked(incomplete: Path) -> list[Path]:
+    """The outputs of started jobs: Snakemake 9 has an empty file for each, whose name says it in base64.
+
+    A name that is too long for the file system is a path, the folders of which begin with `@`.
+    """
     found = []
-    for lock in sorted((folder / ".snakemake/locks").glob("*.output.lock")):
-        for output in filter(None, lock.read_text().splitlines()):
-            path, record = folder / output, _record(folder, output)
-            if os.path.lexists(path) and not (record.exists() and record.stat().st_mtime >= path.lstat().st_mtime):
-                found.append(path)
+    for mark in sorted(file for file in incomplete.rglob("*") if file.is_file()):
+        name = "".join(part.removeprefix("@") for part in mark.relative_to(incomplete).parts)
+        with suppress(ValueError):  # another file
+            found.append(Path(urlsafe_b64decode(name).decode()))
     return found
-
-
-def _record(folder: Path, output: str) -> Path:
-    """Where Snakemake 9 keeps what it knows of an output."""
-    key = urlsafe_b64encode(output.encode()).decode()
-    longest = os.pathconf(folder, "PC_NAME_MAX") - 1
-    *parts, last = [key[i : i + longest] for i in range(0, len(key), longest)]
-    return folder.joinpath(".snakemake/metadata", *(f"@{part}" for part in parts), last)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from g2d.experiment import grid
 from g2d.experiment.config import Config
@@ -189,6 +190,17 @@ FIGURES = (
 def tables_of(config: Config) -> dict[str, Table]:
     """The tables of a configuration's grid by name, in the order of the reports."""
     return {table.name: table for table in TABLES if table.there(config)}
+
+
+def left_over(config: Config, folder: Path) -> list[Path]:
+    """Tables and their pages in a folder that this configuration does not have: those of another one, now stale.
+
+    Those of the advice are not among them: `snakemake advice` makes them for every configuration.
+    """
+    advised = {table.name for table in TABLES if table.chapter == ADVICE}
+    gone = [table.name for table in TABLES if table.name not in advised | tables_of(config).keys()]
+    files = (folder / f"{name}.{ending}" for name in gone for ending in ("csv", "html"))
+    return [file for file in files if file.exists()]
 
 
 def section_of(name: str) -> str:

@@ -2,7 +2,12 @@
 
 from pathlib import Path
 
+from snakemake.exceptions import WorkflowError
+
 from g2d.jobs.recover import require_no_orphans
+
+
+include: "workflow/rules/ends.smk"
 
 
 onstart:
