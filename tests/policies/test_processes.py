@@ -346,13 +346,10 @@ def test_a_signal_to_one_stops_all_at_the_same_step(tmp_path: Path, training: Pr
             pd.testing.assert_frame_equal(*frames)
 
 
-def test_when_the_job_is_killed_its_processes_save_the_step_and_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_when_the_job_is_killed_its_processes_save_the_step_and_end(tmp_path: Path) -> None:
     """Nobody is left to hand a signal on, and no orphan may train on beside the next attempt."""
     work, base = tmp_path / "work", tmp_path / "base.json"
     write_policy(base, tiny_policy())
-    monkeypatch.delenv("PYTHON_EXEC")  # a fork would not be the job's child
     with subprocess.Popen([sys.executable, "-c", KILLED.format(base=str(base), work=str(work))]) as job:
         while not (work / "step-2").is_dir():
             assert job.poll() is None

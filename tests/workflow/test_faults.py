@@ -51,7 +51,8 @@ def with_a_disk(project: Project, script: str) -> str:
         [*unshare, "bash", "-c", script],
         cwd=project.root,
         env=os.environ
-        | {"PYTHONPATH": str(project.root / "src"), "SNAKEMAKE": f"{sys.executable} -m snakemake --cores 1 --nocolor"},
+        | {"PYTHONPATH": str(project.root / "src"), "G2D": f"{sys.executable} -m g2d.cli"}
+        | {"SNAKEMAKE": f"{sys.executable} -m snakemake --cores 1 --nocolor"},
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -89,9 +90,14 @@ def test_a_read_only_results_folder_is_named(grid: Project) -> None:
     shutil.rmtree(grid.root / DPO)
     said = with_a_disk(
         grid,
-        f"mount --bind results results; mount -o remount,bind,ro results; $SNAKEMAKE {DPO}/policy.json && exit 1; true",
+        f"""
+        mount --bind results results; mount -o remount,bind,ro results
+        $SNAKEMAKE {DPO}/policy.json && exit 1
+        $G2D recover --times && exit 1; true
+        """,
     )
     assert "results/config.yaml: cannot be written (Read-only file system)" in said
+    assert "g2d recover: results: cannot be written (Read-only file system): make room or permit writing there" in said
 
 
 # -------------------------------------------------------------------------------------------------------------- files

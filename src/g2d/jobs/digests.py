@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from g2d.jobs.disk import names_the_disk
 from g2d.jobs.files import read_json, read_lines, sha256, write_json, write_text
 from g2d.jobs.trash import FOLDER as TRASH
 
@@ -167,7 +168,8 @@ def set_times(results: Path) -> Times:
     now = time.time()
     entries = [results, *results.rglob("*")]
     for entry in entries:
-        os.utime(entry, (now - 1, now - 1), follow_symlinks=False)
+        with names_the_disk(entry):  # which the error of `utime` does not
+            os.utime(entry, (now - 1, now - 1), follow_symlinks=False)
     for file in changed:
         for path in (file, *(mark for folder in file.parents if (mark := folder / MARK).exists())):
             os.utime(path, (now, now))
