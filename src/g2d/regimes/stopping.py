@@ -46,10 +46,11 @@ def work_folder(path: Path) -> Iterator[Path]:
             raise
         lock.close()
     try:
-        lock.truncate(0)
         own = os.getpid(), platform.node(), os.environ.get("SLURM_JOB_ID", ""), os.environ.get(RUN, "")
-        lock.write("".join(f"{line}\n" for line in own))
-        lock.flush()
+        with names_the_disk(path):
+            lock.truncate(0)
+            lock.write("".join(f"{line}\n" for line in own))
+            lock.flush()
         yield path
         for entry in set(path.iterdir()) - {file}:
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
