@@ -155,7 +155,7 @@ def test_the_sentence_says_may_only_where_the_test_does(tmp_path) -> None:
     assert memory_warnings(told, "m", "new") == memory_warnings(told, "other", "old") == ()
 
     [sentence] = contamination_sentences(table_of(2, 0))  # p = .49
-    assert "not told apart" in sentence
+    assert "do not differ significantly" in sentence
     assert "does not show that old was never seen" in sentence
     assert memory_warnings(table_of(2, 0), "m", "old") == ()
 

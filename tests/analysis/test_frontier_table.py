@@ -96,9 +96,9 @@ def test_the_words_say_what_the_table_says_and_no_more() -> None:
     first, second = sentences(rows)
     assert first == (
         "By tokens generated per seed, DPO (K=0) and online (K=20) are on the frontier with these weights: better than "
-        "each policy that is not shown to cost more (M0, the cheapest, has none to beat). 2 of 5 policies are beaten "
-        "by one that cost as much or less: GRPO (K=100) by DPO (K=0), −25.0 points [−34.0, −15.5]; online (K=10) by "
-        "DPO (K=0), −15.0 points [−22.2, −7.5] (two-sided 95 %, all at once); 1 is open (neither is shown)."
+        "each policy that is not shown to cost more (M0, the cheapest, has none to beat). 2 of 5 policies are shown "
+        "to be beaten by one that cost as much or less: GRPO (K=100) by DPO (K=0), −25.0 points [−34.0, −15.5]; online "
+        "(K=10) by DPO (K=0), −15.0 points [−22.2, −7.5] (two-sided 95 %, all at once); 1 is open (neither is shown)."
     )
     assert second == (
         "The cheapest policy that is shown to be less than 2 points worse than any other with these weights, whatever "
@@ -109,7 +109,10 @@ def test_the_words_say_what_the_table_says_and_no_more() -> None:
     rows = frontier_table(alike, COSTS, margin=0.001)
     first, second = sentences(rows[rows["axis"] == "updates"])
     assert first.startswith("By gradient steps per seed, no policy is shown to be better than each that is not shown")
-    assert "0 of 5 policies are beaten by one that cost as much or less; 5 are open (neither is shown)." in first
+    assert (
+        "0 of 5 policies are shown to be beaten by one that cost as much or less; 5 are open (neither is shown)."
+        in first
+    )
     assert second.startswith(
         "No policy is shown to be less than 0.1 points worse than the best with these weights; M0 comes nearest, at "
         "most 1.7 points worse"
@@ -124,16 +127,17 @@ def test_where_the_costs_disagree_a_sentence_says_so() -> None:
     known = frontier_table(EVALUATIONS, COSTS | {ONLINE[1]: cheap}, margin=0.02)
     known = known[known["axis"].isin(["updates", "device_hours"])]
     assert sentences(known)[2] == (
-        "The costs disagree: on the frontier by gradient steps DPO (K=0) and online (K=20), by device-hours measured "
-        "online (K=20)."
+        "The costs disagree with these weights: on the frontier by gradient steps DPO (K=0) and online (K=20), by "
+        "device-hours measured online (K=20)."
     )
     wide = frontier_table(EVALUATIONS, COSTS | {ONLINE[1]: cheap}, margin=0.2)
     assert sentences(wide[wide["axis"].isin(["updates", "device_hours"])])[2].endswith(
         "the cheapest good enough by gradient steps DPO (K=0), by device-hours measured online (K=20)."
     )
     table = frontier_table(EVALUATIONS, COSTS, margin=0.02)
+    assert len(sentences(table[table["axis"].isin(["updates", "paper_hours"])])) == 2  # known for other policies
     said = sentences(table[table["axis"].isin(["updates", "device_hours"])])[2]
-    assert said == "All costs agree on both: gradient steps and device-hours measured."
+    assert said == "All costs agree on both with these weights: gradient steps and device-hours measured."
 
 
 def test_costs_have_an_interval_over_seeds() -> None:

@@ -52,7 +52,10 @@ def _sentence(row: dict[Any, Any]) -> str:
         )
     if row["p_holm"] <= ALPHA:
         return f"{said}; {beside}, which is more ({test})."
-    return f"{said}; {beside}. The two are not told apart ({test}), which does not show that {name} was never seen."
+    return (
+        f"{said}; {beside}. The two do not differ significantly ({test}), which does not show that {name} was never "
+        "seen."
+    )
 
 
 def _percent(row: dict[Any, Any], name: str) -> str:

@@ -1,4 +1,4 @@
-"""Two policies side by side: told apart by the paired test that was made of them, else by their intervals."""
+"""Two policies side by side: do they differ? By the paired test that was made of them, else by their intervals."""
 
 from __future__ import annotations
 

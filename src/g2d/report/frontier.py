@@ -77,7 +77,7 @@ def sentences(rows: pd.DataFrame) -> tuple[str, ...]:
     axes = list(dict.fromkeys(rows["axis"]))
     spoken = rows[rows["axis"] == axes[0]].assign(name=names).sort_values("cost", kind="stable")
     weights = these_weights(int(spoken["n_seeds"].max()))
-    return (_on_it(spoken, weights), _good_enough(spoken, weights), *_other_axes(rows, axes))
+    return (_on_it(spoken, weights), _good_enough(spoken, weights), *_other_axes(rows, axes, weights))
 
 
 def _on_it(rows: pd.DataFrame, weights: str) -> str:
@@ -105,8 +105,8 @@ def _on_it(rows: pd.DataFrame, weights: str) -> str:
     n_open = len(by_status[OPEN])
     undecided = f"; {n_open} {_are(n_open)} open (neither is shown)" if n_open else ""
     return (
-        f"{said} {len(beaten)} of {len(tested)} policies {_are(len(beaten))} beaten by one that cost as much or less"
-        f"{which}{undecided}."
+        f"{said} {len(beaten)} of {len(tested)} policies {_are(len(beaten))} shown to be beaten by one that cost as "
+        f"much or less{which}{undecided}."
     )
 
 
@@ -132,23 +132,23 @@ def _good_enough(rows: pd.DataFrame, weights: str) -> str:
     return f"The cheapest policies {what} are {'; '.join(shown)}; their costs are not shown to differ {end}"
 
 
-def _other_axes(rows: pd.DataFrame, axes: Sequence[str]) -> tuple[str, ...]:
-    """Whether the axes of cost agree on who is on the frontier, and on the cheapest that is good enough."""
-    if len(axes) == 1:
+def _other_axes(rows: pd.DataFrame, axes: Sequence[str], weights: str) -> tuple[str, ...]:
+    """Whether the axes that are known for the same policies agree on who is on the frontier, and on the cheapest that
+    is good enough."""
+    by_axis = {axis: rows[rows["axis"] == axis].assign(name=names) for axis in axes}
+    known = {axis: own for axis, own in by_axis.items() if set(own["name"]) == set(by_axis[axes[0]]["name"])}
+    if len(known) == 1:
         return ()
-    on, enough = {}, {}
-    for axis in axes:
-        own = rows[rows["axis"] == axis].assign(name=names)
-        on[axis] = listed(list(own.loc[own["status"] == ON, "name"])) or "none"
-        enough[axis] = listed(list(own.loc[own["cheapest_enough"], "name"])) or "none"
+    on = {axis: listed(list(own.loc[own["status"] == ON, "name"])) or "none" for axis, own in known.items()}
+    enough = {axis: listed(list(own.loc[own["cheapest_enough"], "name"])) or "none" for axis, own in known.items()}
     said = [
         f"{words} {_by_axis(found)}"
         for words, found in (("on the frontier", on), ("the cheapest good enough", enough))
         if len(set(found.values())) > 1
     ]
     if not said:
-        return (f"All costs agree on both: {listed([AXES[axis] for axis in axes])}.",)
-    return (f"The costs disagree: {'; '.join(said)}.",)
+        return (f"All costs agree on both{weights}: {listed([AXES[axis] for axis in known])}.",)
+    return (f"The costs disagree{weights}: {'; '.join(said)}.",)
 
 
 def _by_axis(found: Mapping[str, str]) -> str:

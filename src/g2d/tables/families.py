@@ -28,6 +28,7 @@ from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Row, by_policy, cr
 from g2d.tables.frames import floats, frame, integers, strings
 
 Grouped = Mapping[Row, Mapping[PolicyKey, pd.DataFrame]]
+Family = tuple[str, list[tuple[PolicyKey, PolicyKey]]]  # its name, and pairs (policy, reference)
 
 # By role, how policies are called that share families; GRPO before its last K is in none.
 CALLED = {
@@ -98,9 +99,6 @@ def families(grouped: Iterable[Row]) -> Iterator[tuple[str, list[tuple[Row, Row]
             for name, family in found if members else ():
                 if family:
                     yield name, [((policy, benchmark), (reference, benchmark)) for policy, reference in family]
-
-
-Family = tuple[str, list[tuple[PolicyKey, PolicyKey]]]
 
 
 def _of_main(members: list[PolicyKey], own: list[PolicyKey]) -> Iterator[Family]:
