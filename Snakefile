@@ -144,8 +144,10 @@ when_planned(
     refuse_unreadable,
     refuse_what_cannot_be_made,
     plan_what_is_due,
+    refuse_to_replace,
     say_what_looks_newer,
     add_estimate,
+    fold_long_plan,
     refuse_unrecorded,
 )
 
@@ -157,7 +159,7 @@ onstart:
         require_installed(CONFIG)
     hub.require_repositories(CONFIG)
     try:
-        CONFIG.save("results/config.yaml")
+        CONFIG.save("results/config.yaml", FILES)
     except OSError as error:
         raise WorkflowError(str(error))
 

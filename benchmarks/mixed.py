@@ -2,9 +2,9 @@
 
     python benchmarks/mixed.py [results] [--model demo] [--updates 10] [--rounds 3]
 
-Where a grid of config/mixed.yaml has finished: its M0, prompts, reward model and entries are used. The three trainings
-run in turns in one process, on one thread. An update asks 16 prompts, of a mix 8 of each kind: the sum of its parts is
-half an update of each kind alone. The aim is not to take longer.
+Where a grid of config/overlays/mixed.yaml has finished: its M0, prompts, reward model and entries are used. The three
+trainings run in turns in one process, on one thread. An update asks 16 prompts, of a mix 8 of each kind: the sum of its
+parts is half an update of each kind alone. The aim is not to take longer.
 """
 
 from __future__ import annotations

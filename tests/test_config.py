@@ -32,9 +32,19 @@ MINIMAL: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "paper.yaml", "bridging.yaml", "off_policy.yaml"])
+@pytest.mark.parametrize("name", ["config.yaml", "paper.yaml", "bridging.yaml", "off_policy.yaml", "small.yaml"])
 def test_shipped_configurations_are_valid(name: str) -> None:
     read(CONFIG / name)
+
+
+@pytest.mark.parametrize("file", sorted((CONFIG / "overlays").iterdir()), ids=lambda file: file.stem)
+def test_an_overlay_alone_names_the_command_that_it_is_for(file: Path) -> None:
+    with pytest.raises(ConfigError, match=rf"overlays/{file.name}: no configuration but a change to one") as refused:
+        read(file)
+    *bases, last = str(refused.value).rpartition("--configfile ")[2].split()
+    assert last == f"config/overlays/{file.name}"
+    assert bases
+    assert all((CONFIG.parent / base).is_file() for base in bases)
 
 
 @pytest.mark.parametrize("names", [["regimes"], ["regimes", "sweep"], ["controls"], ["confounders"], ["mixed"]])
@@ -42,7 +52,7 @@ def test_files_to_merge_over_a_grid_go_with_the_demonstration(names: list[str]) 
     """Merged as Snakemake does it with several files after --configfile."""
     merged = yaml.safe_load((CONFIG / "config.yaml").read_text())
     for name in names:
-        update_config(merged, yaml.safe_load((CONFIG / f"{name}.yaml").read_text()))
+        update_config(merged, yaml.safe_load((CONFIG / f"overlays/{name}.yaml").read_text()))
     config = load(merged)
     if "sweep" in names:
         assert config.sweep is not None
@@ -178,7 +188,10 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
             "factorial_temperatures repeat, or hold temperature itself",
         ),
         ({"prompt": {"template": "Solve it."}}, "the template never mentions {problem}"),
-        ({"models": {"demo": {"source": "scrach"}}}, "models.demo.source: 'scrach' is unknown; use 'scratch'"),
+        (
+            {"models": {"demo": {"source": "scrach"}}},
+            "models.demo.source: 'scrach' is unknown; use 'embedded', 'scratch'",
+        ),
         ({"models": {"tables": {"source": "scratch"}}}, "the name is taken by a folder of the results"),
         ({"models": {"Digests": {"source": "scratch"}}}, "the name is taken by a folder of the results"),
         ({"models": {"a/b": {"source": "scratch"}}}, "models.a/b"),

@@ -108,7 +108,7 @@ def test_it_can_be_the_setting_of_one_model() -> None:
 
 CONFOUNDERS = load(
     yaml.safe_load((CONFIG / "paper.yaml").read_text())
-    | {"ablations": yaml.safe_load((CONFIG / "confounders.yaml").read_text())["ablations"]}
+    | {"ablations": yaml.safe_load((CONFIG / "overlays/confounders.yaml").read_text())["ablations"]}
 )
 
 

@@ -159,7 +159,7 @@ def test_captions_say_what_a_step_of_grpo_is(paper: Config, caption: str) -> Non
 @functools.cache
 def mixed() -> Config:
     merged = yaml.safe_load((CONFIG / "config.yaml").read_text())
-    update_config(merged, yaml.safe_load((CONFIG / "mixed.yaml").read_text()))
+    update_config(merged, yaml.safe_load((CONFIG / "overlays/mixed.yaml").read_text()))
     return load(merged)
 
 

@@ -112,14 +112,11 @@ def test_the_status_knows_the_jobs_of_every_kind_of_grid(project: Project, micro
     assert without_snakemake(read(file)) == project.planned("--configfile", str(file))
 
 
-HOURS_PER_COMPLETION = 26.75 / 16_000  # of the G2D paper's Table 1, to a percent
-
-
 def jobs_and_hours(project: Project, name: str) -> tuple[dict[str, int], dict[str, float]]:
-    """Of a shipped configuration by rule: jobs, and GPU-hours where there is a rate; one rule's lines added up."""
+    """Of a shipped configuration by rule: jobs, and GPU-hours; one rule's lines added up."""
     done = project.snakemake("-n", "--quiet", "rules", "--configfile", str(REPOSITORY / f"config/{name}.yaml"))
     assert done.returncode == 0, done.stdout
-    stats, _, table = done.stdout.rpartition("Estimated GPU-hours:")
+    stats, _, table = done.stdout.rpartition("Estimated GPU-hours")
     hours: dict[str, float] = {}
     for rule, number in re.findall(r"^(\w+) +\d+ +([\d.]+)  ", table, re.M):
         hours[rule] = hours.get(rule, 0) + float(number)
@@ -142,9 +139,8 @@ def test_bridgings_grid_lists_its_jobs_and_their_hours(project: Project) -> None
     assert without_snakemake(read(REPOSITORY / "config/bridging.yaml")) == {
         k: n for k, n in jobs.items() if k != "total"
     }
-    run = 1000 * 64 * 8 * HOURS_PER_COMPLETION
-    assert hours["train_semi_online_dpo"] == pytest.approx(7 * run, rel=0.01)
-    assert hours["train_grpo"] == pytest.approx(run, rel=0.01)
+    # Seven trajectories with the batch of the one of GRPO, which is slower only in that it draws for every step alone.
+    assert 5 < hours["train_semi_online_dpo"] / hours["train_grpo"] < 9
 
 
 def test_revisiting_grpos_grid_lists_its_jobs_and_their_hours(project: Project) -> None:
@@ -155,8 +151,7 @@ def test_revisiting_grpos_grid_lists_its_jobs_and_their_hours(project: Project) 
     assert {rule: jobs[rule] for rule in expected} == expected
     known = without_snakemake(read(REPOSITORY / "config/off_policy.yaml"))
     assert known == {rule: n for rule, n in jobs.items() if rule != "total"}
-    steps = 4 * (6 * 1070 + 2670)
-    assert hours["train_grpo"] == pytest.approx(steps * 28 * 16 * HOURS_PER_COMPLETION, rel=0.01)
+    assert 50 < hours["train_grpo"] < 500  # at the paper's rates of 7B models it was 27,244
 
 
 def test_the_small_grid_lists_its_jobs(project: Project) -> None:
@@ -164,10 +159,12 @@ def test_the_small_grid_lists_its_jobs(project: Project) -> None:
     # RFT on two of them.
     expected = {"train_grpo": 3 * 3, "train_semi_online_dpo": 3 * 6, "harvest_rollouts": 3 * 4, "train_dpo": 3 * 4}
     expected |= {"train_rft": 3 * 2, "evaluate": 1 + 3 * (3 + 6 + 4 + 2)}
-    jobs, _ = jobs_and_hours(project, "small")
+    jobs, hours = jobs_and_hours(project, "small")
     assert {rule: jobs[rule] for rule in expected} == expected
     known = without_snakemake(read(REPOSITORY / "config/small.yaml"))
     assert known == {rule: n for rule, n in jobs.items() if rule != "total"}
+    assert expected.keys() - {"build_pairs"} <= hours.keys()  # each has a price
+    assert 3 < hours["total"] < 30  # "some hours", says the file
 
 
 def test_jobs_read_utf_8_whatever_the_locale(project: Project) -> None:
@@ -176,7 +173,7 @@ def test_jobs_read_utf_8_whatever_the_locale(project: Project) -> None:
 
 
 def test_more_benchmarks_are_merged(project: Project) -> None:
-    files = [str(REPOSITORY / "config" / name) for name in ("paper.yaml", "benchmarks.yaml")]
+    files = [str(REPOSITORY / "config" / name) for name in ("paper.yaml", "overlays/benchmarks.yaml")]
     assert project.planned("--configfile", *files)["evaluate"] == 2 * 5 * (1 + 5 * 10)
 
 
@@ -184,7 +181,7 @@ def test_every_confounder_of_the_papers_grid(project: Project) -> None:
     # Per model and seed, beside the grid's own jobs: n-matched, equal-steps, ipo, four-pairs and its twin at 6 K,
     # from-warmup at 5; per-k and untruncated warm up, are harvested, trained and evaluated twice at 5 K each;
     # untruncated-alone only warms up, at 5 K.
-    files = [str(REPOSITORY / "config" / name) for name in ("paper.yaml", "confounders.yaml")]
+    files = [str(REPOSITORY / "config" / name) for name in ("paper.yaml", "overlays/confounders.yaml")]
     jobs = project.planned("--configfile", *files)
     per_seed = {"train_grpo": 6 + 10 + 5, "harvest_rollouts": 6 + 10, "build_pairs": 6 + 10, "build_several_pairs": 6}
     per_seed |= {"train_dpo": 6 + 5 * 6 + 5 + 10}
@@ -197,7 +194,7 @@ def test_every_control_of_the_papers_grid(project: Project) -> None:
     """Per model and seed: four more warm-ups, and harvest, pairs and DPO at K=0 too, where M0's rollouts are there."""
     papers = str(REPOSITORY / "config/paper.yaml")
     alone = project.planned("--configfile", papers)
-    jobs = project.planned("--configfile", papers, str(REPOSITORY / "config/controls.yaml"))
+    jobs = project.planned("--configfile", papers, str(REPOSITORY / "config/overlays/controls.yaml"))
     more = {"train_grpo": 4 * 5, "harvest_rollouts": 4 * 6, "build_pairs": 4 * 6, "train_dpo": 4 * 6}
     more |= {"evaluate": 2 * 4 * (6 + 5)}
     assert {rule: jobs[rule] - alone[rule] for rule in more} == {rule: 2 * 5 * n for rule, n in more.items()}

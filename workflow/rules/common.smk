@@ -11,7 +11,7 @@ from snakemake.exceptions import WorkflowError
 try:
     from g2d.experiment import controls, grid, hub
     from g2d.experiment.config import load
-    from g2d.experiment.config_file import require_written_well
+    from g2d.experiment.config_file import require_whole, require_written_well
     from g2d.experiment.plan import Plan
     from g2d.experiment.requirements import require_files, require_installed
     from g2d.experiment.samples import drawn_beside, sample_files
@@ -39,6 +39,7 @@ except ModuleNotFoundError as error:
 
 try:
     require_written_well(workflow.configfiles)
+    require_whole(config, workflow.configfiles)
     CONFIG = load(config, ", ".join(map(str, workflow.configfiles)) or "--config")
     require_files(CONFIG)
 except ConfigError as error:

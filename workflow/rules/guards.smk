@@ -1,21 +1,25 @@
 # Guarded patches of Snakemake 9: what it cannot be asked for yet. Each is checked when this file is read, so that another
 # version fails at once and by name instead of in silence; pyproject.toml pins the version that the tests run with.
 
+import glob
+
 from snakemake import __version__ as snakemake_version
 from snakemake.dag import DAG
 from snakemake.io import is_flagged
 from snakemake.logging import logger
+from snakemake_interface_logger_plugins.common import LogEvent
 
 from g2d.experiment.config import read as read_config
 from g2d.experiment.estimate import estimate, measured_rates
 from g2d.experiment.estimate import report as report_hours
 from g2d.experiment.gpu_jobs import gpu_job
+from g2d.experiment.owner import owner
 from g2d.jobs.digests import changed_inputs
 from g2d.jobs.stage import FETCHING, from_elsewhere
 from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
 
 PATCHED = [(workflow, "_prepare_dag"), (workflow, "_build_dag"), (workflow, "async_run")]
-PATCHED += [(DAG, name) for name in ("stats", "reason", "needrun", "update_needrun", "needrun_jobs")]
+PATCHED += [(DAG, name) for name in ("stats", "print_reasons", "reason", "needrun", "update_needrun", "needrun_jobs")]
 
 if int(snakemake_version.partition(".")[0]) >= 10 or not all(hasattr(owner, name) for owner, name in PATCHED):
     raise WorkflowError(
@@ -124,6 +128,36 @@ def edited_base_files(job):
     ]
 
 
+# The configuration files of this run, as results/config.yaml names them.
+FILES = [os.path.relpath(file, workflow.basedir) for file in workflow.configfiles]
+MADE_FROM = {"embedded_model", "scratch_model", "pretrained_model", "load_problems"}
+
+
+def refuse_to_replace(dag):
+    """Stop a run that would replace the finished results of other configuration files; a dry-run only says so.
+
+    The same files with other values are a change, which redoes what depends on it. Other files may add to what is there.
+    """
+    if not workflow.is_main_process or (before := owner("results/config.yaml")) is None:
+        return
+    made = [job for job in dag.needrun_jobs() if job.rule.name in MADE_FROM or "gpu" in job.rule.resources]
+    again = [job for job in made if dag.reason(job).params_changed and any(map(os.path.exists, job.output))]
+    others = before.files != FILES and before.shares_no_model(CONFIG) and glob.glob("results/*/seed*/*")
+    if not others and not (again and before.came_from_others(FILES)):
+        return
+    named = f" ({', '.join(before.files)})" if before.files else ""
+    lost = (
+        f"{len(again)} finished jobs would run again with other settings" if again else "its tables would be replaced"
+    )
+    message = (
+        f"results/ is of another configuration, {before.config.title!r}{named}: {lost}. Give this one a folder of its own "
+        "(snakemake --directory runs/NAME ...), or delete results/config.yaml to have them replaced"
+    )
+    if not workflow.dryrun:
+        raise WorkflowError(message)
+    logger.warning(message)
+
+
 def say_what_looks_newer(dag):
     """Name the remedy where time stamps alone make finished jobs run again: Snakemake knows no content of large files."""
     newer = [
@@ -140,20 +174,51 @@ def say_what_looks_newer(dag):
 
 
 def add_estimate(dag):
-    """Add the GPU-hours of the jobs to Snakemake's table of jobs, on a dry-run and before anything is submitted."""
-    count = dag.stats
+    """Add the GPU-hours of the jobs to Snakemake's table before anything is submitted, and to the end of a dry-run."""
+    count, give_reasons = dag.stats, dag.print_reasons
 
-    def stats():
-        message, numbers = count()
+    def hours():
         jobs = [
             gpu_job(plan, job.rule.name, job.wildcards, job.input.get("shards") or job.input.get("judged"))
             for job in dag.needrun_jobs(exclude_finished=False)
             if "gpu" in job.rule.resources
         ]
         lines = estimate(filter(None, jobs), measured_rates("results", CONFIG.models) if any(jobs) else {})
-        return "\n".join(filter(None, [message, report_hours(lines)])), numbers
+        return report_hours(lines)
 
-    dag.stats = stats
+    def stats():
+        message, numbers = count()
+        return "\n".join(filter(None, [message, hours()])), numbers
+
+    def reasons_and_hours():
+        give_reasons()
+        if text := hours():
+            logger.info(text)
+
+    if workflow.dryrun:
+        dag.print_reasons = reasons_and_hours
+    else:
+        dag.stats = stats
+
+
+LONG_PLAN = 100  # jobs
+
+
+def fold_long_plan(dag):
+    """Of a long plan a dry-run lists the first job of every rule; `--verbose` lists all."""
+    jobs = [job.rule.name for job in dag.needrun_jobs()]
+    if not workflow.dryrun or workflow.output_settings.verbose or len(jobs) <= LONG_PLAN:
+        return
+    listed = set()
+
+    def is_first(record):
+        if getattr(record, "event", None) != LogEvent.JOB_INFO or record.rule_name not in listed:
+            listed.add(getattr(record, "rule_name", None))
+            return True
+        return False
+
+    logger.addFilter(is_first)
+    logger.warning(f"{len(jobs)} jobs, of which the first of every rule is listed; --verbose lists all.")
 
 
 def refuse_unrecorded(dag):

@@ -10,7 +10,8 @@ for the demonstration model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import yaml
 from pydantic import ValidationError, model_validator
 
 from g2d.experiment.ablations import check_ablation, check_warmup
-from g2d.experiment.config_file import read_file
+from g2d.experiment.config_file import read_file, require_whole
 from g2d.experiment.entries import check_entry
 from g2d.experiment.open_ended import OpenEnded, open_ended_mistakes
 from g2d.experiment.processes import process_mistakes
@@ -57,6 +58,8 @@ from g2d.rollouts.settings import Calibration, EngineSettings, Evaluation, Harve
 from g2d.settings import ConfigError, Name, Section, Seed, key, repeated
 from g2d.settings.mistakes import changed, messages
 from g2d.settings.remembered import remembered
+
+FILES = "# files: "  # the first line of a saved configuration: a list, in JSON
 
 
 class Config(Section):
@@ -228,9 +231,14 @@ class Config(Section):
         for mistake in process_mistakes(self):
             raise ValueError(f"{mistake} ({model})")
 
-    def save(self, path: str | Path) -> None:
-        """Write the configuration with every default filled in; reading it again gives an equal one."""
-        write_text(path, yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False))
+    def save(self, path: str | Path, files: Sequence[str] = ()) -> None:
+        """Write the configuration with every default filled in; reading it again gives an equal one.
+
+        Args:
+            files: that it was given in, for the first line.
+        """
+        values = yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+        write_text(path, f"{FILES}{json.dumps(list(files))}\n{values}" if files else values)
 
     @remembered
     def ablation_dpo(self, name: str) -> Dpo:
@@ -296,4 +304,6 @@ def read(path: str | Path) -> Config:
     Raises:
         ConfigError: one line per mistake, each with file, key and fix.
     """
-    return load(read_file(path), str(path))
+    values = read_file(path)
+    require_whole(values, [path])
+    return load(values, str(path))

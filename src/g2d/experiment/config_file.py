@@ -8,7 +8,7 @@ has read as configuration; files may repeat each other, which is how they are me
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,29 @@ def _other_number(node: yaml.ScalarNode) -> int | float | None:
         return None
     meaning: int | float = yaml.safe_load(node.value)
     return None if octal and meaning == int(node.value) else meaning
+
+
+NEEDED = ("models", "pool", "benchmarks")
+COMMAND = re.compile(r"^#.*--configfile +(.+?) *$", re.M)
+
+
+def require_whole(values: Mapping[str, Any], paths: Sequence[str | Path]) -> None:
+    """Check that files together are a configuration, and not only a change to one.
+
+    Raises:
+        ConfigError: most of what every configuration has is missing; the message has the command that the last file
+            names on top, where it names one.
+    """
+    missing = [name for name in NEEDED if name not in values]
+    if not paths or len(missing) < 2:
+        return
+    last = Path(paths[-1])
+    found = COMMAND.search(last.read_text(encoding="utf-8"))
+    given = found[1] if found else f"YOURS.yaml {last}"
+    raise ConfigError(
+        f"{last}: no configuration but a change to one (it has no {', '.join(missing)}), which is given before it: "
+        f"--configfile {given}"
+    )
 
 
 def require_written_well(paths: Iterable[str | Path]) -> None:

@@ -1,14 +1,13 @@
 """GPU-hours of a grid before it runs: what `snakemake -n` adds to its table of jobs.
 
 A rate comes from the jobs of the same stage and model that have already run on a GPU here, or, where there are none,
-from the paper's Table 1. Those hours are approximate ones of one A100 80GB, for 7-8B models, and of other code than
-this, so they say how long a grid is, not when it ends. The paper gives one number for the harvest and the DPO on it
-(the row with K=0); it is split in half here. It gives none for evaluation, which is then listed without hours.
+from `g2d.experiment.guess`. With `warmup.iterations` above 1 a step generates only a part of the completions it is
+trained on, and the hours are at most those of the estimate.
 
-Hours of GRPO grow with the completions of its steps. In the paper a step takes twice as long with G=4 as with G=2, so
-it has as many prompts: 8, by appendix B's batch of 4 x 4 completions at G=2. Here it has what `warmup` says. With
-`warmup.iterations` above 1 a step generates only a part of the completions it is trained on, and the hours are at most
-those of the estimate.
+`PUBLISHED` is the paper's Table 1, for the tables that ask what a policy would cost at its rates: hours of one A100
+80GB for 7-8B models. It gives one number for the harvest and the DPO on it (the row with K=0), which is split in half
+here, and none for evaluation. Hours of GRPO grow with the completions of its steps: in the paper a step takes twice as
+long with G=4 as with G=2, so it has as many prompts, 8 by appendix B's batch of 4 x 4 completions at G=2.
 
 `workflow/rules/common.smk` collects the jobs.
 """
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
+from g2d.experiment.guess import CAVEAT, SOURCE
 from g2d.jobs.cost import read_cost
 from g2d.policies.policy import read_policy
 
@@ -48,6 +48,7 @@ class GpuJob:
     units: float = 1.0
     rate_of: str | None = None  # the stage whose rate counts, where it is another: a probe is a part of a harvest
     at_most: bool = False  # its hours may be fewer
+    guess: float | None = None  # GPU-hours per unit, where nobody has measured them
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence
     for job in jobs:
         stage = job.rate_of or job.stage
         rates, rate = measured.get((stage, job.model)), rate_of(job, means)
-        source = f"measured here ({job.model}, n={len(rates)})" if rates else "paper, Table 1, A100 80GB"
+        source = f"measured here ({job.model}, n={len(rates)})" if rates else SOURCE
         if rate is None:
             source = "not measured yet"
         elif job.at_most or job.stage in AUTO_STAGES:
@@ -90,9 +91,8 @@ def mean_rates(measured: Mapping[tuple[str, str], Sequence[float]]) -> dict[tupl
 
 
 def rate_of(job: GpuJob, means: Mapping[tuple[str, str], float]) -> float | None:
-    """GPU-hours per unit of a job: measured here, else the paper's; None where nobody has measured its stage."""
-    stage = job.rate_of or job.stage
-    return means.get((stage, job.model), PUBLISHED.get(stage))
+    """GPU-hours per unit of a job: measured here, else guessed; None where neither is known."""
+    return means.get((job.rate_of or job.stage, job.model), job.guess)
 
 
 def measured_rates(results: str | Path, models: Iterable[str]) -> dict[tuple[str, str], list[float]]:
@@ -139,4 +139,5 @@ def report(lines: Sequence[Line]) -> str:
     total, jobs = sum(line.hours or 0.0 for line in lines), sum(line.jobs for line in lines)
     more = ", and what is marked ?" if any(line.hours is None for line in lines) else ""
     rows.append(f"{'total':<{width}}  {jobs:>5}  {total:>9.1f}{more}")
-    return "Estimated GPU-hours:\n" + "\n".join(rows)
+    caveat = f" ({CAVEAT})" if any(SOURCE in line.source for line in lines) else ""
+    return f"Estimated GPU-hours{caveat}:\n" + "\n".join(rows)

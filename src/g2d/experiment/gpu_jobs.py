@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from g2d.experiment.estimate import GpuJob
+from g2d.experiment.guess import guess
 from g2d.experiment.plan import Plan
 from g2d.experiment.wildcards import Wildcards, model_of, variant_of
 from g2d.regimes.warmup import AUTO
@@ -26,6 +28,14 @@ def gpu_job(plan: Plan, rule: str, wildcards: Wildcards, shards: Sequence[str]) 
 
 def work(plan: Plan, rule: str, wildcards: Wildcards, before: int) -> GpuJob:
     """How much a job has to do, on whatever device; `before` is the K of the checkpoint that it continues."""
+    job = _units(plan, rule, wildcards, before)
+    if plan.is_embedded(job.model) or plan.config.models[job.model].source == "recorded" or not job.units:
+        return job
+    hours = guess(plan.for_model(job.model), job.stage, job.model, wildcards, job.units)
+    return replace(job, guess=hours / job.units)
+
+
+def _units(plan: Plan, rule: str, wildcards: Wildcards, before: int) -> GpuJob:
     model, stage = model_of(wildcards), rule.removesuffix("_shard")
     if stage in ("train_semi_online_dpo", "train_semi_online_dpo_auto"):  # the second makes as many updates at most
         entry = plan.config.regimes[wildcards.regime]

@@ -118,7 +118,7 @@ class _Known:
         """How much a job that trains or generates has to do."""
         w = job.wildcards
         given = vars(w).get
-        same = (job.rule, model_of(w), given("variant"), given("regime"), given("g"), given("k"), given("shards"))
+        same = (job.rule, model_of(w), *map(given, ("variant", "regime", "g", "k", "shards", "benchmark")))
         if same not in self._work:
             self._work[same] = work(self.plan, job.rule, w, self._before(job))
         return self._work[same]

@@ -1,0 +1,99 @@
+"""A folder of results is of one configuration: another one does not replace it without being told to."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.workflow.conftest import Project
+
+Values = dict[str, Any]
+SAYS = "results/ is of another configuration, 'Micro grid' (config/config.yaml): "
+REMEDY = "(snakemake --directory runs/NAME ...), or delete results/config.yaml to have them replaced"
+
+
+def given(project: Project, values: Values) -> list[str]:
+    (project.root / "config/other.yaml").write_text(yaml.safe_dump(values))
+    return ["--configfile", "config/other.yaml"]
+
+
+def other_model(values: Values) -> None:
+    values["models"] = {"mine": values["models"]["micro"]}
+
+
+def other_rate(values: Values) -> None:
+    values["dpo"]["learning_rate"] = 1e-4
+
+
+def other_pool(values: Values) -> None:
+    values["pool"]["n"] = 400
+
+
+def one_more_seed(values: Values) -> None:
+    values["seeds"] = [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("change", "lost"),
+    [
+        (other_model, "its tables would be replaced"),
+        (other_rate, "6 finished jobs would run again with other settings"),
+        (other_pool, "finished jobs would run again with other settings"),
+    ],
+)
+def test_a_run_of_another_configuration_stops(
+    micro_grid: Project, micro_config: Values, change: Any, lost: str
+) -> None:
+    before = (micro_grid.results / "config.yaml").read_bytes()
+    change(values := copy.deepcopy(micro_config))
+    arguments = given(micro_grid, values)
+    done = micro_grid.snakemake("--cores", "1", *arguments)
+    assert done.returncode == 1
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith(SAYS)]
+    assert lost in line
+    assert line.endswith(REMEDY)
+    assert (micro_grid.results / "config.yaml").read_bytes() == before
+    planned = micro_grid.snakemake("-n", *arguments)  # a plan replaces nothing
+    assert planned.returncode == 0
+    assert line in planned.stdout
+
+
+def test_what_only_adds_is_not_stopped(micro_grid: Project, micro_config: Values) -> None:
+    one_more_seed(values := copy.deepcopy(micro_config))
+    assert SAYS not in micro_grid.snakemake("-n", *given(micro_grid, values)).stdout
+
+
+def test_a_folder_of_an_older_version_goes_on(micro_grid: Project, micro_config: Values) -> None:
+    """It does not say which files it came from: then a change is a change, wherever it is written."""
+    record = micro_grid.results / "config.yaml"
+    before = record.read_text()
+    record.write_text(before.partition("\n")[2])
+    try:
+        other_rate(values := copy.deepcopy(micro_config))
+        arguments = given(micro_grid, values)
+        assert micro_grid.planned(*arguments)["train_dpo"] == 6
+        assert "another configuration" not in micro_grid.snakemake("-n", *arguments).stdout
+        other_model(values)
+        said = micro_grid.snakemake("-n", *given(micro_grid, values)).stdout
+        assert "results/ is of another configuration, 'Micro grid': " in said
+    finally:
+        record.write_text(before)
+
+
+def test_a_folder_of_its_own(micro_grid: Project, micro_config: Values) -> None:
+    other_model(values := copy.deepcopy(micro_config))
+    target = "results/mine/base/policy.json"
+    micro_grid.build("--quiet", "rules", "--directory", "runs/mine", *given(micro_grid, values), "--", target)
+    assert (micro_grid.root / "runs/mine" / target).is_file()
+    assert not (micro_grid.results / "mine").exists()
+
+
+def test_an_overlay_alone_is_one_line(micro_grid: Project) -> None:
+    overlay = micro_grid.root / "config/overlay.yaml"
+    overlay.write_text("ablations: {ipo: {dpo: {loss: ipo}}}\n")
+    done = micro_grid.snakemake("-n", "--configfile", str(overlay))
+    assert done.returncode == 1
+    assert f"{overlay}: no configuration but a change to one (it has no models, pool, benchmarks)" in done.stdout
