@@ -7,34 +7,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from transformers import LlamaConfig
 
 from g2d.cli import main
 from g2d.experiment.config import Config, load, read
 from g2d.forecast.asked import trainings
 from g2d.forecast.changes import training_change
-from g2d.forecast.model_shape import model_shape
+from g2d.forecast.model_shape import config_file, model_config, model_shape
 from g2d.forecast.needs import GIB, Card, training_need
-from g2d.forecast.passes import Counted
-from g2d.policies.settings import Lora
+from g2d.forecast.passes import Counted, skeleton
+from g2d.policies.settings import HubModel, Lora
 from tests.test_config import MINIMAL
 
 SMALL = "config/small.yaml"
 NAME = "qwen2.5-0.5b-instruct"
 
 
-@pytest.fixture
-def config_json(tmp_path: Path) -> str:
-    """A model of half a billion parameters."""
-    file = tmp_path / "config.json"
-    sizes = {"vocab_size": 151936, "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24}
-    heads = {"num_attention_heads": 14, "num_key_value_heads": 2}
-    LlamaConfig(**sizes, **heads, tie_word_embeddings=True).to_json_file(file)
-    return str(file)
-
-
-def planned(config_json: str, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, dict[str, Any]]:
-    code = main(["plan", SMALL, "--config-json", f"{NAME}={config_json}", "--json", *more])
+def planned(capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, dict[str, Any]]:
+    code = main(["plan", SMALL, "--json", *more])
     return code, json.loads(capsys.readouterr().out)["models"][0]
 
 
@@ -42,8 +33,8 @@ def job(model: dict[str, Any], name: str) -> dict[str, Any]:
     return next(job for job in model["jobs"] if name in job["job"].split(", "))
 
 
-def test_a_card_that_is_large_enough(config_json: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, model = planned(config_json, capsys, "--memory", "24")
+def test_a_card_that_is_large_enough(capsys: pytest.CaptureFixture[str]) -> None:
+    code, model = planned(capsys, "--memory", "24")
     assert code == 0
     assert {job["verdict"] for job in model["jobs"]} == {"fits"}
     grpo = {part["name"]: part["bytes"] for part in job(model, "grpo")["parts"]}
@@ -55,8 +46,8 @@ def test_a_card_that_is_large_enough(config_json: str, capsys: pytest.CaptureFix
     assert {"job": "grpo", "completions": 25_600, "tokens": 8_192_000, "budget": 320} in model["tokens"]
 
 
-def test_one_that_is_too_small_says_what_to_set(config_json: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, model = planned(config_json, capsys, "--memory", "2.4")
+def test_one_that_is_too_small_says_what_to_set(capsys: pytest.CaptureFixture[str]) -> None:
+    code, model = planned(capsys, "--memory", "2.4")
     assert code == 1
     dpo = job(model, "dpo")
     assert dpo["verdict"] == "does not fit"
@@ -86,22 +77,37 @@ def test_a_model_that_no_card_holds_is_divided() -> None:
     assert parts.keys() - whole.keys() == {"gathered"}
 
 
-def test_the_screen_has_the_arithmetic(config_json: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", SMALL, "--config-json", f"{NAME}={config_json}", "--memory", "24"]) == 0
+def test_the_screen_has_the_arithmetic(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", SMALL, "--memory", "24"]) == 0
     screen = capsys.readouterr().out
     assert "24 checkpointed blocks" in " ".join(screen.split())
     assert "An estimate" in screen
     assert max(map(len, screen.splitlines()[:-1])) <= 120
 
 
+# As their publishers state them.
+PARAMETERS = {"Qwen2.5-0.5B": 494_032_768, "Qwen2.5-7B": 7_615_616_512, "Llama-3.1-8B": 8_030_261_248}
+
+
+@pytest.mark.parametrize("file", ["paper", "small", "bridging", "off_policy"])
+def test_the_shapes_of_shipped_configurations_need_no_file_of_their_models(file: str) -> None:
+    config = read(f"config/{file}.yaml")
+    for name, source in config.models.items():
+        assert isinstance(source, HubModel)
+        shape = config_file(name, source, {})
+        assert shape is not None
+        one = skeleton(model_config(shape), None, dtype=torch.bfloat16)
+        assert one.num_parameters() == PARAMETERS[source.id.rpartition("/")[2].removesuffix("-Instruct")]
+
+
 def test_without_the_configuration_of_a_model_it_says_how_to_fetch_that_alone(
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["plan", "config/paper.yaml", "--models", "qwen2.5-7b-instruct"]) == 1
+    other = Path("config/paper.yaml").read_text().replace("Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-7B")
+    (tmp_path / "other.yaml").write_text(other)
+    assert main(["plan", str(tmp_path / "other.yaml"), "--models", "qwen2.5-7b-instruct"]) == 1
     said = capsys.readouterr().out
-    assert (
-        "hf download Qwen/Qwen2.5-7B-Instruct config.json --revision a09a35458c702b33eeacc393d103063234e8bc28" in said
-    )
+    assert "hf download Qwen/Qwen2.5-7B config.json --revision a09a35458c702b33eeacc393d103063234e8bc28" in said
     assert "12,000 completions x 512 = 6,144,000" in said
 
 

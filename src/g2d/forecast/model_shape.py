@@ -14,6 +14,7 @@ from g2d.jobs.files import parse_json
 from g2d.policies.settings import HubModel, LocalModel, Lora, ModelSource, RecordedModel
 
 CONFIG = "config.json"
+SHAPES = Path(__file__).parent / "shapes"  # of the models that shipped configurations name
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ def config_file(name: str, source: ModelSource, given: Mapping[str, Path]) -> Pa
         found = try_to_load_from_cache(source.id, CONFIG, revision=source.revision)
         if isinstance(found, str):
             return Path(found)
+        if (shipped := SHAPES / f"{source.id.replace('/', '--')}.json").is_file():
+            return shipped
         raise NoConfigError(
             f"models.{name}: {CONFIG} of {source.id} is not in the Hub's cache; this fetches it and nothing else: "
             f"hf download {source.id} {CONFIG} --revision {source.revision} (or give one: --config-json {name}=FILE)"
