@@ -100,7 +100,7 @@ rule advice:
     run:
         text = Path(input[0]).read_text(encoding="utf-8")
         Path(log[0]).write_text(text, encoding="utf-8")
-        print(text, flush=True)
+        say(text)
 
 
 rule audit:
@@ -161,7 +161,7 @@ onstart:
     try:
         CONFIG.save("results/config.yaml", FILES)
     except OSError as error:
-        raise WorkflowError(str(error))
+        raise WorkflowError(plain(str(error), lines=True))
 
 
 onsuccess:

@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
 
+from g2d.plain import say
 from g2d.tables.frames import floats, frame, read_table, strings, write_table
 from papers.bridging_claims import bridging_statements
 from papers.claims import Claim, Formula, Printed, printed
@@ -133,7 +134,7 @@ def main(log: str | Path | None = None, table: str | Path | None = None) -> None
     """Print the summary, also into a log; write the table."""
     found = audit()
     text = summary(found)
-    print(text, flush=True)
+    say(text)
     if log:
         Path(log).write_text(text, encoding="utf-8")
     if table:

@@ -24,9 +24,9 @@ from g2d.jobs.attempts import BEAT_S, SILENT_S, Attempt, Process, Status, attemp
 from g2d.jobs.cost import Cost, Progress
 from g2d.jobs.files import write_json, write_text
 from g2d.jobs.orphans import this_machine
+from g2d.plain import plain
 from g2d.status.ahead import ahead
 from g2d.status.jobs import grid_jobs
-from g2d.status.logs import plain
 from g2d.status.screen import screen, span
 from g2d.status.snapshot import Grid, Snapshot
 from g2d.status.states import STATES

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from g2d import __version__
+from g2d.plain import say
 
 COMMANDS = {
     "config": "g2d.experiment.docs",
@@ -37,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return arguments.run(arguments)
     except (OSError, ValueError, RuntimeError) as error:
-        print(f"g2d {arguments.command}: {error}", file=sys.stderr)
+        say(f"g2d {arguments.command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

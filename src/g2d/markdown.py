@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from g2d.plain import plain
+
 _ALIVE = re.compile(
     r"""
     \\(?=[!-/:-@\[-`{-~]|$)           # would take the meaning from what follows
@@ -24,7 +26,7 @@ _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 def literal(text: str) -> str:
     """Text that is shown as it is, in one line, wherever a paragraph, a heading or a table cell may stand."""
-    return _NUMBERED.sub(r"\1\\\2", _ALIVE.sub(r"\\\g<0>", " ".join(text.split())))
+    return _NUMBERED.sub(r"\1\\\2", _ALIVE.sub(r"\\\g<0>", plain(text)))
 
 
 def shown(markdown: str) -> str:
@@ -36,13 +38,13 @@ def code(text: str) -> str:
     """Text in a code span."""
     fence = "`" * (_longest_run(text) + 1)
     padding = " " if text[:1] == "`" or text[-1:] == "`" else ""
-    return f"{fence}{padding}{' '.join(text.split())}{padding}{fence}"
+    return f"{fence}{padding}{plain(text)}{padding}{fence}"
 
 
 def fenced(text: str, language: str = "") -> str:
     """Lines in a block of code."""
     fence = "`" * max(3, _longest_run(text) + 1)
-    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+    return f"{fence}{language}\n{plain(text, lines=True).rstrip()}\n{fence}"
 
 
 def _longest_run(text: str) -> int:

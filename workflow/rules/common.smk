@@ -26,6 +26,7 @@ try:
     from g2d.jobs.orphans import name_of
     from g2d.jobs.trash import to_trash
     from g2d.policies import embedded
+    from g2d.plain import plain, say
     from g2d.policies.settings import model_files
     from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, is_fresh, problem_files
     from g2d.regimes.catalogue import OWN_RULES
@@ -43,7 +44,7 @@ try:
     CONFIG = load(config, ", ".join(map(str, workflow.configfiles)) or "--config")
     require_files(CONFIG)
 except ConfigError as error:
-    raise WorkflowError(str(error))
+    raise WorkflowError(plain(str(error), lines=True))
 
 # Jobs in a conda environment or container find the package here. TRL reads its own texts in the encoding of the locale.
 os.environ.update(PYTHONPATH=str(Path(workflow.basedir) / "src"), PYTHONUTF8="1")
@@ -58,8 +59,8 @@ REFUSED = []  # why input functions failed
 
 def refuse(error):
     """Fail in an input function, and for good once all is planned (`refuse_unreadable`)."""
-    REFUSED.append(str(error))
-    raise WorkflowError(str(error))
+    REFUSED.append(plain(str(error), lines=True))
+    raise WorkflowError(REFUSED[-1])
 
 
 plan = Plan(CONFIG, refuse)

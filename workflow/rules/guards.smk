@@ -105,7 +105,7 @@ def edited_files(job):
     try:
         return [*(changed_inputs(job.log[0], given) if given else []), *edited_base_files(job)]
     except (OSError, ValueError) as error:
-        raise WorkflowError(str(error))
+        raise WorkflowError(plain(str(error), lines=True))
 
 
 def edited_base_files(job):
@@ -241,7 +241,9 @@ def refuse_unrecorded(dag):
     try:
         changed = read_config(record).identity != CONFIG.identity
     except ConfigError as error:
-        raise WorkflowError(f"{error}\nIt tells what {unrecorded} finished results were made with: put it back")
+        raise WorkflowError(
+            f"{plain(str(error), lines=True)}\nIt tells what {unrecorded} finished results were made with: put it back"
+        )
     if changed:
         raise WorkflowError(
             f"{unrecorded} finished results have no record in .snakemake, so nobody can tell which of them the "

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError, model_validator
+from pydantic import ValidationError, field_validator, model_validator
 
 from g2d.experiment.ablations import check_ablation, check_warmup
 from g2d.experiment.config_file import read_file, require_whole
@@ -36,6 +36,7 @@ from g2d.experiment.sections import Ablation, Baselines, Collapse, Contamination
 from g2d.experiment.selection import selection_mistakes
 from g2d.experiment.sweep import Sweep, sweep_mistakes
 from g2d.jobs.files import write_text
+from g2d.plain import plain
 from g2d.policies.settings import LORA_RANKS, Lora, ModelSource
 from g2d.problems.prompts import Prompt
 from g2d.problems.settings import (
@@ -124,6 +125,11 @@ class Config(Section):
     training: Processes = key(Processes(), "How many GPUs share one training.")
     checkpoints: Checkpointing = key(Checkpointing(), "What a stopped training goes on from.")
     logging: Logging = key(Logging(), "Where training curves go.")
+
+    @field_validator("title", "demonstration")
+    @classmethod
+    def _visible(cls, text: str | None) -> str | None:
+        return None if text is None else plain(text, lines=True)
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:

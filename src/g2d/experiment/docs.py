@@ -22,6 +22,7 @@ from pydantic_core import PydanticUndefined
 from g2d.experiment.config import Config, read
 from g2d.experiment.requirements import require_files
 from g2d.jobs.files import read_text, write_text
+from g2d.plain import say
 from g2d.settings import ConfigError, Section
 from g2d.settings.mistakes import DISCRIMINATORS, section_types
 
@@ -150,9 +151,9 @@ def _check(arguments: argparse.Namespace) -> int:
     try:
         require_files(read(arguments.file))
     except ConfigError as error:
-        print(error, file=sys.stderr)
+        say(str(error), file=sys.stderr)
         return 1
-    print(f"{arguments.file}: valid")
+    say(f"{arguments.file}: valid")
     return 0
 
 

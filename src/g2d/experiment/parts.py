@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from g2d.jobs.cost import Meter
+from g2d.plain import say
 from g2d.problems import Problem
 from g2d.regimes.checkpoints import MANIFEST, carry, job_digest, require_intact, seal
 from g2d.regimes.stopping import work_folder
@@ -51,7 +52,7 @@ def draw_in_parts(
     with work_folder(folder) as work:
         done = _finished(work, count, digest, meter)
         if done:
-            print(f"goes on after part {done} of {count}", flush=True)
+            say(f"goes on after part {done} of {count}")
         for number in range(done + 1, count + 1):
             rollouts = draw(shard(problems, number, count))
             meter.tokens_generated += sum(rollout.token_count for rollout in rollouts)
@@ -79,7 +80,7 @@ def _finished(work: Path, count: int, job: str, meter: Meter) -> int:
             carry(meter, manifest, str(part / MANIFEST))
         except ValueError as error:
             if part.exists():
-                print(f"{str(error).split(';')[0]}: not used", flush=True)
+                say(f"{str(error).split(';')[0]}: not used")
             break
         done = number
         kept.add(part)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from g2d.plain import plain
 from g2d.policies.settings import RecordedModel, model_files
 from g2d.problems import generated
 from g2d.problems.settings import SyntheticProblems, is_open_ended, problem_files
@@ -115,6 +116,8 @@ def _unusable(file: str) -> str | None:
     """What is wrong with the name of an input file, and the fix; None if nothing is."""
     if {"{", "}"} & set(file):
         return f"{file} has a brace in it, which Snakemake would read as a wildcard: rename it or link to it"
+    if plain(file, lines=True) != file:
+        return f"{reprlib.repr(file)} has a character in it that a terminal obeys or nobody sees: rename it"
     try:
         mode = Path(file).stat().st_mode
     except (OSError, ValueError):  # also names that no file can have

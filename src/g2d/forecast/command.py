@@ -18,6 +18,7 @@ from typing import Any
 from g2d.experiment.config import Config, read
 from g2d.forecast.asked import Drawing, Training, drawings, reward_models, trainings
 from g2d.forecast.needs import GIB, Card, Need, as_json
+from g2d.plain import say
 from g2d.settings import ConfigError
 
 ASSUMED_CARD = 80.0  # GiB, the paper's A100
@@ -59,9 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
     card = Card(int(memory * GIB), arguments.prompt_tokens)
     found = [_model(config, name, given, card) for name in names]
     if arguments.json:
-        print(json.dumps({"card_gib": memory, "prompt_tokens": card.prompt_tokens, "models": found}, indent=2))
+        say(json.dumps({"card_gib": memory, "prompt_tokens": card.prompt_tokens, "models": found}, indent=2))
     else:
-        print("\n\n".join(_screen(model, memory, card) for model in found) + f"\n\n{ESTIMATE}")
+        say("\n\n".join(_screen(model, memory, card) for model in found) + f"\n\n{ESTIMATE}")
     bad = [m for m in found if "missing" in m or any(n["verdict"] == "does not fit" for n in m["jobs"])]
     return 1 if bad else 0
 
@@ -168,7 +169,7 @@ def _memory_here() -> float | None:
     asked = subprocess.run(query, capture_output=True, text=True, check=False)
     sizes = [float(line) for line in asked.stdout.split() if line.replace(".", "").isdigit()]
     if not sizes:
-        print("nvidia-smi names no card: --memory GiB says how large it is", file=sys.stderr)
+        say("nvidia-smi names no card: --memory GiB says how large it is", file=sys.stderr)
     return min(sizes) / 1024 if sizes else None
 
 

@@ -27,6 +27,7 @@ import psutil
 from g2d.jobs.cost import Cost, Meter, Progress, parse_cost, together
 from g2d.jobs.files import read_json, write_json
 from g2d.jobs.orphans import this_machine
+from g2d.plain import say
 
 Status = Literal["ok", "failed", "stopped", "killed", "running"]
 ENDED_BADLY: tuple[Status, ...] = ("failed", "stopped", "killed")
@@ -97,7 +98,7 @@ def recorded(file: Path, meter: Meter) -> Iterator[None]:
             write_json(file, asdict(attempt))
         except OSError as error:
             with suppress(OSError):  # the log may be on the same full disk
-                print(f"{file}: this attempt is not recorded: {error}", flush=True)
+                say(f"{file}: this attempt is not recorded: {error}")
 
     def beat() -> None:
         while not ended.wait(BEAT_S):

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from g2d.jobs.run_process import own_folder
+from g2d.plain import say
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 DRIVER = Path("/proc/driver/nvidia/gpus")  # a folder in it for every GPU
@@ -50,7 +51,7 @@ def take(wanted: int) -> None:
     told = False
     while len(free := _locked(given, wanted)) < wanted:
         if not told:
-            print(f"waiting for {wanted} of the GPUs {', '.join(given)}: other jobs have them", file=sys.stderr)
+            say(f"waiting for {wanted} of the GPUs {', '.join(given)}: other jobs have them", file=sys.stderr)
             told = True
         time.sleep(POLL_S)
     os.environ[VISIBLE] = ",".join(free)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from g2d.plain import say
+
 NAMES = {
     *(f"{whose}{what}" for whose in ("", "LOCAL_", "GROUP_", "ROLE_") for what in ("RANK", "WORLD_SIZE")),
     *("MASTER_ADDR", "MASTER_PORT", "ROLE_NAME"),
@@ -25,10 +27,9 @@ def forget_launcher() -> None:
     """Be a process alone, and say so where the environment said otherwise."""
     foreign = of_a_launcher(os.environ)
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
-        print(
+        say(
             f"WORLD_SIZE={os.environ['WORLD_SIZE']} is another launcher's and is not read: training.processes says how "
-            "many there are",
-            flush=True,
+            "many there are"
         )
     for name in foreign:
         del os.environ[name]

@@ -18,6 +18,7 @@ from g2d.jobs.gpus import take as take_gpus
 from g2d.jobs.kernels import pin_embedded
 from g2d.jobs.orphans import end_with_snakemake
 from g2d.jobs.shared_imports import settle
+from g2d.plain import say
 
 # What fetches runs where there is a network (local rules); every other stage runs without one and without a token.
 FETCHING = frozenset({"pretrained_model", "load_problems"})
@@ -57,7 +58,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
             write_cost(cost, meter.cost, parents=snakemake.input.get("costs", []))
         write_digests(snakemake.log[0], snakemake.output, read)
     except (Exception, Stopped) as error:
-        print(f"{snakemake.rule}: {error}\n  details: {snakemake.log[0]}", file=terminal, flush=True)
+        say(f"{snakemake.rule}: {error}\n  details: {snakemake.log[0]}", file=terminal)
         with suppress(OSError):  # the log may be on the disk that is full
             traceback.print_exc()
             sys.stdout.flush()

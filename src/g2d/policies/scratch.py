@@ -19,6 +19,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from g2d.plain import say
 from g2d.policies.muon import Muon
 from g2d.policies.settings import ScratchModel
 from g2d.problems.corpus import corpus_document, reply_document, reply_texts, vocabulary_texts
@@ -87,7 +88,7 @@ def train_scratch(settings: ScratchModel, out: Path) -> None:
             pad_token_id=tokenizer.pad_token_id,
         )
     )
-    print(f"{sum(p.numel() for p in model.parameters()):,} parameters, vocabulary of {len(tokenizer)}", flush=True)
+    say(f"{sum(p.numel() for p in model.parameters()):,} parameters, vocabulary of {len(tokenizer)}")
     optimizers = _optimizers(model, settings.muon)
     schedulers = [
         torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _learning_rate(step, settings.steps))
@@ -102,7 +103,7 @@ def train_scratch(settings: ScratchModel, out: Path) -> None:
             scheduler.step()
             optimizer.zero_grad(set_to_none=True)
         if step % 50 == 0 or step == settings.steps - 1:
-            print(f"step {step + 1}/{settings.steps} loss {loss:.4f}", flush=True)
+            say(f"step {step + 1}/{settings.steps} loss {loss:.4f}")
     with torch.no_grad():
         model.model.norm.weight.mul_(LOGIT_SCALE)
     model.save_pretrained(out)

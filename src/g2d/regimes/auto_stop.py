@@ -22,6 +22,7 @@ import pandas as pd
 
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import atomic, read_json, sha256, write_json
+from g2d.plain import say
 from g2d.policies.policy import Policy, as_json
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
@@ -191,9 +192,9 @@ class _History:
                 self.probes = [Probe(**probe) for probe in record["probes"]]
                 carry(meter, record, str(work / PROBES))
                 meter.tokens_generated = self.tokens_generated
-                print(f"goes on from the probe at step {self.reached}, where an earlier attempt ended", flush=True)
+                say(f"goes on from the probe at step {self.reached}, where an earlier attempt ended")
             else:
-                print(f"{work}: made under other settings, not used", flush=True)
+                say(f"{work}: made under other settings, not used")
                 (work / PROBES).unlink()
                 for segment in work.glob("k*"):
                     shutil.rmtree(segment)
@@ -220,7 +221,7 @@ class _History:
         self.meter.tokens_generated = self.tokens_generated
         record = {"probes": [asdict(entry) for entry in self.probes], "spent": asdict(self.meter.spent())}
         write_json(self.work / PROBES, {"job": self.job} | record)
-        print(f"probe at step {probe.step}: H={probe.entropy}, mu={probe.mid_band}", flush=True)
+        say(f"probe at step {probe.step}: H={probe.entropy}, mu={probe.mid_band}")
         kept = {probe.step: ("adapter", "checkpoint"), best(self.probes).step: ("adapter", "checkpoint")}
         for past in self.probes:
             for part in list(self.segment(past.step).iterdir()):

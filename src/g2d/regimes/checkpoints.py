@@ -24,6 +24,7 @@ from g2d.jobs.attempts import Stopped
 from g2d.jobs.cost import Cost, Meter, parse_cost
 from g2d.jobs.disk import names_the_disk
 from g2d.jobs.files import read_json, sha256, write_json
+from g2d.plain import say
 from g2d.regimes.adapters import save_adapter
 from g2d.regimes.processes import NotTheFirstError, charge_others, from_first, is_first, largest, wait
 from g2d.regimes.sharding import is_sharded, keep_precision, require_same_strategy
@@ -75,9 +76,9 @@ class Checkpoints:
                 if manifest["job"] == self.job:
                     carry(self.meter, manifest, str(folder / MANIFEST))
                     return folder
-                print(f"{folder}: made under other settings, not used", flush=True)
+                say(f"{folder}: made under other settings, not used")
             except ValueError as error:
-                print(f"{str(error).split(';')[0]}: not used", flush=True)
+                say(f"{str(error).split(';')[0]}: not used")
             shutil.rmtree(folder)
         return None
 
@@ -89,7 +90,7 @@ class Checkpoints:
         draft.rename(folder)
         for old in sorted(self.folder.glob("step-*"), key=step_of)[:-KEPT]:
             shutil.rmtree(old)
-        print(f"checkpoint at step {step}", flush=True)
+        say(f"checkpoint at step {step}")
 
 
 def job_digest(job: Mapping[str, Any]) -> str:
@@ -186,7 +187,7 @@ def train(
     resumed: Path | None = from_first(checkpoints.latest)
     if resumed is not None:
         require_same_strategy(resumed)
-        print(f"goes on from step {step_of(resumed)}, where an earlier attempt ended", flush=True)
+        say(f"goes on from step {step_of(resumed)}, where an earlier attempt ended")
         restore(resumed)
         if step_of(resumed) == until:
             return _of_the_first(resumed)

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from g2d.jobs.disk import names_the_disk
 from g2d.jobs.orphans import RUN, has_ended
+from g2d.plain import say
 
 LOCK = ".lock"  # in a work folder: who holds it, in four lines
 
@@ -95,7 +96,7 @@ class StopRequests(list[str]):
 
     def __call__(self, number: int, frame: Any) -> None:
         self.append(signal.Signals(number).name)
-        print(f"{self[-1]}: saving at the end of this step", flush=True)
+        say(f"{self[-1]}: saving at the end of this step")
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 

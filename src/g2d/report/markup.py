@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import html
 import re
-import unicodedata
 from xml.etree.ElementTree import Element
 
 from latex2mathml.converter import convert_to_element
 from markupsafe import Markup, escape
+
+from g2d.plain import is_hidden
 
 MAX_CHARACTERS = 8000  # of one text; a page holds hundreds of them
 MAX_FORMULA = 2000  # characters; longer ones are no formulas but runaway text
@@ -136,7 +137,7 @@ def _text(text: str | None) -> str:
 
 
 def _hidden(character: str) -> bool:
-    return character not in "\n\t" and unicodedata.category(character) in ("Cc", "Cf", "Co", "Cs", "Zl", "Zp")
+    return character not in "\n\t" and is_hidden(character)
 
 
 def _code(character: str) -> str:

@@ -28,6 +28,7 @@ from markupsafe import Markup
 from g2d.experiment.config import Config
 from g2d.experiment.grid import other_reward
 from g2d.markdown import literal, shown
+from g2d.plain import plain
 from g2d.report import charts, front, samples, training
 from g2d.report.contamination import contamination_sentences
 from g2d.report.marks import Marks, marks
@@ -145,7 +146,7 @@ def build(
         sections.append(Section(title.lower().replace(" ", "-"), title, found, title in SECTIONS[:2], text))
     scripts = [Markup(VEGA_NOTICE + vega_bundle()), Markup((TEMPLATES / "page.js").read_text(encoding="utf-8"))]
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, finalize=_visible
     )
     return environment.get_template("page.html").render(
         title=config.title,
@@ -236,11 +237,18 @@ def _caption(path: str | Path | None, config: Mapping[str, Any], benchmark: str)
     """A caption of Snakemake's report, with the same settings filled in."""
     if path is None:
         return Markup()
-    template = jinja2.Environment(autoescape=False).from_string(Path(path).read_text(encoding="utf-8"))
+    template = jinja2.Environment(autoescape=False, finalize=_visible).from_string(
+        Path(path).read_text(encoding="utf-8")
+    )
     snakemake = SimpleNamespace(config=config, params=SimpleNamespace(benchmark=benchmark))
     settings = {"raw_enabled": False, "file_insertion_enabled": False, "report_level": 5, "initial_header_level": 3}
     parts = publish_parts(template.render(snakemake=snakemake), writer="html5", settings_overrides=settings)
     return Markup(parts["fragment"])
+
+
+def _visible(value: Any) -> Any:
+    """What a template puts into the page, markup that was made here apart."""
+    return plain(value, lines=True) if type(value) is str else value
 
 
 def _labelled(entry: Series, config: Config) -> dict[str, Any]:

@@ -12,10 +12,14 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from g2d.analysis.comparisons import sign_flip_p
 from g2d.analysis.statistics import holm
@@ -23,7 +27,8 @@ from g2d.experiment import grid
 from g2d.experiment.config import Config, read
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.jobs.files import read_json, sha256
-from g2d.policies.policy import read_policy
+from g2d.plain import say
+from g2d.policies.policy import Policy, read_policy
 from g2d.rollouts.rollout import read_rollouts
 
 LEVEL = 0.05
@@ -138,9 +143,46 @@ def _policies(a: Path, b: Path, keys: list[PolicyKey]) -> list[Difference]:
         files = [folder / key.folder / "policy.json" for folder in (a, b)]
         if missing := _missing("policy", key.folder, files):
             found += missing
-        elif len({read_policy(file).weights_sha256 for file in files}) > 1:
+            continue
+        first, second = map(read_policy, files)
+        weights = [file.parent / ("adapter/adapter_model" if first.adapter else "model/model") for file in files]
+        own = [file.with_name(f"{file.name}.safetensors") for file in weights]
+        if first.adapter or any(file.exists() for file in own):  # other M0 lie elsewhere
+            if missing := _missing("policy", key.folder, own):
+                found += missing
+                continue
+            _require_recorded(own[0], first)
+            _require_recorded(own[1], second)
+        if first.weights_sha256 != second.weights_sha256:
             found.append(Difference("policy", key.folder, "other weights", "expected"))
     return found
+
+
+def _require_recorded(weights: Path, policy: Policy) -> None:
+    if policy.weights_sha256 is not None and sha256(weights) != policy.weights_sha256:
+        raise ValueError(f"{weights}: not the weights that policy.json names; delete it to have it made again")
+
+
+def _rows(file: Path, columns: Sequence[str] = ()) -> pd.DataFrame:
+    """Rollouts with `problem_id`, `sample`, `reward` and more columns.
+
+    Raises:
+        ValueError: as `read_rollouts`; or a row is there twice, or a reward is neither 0 nor 1 where the verifier alone
+            judged, or not finite where another reward did. The message names the file.
+    """
+    rows = read_rollouts(file, ["problem_id", "sample", "reward", "reward_status", *columns])
+    twice = rows.duplicated(["problem_id", "sample"])
+    if twice.any():
+        what = f"sample {rows['sample'][twice].iloc[0]} of {rows['problem_id'][twice].iloc[0]} is there twice"
+    elif not is_numeric_dtype(rows["reward"]):
+        what = "its rewards are no numbers"
+    else:
+        status = rows.get("reward_status", pd.Series(index=rows.index, dtype="object"))
+        legal = rows["reward"].isin((0, 1)).where(status.isna(), np.isfinite(rows["reward"]) == status.eq("judged"))
+        if legal.all():
+            return rows
+        what = f"a reward of {rows['reward'][~legal].iloc[0]}"
+    raise ValueError(f"{file}: {what}, so it was changed after it was made; delete it to have it made again")
 
 
 def _harvests(a: Path, b: Path, keys: list[HarvestKey]) -> list[Difference]:
@@ -150,11 +192,14 @@ def _harvests(a: Path, b: Path, keys: list[HarvestKey]) -> list[Difference]:
         if missing := _missing("harvest", key.folder, files):
             found += missing
             continue
-        first, second = (read_rollouts(file, ["problem_id", "sample", "completion_text"]) for file in files)
-        if not first.equals(second):
+        first, second = (_rows(file, ["completion_text"]) for file in files)
+        texts = ["problem_id", "sample", "completion_text"]
+        if not first[texts].equals(second[texts]):
             both = first.merge(second, on=["problem_id", "sample"])
             same = (both["completion_text_x"] == both["completion_text_y"]).sum() / max(len(first), len(second))
             found.append(Difference("harvest", key.folder, f"{same:.1%} of the rollouts are identical", "expected"))
+        elif not first["reward"].equals(second["reward"]):
+            found.append(Difference("harvest", key.folder, "the same rollouts with other rewards", "expected"))
     return found
 
 
@@ -167,7 +212,7 @@ def _evaluations(a: Path, b: Path, keys: list[PolicyKey], benchmarks: list[str])
         if missing := _missing("evaluation", name, files):
             found += missing
             continue
-        right = [read_rollouts(file, ["problem_id", "reward"]).groupby("problem_id")["reward"].sum() for file in files]
+        right = [_rows(file).groupby("problem_id")["reward"].sum() for file in files]
         if not right[0].index.equals(right[1].index):
             found.append(Difference("evaluation", name, "other questions", "asked"))
             continue
@@ -205,9 +250,9 @@ def _compare(arguments: argparse.Namespace) -> int:
     if arguments.json:
         rows = [asdict(difference) for difference in differences]
         json.dump({"verdict": verdict(differences), "differences": rows}, sys.stdout, indent=2)
-        print()
+        say()
     else:
         for difference in differences:
-            print(f"{difference.weight:<9} {difference.kind:<14} {difference.name}: {difference.detail}")
-        print(verdict(differences))
+            say(f"{difference.weight:<9} {difference.kind:<14} {difference.name}: {difference.detail}")
+        say(verdict(differences))
     return int(any(difference.weight in ("asked", "matters", "missing") for difference in differences))

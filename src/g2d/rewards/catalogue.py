@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
+from g2d.plain import plain
 from g2d.problems import Problem
 from g2d.rewards.format import FORMAT
 from g2d.rewards.majority import MAJORITY
@@ -62,7 +63,7 @@ def words_of(settings: Section) -> str:
     if isinstance(settings, ByKind):
         return f"{words_of(settings.verifiable)}, and on open-ended prompts {words_of(settings.open_ended)}"
     reward, own = reward_of(settings)
-    return reward.words(own)
+    return plain(reward.words(own))
 
 
 ADDED = ("version", "content")  # to a reward's own keys

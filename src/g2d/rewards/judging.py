@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import get_args
 
+from g2d.plain import plain
 from g2d.problems.problem import Kind
 from g2d.rewards.catalogue import ByKind, reward_of
 from g2d.rewards.deadline import LateError, deadline
@@ -62,7 +63,7 @@ def require_numbers(statuses: Mapping[str, float], name: str) -> None:
     if without and not statuses.get("judged"):
         raise RuntimeError(f"{name}: no finite number for any completion ({said}): mend the reward or choose another")
     if without:
-        logger.warning("%s: no number for some completions, which are left out (%s)", name, said)
+        logger.warning("%s: no number for some completions, which are left out (%s)", plain(name), said)
 
 
 def _parts(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
@@ -89,7 +90,7 @@ def _judged(
         raise
     except (Exception, LateError) as error:
         why = f"no answer in {limit:g} s" if isinstance(error, LateError) else f"{type(error).__name__}: {error}"
-        logger.warning("reward %s failed (%s): asked again group by group", reward.name, why)
+        logger.warning("reward %s failed (%s): asked again group by group", plain(reward.name), plain(why))
         first = error
     found: dict[tuple[str, int], Judgement] = {}
     for group in in_groups(attempts):

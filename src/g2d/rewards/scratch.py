@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from g2d.plain import say
 from g2d.problems.replies import draw_preference, vocabulary_texts
 
 POSITIONS = 256
@@ -82,7 +83,7 @@ def _learn(model: Any, tokenizer: Any, settings: ScratchReward, rng: random.Rand
         optimizer.step()
         optimizer.zero_grad()
         if step % 50 == 0 or step == settings.steps - 1:
-            print(f"step {step + 1}/{settings.steps} loss {loss.item():.3f}", flush=True)
+            say(f"step {step + 1}/{settings.steps} loss {loss.item():.3f}")
 
 
 def build_tokenizer() -> Any:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from g2d.plain import say
 from g2d.status.screen import screen
 from g2d.status.snapshot import Grid, Snapshot
 
@@ -67,13 +68,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _print(snapshot: Snapshot, *, as_json: bool, again: bool) -> None:
     if as_json:
-        print(json.dumps(snapshot.as_json(), ensure_ascii=False, allow_nan=False), flush=True)
+        say(json.dumps(snapshot.as_json(), ensure_ascii=False, allow_nan=False))
         return
     if not sys.stdout.isatty():
-        print(screen(snapshot, UNCUT, UNCUT), flush=True)
+        say(screen(snapshot, UNCUT, UNCUT))
         return
     width, height = shutil.get_terminal_size()
-    print((CLEAR if again else "") + screen(snapshot, width, height - 1), flush=True)
+    if again:
+        sys.stdout.write(CLEAR)
+    say(screen(snapshot, width, height - 1))
 
 
 def _seconds(text: str) -> float:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
-import unicodedata
 from pathlib import Path
 
+from g2d.plain import plain
+
 TAIL = 8192  # bytes at the end of a log that are looked at
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -~])")
-_INVISIBLE = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"})
 
 
 def last_line(log: Path) -> str:
@@ -22,10 +20,3 @@ def last_line(log: Path) -> str:
     except OSError:
         return ""
     return next((line for line in map(plain, reversed(text.splitlines())) if line), "")
-
-
-def plain(text: str) -> str:
-    """A text in one line, without what a terminal would obey or a reader not see: escape sequences, control and
-    format characters (those that turn the direction of writing among them)."""
-    kept = (" " if unicodedata.category(c) in _INVISIBLE else c for c in _ESCAPES.sub("", text))
-    return " ".join("".join(kept).split())

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from g2d.plain import plain
 from g2d.tables.frames import unescaped
 
 STYLE = """
@@ -37,9 +38,10 @@ def table_page(csv: Path, title: str, note: str | None) -> str:
     marked = f'<p class="note">{html.escape(note)}</p>' if note else ""
     data = base64.b64encode(csv.read_bytes()).decode()
     link = f'<a download="{html.escape(csv.name)}" href="data:text/csv;base64,{data}">{html.escape(csv.name)}</a>'
-    return (
+    return plain(
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head>\n'
         f"<body><h1>{html.escape(title)}</h1>{marked}<p>Download: {link}</p>"
-        f'<div class="scroll">{body}</div></body></html>\n'
+        f'<div class="scroll">{body}</div></body></html>\n',
+        lines=True,
     )

@@ -26,6 +26,7 @@ from typing import Any, BinaryIO
 from tqdm import tqdm
 
 from g2d.jobs.files import descriptor_of, is_special, output, parse_line, require_replaceable
+from g2d.plain import plain, say
 from g2d.verifier.limits import Limits
 from g2d.verifier.pool import default_workers
 from g2d.verifier.reference import require_answer, written_out
@@ -79,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
                     rows.append(parse_row(line))
                 except ValueError as error:
                     malformed += 1
-                    progress.write(f"{arguments.input}:{number}: {error}", file=sys.stderr)
+                    progress.write(plain(f"{arguments.input}:{number}: {error}"), file=sys.stderr)
             judgements = verifier.verify(
                 [(row["answer"], row["completion"]) for row in rows], [row.get("finish_reason") for row in rows]
             )
@@ -94,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
                 f"{arguments.input}: stays as it is, or {malformed} malformed rows would be lost: correct them or name "
                 "another output"
             )
-    print(tally.summary(malformed), file=sys.stderr if descriptor_of(arguments.output) == 1 else sys.stdout)
+    say(tally.summary(malformed), file=sys.stderr if descriptor_of(arguments.output) == 1 else sys.stdout)
     return 1 if malformed else 0
 
 

@@ -1,0 +1,36 @@
+"""Text that others wrote, where people read it: without what a terminal obeys or a reader does not see.
+
+Names, titles, exceptions of other packages, lines of logs: whatever is printed goes through `say`, whatever is put into
+a page or a Markdown file through `plain`. Only completions keep such characters, as numbers (`report.markup`).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import TextIO
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -~])")
+_INVISIBLE = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"})
+
+
+def is_hidden(character: str) -> bool:
+    """Whether it is a control or format character (those that turn the direction of writing among them), or none."""
+    return unicodedata.category(character) in _INVISIBLE
+
+
+def plain(text: str, *, lines: bool = False) -> str:
+    """A text without escape sequences, and with a space for every hidden character.
+
+    Args:
+        lines: keep line breaks, tabs and spaces; else it becomes one line.
+    """
+    if text.isprintable():
+        return text if lines else " ".join(text.split())
+    kept = "".join(" " if is_hidden(c) and not (lines and c in "\n\t") else c for c in _ESCAPES.sub("", text))
+    return kept if lines else " ".join(kept.split())
+
+
+def say(text: str = "", file: TextIO | None = None) -> None:
+    """Print lines of text, at once."""
+    print(plain(text, lines=True), file=file, flush=True)

@@ -1,0 +1,109 @@
+"""What others wrote, wherever it is printed or put into a page: nothing that a terminal obeys, nothing unseen."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import jinja2
+import pandas as pd
+import pytest
+import yaml
+
+from g2d.cli import main
+from g2d.experiment.config import load
+from g2d.experiment.requirements import require_files
+from g2d.markdown import code, fenced, literal
+from g2d.plain import is_hidden, plain, say
+from g2d.report import page
+from g2d.rewards import catalogue
+from g2d.rewards.judging import judge, require_numbers
+from g2d.rewards.reward import Judgement, Reward
+from g2d.settings import ConfigError
+from g2d.tables.pages import table_page
+from tests.rewards.test_judging import CONTEXT, Odd
+from tests.test_config import MINIMAL
+from tests.test_stage import run
+
+REPOSITORY = Path(__file__).parents[1]
+HOSTILE = "\x1b[31mred\x1b]0;title\x07\x9b2J\u202eesrever\r\x00"
+SEEN = "red 2J esrever"
+
+
+def hidden(text: str) -> set[str]:
+    return {c for c in text if is_hidden(c) and c not in "\n\t"}
+
+
+def test_what_is_left_of_hostile_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert plain(HOSTILE) == SEEN
+    assert plain(f"a  b\n\tc {HOSTILE}") == f"a b c {SEEN}"
+    assert plain("a  b\n\tc", lines=True) == "a  b\n\tc"
+    assert plain("ä € 漢 \\boxed{5}", lines=True) == "ä € 漢 \\boxed{5}"
+    say(f"  {HOSTILE}")
+    assert capsys.readouterr().out.rstrip() == f"  {SEEN}"
+
+
+EARLIER = {"recover.py", "orphans.py", "shared_imports.py"}  # of g2d.jobs: they print names that we gave
+
+
+def test_everything_that_is_printed_passes_through_one_function() -> None:
+    printing, found = ("print", "sys.stdout.write", "sys.stderr.write"), []
+    for file in [*(REPOSITORY / "src/g2d").rglob("*.py"), *(REPOSITORY / "workflow/scripts").glob("*.py")]:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in printing:
+                found.append((file.name, ast.unparse(node.args[0]) if node.args else ""))
+    allowed = {("plain.py", "plain(text, lines=True)"), ("command.py", "CLEAR")}
+    assert {place for place in found if place[0] not in EARLIER} == allowed
+    rules = "".join(file.read_text() for file in [REPOSITORY / "Snakefile", *(REPOSITORY / "workflow").rglob("*.smk")])
+    assert not re.search(r"WorkflowError\(str\(error|f?\"\{error\}\\n", rules)
+
+
+def test_a_command_that_fails_and_a_configuration_that_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", f"{tmp_path}/{HOSTILE.replace(chr(0), '')}", str(tmp_path)]) == 2
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump(MINIMAL | {HOSTILE: 1, "seeds": [HOSTILE]}))
+    assert main(["config", "check", str(config)]) == 1
+    said = capsys.readouterr().err
+    assert SEEN in said
+    assert not hidden(said)
+
+
+def test_a_job_that_fails(tmp_path: Path) -> None:
+    said = run(tmp_path, f"raise ValueError({HOSTILE!r})").stderr
+    assert said.startswith(f"train_dpo: {SEEN}")
+    assert not hidden(said)
+
+
+def test_a_reward_that_fails(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(*_: object) -> list[Judgement]:
+        raise ValueError(HOSTILE)
+
+    monkeypatch.setitem(catalogue.REWARDS, "odd", Reward(HOSTILE, 1, Odd, fail, lambda own: HOSTILE))
+    with pytest.raises(RuntimeError, match="fails on everything"):
+        judge(Odd(), [], CONTEXT)
+    require_numbers({"judged": 1, "error": 1}, HOSTILE)
+    assert SEEN in caplog.text
+    assert not hidden(caplog.text)
+    assert catalogue.words_of(Odd()) == SEEN
+
+
+def test_titles_and_sentences_in_pages_and_markdown(tmp_path: Path) -> None:
+    config = load(MINIMAL | {"title": HOSTILE.replace("\0", ""), "demonstration": HOSTILE.replace("\0", "")})
+    assert (config.title.strip(), config.demonstration.strip()) == (SEEN, SEEN)  # type: ignore[union-attr]
+    template = jinja2.Environment(autoescape=True, finalize=page._visible).from_string("<b>{{ text }}</b>{{ n }}")
+    assert template.render(text=f"<i>{HOSTILE}", n=1) == f"<b>&lt;i&gt;{plain(HOSTILE, lines=True)}</b>1"
+    (tmp_path / "a.csv").write_text("name\n")
+    pd.DataFrame({"name": [HOSTILE.replace("\r", "")]}).to_csv(tmp_path / "a.csv", index=False)
+    for text in (literal(HOSTILE), code(HOSTILE), fenced(HOSTILE), table_page(tmp_path / "a.csv", "A", HOSTILE)):
+        assert "esrever" in text
+        assert not hidden(text)
+
+
+def test_a_file_whose_name_a_terminal_would_obey_is_refused() -> None:
+    """Snakemake prints the names of input files as they are."""
+    name = "\x1b[31mpool.jsonl"
+    with pytest.raises(ConfigError, match=r"^pool.path: '\\x1b\[31mpool.jsonl' has a character in it"):
+        require_files(load(MINIMAL | {"pool": {"source": "local", "path": name}}))
