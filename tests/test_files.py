@@ -293,7 +293,7 @@ def test_json_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_recorded_rows_hold_text_and_numbers(tmp_path: Path, row: dict[str, Any], said: str) -> None:
-    write_jsonl(tmp_path / "a.jsonl", [{"prompt": "p", "completion": "c"}, row])
+    (tmp_path / "a.jsonl").write_text(f'{{"prompt": "p", "completion": "c"}}\n{json.dumps(row)}\n')
     with pytest.raises(ValueError, match=rf"a\.jsonl, line 2: {said}"):
         read_recorded(tmp_path / "a.jsonl")
 

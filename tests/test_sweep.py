@@ -197,6 +197,8 @@ def test_what_goes_with_no_sweep_is_named() -> None:
         configured(sweep, models={"theirs": {"source": "recorded", "path": "x.jsonl"}})
     with pytest.raises(ConfigError, match=r"benchmarks.Development: the name is taken by the problems of the sweep"):
         configured(sweep, benchmarks={"Development": MINIMAL["benchmarks"]["held-out"]})
+    with pytest.raises(ConfigError, match=r"benchmarks.pool.training: the name is taken by the problems of the sweep"):
+        configured(sweep, benchmarks={"pool.training": MINIMAL["benchmarks"]["held-out"]})
     models = {"demo": {"source": "scratch", "settings": {"dpo": {"learning_rate": 1e-3}}}}
     with pytest.raises(ConfigError, match=r"models.demo.settings.dpo.learning_rate: the sweep chooses it: drop one"):
         configured(sweep, models=models)

@@ -183,6 +183,11 @@ def test_a_device_and_a_fifo_are_written_to_and_stay(files, capsys):
     assert capsys.readouterr().out.count("1 rows judged") == 2
 
 
+def test_a_device_without_an_end_is_not_read(files, capsys):
+    assert main(["verify", "/dev/zero", str(files[1])]) == 2
+    assert capsys.readouterr().err == ("g2d verify: /dev/zero: a device, which may have no end: name a JSONL file\n")
+
+
 def test_a_file_that_is_read_while_it_is_written_is_refused(files):
     files[0].write_text(json.dumps(ROWS[0]) + "\n")
     done = piped(files, "in.jsonl", "-", '"$0" -m g2d verify "$1" "$2" >> in.jsonl')

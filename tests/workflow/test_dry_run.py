@@ -58,7 +58,8 @@ def test_the_status_knows_the_jobs_of_every_kind_of_grid(project: Project, micro
     """Shards, factorial temperatures, a probe, a warm-up that stops by itself, ablations with and without a warm-up of
     their own and with several pairs, every regime, also on another one's harvest, open-ended prompts, and checkpoints
     that are selected."""
-    online = {"regime": "semi_online_dpo", "steps": [2, 4], "responses": 4, "prompts_per_update": 4}
+    short = {"max_completion_length": 24}
+    online = {"regime": "semi_online_dpo", "steps": [2, 4], "responses": 4, "prompts_per_update": 4} | short
     replies = {"source": "synthetic", "family": "replies", "n": 5}
     everything = micro_config | {
         "seeds": [0, 1],
@@ -79,7 +80,7 @@ def test_the_status_knows_the_jobs_of_every_kind_of_grid(project: Project, micro
             },
         },
         "sweep": {"development": 20},
-        "contamination": {"benchmarks": ["arithmetic"]},
+        "contamination": short | {"benchmarks": ["arithmetic"]},
         "baselines": {"grpo_steps": "all"},
         "evaluation": micro_config["evaluation"] | {"sampled": {"n": 4, "beside_greedy": True}},
         "rewards": {
@@ -94,7 +95,8 @@ def test_the_status_knows_the_jobs_of_every_kind_of_grid(project: Project, micro
             "development": replies | {"split": "development"},
             "reward": "polite",
             "judge": "fair",
-        },
+        }
+        | short,
         "regimes": {
             "rft": {"regime": "rft"},
             "chosen": {"regime": "rft", "examples": "chosen", "steps": [2], "harvest": "hot-two"},

@@ -150,7 +150,7 @@ CASES: dict[str, tuple[Callable[[Project, Config], AbstractContextManager[None]]
     ),
     "set baselines.grpo_steps to all": (put("baselines", grpo_steps="all"), {"evaluate": 2} | TABLES, ()),
     "set contamination": (
-        configured(lambda config: config.update(contamination={})),
+        configured(lambda config: config.update(contamination={"max_completion_length": 24})),
         {"continue_questions": 2, "make_contamination_table": 1} | TABLES,
         (),
     ),

@@ -212,6 +212,7 @@ def local_model(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str
             "pool": {"source": "local", "path": "open-ended.jsonl"},
             "held_out": {"source": "local", "path": "held-out.jsonl"},
             "reward": "polite",
+            "max_completion_length": 24,
         },
         "ablations": {},
     }

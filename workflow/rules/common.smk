@@ -21,6 +21,7 @@ try:
     from g2d.experiment.sweep import development_of, held_out, section_name
     from g2d.experiment.trained import candidate_policies, checkpoints
     from g2d.experiment.trajectories import trajectories
+    from g2d.experiment.windows import require_windows
     from g2d.jobs import recover
     from g2d.jobs.digests import recorded_inputs
     from g2d.jobs.orphans import name_of
@@ -43,6 +44,7 @@ try:
     require_whole(config, workflow.configfiles)
     CONFIG = load(config, ", ".join(map(str, workflow.configfiles)) or "--config")
     require_files(CONFIG)
+    require_windows(CONFIG)
 except ConfigError as error:
     raise WorkflowError(plain(str(error), lines=True))
 

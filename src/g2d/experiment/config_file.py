@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from g2d.jobs.files import read_bytes
 from g2d.settings import ConfigError
 
 INTEGER, FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
@@ -28,7 +29,7 @@ def read_file(path: str | Path) -> dict[str, Any]:
             number that YAML does not read as it looks.
     """
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
+        text = read_bytes(path).decode("utf-8-sig")
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         misread = [f"{path}: {mistake}" for mistake in _misread(root)]
         values = yaml.safe_load(text)
@@ -49,12 +50,17 @@ def read_file(path: str | Path) -> dict[str, Any]:
     return values
 
 
-def _misread(node: yaml.Node | None, path: str = "", seen: set[int] | None = None) -> Iterator[str]:
+def _misread(
+    node: yaml.Node | None, path: str = "", seen: set[int] | None = None, above: frozenset[int] = frozenset()
+) -> Iterator[str]:
     """What a YAML reader takes in a node and all below it for something else than it looks like.
 
     What aliases name is looked at once.
     """
     seen = set() if seen is None else seen
+    if id(node) in above:
+        yield f"{path}: an alias of what it stands in, which has no end: write the values out"
+    above |= {id(node)}
     if id(node) in seen:
         return
     seen.add(id(node))
@@ -63,7 +69,7 @@ def _misread(node: yaml.Node | None, path: str = "", seen: set[int] | None = Non
         yield f"{path}: {node.value}, in line {line}, is {meaning} to YAML: write which one is meant"
     if isinstance(node, yaml.SequenceNode):
         for number, child in enumerate(node.value):
-            yield from _misread(child, f"{path}.{number}" if path else str(number), seen)
+            yield from _misread(child, f"{path}.{number}" if path else str(number), seen, above)
     if not isinstance(node, yaml.MappingNode):
         return
     lines: dict[tuple[str, str], int] = {}
@@ -74,8 +80,8 @@ def _misread(node: yaml.Node | None, path: str = "", seen: set[int] | None = Non
             if same in lines:
                 yield f"{name}: given twice, in lines {lines[same]} and {line}, and the last would win: drop one"
             lines[same] = line
-        yield from _misread(key, name, seen)
-        yield from _misread(child, name, seen)
+        yield from _misread(key, name, seen, above)
+        yield from _misread(child, name, seen, above)
 
 
 def _other_number(node: yaml.ScalarNode) -> int | float | None:

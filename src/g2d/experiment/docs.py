@@ -21,6 +21,7 @@ from pydantic_core import PydanticUndefined
 
 from g2d.experiment.config import Config, read
 from g2d.experiment.requirements import require_files
+from g2d.experiment.windows import require_windows
 from g2d.jobs.files import read_text, write_text
 from g2d.plain import say
 from g2d.settings import ConfigError, Section
@@ -149,7 +150,9 @@ def register(subparsers: Any) -> None:
 
 def _check(arguments: argparse.Namespace) -> int:
     try:
-        require_files(read(arguments.file))
+        config = read(arguments.file)
+        require_files(config)
+        require_windows(config)
     except ConfigError as error:
         say(str(error), file=sys.stderr)
         return 1

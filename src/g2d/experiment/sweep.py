@@ -215,7 +215,7 @@ def sweep_mistakes(config: Config) -> Iterator[str]:
             if both := sorted(set(keys) & set(source.settings.get(name, {}))):
                 yield f"models.{model}.settings.{name}.{both[0]}: the sweep chooses it: drop one of them"
     for name in config.benchmarks:
-        if name.lower() == DEVELOPMENT:
+        if name.lower() in (DEVELOPMENT, "pool.training"):
             yield f"benchmarks.{name}: the name is taken by the problems of the sweep: choose another"
     n, pool = held_out(config), config.pool
     for model in config.models:

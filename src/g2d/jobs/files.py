@@ -172,8 +172,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
     """
     from pydantic_core import from_json  # here: what only writes starts without it
 
-    with open(path, "rb", buffering=0) as file:
-        content = file.readall()
+    content = read_bytes(path)
     try:
         value = from_json(content)  # in a third of the time of `json`: a status reads thousands
     except ValueError:  # it is stricter, and `json` words the reason
@@ -187,14 +186,33 @@ def read_json(path: str | Path) -> dict[str, Any]:
     return value
 
 
+def read_bytes(path: str | Path) -> bytes:
+    """The content of a regular file.
+
+    Raises:
+        OSError: it cannot be read, or is a device or a FIFO, which may have no end.
+    """
+    with open(path, "rb", buffering=0, opener=_opened_at_once) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, NO_FILE, str(path))
+        return file.readall()
+
+
+NO_FILE = "a device or a FIFO, no regular file"
+
+
+def _opened_at_once(path: str, flags: int) -> int:
+    """A FIFO has one wait for its writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def read_text(path: str | Path) -> str:
     """The text of a file that the workflow made, UTF-8 with or without a byte-order mark.
 
     Raises:
         ValueError: it is in another encoding; the message names file and line.
     """
-    with open(path, "rb") as file:
-        content = file.read()
+    content = read_bytes(path)
     try:
         return content.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:

@@ -21,11 +21,10 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from g2d.plain import say
 from g2d.policies.muon import Muon
-from g2d.policies.settings import ScratchModel
+from g2d.policies.settings import CONTEXT_LENGTH, ScratchModel
 from g2d.problems.corpus import corpus_document, reply_document, reply_texts, vocabulary_texts
 from g2d.problems.prompts import render
 
-CONTEXT_LENGTH = 256
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' }}"

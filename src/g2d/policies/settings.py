@@ -9,6 +9,8 @@ from pydantic import Field, model_validator
 
 from g2d.settings import Revision, Section, Seed, key
 
+CONTEXT_LENGTH = 256  # of the embedded model, and of those that are trained here
+
 
 class ScratchModel(Section):
     """A tiny Llama trained here, from scratch, on the synthetic families: by default, one like the embedded model."""

@@ -107,11 +107,14 @@ def require_apart(source: str, target: str) -> bool:
 
     Raises:
         OSError: the output is a folder or read-only, or the input is missing or a folder.
-        ValueError: both are the same open file or FIFO. A file that is replaced at the end may be both.
+        ValueError: the input is a device that is not standard input; or both are the same open file or FIFO. A file
+            that is replaced at the end may be both.
     """
     given = os.fstat(0) if source == "-" else Path(source).stat()
     if stat.S_ISDIR(given.st_mode):
         raise IsADirectoryError(f"{source}: a folder: name a JSONL file")
+    if stat.S_ISCHR(given.st_mode) and not os.path.samestat(given, os.fstat(0)):
+        raise ValueError(f"{source}: a device, which may have no end: name a JSONL file")
     descriptor = descriptor_of(target)
     if descriptor is None and not is_special(target):
         place = require_replaceable(target)
