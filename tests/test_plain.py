@@ -44,17 +44,18 @@ def test_what_is_left_of_hostile_text(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out.rstrip() == f"  {SEEN}"
 
 
-EARLIER = {"recover.py", "orphans.py", "shared_imports.py"}  # of g2d.jobs: they print names that we gave
-
-
 def test_everything_that_is_printed_passes_through_one_function() -> None:
     printing, found = ("print", "sys.stdout.write", "sys.stderr.write"), []
-    for file in [*(REPOSITORY / "src/g2d").rglob("*.py"), *(REPOSITORY / "workflow/scripts").glob("*.py")]:
+    for file in [
+        *(REPOSITORY / "src/g2d").rglob("*.py"),
+        *(REPOSITORY / "workflow/scripts").glob("*.py"),
+        *(REPOSITORY / "papers").glob("*.py"),
+    ]:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in printing:
                 found.append((file.name, ast.unparse(node.args[0]) if node.args else ""))
     allowed = {("plain.py", "plain(text, lines=True)"), ("command.py", "CLEAR")}
-    assert {place for place in found if place[0] not in EARLIER} == allowed
+    assert set(found) == allowed
     rules = "".join(file.read_text() for file in [REPOSITORY / "Snakefile", *(REPOSITORY / "workflow").rglob("*.smk")])
     assert not re.search(r"WorkflowError\(str\(error|f?\"\{error\}\\n", rules)
 

@@ -21,6 +21,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from g2d.plain import say
+
 RUN = "G2D_RUN"  # name of the Snakemake that runs this job; set where the workflow is read
 
 
@@ -111,7 +113,7 @@ def end_with_snakemake() -> None:
 
     def say_and_stop() -> None:
         with suppress(OSError):  # the terminal may be gone too
-            print("the Snakemake that started this job is gone: stopping", flush=True)
+            say("the Snakemake that started this job is gone: stopping")
         stop()
 
     if snakemake is not None:

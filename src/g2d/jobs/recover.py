@@ -26,6 +26,7 @@ from typing import Any
 from g2d.jobs.digests import as_recorded, read_digests, set_times
 from g2d.jobs.trash import FOLDER as TRASH
 from g2d.jobs.trash import to_trash
+from g2d.plain import say
 
 RESULTS = Path("results")
 
@@ -65,27 +66,25 @@ def run(arguments: argparse.Namespace) -> int:
     jobs = unfinished_jobs(folder) if submitted else []
     locks = folder / ".snakemake/locks"
     if not jobs and not is_locked(folder):
-        print("nothing to recover: no jobs, no lock")
+        say("nothing to recover: no jobs, no lock")
         return 0
     for job in jobs:
-        print(f"cancel the Slurm job {job.job_id} ({job.state}, {job.what})")
+        say(f"cancel the Slurm job {job.job_id} ({job.state}, {job.what})")
     left, half_made = unseen_outputs(folder)
     for output in left:
-        print(f"leave {output}: its job finished it; the next run makes it again, for no Snakemake saw that job end")
+        say(f"leave {output}: its job finished it; the next run makes it again, for no Snakemake saw that job end")
     for output in half_made:
-        print(f"move {output} to {RESULTS / TRASH}: its job was started and did not finish it")
+        say(f"move {output} to {RESULTS / TRASH}: its job was started and did not finish it")
     if is_locked(folder):
-        print("remove Snakemake's lock")
+        say("remove Snakemake's lock")
     if not arguments.yes:
-        print(
-            "\nnothing was done. If no Snakemake is running in this folder, on this or another host: g2d recover --yes"
-        )
+        say("\nnothing was done. If no Snakemake is running in this folder, on this or another host: g2d recover --yes")
         return 1
     cancel(folder, jobs)
     if half_made := unseen_outputs(folder)[1]:  # again: a job may have ended well in the meantime
-        print(to_trash(RESULTS, half_made))
+        say(to_trash(RESULTS, half_made))
     shutil.rmtree(locks, ignore_errors=True)
-    print("done: type the same command again")
+    say("done: type the same command again")
     return 0
 
 
@@ -97,10 +96,10 @@ def _set_times(folder: Path) -> int:
         raise RuntimeError(f"no results folder in {folder}: run this where Snakemake runs")
     found = set_times(RESULTS)
     for file in found.changed:
-        print(f"{file}: not what its job left, so what is made from it runs again; delete it to have it made again too")
-    print(f"time stamps set; {found.same} files are as their jobs left them, {len(found.changed)} differ")
+        say(f"{file}: not what its job left, so what is made from it runs again; delete it to have it made again too")
+    say(f"time stamps set; {found.same} files are as their jobs left them, {len(found.changed)} differ")
     if found.unknown:
-        print(f"{found.unknown} files have no digest (of jobs that ran under 0.1.0, or deleted): taken as they are")
+        say(f"{found.unknown} files have no digest (of jobs that ran under 0.1.0, or deleted): taken as they are")
     return 1 if found.changed else 0
 
 
@@ -166,7 +165,7 @@ def require_no_orphans(folder: Path) -> None:
                 "g2d recover --yes, then start again"
             )
         if not waited:
-            print(f"waiting for {len(jobs)} Slurm jobs of another run to end (first: {jobs[0].job_id})", flush=True)
+            say(f"waiting for {len(jobs)} Slurm jobs of another run to end (first: {jobs[0].job_id})")
             waited = True
         time.sleep(1)
 

@@ -36,6 +36,7 @@ from g2d.jobs.kernels import AVX2, pin_embedded
 from g2d.jobs.orphans import end_with_snakemake, name_of, stop, watched, when_ends
 from g2d.jobs.run_process import connect, current_run, listen, only_one, socket_of
 from g2d.jobs.usage import Elsewhere, charge, this_process
+from g2d.plain import say
 
 IMPORTS = (
     "pandas",
@@ -117,7 +118,7 @@ def _shared(snakemake: Any) -> tuple[Connection, Any] | None:
         with open(LOG, "a") as log:
             return connect(__name__, socket_of(run, purpose), run, output=log)
     except (OSError, RuntimeError) as error:
-        print(f"{snakemake.rule}: makes its own imports: {error}; the log of the shared ones: {LOG}", file=sys.stderr)
+        say(f"{snakemake.rule}: makes its own imports: {error}; the log of the shared ones: {LOG}", file=sys.stderr)
         return None
 
 

@@ -81,7 +81,7 @@ def _take(lock: IO[str], path: Path) -> None:
     if slurm_job and slurm_job == os.environ.get("SLURM_JOB_ID") and host != platform.node():
         (path / LOCK).unlink(missing_ok=True)  # the job was requeued, and its lost node cannot say that it has ended
     elif run and (run == os.environ.get(RUN) or has_ended(run)):
-        print(f"waiting for process {pid}, an earlier attempt that is saving its step in {path}", flush=True)
+        say(f"waiting for process {pid}, an earlier attempt that is saving its step in {path}")
         with suppress(OSError):
             fcntl.lockf(lock, fcntl.LOCK_EX)
     else:
