@@ -5,7 +5,7 @@ which every warmed-up one is tested against K=0, and all against M0; then one of
 0.6 + seed effect + difficulty. Harvest: 8 rollouts of 300 prompts whose p is drawn from a known distribution. Advice:
 probes of harvests of 1500 prompts at four K, which differ by much, by little or by chance alone.
 
-    python benchmarks/coverage.py [tests pooling table margins detectable accuracy harvest advice] [--runs 500]
+    python benchmarks/coverage.py [tests pooling table margins detectable power accuracy harvest advice] [--runs 500]
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import scipy
+from g2d.analysis.margins import Differences, smallest_margins
 
 from g2d.advice.probe import step_advice
 from g2d.analysis.comparisons import compare
@@ -25,7 +26,9 @@ from g2d.analysis.crossed import INFLATION, centre, error_of_difference
 from g2d.analysis.informativeness import binary_entropy
 from g2d.analysis.margins import Differences, smallest_margins
 from g2d.analysis.mixing import corrected
+from g2d.analysis.power import Design, smallest_difference, smallest_margin
 from g2d.analysis.statistics import accuracy_interval
+from g2d.analysis.variance import decompose
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.tables.families import comparison_table
 
@@ -260,6 +263,35 @@ def detectable(runs: int) -> None:
         )
 
 
+def power(runs: int, n_questions: int = 500) -> None:
+    """What `g2d.analysis.power` says before the run, and how often it is found, or shown, in simulated answers."""
+    print(
+        "| seeds | K > 0 | sd of seeds | smallest difference | found where it is the truth | smallest margin | shown |"
+    )
+    print("|---:|---:|---:|---:|---:|---:|---:|")
+    for n_seeds, n_k, spread in itertools.product((1, 2, 3, 5, 8), (3, 5), (0.005, 0.01, 0.02)):
+        if n_seeds == 1 and spread > 0.005:
+            continue
+        rng, design = np.random.default_rng(0), Design(n_seeds, n_questions, n_k + 1, n_k)
+        spreads = np.full(n_k + 1, spread if n_seeds > 1 else 0.0)
+        settled, _ = grid(np.random.default_rng(1), 3, 0 * spreads, 0.78, 0.0, 20_000)
+        components = replace(decompose(settled).components, policy_seed=float(spreads[0]) ** 2)
+        difference, margin = smallest_difference(components, design), smallest_margin(components, design)
+        found, shown = 0, 0
+        for _ in range(runs):
+            policies, _ = grid(rng, n_seeds, spreads, 0.78, difference, n_questions)
+            found += compare(policies[1], policies[0], policies.mean(axis=2), n_k).p_value <= LEVEL / n_k
+            policies, _ = grid(rng, n_seeds, spreads, 0.78, 0.0, n_questions)
+            pool = policies.mean(axis=2) if n_seeds > 1 else None
+            differences = Differences(list(policies), lambda i, j, pool=pool: pool)
+            shown += smallest_margins(differences, 0.02)[0].margin_shown <= margin
+        print(
+            f"| {n_seeds} | {n_k} | {100 * spread if n_seeds > 1 else 0:g} | {100 * difference:.1f} points "
+            f"| {found / runs:.0%} | {100 * margin:.1f} points | {shown / runs:.0%} |",
+            flush=True,
+        )
+
+
 def correction(runs: int, n_prompts: int = 300, n: int = 8) -> None:
     print("| p(x) over prompts | H true | plug-in | corrected | mu true | plug-in | corrected |")
     print("|---|---:|---:|---:|---:|---:|---:|")
@@ -325,6 +357,7 @@ if __name__ == "__main__":
         "table": table,
         "margins": margins,
         "detectable": detectable,
+        "power": power,
         "accuracy": coverage,
         "harvest": correction,
         "advice": advice,

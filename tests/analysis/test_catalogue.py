@@ -22,7 +22,7 @@ REPLIES = {"source": "synthetic", "family": "replies", "n": 5}
 OPEN_ENDED = {"reward": "polite", "pool": REPLIES | {"split": "train"}, "held_out": REPLIES | {"split": "test"}}
 ALWAYS = {table.name for table in TABLES} - {
     *("factorial", "factorial_effects", "equal_compute", "auto", "regimes", "frontier", "matched", "sweep", "controls"),
-    "selection",
+    *("selection", "synthesis"),
     *("contamination", "samples", "training", "collapses", "win_rates", "scenarios", "bridging"),
     *("advice", "advice_levels", "advice_hours", "advice_check"),
 }
@@ -54,6 +54,7 @@ def test_a_table_that_the_catalogue_does_not_have_stands_with_the_others() -> No
             {"regimes": {"rft": {"regime": "rft"}}},
             {"equal_compute", "regimes", "frontier", "matched", "training", "collapses"},
         ),
+        ({"benchmarks": {name: {**SYNTHETIC, "split": "test"} for name in ("a", "b", "c")}}, {"synthesis"}),
         ({"collapse": {"share": 0.3}}, {"training", "collapses"}),
         ({"frontier": {"margin": 0.05}}, {"frontier", "matched"}),
         (
@@ -85,6 +86,7 @@ def test_a_table_that_the_catalogue_does_not_have_stands_with_the_others() -> No
         "auto",
         "equal_compute",
         "regimes",
+        "synthesis",
         "collapse",
         "frontier",
         "selection",

@@ -9,6 +9,7 @@ from g2d.analysis.calibration import LEVEL_COLUMNS
 from g2d.analysis.informativeness import success_counts
 from g2d.experiment import grid
 from g2d.experiment.config import load
+from g2d.forecast.power import planned_words
 from g2d.jobs.cost import read_cost
 from g2d.jobs.files import write_text
 from g2d.jobs.stage import stage
@@ -38,7 +39,7 @@ def main(snakemake):
         tables = [pd.concat(parts, ignore_index=True) for parts in (levels, steps, hours)]
         for path, table in zip((out.levels, out.steps, out.hours), tables, strict=True):
             write_table(path, table)
-        write_text(out.text, advice_text(config, *tables))
+        write_text(out.text, advice_text(config, *tables, planned_words(config, n_problems)))
 
 
 if __name__ == "__main__":

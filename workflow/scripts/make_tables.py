@@ -28,9 +28,11 @@ from g2d.tables.harvest import auto_table, correlation_points, correlation_table
 from g2d.tables.margins import margin_table
 from g2d.tables.paper import published_table
 from g2d.tables.parts import budget_table, decomposition_table
+from g2d.tables.power import power_table, variance_table
 from g2d.tables.regimes import regime_table, spent_on
 from g2d.tables.selection import CANDIDATE_COLUMNS, selection_table
 from g2d.tables.sweep import sweep_bills
+from g2d.tables.synthesis import synthesis_table
 
 
 def main(snakemake):
@@ -84,8 +86,7 @@ def main(snakemake):
         write_table(out.published, published_table(results, config))
         if out.get("bridging"):
             write_table(out.bridging, bridging_table(results, config))
-        write_table(out.comparisons, comparison_table(evaluations))
-        write_table(out.margins, margin_table(evaluations, (config.frontier or Frontier()).margin))
+        write_differences(config, out, evaluations)
         write_table(out.decomposition, decomposition_table(evaluations))
         write_table(out.budgets, budget_table(evaluations))
         write_table(out.harvest, harvest_table(summaries, counts))
@@ -108,6 +109,17 @@ def main(snakemake):
         attempts = read_attempts("results/attempts")  # no input: what a failed job cost makes no table stale
         write_table(out.cost, cost_table(bills, attempts))
         write_table(out.attempts, attempt_table(attempts))
+
+
+def write_differences(config, out, evaluations):
+    """Which differences there are, and which this grid can see."""
+    margin = (config.frontier or Frontier()).margin
+    write_table(out.comparisons, comparison_table(evaluations))
+    write_table(out.margins, margin_table(evaluations, margin))
+    write_table(out.power, power_table(evaluations, margin))
+    write_table(out.variance, variance_table(evaluations))
+    if out.get("synthesis"):
+        write_table(out.synthesis, synthesis_table(evaluations))
 
 
 def write_regimes(config, out, evaluations, hours, costs, measured):

@@ -16,7 +16,9 @@ from g2d.markdown import literal
 Row = Mapping[Hashable, Any] | pd.Series
 
 
-def advice_text(config: Config, levels: pd.DataFrame, steps: pd.DataFrame, hours: pd.DataFrame) -> str:
+def advice_text(
+    config: Config, levels: pd.DataFrame, steps: pd.DataFrame, hours: pd.DataFrame, power: Sequence[str] = ()
+) -> str:
     """Markdown, one section per model.
 
     Args:
@@ -24,12 +26,14 @@ def advice_text(config: Config, levels: pd.DataFrame, steps: pd.DataFrame, hours
         levels: `LEVEL_COLUMNS` of all models.
         steps: `STEP_COLUMNS` of all models.
         hours: `HOURS_COLUMNS` of all models.
+        power: what the grid can see (`g2d.forecast.power.planned_words`).
     """
     parts = [f"# Advice: {literal(config.title)}", *([literal(config.demonstration)] if config.demonstration else [])]
     for model in config.models:
         own, jobs = steps[steps["model"] == model], hours[hours["model"] == model]
         parts += [f"## {literal(model)}", level_words(config, model, levels[levels["model"] == model])]
         parts += [step_words(own), step_list(own), hours_words(jobs)]
+    parts += power
     parts.append(
         f"From the calibration and {len(steps)} probes of seed {config.seeds[0]}, in tables/advice*.csv. Ranges are "
         "95 % intervals for the whole harvest of this seed; other seeds vary beyond them. H is a hint at accuracy, not "

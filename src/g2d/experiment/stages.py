@@ -23,7 +23,7 @@ VERSIONS = {
     "train_semi_online_dpo_auto": 1,
     "harvest_rollouts": 2,
     "draw_probe": 1,
-    "advise": 1,
+    "advise": 2,
     "check_advice": 2,
     "build_pairs": 2,
     "build_several_pairs": 1,

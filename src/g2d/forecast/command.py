@@ -1,4 +1,4 @@
-"""`g2d plan CONFIG`: what fits on a card, stage by stage, and what to change; nothing runs.
+"""`g2d plan CONFIG`: what fits on a card, stage by stage, what to change, and what the grid can see; nothing runs.
 
 g2d plan my.yaml --memory 24
 g2d plan config/paper.yaml --models qwen2.5-7b-instruct --config-json qwen2.5-7b-instruct=config.json
@@ -18,8 +18,10 @@ from typing import Any
 from g2d.experiment.config import Config, read
 from g2d.forecast.asked import Drawing, Training, drawings, reward_models, trainings
 from g2d.forecast.needs import GIB, Card, Need, as_json
+from g2d.forecast.power import benchmark_sizes, planned_words
 from g2d.plain import say
 from g2d.settings import ConfigError
+from g2d.tables.power import planned_power
 
 ASSUMED_CARD = 80.0  # GiB, the paper's A100
 PROMPT_TOKENS = 256
@@ -59,10 +61,16 @@ def run(arguments: argparse.Namespace) -> int:
     memory = arguments.memory or _memory_here() or ASSUMED_CARD
     card = Card(int(memory * GIB), arguments.prompt_tokens)
     found = [_model(config, name, given, card) for name in names]
+    sizes = benchmark_sizes(config)
     if arguments.json:
-        say(json.dumps({"card_gib": memory, "prompt_tokens": card.prompt_tokens, "models": found}, indent=2))
+        known = {name: n for name, n in sizes.items() if n is not None}
+        seen = json.loads(planned_power(config, known).to_json(orient="records"))
+        said = {"card_gib": memory, "prompt_tokens": card.prompt_tokens, "models": found, "power": seen}
+        say(json.dumps(said, indent=2))
     else:
-        say("\n\n".join(_screen(model, memory, card) for model in found) + f"\n\n{ESTIMATE}")
+        parts = [_screen(model, memory, card) for model in found]
+        parts += [part if "\n" in part else textwrap.fill(part, 118) for part in planned_words(config, sizes)]
+        say("\n\n".join([*parts, ESTIMATE]))
     bad = [m for m in found if "missing" in m or any(n["verdict"] == "does not fit" for n in m["jobs"])]
     return 1 if bad else 0
 

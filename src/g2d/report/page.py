@@ -33,20 +33,24 @@ from g2d.report import charts, front, samples, training
 from g2d.report.contamination import contamination_sentences
 from g2d.report.marks import Marks, marks
 from g2d.report.pair_browser import PROBLEMS_PER_CONTROL, PROBLEMS_PER_SERIES, Series
+from g2d.report.power import difference_by_seeds, power_sentences
 from g2d.report.sweep import sweep_sentences
+from g2d.report.synthesis import forest, synthesis_sentences
 from g2d.report.tables import Table, read_cells
 from g2d.report.vega import Spec
 from g2d.report.win_rates import win_rate_sentences
 from g2d.tables.bills import COST_COLUMNS
 from g2d.tables.calibration import CALIBRATION_COLUMNS
-from g2d.tables.catalogue import CONTAMINATION, OPEN_ENDED, SECTIONS, SWEEP, section_of
+from g2d.tables.catalogue import CONTAMINATION, OPEN_ENDED, POWER, SECTIONS, SWEEP, SYNTHESIS, section_of
 from g2d.tables.contamination import CONTAMINATION_COLUMNS
 from g2d.tables.dynamics import TRAINING_COLUMNS
 from g2d.tables.frames import Columns, read_table
 from g2d.tables.harvest import HARVEST_COLUMNS
 from g2d.tables.parts import DECOMPOSITION_COLUMNS
+from g2d.tables.power import POWER_COLUMNS, VARIANCE_COLUMNS
 from g2d.tables.samples import SAMPLE_COLUMNS
 from g2d.tables.sweep import SWEEP_COLUMNS
+from g2d.tables.synthesis import SYNTHESIS_COLUMNS
 from g2d.tables.win_rates import WIN_RATE_COLUMNS
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -139,6 +143,11 @@ def build(
         text = tuple(shown(part) for part in own_words if not part.startswith(("# ", "|")))
         if title == SWEEP and "sweep" in tables:
             text = tuple(sweep_sentences(read_table(tables["sweep"], SWEEP_COLUMNS)))
+        if title == POWER and {"power", "variance"} <= tables.keys():
+            seen = read_table(tables["power"], POWER_COLUMNS), read_table(tables["variance"], VARIANCE_COLUMNS)
+            text = tuple(power_sentences(*seen))
+        if title == SYNTHESIS and "synthesis" in tables:
+            text = tuple(synthesis_sentences(read_table(tables["synthesis"], SYNTHESIS_COLUMNS)))
         if title == OPEN_ENDED and "win_rates" in tables:
             text = tuple(win_rate_sentences(read_table(tables["win_rates"], WIN_RATE_COLUMNS)))
         if title == CONTAMINATION and "contamination" in tables:
@@ -214,6 +223,8 @@ _TABLE_CHARTS: dict[str, tuple[Columns, list[str], Callable[[pd.DataFrame, Marks
     "harvest": (HARVEST_COLUMNS, ["model"], lambda rows, _: charts.informativeness_by_k(rows)),
     "calibration": (CALIBRATION_COLUMNS, ["model"], lambda rows, _: charts.difficulty_by_level(rows)),
     "decomposition": (DECOMPOSITION_COLUMNS, ["model", "benchmark"], lambda rows, _: charts.gains(rows)),
+    "power": (POWER_COLUMNS, ["model", "benchmark"], lambda rows, _: difference_by_seeds(rows)),
+    "synthesis": (SYNTHESIS_COLUMNS, ["reference", "policy", "K"], lambda rows, _: forest(rows)),
     "training": (TRAINING_COLUMNS, ["model", "measure"], training.course),
     "samples": (SAMPLE_COLUMNS, ["model", "benchmark"], samples.pass_at_k),
     "cost": (COST_COLUMNS, ["model"], lambda rows, _: charts.bill(rows)),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from g2d.analysis.synthesis import FEWEST
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.controls import controls
@@ -25,9 +26,13 @@ SWEEP = "The sweep"
 TRAINING = "Online training"
 CONTAMINATION = "Memory or reasoning"
 OPEN_ENDED = "Open-ended prompts"
+POWER = "What this grid can see"
+SYNTHESIS = "Over models and benchmarks"
 SECTIONS = (
     "Tables",
     "The frontier",
+    SYNTHESIS,
+    POWER,
     TRAINING,
     SWEEP,
     OPEN_ENDED,
@@ -93,6 +98,11 @@ def _open_ended(config: Config) -> bool:
     return config.open_ended is not None
 
 
+def _synthesis(config: Config) -> bool:
+    studies = len(config.models) * len(config.benchmarks)
+    return studies >= FEWEST and bool(config.warmup.steps[-1]) and bool(grid.policies(config))
+
+
 def _advice(config: Config) -> bool:
     return config.probe.compare
 
@@ -128,6 +138,9 @@ TABLES = (
     Table("main", "Table 1: accuracy and cost", RESULTS),
     Table("comparisons", "Which differences are real: paired tests", RESULTS),
     Table("margins", "How much worse than the best every K can be", RESULTS),
+    Table("synthesis", "One effect over models and benchmarks", RESULTS, SYNTHESIS, there=_synthesis),
+    Table("power", "The smallest difference and margin that can be seen", RESULTS, POWER),
+    Table("variance", "Where the variance of differences comes from", RESULTS, POWER),
     Table("decomposition", "Where a gain comes from", RESULTS, "Where a gain comes from"),
     Table("budgets", "Accuracy by token budget", RESULTS, "Where a gain comes from"),
     Table("harvest", "Table 2: informativeness of the harvest", ROLLOUTS),

@@ -1,0 +1,160 @@
+"""What a grid can see: the smallest difference that its tests find, and the smallest margin that they show.
+
+Experiments without any difference are drawn on the level of accuracies, which are nearly normal, from the variance
+components of answers. They are judged by the tables' own rule (`g2d.analysis.crossed`), so the estimated variances, and
+with them the reach of a test, vary from experiment to experiment as they will. tests/analysis/test_power.py and
+`benchmarks/coverage.py power` compare with what the tables' functions find in simulated answers.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from g2d.analysis.comparisons import LEVEL, POWER
+from g2d.analysis.crossed import Error, seed_variance
+from g2d.analysis.variance import Components
+
+DRAWS = 400  # leaves a standard error of a tenth of the difference's own
+MOST_QUESTIONS, MOST_SEEDS = 20_000, 30  # beyond these nothing is planned
+
+# Where nothing is measured: two policies differ in 20 % of their answers, half of it whatever the seeds.
+ASSUMED = Components(policy_question=0.05, policy_seed=0.01**2, answer=0.05)
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """A grid, as far as its tests depend on it."""
+
+    n_seeds: int
+    n_questions: int
+    n_policies: int  # trained alike, from which the variance between few seeds is learnt
+    family: int = 1  # comparisons of which one may be picked
+    paired: bool = True  # the reference has seeds too; M0 has none
+
+
+@functools.lru_cache(maxsize=4096)
+def smallest_difference(components: Components, design: Design, power: float = POWER) -> float:
+    """The true difference in accuracy that is found with this power at the corrected level, 5 % / family; at most 1.
+
+    Args:
+        components: of the policies' answers; without a variance between seeds (NaN) there is none.
+        design: the grid.
+        power: probability to find it.
+    """
+    drawn = _experiments(components, replace(design, family=1))
+    differences, errors = drawn.against(1 if design.paired else None)
+    effect = 0.0
+    for _ in range(4):  # an effect changes answers, those to the same questions whatever the seed, and so the error
+        changed = effect * (1 - effect) / design.n_questions
+        reach = errors.reach(LEVEL / design.family, changed)
+        missed = reach - differences - math.sqrt(changed) * drawn.of_effect
+        effect = min(float(np.quantile(missed, power)) / drawn.shrunk, 1.0)
+    return effect
+
+
+@functools.lru_cache(maxsize=4096)
+def smallest_margin(components: Components, design: Design, power: float = POWER) -> float:
+    """The margin that is shown with this power where all policies are equally good: a policy is at most so much worse
+    than the best (`g2d.analysis.margins`). 0 for a policy alone.
+
+    Args: as for `smallest_difference`; of the design, `family` and `paired` do not matter.
+    """
+    others = design.n_policies - 1
+    drawn = _experiments(components, replace(design, family=1, paired=True))
+    bounds = np.zeros(DRAWS)
+    for other in range(1, others + 1):
+        differences, errors = drawn.against(other)
+        bounds = np.maximum(bounds, errors.reach(2 * LEVEL / others) - differences)
+    return min(float(np.quantile(bounds, power)), 1.0)
+
+
+def seeds_needed(sees: Callable[[Design], float], target: float, design: Design) -> int | None:
+    """The fewest seeds with which `sees` is at most the target, the questions as they are; None beyond `MOST_SEEDS`."""
+    return next((n for n in range(2, MOST_SEEDS + 1) if sees(replace(design, n_seeds=n)) <= target), None)
+
+
+def questions_needed(sees: Callable[[Design], float], target: float, design: Design) -> int | None:
+    """The fewest questions, to two digits, with which `sees` is at most the target; None beyond `MOST_QUESTIONS`."""
+    low, high = 10, MOST_QUESTIONS
+    if sees(replace(design, n_questions=high)) > target:
+        return None
+    while high > 1.02 * low:
+        middle = round(math.sqrt(low * high))
+        low, high = (low, middle) if sees(replace(design, n_questions=middle)) <= target else (middle, high)
+    unit = 10 ** max(len(str(high)) - 2, 0)
+    return -(-high // unit) * unit
+
+
+# -------------------------------------------------------------------------------------------------------- experiments
+
+
+@dataclass(frozen=True)
+class _Errors:
+    """As `crossed.Error`, of many experiments with the same degrees of freedom."""
+
+    questions: float
+    question_degrees: int
+    seeds: np.ndarray | float = 0.0
+    seed_degrees: int = 1
+    noise: float = 0.0
+
+    def reach(self, alpha: float, changed: float = 0.0) -> np.ndarray:
+        """`Error.reach` of every experiment, with so much more variance from questions."""
+        q = Error(1.0, self.question_degrees).reach(alpha)
+        s = Error(0.0, self.question_degrees, 1.0, self.seed_degrees).reach(alpha)
+        seeds = np.maximum(s * np.sqrt(self.seeds), q * math.sqrt(self.noise))
+        return np.asarray(np.hypot(q * math.sqrt(self.questions + changed), seeds))
+
+
+@dataclass(frozen=True, eq=False)
+class _Experiments:
+    """Accuracies of equally good policies in many experiments."""
+
+    design: Design
+    accuracies: np.ndarray  # (DRAWS, n_policies, n_seeds), with what seeds and single answers do to them
+    of_questions: np.ndarray  # (DRAWS, n_policies + 1): what the questions do, M0's last
+    of_effect: np.ndarray  # (DRAWS,) standard normal: which questions an effect happens to meet
+    noise: float  # variance that single answers give an accuracy
+    per_question: float  # variance of a policy's answers over questions, beyond single answers
+    m0_per_question: float
+
+    @property
+    def shrunk(self) -> float:
+        """By which factor `crossed.centre` moves a difference towards 0."""
+        return self.design.n_questions / (self.design.n_questions + 2)
+
+    @functools.lru_cache(maxsize=64)  # noqa: B019  (of few objects, and few of them)
+    def against(self, other: int | None) -> tuple[np.ndarray, _Errors]:
+        """The first policy less another one, or less M0 (None): differences, and the errors estimated of them, as by
+        `crossed.error_of_difference`; the variance over questions is nearly the same in every experiment."""
+        n_seeds, n_questions, total = self.design.n_seeds, self.design.n_questions, self.design.n_questions + 2
+        deltas = self.accuracies[:, 0] - (0.0 if other is None else self.accuracies[:, other])
+        questions = self.of_questions[:, 0] - self.of_questions[:, -1 if other is None else other]
+        differences = (deltas.mean(axis=1) + questions) * self.shrunk
+        noise = (1 if other is None else 2) * self.noise / n_seeds
+        by_question = self.per_question + (self.m0_per_question if other is None else self.per_question)
+        square = (n_questions * (by_question + n_questions * noise) + 2) / total**2
+        if n_seeds == 1:
+            return differences, _Errors(square, total - 1)
+        own = deltas.var(axis=1, ddof=1) / n_seeds
+        used = [seed_variance(float(v), noise, p, other is not None) for v, p in zip(own, self.accuracies, strict=True)]
+        seeds, degrees = np.array([variance for variance, _, _ in used]), used[0][2]
+        return differences, _Errors(max(square - noise, 0.0), total - 1, seeds, min(degrees, total - 1), noise)
+
+
+@functools.lru_cache(maxsize=64)
+def _experiments(components: Components, design: Design) -> _Experiments:
+    rng = np.random.default_rng(0)
+    noise = components.answer / design.n_questions
+    seeds = 0.0 if math.isnan(components.policy_seed) or design.n_seeds == 1 else components.policy_seed
+    shape = (DRAWS, max(design.n_policies, 2), design.n_seeds)
+    accuracies = rng.normal(0, math.sqrt(seeds + noise), shape)
+    own, m0 = components.policy_question, components.policy_question + components.answer
+    spread = np.sqrt(np.array([*[own] * shape[1], m0]) / design.n_questions)
+    of_questions = rng.normal(0, 1, (DRAWS, shape[1] + 1)) * spread
+    return _Experiments(design, accuracies, of_questions, rng.normal(size=DRAWS), noise, own, m0)

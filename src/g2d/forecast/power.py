@@ -1,0 +1,94 @@
+"""What a grid can see, in words: for `g2d plan` and the advice before it runs, and for the page afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from g2d.analysis.power import ASSUMED, MOST_QUESTIONS
+from g2d.experiment.config import Config
+from g2d.markdown import literal
+from g2d.problems.settings import LocalProblems, SyntheticProblems
+from g2d.tables.power import POINTS, planned_power
+
+UNKNOWN_SIZE = 500  # problems of a benchmark that is not here yet: MATH-500's
+
+
+def planned_words(config: Config, n_problems: Mapping[str, int | None]) -> list[str]:
+    """Paragraphs, and tables in Markdown, on what the tests of a grid will see, from assumptions alone.
+
+    Args:
+        config: the whole configuration.
+        n_problems: of every benchmark, `UNKNOWN_SIZE` where None; none at all without two K to compare.
+    """
+    sizes = {name: n or UNKNOWN_SIZE for name, n in n_problems.items()}
+    planned = planned_power(config, sizes)
+    if planned.empty:
+        return []
+    differing = 200 * (ASSUMED.policy_question + ASSUMED.answer)
+    words = [
+        "What the grid can see, in points of accuracy: the smallest difference that its tests find with 80 % "
+        "probability, and after the slash, where all K are equally good, the smallest margin by which a K is shown to "
+        "be at most worse than the best. Columns: the standard deviation of a policy's accuracy over seeds. With one "
+        "seed, differences between these weights. Assumed is that two policies differ in "
+        f"{differing:.0f} % of their answers; the finished grid says in how many."
+    ]
+    for benchmark, rows in planned.groupby("benchmark", sort=False):
+        words += _of_benchmark(str(benchmark), rows, n_problems[str(benchmark)] is None)
+    return words
+
+
+def _of_benchmark(benchmark: str, rows: pd.DataFrame, guessed: bool) -> list[str]:
+    """The table of the first family of tests, and what finding the target takes."""
+    own = rows[rows["against"] == rows["against"].iloc[0]]
+    first = own.iloc[0]
+    head = (
+        f"{literal(benchmark)}, {first['n_problems']:,} problems{' (a guess: not loaded yet)' if guessed else ''}, K "
+        f"against {first['against']}, corrected for "
+        f"{first['family_size']} comparison{'s' if first['family_size'] > 1 else ''}:"
+    )
+    lines = [
+        f"| seeds | {' | '.join(f'sd {points}' for points in POINTS.values())} |",
+        f"|---:|{'---:|' * len(POINTS)}",
+    ]
+    for row in own.to_dict("records"):
+        cells = [
+            f"{100 * row[f'difference_sd_{points}']:.1f} / {100 * row[f'margin_sd_{points}']:.1f}"
+            for points in POINTS.values()
+        ]
+        lines.append(f"| {row['n_seeds']}{' (this grid)' if row['this_grid'] else ''} | {' | '.join(cells)} |")
+    return [head, "\n".join(lines), needed_words(own)]
+
+
+def needed_words(rows: pd.DataFrame) -> str:
+    """How many seeds and problems finding the target takes.
+
+    Args:
+        rows: of `power_table` or `planned_power`, one benchmark and family.
+    """
+    points = f"{100 * rows['target'].iloc[0]:g} points"
+    several = rows[(rows["n_seeds"] > 1) & rows["problems_needed"].notna()]
+    if several.empty:
+        return f"To find {points}, {rows['n_seeds'].max()} seeds with {MOST_QUESTIONS:,} problems are too few."
+    ways = [f"{row['n_seeds']} seeds and {row['problems_needed']:,} problems" for row in several.to_dict("records")[:3]]
+    own = rows["seed_sd"].iloc[0]
+    sd = 1.0 if pd.isna(own) else 100 * own
+    return f"To find {points} where seeds differ by {sd:.1f} points: {', or '.join(ways)}."
+
+
+def benchmark_sizes(config: Config, results: str | Path = "results") -> dict[str, int | None]:
+    """Problems of every benchmark; None of one that is not here yet."""
+    return {name: _size(source, Path(results, f"problems/{name}.jsonl")) for name, source in config.benchmarks.items()}
+
+
+def _size(source: Any, loaded: Path) -> int | None:
+    if isinstance(source, SyntheticProblems):
+        return source.n
+    for file in (loaded, *([Path(source.path)] if isinstance(source, LocalProblems) else [])):
+        if file.is_file():
+            with file.open("rb") as lines:
+                return max(sum(1 for line in lines if line.strip()), 2)
+    return None

@@ -1,0 +1,86 @@
+"""What the grid can see, what would let it see more, and the chart of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from g2d.forecast.power import needed_words
+from g2d.report.vega import Spec, finished, series_channels
+from g2d.tables.power import POINTS
+
+_PARTS = {"from_questions": "questions", "from_seeds": "seeds", "from_answers": "single answers"}
+
+
+def power_sentences(power: pd.DataFrame, variance: pd.DataFrame) -> list[str]:
+    """A paragraph for every model and benchmark.
+
+    Args:
+        power: `power.csv`.
+        variance: `variance.csv`.
+    """
+    found = []
+    for (model, benchmark), rows in power.groupby(["model", "benchmark"], sort=False):
+        own = rows[rows["against"] == rows["against"].iloc[0]]
+        parts = variance[(variance["model"] == model) & (variance["benchmark"] == benchmark)]
+        called = f"{model}, {benchmark}" if power["model"].nunique() > 1 else str(benchmark)
+        words = [_sees(called, own[own["this_grid"]].iloc[0].to_dict())]
+        words += [_parts(row) for row in parts.dropna(subset=["from_seeds"]).to_dict("records")]
+        found.append(" ".join([*words, needed_words(own)]))
+    return found
+
+
+def _sees(called: str, row: dict[Any, Any]) -> str:
+    sd = "difference" if pd.notna(row["difference"]) else "difference_sd_1"
+    margin = sd.replace("difference", "margin")
+    if row["n_seeds"] == 1:
+        about = "between these weights, which are one training run each, "
+    else:
+        about = "" if sd == "difference" else "where seeds differ by 1 point, "
+    return (
+        f"{called}: with {row['n_seeds']} seed{'s' if row['n_seeds'] > 1 else ''} and {row['n_problems']:,} problems "
+        f"{about}the tests find {_points(row[sd])} against {row['against']} with 80 % probability (corrected for "
+        f"{row['family_size']}), and where all K are equally good they show that one is at most {_points(row[margin])} "
+        "worse than the best."
+    )
+
+
+def _parts(row: dict[Any, Any]) -> str:
+    shares = ", ".join(f"{100 * row[name]:.0f} % by {words}" for name, words in _PARTS.items())
+    twice = {"seeds": row["difference_twice_seeds"], "questions": row["difference_twice_questions"]}
+    more, other = sorted(twice, key=lambda name: name != row["more"])
+    return (
+        f"Seeds differ by {_points(row['seed_sd'])} (standard deviation; 95 % interval "
+        f"{100 * row['seed_sd_low']:.1f} to {100 * row['seed_sd_high']:.1f}). A difference varies by {shares}. "
+        f"Twice the {more} would find {_points(twice[more])}, twice the {other} {_points(twice[other])}."
+    )
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:.1f} points"
+
+
+def difference_by_seeds(power: pd.DataFrame) -> Spec:
+    """The smallest difference that is found, against the number of seeds, by how much seeds differ.
+
+    Args:
+        power: rows of `power.csv` of one model and benchmark.
+    """
+    own = power[power["against"] == power["against"].iloc[0]]
+    columns = {f"difference_sd_{points}": f"seeds differ by {points} points" for points in POINTS.values()}
+    if own["difference"].notna().all():
+        measured = 100 * own["seed_sd"].iloc[0]
+        columns = {"difference": f"as measured: {measured:.1f} points"} | columns
+    rows = own.melt(id_vars=["n_seeds"], value_vars=list(columns), var_name="column", value_name="difference_found")
+    rows = rows.assign(series=rows["column"].map(columns), points=100 * rows["difference_found"])
+    names = list(columns.values())
+    x = alt.X("n_seeds:Q", title="seeds", axis=alt.Axis(values=sorted(own["n_seeds"].unique().tolist()), grid=False))
+    y = alt.Y("points:Q", title=f"points found with 80 %, against {own['against'].iloc[0]}", scale=alt.Scale(zero=True))
+    tooltip = [alt.Tooltip("series:N"), alt.Tooltip("n_seeds:Q", title="seeds"), alt.Tooltip("points:Q", format=".1f")]
+    base = alt.Chart(rows).encode(x=x, y=y, **(series_channels(names) | {"tooltip": tooltip}))
+    layers = [base.mark_line(), base.mark_point(filled=True, size=70, opacity=1)]
+    here = own[own["this_grid"]]
+    layers.insert(0, alt.Chart(here).mark_rule(strokeDash=[4, 4], color="#777").encode(x=x))
+    return finished(*layers, height=240)

@@ -1,0 +1,70 @@
+"""One effect over models and benchmarks: a sentence and the picture of all studies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from g2d.report.differences import ALPHA, interval_text, signed
+from g2d.report.vega import BLUE, VERMILION, Spec, finished, named_scale
+from g2d.tables.synthesis import STUDY
+
+ROW_HEIGHT = 24  # pixels
+_STUDY, _POOLED, _PREDICTED = "one study, 95 % interval", "pooled, 95 % interval", "another study, 95 % prediction"
+
+
+def synthesis_sentences(synthesis: pd.DataFrame) -> list[str]:
+    """For every reference and what is pooled over, the K with the largest effect."""
+    pooled = synthesis[synthesis["over"] != STUDY]
+    found = []
+    for (reference, over), rows in pooled.groupby(["reference", "over"], sort=False):
+        found.append(_sentence(str(reference), str(over), rows.loc[rows["difference"].idxmax()].to_dict(), len(rows)))
+    return found
+
+
+def _sentence(reference: str, over: str, row: dict[Any, Any], n: int) -> str:
+    interval = interval_text((100 * row["family_low"], 100 * row["family_high"]))
+    prediction = interval_text((100 * row["prediction_low"], 100 * row["prediction_high"]))
+    best = f", the largest of {n} mean differences" if n > 1 else ""
+    told = "" if row["p_holm"] <= ALPHA else ", not significantly different from 0"
+    points = f"{signed(100 * row['difference'])} points {interval}"
+    return (
+        f"Over {over} ({row['n_studies']} studies), K={row['K']} is {points} from {reference}{best}{told} "
+        f"(p = {row['p_holm']:.2g}). Between studies the true difference varies by an estimated {100 * row['tau']:.1f} "
+        f"points (standard deviation); in another such study it lies in {prediction} (95 % prediction interval)."
+    )
+
+
+def forest(synthesis: pd.DataFrame) -> Spec:
+    """Every study with its interval, and below them what is pooled, with the interval for another study.
+
+    Args:
+        synthesis: rows of `synthesis.csv` of one reference and K.
+    """
+    rows = synthesis.assign(
+        name=[
+            f"{row['model']}, {row['benchmark']}" if row["over"] == STUDY else f"all: {row['over']}"
+            for row in synthesis.to_dict("records")
+        ],
+        low=synthesis["ci_low"],
+        high=synthesis["ci_high"],
+    )
+    rows["what"] = [_STUDY if over == STUDY else _POOLED for over in rows["over"]]
+    predicted = rows[rows["over"] != STUDY].assign(what=_PREDICTED)
+    predicted = predicted.assign(low=predicted["prediction_low"], high=predicted["prediction_high"])
+    y = alt.Y("name:N", title=None, sort=list(rows["name"]), axis=alt.Axis(labelLimit=260))
+    x = alt.X("low:Q", title="difference in accuracy", axis=alt.Axis(format="+.1~%", tickCount=6))
+    color = alt.Color("what:N", title=None, scale=named_scale([_STUDY, _POOLED, _PREDICTED], ["#555", BLUE, VERMILION]))
+    tooltip = [
+        alt.Tooltip("name:N"),
+        alt.Tooltip("what:N"),
+        *[alt.Tooltip(f"{name}:Q", format="+.1%") for name in ("difference", "low", "high")],
+    ]
+    zero = alt.Chart(pd.DataFrame({"at": [0.0]})).mark_rule(strokeDash=[4, 4], color="#777").encode(x=alt.X("at:Q"))
+    thin = alt.Chart(predicted).mark_rule(strokeDash=[2, 2]).encode(x=x, x2="high:Q", y=y, color=color, tooltip=tooltip)
+    bars = alt.Chart(rows).mark_rule(strokeWidth=2).encode(x=x, x2="high:Q", y=y, color=color, tooltip=tooltip)
+    points = alt.Chart(rows).mark_point(filled=True, size=80, opacity=1)
+    points = points.encode(x=alt.X("difference:Q"), y=y, color=color, tooltip=tooltip)
+    return finished(zero, thin, bars, points, height=ROW_HEIGHT * max(len(rows), 2))

@@ -1,0 +1,189 @@
+"""What a grid can see, and what more seeds or more questions would change: before it runs, from assumptions, and
+afterwards, from the variance that its own answers show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from g2d.analysis.power import ASSUMED, Design, questions_needed, smallest_difference, smallest_margin
+from g2d.analysis.variance import Components, decompose
+from g2d.experiment import grid
+from g2d.experiment.config import Config
+from g2d.experiment.sections import Frontier
+from g2d.tables.evaluations import Evaluations, Row, by_policy, crossed, grid_order
+from g2d.tables.families import ALIKE, families
+from g2d.tables.frames import floats, frame, integers, strings
+
+SEEDS = (1, 2, 3, 5, 8, 12)
+SEED_SDS = (0.005, 0.01, 0.02)  # of accuracies: half a point, one, two
+POINTS = {sd: f"{100 * sd:g}" for sd in SEED_SDS}
+POWER_COLUMNS = {
+    **strings("model", "benchmark", "against"),
+    **integers("family_size", "n_problems", "n_seeds"),
+    "this_grid": "bool",
+    **floats("seed_sd", "difference"),
+    **floats(*(f"difference_sd_{points}" for points in POINTS.values())),
+    **floats("margin"),
+    **floats(*(f"margin_sd_{points}" for points in POINTS.values())),
+    **floats("target"),
+    "problems_needed": "Int64",
+}
+VARIANCE_COLUMNS = {
+    **strings("model", "benchmark"),
+    **integers("n_policies", "n_seeds", "n_problems"),
+    **floats("seed_sd", "seed_sd_low", "seed_sd_high", "cancelled"),
+    **floats("from_questions", "from_seeds", "from_answers"),
+    **floats("difference", "difference_twice_seeds", "difference_twice_questions"),
+    **strings("more"),
+}
+M0, NO_ONLINE, GRPO, OTHERS = "M0", "K=0", "GRPO alone", "every other K"
+
+
+def power_table(evaluations: Evaluations, target: float) -> pd.DataFrame:
+    """What this grid, and one with other numbers of seeds, can see, by the variance of its own answers.
+
+    Args:
+        evaluations: the answers of every policy, seed and benchmark.
+        target: the difference that `problems_needed` is for, in 0..1.
+
+    Returns:
+        `POWER_COLUMNS`, a row per model, benchmark, family of tests of the K (`against`, with its family_size) and
+        number of seeds, for the benchmark's own n_problems. difference: the smallest that is found with 80 % power at
+        the corrected level, where a policy's accuracy has the standard deviation seed_sd over seeds, the grid's own;
+        difference_sd_1: where it is 1 point, and so on. margin: the smallest that is shown with 80 % power where all K
+        are equally good (`margins.csv`). problems_needed: with as many seeds, to find the target; null where 20,000
+        do not suffice. With one seed a difference is one between these weights. null where nothing is known of seeds.
+    """
+    rows: list[dict[str, Any]] = []
+    for (model, benchmark), (known, answers) in _alike(evaluations).items():
+        _, n_seeds, n_problems = answers.shape
+        components = decompose(answers).components
+        rows += _rows(model, benchmark, components, known, Design(n_seeds, n_problems, len(answers)), target)
+    return frame(rows, POWER_COLUMNS)
+
+
+def planned_power(config: Config, n_problems: Mapping[str, int]) -> pd.DataFrame:
+    """The same before anything has run, by `ASSUMED`: the first model's families on these benchmarks.
+
+    Args:
+        config: the whole configuration.
+        n_problems: of every benchmark whose number of problems is known.
+
+    Returns:
+        `POWER_COLUMNS`; seed_sd is the assumed one, the target `frontier.margin`.
+    """
+    target = (config.frontier or Frontier()).margin
+    model = next(iter(config.models))
+    policies = dict.fromkeys(key.over_seeds for key in grid.policies(config) if key.model == model)
+    alike = sum(policy.role in ALIKE for policy in policies)
+    rows: list[dict[str, Any]] = []
+    for benchmark, n in n_problems.items() if alike > 1 else ():
+        design = Design(len(config.seeds), n, alike)
+        rows += _rows(model, benchmark, ASSUMED, [(policy, benchmark) for policy in policies], design, target)
+    return frame(rows, POWER_COLUMNS)
+
+
+def variance_table(evaluations: Evaluations) -> pd.DataFrame:
+    """Where the variance of the differences between policies comes from, and what would make it smaller.
+
+    Args:
+        evaluations: as for `power_table`.
+
+    Returns:
+        `VARIANCE_COLUMNS`, a row per model and benchmark with at least two K. Of the variance of the difference between
+        two policies that were trained alike, the shares that questions which one of them answers better (policy x
+        question), seeds (policy x seed) and single answers have. seed_sd: the standard deviation over seeds of a
+        policy's accuracy, beyond single answers, with a 95 % interval; null with one seed. cancelled: share of an
+        accuracy's variance over questions that the pairing removes. difference: the smallest that is found with 80 %
+        power against DPO at K=0 (or, without it, M0), with twice the seeds and twice the questions beside; more says
+        which of the two makes it smaller.
+    """
+    rows = []
+    for (model, benchmark), (known, answers) in _alike(evaluations).items():
+        found = decompose(answers)
+        n_policies, n_seeds, n_problems = answers.shape
+        parts = found.components.of_difference(n_seeds, n_problems)
+        sizes = family_sizes(known)
+        against = next(iter(sizes))
+        now = Design(n_seeds, n_problems, n_policies, sizes[against], against != M0)
+        designs = now, replace(now, n_seeds=2 * n_seeds), replace(now, n_questions=2 * n_problems)
+        seen = [smallest_difference(found.components, design) for design in designs]
+        several = n_seeds > 1
+        rows.append(
+            {
+                "model": model,
+                "benchmark": benchmark,
+                **{"n_policies": n_policies, "n_seeds": n_seeds, "n_problems": n_problems},
+                "seed_sd": found.components.seed_sd,
+                **{"seed_sd_low": found.seed_sd_low, "seed_sd_high": found.seed_sd_high, "cancelled": found.cancelled},
+                **{
+                    name: part / sum(parts) if several and sum(parts) else None
+                    for name, part in zip(("from_questions", "from_seeds", "from_answers"), parts, strict=True)
+                },
+                "difference": seen[0],
+                "difference_twice_seeds": seen[1] if several else None,
+                "difference_twice_questions": seen[2],
+                "more": ("seeds" if seen[1] < seen[2] else "questions") if several else None,
+            }
+        )
+    return frame(rows, VARIANCE_COLUMNS)
+
+
+def family_sizes(known: Iterable[Row]) -> dict[str, int]:
+    """How many comparisons the tests of DPO and G2D are corrected for, by what they are made against."""
+    sizes: dict[str, int] = {}
+    for family in families(known):
+        if not any(policy.role == "dpo" for (policy, _), _ in family):
+            continue
+        references = {reference.role: reference for _, (reference, _) in family}
+        role, reference = next(iter(references.items()))
+        alone = len({reference for _, (reference, _) in family}) == 1
+        against = {"base": M0, "grpo": GRPO}.get(role, NO_ONLINE if alone and reference.k == 0 else OTHERS)
+        sizes[against] = max(len(family), sizes.get(against, 0))
+    return {against: sizes[against] for against in (NO_ONLINE, M0, GRPO, OTHERS) if against in sizes}
+
+
+def _alike(evaluations: Evaluations) -> dict[tuple[str, str], tuple[list[Row], np.ndarray]]:
+    """By model and benchmark, all policies and the answers, (n_policies, n_seeds, n_problems), of those that were
+    trained alike; at least two of these, whose tests belong to some family."""
+    grouped = by_policy(evaluations, keep=lambda key: True)
+    found: dict[tuple[str, str], list[Row]] = {}
+    for at in grid_order(grouped):
+        found.setdefault((at[0].model, at[1]), []).append(at)
+    alike = {}
+    for place, known in found.items():
+        answers = [crossed(grouped[at], at[1]) for at in known if at[0].role in ALIKE]
+        if len(answers) > 1 and len({own.shape for own in answers}) == 1 and family_sizes(known):
+            alike[place] = known, np.stack(answers)
+    return alike
+
+
+def _rows(
+    model: str, benchmark: str, components: Components, known: Iterable[Row], design: Design, target: float
+) -> Iterator[dict[str, Any]]:
+    """Rows of `POWER_COLUMNS`, for every family and number of seeds."""
+    by_sd = {points: replace(components, policy_seed=sd**2) for sd, points in POINTS.items()}
+    own = None if math.isnan(components.policy_seed) else components
+    for against, family in family_sizes(known).items():
+        for n_seeds in sorted({*SEEDS, design.n_seeds}):
+            at = replace(design, n_seeds=n_seeds, family=family, paired=against != M0)
+
+            def sees(other: Design) -> float:
+                return smallest_difference(own or by_sd["1"], other)
+
+            yield {
+                **{"model": model, "benchmark": benchmark, "against": against, "family_size": family},
+                **{"n_problems": design.n_questions, "n_seeds": n_seeds, "this_grid": n_seeds == design.n_seeds},
+                "seed_sd": own and own.seed_sd,
+                "difference": own and smallest_difference(own, at),
+                "margin": own and smallest_margin(own, at),
+                **{f"difference_sd_{points}": smallest_difference(by_sd[points], at) for points in by_sd},
+                **{f"margin_sd_{points}": smallest_margin(by_sd[points], at) for points in by_sd},
+                **{"target": target, "problems_needed": questions_needed(sees, target, at)},
+            }
