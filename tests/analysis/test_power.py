@@ -54,12 +54,12 @@ def test_the_smallest_difference_is_found_in_four_of_five_experiments(
     design: Design, seed_sd: float, components: Components
 ) -> None:
     said = smallest_difference(replace(components, policy_seed=seed_sd**2), design)
-    rng, runs, found = np.random.default_rng(3), 160, 0
+    rng, runs, found = np.random.default_rng(3), 250, 0
     for _ in range(runs):
         policies, m0 = experiment(rng, design, seed_sd, said)
         compared = compare(policies[0], policies[1] if design.paired else m0, policies.mean(axis=2), design.family)
         found += compared.p_value <= LEVEL / design.family
-    assert 0.7 <= found / runs <= 0.9, found / runs
+    assert 0.74 <= found / runs <= 0.92, found / runs
 
 
 def test_seeds_and_questions_make_everything_smaller(components: Components) -> None:

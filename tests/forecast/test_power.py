@@ -26,7 +26,7 @@ def test_families_and_problems_are_those_of_the_grid() -> None:
         benchmarks={"easy": {"source": "synthetic", "family": "arithmetic", "split": "test", "n": 300}},
     )
     assert benchmark_sizes(config, "nowhere") == {"easy": 300}
-    table = planned_power(config, {"easy": 300}, 0.02)
+    table = planned_power(config, {"easy": 300})
     own = table[table["against"] == "K=0"]
     assert set(own["family_size"]) == {6}  # three K with two group sizes
     assert list(own["n_seeds"]) == [1, 2, 3, 5, 8, 12]
