@@ -33,8 +33,8 @@ def planned_words(config: Config, n_problems: Mapping[str, int | None]) -> list[
         "What the grid can see, in points of accuracy: the smallest difference that its tests find with 80 % "
         "probability, and after the slash, where all K are equally good, the smallest margin by which a K is shown to "
         "be at most worse than the best. Columns: the standard deviation of a policy's accuracy over seeds. With one "
-        "seed, differences between these weights. Assumed is that two policies differ in "
-        f"{differing:.0f} % of their answers; the finished grid says in how many."
+        f"seed, differences between these weights. Two policies are assumed to differ in {differing:.0f} % of their "
+        "answers; the finished grid says in how many."
     ]
     for benchmark, rows in planned.groupby("benchmark", sort=False):
         words += _of_benchmark(str(benchmark), rows, n_problems[str(benchmark)] is None)

@@ -42,7 +42,7 @@ VARIANCE_COLUMNS = {
     **floats("difference", "difference_twice_seeds", "difference_twice_questions"),
     **strings("more"),
 }
-M0, NO_ONLINE, GRPO, OTHERS = "M0", "K=0", "GRPO alone", "every other K"
+NO_ONLINE, OTHERS = "K=0", "every other K"
 
 
 def power_table(evaluations: Evaluations, target: float) -> pd.DataFrame:
@@ -101,7 +101,7 @@ def variance_table(evaluations: Evaluations) -> pd.DataFrame:
         question), seeds (policy x seed) and single answers have. seed_sd: the standard deviation over seeds of a
         policy's accuracy, beyond single answers, with a 95 % interval; null with one seed. cancelled: share of an
         accuracy's variance over questions that the pairing removes. difference: the smallest that is found with 80 %
-        power against DPO at K=0 (or, without it, M0), with twice the seeds and twice the questions beside; more says
+        power against K=0 (or, without it, another K), with twice the seeds and twice the questions beside; more says
         which of the two makes it smaller.
     """
     rows = []
@@ -111,7 +111,7 @@ def variance_table(evaluations: Evaluations) -> pd.DataFrame:
         parts = found.components.of_difference(n_seeds, n_problems)
         sizes = family_sizes(known)
         against = next(iter(sizes))
-        now = Design(n_seeds, n_problems, n_policies, sizes[against], against != M0)
+        now = Design(n_seeds, n_problems, n_policies, sizes[against])
         designs = now, replace(now, n_seeds=2 * n_seeds), replace(now, n_questions=2 * n_problems)
         seen = [smallest_difference(found.components, design) for design in designs]
         several = n_seeds > 1
@@ -136,17 +136,13 @@ def variance_table(evaluations: Evaluations) -> pd.DataFrame:
 
 
 def family_sizes(known: Iterable[Row]) -> dict[str, int]:
-    """How many comparisons the tests of DPO and G2D are corrected for, by what they are made against."""
+    """How many comparisons the tests of one K against another are corrected for, by what they are made against."""
     sizes: dict[str, int] = {}
     for family in families(known):
-        if not any(policy.role == "dpo" for (policy, _), _ in family):
-            continue
-        references = {reference.role: reference for _, (reference, _) in family}
-        role, reference = next(iter(references.items()))
-        alone = len({reference for _, (reference, _) in family}) == 1
-        against = {"base": M0, "grpo": GRPO}.get(role, NO_ONLINE if alone and reference.k == 0 else OTHERS)
-        sizes[against] = max(len(family), sizes.get(against, 0))
-    return {against: sizes[against] for against in (NO_ONLINE, M0, GRPO, OTHERS) if against in sizes}
+        references = {reference for _, (reference, _) in family}
+        if all(policy.role == "dpo" for (policy, _), _ in family) and {one.role for one in references} == {"dpo"}:
+            sizes[NO_ONLINE if {one.k for one in references} == {0} else OTHERS] = len(family)
+    return {against: sizes[against] for against in (NO_ONLINE, OTHERS) if against in sizes}
 
 
 def _alike(evaluations: Evaluations) -> dict[tuple[str, str], tuple[list[Row], np.ndarray]]:
@@ -172,7 +168,7 @@ def _rows(
     own = None if math.isnan(components.policy_seed) else components
     for against, family in family_sizes(known).items():
         for n_seeds in sorted({*SEEDS, design.n_seeds}):
-            at = replace(design, n_seeds=n_seeds, family=family, paired=against != M0)
+            at = replace(design, n_seeds=n_seeds, family=family)
 
             def sees(other: Design) -> float:
                 return smallest_difference(own or by_sd["1"], other)
