@@ -23,7 +23,7 @@ from g2d.tables.controls import controls_table, seen_in_training
 from g2d.tables.disputes import dispute_table
 from g2d.tables.families import comparison_table
 from g2d.tables.frames import read_table, write_table
-from g2d.tables.frontier import costs_of, frontier_table, matched_table
+from g2d.tables.frontier import calibration_of, costs_of, frontier_table, matched_table
 from g2d.tables.harvest import auto_table, correlation_points, correlation_table, harvest_table
 from g2d.tables.margins import margin_table
 from g2d.tables.paper import published_table
@@ -81,7 +81,8 @@ def main(snakemake):
             model: read_table(f"results/{model}/calibration/levels.csv", LEVEL_COLUMNS) for model in config.models
         }
         points = correlation_points(summaries, evaluations)
-        results = main_table(evaluations, hours)
+        calibrated = {policy: calibration_of(cost.records) for policy, cost in costs.items()}
+        results = main_table(evaluations, hours, {policy: own["device_hours"] for policy, own in calibrated.items()})
         write_table(out.main, results)
         write_table(out.published, published_table(results, config))
         if out.get("bridging"):
@@ -131,8 +132,9 @@ def write_regimes(config, out, evaluations, hours, costs, measured):
         write_table(out.regimes, regime_table(evaluations, hours, spent))
     if out.get("frontier"):
         margin = (config.frontier or Frontier()).margin
+        shared = {key: calibration_of(cost.records) for key, cost in costs.items()}
         paid = {key: costs_of(key, cost.records, spent[key], config) for key, cost in costs.items()}
-        write_table(out.frontier, frontier_table(evaluations, paid, margin))
+        write_table(out.frontier, frontier_table(evaluations, paid, margin, shared))
         write_table(out.matched, matched_table(evaluations, paid))
     if out.get("controls"):
         twins = controls(config)

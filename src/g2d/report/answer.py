@@ -19,6 +19,7 @@ import pandas as pd
 from g2d.analysis.crossed import ENOUGH_SEEDS
 from g2d.report.controls import control_sentences
 from g2d.report.differences import Row, compare, interval_text
+from g2d.report.headline import headline
 from g2d.report.phrases import at_most, listed, sentence, these_weights
 
 
@@ -30,6 +31,7 @@ class Answer:
     benchmark: str
     sentences: tuple[str, ...]
     caveats: tuple[str, ...]
+    headline: str = ""
 
 
 def answers(
@@ -94,7 +96,8 @@ def answer(
     )
     stopped = [row for row in known if row.policy == "g2d-auto"]
     caveats = (*_by_itself(stopped, best, comparisons), *_caveats(candidates, best, comparisons))
-    return Answer(model, benchmark, sentences, caveats)
+    bounds = {row: (found["margin_shown"], bool(found["enough"])) for row, found in _margins(candidates, margins)}
+    return Answer(model, benchmark, sentences, caveats, headline(candidates, grpo, benchmark, comparisons, bounds))
 
 
 def duration(hours: float) -> str:

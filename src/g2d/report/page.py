@@ -168,6 +168,7 @@ def build(
         benchmarks=[name for name in benchmarks if any(panel["answer"].benchmark == name for panel in panels)],
         panels=panels,
         axes={"steps": "against K", "hours": "against device time"} | front.buttons(panels),
+        legend=front.LEGEND,
         several_models=len(config.models) > 1,
         description=caption(description),
         sections=sections,

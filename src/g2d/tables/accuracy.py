@@ -16,12 +16,13 @@ from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, by_policy, crossed, grid_order, named
 from g2d.tables.frames import floats, frame, integers, mean, strings
 
-MAIN_COLUMNS = {
+ACCURACY_COLUMNS = {
     **ROW_COLUMNS,
     **integers("n_seeds", "n_problems"),
     **floats("accuracy", "std_over_seeds", "standard_error", "ci_low", "ci_high", "device_hours"),
 }
-ABLATION_COLUMNS = {**MAIN_COLUMNS, **floats("tokens", "n_pairs", "gradient_steps"), **strings("change")}
+MAIN_COLUMNS = {**ACCURACY_COLUMNS, **floats("device_hours_without_calibration")}
+ABLATION_COLUMNS = {**ACCURACY_COLUMNS, **floats("tokens", "n_pairs", "gradient_steps"), **strings("change")}
 EQUAL_COMPUTE_COLUMNS = {
     **ROW_COLUMNS,
     **integers("n_seeds"),
@@ -31,7 +32,11 @@ EQUAL_COMPUTE_COLUMNS = {
 }
 
 
-def main_table(evaluations: Evaluations, device_hours: Mapping[PolicyKey, float]) -> pd.DataFrame:
+def main_table(
+    evaluations: Evaluations,
+    device_hours: Mapping[PolicyKey, float],
+    calibration_hours: Mapping[PolicyKey, float] | None = None,
+) -> pd.DataFrame:
     """Table 1: M0, DPO, G2D by K and GRPO on every benchmark; ablations are left to `ablation_table`.
 
     For g2d-auto, whose warm-up stops by itself, K is the mean over seeds of the steps it took, rounded.
@@ -39,6 +44,7 @@ def main_table(evaluations: Evaluations, device_hours: Mapping[PolicyKey, float]
     Args:
         evaluations: the answers of every policy, seed and benchmark.
         device_hours: the bill of every policy; policies that have none get null.
+        calibration_hours: what of it is calibration, which is made once and charged to every policy and seed.
 
     Returns:
         `MAIN_COLUMNS`, one row per (model, policy, K, group_size, benchmark). accuracy is the mean over samples, then
@@ -51,7 +57,13 @@ def main_table(evaluations: Evaluations, device_hours: Mapping[PolicyKey, float]
         ValueError: the seeds of a policy answered different problems.
     """
     grouped = by_policy(evaluations, keep=lambda key: not key.is_ablation)
-    return frame((accuracy_row(grouped[at], device_hours, at[1]) for at in grid_order(grouped)), MAIN_COLUMNS)
+    rest = {key: hours - (calibration_hours or {}).get(key, 0.0) for key, hours in device_hours.items()}
+    rows = []
+    for at in grid_order(grouped):
+        row = accuracy_row(grouped[at], device_hours, at[1])
+        known = [rest[key] for key in grouped[at] if key in rest]
+        rows.append(row | {"device_hours_without_calibration": mean(known)})
+    return frame(rows, MAIN_COLUMNS)
 
 
 def ablation_table(

@@ -36,7 +36,7 @@ OF_CHECKPOINTS = ("answer_development", "reply_to_development")
 FRONTIER_COLUMNS = {
     **BY_BENCHMARK,
     **strings("axis"),
-    **floats("cost", "cost_low", "cost_high"),
+    **floats("cost", "cost_low", "cost_high", "cost_without_calibration"),
     **integers("n_seeds"),
     **floats("accuracy", "ci_low", "ci_high"),
     **strings("status", "beaten_by"),
@@ -58,7 +58,10 @@ MATCHED_COLUMNS = {
 
 
 def frontier_table(
-    evaluations: Evaluations, costs: Mapping[PolicyKey, Mapping[str, float]], margin: float
+    evaluations: Evaluations,
+    costs: Mapping[PolicyKey, Mapping[str, float]],
+    margin: float,
+    calibration: Mapping[PolicyKey, Mapping[str, float]] | None = None,
 ) -> pd.DataFrame:
     """Where every policy that is no ablation of DPO stands on every axis of cost.
 
@@ -66,12 +69,14 @@ def frontier_table(
         evaluations: as for `main_table`.
         costs: of every trained policy, what `costs_of` says; M0 cost nothing.
         margin: see `g2d.analysis.frontier.on_axis`.
+        calibration: what of these costs is calibration (`calibration_of`), which every policy and seed is charged.
 
     Returns:
         `FRONTIER_COLUMNS`, one row per model, benchmark, axis and policy: its mean cost with a 95 % interval over seeds
-        (null with one), its accuracy with the interval of `main_table`, its `Standing` and its `Margin`. GRPO before
-        its last K and ablations of GRPO are in no test, neither as policies nor as what others are compared with:
-        their status is `NOT_TESTED`. An axis that is not known for all policies has rows only of those for which it is.
+        (null with one), and without calibration, which is in no test; its accuracy with the interval of `main_table`,
+        its `Standing` and its `Margin`. GRPO before its last K and ablations of GRPO are in no test, neither as
+        policies nor as what others are compared with: their status is `NOT_TESTED`. An axis that is not known for all
+        policies has rows only of those for which it is.
 
     Raises:
         ValueError: the seeds of a policy answered different problems.
@@ -92,6 +97,9 @@ def frontier_table(
             standing = {at: _standing(one, names) for at, one in zip(tested, found, strict=True)}
             for at in known:
                 row = shown[at] | {"axis": axis, "margin": margin, "cost": spent[at].mean()}
+                if calibration is not None:
+                    shared = [calibration.get(key, {}).get(axis, 0.0) for key in grouped[at]]
+                    row["cost_without_calibration"] = row["cost"] - math.fsum(shared) / len(shared)
                 if len(spent[at]) > 1:
                     low, high = cost_interval(spent[at])
                     row |= {"cost_low": max(low, 0.0), "cost_high": high}
@@ -170,6 +178,19 @@ def costs_of(key: PolicyKey, bill: Sequence[Cost], spent: Mapping[str, float], c
         "device_hours": math.fsum(record.device_s for record in bill) / 3600,
         "paper_hours": paper_hours(key, config),
         "critical_path_hours": critical_path_s(bill) / 3600,
+    }
+
+
+def calibration_of(bill: Sequence[Cost]) -> dict[str, float]:
+    """What calibration has of a policy's costs: it has no gradient steps, and the paper does not count it."""
+    own = [record for record in bill if record.stage == "calibrate"]
+    rest = [record for record in bill if record.stage != "calibrate"]
+    return {
+        "tokens_generated": sum(record.tokens_generated for record in own),
+        "updates": 0.0,
+        "device_hours": math.fsum(record.device_s for record in own) / 3600,
+        "paper_hours": 0.0,
+        "critical_path_hours": (critical_path_s(bill) - critical_path_s(rest)) / 3600,
     }
 
 
