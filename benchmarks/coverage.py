@@ -18,7 +18,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import scipy
-from g2d.analysis.margins import Differences, smallest_margins
 
 from g2d.advice.probe import step_advice
 from g2d.analysis.comparisons import compare

@@ -366,7 +366,7 @@ def test_csv_keeps_types_nulls_and_bytes(tmp_path):
         write_table(tmp_path / name, table)
     pd.testing.assert_frame_equal(read_table(tmp_path / "first.csv", MAIN_COLUMNS), table, rtol=1e-5)
     assert (tmp_path / "first.csv").read_bytes() == (tmp_path / "second.csv").read_bytes()
-    assert "m,base,0,,id,1,3,0.333333,,0.333333,0,0.886251,\n" in (tmp_path / "first.csv").read_text()
+    assert "m,base,0,,id,1,3,0.333333,,0.333333,0,0.886251,,\n" in (tmp_path / "first.csv").read_text()
 
 
 @pytest.mark.parametrize("content", ["", "model,K\nm,many\n"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +44,7 @@ def column(tab: Page, table: str, index: int) -> list[str]:
 def test_the_first_page_answers_the_question(browser: Browser, page: Path) -> None:
     with opened(browser, page) as (tab, complaints):
         assert tab.locator("h1").inner_text() == "How much online RL is enough?"
+        assert tab.locator(".headline:visible").inner_text().startswith("Whether online RL helps is open on easy: 50")
         assert tab.locator(".sentences:visible p").count() == 3
         assert "accuracy is highest after K=20" in tab.locator(".sentences:visible").inner_text()
         assert tab.locator(".demonstration:visible").inner_text() == "Made of frames."
@@ -61,8 +63,25 @@ def test_the_figure_switches_between_benchmarks_and_axes(browser: Browser, page:
         tab.get_by_role("button", name="hard").click()
         assert figure.get_attribute("data-spec") == "tiny/hard/hours"
         assert "On hard," in tab.locator(".sentences:visible").inner_text()
+        assert " on hard: " in tab.locator(".headline:visible").inner_text()
+        assert tab.locator(".reading:visible").inner_text().startswith("Device time as measured here")
         draw_all(tab)
         assert "device-hours per seed" in figure.locator("svg.marks").inner_html()
+        assert not complaints, complaints
+
+
+@needs_chromium
+def test_the_first_screen_has_the_headline_the_whole_chart_and_what_its_names_mean(
+    browser: Browser, page: Path
+) -> None:
+    with opened(browser, page, (1280, 800)) as (tab, complaints):
+        tab.locator("#answer figure.chart:visible svg.marks").wait_for()
+        parts = [".headline:visible", "#answer figure.chart:visible", ".legend:visible", ".sentences:visible"]
+        boxes = [tab.locator(part).bounding_box() for part in parts]
+        for above, below in itertools.pairwise(boxes):
+            assert above["y"] + above["height"] <= below["y"]
+        assert boxes[2]["y"] + boxes[2]["height"] <= 800
+        assert tab.locator(".legend:visible dt").all_inner_texts() == ["M0", "DPO", "G2D", "GRPO alone", "K", "G"]
         assert not complaints, complaints
 
 

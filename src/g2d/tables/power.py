@@ -138,7 +138,7 @@ def variance_table(evaluations: Evaluations) -> pd.DataFrame:
 def family_sizes(known: Iterable[Row]) -> dict[str, int]:
     """How many comparisons the tests of one K against another are corrected for, by what they are made against."""
     sizes: dict[str, int] = {}
-    for family in families(known):
+    for _, family in families(known):
         references = {reference for _, (reference, _) in family}
         if all(policy.role == "dpo" for (policy, _), _ in family) and {one.role for one in references} == {"dpo"}:
             sizes[NO_ONLINE if {one.k for one in references} == {0} else OTHERS] = len(family)
