@@ -8,6 +8,7 @@ import altair as alt
 import pandas as pd
 
 from g2d.forecast.power import needed_words
+from g2d.report.marks import DASHES, OKABE_ITO, SHAPES, Mark
 from g2d.report.vega import Spec, finished, series_channels
 from g2d.tables.power import POINTS
 
@@ -75,11 +76,14 @@ def difference_by_seeds(power: pd.DataFrame) -> Spec:
         columns = {"difference": f"as measured: {measured:.1f} points"} | columns
     rows = own.melt(id_vars=["n_seeds"], value_vars=list(columns), var_name="column", value_name="difference_found")
     rows = rows.assign(series=rows["column"].map(columns), points=100 * rows["difference_found"])
-    names = list(columns.values())
+    looks = {
+        name: Mark(name, OKABE_ITO[(i + 1) % len(OKABE_ITO)], SHAPES[i], DASHES[i % len(DASHES)], of_warmup=False)
+        for i, name in enumerate(columns.values())
+    }
     x = alt.X("n_seeds:Q", title="seeds", axis=alt.Axis(values=sorted(own["n_seeds"].unique().tolist()), grid=False))
     y = alt.Y("points:Q", title=f"points found with 80 %, against {own['against'].iloc[0]}", scale=alt.Scale(zero=True))
     tooltip = [alt.Tooltip("series:N"), alt.Tooltip("n_seeds:Q", title="seeds"), alt.Tooltip("points:Q", format=".1f")]
-    base = alt.Chart(rows).encode(x=x, y=y, **(series_channels(names) | {"tooltip": tooltip}))
+    base = alt.Chart(rows).encode(x=x, y=y, **(series_channels(looks) | {"tooltip": tooltip}))
     layers = [base.mark_line(), base.mark_point(filled=True, size=70, opacity=1)]
     here = own[own["this_grid"]]
     layers.insert(0, alt.Chart(here).mark_rule(strokeDash=[4, 4], color="#777").encode(x=x))

@@ -8,7 +8,8 @@ import altair as alt
 import pandas as pd
 
 from g2d.report.differences import ALPHA, interval_text, signed
-from g2d.report.vega import BLUE, VERMILION, Spec, finished, named_scale
+from g2d.report.marks import OKABE_ITO
+from g2d.report.vega import Spec, finished, named_scale
 from g2d.tables.synthesis import STUDY
 
 ROW_HEIGHT = 24  # pixels
@@ -56,7 +57,11 @@ def forest(synthesis: pd.DataFrame) -> Spec:
     predicted = predicted.assign(low=predicted["prediction_low"], high=predicted["prediction_high"])
     y = alt.Y("name:N", title=None, sort=list(rows["name"]), axis=alt.Axis(labelLimit=260))
     x = alt.X("low:Q", title="difference in accuracy", axis=alt.Axis(format="+.1~%", tickCount=6))
-    color = alt.Color("what:N", title=None, scale=named_scale([_STUDY, _POOLED, _PREDICTED], ["#555", BLUE, VERMILION]))
+    color = alt.Color(
+        "what:N",
+        title=None,
+        scale=named_scale([_STUDY, _POOLED, _PREDICTED], OKABE_ITO),
+    )
     tooltip = [
         alt.Tooltip("name:N"),
         alt.Tooltip("what:N"),
