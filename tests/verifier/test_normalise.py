@@ -7,10 +7,12 @@ import pytest
 from g2d.verifier.normalise import (
     normalise,
     unwrap,
+    with_braced_roots,
     with_imaginary_unit,
     with_known_names,
     with_known_signs,
     with_whole_thousands,
+    without_end_tokens,
     without_final_punctuation,
     without_inner_boxes,
     without_sizes,
@@ -131,12 +133,46 @@ def test_signs(answer, plain):
 @pytest.mark.parametrize(
     ("answer", "plain"),
     [
+        ("sqrt(3)/2", r"\sqrt {3}/2"),
+        ("2sqrt13", r"2\sqrt{13}"),
+        ("√2.5", r"\sqrt{2.5}"),
+        (r"\sqrt13", r"\sqrt13"),
+        (r"\sqrt(2+\sqrt(3))", r"\sqrt{2+\sqrt{3}}"),
+        (r"\sqrt[3](5)", r"\sqrt[3]{5}"),
+        (r"\sqrt(3", r"\sqrt(3"),
+        ("(3)", "(3)"),
+    ],
+)
+def test_roots(answer, plain):
+    assert with_braced_roots(answer) == plain
+
+
+@pytest.mark.parametrize(
+    ("answer", "plain"),
+    [
+        ("42<|im_end|>", "42"),
+        ("42</s> ", "42"),
+        ("4<|im_end|>2", "4<|im_end|>2"),
+        ("x<5", "x<5"),
+        ("<|im_end|>", ""),
+    ],
+)
+def test_end_tokens(answer, plain):
+    assert without_end_tokens(answer) == plain
+
+
+@pytest.mark.parametrize(
+    ("answer", "plain"),
+    [
         ("12 345", "12345"),
         (r"-1\,234\,567.8", "-1234567.8"),
         (r"\$12\ 345", r"\$12345"),
         ("(1 000, 2 000)", "(1000, 2000)"),
         (r"12,\!345", "12,345"),
         ("12{,}345", "12,345"),
+        (r"11,\! 111,\! 100", "11,111,100"),
+        (r"(1,\! 2)", "(1, 2)"),
+        ("1, 234", "1, 234"),
         ("12 34", "12 34"),
         ("1234 567", "1234 567"),
         ("12 3456", "12 3456"),
@@ -189,6 +225,10 @@ FRAGMENTS = [
     r"\big",
     "3i",
     "$ ",
+    "sqrt(",
+    "√",
+    "1,\\! 000",
+    "<|a|>",
     "\\",
     "∞",
 ]

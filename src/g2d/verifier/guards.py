@@ -18,7 +18,6 @@ _SPACE = r"(?:\s|~|\\[,;:!> ]|\\q?quad|\\text\{\s*\})"
 # Not `\frac 1 2` or `x^2 3`: the first number must be a term of its own.
 _SIDE_BY_SIDE = re.compile(rf"(?:^|[-+=(\[{{,;<>]){_SPACE}*[0-9.]*[0-9]{_SPACE}+[0-9]")
 
-_TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|textnormal|mathrm|mathbf|mathit|mbox|operatorname)\s*\{([^{}]*)\}")
 _NAN = re.compile(r"(?<![A-Za-z])nan(?![A-Za-z])", re.IGNORECASE)
 
 # Two numbers that Math-Verify calls equal and that differ by more than this share of the larger.
@@ -36,24 +35,6 @@ def numbers_side_by_side(reference: str, answer: str) -> bool:
     if not (_SIDE_BY_SIDE.search(reference) or _SIDE_BY_SIDE.search(answer)):
         return False
     return re.sub(_SPACE, "", reference) != re.sub(_SPACE, "", answer)
-
-
-def words_differ(reference: str, answer: str) -> bool:
-    """`tea` and `eat`: Math-Verify multiplies the letters of a word, and products have no order.
-
-    Only words of three letters and more; `ab` and `ba` may be products.
-    """
-    if reference == answer:
-        return False
-    expected, found = _words(reference), _words(answer)
-    return bool(expected and found) and expected != found
-
-
-def _words(latex: str) -> str:
-    """Letters of an answer that is nothing but words, in lower case and without space; empty for other answers."""
-    plain = re.sub(_SPACE, " ", _TEXT.sub(r"\1", latex))
-    is_words = re.fullmatch(r"[A-Za-z ]*", plain) and re.search(r"[A-Za-z]{3}", plain)
-    return "".join(plain.split()).casefold() if is_words else ""
 
 
 def not_a_number(reference: str, answer: str) -> bool:
@@ -82,17 +63,47 @@ def magnitudes_differ(reference: Sequence[Any], answer: Sequence[Any]) -> bool:
         answer: the same for the answer.
     """
     a, b = _value(reference), _value(answer)
-    if a is None or b is None:
+    if a is None or b is None or max(abs(a), abs(b)) >= 1:  # Math-Verify's tolerance blurs only small ones
         return False
     return bool(abs(a - b) > RELATIVE_TOLERANCE * max(abs(a), abs(b)))
 
 
+def at_least_one(readings: Sequence[Any]) -> bool:
+    """Whether a reading is a number of 1 and more in size, which cannot be a share."""
+    value = _value(readings)
+    return value is not None and bool(abs(value) >= 1)
+
+
 def _value(readings: Sequence[Any]) -> Any:
-    """A reading as a number, if it is one that Math-Verify's tolerance could blur: between 0 and 1 in size."""
+    """A reading as a real number, if it is one."""
     if not readings or not isinstance(readings[0], sympy.Expr) or readings[0].free_symbols:
         return None
     try:
         value = readings[0].doit().evalf(15)
-        return value if value.is_real and abs(value) < 1 else None
+        return value if value.is_real else None
     except (TypeError, ValueError, AttributeError, ArithmeticError):
         return None
+
+
+_SYMBOL = re.compile(r"\\(?:begin|end|text|mbox|operatorname)\s*\{[^{}]*\}|\\[A-Za-z]+|(?P<letter>[A-Za-z])")
+_SPARE = "qwzvukhjt"
+
+
+def with_capitals_renamed(reference: str, answer: str) -> tuple[str, str] | None:
+    """Both answers with another letter for every capital that stands beside its small letter in one: `R` beside `r`.
+
+    None where there is no such letter, or no letter is left to take its place.
+    """
+    if reference == reference.lower() and answer == answer.lower():
+        return None
+    used = [{match["letter"] for match in _SYMBOL.finditer(side) if match["letter"]} for side in (reference, answer)]
+    twice = sorted({letter for own in used for letter in own if letter.isupper() and letter.lower() in own})
+    spare = [letter for letter in _SPARE if not {letter, letter.upper()} & (used[0] | used[1])]
+    if not twice or len(spare) < len(twice):
+        return None
+    names = dict(zip(twice, spare, strict=False))
+
+    def renamed(side: str) -> str:
+        return _SYMBOL.sub(lambda match: names.get(match["letter"] or "", match[0]), side)
+
+    return renamed(reference), renamed(answer)

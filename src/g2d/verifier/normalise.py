@@ -25,28 +25,49 @@ def normalise(answer: str) -> str:
     """
     if _PLAIN.fullmatch(answer):
         return answer  # as most answers are
-    text = unwrap(without_final_punctuation(answer))
+    text = unwrap(without_final_punctuation(without_end_tokens(answer)))
     text = without_inner_boxes(without_final_punctuation(text))
-    for step in (with_known_signs, without_sizes, with_known_names, with_whole_thousands, with_imaginary_unit):
+    for step in (
+        with_known_signs,
+        without_sizes,
+        with_known_names,
+        with_braced_roots,
+        with_whole_thousands,
+        with_imaginary_unit,
+    ):
         text = step(text)
     return re.sub(r"\s+", " ", text).strip()  # long runs of space take Math-Verify's own patterns seconds
 
 
 # ------------------------------------------------------------------------------------------------- around the answer
 
+_END_TOKEN = re.compile(r"(?:<[|｜][A-Za-z_▁]{1,40}[|｜]>|</s>|<eos>|<end_of_turn>)\s*\Z")
+
+
+def without_end_tokens(text: str) -> str:
+    """`42<|im_end|>` is 42: an end of turn that was decoded as text."""
+    while text.rstrip().endswith(">") and (token := _END_TOKEN.search(text, max(len(text) - 60, 0))):
+        text = text[: token.start()]
+    return text
+
+
 _BRACE = re.compile(r"\\[\s\S]|[{}]")
 _WRAPPER = re.compile(rf"(?:{BOX})?\{{")
 _INLINE = re.compile(r"\\\((?P<round>(?:(?!\\\)).)*)\\\)|\\\[(?P<square>(?:(?!\\\]).)*)\\\]", re.DOTALL)
 
+_BOLD = re.compile(r"\\(?:textbf|mathbf|boldsymbol|bm)\s*\{([^{}A-Za-z]*)\}")
+
 
 def unwrap(text: str) -> str:
-    r"""What a box, braces or `\(...\)` hold, if they hold all of the answer: Math-Verify reads `{5}` as a set."""
+    r"""What a box, braces, `\(...\)` or bold type hold, if they hold all of it: Math-Verify reads `{5}` as a set."""
     text = text.strip()
     while True:
         if (opening := _WRAPPER.match(text)) and _closing(text, opening.end()) == len(text) - 1:
             text = text[opening.end() : -1].strip()
         elif inline := _INLINE.fullmatch(text):
             text = (inline["round"] or inline["square"] or "").strip()
+        elif bold := _BOLD.fullmatch(text):
+            text = bold[1].strip()
         else:
             return text
 
@@ -142,10 +163,32 @@ _INFINITY = re.compile(
 )
 
 
+_BARE_COMMAND = re.compile(r"(?<![A-Za-z\\])(?:[dt]?frac(?=\s*\{)|pi(?![A-Za-z]))")
+
+
 def with_known_names(text: str) -> str:
-    r"""`\leq` for `\leqq`, since Math-Verify reads `x \leqq 3` as x <= 3q; `\infty` for `infinity`."""
+    r"""`\leq` for `\leqq`, since Math-Verify reads `x \leqq 3` as x <= 3q; `\infty` for `infinity`, `\pi` for `pi`."""
     text = _RELATION.sub(lambda match: "\\" + _RELATIONS[match[1]], text)
-    return _INFINITY.sub(r"\\infty ", text)
+    return _BARE_COMMAND.sub(r"\\\g<0>", _INFINITY.sub(r"\\infty ", text))
+
+
+_BARE_ROOT = re.compile(r"(?:(?<!\\)sqrt|√)\s*(?P<digits>[0-9]+(?:\.[0-9]+)?)?")
+_ROOT_OR_BRACKET = re.compile(r"(?P<root>\\sqrt(?:\[[^\[\]]*\])?\s*)?\(|\)")
+
+
+def with_braced_roots(text: str) -> str:
+    r"""`\sqrt{3}` for `\sqrt(3)`, `sqrt(3)`, `sqrt3` and `√3`; `\sqrt13` stays, since LaTeX reads it as `\sqrt{1}3`."""
+    if "√" not in text and "sqrt" not in text:
+        return text
+    text = _BARE_ROOT.sub(lambda root: rf"\sqrt{{{root['digits']}}}" if root["digits"] else r"\sqrt ", text)
+    written = list(text)
+    opened: list[int | None] = []  # where a radicand opens; None for other brackets
+    for bracket in _ROOT_OR_BRACKET.finditer(text):
+        if bracket.group() != ")":
+            opened.append(bracket.end() - 1 if bracket["root"] else None)
+        elif opened and (opening := opened.pop()) is not None:
+            written[opening], written[bracket.start()] = "{", "}"
+    return "".join(written)
 
 
 # A number that is a term of its own, in groups of three digits: not `\frac 1 234`, `x^2 345` or `3 100/101`.
@@ -155,8 +198,12 @@ _THOUSANDS = re.compile(
 )
 
 
+_SPACED_GROUPS = re.compile(r"(?<![0-9])[0-9]{1,3}(?:\s?,\s?\\!\s?[0-9]{3})+(?![0-9])")
+
+
 def with_whole_thousands(text: str) -> str:
     r"""`12\,345` and `12 345` are one number; Math-Verify multiplies or adds its groups. `12,\!345` is `12,345`."""
+    text = _SPACED_GROUPS.sub(lambda groups: re.sub(r"\s", "", groups[0]), text)
     text = text.replace(r",\!", ",").replace("{,}", ",")
     return _THOUSANDS.sub(lambda match: match["before"] + re.sub(_SPACE, "", match["number"]), text)
 

@@ -232,7 +232,8 @@ def _same_members(a: tuple[str, ...], b: tuple[str, ...]) -> bool | None:
     """Compare without order, by keys and not pair by pair: an answer may list a thousand numbers."""
     keys, other_keys = {_key(entry) for entry in a}, {_key(entry) for entry in b}
     if keys == other_keys:
-        return True
+        # `D, A, E` may be an ordering.
+        return None if len(keys) > 2 and a != b and all(map(_is_word, a)) else True
     return False if all(map(_is_certain, a + b)) else None
 
 

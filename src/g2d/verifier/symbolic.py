@@ -8,6 +8,7 @@ interrupt C code; the deadline belongs to the process.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -15,10 +16,11 @@ from typing import Any
 from latex2sympy2_extended.math_normalization import NormalizationConfig, normalize_latex
 from math_verify import LatexExtractionConfig, parse, verify
 
-from g2d.verifier import guards, units
+from g2d.verifier import guards, statements, units
 from g2d.verifier.intervals import same_interval
 from g2d.verifier.normalise import normalise
 from g2d.verifier.verdict import Verdict
+from g2d.verifier.words import letters_differ, same_words
 
 # Every call without a timeout would log a warning about that.
 logging.getLogger("math_verify").setLevel(logging.CRITICAL)
@@ -32,24 +34,68 @@ _DROP_UNITS = NormalizationConfig(units=True, boxed="none")
 def judge(reference: str, answer: str) -> Verdict:
     """Compare two answers, with or without a box around them: `correct`, `incorrect` or `parse_error`."""
     gold, target = prepare(reference), prepare(answer)
+    if agree(gold, target) or any(agree(*pair) for pair in rephrased(gold, target)):
+        return "correct"
+    if same_words(gold.latex, target.latex) is not None:
+        return "incorrect"
+    # Math-Verify hands back the bare string when nothing else came of it.
+    return "incorrect" if any(not isinstance(reading, str) for reading in readings(gold, target)[1]) else "parse_error"
+
+
+def agree(gold: Prepared, target: Prepared) -> bool:
+    """Whether an answer equals the reference and no guard objects."""
+    if guards.not_a_number(gold.latex, target.latex):
+        return False
+    if same_words(gold.latex, target.latex):
+        return True
+    expected, found = readings(gold, target)
+    if not (
+        _equal(list(expected), list(found))
+        or same_interval(expected, target.latex, partial(read, keep_units=True), _equal)
+    ):
+        return False
+    return not (
+        units.differ(gold.tail, target.tail)
+        or guards.bases_differ(gold.latex, target.latex)
+        or guards.numbers_side_by_side(gold.latex, target.latex)
+        or letters_differ(gold.latex, target.latex)
+        or statements.names_differ(gold.latex, target.latex)
+        or (None not in (gold.numbers, target.numbers) and gold.numbers != target.numbers)
+        or guards.undefined(expected, found)
+        or guards.magnitudes_differ(expected, found)
+        or _case_differs(gold, target)
+    )
+
+
+def rephrased(gold: Prepared, target: Prepared) -> Iterator[tuple[Prepared, Prepared]]:
+    r"""Two answers that are not equal as written, without their names, and without the percent sign of one of them.
+
+    A sign that the reference lacks may be dropped from numbers above 1 alone: 12.5 may be `12.5\%`, but 0.5 is 50 %.
+    """
+    own, other = (statements.split_name(side.latex) for side in (gold, target))
+    if (own or other) and (own is None or other is None or own[0] == other[0]):
+        gold, target = (prepare(own[1]) if own else gold), (prepare(other[1]) if other else target)
+        yield gold, target
+    if units.differ(gold.tail, target.tail):
+        return
+    expected, found = (statements.without_percent(side.latex) for side in (gold, target))
+    if expected is not None and found is None:
+        yield prepare(expected), target
+    elif found is not None and expected is None and guards.at_least_one(read(gold.latex, keep_units=False)):
+        yield gold, prepare(found)
+
+
+def readings(gold: Prepared, target: Prepared) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """What Math-Verify makes of both."""
     # Where a tail is no unit but part of the mathematics, neither side may lose its own.
     keep_units = not (gold.tail.is_label and target.tail.is_label)
-    expected, found = read(gold.latex, keep_units), read(target.latex, keep_units)
-    if _equal(list(expected), list(found)) or same_interval(
-        expected, target.latex, partial(read, keep_units=True), _equal
-    ):
-        vetoed = (
-            units.differ(gold.tail, target.tail)
-            or guards.bases_differ(gold.latex, target.latex)
-            or guards.numbers_side_by_side(gold.latex, target.latex)
-            or guards.words_differ(gold.latex, target.latex)
-            or guards.not_a_number(gold.latex, target.latex)
-            or guards.undefined(expected, found)
-            or guards.magnitudes_differ(expected, found)
-        )
-        return "incorrect" if vetoed else "correct"
-    # Math-Verify hands back the bare string when nothing else came of it.
-    return "incorrect" if any(not isinstance(reading, str) for reading in found) else "parse_error"
+    return read(gold.latex, keep_units), read(target.latex, keep_units)
+
+
+def _case_differs(gold: Prepared, target: Prepared) -> bool:
+    """`R/r` is not 1: Math-Verify reads capitals as small letters, which is right where a letter has only one case."""
+    renamed = guards.with_capitals_renamed(gold.latex, target.latex)
+    return renamed is not None and not _equal(*(list(read(latex, keep_units=True)) for latex in renamed))
 
 
 def _equal(gold: Any, target: Any) -> bool:
@@ -58,16 +104,20 @@ def _equal(gold: Any, target: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A normalised answer, and the tail that says what it counts: dropped here, or by Math-Verify."""
+    """A normalised answer, the tail that says what it counts (dropped here, or by Math-Verify), and the numbers that a
+    qualifier says it holds for."""
 
     latex: str
     tail: units.Tail
+    numbers: str | None = None
 
 
 @lru_cache(maxsize=4096)
 def prepare(answer: str) -> Prepared:
-    """Normalise, and find the tail: by what stands behind a number, or as what Math-Verify drops as a unit."""
+    """Normalise, drop a qualifier, and find the tail: by what stands behind a number, or as what Math-Verify drops."""
     latex = normalise(answer)
+    if qualified := statements.split_qualifier(latex):
+        return replace(prepare(qualified[0]), numbers=qualified[1])
     if labelled := units.split_label(latex):
         return Prepared(*labelled)
     whole, quantity = (normalize_latex(latex, config) for config in (_KEEP_UNITS, _DROP_UNITS))

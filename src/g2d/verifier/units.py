@@ -35,7 +35,10 @@ _NAMES = {
     "year": "yr year",
     "cent": "cent penny pennies ¢",
     "dollar": "dollar usd buck",
-    "euro": "euro eur €",
+    "euro": "euro eur",
+    "sterling": "gbp",
+    "yen": "yen jpy",
+    "rupee": "rupee inr",
     "degree": "degree deg",
     "radian": "radian rad",
     "am": "am",
@@ -48,6 +51,8 @@ _COMPOUND = {"mph": "mile per hour", "kmh": "km per hour", "kmph": "km per hour"
 _POWER = {"square": 2, "sq": 2, "squared": 2, "cubic": 3, "cu": 3, "cubed": 3}
 
 _SIGNS = {r"\$": "dollar", r"\circ": "degree", "°": "degree", "%": "percent"}
+_CURRENCIES = {r"\$": "dollar", "$": "dollar", "€": "euro", r"\euro": "euro", "£": "sterling", r"\pounds": "sterling"}
+_CURRENCIES |= {"¥": "yen", "₹": "rupee", "¢": "cent"}
 
 _GROUP = re.compile(r"\\(?:text|mbox)\s*\{(?P<words>(?:[^{}\\]|\\%)*)\}(?:\^\{?(?P<power>[0-9])\}?)?")
 _BARE = re.compile(r"(?P<space>\s?)(?P<words>[A-Za-z][A-Za-z .]*)")
@@ -58,6 +63,10 @@ _SINGLE_NUMBER = re.compile(rf"\s*(?:-?\\?\$\s*)?[-+]?(?:{_FRACTION}|{_NUMBER})\
 _LABELLED = re.compile(
     rf"(?P<text>\\(?:text|mbox|textbf|textrm|mathrm)\s*\{{)?(?P<number>{_SINGLE_NUMBER.pattern})"
     r"(?<=[\s}])(?P<words>[A-Za-z]+(?:[ ./-]{1,2}[A-Za-z]+)*\.?)\s*(?(text)\})"
+)
+_SIGN = "|".join(re.escape(sign) for sign in _CURRENCIES) + r"|\\text\s*\{\s*(?:[€£¥₹¢]|\\?\$|\\pounds|\\euro)\s*\}"
+_PRICE = re.compile(
+    rf"(?:(?P<minus>-?)(?P<before>{_SIGN})\s*)?(?P<number>{_SINGLE_NUMBER.pattern})(?P<behind>{_SIGN})?\s*"
 )
 # Words that change what the number before them is worth, or go on calculating.
 _CALCULATES = re.compile(
@@ -109,11 +118,15 @@ def read_tail(quantity: str, tail: str) -> Tail:
 
 
 def split_label(latex: str) -> tuple[str, Tail] | None:
-    r"""A single number and the words behind it, if they say what is counted: `18 dollars`, `\text{3 red eggs}`.
+    r"""A single number and the words behind it, if they say what is counted: `18 dollars`, `\text{3 red eggs}`, `18€`.
 
     Math-Verify drops only words from a list of its own and multiplies the letters of all others. None where the words
     may belong to the mathematics: `18 xyz`, `2 sin x`, `5 or six`, `3 million`, `10 percent`.
     """
+    price = _PRICE.fullmatch(latex)
+    if price and "$" not in price["number"] and (price["before"] is None) != (price["behind"] is None):
+        currency = _CURRENCIES[re.sub(r"\\text|[{}\s]", "", price["before"] or price["behind"])]
+        return (price["minus"] or "") + price["number"].strip(), Tail("", True, frozenset({(currency, 1)}))
     found = _LABELLED.fullmatch(latex)
     if found is None:
         return None

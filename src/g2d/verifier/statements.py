@@ -1,0 +1,112 @@
+r"""What stands around an answer's value: a name on its left, and behind it for which letters it holds.
+
+`k_{\max}(n) = 2n+1` is `2n+1` with a name, `2k\pi, k \in \mathbb{Z}` is `2k\pi` with a qualifier. Math-Verify reads
+only some of the first and none of the second.
+"""
+
+from __future__ import annotations
+
+import re
+
+_SIZED = r"(?:\\left)?\((?:[^()]|\([^()]*\))*\)"
+_SCRIPT = r"\{(?:[^{}]|\{[^{}]*\})*\}|\\[A-Za-z]+|[A-Za-z0-9*]"
+_GREEK = (
+    "alpha|beta|gamma|delta|(?:var)?epsilon|zeta|eta|(?:var)?theta|iota|kappa|lambda|mu|nu|xi|(?:var)?rho|sigma|tau|"
+    "(?:var)?phi|chi|psi|omega|Gamma|Delta|Theta|Lambda|Xi|Sigma|Phi|Psi|Omega|ell"
+)
+_NAMED = re.compile(
+    r"(?P<name>(?:\\(?:angle|triangle)\s*)?"
+    rf"(?:[A-Za-z]{{1,3}}|\\(?:{_GREEK})(?![A-Za-z])|\\(?:text|mathrm|mathcal|operatorname|mbox)\s*\{{[A-Za-z .]+\}})"
+    rf"(?:\s*(?:'|[_^]\s*(?:{_SCRIPT})))*(?:\s*(?P<argument>{_SIZED}))?)"
+    r"\s*=\s*(?P<value>\S.*)",
+    re.DOTALL,
+)
+_RELATION = re.compile(r"[=<>≤≥≠]|\\(?:[lg]eq?|[lg]t|neq?|approx|equiv|in)(?![A-Za-z])")
+_POWER = re.compile(r"\^\s*(?!\{?\s*(?:\\prime|\*|'))")
+
+
+def split_name(latex: str) -> tuple[str, str] | None:
+    r"""The name and the value of `A_{\min} = 1/2` or `f(80) = 12.5`; None for `x^2 = 5`, chains and lists."""
+    found = _NAMED.fullmatch(latex) if "=" in latex else None
+    if found is None or _RELATION.search(found["value"]):
+        return None
+    before_argument = found["name"].removesuffix(found["argument"] or "")
+    if _POWER.search(before_argument):
+        return None
+    return re.sub(r"\\(?:left|right|text|mathrm|mbox|operatorname)(?![A-Za-z])|[\s{}]", "", found["name"]), found[
+        "value"
+    ]
+
+
+_COMMAND = re.compile(r"\\[A-Za-z]+")
+_MAY_QUALIFY = re.compile(r"\\in(?![A-Za-z])|∈|\\forall|for|where|with")
+
+
+def names_differ(reference: str, answer: str) -> bool:
+    """`f(80) = 5` and `f(8) = 5`: two numbers with an index or an argument of their own, and not the same."""
+    own, other = split_name(reference), split_name(answer)
+    if own is None or other is None or own[0].casefold() == other[0].casefold():
+        return False
+    named = (own, other)
+    return all(re.search(r"[_(]", name) and not re.search("[A-Za-z]", _COMMAND.sub("", value)) for name, value in named)
+
+
+_PERCENT = re.compile(r"\s*(?:\\?%|\\(?:text|mbox|mathrm)\s*\{\s*(?:\\?%|percent)\s*\}|\bpercent)\Z")
+
+
+def without_percent(latex: str) -> str | None:
+    """An answer without the percent sign that it ends in; None where it ends in none or has others."""
+    if "%" not in latex and "percent" not in latex:
+        return None
+    bare = _PERCENT.sub("", latex)
+    return bare if bare != latex and "%" not in bare else None
+
+
+_TEXT = re.compile(r"\\(?:text|mbox|textrm|mathrm)\s*\{([^{}]*)\}")
+_LETTER = r"[A-Za-z](?:_\{?[A-Za-z0-9]\}?)?"
+_LETTERS = rf"{_LETTER}(?:\s*,\s*{_LETTER})*"
+_IN = r"\s*(?:\\in(?![A-Za-z])|∈)\s*"
+_SET = r"(?:\\mathbb\s*\{?\s*)?(?P<set>[A-Z]|[ℤℝℕℚℂ])\s*\}?(?P<part>\s*[_^]\s*(?:\{[^{}]*\}|\\?[A-Za-z0-9+*-]+))*"
+_KIND = (
+    r"(?P<{}>(?:positive |negative |non-?negative |non-?zero )?(?:integer|real|natural|rational|whole)s?(?: numbers?)?)"
+)
+_QUALIFIER = re.compile(
+    r"(?P<opening>(?:for|where|with)\b)?\s*(?P<all>\\forall|(?:all|any|every|each|some)\b)?\s*"
+    rf"(?:{_KIND.format('kind')}\s+)?(?P<letters>{_LETTERS})"
+    rf"(?:{_IN}{_SET}| is an? {_KIND.format('kind_of_one')}| are {_KIND.format('kind_of_many')})?"
+)
+_START = re.compile(
+    rf"(?:[,;(\[]|\\q?quad(?![A-Za-z])|\\[,;: ])\s*(?={_LETTERS}{_IN})|(?=\\forall)|"
+    r"(?:\\(?:text|mbox|textrm|mathrm)\s*\{[\s,]*|(?<![A-Za-z\\]))(?=(?:for|where|with)\b)"
+)
+_NAMES_OF_SETS = {"integer": "Z", "real": "R", "natural": "N", "rational": "Q"} | dict(
+    zip("ℤℝℕℚℂ", "ZRNQC", strict=True)
+)
+
+
+def split_qualifier(latex: str) -> tuple[str, str | None] | None:
+    r"""What stands before `, k \in \mathbb{Z}`, `\forall k` or `\text{ for all integers } k`, and the set if known.
+
+    None without a qualifier, and where nothing stands before it: `x \in \mathbb{R}` is an answer.
+    """
+    if not _MAY_QUALIFY.search(latex):
+        return None
+    for start in _START.finditer(latex):
+        head = re.sub(r"(?:\\q?quad|\\[,;: ]|[\s,;(\[])+\Z", "", latex[: start.start()])
+        tail = " ".join(_TEXT.sub(r" \1 ", latex[start.start() :]).replace("$", " ").split())
+        found = _QUALIFIER.fullmatch(re.sub(r"\A(?:[\s,;(\[]|\\q?quad|\\[,;: ])+|[\s.)\]]+\Z", "", tail))
+        if found is None or not (found["opening"] or found["all"] or found["set"]):
+            continue
+        letters = re.split(r"\s*,\s*", found["letters"])
+        if head and len(set(letters)) == len(letters) and not re.search(r"(?:[:|{=<>]|\\mid)\Z", head):
+            return head, _set(found)
+    return None
+
+
+def _set(found: re.Match[str]) -> str | None:
+    """One letter for a whole set of numbers; None for part of one, and where none is named."""
+    named = found["set"] or found["kind"] or found["kind_of_one"] or found["kind_of_many"]
+    if named is None or found["part"]:
+        return None
+    named = named.removesuffix(" numbers").removesuffix(" number").removesuffix("s")
+    return _NAMES_OF_SETS.get(named, named if len(named) == 1 else None)

@@ -1,0 +1,99 @@
+r"""Answers that are words, orderings of letters, or lists of them: compared as strings.
+
+Math-Verify multiplies the letters of a word, and a product has no order: to it `(E)(D)ACB` and `DAECB` are the same.
+The reference decides what it is, because a policy chooses how to write its answer:
+
+- a word: two letters and more inside `\text`, three and more side by side, or two and more capitals (`DAECB`, `B A`);
+- a list of words or of capitals. It is an ordering if it stands in brackets, or if its three members and more are not
+  in alphabetical order (`D, A, E`); otherwise it is a choice, which has none (`A, C`).
+
+Two small letters (`ab`), and small letters with space between them (`x y z`), stay products.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+
+_TEXT = re.compile(
+    r"\\(?:text(?:bf|it|rm|sf|tt|sc|normal)?|math(?:rm|bf|it|sf|tt)|mbox|operatorname|boldsymbol|bm)\s*\{([^{}]*)\}"
+)
+_LAYOUT = re.compile(r"\\(?:left|right)(?![A-Za-z])|\\?[{}]")
+_SPACE = re.compile(r"\\[,;:!> ]|\\q?quad(?![A-Za-z])|[~\s]")
+_HYPHEN = re.compile("(?<=[A-Za-z]{2})-(?=[A-Za-z]{2})")
+_COMMAND = re.compile(r"\\[A-Za-z]+")
+
+_WORD = re.compile(r"\(?[A-Za-z](?:[A-Za-z .'’-]*[A-Za-z.])?(?: [0-9]+)?\)?")
+_FUNCTION = re.compile(r"\b(?:sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|pi|min|max|gcd|lcm|mod|or)\b")
+_JOINT = re.compile(r"[,;&]|(?<=[\s,])and(?=\s)")
+_BRACKETED = re.compile(r"[(\[][^()\[\]]*[)\]]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What a reference says in words: its members as they are spelled, and whether their order counts.
+
+    An ordering of capitals has its letters as members, however they are separated.
+    """
+
+    members: tuple[str, ...]
+    ordered: bool
+    letters: bool
+
+
+def same_words(reference: str, answer: str) -> bool | None:
+    """Whether an answer is the reference's word or list of words; None where the reference is neither."""
+    expected = _read(reference)
+    if expected is None:
+        return None
+    found = tuple(spelled for part in _JOINT.split(_plain(answer)) if (spelled := _spelled(part)))
+    if expected.letters:
+        found = tuple("".join(found))
+    return found == expected.members if expected.ordered else Counter(found) == Counter(expected.members)
+
+
+def letters_differ(reference: str, answer: str) -> bool:
+    r"""`DAECB` and `E \cdot DACB`: the reference is words, and the answer has other letters or another order."""
+    return _read(reference) is not None and _letters(reference) != _letters(answer)
+
+
+@lru_cache(maxsize=4096)
+def _read(reference: str) -> _Words | None:
+    plain = _plain(reference)
+    parts = [part.strip() for part in _JOINT.split(plain.strip("()[]"))]
+    in_text = not re.search("[A-Za-z]", _TEXT.sub("", reference))
+    if _FUNCTION.search(plain) or not all(_WORD.fullmatch(part) for part in parts):
+        return None
+    members = tuple(map(_spelled, parts))
+    capitals = "".join(parts).isupper()
+    if len(parts) == 1:
+        if len(members[0]) == 1 or not (in_text or capitals or re.search("[A-Za-z]{3}", plain)):
+            return None
+        return _Words(tuple(members[0]), True, True) if capitals else _Words(members, True, False)
+    if not (in_text or capitals or all(len(member) > 2 for member in members)):
+        return None
+    unsorted = len(members) > 2 and list(members) != sorted(members)
+    ordered = bool(_BRACKETED.fullmatch(plain)) or (unsorted and not reference.startswith(r"\{"))
+    return _Words(members, ordered, all(len(member) == 1 for member in members))
+
+
+def _plain(latex: str) -> str:
+    r"""An answer without `\text`, braces and layout; space of any kind is a blank."""
+    return " ".join(_SPACE.sub(" ", _LAYOUT.sub("", _without_text(latex))).split())
+
+
+def _without_text(latex: str) -> str:
+    while (unwrapped := _TEXT.sub(r" \1 ", latex)) != latex:
+        latex = unwrapped
+    return latex
+
+
+def _spelled(plain: str) -> str:
+    """Without the space, points and brackets around and between letters, and without hyphens between words."""
+    return re.sub(r"[\s.()\[\]]", "", _HYPHEN.sub("", plain)).casefold()
+
+
+def _letters(latex: str) -> str:
+    return re.sub("[^a-z]", "", _COMMAND.sub("", _without_text(latex)).lower())

@@ -1,0 +1,94 @@
+"""What is compared as a string, and what stays a product."""
+
+from __future__ import annotations
+
+import random
+import string
+
+import pytest
+
+from g2d.verifier.symbolic import judge
+from g2d.verifier.words import letters_differ, same_words
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer", "same"),
+    [
+        ("tea", "eat", False),
+        (r"\text{tea}", "eat", False),
+        ("tea", r"\textbf{Tea}", True),
+        ("north east", "east north", False),
+        ("ab", "ba", None),
+        ("x y z", "z y x", None),
+        ("xyz", "z y x", False),
+        ("AB", "BA", False),
+        (r"\text{no}", "on", False),
+        ("no", "on", None),
+        (r"\sin", "nis", None),
+        ("sin x", "x sin", None),
+        ("5", "six", None),
+        (r"\text{(A)}", "A", None),
+        ("A, B", "B, A", True),
+        ("a, b", "b, a", None),
+        ("C, A, B", "A, B, C", False),
+        (r"\{C, A, B\}", "A, B, C", True),
+        ("(A, B)", "B, A", False),
+        ("A, A, B", "A, B", False),
+        ("x and y", "y and x", None),
+        ("18 eggs", "eggs", None),
+        (r"\text{A5}_{11}", "A5_{11}", None),
+    ],
+)
+def test_same_words(reference, answer, same):
+    assert same_words(reference, answer) is same
+
+
+def test_letters_are_vetoed_only_where_the_reference_is_words():
+    assert letters_differ("DAECB", r"E \cdot DACB")
+    assert not letters_differ("DAECB", r"\frac{D}{1} AECB")
+    assert not letters_differ("x y z", "zyx")
+
+
+# How a policy could write letters so that they look like a product; each keeps their order.
+DISGUISES = {
+    "plain": "{}".format,
+    "spaced": " ".join,
+    "thinly spaced": r"\,".join,
+    "dotted": r" \cdot ".join,
+    "starred": "*".join,
+    "crossed": r"\times ".join,
+    "pointed": ".".join,
+    "with commas": ", ".join,
+    "each in brackets": lambda word: "".join(f"({letter})" for letter in word),
+    "each in braces": lambda word: "".join(f"{{{letter}}}" for letter in word),
+    "each in text": lambda word: "".join(rf"\text{{{letter}}}" for letter in word),
+    "half in brackets": lambda word: f"{word[:2]}({word[2:]})",
+    "as a set": lambda word: rf"\{{{word}\}}",
+    "as a tuple": lambda word: f"({', '.join(word)})",
+    "with a power": lambda word: f"{word[0]}^1{word[1:]}",
+    "with a factor": lambda word: f"1{word}",
+    "as a fraction": lambda word: rf"\frac{{{word}}}{{1}}",
+    "as a sum": lambda word: f"{word}+0",
+    "with a name": lambda word: f"x={word}",
+    "twice": lambda word: f"{word}, {word}",
+    "as a matrix": lambda word: rf"\begin{{pmatrix}}{word}\end{{pmatrix}}",
+    "small": str.lower,
+}
+
+
+@pytest.mark.parametrize("disguise", DISGUISES.values(), ids=DISGUISES.keys())
+@pytest.mark.parametrize("reference", ["DAC", "D, A, C", r"\text{DAC}", "(D, A, C)"])
+def test_no_other_order_earns_a_reward(reference, disguise):
+    for word in ("CAD", "ADC"):
+        assert judge(reference, disguise(word)) != "correct", word
+
+
+def test_random_orders_in_random_disguises():
+    rng = random.Random(0)
+    for _ in range(25):
+        letters = rng.sample(string.ascii_uppercase, rng.randint(3, 6))
+        right, wrong = "".join(letters), "".join(rng.sample(letters, len(letters)))
+        disguise = rng.choice(list(DISGUISES.values()))
+        if wrong != right:
+            assert judge(right, disguise(wrong)) != "correct", (right, disguise(wrong))
+        assert judge(right, " ".join(right)) == "correct"
