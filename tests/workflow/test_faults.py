@@ -23,10 +23,12 @@ from g2d.analysis.informativeness import read_informativeness
 from g2d.jobs.attempts import read_attempts
 from g2d.jobs.cost import read_cost
 from g2d.jobs.files import sha256
+from g2d.jobs.orphans import RUN, name_of
 from g2d.policies import load_base, read_policy
 from g2d.policies.policy import require_own_weights
 from g2d.problems import read_problems
 from g2d.regimes.checkpoints import require_intact
+from g2d.regimes.stopping import work_folder
 from g2d.rollouts.pairs import read_pairs
 from g2d.rollouts.rollout import read_rollouts
 from g2d.status.snapshot import Grid
@@ -240,8 +242,9 @@ def once_it_has_ended(project: Project, folder: str) -> JobState:
 
 @pytest.mark.parametrize("share", [False, True])
 def test_a_job_that_is_still_importing_ends_with_its_snakemake(
-    grid: Project, micro_config: dict[str, Any], share: bool
+    grid: Project, micro_config: dict[str, Any], share: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And one that begins while another Snakemake has a training in its folder is refused by name."""
     grid.configure(micro_config | {"share_imports": share})
     shutil.rmtree(grid.root / DPO)
     killed = start(grid, f"{DPO}/policy.json")
@@ -250,6 +253,12 @@ def test_a_job_that_is_still_importing_ends_with_its_snakemake(
     said, _ = killed.communicate()  # once nobody is left who has its terminal
     assert "the Snakemake that started this job is gone" in said
     assert [path for path in (grid.root / DPO).rglob("*") if path.is_file()] == []
+
+    assert grid.snakemake("--unlock").returncode == 0
+    monkeypatch.setenv(RUN, name_of(os.getpid()))
+    with work_folder(grid.root / DPO / "work"):  # as the training of another Snakemake that is alive
+        refused = grid.snakemake("--cores", "1", f"{DPO}/policy.json").stdout
+    assert f"\ntrain_dpo: {DPO}/work: process {os.getpid()} on {os.uname().nodename} works there for another" in refused
 
 
 def test_what_a_killed_run_had_not_begun_is_left(grid: Project, micro_config: dict[str, Any], tmp_path: Path) -> None:

@@ -72,7 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"cancel the Slurm job {job.job_id} ({job.state}, {job.what})")
     left, half_made = unseen_outputs(folder)
     for output in left:
-        say(f"leave {output}: its job finished it; the next run makes it again, for no Snakemake saw that job end")
+        why = "its job finished it" if output.is_relative_to(RESULTS) else "it is not among the results"
+        say(f"leave {output}: {why}; the next run makes it again, for no Snakemake saw that job end")
     for output in half_made:
         say(f"move {output} to {RESULTS / TRASH}: its job was started and did not finish it")
     if is_locked(folder):
@@ -197,7 +198,7 @@ def unseen_outputs(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _marked(incomplete: Path) -> list[Path]:
-    """The outputs of started jobs: Snakemake 9 has an empty file for each, whose name says it in base64.
+    """The outputs of started jobs: Snakemake 9 has a file for each, whose name says it in base64.
 
     A name that is too long for the file system is a path, the folders of which begin with `@`.
     """
