@@ -67,16 +67,32 @@ def test_a_chain_continues_the_k_before_and_a_finished_k_the_one_it_really_had()
         ("vllm", 0.05, "sampler", {"ratios": "without dropout"}),
         ("vllm", 0.05, "none", {}),
         ("vllm", 0, "sampler", {}),
-        ("transformers", 0.05, "sampler", {}),
+        ("transformers", 0.05, "sampler", {"rollouts": "without dropout"}),
+        ("transformers", 0.05, "none", {"rollouts": "without dropout"}),
+        ("transformers", 0, "sampler", {}),
     ],
 )
-def test_what_vllm_with_dropout_has_trained_with_noisy_ratios_is_trained_again_and_nothing_else(
+def test_what_dropout_made_noise_of_in_grpo_is_trained_again_and_nothing_else(
     engine: str, dropout: float, ratio: str, more: dict[str, str]
 ) -> None:
     warmup = {"steps": [0, 2, 4, 6], "horizon": 8, "ratio": ratio}
     settings = Plan(configured(engine={"name": engine}, lora={"dropout": dropout}, warmup=warmup)).grpo_settings(at(6))
     others = {name: settings[name] for name in settings.keys() - {"warmup", "lora", "prompt"}}
     assert others == {"engine": engine} | more
+
+
+@pytest.mark.parametrize(
+    ("reward", "masked", "more"), [("taste", True, {"masked": "by rewards"}), ("taste", False, {}), ("coin", True, {})]
+)
+def test_masks_by_the_advantages_of_scalar_rewards_are_trained_again_and_no_others(
+    reward: str, masked: bool, more: dict[str, str]
+) -> None:
+    rewards = {"taste": {"reward": "scratch_model"}, "coin": {"reward": "random"}}
+    own = {"steps": [2], "reward": reward, "warmup": {"mask_uniform_groups": masked}}
+    plan = Plan(configured(rewards=rewards, ablations={"own": own}, lora={"dropout": 0}))
+    settings = plan.grpo_settings(at(2, variant="own/"))
+    assert settings["reward"]["reward"] == rewards[reward]["reward"]
+    assert {name: settings[name] for name in settings.keys() - {"warmup", "lora", "prompt", "reward", "engine"}} == more
 
 
 def test_a_record_that_cannot_be_read_is_told_before_snakemake_drops_it() -> None:

@@ -33,6 +33,11 @@ ONLINE = {"regime": "semi_online_dpo", "steps": [2]}
         ),
         ({"warmup": {"retire": {"after": 1}}}, "warmup: retire and resample go with one process alone"),
         ({"warmup": {"iterations": 2, "steps": [0, 2]}}, "warmup: updates_per_generation and iterations above 1"),
+        ({"warmup": {"loss": "bnpo"}}, "warmup.loss: bnpo is a mean over the tokens of a micro-batch, of which"),
+        (
+            {"ablations": {"curious": {"steps": [150], "warmup": {"entropy_coefficient": 0.1}}}},
+            "ablations.curious.warmup.entropy_coefficient is about the mean over a micro-batch, of which several",
+        ),
         ({"warmup": {"auto": {"every": 10}}}, "warmup.auto: what stops by itself goes with one process"),
         ({"regimes": {"unpaired": {"regime": "kto"}}}, "regimes.unpaired: KTO compares the rows that one device holds"),
         (

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
+from statistics import mean, pvariance
 from typing import Any
 
 import pandas as pd
@@ -41,7 +43,13 @@ OBJECTIVES: list[tuple[dict[str, Any], dict[str, Any]]] = [  # and what TRL call
 
 
 def warm_up(
-    work: Path, own: dict[str, Any], k: int, *, checkpointing: Checkpointing = EVERY_STEP, **kwargs: Any
+    work: Path,
+    own: dict[str, Any],
+    k: int,
+    *,
+    group_size: int = 2,
+    checkpointing: Checkpointing = EVERY_STEP,
+    **kwargs: Any,
 ) -> list[dict[str, Any]]:
     log = train_grpo(
         tiny_policy(),
@@ -49,7 +57,7 @@ def warm_up(
         warmup=Warmup.model_validate(PLAIN | own),
         lora=Lora(dropout=0.0),  # so that the policy before an update is the one that sampled
         prompt=Prompt(),
-        group_size=2,
+        group_size=group_size,
         k=k,
         seed=0,
         work=work,
@@ -204,9 +212,19 @@ def test_without_a_ratio_the_gradient_is_that_of_the_uncorrected_policy_gradient
 
 
 def test_mixed_groups_by_hand() -> None:
-    advantages = torch.tensor([0.0, 0.0, 0.7, -0.7, 0.0, 0.0])
-    assert mixed_groups(advantages, 2).tolist() == [False, False, True, True, False, False]
-    assert mixed_groups(advantages, 3).tolist() == [True] * 6
+    rewards = torch.tensor([1.0, 1.0, 0.7, -0.7, 0.0, 0.0, math.nan, 0.3, math.nan, math.nan])
+    assert mixed_groups(rewards, 2).tolist() == [False, False, True, True, *[False] * 6]
+    assert mixed_groups(rewards[:6], 3).tolist() == [True] * 6
+    assert mixed_groups(torch.tensor([math.nan, 0.3, 0.4]), 3).all()
+
+
+def test_equal_rewards_are_masked_whatever_rounding_makes_of_their_mean() -> None:
+    """Eight times .7: their mean in float32 is off by one bit, TRL's advantages are 6e-4, and a mask by advantages kept
+    the group."""
+    rewards = torch.full((8,), 0.7)
+    advantages = (rewards - rewards.mean()) / (rewards.std() + 1e-4)
+    assert advantages.abs().max() > 1e-4
+    assert not mixed_groups(rewards, 8).any()
 
 
 @pytest.mark.parametrize("loss", ["grpo", "dapo"])
@@ -239,6 +257,55 @@ def test_a_masked_loss_is_that_of_the_mixed_groups(tmp_path: Path, watch: Callab
     assert max(row["kl"] for row in log) > 0
     for (_, counted), parts in n_tokens.items():
         assert counted == sum(parts)  # the four micro-batches of a step
+
+
+def test_a_scalar_reward_that_is_always_the_same_trains_nothing_where_masked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Grpo, "_calculate_rewards", rewards_of(lambda n: [0.7] * n))
+    log = warm_up(tmp_path, {"beta": 0.1, "mask_uniform_groups": True}, 2, group_size=8)
+    assert [row["grad_norm"] for row in log] == [0, 0]
+
+
+def rewards_of(values: Callable[[int], list[float]]) -> Any:
+    """A reward that gives these to so many completions; the trainer sees it as it sees every other."""
+    real = Grpo._calculate_rewards
+
+    def calculated(self: Grpo, *arguments: Any, **keywords: Any) -> torch.Tensor:
+        def given(self: GRPOTrainer, inputs: Any, *rest: Any) -> torch.Tensor:
+            return torch.tensor(values(len(inputs)))[:, None]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(GRPOTrainer, "_calculate_rewards", given)
+            return real(self, *arguments, **keywords)
+
+    return calculated
+
+
+REWARDS = [0.0, 1.0, 0.25, 0.75, 1.0, 1.0, math.nan, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("own", "scale"),
+    [
+        ({}, lambda group, everything: math.sqrt(pvariance(group) + 1e-4)),
+        ({"scale_rewards": "batch"}, lambda group, everything: math.sqrt(pvariance(everything) + 1e-4)),
+    ],
+    ids=["group", "batch"],
+)
+def test_a_population_deviation_by_hand(
+    tmp_path: Path, watch: Callable[[Seen], None], monkeypatch: pytest.MonkeyPatch, own: dict[str, Any], scale: Any
+) -> None:
+    """Equation 2 of arXiv 2505.22257, in float64; what has no reward has no advantage and no part in the moments."""
+    monkeypatch.setattr(Grpo, "_calculate_rewards", rewards_of(lambda n: REWARDS * (n // 8)))
+    found: list[float] = []
+    watch(lambda trainer, model, inputs, loss: found.extend(inputs["advantages"].tolist()))
+    warm_up(tmp_path, own | {"deviation": "population"}, 1)
+    known = [reward for reward in REWARDS if not math.isnan(reward)]
+    expected = []
+    for group in ([0.0, 1.0], [0.25, 0.75], [1.0, 1.0], [1.0]):
+        expected += [(reward - mean(group)) / scale(group, known) for reward in group]
+    assert sorted(found) == pytest.approx(sorted([*expected, 0.0] * 2), abs=1e-5)
 
 
 def test_a_uniform_group_is_pulled_to_the_reference_unless_masked(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from g2d.policies.policy import Policy, read_policy
 from g2d.problems.settings import OPEN_ENDED
 from g2d.regimes.asked import AskedPrompts
 from g2d.regimes.warmup import AUTO
-from g2d.rewards.catalogue import made_files, reward_of, reward_params
+from g2d.rewards.catalogue import TRUTH, made_files, reward_of, reward_params
 from g2d.rollouts.settings import Sampling
 from g2d.settings import Section
 
@@ -170,7 +170,7 @@ class OnlinePlan(BasePlan):
             ),
             "lora": resolved.lora.params(),
             "prompt": resolved.prompt.params(),
-            **warmup.drawn_by(resolved.engine, resolved.lora),
+            **warmup.drawn_by(resolved.engine, resolved.lora, self._judge_of(wildcards) or TRUTH),
             **({"prompts": prompts} if prompts else {}),
             **self.reward(wildcards),
         }

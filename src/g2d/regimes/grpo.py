@@ -27,7 +27,7 @@ from g2d.regimes.objective import Objective
 from g2d.regimes.optimizer import OptimizerKeys
 from g2d.regimes.regime import Regime
 from g2d.regimes.retirement import PromptChoice, choice_words, load_choice, save_choice
-from g2d.regimes.training import hand_over_adapter, lora_config, read_log, trainer_arguments
+from g2d.regimes.training import forget_samplers, hand_over_adapter, lora_config, read_log, trainer_arguments
 from g2d.regimes.training_rollouts import TrainingRollouts
 from g2d.regimes.warmup import Warmup
 from g2d.rewards.catalogue import TRUTH, reward_params
@@ -100,7 +100,7 @@ def train_grpo(
         "group_size": group_size,
         "k": k,
         "seed": seed,
-        **warmup.drawn_by(engine, lora),
+        **warmup.drawn_by(engine, lora, reward),
         "start": start,
         **({} if reward == TRUTH else {"reward": reward_params(reward)}),
         **({} if prompts == VERIFIABLE else {"prompts": prompts.params()}),
@@ -182,7 +182,7 @@ def train_grpo(
             most_sequences=warmup.completions_per_generation(group_size),
         )
     model = load_base(base)
-    model.generation_config.eos_token_id = sorted(ends)  # where the trainer looks; it masks what is truncated
+    forget_samplers(model, ends)
     moving = warmup.reference == "sync"
     trainer = Grpo(
         warmup=warmup,

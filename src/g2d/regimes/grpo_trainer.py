@@ -4,7 +4,8 @@ nothing (its eq. 8), stale rollouts taken as fresh ones, a reference that follow
 TRL 1.16 multiplies its loss by a batch's `tool_mask`, made for the tokens that a tool wrote; it serves as the mask of
 eq. 8. It takes the ratio as 1 where a batch has no `old_per_token_logps`. It refuses to synchronise the reference of a
 model with adapters, but keeps a second adapter "ref" as the reference of a `PeftModel`; the weights are copied into it
-here. With none of these keys the trainer does what TRL's does, bit for bit.
+here. Whatever is not a gradient step, sampling and scoring, is done in evaluation mode. With none of these keys, and
+without dropout, the trainer does what TRL's does, bit for bit.
 
 Importing this imports TRL, but not vLLM: TRL's own backend, which is not used here (`grpo_vllm` is), imports vLLM
 wherever it is installed, and that takes longer than everything else that a job imports.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from trl import import_utils as trl_imports
 
 from g2d.regimes.adapters import copy_to_reference
 from g2d.regimes.retirement import AskedGroup, PromptChoice
+from g2d.regimes.training import evaluation_mode
 from g2d.regimes.training_rollouts import TrainingRollouts
 from g2d.regimes.warmup import Warmup
 
@@ -85,8 +88,13 @@ class Grpo(GRPOTrainer):
         if self.prompts is not None:
             inputs = self._chosen(len(inputs) // self.num_generations)
         batch = super()._generate_and_score_completions(inputs)
+        if self.warmup.deviation == "population":
+            of_batch = self.warmup.scale_rewards == "batch"
+            advantages = population_advantages(self._rewards, self.num_generations, of_batch)
+            batch["advantages"] = advantages[self._own(batch)]
         if self.warmup.mask_uniform_groups:
-            mask = mixed_groups(batch["advantages"], self.num_generations)[:, None].expand_as(batch["completion_mask"])
+            mask = mixed_groups(self._rewards, self.num_generations)[self._own(batch)]
+            mask = mask[:, None].expand_as(batch["completion_mask"])
             batch["tool_mask"] = mask.to(batch["completion_mask"]).contiguous()
             tokens = (batch["completion_mask"] * batch["tool_mask"]).sum()  # what dapo and cispo divide by
             batch["num_items_in_batch"] = self.accelerator.gather(tokens).sum()
@@ -96,16 +104,22 @@ class Grpo(GRPOTrainer):
             batch["row"] = torch.arange(len(batch["advantages"]))
         return batch
 
+    def _own(self, batch: dict[str, Any]) -> slice:
+        """The rows of this process among those of all."""
+        n = len(batch["advantages"])
+        return slice(self.accelerator.process_index * n, (self.accelerator.process_index + 1) * n)
+
+    def _calculate_rewards(self, *arguments: Any, **keywords: Any) -> torch.Tensor:
+        """Those of all processes, (completions, 1), NaN where there is none."""
+        rewards: torch.Tensor = super()._calculate_rewards(*arguments, **keywords)
+        self._rewards = rewards[:, 0]
+        return rewards
+
     def _get_per_token_logps_and_entropies(self, model: Any, *arguments: Any, **keywords: Any) -> Any:
-        """Without dropout, where it is compared with vLLM, which has none. TRL leaves it on: at the paper's 0.05 the
-        ratio of a completion of 384 tokens was some 18 % off."""
-        if torch.is_grad_enabled() or not self.use_vllm:
+        """Of the policy that sampled, and of the reference, in evaluation mode. TRL leaves dropout on: at the paper's
+        0.05 the ratio of a completion of 384 tokens was some 18 % off."""
+        with nullcontext() if torch.is_grad_enabled() else evaluation_mode(model):
             return super()._get_per_token_logps_and_entropies(model, *arguments, **keywords)
-        model.eval()
-        try:
-            return super()._get_per_token_logps_and_entropies(model, *arguments, **keywords)
-        finally:
-            model.train()
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         """A micro-batch; when it is the first of a generation, the step of every row of it is known."""
@@ -141,7 +155,7 @@ class Grpo(GRPOTrainer):
         size = self.num_generations
         rows = [row for row in map(self.prompts.row, numbers) for _ in range(size)]
         prompt_ids, _, _ = self._tokenize_prompts([row["prompt"] for row in rows])
-        ids, log_probs = super()._generate_single_turn(prompt_ids, None, {}, size)
+        ids, log_probs = self._generate_single_turn(prompt_ids, None, {}, size)
         texts = self.processing_class.batch_decode(ids, skip_special_tokens=True)
         columns = {name: [row[name] for row in rows] for name in ("answer", "problem_id", "group")}
         _, judged = self.reward_funcs[0].judged(texts, **columns, completion_ids=ids)
@@ -155,8 +169,10 @@ class Grpo(GRPOTrainer):
         return found
 
     def _generate_single_turn(self, *arguments: Any, **keywords: Any) -> Any:
+        """Completions of the policy without dropout, as vLLM and a harvest draw them; TRL leaves it on."""
         if self._drawn is None:
-            return super()._generate_single_turn(*arguments, **keywords)
+            with evaluation_mode(self.model):
+                return super()._generate_single_turn(*arguments, **keywords)
         drawn, self._drawn = self._drawn, None
         return drawn
 
@@ -201,13 +217,33 @@ class _Swaps(TrainerCallback):
             self.trainer.swap_reference()
 
 
-def mixed_groups(advantages: torch.Tensor, group_size: int) -> torch.Tensor:
+def mixed_groups(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
     """Which completions belong to a group with different rewards: the indicator of eq. 8.
 
+    Not by their advantages: the mean of equal rewards is off by rounding, and so is what is divided by.
+
     Args:
-        advantages: (B,), groups one after another; all of a group are 0 where its rewards are equal.
+        rewards: (B,), groups one after another; NaN where there is none.
 
     Returns:
         (B,), boolean.
     """
-    return (advantages.view(-1, group_size) != 0).any(dim=1).repeat_interleave(group_size)
+    grouped = rewards.view(-1, group_size)
+    lowest, highest = (grouped.nan_to_num(nan=bound) for bound in (torch.inf, -torch.inf))
+    return (lowest.amin(dim=1) < highest.amax(dim=1)).repeat_interleave(group_size)
+
+
+def population_advantages(rewards: torch.Tensor, group_size: int, of_batch: bool) -> torch.Tensor:
+    """Rewards less their group's mean, over sqrt(var + 1e-4) (arXiv 2505.22257, eq. 2, which gives no epsilon).
+
+    Args:
+        rewards: (B,), groups one after another; NaN where there is none, whose advantage is 0.
+        of_batch: the variance of all rewards instead of the group's.
+
+    Returns:
+        (B,).
+    """
+    grouped = rewards.view(-1, group_size)
+    centred = grouped - grouped.nanmean(dim=1, keepdim=True)
+    variance = ((rewards - rewards.nanmean()) ** 2).nanmean() if of_batch else (centred**2).nanmean(1, keepdim=True)
+    return (centred / (variance + 1e-4).sqrt()).nan_to_num(nan=0.0).flatten()

@@ -6,6 +6,7 @@
 | Dr. GRPO (arXiv 2503.20783) | `loss: dr_grpo`, `scale_rewards: none` |
 | GSPO (arXiv 2507.18071) | `importance_sampling: sequence` with `loss: grpo` |
 | CISPO (arXiv 2506.13585, 2510.13786) | `loss: cispo`, `epsilon_high: 5` |
+| Revisiting GRPO (arXiv 2505.22257, eq. 2) | `deviation: population` |
 
 At `updates_per_generation` and `iterations` 1 the policy is the one that sampled, the ratio is 1, and no clip can act.
 """
@@ -37,13 +38,22 @@ class Objective(Section):
         "Standard deviation that advantages are divided by: of the group, of all rewards of a generation, or 1.",
         neutral="group",
     )
+    deviation: Literal["unbiased", "population"] = key(
+        "unbiased",
+        "What scale_rewards divides by, for a sum S of G squares: unbiased is TRL's sqrt(S / (G - 1)) + 1e-4; "
+        "population is sqrt(S / G + 1e-4), by which advantages are larger beside beta's KL term, 1.41 times at G=2.",
+        neutral="unbiased",
+    )
     bias_corrected_kl: bool = key(
         True,
         "Weight the KL term by the ratio (TRL's default); false: the plain estimator of GRPO's papers.",
         neutral=True,
     )
     entropy_coefficient: float = key(
-        0.0, "Weight of the mean entropy of the next token, which is rewarded.", ge=0, neutral=0.0
+        0.0,
+        "Weight of the mean entropy of the next token over a micro-batch, which is rewarded.",
+        ge=0,
+        neutral=0.0,
     )
 
     def check_clip(self, loss: str) -> None:
@@ -56,6 +66,18 @@ class Objective(Section):
             raise ValueError(
                 f"loss: cispo clips the ratio at epsilon_high itself, which is {self.epsilon_high}: set it to 1 or "
                 "more (5 in arXiv 2510.13786)"
+            )
+
+    def check_deviation(self) -> None:
+        """Refuse a standard deviation that nothing is divided by.
+
+        Raises:
+            ValueError: one sentence that names the keys and the fix.
+        """
+        if self.scale_rewards == "none" and self.deviation != "unbiased":
+            raise ValueError(
+                f"deviation: {self.deviation} is of the rewards' scale, and scale_rewards: none divides by 1: drop "
+                "deviation, or set scale_rewards to group or batch"
             )
 
     @property

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -109,6 +110,25 @@ def starting_model(base: Policy, start: Policy | None) -> Any:
     model = PeftModel.from_pretrained(model, start.adapter, is_trainable=True)
     model.peft_config["default"].base_model_name_or_path = base.base  # not what others call it, which PEFT looks up
     return model
+
+
+@contextmanager
+def evaluation_mode(model: Any) -> Iterator[None]:
+    """Nothing is dropped in here, neither by adapters nor by the model."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
+def forget_samplers(model: Any, ends: Collection[int]) -> None:
+    """Have TRL generate by its arguments and nothing else. What they leave out, such as min_p or suppress_tokens, it
+    takes from the model, where it also looks for the tokens that end a completion."""
+    from transformers import GenerationConfig
+
+    model.generation_config = GenerationConfig(eos_token_id=sorted(ends))
 
 
 def restore_token_count(trainer: Any) -> Callable[[Path], None]:

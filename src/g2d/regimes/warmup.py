@@ -13,6 +13,7 @@ from g2d.regimes.off_policy import OffPolicy
 from g2d.regimes.optimizer import OptimizerKeys
 from g2d.regimes.processes import share
 from g2d.regimes.retirement import PromptKeys
+from g2d.rewards.catalogue import TRUTH, is_scalar
 from g2d.rollouts.settings import EngineSettings
 from g2d.settings import Section, Steps, key, repeated
 
@@ -71,7 +72,9 @@ class Warmup(OptimizerKeys, OffPolicy, PromptKeys, Objective):
         neutral=None,
     )
     beta: float = key(0.0, "KL coefficient.", paper="not stated; TRL's default", ge=0)
-    loss: Loss = key("grpo", "TRL loss_type.", paper="grpo, by its date")
+    loss: Loss = key(
+        "grpo", "TRL loss_type; bnpo is a mean over the tokens of a micro-batch.", paper="grpo, by its date"
+    )
     mask_truncated: bool = key(False, "Leave truncated completions out of the loss.", paper="no (section 5.1)")
     sync_every: int = key(
         1, "Gradient steps between two hand-overs of the adapter to vLLM; above 1 rollouts are stale.", ge=1
@@ -109,6 +112,7 @@ class Warmup(OptimizerKeys, OffPolicy, PromptKeys, Objective):
             )
         check_group_sizes(self, self.group_sizes, "warmup.group_sizes")
         self.check_clip(self.loss)
+        self.check_deviation()
         self.check_staleness(self.beta, self.sync_every)
         self._check_generations()
         if self.auto is not None:
@@ -182,15 +186,24 @@ class Warmup(OptimizerKeys, OffPolicy, PromptKeys, Objective):
         """
         return self.sync_every * self.updates_between_generations
 
-    def drawn_by(self, engine: EngineSettings | None, lora: Lora) -> dict[str, Any]:
-        """What a result depends on of what generates the rollouts; None: TRL itself, with transformers.
+    def drawn_by(self, engine: EngineSettings | None, lora: Lora, reward: Section = TRUTH) -> dict[str, Any]:
+        """What a result depends on of what generates the rollouts, and judges them.
 
-        vLLM answers without dropout, and ratios are taken to that. In 0.1.0 the trainer's side of them had it on, so
-        where there is any, a result of then is another one.
+        Rollouts are drawn without dropout, and ratios are taken to that. In 0.1.0 transformers drew with dropout, and
+        the trainer's side of vLLM's ratios had it on; groups were masked by their advantages, which rounding makes of
+        equal scalar rewards. Where that matters, a result of then is another one.
+
+        Args:
+            engine: None is TRL itself, with transformers.
+            reward: what a completion is worth.
         """
         name = engine.identity if engine else None
-        noisy = name == "vllm" and lora.dropout > 0 and self.ratio == "sampler"
-        return {"engine": name} | ({"ratios": "without dropout"} if noisy else {})
+        what = "rollouts" if name != "vllm" else "ratios" if self.ratio == "sampler" else None
+        return {
+            "engine": name,
+            **({what: "without dropout"} if what and lora.dropout > 0 else {}),
+            **({"masked": "by rewards"} if self.mask_uniform_groups and is_scalar(reward) else {}),
+        }
 
     def accumulation_steps(self, group_size: int) -> int:
         """Accumulation steps of one gradient step, those of all processes together."""

@@ -66,6 +66,13 @@ def words_of(settings: Section) -> str:
     return plain(reward.words(own))
 
 
+def is_scalar(settings: Section) -> bool:
+    """Whether a reward, or one of those by kind, is anything but 1 or 0."""
+    if isinstance(settings, ByKind):
+        return is_scalar(settings.verifiable) or is_scalar(settings.open_ended)
+    return not reward_of(settings)[0].binary
+
+
 ADDED = ("version", "content")  # to a reward's own keys
 
 

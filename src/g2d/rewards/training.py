@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, get_args
 
 from g2d.problems import Problem
-from g2d.rewards.catalogue import TRUTH, ByKind, reward_of
+from g2d.rewards.catalogue import TRUTH, ByKind, is_scalar, reward_of
 from g2d.rewards.judging import judge
 from g2d.rewards.reward import Attempt, Context, Status
 from g2d.rewards.reward import Judgement as Rewarded
@@ -48,7 +48,7 @@ class TrainingReward:
         self.problems = {problem.problem_id: problem for problem in problems}
         self.verify = MathVerifyReward(eos_token_ids=eos_token_ids)
         both = [settings.verifiable, settings.open_ended] if isinstance(settings, ByKind) else [settings]
-        self.scalar = not all(reward_of(own)[0].binary for own in both)
+        self.scalar = is_scalar(settings)
         self.__name__ = "_and_".join(reward_of(own)[0].name for own in both) + "_reward"  # TRL logs it under this name
 
     def __call__(
