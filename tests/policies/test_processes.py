@@ -51,6 +51,8 @@ DPO = Dpo(epochs=20, per_device_batch_size=4, gradient_accumulation_steps=2, lea
 SHORT = DPO.model_copy(update={"max_steps": 3})
 RFT: dict[str, Any] = {"regime": "rft", "epochs": 2, "per_device_batch_size": 2, "gradient_accumulation_steps": 2}
 GRPO = WARMUP.model_copy(update={"keep_rollouts": "completions", "beta": 0.1})
+# Groups of 4, of which each of two processes has 6 completions a step: the second group lies in both.
+MASKED = GRPO.model_copy(update={"mask_uniform_groups": True, "per_device_batch_size": 3, "deviation": "population"})
 ONLINE = SemiOnlineDpo.model_validate(SETTINGS | {"prompts_per_update": 5, "steps": [3], "pairs": "all"})
 
 
@@ -152,8 +154,10 @@ def sampled_row_by_row() -> Iterator[None]:
         found = []
         without_checkpointing = unwrap_model_for_generation(self.model_wrapped, self.accelerator)
         with torch.random.fork_rng(), torch.no_grad(), without_checkpointing as model:
-            for place, ids in enumerate(prompt_ids):
-                torch.manual_seed(zlib.crc32(repr((self.state.global_step, ids, place % 2)).encode()))
+            first = self.accelerator.process_index * len(prompt_ids)
+            for place, ids in enumerate(prompt_ids, first):
+                sample = place % self.num_generations
+                torch.manual_seed(zlib.crc32(repr((self.state.global_step, ids, sample)).encode()))
                 asked = torch.tensor([ids])
                 found.append(model.generate(asked, generation_config=self.generation_config)[0, len(ids) :].tolist())
         return found, None
@@ -181,7 +185,7 @@ def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str
     """Trained one after another, by as many processes as call this; one of them goes on from the adapter `warm`."""
     job: dict[str, Any] = {"lora": NO_DROPOUT, "seed": 0, "meter": meter}
     asked = {"prompt": Prompt(), "problems": easy(10), "k": 3}
-    examples = [Example(prompt=pair["prompt"], completion=pair["chosen"]) for pair in pairs(8)]
+    examples = [Example(prompt=pair["prompt"], completion=pair["chosen"]) for pair in pairs(13)]
     logs = {}
     with suppress(NotTheFirstError):
         logs["dpo"] = train_dpo(base, pairs(16), meter=meter, **dpo(work / "dpo") | {"checkpointing": None})
@@ -192,13 +196,20 @@ def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str
     with suppress(NotTheFirstError), in_half_precision():
         logs["half"] = train_dpo(base, pairs(16), meter=meter, **dpo(work / "half") | {"dpo": SHORT})
     with suppress(NotTheFirstError):
-        logs["rft"] = train_rft(base, examples, rft=Rft.model_validate(RFT), work=work / "rft", **job)
+        logs["rft"] = train_rft(base, examples[:8], rft=Rft.model_validate(RFT), work=work / "rft", **job)
+    with suppress(NotTheFirstError):
+        logs["uneven_dpo"] = train_dpo(base, pairs(13), meter=meter, **dpo(work / "uneven_dpo") | {"dpo": SHORT})
+    with suppress(NotTheFirstError):
+        own = Rft.model_validate(RFT | {"per_device_batch_size": 4})
+        logs["uneven_rft"] = train_rft(base, examples, rft=own, work=work / "uneven_rft", **job)
     with suppress(NotTheFirstError):
         # 7 prompts, 4 an update, 3 passes of up to 4 rollouts: the last one of an update has nobody beside it.
         settings = GroupDpo.model_validate(VALUES | {"prompts_per_update": 5, "per_device_batch_size": 4})
         logs["group_dpo"] = train_group_dpo(base, in_groups(7), group_dpo=settings, work=work / "group_dpo", **job)
     with suppress(NotTheFirstError), sampled_row_by_row():
         logs["grpo"] = train_grpo(base, warmup=GRPO, group_size=2, work=work / "grpo", **asked, **job)
+    with suppress(NotTheFirstError), sampled_row_by_row():
+        logs["masked"] = train_grpo(base, warmup=MASKED, group_size=4, work=work / "masked", **asked, **job)
     with suppress(NotTheFirstError):
         if not is_sharded():
             online = {"settings": ONLINE, "work": work / "semi_online_dpo"}
@@ -229,6 +240,20 @@ WHOLE_AND_DIVIDED = [
 @pytest.mark.parametrize(("how", "regime"), WHOLE_AND_DIVIDED)
 def test_two_processes_train_as_one(trained: Any, how: str, regime: str) -> None:
     assert_alike(trained[how][1][regime], trained["alone"][1][regime])
+
+
+@pytest.mark.parametrize("regime", ["uneven_dpo", "uneven_rft", "masked"])
+@pytest.mark.parametrize("how", ["both", "parts"])
+def test_what_they_cannot_divide_is_learnt_from_as_by_one(trained: Any, how: str, regime: str) -> None:
+    """13 rows in micro-batches of 4: accelerate gives the last one of the first process 1 and three of the beginning,
+    the other's four of these. And a group of GRPO that lies in both. What TRL logs beside the loss is of micro-batches.
+    """
+    log, alone = ([row for row in trained[name][1][regime] if "loss" in row] for name in (how, "alone"))
+    assert len(log) == len(alone) > 2
+    for row, same in zip(log, alone, strict=True):
+        assert row["loss"] == pytest.approx(same["loss"], abs=1e-5)
+        assert row["grad_norm"] == pytest.approx(same["grad_norm"], rel=1e-3, abs=1e-5)
+    assert any(row["grad_norm"] for row in log)
 
 
 @pytest.mark.parametrize("how", ["alone", "both", "parts"])

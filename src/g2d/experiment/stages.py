@@ -20,7 +20,7 @@ VERSIONS = {
     "select_training_set": 1,
     "make_factorial": 1,
     "train_grpo_auto": 1,
-    "train_semi_online_dpo_auto": 1,
+    "train_semi_online_dpo_auto": 2,
     "harvest_rollouts": 2,
     "draw_probe": 1,
     "advise": 2,

@@ -1,7 +1,7 @@
 r"""Offline DPO on harvested pairs, from a fresh copy of M0 (paper, section 2.1, stage 3; appendix B).
 
 The reference policy is the starting point itself: with a fresh adapter that is M0 with the adapter switched off.
-`start: warmup` continues the adapter of pi_K instead, with a frozen copy of it as the reference.
+`start: warmup` continues the adapter of pi_K instead, with a frozen copy of it as the reference, which has no dropout.
 
 The chat template closes every completion with the end-of-turn token, also one that the token budget cut off, where the
 policy wrote none. On the rejected side, DPO learns to end a turn there less often, which does no harm. On the chosen
@@ -12,12 +12,11 @@ and `pairs.truncated_chosen: avoid` chooses a solution that ended by itself wher
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Unpack
 
 from g2d.policies.policy import Policy
-from g2d.regimes.offline import STEP_0_TOLERANCE, OfflineJob, require_no_reward, train_offline
+from g2d.regimes.offline import OfflineJob, train_offline
 from g2d.regimes.regime import Regime
 from g2d.settings import Section, Steps, key
 
@@ -25,7 +24,12 @@ from g2d.settings import Section, Steps, key
 class Dpo(Section):
     """Stage 3: DPO on the harvested pairs, from a fresh copy of M0 (paper, section 2.1, appendix B)."""
 
-    loss: Literal["sigmoid", "ipo"] = key("sigmoid", "TRL loss_type.", paper="sigmoid; ipo in Table 3")
+    loss: Literal["sigmoid", "ipo", "ipo_sum"] = key(
+        "sigmoid",
+        "sigmoid: DPO; ipo: IPO as TRL has it, with log-ratios per token; ipo_sum: IPO as printed (Azar et al., "
+        "eq. 17), with log-ratios summed over tokens.",
+        paper="sigmoid; ipo in Table 3",
+    )
     beta: float = key(0.1, "Strength of the reference policy.", paper="0.1", gt=0)
     epochs: int = key(3, "Passes over the pairs.", paper="3", ge=1)
     learning_rate: float = key(5e-5, "Peak learning rate.", paper="5e-5", gt=0)
@@ -60,31 +64,6 @@ class Dpo(Section):
     )
 
 
-def step_0_loss(dpo: Dpo) -> float:
-    """The loss of a policy that equals its reference, without the NLL term: ln 2 for sigmoid, (1 / 2 beta)^2 for IPO.
-
-    Rafailov et al. 2023, equation 7; Azar et al. 2023, equation 17.
-    """
-    return math.log(2) if dpo.loss == "sigmoid" else (0.5 / dpo.beta) ** 2
-
-
-def require_start_at_reference(first: Mapping[str, Any], dpo: Dpo) -> None:
-    """Check that policy and reference agree before the first update.
-
-    Without the NLL term the loss is then known. With it, the loss depends on the data, and the rewards are looked at.
-
-    Args:
-        first: row of the trainer's log.
-
-    Raises:
-        RuntimeError: they do not.
-    """
-    if dpo.nll_weight > 0:
-        require_no_reward(first)
-    elif not abs(first["loss"] / (expected := step_0_loss(dpo)) - 1) <= STEP_0_TOLERANCE:
-        raise RuntimeError(f"DPO's first loss is {first['loss']:.4f}, not {expected:.4f}: the reference is not M0")
-
-
 def train_dpo(
     base: Policy, pairs: Sequence[Mapping[str, Any]], *, dpo: Dpo, **job: Unpack[OfflineJob]
 ) -> list[dict[str, Any]]:
@@ -96,34 +75,25 @@ def train_dpo(
     rows = [{key: pair[key] for key in ("prompt", "chosen", "rejected")} for pair in pairs]
 
     def trainer(arguments: dict[str, Any], **parts: Any) -> Any:
-        from trl import DPOConfig, DPOTrainer
+        from trl import DPOConfig
 
-        with_nll = dpo.nll_weight > 0
+        from g2d.regimes.pair_trainer import PairTrainer
+
         configured = DPOConfig(
             **arguments,
             beta=dpo.beta,
-            loss_type=[dpo.loss, "sft"] if with_nll else [dpo.loss],
-            loss_weights=[1.0, dpo.nll_weight] if with_nll else None,
             disable_dropout=False,  # TRL's default would turn the paper's LoRA dropout off
             precompute_ref_log_probs=dpo.precompute_reference,
         )
-        return DPOTrainer(args=configured, **parts)
+        return PairTrainer(loss=dpo.loss, nll_weight=dpo.nll_weight, args=configured, **parts)
 
-    return train_offline(
-        "dpo",
-        base,
-        rows,
-        dpo,
-        job,
-        identity={"pairs": rows, "dpo": dpo.params()},
-        trainer=trainer,
-        check=lambda first: require_start_at_reference(first, dpo),
-    )
+    identity = {"pairs": rows, "dpo": dpo.params()}
+    return train_offline("dpo", base, rows, dpo, job, identity=identity, trainer=trainer)
 
 
 DPO = Regime(
     name="dpo",
-    version=1,
+    version=2,
     phase="offline",
     settings=Dpo,
     label="DPO",

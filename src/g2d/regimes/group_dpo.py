@@ -20,7 +20,7 @@ from g2d.policies.policy import Policy
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
 from g2d.regimes.groups import Group, GroupLoss, groups
-from g2d.regimes.offline import OfflineJob, origin_words, require_no_reward, train_offline
+from g2d.regimes.offline import OfflineJob, origin_words, train_offline
 from g2d.regimes.optimizer import OptimizerKeys
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.regimes.retirement import prompt_order
@@ -119,9 +119,7 @@ def train_group_dpo(
 
     identity = {"groups": [asdict(group) for group in found], "group_dpo": group_dpo.params(without={"steps"})}
     rows = [{"update": step} for step in range(steps)]
-    return train_offline(
-        "group_dpo", base, rows, group_dpo, job, identity=identity, trainer=trainer, check=require_no_reward
-    )
+    return train_offline("group_dpo", base, rows, group_dpo, job, identity=identity, trainer=trainer)
 
 
 def _methods(settings: GroupDpo) -> str:
@@ -136,7 +134,7 @@ def _methods(settings: GroupDpo) -> str:
 
 GROUP_DPO = Regime(
     name="group_dpo",
-    version=1,
+    version=2,
     phase="offline",
     settings=GroupDpo,
     label="GroupDPO",

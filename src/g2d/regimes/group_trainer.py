@@ -20,6 +20,7 @@ from trl.trainer.utils import pad
 
 from g2d.problems.prompts import Messages
 from g2d.regimes.groups import Group, GroupLoss, in_passes, pair_weights
+from g2d.regimes.offline_trainers import FixedReference
 from g2d.regimes.processes import gathered, n_processes
 
 MODEL_KEYS = ("input_ids", "attention_mask", "completion_mask")
@@ -32,7 +33,7 @@ class Updates(Protocol):
         """The groups to train on after `step` updates, the prompts behind them (pairable or not), and what to log."""
 
 
-class GroupTrainer(DPOTrainer):
+class GroupTrainer(FixedReference, DPOTrainer):
     """DPO, GroupDPO and what `GroupLoss` adds, on groups of rollouts.
 
     The data set is a row per update, of which nothing is read; `per_device_train_batch_size` and
@@ -126,7 +127,7 @@ class GroupTrainer(DPOTrainer):
         width = mask.shape[1]
         per_token, entropies = outputs.log_probs[:, -width:], outputs.entropy[:, -width:]
         log_probs = per_token.sum(dim=1)
-        reference = torch.cat(self.compute_ref_log_probs(model, batch))
+        reference = torch.cat([*self.reference(model, batch)])
         pairs, weights = inputs["pairs"], inputs["weights"].to(log_probs.dtype)
         loss = preference_loss(log_probs, reference, pairs, weights, settings.beta)
         of_chosen = mask & inputs["chosen"].bool()[:, None]

@@ -75,7 +75,7 @@ class IterativeDpo(Entry):
 
 ITERATIVE_DPO = Regime(
     name="iterative_dpo",
-    version=1,
+    version=2,
     phase="rounds",
     settings=IterativeDpo,
     label="DPO in rounds",

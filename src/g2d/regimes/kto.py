@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 from g2d.policies.policy import Policy
 from g2d.problems import Problem
 from g2d.problems.prompts import Messages, Prompt, conversation
-from g2d.regimes.offline import OfflineJob, origin_words, passes_words, require_no_reward, train_offline
+from g2d.regimes.offline import OfflineJob, origin_words, passes_words, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.rollouts.labels import labels
 from g2d.rollouts.pairs import require_asked, uniform
@@ -128,6 +128,14 @@ def train_kto(base: Policy, rows: Sequence[Judged], *, kto: Kto, **job: Unpack[O
     def trainer(arguments: dict[str, Any], **parts: Any) -> Any:
         from trl import KTOConfig, KTOTrainer
 
+        from g2d.regimes.offline_trainers import EqualRows, FixedReference
+
+        class JudgedTrainer(FixedReference, EqualRows, KTOTrainer):
+            def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:
+                weights = inputs.pop("weights")
+                inputs |= zip(("ref_logps", "ref_KL_logps"), self.reference(model, inputs), strict=True)
+                return super()._compute_loss(model, inputs, return_outputs=False) * weights.sum()
+
         configured = KTOConfig(
             **arguments,
             beta=kto.beta,
@@ -136,11 +144,13 @@ def train_kto(base: Policy, rows: Sequence[Judged], *, kto: Kto, **job: Unpack[O
             train_sampling_strategy="sequential",  # the row before is the one to compare with
             disable_dropout=False,  # as in DPO
         )
-        return KTOTrainer(args=configured, **parts)
+        made = JudgedTrainer(args=configured, **parts)
+        made.precompute_ref_logps = True  # TRL's loss then reads the reference from the batch, where it is put
+        made.model.config.use_cache = False  # which TRL leaves on where it scores a reference
+        return made
 
-    # The first loss is half the mean weight of the first rows; that they are at the reference shows more directly.
     identity = {"rows": list(rows), "kto": kto.params(without={"steps"})}
-    return train_offline("kto", base, rows, kto, job, identity=identity, trainer=trainer, check=require_no_reward)
+    return train_offline("kto", base, rows, kto, job, identity=identity, trainer=trainer)
 
 
 def _methods(kto: Kto) -> str:
@@ -154,7 +164,7 @@ def _methods(kto: Kto) -> str:
 
 KTO = Regime(
     name="kto",
-    version=1,
+    version=2,
     phase="offline",
     settings=Kto,
     label="KTO",

@@ -65,6 +65,9 @@ class Rft(OfflineEntry):
         return self.examples == "chosen"
 
 
+IGNORED = -100  # a label that has no part in the loss
+
+
 class Example(TypedDict):
     """What `trl.SFTTrainer` reads; the loss is the completion's."""
 
@@ -136,7 +139,13 @@ def train_rft(
     def trainer(arguments: dict[str, Any], **parts: Any) -> Any:
         from trl import SFTConfig, SFTTrainer
 
-        return SFTTrainer(args=SFTConfig(**arguments, packing=False, completion_only_loss=True), **parts)
+        from g2d.regimes.offline_trainers import EqualRows
+
+        class ExampleTrainer(EqualRows, SFTTrainer):
+            def weigh(self, batch: dict[str, Any], own: int, weight: float) -> None:
+                batch["labels"][own:] = IGNORED  # its loss is a mean over the tokens of a gradient step
+
+        return ExampleTrainer(args=SFTConfig(**arguments, packing=False, completion_only_loss=True), **parts)
 
     identity = {"examples": rows, "rft": rft.params(without={"steps"})}
     return train_offline("rft", base, rows, rft, job, identity=identity, trainer=trainer)

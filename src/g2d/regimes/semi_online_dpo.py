@@ -220,6 +220,7 @@ def _trainer(
     )
     if start is not None and settings.reference == "base":
         trainer.model.delete_adapter("ref")  # the copy of `start`; without it, TRL switches the adapter off for M0
+        trainer.begins_at_reference = False
     return trainer
 
 
@@ -253,7 +254,7 @@ def _methods(settings: SemiOnlineDpo) -> str:
 
 SEMI_ONLINE_DPO = Regime(
     name="semi_online_dpo",
-    version=1,
+    version=2,
     phase="online",
     settings=SemiOnlineDpo,
     label="semi-online DPO",

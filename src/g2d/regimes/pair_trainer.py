@@ -1,0 +1,88 @@
+"""TRL's DPO trainer with losses of its own, which weigh the rows of a gradient step alike; what it reads and logs is
+TRL's. Imports TRL."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch.nn.functional import logsigmoid
+from trl import DPOTrainer
+
+from g2d.regimes.offline_trainers import EqualRows, FixedReference
+
+Loss = Literal["sigmoid", "ipo", "ipo_sum"]
+REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
+
+
+class PairTrainer(FixedReference, EqualRows, DPOTrainer):
+    """DPO on pairs.
+
+    Args:
+        loss: on a pair.
+        nll_weight: of the mean negative log-likelihood of the chosen tokens of a micro-batch.
+        arguments: DPOTrainer's.
+    """
+
+    def __init__(self, *, loss: Loss, nll_weight: float, **arguments: Any) -> None:
+        self.pair_loss, self.nll_weight = loss, nll_weight
+        super().__init__(**arguments)
+        self.once = bool(self.args.precompute_ref_log_probs)
+        self.precompute_ref_logps = True  # TRL's loss then reads the reference from the batch, where it is put
+
+    def rows(self, batch: dict[str, Any]) -> int:
+        """Pairs: the chosen completions stand before the rejected ones."""
+        return len(batch["input_ids"]) // 2
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> torch.Tensor:
+        weights, mask = inputs.pop("weights"), inputs["completion_mask"][:, 1:]
+        # Before the reference, which has no adapter: a divided model is made ready for gradients by its first pass.
+        outputs = model(
+            input_ids=inputs["input_ids"],
+            attention_mask=inputs["attention_mask"],
+            use_cache=False,
+            labels=inputs["input_ids"].masked_fill(inputs["completion_mask"] == 0, -100),
+            fused_lm_head=True,
+        )
+        once = [inputs[name] for name in REFERENCE] if self.once else None
+        inputs |= zip(REFERENCE, self.reference(model, inputs, once), strict=True)
+        super()._compute_loss(lambda **_: outputs, inputs, return_outputs=False)  # for what it logs
+        per_token = outputs.log_probs[:, -mask.shape[1] :]
+        chosen, rejected = (per_token.sum(dim=1) - torch.cat([inputs[name] for name in REFERENCE])).chunk(2)
+        long, other = mask.sum(dim=1).chunk(2)
+        loss = (weights * pair_losses(self.pair_loss, chosen, rejected, long, other, self.beta)).sum()
+        if self.nll_weight:
+            counted = mask.chunk(2)[0] * (weights > 0)[:, None]
+            nll = -(per_token.chunk(2)[0] * counted).sum() / counted.sum().clamp(min=1)
+            loss = loss + self.nll_weight * weights.sum() * nll
+        return loss
+
+
+def pair_losses(
+    loss: Loss,
+    chosen: torch.Tensor,
+    rejected: torch.Tensor,
+    chosen_length: torch.Tensor,
+    rejected_length: torch.Tensor,
+    beta: float,
+) -> torch.Tensor:
+    """The loss of every pair.
+
+    sigmoid is DPO (Rafailov et al. 2023, equation 7). ipo_sum is equation 17 of Azar et al. 2023 (arXiv 2310.12036),
+    with beta for tau: the log-ratio of chosen over rejected is drawn to 1 / 2 beta nats. ipo is TRL's, in which that
+    holds of the difference of the log-ratios per token.
+
+    Args:
+        chosen: log-ratios of policy over reference, summed over tokens, (pairs,).
+        rejected: the same.
+        chosen_length: tokens.
+        rejected_length: tokens.
+
+    Returns:
+        (pairs,).
+    """
+    if loss == "sigmoid":
+        return -logsigmoid(beta * (chosen - rejected))
+    if loss == "ipo":
+        chosen, rejected = chosen / chosen_length.clamp(min=1), rejected / rejected_length.clamp(min=1)
+    return (chosen - rejected - 1 / (2 * beta)) ** 2
