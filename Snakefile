@@ -98,7 +98,12 @@ rule advice:
     log:
         "results/logs/advice.log",
     run:
+        from g2d.status.screen import hours_to_go
+        from g2d.status.snapshot import Grid
+
         text = Path(input[0]).read_text(encoding="utf-8")
+        for line in hours_to_go(Grid(Path("results")).look().ahead.gpu_hours):
+            text += f"\nThe whole grid, with all that it has measured since the probe: {line}\n"
         Path(log[0]).write_text(text, encoding="utf-8")
         say(text)
 

@@ -18,7 +18,6 @@ from g2d.analysis.calibration import level_table, with_mixes
 from g2d.analysis.informativeness import informativeness, success_counts
 from g2d.analysis.statistics import part_interval, wilson_interval
 from g2d.experiment.config import Config, load
-from g2d.experiment.estimate import HOURS_PER_COMPLETION
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.jobs.cost import Cost, CostFile
 from tests.test_config import MINIMAL
@@ -303,7 +302,9 @@ def test_an_entry_that_is_trained_on_fresh_rollouts_counts_its_own() -> None:
     assert "train_semi_online_dpo" not in remaining_jobs(config, "demo", (2, 10))
     hub = {"demo": {"source": "hub", "id": "a/b", "revision": "a" * 40}}
     measured = rates(config, "demo", bills(), 10)
-    for models, hours in (({}, None), ({"models": hub}, 1280 * HOURS_PER_COMPLETION)):
+    # 7.6 billion parameters: updates of 32 completions of 1024 tokens, drawn at once, trained on with 256 of a prompt.
+    update = 1024 * (0.07 + 15.2e9 / 3e12) + 8 * 7.6e9 * 32 * 1280 / 3.5e14 + 1
+    for models, hours in (({}, None), ({"models": hub}, (4 * 30 + 40 * update) / 3600)):
         table = hours_advice(small(regimes={"online": online}, **models), "demo", measured, None, {"held-out": 50})
         row = table[table["stage"] == "train_semi_online_dpo"].iloc[0]
         assert row["n_jobs"] == 4
@@ -320,14 +321,15 @@ def test_hours_worked_out_by_hand() -> None:
     assert hours["grid", "evaluate"] == pytest.approx(9 * (2 + 50 * 6 / 1000))
     assert hours["advised K", "train_grpo"] == pytest.approx(3 * 10)
     assert hours["advised K", "harvest_rollouts"] == pytest.approx(2 * (2 + 4.8))
-    # Nobody has measured DPO on a model of one's own; for a pretrained one there is the paper's rate.
+    # Nobody has measured DPO on a model of one's own; for a pretrained one there is a guess: 150 pairs of 512 tokens.
     assert pd.isna(hours["grid", "train_dpo"])
     assert table.loc[("grid", "train_dpo"), "source"] == "not measured yet"
     assert "6 train_dpo, which nobody has measured" in hours_words(table.reset_index())
     hub = {"demo": {"source": "hub", "id": "a/b", "revision": "a" * 40}}
     pretrained = hours_advice(small(models=hub), "demo", measured, None, {"held-out": 50})
     row = pretrained[pretrained["stage"] == "train_dpo"].iloc[0]
-    assert (row["device_hours"], row["source"]) == (pytest.approx(6 * 1.2), "paper, Table 1, A100 80GB")
+    dpo = 30 + 8 * 7.6e9 * 2 * 150 * 512 / 3.5e14
+    assert (row["device_hours"], row["source"]) == (pytest.approx(6 * dpo / 3600), "guess")
     assert set(pretrained["scope"]) == {"grid"}
 
 

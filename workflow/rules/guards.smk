@@ -169,7 +169,8 @@ def say_what_looks_newer(dag):
     if newer and workflow.is_main_process:
         logger.warning(
             f"{len(newer)} finished jobs are to run again because a file looks newer than what was made from it. If "
-            "this folder was copied without its time stamps: g2d recover --times"
+            "this folder was copied without its time stamps (cp -r), stop and type g2d recover --times: it compares "
+            "every file with the digest that its job left, runs nothing, and leaves only what differs newer"
         )
 
 

@@ -2,8 +2,8 @@
 
 A rate is measured where the calibration and the probe have measured one: warm-up by the first seed's bills, per
 completion that its steps consume; generation by a line through the bills of calibration and probes, start-up plus
-seconds per token. DPO and the online entries of `regimes` have not run yet, so they get the paper's hours (GRPO's per
-completion) where the model is a pretrained one, and none otherwise. Nothing else that lies in the results folder is
+seconds per token. DPO and the entries of `regimes` have not run yet, so they get a guess (`g2d.experiment.guess`) where
+the model is a pretrained one, and no hours otherwise. Nothing else that lies in the results folder is
 looked at: the advice would depend on what happened to be finished. Not counted: calibrations at further temperatures.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,7 @@ from scipy.optimize import nnls
 
 from g2d.experiment import grid
 from g2d.experiment.config import Config
-from g2d.experiment.estimate import PUBLISHED
+from g2d.experiment.guess import SOURCE, guess
 from g2d.experiment.keys import HarvestKey
 from g2d.jobs.cost import Cost, CostFile
 from g2d.policies.settings import EmbeddedModel, ScratchModel
@@ -151,7 +152,8 @@ def hours_advice(
             tokens = sum(n_problems.values()) * completions[stage] * measured.tokens_per_completion
             return measured.generation(tokens, shards.evaluation * len(n_problems))
         pretrained = not isinstance(config.models[model], EmbeddedModel | ScratchModel)
-        return 3600 * PUBLISHED[stage] * (job.completions or 1) if pretrained and stage in PUBLISHED else None
+        named = SimpleNamespace(regime=job.name, g=job.group_size, k=job.k)
+        return 3600 * guess(resolved, stage, model, named, job.completions) if pretrained else None
 
     rows = []
     for scope, jobs in scopes.items():
@@ -159,7 +161,7 @@ def hours_advice(
             times = [seconds(stage, job) for job in jobs[stage]]
             known = [time for time in times if time is not None]
             unknown = len(known) < len(times)
-            published = stage not in ("train_grpo", "harvest_rollouts", *completions) and bool(known)
+            guessed = stage not in ("train_grpo", "harvest_rollouts", *completions) and bool(known)
             rows.append(
                 {
                     "model": model,
@@ -167,7 +169,7 @@ def hours_advice(
                     "stage": stage,
                     "n_jobs": len(times) * (len(n_problems) if stage in completions else 1),
                     "device_hours": None if unknown else fsum(known) / 3600,
-                    "source": "not measured yet" if unknown else "paper, Table 1, A100 80GB" if published else MEASURED,
+                    "source": "not measured yet" if unknown else SOURCE if guessed else MEASURED,
                 }
             )
     return frame(rows, HOURS_COLUMNS)
@@ -180,6 +182,7 @@ class Job:
     group_size: int
     k: int
     completions: int = 0  # of an online training, beyond the checkpoint that it continues
+    name: str = ""  # of the regime or ablation
 
 
 def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> dict[str, list[Job]]:
@@ -220,7 +223,7 @@ def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> 
     entries = {} if only or grid.is_recorded(config, model) else grid.online_entries(config)
     online = {
         f"train_{regime.name}{auto}": [
-            Job(g, k, entry.prompts_asked(k - _before(config, model, g, k, name)) * entry.responses)
+            Job(g, k, entry.prompts_asked(k - _before(config, model, g, k, name)) * entry.responses, name)
             for name, entry in entries.items()
             if entry.regime == regime.name and bool(entry.auto) == bool(auto)  # counted with all that it may take
             for g, k in grid.entry_points(config, model, name)
@@ -238,7 +241,8 @@ def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> 
         **{
             f"train_{regime.name}": trained
             for regime in OFFLINE
-            if (trained := [Job(p.group_size, p.k) for p in policies if p.kind == regime.name]) or regime is DPO
+            if (trained := [Job(p.group_size, p.k, name=p.regime) for p in policies if p.kind == regime.name])
+            or regime is DPO
         },
         **{stage: [Job(p.group_size, p.k) for p in policies] for stage in answering},
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
+from g2d.experiment.estimate import Line
 from g2d.plain import plain
 from g2d.status.snapshot import Snapshot
 from g2d.status.states import TROUBLE, JobState, State
@@ -113,6 +114,18 @@ def _listed(lines: Sequence[str], total: int, what: str) -> Iterator[str]:
         yield from (f"  {line}" for line in lines)
 
 
+def hours_to_go(lines: Sequence[Line]) -> Iterator[str]:
+    """One line with the GPU-hours of what has not finished; none where no job holds a GPU."""
+    if not lines:
+        return
+    known_from = (line.source.removeprefix("at most; ") for line in lines if line.hours is not None)
+    sources = dict.fromkeys(source.partition(" (")[0] for source in known_from)
+    unknown = [line.stage for line in lines if line.hours is None]
+    more = f" and what nobody has measured: {', '.join(unknown)}" if unknown else ""
+    known = sum(line.hours or 0.0 for line in lines)
+    yield f"to go: about {known:.1f} GPU-hours ({'; '.join(sources) or 'not measured yet'}){more}"
+
+
 def _foot(snapshot: Snapshot) -> Iterator[str]:
     spent, to_go = snapshot.spent, snapshot.ahead
     hours = [f"{spent.gpu:.1f} GPU-hours"] if spent.gpu or to_go.gpu_hours else []
@@ -120,13 +133,7 @@ def _foot(snapshot: Snapshot) -> Iterator[str]:
     hours += [f"{span(3600 * spent.unknown)} on what is not recorded yet"] if spent.unknown else []
     vain = f", of which {span(3600 * spent.in_vain)} in vain" if spent.in_vain * 3600 >= 1 else ""
     yield f"spent: {', '.join(hours)}{vain}"
-    if to_go.gpu_hours:
-        known = sum(line.hours or 0.0 for line in to_go.gpu_hours)
-        known_from = (line.source.removeprefix("at most; ") for line in to_go.gpu_hours if line.hours is not None)
-        sources = dict.fromkeys(source.partition(" (")[0] for source in known_from)
-        unknown = [line.stage for line in to_go.gpu_hours if line.hours is None]
-        more = f" and what nobody has measured: {', '.join(unknown)}" if unknown else ""
-        yield f"to go: about {known:.1f} GPU-hours ({'; '.join(sources) or 'not measured yet'}){more}"
+    yield from hours_to_go(to_go.gpu_hours)
     left = len(snapshot.states) - snapshot.counts["finished"]
     if not left:
         yield "all jobs have finished"
