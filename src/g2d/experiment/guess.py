@@ -16,9 +16,10 @@ from math import ceil
 from pathlib import Path
 
 from g2d.experiment.config import Config
-from g2d.experiment.wildcards import Wildcards
+from g2d.experiment.wildcards import Wildcards, variant_of
 from g2d.policies.settings import HubModel, LocalModel, ModelSource
 from g2d.problems.settings import SyntheticProblems
+from g2d.regimes.warmup import AUTO
 from g2d.rollouts.settings import Evaluation, Sampling
 
 SOURCE = "guess"
@@ -113,8 +114,7 @@ def _online(config: Config, stage: str, wildcards: Wildcards, completions: float
         passes = completions / min(per_update, entry.per_device_batch_size)
         return Work(completions, rows, length, completions, passes, completions / per_update)
     if stage in ("train_grpo", "train_grpo_auto"):
-        variant = getattr(wildcards, "variant", "").rstrip("/") if stage == "train_grpo" else ""
-        warmup = config.warmup_of(variant)
+        warmup = config.warmup_of(variant_of(wildcards) if stage == "train_grpo" else AUTO)
         per_step = warmup.completions_per_step(int(wildcards.g))
         passes = completions / warmup.per_device_batch_size
         length = warmup.max_completion_length * LENGTH
