@@ -138,6 +138,8 @@ def _with_json(judgement: Judgement) -> Judgement:
     Raises:
         RuntimeError: they are no JSON.
     """
+    if judgement.details == {}:
+        return judgement
     try:
         details = dict(judgement.details)
         json.dumps(details, allow_nan=False)
