@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 from g2d.jobs.files import sha256
 from g2d.policies import Policy, load_base, load_model, load_tokenizer
 from g2d.policies.settings import Lora, ScratchModel
-from g2d.problems.prompts import Messages, Prompt, messages, render
+from g2d.problems.prompts import Prompt, messages, render
 from g2d.problems.synthetic import generate
 from tests.shared import made_once
 
@@ -85,17 +86,14 @@ def _with_two_ends(folder: Path, heads: int) -> None:
     model.save_pretrained(folder)
 
 
-def completion_logprobs(policy: Policy, prompt: Messages, completion: Messages) -> list[float]:
-    """By hand: the log-probability of every token of a completion, the end of turn among them."""
+def completion_logprobs(policy: Policy, prompt: Sequence[int], completion: Sequence[int]) -> list[float]:
+    """By hand: the log-probability of every token of a completion."""
     import torch
 
-    model, tokenizer = load_model(policy).eval(), load_tokenizer(policy)
-    start = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
-    whole = tokenizer.apply_chat_template([*prompt, *completion], return_dict=False)
-    assert whole[: len(start)] == start
+    whole = [*prompt, *completion]
     with torch.no_grad():
-        scores = model(torch.tensor([whole])).logits[0].log_softmax(-1)
-    return [float(scores[i - 1, whole[i]]) for i in range(len(start), len(whole))]
+        scores = load_model(policy)(torch.tensor([whole])).logits[0].log_softmax(-1)
+    return [float(scores[i - 1, whole[i]]) for i in range(len(prompt), len(whole))]
 
 
 def adapted(base: Policy, folder: Path, *, std: float, seed: int = 0) -> Policy:

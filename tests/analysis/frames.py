@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ import g2d
 from g2d.analysis.informativeness import Informativeness, informativeness, success_counts
 from g2d.experiment.keys import HarvestKey
 from g2d.problems import Problem
-from g2d.rollouts.rollout import Rollout, to_frame
+from g2d.rollouts.rollout import IDS, Rollout, to_frame
 from g2d.verifier import Verdict
 
 PUBLISHED = Path(g2d.__file__).parent / "tables/published"
@@ -44,6 +45,19 @@ def rollout(
         "policy_id": "M0",
     }
     return Rollout(problem_id=problem_id, level=level, sample=sample, verdict=verdict, **(values | other))
+
+
+def spelled(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rollouts with tokens: the bytes of their texts."""
+    asked = frame["prompt_text"] if "prompt_text" in frame else frame["problem_id"]
+    columns = zip(IDS, (asked, frame["completion_text"]), strict=True)
+    ids = {name: [np.array([*text.encode()], dtype=np.int32) for text in texts] for name, texts in columns}
+    return frame.assign(**{name: pd.Series(rows, frame.index) for name, rows in ids.items()}, tokenizer_sha256="bytes")
+
+
+def text_of(ids: Iterable[int]) -> str:
+    """What the tokens of `spelled` spell."""
+    return bytes(ids).decode()
 
 
 def group(problem_id: str, correct: int, n: int = 8, level: int | None = 1) -> list[Rollout]:

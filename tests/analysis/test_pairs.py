@@ -187,7 +187,7 @@ def test_the_file_gives_back_what_was_written(tmp_path, pairs):
 
 
 @pytest.mark.parametrize(
-    ("line", "message"), [("{", "not JSON"), ('{"prompt": []}', "exactly prompt, chosen"), ("3", "exactly")]
+    ("line", "message"), [("{", "not JSON"), ('{"prompt": []}', "exactly chosen, chosen_sample"), ("3", "exactly")]
 )
 def test_a_broken_line_is_named(tmp_path, pairs, line, message):
     path = tmp_path / "pairs.jsonl"

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from g2d.policies.settings import Lora
-from g2d.problems.prompts import Prompt
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
 from g2d.regimes.dpo import Dpo, train_dpo
 from g2d.regimes.group_dpo import GroupDpo, harvested_groups, train_group_dpo
@@ -25,12 +24,12 @@ NO_DROPOUT = Lora(dropout=0.0)
 
 def test_it_trains_on_every_pair_of_the_pairable_prompts_that_were_harvested() -> None:
     harvest = rollouts(a="1100", b="0000")  # c was not asked
-    [found] = harvested_groups(harvest, PROBLEMS, Prompt(), GroupDpo.model_validate(VALUES), 0)
+    [found] = harvested_groups(harvest, PROBLEMS, GroupDpo.model_validate(VALUES), 0)
     assert (found.problem_id, len(found.pairs)) == ("a", 4)
     with pytest.raises(ValueError, match="no prompt of the 1 harvested has both a right and a wrong rollout"):
-        harvested_groups(rollouts(b="0000"), PROBLEMS, Prompt(), GroupDpo.model_validate(VALUES), 0)
+        harvested_groups(rollouts(b="0000"), PROBLEMS, GroupDpo.model_validate(VALUES), 0)
     with pytest.raises(ValueError, match="rollouts of 'c', which is not among the 2 problems given"):
-        harvested_groups(rollouts(c="01"), PROBLEMS[:2], Prompt(), GroupDpo.model_validate(VALUES), 0)
+        harvested_groups(rollouts(c="01"), PROBLEMS[:2], GroupDpo.model_validate(VALUES), 0)
 
 
 def in_groups(n: int) -> list[Group]:
@@ -38,8 +37,8 @@ def in_groups(n: int) -> list[Group]:
     return [
         Group(
             problem_id=str(i),
-            prompt=pair["prompt"],
-            completions=(pair["chosen"][0]["content"], pair["rejected"][0]["content"]),
+            prompt=tuple(pair["prompt_ids"]),
+            completions=(tuple(pair["chosen_ids"]), tuple(pair["rejected_ids"])),
             pairs=((0, 1),),
             advantages=(0.5, -0.5),
         )

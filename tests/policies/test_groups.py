@@ -14,6 +14,7 @@ from g2d.problems.prompts import Prompt
 from g2d.regimes.group_trainer import collated, policy_gradient_loss, preference_loss
 from g2d.regimes.groups import Group, groups, in_passes, pair_weights, summary
 from g2d.rollouts.pairs import build_pairs
+from tests.analysis.frames import spelled, text_of
 
 PROBLEMS = [Problem(name, f"What is {name}?", "1", None, None, "tests") for name in ("a", "b", "c")]
 
@@ -34,13 +35,19 @@ def rollouts(**rewards: str) -> pd.DataFrame:
         for sample, reward in enumerate(own)
     ]
     columns = ["problem_id", "sample", "completion_text", "reward", "finish_reason", "verdict", "token_count"]
-    return pd.DataFrame(rows, columns=columns)
+    return spelled(pd.DataFrame(rows, columns=columns))
+
+
+def said(group: Group) -> list[str]:
+    return [text_of(ids) for ids in group.completions]
 
 
 def test_only_prompts_with_a_right_and_a_wrong_rollout_make_a_group() -> None:
     harvest = rollouts(a="1010", b="0000", c="1111")
-    found = groups(harvest, PROBLEMS, Prompt(), which="all", seed=0)
-    assert [(group.problem_id, group.completions) for group in found] == [("a", ("a0", "a1", "a2", "a3"))]
+    found = groups(harvest, PROBLEMS, which="all", seed=0)
+    assert [(group.problem_id, text_of(group.prompt), said(group)) for group in found] == [
+        ("a", "a", ["a0", "a1", "a2", "a3"])
+    ]
     assert sorted(found[0].pairs) == [(0, 1), (0, 3), (2, 1), (2, 3)]
     assert found[0].chosen == [0, 2]
     assert found[0].advantages == (0.5, -0.5, 0.5, -0.5)
@@ -58,18 +65,18 @@ def test_only_prompts_with_a_right_and_a_wrong_rollout_make_a_group() -> None:
 def test_one_pair_is_the_one_that_a_harvest_is_paired_by(seed: int) -> None:
     harvest = rollouts(a="10110", b="01", c="0011").sample(frac=1, random_state=seed)
     pairs = build_pairs(harvest, PROBLEMS, Prompt(), seed)
-    found = groups(harvest, PROBLEMS, Prompt(), which="one", seed=seed)
-    drawn = [[group.completions[i] for i in group.pairs[0]] for group in found]
-    assert drawn == [[pair["chosen"][0]["content"], pair["rejected"][0]["content"]] for pair in pairs]
-    assert [group.prompt for group in found] == [pair["prompt"] for pair in pairs]
+    found = groups(harvest, PROBLEMS, which="one", seed=seed)
+    drawn = [[list(group.completions[i]) for i in group.pairs[0]] for group in found]
+    assert drawn == [[pair["chosen_ids"], pair["rejected_ids"]] for pair in pairs]
+    assert [list(group.prompt) for group in found] == [pair["prompt_ids"] for pair in pairs]
 
 
 def test_a_group_keeps_the_rollouts_of_no_pair_only_where_they_are_asked_for() -> None:
-    [group] = groups(rollouts(a="1000"), PROBLEMS[:1], Prompt(), which="one", seed=0)
+    [group] = groups(rollouts(a="1000"), PROBLEMS[:1], which="one", seed=0)
     assert len(group.completions) == 2
     assert group.advantages == (0.75, -0.25)
-    [whole] = groups(rollouts(a="1000"), PROBLEMS[:1], Prompt(), which="one", seed=0, whole=True)
-    assert whole.completions == ("a0", "a1", "a2", "a3")
+    [whole] = groups(rollouts(a="1000"), PROBLEMS[:1], which="one", seed=0, whole=True)
+    assert said(whole) == ["a0", "a1", "a2", "a3"]
     assert whole.advantages == (0.75, -0.25, -0.25, -0.25)
 
 
@@ -77,8 +84,8 @@ def group(n_right: int, n_wrong: int) -> Group:
     n, p = n_right + n_wrong, n_right / (n_right + n_wrong)
     return Group(
         problem_id="a",
-        prompt=[],
-        completions=("",) * n,
+        prompt=(1,),
+        completions=((2,),) * n,
         pairs=tuple(product(range(n_right), range(n_right, n))),
         advantages=(1 - p,) * n_right + (-p,) * n_wrong,
     )
@@ -96,8 +103,7 @@ def test_prompts_weigh_the_same_whatever_their_number_of_pairs() -> None:
 
 def gradients(one: Group, beta: float, n_prompts: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Of GroupDPO and of GRPO by the log-probabilities of the rollouts, where policy and reference agree."""
-    tokens = [([1], [2])] * len(one.completions)
-    batch = collated([one], [tokens], n_prompts, padding=0)
+    batch = collated([one], n_prompts, padding=0)
     found = []
     for loss in (
         lambda log_probs: preference_loss(log_probs, log_probs.detach(), batch["pairs"], batch["weights"], beta),
@@ -133,7 +139,7 @@ def test_the_preference_loss_is_the_mean_over_pairs_by_hand() -> None:
     one = group(1, 2)
     log_probs = torch.tensor([-2.0, -3.0, -5.0], dtype=torch.float64)
     reference = torch.tensor([-2.5, -3.0, -4.0], dtype=torch.float64)
-    batch = collated([one], [[([1], [2])] * 3], 1, padding=0)
+    batch = collated([one], 1, padding=0)
     found = preference_loss(log_probs, reference, batch["pairs"], batch["weights"], beta=0.5)
     margins = [0.5 * (0.5 - 0.0), 0.5 * (0.5 + 1.0)]
     assert found.item() == pytest.approx(sum(math.log(1 + math.exp(-margin)) for margin in margins) / 2, abs=1e-12)

@@ -17,9 +17,9 @@ from g2d.jobs.files import read_json, write_json
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
-from g2d.problems.prompts import Prompt
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
 from g2d.regimes.kto import Judged, Kto, judged_rollouts, train_kto, weights
+from tests.analysis.frames import spelled, text_of
 from tests.models import adapted, completion_logprobs, tiny_policy
 from tests.policies.test_resume import adapter, terminated_after
 from tests.policies.test_training import pairs
@@ -41,16 +41,17 @@ def harvest() -> pd.DataFrame:
         ("d", 1, "D wrong", 0.0, "stop"),
     ]
     frame = pd.DataFrame(rows, columns=["problem_id", "sample", "completion_text", "reward", "finish_reason"])
-    return frame.assign(verdict=frame["reward"].map({1: "correct", 0: "incorrect"}))
+    frame["prompt_text"] = frame["problem_id"].map({problem.problem_id: problem.prompt for problem in PROBLEMS})
+    return spelled(frame.assign(verdict=frame["reward"].map({1: "correct", 0: "incorrect"})))
 
 
 def said(which: Literal["all", "pairable"], seed: int = 0, rollouts: pd.DataFrame | None = None) -> list[str]:
-    rows = judged_rollouts(harvest() if rollouts is None else rollouts, PROBLEMS, Prompt(), which, seed)
-    for row in rows:
-        name = row["completion"][0]["content"][0]
-        assert row["prompt"][0]["content"] == f"What is {name.lower()}?"
-        assert row["label"] is ("wrong" not in row["completion"][0]["content"])
-    return [row["completion"][0]["content"] for row in rows]
+    rows = judged_rollouts(harvest() if rollouts is None else rollouts, PROBLEMS, which, seed)
+    texts = [text_of(row["completion_ids"]) for row in rows]
+    for row, text in zip(rows, texts, strict=True):
+        assert text_of(row["prompt_ids"]) == f"What is {text[0].lower()}?"
+        assert row["label"] is ("wrong" not in text)
+    return texts
 
 
 def test_it_learns_from_every_rollout_but_right_ones_that_were_cut_off() -> None:
@@ -75,12 +76,12 @@ def test_the_seed_decides_the_order_and_nothing_else_does() -> None:
 )
 def test_a_harvest_without_a_right_or_without_a_wrong_rollout_is_refused(query: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        judged_rollouts(harvest().query(query), PROBLEMS, Prompt(), "all", 0)
+        judged_rollouts(harvest().query(query), PROBLEMS, "all", 0)
 
 
 def test_a_rollout_of_an_unknown_problem_is_refused() -> None:
     with pytest.raises(ValueError, match="rollouts of 'd', which is not among the 3 problems given"):
-        judged_rollouts(harvest(), PROBLEMS[:3], Prompt(), "all", 0)
+        judged_rollouts(harvest(), PROBLEMS[:3], "all", 0)
 
 
 def test_weights_by_hand() -> None:
@@ -103,9 +104,9 @@ def rows(n: int = 12) -> list[Judged]:
     """Two right ones, then a wrong one, and so on: n of them right and n / 2 wrong."""
     made = []
     for i, pair in enumerate(pairs(n)):
-        made.append(Judged(prompt=pair["prompt"], completion=pair["chosen"], label=True))
+        made.append(Judged(prompt_ids=pair["prompt_ids"], completion_ids=pair["chosen_ids"], label=True))
         if i % 2:
-            made.append(Judged(prompt=pair["prompt"], completion=pair["rejected"], label=False))
+            made.append(Judged(prompt_ids=pair["prompt_ids"], completion_ids=pair["rejected_ids"], label=False))
     return made
 
 
@@ -144,7 +145,7 @@ def test_its_second_loss_is_the_papers_with_the_row_before_as_kl_sample(tmp_path
     moved = replace(tiny_policy(), adapter=str(tmp_path / "one/adapter"))
 
     def ratio(prompt_of: Judged, completion_of: Judged) -> float:
-        asked = prompt_of["prompt"], completion_of["completion"]
+        asked = prompt_of["prompt_ids"], completion_of["completion_ids"]
         return sum(completion_logprobs(moved, *asked)) - sum(completion_logprobs(tiny_policy(), *asked))
 
     losses, shifts = [], []

@@ -18,7 +18,6 @@ from g2d.problems.prompts import Prompt, conversation
 from g2d.problems.replies import generate
 from g2d.regimes.asked import VERIFIABLE, AskedPrompts, order, times_before
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
-from g2d.regimes.groups import groups
 from g2d.regimes.retirement import prompt_order
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.rewards.catalogue import TRUTH, ByKind
@@ -26,8 +25,6 @@ from g2d.rewards.model import RewardModel
 from g2d.rewards.scoring import Scorer
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
-from g2d.rollouts.rollout import to_frame
-from tests.analysis.frames import rollout
 from tests.models import tiny_policy
 from tests.policies.test_resume import EVERY_STEP, adapter, terminated_after
 from tests.policies.test_semi_online_dpo import SETTINGS
@@ -185,7 +182,7 @@ def test_another_proportion_is_another_job(tmp_path: Path) -> None:
 
 
 def test_what_is_said_about_boxes_is_not_said_to_open_ended_prompts() -> None:
-    """In training, as in `draw_rollouts`: the template and the system message are for verifiable problems."""
+    """The template and the system message are for verifiable problems."""
     verifiable, reply = problems(1, 1)
     prompt = Prompt(system="Think.", template="{problem} Box it.", open_ended="Kindly: {problem}")
     assert [turn["content"] for turn in conversation(verifiable, prompt)] == ["Think.", f"{verifiable.prompt} Box it."]
@@ -193,11 +190,3 @@ def test_what_is_said_about_boxes_is_not_said_to_open_ended_prompts() -> None:
     drawn = draw_rollouts(tiny_policy(), [verifiable, reply], prompt, Decoding(1, 1.0, 1.0, 4, 64, seed=0))
     assert ["Box it." in rollout.prompt_text for rollout in drawn] == [True, False]
     assert [rollout.verdict == "no_reference" for rollout in drawn] == [False, True]
-    asked = conversation(reply, Prompt())
-    (group,) = groups(_two(reply), [reply], Prompt(template="{problem} Box it."), which="one", seed=0)
-    assert group.prompt == asked
-
-
-def _two(problem: Problem) -> pd.DataFrame:
-    rows = [rollout(problem.problem_id, i, "no_reference", reward=float(i) + 0.5) for i in range(2)]
-    return to_frame(rows)

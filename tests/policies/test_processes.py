@@ -33,7 +33,7 @@ from g2d.regimes.group_dpo import GroupDpo, train_group_dpo
 from g2d.regimes.grpo import train_grpo
 from g2d.regimes.launch import launched
 from g2d.regimes.processes import NotTheFirstError, Processes, is_first, n_processes, own_part, share
-from g2d.regimes.rft import Example, Rft, train_rft
+from g2d.regimes.rft import Rft, chosen_completions, train_rft
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.regimes.sharding import is_sharded, require_same_strategy
 from g2d.regimes.stopping import StopRequests
@@ -185,7 +185,7 @@ def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str
     """Trained one after another, by as many processes as call this; one of them goes on from the adapter `warm`."""
     job: dict[str, Any] = {"lora": NO_DROPOUT, "seed": 0, "meter": meter}
     asked = {"prompt": Prompt(), "problems": easy(10), "k": 3}
-    examples = [Example(prompt=pair["prompt"], completion=pair["chosen"]) for pair in pairs(13)]
+    examples = chosen_completions(pairs(13))
     logs = {}
     with suppress(NotTheFirstError):
         logs["dpo"] = train_dpo(base, pairs(16), meter=meter, **dpo(work / "dpo") | {"checkpointing": None})

@@ -14,6 +14,7 @@ from g2d.problems.prompts import Prompt
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
 from g2d.regimes.rft import Example, Rft, chosen_completions, right_completions, train_rft
 from g2d.rollouts.pairs import build_pairs
+from tests.analysis.frames import spelled, text_of
 from tests.models import completion_logprobs, tiny_policy
 from tests.policies.test_resume import adapter, terminated_after
 from tests.policies.test_training import pairs
@@ -33,12 +34,13 @@ def harvest() -> pd.DataFrame:
         ("b", 0, "wrong", 0.0, "stop"),
     ]
     frame = pd.DataFrame(rows, columns=["problem_id", "sample", "completion_text", "reward", "finish_reason"])
-    return frame.assign(verdict=frame["reward"].map({1: "correct", 0: "incorrect"}))
+    frame["prompt_text"] = frame["problem_id"].map({problem.problem_id: problem.prompt for problem in PROBLEMS})
+    return spelled(frame.assign(verdict=frame["reward"].map({1: "correct", 0: "incorrect"})))
 
 
 def texts(per_prompt: int | None, seed: int = 0) -> list[tuple[str, str]]:
-    found = right_completions(harvest(), PROBLEMS, Prompt(), per_prompt, seed)
-    return [(example["prompt"][0]["content"], example["completion"][0]["content"]) for example in found]
+    found = right_completions(harvest(), PROBLEMS, per_prompt, seed)
+    return [(text_of(example["prompt_ids"]), text_of(example["completion_ids"])) for example in found]
 
 
 def test_it_trains_on_every_different_right_completion_that_ended_by_itself() -> None:
@@ -55,9 +57,9 @@ def test_one_per_prompt_is_drawn_by_the_seed_and_is_among_all() -> None:
 def test_a_harvest_without_a_right_completion_is_refused() -> None:
     wrong = harvest().query("reward == 0")
     with pytest.raises(ValueError, match="none of the 2 rollouts is right and ended by itself"):
-        right_completions(wrong, PROBLEMS, Prompt(), None, 0)
+        right_completions(wrong, PROBLEMS, None, 0)
     with pytest.raises(ValueError, match="rollouts of 'c', which is not among the 2 problems given"):
-        right_completions(harvest(), PROBLEMS[:2], Prompt(), None, 0)
+        right_completions(harvest(), PROBLEMS[:2], None, 0)
 
 
 @pytest.mark.parametrize("truncated_chosen", ["keep", "avoid"])
@@ -67,13 +69,13 @@ def test_the_chosen_ones_are_those_of_dpo(truncated_chosen: Literal["keep", "avo
     for seed in range(40):
         built = build_pairs(harvest(), PROBLEMS, Prompt(), seed, truncated_chosen=truncated_chosen)
         (example,) = chosen_completions(built)
-        assert (example["prompt"], example["completion"]) == (built[0]["prompt"], built[0]["chosen"])
-        seen.add(example["completion"][0]["content"])
+        assert (example["prompt_ids"], example["completion_ids"]) == (built[0]["prompt_ids"], built[0]["chosen_ids"])
+        seen.add(text_of(example["completion_ids"]))
     assert seen == {"A1", "A2"} | ({"cut \\boxed{1} off"} if truncated_chosen == "keep" else set())
 
 
 def examples(n: int) -> list[Example]:
-    return [Example(prompt=pair["prompt"], completion=pair["chosen"]) for pair in pairs(n)]
+    return chosen_completions(pairs(n))
 
 
 def rft(work: Path, n: int = 22, **settings: Any) -> list[dict[str, Any]]:
@@ -96,7 +98,7 @@ def test_its_first_loss_is_that_of_the_completions_tokens_under_m0(tmp_path: Pat
     lost = [
         -score
         for example in examples(8)
-        for score in completion_logprobs(tiny_policy(), example["prompt"], example["completion"])
+        for score in completion_logprobs(tiny_policy(), example["prompt_ids"], example["completion_ids"])
     ]
     assert log[0]["loss"] == pytest.approx(sum(lost) / len(lost), rel=1e-3)
     assert log[-1]["loss"] < log[0]["loss"]

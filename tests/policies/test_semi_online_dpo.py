@@ -79,7 +79,7 @@ def test_never_handing_over_trains_on_the_pairs_of_the_harvest_of_m0(tmp_path: P
     """10 problems, 4 an update: the first pass ends within the third update, and asked again they are drawn anew."""
     decoding = Decoding(4, 1.0, 1.0, 12, 64, seed=0)
     problems = easy(10)
-    harvest = to_frame(draw_rollouts(tiny_policy(), problems, Prompt(), decoding))
+    harvest = to_frame(draw_rollouts(tiny_policy(), problems, Prompt(), decoding, token_ids=True))
     expected = {pair["problem_id"]: pair for pair in build_pairs(harvest, problems, Prompt(), 0)}
 
     drawn = FreshRollouts(
@@ -89,14 +89,14 @@ def test_never_handing_over_trains_on_the_pairs_of_the_harvest_of_m0(tmp_path: P
     found: dict[str, Any] = {}
     for step in range(6):
         own = drawn.of(step, lambda folder: pytest.fail("handed over"))
-        found |= {group.problem_id: group for group in groups(own, drawn.asked(own), Prompt(), which="one", seed=0)}
+        found |= {group.problem_id: group for group in groups(own, drawn.asked(own), which="one", seed=0)}
     drawn.close()
 
     first = {name: group for name, group in found.items() if fresh.AGAIN not in name}
     assert first.keys() == expected.keys()
     for name, group in first.items():
-        chosen, rejected = (group.completions[i] for i in group.pairs[0])
-        assert (chosen, rejected) == (expected[name]["chosen"][0]["content"], expected[name]["rejected"][0]["content"])
+        chosen, rejected = (list(group.completions[i]) for i in group.pairs[0])
+        assert (chosen, rejected) == (expected[name]["chosen_ids"], expected[name]["rejected_ids"])
     order = [name for name in dict.fromkeys(problems[i].problem_id for i in prompt_order(10, 24, 0)) if name in first]
     assert list(first) == order
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -23,6 +24,8 @@ from g2d.regimes.dpo import Dpo, train_dpo
 from g2d.regimes.grpo import completions_tokens, train_grpo
 from g2d.regimes.retirement import prompt_order
 from g2d.regimes.warmup import Warmup
+from g2d.rollouts.pairs import Pair
+from g2d.rollouts.tokens import pairs_with_token_ids
 from tests.models import completion_logprobs, tiny_policy, two_ends_policy
 
 WARMUP = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-3, max_completion_length=12)
@@ -113,15 +116,21 @@ def test_a_completion_may_end_by_any_token_that_the_model_declares(tmp_path: Pat
     assert clipped == pytest.approx(truncated.groupby(frame.step).mean().tolist())
 
 
-def pairs(n: int = 24) -> list[dict[str, Any]]:
-    return [
-        {
-            "prompt": messages(problem.prompt, Prompt()),
-            "chosen": [{"role": "assistant", "content": f"Clearly \\boxed{{{problem.answer}}}"}],
-            "rejected": [{"role": "assistant", "content": "Clearly \\boxed{99}"}],
-        }
+@cache
+def pairs(n: int = 24) -> list[Pair]:
+    texts = [
+        Pair(
+            prompt=messages(problem.prompt, Prompt()),
+            chosen=[{"role": "assistant", "content": f"Clearly \\boxed{{{problem.answer}}}"}],
+            rejected=[{"role": "assistant", "content": "Clearly \\boxed{99}"}],
+            problem_id=problem.problem_id,
+            p_hat=0.5,
+            chosen_sample=0,
+            rejected_sample=1,
+        )
         for problem in generate("arithmetic", "train", n, seed=3)
     ]
+    return pairs_with_token_ids(texts, tiny_policy())
 
 
 # Where policy and reference agree: ln 2, and (1 / 2 beta)^2 at beta .1.
@@ -147,7 +156,7 @@ def test_the_nll_of_m0_is_added_to_the_first_loss(tmp_path: Path, loss: str, at_
     shape = {"per_device_batch_size": n if at_once else 1, "gradient_accumulation_steps": 1 if at_once else n}
     settings = Dpo.model_validate({"loss": loss, "nll_weight": weight, "max_steps": 1, **shape})
     log = train_dpo(tiny_policy(), pairs(n), dpo=settings, lora=Lora(), seed=0, work=tmp_path)
-    scores = [completion_logprobs(tiny_policy(), pair["prompt"], pair["chosen"]) for pair in pairs(n)]
+    scores = [completion_logprobs(tiny_policy(), pair["prompt_ids"], pair["chosen_ids"]) for pair in pairs(n)]
     batches = [[score for pair in scores for score in pair]] if at_once else scores
     nll = -mean(mean(batch) for batch in batches)
     assert nll > 0.1
@@ -183,7 +192,7 @@ def test_a_reference_that_is_computed_once_gives_the_same_training(tmp_path: Pat
 
 
 def test_trainers_and_engines_show_the_same_prompt() -> None:
-    """GRPO and DPO apply the chat template inside TRL; harvest and evaluation through `render`."""
+    """GRPO applies the chat template inside TRL; harvest and evaluation through `render`."""
     from trl.data_utils import apply_chat_template
 
     tokenizer = load_tokenizer(tiny_policy())

@@ -19,7 +19,7 @@ from g2d.regimes.rft import right_completions
 from g2d.rollouts.labels import labels, lengths
 from g2d.rollouts.pairs import build_pairs
 from g2d.rollouts.rollout import to_frame
-from tests.analysis.frames import rollout
+from tests.analysis.frames import rollout, spelled, text_of
 
 
 def drawn(**rewards: list[float]) -> pd.DataFrame:
@@ -64,20 +64,20 @@ def test_whoever_is_imitated_is_worth_more_than_whoever_is_avoided(p: list[float
 
 def test_every_regime_takes_the_same_side() -> None:
     """Best: 1 and 3. Worst: 0. The one without a reward is in nothing."""
-    frame = drawn(p=[0.1, 0.9, 0.5, 0.9, math.nan], q=[0.4, 0.4])
+    frame = spelled(drawn(p=[0.1, 0.9, 0.5, 0.9, math.nan], q=[0.4, 0.4]))
     asked = problems(frame)
     (pair,) = build_pairs(frame, asked, Prompt(), 0)
     assert pair["chosen_sample"] in (1, 3)
     assert pair["rejected_sample"] == 0
     assert pair["p_hat"] == 0.5  # two of the four that have a reward
-    (group,) = groups(frame, asked, Prompt(), which="all", seed=0, whole=True)
-    assert group.completions == tuple(f"p, attempt {i}" for i in range(4))
+    (group,) = groups(frame, asked, which="all", seed=0, whole=True)
+    assert [text_of(ids) for ids in group.completions] == [f"p, attempt {i}" for i in range(4)]
     assert sorted(group.pairs) == [(1, 0), (3, 0)]
     assert group.advantages == pytest.approx((-0.5, 0.3, -0.1, 0.3))
-    best = right_completions(frame, asked, Prompt(), None, 0)
-    assert [row["completion"][0]["content"] for row in best] == ["p, attempt 1", "p, attempt 3"]
-    judged = judged_rollouts(frame, asked, Prompt(), "all", 0)
-    assert {row["completion"][0]["content"]: row["label"] for row in judged} == {
+    best = right_completions(frame, asked, None, 0)
+    assert [text_of(row["completion_ids"]) for row in best] == ["p, attempt 1", "p, attempt 3"]
+    judged = judged_rollouts(frame, asked, "all", 0)
+    assert {text_of(row["completion_ids"]): row["label"] for row in judged} == {
         "p, attempt 0": False,
         "p, attempt 1": True,
         "p, attempt 3": True,
@@ -90,7 +90,7 @@ def test_without_a_difference_there_is_nothing_to_learn_from_and_it_says_why() -
         ValueError, match=r"that its reward tells apart .2 prompts; 3 judged, 1 not_finite; mean reward 1"
     ):
         build_pairs(frame, problems(frame), Prompt(), 0)
-    assert groups(drawn(p=[math.nan] * 2), problems(frame)[:1], Prompt(), which="one", seed=0) == []
+    assert groups(drawn(p=[math.nan] * 2), problems(frame)[:1], which="one", seed=0) == []
 
 
 def test_informativeness_says_of_scalars_what_it_can() -> None:

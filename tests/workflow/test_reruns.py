@@ -209,7 +209,7 @@ CASES: dict[str, tuple[Callable[[Project, Config], AbstractContextManager[None]]
         (),
     ),
     "raise the number of train_dpo in g2d.regimes.dpo": (
-        edited("src/g2d/regimes/dpo.py", "version=1,", "version=9,"),
+        edited("src/g2d/regimes/dpo.py", "version=3,", "version=9,"),
         TRAINED,
         (),
     ),

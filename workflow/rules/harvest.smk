@@ -55,6 +55,7 @@ use rule harvest_rollouts as harvest_rollouts_shard with:
 
 rule build_pairs:
     input:
+        base="results/{model}/base/policy.json",
         rollouts="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/rollouts.parquet",
         problems="results/{model}/calibration/train.jsonl",
     output:
@@ -79,6 +80,7 @@ rule build_pairs:
 
 rule build_several_pairs:
     input:
+        base="results/{model}/base/policy.json",
         rollouts="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/rollouts.parquet",
         problems="results/{model}/calibration/train.jsonl",
     output:

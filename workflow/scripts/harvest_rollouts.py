@@ -16,7 +16,8 @@ def main(snakemake):
         settings = Harvest.model_validate(snakemake.params.settings["harvest"])
         problems = read_problems(snakemake.input.problems)
         reward = reward_settings(snakemake.params.settings.get("reward"))
-        generate_rollouts(snakemake, meter, problems, sampling(settings, int(snakemake.wildcards.seed)), reward)
+        decoding = sampling(settings, int(snakemake.wildcards.seed))
+        generate_rollouts(snakemake, meter, problems, decoding, reward, token_ids=True)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,10 @@ def main(snakemake):
     from g2d.policies import read_policy
     from g2d.regimes.dpo import Dpo, train_dpo
     from g2d.rollouts.pairs import read_pairs, subsample
+    from g2d.rollouts.tokens import pairs_with_token_ids
 
     with training(snakemake) as job:
-        pairs = read_pairs(snakemake.input.pairs)
+        pairs = pairs_with_token_ids(read_pairs(snakemake.input.pairs), job.base)
         if snakemake.input.matched:
             pairs = subsample(pairs, min(len(read_pairs(file)) for file in snakemake.input.matched), job.seed)
         dpo = Dpo.model_validate(job.settings["dpo"])

@@ -8,9 +8,10 @@ def main(snakemake):
     from g2d.experiment.training import training
     from g2d.regimes.dpo import Dpo, train_dpo
     from g2d.rollouts.pairs import read_pairs
+    from g2d.rollouts.tokens import pairs_with_token_ids
 
     with training(snakemake) as job:
-        pairs = read_pairs(snakemake.input.pairs)
+        pairs = pairs_with_token_ids(read_pairs(snakemake.input.pairs), job.base)
         dpo = Dpo.model_validate(job.settings["dpo"])
         log = job.train(train_dpo, job.base, pairs, dpo=dpo, start=job.start)
         n_steps = sum("loss" in row for row in log)

@@ -7,16 +7,15 @@ def main(snakemake):
     # Here, for a job that shares its imports makes none of its own.
     from g2d.experiment.training import training
     from g2d.problems import read_problems
-    from g2d.problems.prompts import Prompt
     from g2d.regimes.kto import Kto, judged_rollouts, train_kto
     from g2d.rollouts.rollout import read_rollouts
+    from g2d.rollouts.tokens import with_token_ids
 
     with training(snakemake) as job:
         kto = Kto.model_validate(job.settings["kto"] | {"regime": "kto"})
         rows = judged_rollouts(
-            read_rollouts(snakemake.input.rollouts),
+            with_token_ids(read_rollouts(snakemake.input.rollouts), job.base),
             read_problems(snakemake.input.problems),
-            Prompt.model_validate(job.settings["prompt"]),
             kto.rollouts,
             job.seed,
         )

@@ -7,20 +7,19 @@ def main(snakemake):
     # Here, for a job that shares its imports makes none of its own.
     from g2d.experiment.training import training
     from g2d.problems import read_problems
-    from g2d.problems.prompts import Prompt
     from g2d.regimes.rft import Rft, chosen_completions, right_completions, train_rft
     from g2d.rollouts.pairs import read_pairs
     from g2d.rollouts.rollout import read_rollouts
+    from g2d.rollouts.tokens import pairs_with_token_ids, with_token_ids
 
     with training(snakemake) as job:
         rft = Rft.model_validate(job.settings["rft"] | {"regime": "rft"})
         if rft.needs_pairs:
-            examples = chosen_completions(read_pairs(snakemake.input.pairs[0]))
+            examples = chosen_completions(pairs_with_token_ids(read_pairs(snakemake.input.pairs[0]), job.base))
         else:
             examples = right_completions(
-                read_rollouts(snakemake.input.rollouts),
+                with_token_ids(read_rollouts(snakemake.input.rollouts), job.base),
                 read_problems(snakemake.input.problems),
-                Prompt.model_validate(job.settings["prompt"]),
                 rft.per_prompt,
                 job.seed,
             )

@@ -32,12 +32,19 @@ from g2d.verifier import Verifier
 
 
 def generate_rollouts(
-    snakemake: Any, meter: Meter, problems: Sequence[Problem], decoding: Decoding, reward: Section = TRUTH
+    snakemake: Any,
+    meter: Meter,
+    problems: Sequence[Problem],
+    decoding: Decoding,
+    reward: Section = TRUTH,
+    *,
+    token_ids: bool = False,
 ) -> None:
     """Write `output.rollouts` for `input.policy`, and add the tokens that were generated to the bill.
 
     Args:
         reward: what training will see of them.
+        token_ids: keep the tokens, of rollouts that are to be trained on.
 
     Raises:
         ValueError: the problems cannot be split or a shard cannot be used; as the engine and the readers do.
@@ -58,7 +65,9 @@ def generate_rollouts(
     engine = engine_for(policy, settings)
 
     def draw(dealt: Sequence[Problem]) -> list[Rollout]:
-        return draw_rollouts(policy, dealt, prompt, decoding, workers=snakemake.threads, engine=engine)
+        return draw_rollouts(
+            policy, dealt, prompt, decoding, workers=snakemake.threads, engine=engine, token_ids=token_ids
+        )
 
     rollouts = draw_in_parts(
         Path(f"{snakemake.output.rollouts}.parts"),

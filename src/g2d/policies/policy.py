@@ -7,6 +7,7 @@ descendants stale and one that was rebuilt identically does not.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,9 @@ BASE_FILES = (
     "*.model",
     "*.tiktoken",
 )
+
+# Of these, what says which token an id is, where there is no `tokenizer.json`.
+VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt", "tekken.json", "*.model", "*.tiktoken")
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -130,6 +134,16 @@ def base_files(folder: str | Path) -> dict[str, str]:
     folder = Path(folder)
     files = sorted(file for pattern in BASE_FILES for file in folder.glob(pattern))
     return {file.relative_to(folder).as_posix(): sha256(file) for file in files}
+
+
+def tokenizer_sha256(folder: str | Path) -> str:
+    """Digest of what says which token an id is: `sha256sum tokenizer.json`, or one of the older kinds of vocabularies
+    in a folder that has none."""
+    folder = Path(folder)
+    if (file := folder / "tokenizer.json").is_file():
+        return sha256(file)
+    files = sorted(file for pattern in VOCABULARIES for file in folder.glob(pattern))
+    return hashlib.sha256("".join(f"{file.name} {sha256(file)}\n" for file in files).encode()).hexdigest()
 
 
 def changed_base_files(policy: Policy) -> list[str]:

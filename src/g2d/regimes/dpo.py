@@ -3,11 +3,11 @@ r"""Offline DPO on harvested pairs, from a fresh copy of M0 (paper, section 2.1,
 The reference policy is the starting point itself: with a fresh adapter that is M0 with the adapter switched off.
 `start: warmup` continues the adapter of pi_K instead, with a frozen copy of it as the reference, which has no dropout.
 
-The chat template closes every completion with the end-of-turn token, also one that the token budget cut off, where the
-policy wrote none. On the rejected side, DPO learns to end a turn there less often, which does no harm. On the chosen
-side (cut off after its box, `\boxed{5}. Let me double-check by`), it learns to stop in the middle of a sentence: rare
-where the budget is roomy, so these pairs stay by default, as in the paper. The harvest's informativeness counts both,
-and `pairs.truncated_chosen: avoid` chooses a solution that ended by itself where the prompt has one.
+It trains on the tokens that were drawn: the end of turn where the policy wrote it, and none after a completion that the
+token budget cut off. Such a one is rejected as it is, without a word on where it should have ended. On the chosen side
+(cut off after its box, `\boxed{5}. Let me double-check by`) it teaches to go on after the box: rare where the budget is
+roomy, so these pairs stay by default, as in the paper. The harvest's informativeness counts both, and
+`pairs.truncated_chosen: avoid` chooses a solution that ended by itself where the prompt has one.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def train_dpo(
     """Train on preference pairs and leave `work/adapter`; for all else see `g2d.regimes.offline.train_offline`.
 
     Args:
-        pairs: rows with `prompt`, `chosen` and `rejected` as message lists.
+        pairs: with `prompt_ids`, `chosen_ids` and `rejected_ids`; `pairs_with_token_ids` adds them where text is all.
     """
-    rows = [{key: pair[key] for key in ("prompt", "chosen", "rejected")} for pair in pairs]
+    rows = [{name: pair[name] for name in ("prompt_ids", "chosen_ids", "rejected_ids")} for pair in pairs]
 
     def trainer(arguments: dict[str, Any], **parts: Any) -> Any:
         from trl import DPOConfig
@@ -93,7 +93,7 @@ def train_dpo(
 
 DPO = Regime(
     name="dpo",
-    version=2,
+    version=3,
     phase="offline",
     settings=Dpo,
     label="DPO",

@@ -198,7 +198,7 @@ class FreshRollouts(Generator):
 
     def _judged(self, asked: Sequence[Problem]) -> pd.DataFrame:
         rollouts = draw_rollouts(
-            self.base, asked, self.prompt, self.decoding, verifier=self.verifier, engine=self.engine()
+            self.base, asked, self.prompt, self.decoding, verifier=self.verifier, engine=self.engine(), token_ids=True
         )
         return with_rewards(
             to_frame(rollouts), asked, self.reward, seed=self.decoding.seed, stream="training", verifier=self.verifier

@@ -4,21 +4,19 @@ equally ("Bridging Offline and Online RL", arXiv 2506.21495, equation 4, offline
 Every rollout passes through the model once, however many pairs it stands in (`g2d.regimes.group_trainer`). Several
 pairs a prompt without weights, `dpo.pairs_per_prompt`, is another loss: there a prompt counts by its pairs.
 
-Truncated rollouts are treated as DPO's pairs are by default: kept on both sides.
+Truncated rollouts are treated as DPO's pairs are by default: kept on both sides, as they were drawn.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from pydantic import model_validator
 
 from g2d.policies.policy import Policy
 from g2d.problems import Problem
-from g2d.problems.prompts import Prompt
 from g2d.regimes.groups import Group, GroupLoss, groups
 from g2d.regimes.offline import OfflineJob, origin_words, train_offline
 from g2d.regimes.optimizer import OptimizerKeys
@@ -64,17 +62,18 @@ class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
         return self.max_steps or math.ceil(self.epochs * n_groups / self.prompts_per_update)
 
 
-def harvested_groups(
-    rollouts: pd.DataFrame, problems: Sequence[Problem], prompt: Prompt, settings: GroupDpo, seed: int
-) -> list[Group]:
+def harvested_groups(rollouts: pd.DataFrame, problems: Sequence[Problem], settings: GroupDpo, seed: int) -> list[Group]:
     """The groups of a harvest's pairable prompts.
+
+    Args:
+        rollouts: with their tokens.
 
     Raises:
         ValueError: rollouts of a problem that is not among `problems`, or no prompt is pairable.
     """
     require_asked(rollouts, problems)
     harvested = [problem for problem in problems if problem.problem_id in set(rollouts["problem_id"])]
-    found = groups(rollouts, harvested, prompt, which=settings.pairs, seed=seed, margin=settings.margin)
+    found = groups(rollouts, harvested, which=settings.pairs, seed=seed, margin=settings.margin)
     if not found:
         raise ValueError(
             f"no prompt of the {len(harvested)} harvested has both a right and a wrong rollout: nothing to learn from; "
@@ -117,7 +116,8 @@ def train_group_dpo(
             **parts,
         )
 
-    identity = {"groups": [asdict(group) for group in found], "group_dpo": group_dpo.params(without={"steps"})}
+    as_json = [{name: getattr(group, name) for name in Group.__slots__} for group in found]
+    identity = {"groups": as_json, "group_dpo": group_dpo.params(without={"steps"})}
     rows = [{"update": step} for step in range(steps)]
     return train_offline("group_dpo", base, rows, group_dpo, job, identity=identity, trainer=trainer)
 
@@ -134,7 +134,7 @@ def _methods(settings: GroupDpo) -> str:
 
 GROUP_DPO = Regime(
     name="group_dpo",
-    version=2,
+    version=3,
     phase="offline",
     settings=GroupDpo,
     label="GroupDPO",

@@ -18,9 +18,8 @@ from torch.nn.functional import logsigmoid
 from trl import DPOTrainer
 from trl.trainer.utils import pad
 
-from g2d.problems.prompts import Messages
 from g2d.regimes.groups import Group, GroupLoss, in_passes, pair_weights
-from g2d.regimes.offline_trainers import FixedReference
+from g2d.regimes.offline_trainers import FixedReference, TakesTokens
 from g2d.regimes.processes import gathered, n_processes
 
 MODEL_KEYS = ("input_ids", "attention_mask", "completion_mask")
@@ -33,7 +32,7 @@ class Updates(Protocol):
         """The groups to train on after `step` updates, the prompts behind them (pairable or not), and what to log."""
 
 
-class GroupTrainer(FixedReference, DPOTrainer):
+class GroupTrainer(TakesTokens, FixedReference, DPOTrainer):
     """DPO, GroupDPO and what `GroupLoss` adds, on groups of rollouts.
 
     The data set is a row per update, of which nothing is read; `per_device_train_batch_size` and
@@ -52,9 +51,6 @@ class GroupTrainer(FixedReference, DPOTrainer):
         self.rollouts_per_pass = rollouts_per_pass
         self._sums: Counter[str] = Counter()
         super().__init__(*args, data_collator=_update_number, **kwargs)
-
-    def _prepare_dataset(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
-        return dataset
 
     def _set_signature_columns_if_needed(self) -> None:
         self._signature_columns = ["update"]
@@ -76,10 +72,9 @@ class GroupTrainer(FixedReference, DPOTrainer):
             return total
         n_prompts = len(found) if self.group_loss.normalise == "pairable" else asked
         # The tokens of the whole update, so that its mean does not depend on how it is split.
-        tokenized = {id(group): [self.tokens(group.prompt, text) for text in group.completions] for group in found}
-        chosen = sum(len(tokenized[id(group)][i][1]) for group in found for i in group.chosen)
+        chosen = sum(len(group.completions[i]) for group in found for i in group.chosen)
         for passing, of_others in self._own_passes(list(in_passes(found, self.rollouts_per_pass))):
-            batch = collated(passing, [tokenized[id(group)] for group in passing], n_prompts, self.padding)
+            batch = collated(passing, n_prompts, self.padding)
             if of_others:
                 batch |= {name: torch.zeros_like(batch[name]) for name in ("weights", "chosen", "share")}
             batch |= {"chosen_tokens": chosen, "counts": not of_others}
@@ -95,17 +90,6 @@ class GroupTrainer(FixedReference, DPOTrainer):
         for start in range(0, len(passes), n):
             turn = passes[start : start + n]
             yield (turn[own], False) if own < len(turn) else (turn[0], True)
-
-    def tokens(self, prompt: Messages, completion: str) -> tuple[list[int], list[int]]:
-        """Tokens of a prompt and of its completion in the chat template, the end of the turn included, as TRL's."""
-        from trl.data_utils import common_prefix_length
-
-        template = {"tokenize": True, "return_dict": False}
-        asked = self.processing_class.apply_chat_template(prompt, add_generation_prompt=True, **template)
-        answer = [{"role": "assistant", "content": completion}]
-        whole = self.processing_class.apply_chat_template([*prompt, *answer], **template)
-        start = common_prefix_length(asked, whole)
-        return whole[:start], whole[start:]
 
     @property
     def padding(self) -> int:
@@ -184,13 +168,10 @@ def _update_number(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
     return {"update": torch.tensor([row["update"] for row in rows])}
 
 
-def collated(
-    passing: Sequence[Group], tokenized: Sequence[Sequence[tuple[list[int], list[int]]]], n_prompts: int, padding: int
-) -> dict[str, torch.Tensor]:
+def collated(passing: Sequence[Group], n_prompts: int, padding: int) -> dict[str, torch.Tensor]:
     """A batch of groups.
 
     Args:
-        tokenized: tokens of prompt and completion, by group and rollout.
         n_prompts: that the update's loss is divided by.
         padding: token that fills up shorter rows.
 
@@ -198,7 +179,7 @@ def collated(
         input_ids, attention_mask, completion_mask (rollouts, tokens); pairs (pairs, 2), rows of chosen and rejected;
         weights (pairs,); chosen, advantages and share (rollouts,), the last the weight of a rollout's prompt.
     """
-    rows = [row for rows in tokenized for row in rows]
+    rows = [(group.prompt, completion) for group in passing for completion in group.completions]
     ids = [torch.tensor(prompt + completion) for prompt, completion in rows]
     masks = [torch.tensor([0] * len(prompt) + [1] * len(completion)) for prompt, completion in rows]
     pairs: list[tuple[int, int]] = []

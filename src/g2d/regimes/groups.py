@@ -13,7 +13,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from g2d.problems import Problem
-from g2d.problems.prompts import Messages, Prompt, conversation
 from g2d.rewards.reward import Status
 from g2d.rollouts.labels import is_binary, is_open_ended, labels, lengths
 from g2d.rollouts.pairs import combinations_of
@@ -61,11 +60,11 @@ class GroupLoss(Section):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The rollouts of one prompt that are trained on. Indices are into `completions`."""
+    """The rollouts of one prompt that are trained on, as tokens. Indices are into `completions`."""
 
     problem_id: str
-    prompt: Messages
-    completions: tuple[str, ...]
+    prompt: tuple[int, ...]
+    completions: tuple[tuple[int, ...], ...]  # what was drawn, the end of those that ended by themselves included
     pairs: tuple[tuple[int, int], ...]  # chosen, rejected; all different
     advantages: tuple[float, ...]  # reward minus the mean over all rollouts of the prompt (equation 1; no deviation)
 
@@ -78,7 +77,6 @@ class Group:
 def groups(
     rollouts: pd.DataFrame,
     problems: Sequence[Problem],
-    prompt: Prompt,
     *,
     which: Which,
     seed: int,
@@ -88,7 +86,7 @@ def groups(
     """The groups of the pairable prompts, in the order of the problems; none where no prompt is pairable.
 
     Args:
-        rollouts: of these problems; rows in any order.
+        rollouts: of these problems, with their tokens; rows in any order.
         which: the pairs to form; one is the pair that `build_pairs` draws with this seed.
         whole: keep also the rollouts that stand in no pair; not those without a reward.
         margin: how far a scalar reward's best and worst are apart at least.
@@ -104,17 +102,17 @@ def groups(
         right, wrong = ([*rows["sample"][rows["label"].eq(side).fillna(False)]] for side in (True, False))
         if not right or not wrong:
             continue
-        drawn = combinations_of(problem.problem_id, right, wrong, seed)
-        pairs = list(islice(drawn, 1 if which == "one" else None))
+        combinations = combinations_of(problem.problem_id, right, wrong, seed)
+        pairs = list(islice(combinations, 1 if which == "one" else None))
         used = sorted(rewards if whole else {sample for pair in pairs for sample in pair})
         at = {sample: i for i, sample in enumerate(used)}
-        texts = dict(zip(rows["sample"], rows["completion_text"], strict=True))
+        drawn = dict(zip(rows["sample"], rows["completion_ids"], strict=True))
         mean = sum(rewards.values()) / len(rewards)
         found.append(
             Group(
                 problem_id=problem.problem_id,
-                prompt=conversation(problem, prompt),
-                completions=tuple(texts[sample] for sample in used),
+                prompt=tuple(rows["prompt_ids"].iloc[0].tolist()),
+                completions=tuple(tuple(drawn[sample].tolist()) for sample in used),
                 pairs=tuple((at[chosen], at[rejected]) for chosen, rejected in pairs),
                 advantages=tuple(rewards[sample] - mean for sample in used),
             )

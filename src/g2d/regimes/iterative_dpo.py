@@ -75,7 +75,7 @@ class IterativeDpo(Entry):
 
 ITERATIVE_DPO = Regime(
     name="iterative_dpo",
-    version=2,
+    version=3,
     phase="rounds",
     settings=IterativeDpo,
     label="DPO in rounds",

@@ -1,12 +1,12 @@
 """Kahneman-Tversky optimisation on right and wrong rollouts of a harvest (Ethayarajh et al. 2024, arXiv 2402.01306).
 
 It needs no pairs, so prompts that were always or never answered count too. The reference point z0 of a rollout is
-estimated from the batch it is in: TRL pairs every prompt with the completion of the row before it. So rows are shuffled
-by the seed once, and every pass has the same order; a last batch of one row has nothing but itself to compare with.
+estimated from the batch it is in: as in TRL, every prompt stands there with the completion of the row before it too. So
+rows are shuffled by the seed once, and every pass has the same order; a last batch of one row has nothing but itself to
+compare with.
 
 Truncation is treated as in the regimes beside it: a right completion that was cut off is left out (as in RFT), because
-the chat template would close it with an end of turn that the policy never wrote; a wrong one stays (as DPO's rejected
-side), where it does no harm. The same text twice counts twice.
+it shows how to go on after the box; a wrong one stays (as DPO's rejected side). The same text twice counts twice.
 
 With `start: warmup` the adapter of pi_K goes on and a frozen copy of it is the reference, as in DPO.
 """
@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from g2d.policies.policy import Policy
 from g2d.problems import Problem
-from g2d.problems.prompts import Messages, Prompt, conversation
 from g2d.regimes.offline import OfflineJob, origin_words, passes_words, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.rollouts.labels import labels
 from g2d.rollouts.pairs import require_asked, uniform
+from g2d.rollouts.rollout import IDS
 from g2d.settings import key
 
 if TYPE_CHECKING:
@@ -59,22 +59,21 @@ class Kto(OfflineEntry):
 
 
 class Judged(TypedDict):
-    """What `trl.KTOTrainer` reads: a completion and whether it is right."""
+    """A completion, as the tokens that were drawn, and whether it is right."""
 
-    prompt: Messages
-    completion: Messages
+    prompt_ids: list[int]
+    completion_ids: list[int]
     label: bool
 
 
 def judged_rollouts(
-    rollouts: pd.DataFrame, problems: Sequence[Problem], prompt: Prompt, which: Literal["all", "pairable"], seed: int
+    rollouts: pd.DataFrame, problems: Sequence[Problem], which: Literal["all", "pairable"], seed: int
 ) -> list[Judged]:
     """The rollouts to learn from, in an order that the seed, the problem_id and the sample decide.
 
     Args:
-        rollouts: the harvest; rows in any order.
+        rollouts: the harvest with its tokens; rows in any order.
         problems: what the policy was asked.
-        prompt: how it was asked.
         which: `Kto.rollouts`.
         seed: of the order.
 
@@ -88,13 +87,12 @@ def judged_rollouts(
     if which == "pairable":
         p_hat = right.groupby(rollouts["problem_id"]).mean()
         kept = kept[kept["problem_id"].map(p_hat.between(0, 1, inclusive="neither"))]
-    asked = {problem.problem_id: conversation(problem, prompt) for problem in problems}
-    names = ("problem_id", "sample", "completion_text", "label")
+    names = ("problem_id", "sample", *IDS, "label")
     drawn = {
         uniform(seed, name, f"kto/{sample}"): Judged(
-            prompt=asked[name], completion=[{"role": "assistant", "content": text}], label=bool(label)
+            prompt_ids=asked.tolist(), completion_ids=answered.tolist(), label=bool(label)
         )
-        for name, sample, text, label in zip(*(kept[name] for name in names), strict=True)
+        for name, sample, asked, answered, label in zip(*(kept[name] for name in names), strict=True)
     }
     rows = [drawn[number] for number in sorted(drawn)]
     n_right = sum(row["label"] for row in rows)
@@ -116,6 +114,17 @@ def weights(n_right: int, n_wrong: int, balance: float) -> tuple[float, float]:
     return max(1.0, ratio), max(1.0, 1 / ratio)
 
 
+def with_neighbours(rows: Sequence[Judged], batch: int) -> list[dict[str, Any]]:
+    """What `trl.KTOTrainer` reads: every row with the completion of the one before it in its micro-batch, whose first
+    has that of the last."""
+    return [
+        {**row, "KL_completion_ids": own[i - 1]["completion_ids"]}
+        for start in range(0, len(rows), batch)
+        for own in (rows[start : start + batch],)
+        for i, row in enumerate(own)
+    ]
+
+
 def train_kto(base: Policy, rows: Sequence[Judged], *, kto: Kto, **job: Unpack[OfflineJob]) -> list[dict[str, Any]]:
     """Train on judged rollouts and leave `work/adapter`; for all else see `g2d.regimes.offline.train_offline`.
 
@@ -128,9 +137,9 @@ def train_kto(base: Policy, rows: Sequence[Judged], *, kto: Kto, **job: Unpack[O
     def trainer(arguments: dict[str, Any], **parts: Any) -> Any:
         from trl import KTOConfig, KTOTrainer
 
-        from g2d.regimes.offline_trainers import EqualRows, FixedReference
+        from g2d.regimes.offline_trainers import EqualRows, FixedReference, TakesTokens
 
-        class JudgedTrainer(FixedReference, EqualRows, KTOTrainer):
+        class JudgedTrainer(TakesTokens, FixedReference, EqualRows, KTOTrainer):
             def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:
                 weights = inputs.pop("weights")
                 inputs |= zip(("ref_logps", "ref_KL_logps"), self.reference(model, inputs), strict=True)
@@ -150,7 +159,8 @@ def train_kto(base: Policy, rows: Sequence[Judged], *, kto: Kto, **job: Unpack[O
         return made
 
     identity = {"rows": list(rows), "kto": kto.params(without={"steps"})}
-    return train_offline("kto", base, rows, kto, job, identity=identity, trainer=trainer)
+    read = with_neighbours(rows, kto.per_device_batch_size)
+    return train_offline("kto", base, read, kto, job, identity=identity, trainer=trainer)
 
 
 def _methods(kto: Kto) -> str:
@@ -164,7 +174,7 @@ def _methods(kto: Kto) -> str:
 
 KTO = Regime(
     name="kto",
-    version=2,
+    version=3,
     phase="offline",
     settings=Kto,
     label="KTO",

@@ -1,9 +1,9 @@
 """What TRL's trainers of pairs and of judged completions lack, to be put before one of them in a class.
 
-TRL 1.16 scores the reference in training mode, so a frozen copy of an adapter keeps its dropout, and a model its own.
-The Trainer of transformers averages the micro-batches of a gradient step, so the rows of a smaller last one weigh more;
-where processes share an epoch that they cannot divide, accelerate fills the last micro-batches up with rows of its
-beginning.
+TRL 1.16 renders conversations and takes no tokens in their place. It scores the reference in training mode, so a frozen
+copy of an adapter keeps its dropout, and a model its own. The Trainer of transformers averages the micro-batches of a gradient
+step, so the rows of a smaller last one weigh more; where processes share an epoch that they cannot divide, accelerate
+fills the last micro-batches up with rows of its beginning.
 """
 
 from __future__ import annotations
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 
 SAME = 1e-3  # of the log-probabilities: what policy and reference may differ by, as the same passes score both
 SAME_ONCE = 1e-2  # or as others did, in other batches and so with other rounding in bfloat16
+
+
+class TakesTokens:
+    """Before a TRL trainer: its rows are what its collator reads, tokens. TRL would make them, by the chat template,
+    from conversations and so train on other tokens than were drawn (`g2d.rollouts.tokens`)."""
+
+    def _prepare_dataset(self, dataset: Any, *_args: Any, **_keywords: Any) -> Any:
+        return dataset
 
 
 class FixedReference:

@@ -9,13 +9,13 @@ import torch
 from torch.nn.functional import logsigmoid
 from trl import DPOTrainer
 
-from g2d.regimes.offline_trainers import EqualRows, FixedReference
+from g2d.regimes.offline_trainers import EqualRows, FixedReference, TakesTokens
 
 Loss = Literal["sigmoid", "ipo", "ipo_sum"]
 REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
 
 
-class PairTrainer(FixedReference, EqualRows, DPOTrainer):
+class PairTrainer(TakesTokens, FixedReference, EqualRows, DPOTrainer):
     """DPO on pairs.
 
     Args:

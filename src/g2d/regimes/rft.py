@@ -1,8 +1,8 @@
 """Rejection-sampling fine-tuning: SFT on the right completions of a harvest (Yuan et al. 2023, arXiv 2308.01825).
 
 The baseline that has the positives and none of the negatives: what DPO on the same harvest gains beyond it, the wrong
-answers taught. Every completion is a different text, as in that paper (section 3.3), and one that ended by itself: the
-chat template would close a cut-off one with an end of turn that the policy never wrote.
+answers taught. Every completion is a different text, as in that paper (section 3.3), and one that ended by itself: one
+that was cut off after its box shows how to go on after it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pydantic import model_validator
 
 from g2d.policies.policy import Policy
 from g2d.problems import Problem
-from g2d.problems.prompts import Messages, Prompt, conversation
 from g2d.regimes.offline import OfflineJob, origin_words, passes_words, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.rollouts.labels import labels
 from g2d.rollouts.pairs import Pair, require_asked, uniform
+from g2d.rollouts.rollout import IDS
 from g2d.settings import MistakeInKeyError, key
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Rft(OfflineEntry):
     examples: Literal["correct", "chosen"] = key(
         "correct",
         "correct: the different right completions that ended by themselves; chosen: the chosen side of every pair, as "
-        "DPO sees it, which says what the rejected sides add.",
+        "DPO sees it, cut off or not, which says what the rejected sides add.",
         neutral="correct",
     )
     max_steps: int | None = key(
@@ -69,23 +69,22 @@ IGNORED = -100  # a label that has no part in the loss
 
 
 class Example(TypedDict):
-    """What `trl.SFTTrainer` reads; the loss is the completion's."""
+    """A completion to imitate, as the tokens that were drawn."""
 
-    prompt: Messages
-    completion: Messages
+    prompt_ids: list[int]
+    completion_ids: list[int]
 
 
 def right_completions(
-    rollouts: pd.DataFrame, problems: Sequence[Problem], prompt: Prompt, per_prompt: int | None, seed: int
+    rollouts: pd.DataFrame, problems: Sequence[Problem], per_prompt: int | None, seed: int
 ) -> list[Example]:
     """The different right completions that ended by themselves, at most so many of a prompt.
 
     Which ones depends on the seed, the problem_id and the prompt's own rollouts, and not on other prompts.
 
     Args:
-        rollouts: the harvest; rows in any order.
+        rollouts: the harvest with its tokens; rows in any order. Of a text that was drawn twice it is the first draw's.
         problems: what the policy was asked; the examples come in this order.
-        prompt: how it was asked.
         per_prompt: None takes all.
         seed: of the draw.
 
@@ -95,11 +94,16 @@ def right_completions(
     require_asked(rollouts, problems)
     to_imitate = labels(rollouts).fillna(False).astype(bool)
     right = rollouts[to_imitate & (rollouts["finish_reason"] != "length")].sort_values("sample")
-    texts = {name: list(dict.fromkeys(rows)) for name, rows in right.groupby("problem_id")["completion_text"]}
+    by_text: dict[str, dict[str, Example]] = {}
+    names = ("problem_id", "completion_text", *IDS)
+    for name, text, asked, answered in zip(*(right[column] for column in names), strict=True):
+        example = Example(prompt_ids=asked.tolist(), completion_ids=answered.tolist())
+        by_text.setdefault(name, {}).setdefault(text, example)
     examples = [
-        Example(prompt=conversation(problem, prompt), completion=[{"role": "assistant", "content": text}])
+        own[text]
         for problem in problems
-        for text in _drawn(texts.get(problem.problem_id, []), problem.problem_id, per_prompt, seed)
+        for own in (by_text.get(problem.problem_id, {}),)
+        for text in _drawn(list(own), problem.problem_id, per_prompt, seed)
     ]
     if not examples:
         raise ValueError(
@@ -121,9 +125,9 @@ def chosen_completions(pairs: Sequence[Pair]) -> list[Example]:
     With `pairs.truncated_chosen: keep`, one that was cut off after its box may be among them, as it is for DPO.
 
     Args:
-        pairs: one of a prompt.
+        pairs: one of a prompt, with their tokens.
     """
-    return [Example(prompt=pair["prompt"], completion=pair["chosen"]) for pair in pairs]
+    return [Example(prompt_ids=pair["prompt_ids"], completion_ids=pair["chosen_ids"]) for pair in pairs]
 
 
 def train_rft(
@@ -134,7 +138,10 @@ def train_rft(
     Args:
         examples: from `right_completions` or `chosen_completions`.
     """
-    rows = [{"prompt": example["prompt"], "completion": example["completion"]} for example in examples]
+    rows = [
+        {"input_ids": [*asked, *answered], "labels": [IGNORED] * len(asked) + [*answered]}
+        for asked, answered in ((example["prompt_ids"], example["completion_ids"]) for example in examples)
+    ]
 
     def trainer(arguments: dict[str, Any], **parts: Any) -> Any:
         from trl import SFTConfig, SFTTrainer
@@ -145,7 +152,7 @@ def train_rft(
             def weigh(self, batch: dict[str, Any], own: int, weight: float) -> None:
                 batch["labels"][own:] = IGNORED  # its loss is a mean over the tokens of a gradient step
 
-        return ExampleTrainer(args=SFTConfig(**arguments, packing=False, completion_only_loss=True), **parts)
+        return ExampleTrainer(args=SFTConfig(**arguments, packing=False), **parts)
 
     identity = {"examples": rows, "rft": rft.params(without={"steps"})}
     return train_offline("rft", base, rows, rft, job, identity=identity, trainer=trainer)
@@ -165,7 +172,7 @@ def _methods(rft: Rft) -> str:
 
 RFT = Regime(
     name="rft",
-    version=1,
+    version=2,
     phase="offline",
     settings=Rft,
     label="RFT",

@@ -38,6 +38,7 @@ from g2d.regimes.training import lora_config, restore_token_count, starting_mode
 from g2d.rewards.catalogue import TRUTH, reward_params
 from g2d.rollouts.engine import Decoding, require_room
 from g2d.rollouts.settings import EngineSettings
+from g2d.rollouts.tokens import with_token_ids
 from g2d.settings import Section
 from g2d.verifier.pool import default_workers
 
@@ -132,7 +133,7 @@ def train_semi_online_dpo(
     if engine is not None and engine.name == "vllm":
         fresh.use_vllm(engine, lora)
     try:
-        trainer = _trainer(base, fresh, settings, lora, prompt, seed, checkpoints.draft, tracking, start)
+        trainer = _trainer(base, fresh, settings, lora, seed, checkpoints.draft, tracking, start)
         before = meter.tokens_generated
 
         def save(folder: Path) -> None:
@@ -169,7 +170,6 @@ def _trainer(
     fresh: FreshRollouts,
     settings: SemiOnlineDpo,
     lora: Lora,
-    prompt: Prompt,
     seed: int,
     draft: Path,
     tracking: Mapping[str, Any] | None,
@@ -181,10 +181,10 @@ def _trainer(
     from g2d.regimes.group_trainer import GroupTrainer
 
     def updates(step: int) -> Any:
-        own: pd.DataFrame = fresh.of(step, hand_over_to)
+        own: pd.DataFrame = with_token_ids(fresh.of(step, hand_over_to), base)  # a checkpoint of 0.1.0 may lack them
         asked = fresh.asked(own)
         whole, margin = settings.grpo_weight > 0, settings.margin
-        found = groups(own, asked, prompt, which=settings.pairs, seed=seed, whole=whole, margin=margin)
+        found = groups(own, asked, which=settings.pairs, seed=seed, whole=whole, margin=margin)
         record = summary(own, found) | (fresh.choice.metrics(step) if fresh.choice else {})
         return found, len(asked), record
 
@@ -254,7 +254,7 @@ def _methods(settings: SemiOnlineDpo) -> str:
 
 SEMI_ONLINE_DPO = Regime(
     name="semi_online_dpo",
-    version=2,
+    version=3,
     phase="online",
     settings=SemiOnlineDpo,
     label="semi-online DPO",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 
-from g2d.policies.policy import Policy
+from g2d.policies.policy import Policy, tokenizer_sha256
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
 from g2d.rollouts.budgets import to_json
@@ -55,6 +55,7 @@ def draw_rollouts(
     workers: int = 1,
     engine: Engine | None = None,
     verifier: Verifier | None = None,
+    token_ids: bool = False,
 ) -> list[Rollout]:
     """`samples_per_prompt` judged rollouts per problem, ordered by problem and sample.
 
@@ -63,8 +64,10 @@ def draw_rollouts(
         workers: processes that verify.
         engine: one that already holds the policy; without it the policy is loaded.
         verifier: one that judges many draws and stays open; without it one is started for this draw.
+        token_ids: keep the tokens, of rollouts that are to be trained on.
     """
     engine = engine or engine_for(policy)
+    tokenizer = tokenizer_sha256(policy.base) if token_ids and not policy.is_recorded else None
     requests = [
         Request(p.problem_id, engine.render(conversation(p, prompt)) if prompt else engine.document(p.prompt))
         for p in problems
@@ -105,6 +108,9 @@ def draw_rollouts(
             seed=decoding.seed,
             policy_id=policy.policy_id,
             budget_verdicts=to_json(verdicts),
+            prompt_ids=completion.prompt_ids if tokenizer else None,
+            completion_ids=completion.token_ids if tokenizer else None,
+            tokenizer_sha256=tokenizer,
         )
         for (problem, request, sample, completion), judgement, verdicts in zip(
             drawn, judgements, at_budgets, strict=True

@@ -46,6 +46,9 @@ class Completion:
     token_count: int
     finish_reason: FinishReason
     prefixes: Mapping[int, str] = field(default_factory=dict)  # text at every token budget that cuts this completion
+    # Tokens read and drawn, with the one that ended the completion; None where text alone was recorded.
+    prompt_ids: tuple[int, ...] | None = None
+    token_ids: tuple[int, ...] | None = None
 
 
 class Engine(Protocol):

@@ -6,8 +6,10 @@ That is of a binary reward; of a scalar one, a best rollout is chosen and a wors
 pairable prompt; where several are asked for, the others are drawn from the remaining combinations of a
 right with a wrong rollout, all equally likely, so that no pair comes twice. As in the paper, every rollout with a
 reward may be chosen and every other one rejected, also one that used up its token budget: a solution that was cut off
-after its box is right. DPO sees either with an end of turn that the policy did not write (`g2d.regimes.dpo`), so
-`truncated_sides` counts them, and `truncated_chosen="avoid"` chooses what ended by itself where it can.
+after its box is right. It has no end of turn to learn, so `truncated_sides` counts them, and `truncated_chosen="avoid"`
+chooses what ended by itself where it can.
+
+The messages are for people and for other trainers; ours read the tokens beside them (`g2d.rollouts.tokens`).
 
 Draws are taken from a hash of seed and problem_id instead of one generator's stream: a prompt keeps its pair whatever
 happens to the other prompts, and no library version can change it.
@@ -19,7 +21,7 @@ import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from g2d.jobs.files import parse_json, read_lines, write_jsonl
 from g2d.problems import Problem
@@ -30,8 +32,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Pair(TypedDict):
-    """One row of a preference data set: what `trl.DPOTrainer` reads, then where it came from."""
+class PairTokens(TypedDict, total=False):
+    """The tokens of a pair as they were drawn, with the end of a completion that ended by itself; not in files of
+    0.1.0, nor where text alone was recorded."""
+
+    prompt_ids: list[int]
+    chosen_ids: list[int]
+    rejected_ids: list[int]
+    tokenizer_sha256: str  # as of a `Rollout`
+
+
+class Pair(PairTokens):
+    """One row of a preference data set in TRL's format, then where it came from."""
 
     prompt: Messages
     chosen: Messages
@@ -40,6 +52,9 @@ class Pair(TypedDict):
     p_hat: float  # share of rollouts that might be chosen, 0 < p_hat < 1: of correct ones, where the truth is rewarded
     chosen_sample: int
     rejected_sample: int
+
+
+PAIR_KEYS, TOKEN_KEYS = Pair.__required_keys__, Pair.__optional_keys__
 
 
 def build_pairs(
@@ -54,7 +69,7 @@ def build_pairs(
     """Draw the pairs of every pairable prompt.
 
     Args:
-        rollouts: the harvest; rows in any order.
+        rollouts: the harvest; rows in any order. The pairs have tokens where every row has.
         problems: what the policy was asked; the pairs come in this order.
         prompt: how it was asked.
         seed: of the draws, which depend on it, the problem_id and the prompt's own rollouts.
@@ -69,16 +84,16 @@ def build_pairs(
     right: dict[str, list[int]] = {}  # samples by problem_id
     wrong: dict[str, list[int]] = {}
     ended: dict[str, list[int]] = {}  # those of the right ones that ended by themselves
-    texts: dict[tuple[str, int], str] = {}
+    drawn: dict[tuple[str, int], Any] = {}
     counts = rollouts.dropna(subset="reward").groupby("problem_id").size()
     labelled = rollouts.assign(label=labels(rollouts, margin)).dropna(subset="label").sort_values("sample")
-    names = ("problem_id", "sample", "completion_text", "label", "finish_reason")
-    columns = (labelled[name] for name in names)
-    for problem_id, sample, completion, is_right, reason in zip(*columns, strict=True):
-        sides = [wrong] if not is_right else [right] if reason == "length" else [right, ended]
+    for row in labelled.to_dict("records"):
+        problem_id, sample = str(row["problem_id"]), int(row["sample"])
+        sides = [wrong] if not row["label"] else [right] if row["finish_reason"] == "length" else [right, ended]
         for side in sides:
-            side.setdefault(problem_id, []).append(int(sample))
-        texts[problem_id, int(sample)] = completion
+            side.setdefault(problem_id, []).append(sample)
+        drawn[problem_id, sample] = row
+    with_tokens = "completion_ids" in rollouts and bool(rollouts["completion_ids"].notna().all())
     pairs: list[Pair] = []
     for problem in problems:
         name = problem.problem_id
@@ -88,17 +103,22 @@ def build_pairs(
         candidates = right[name] if truncated_chosen == "keep" else ended.get(name, right[name])
         draws = itertools.islice(combinations_of(name, candidates, wrong[name], seed), per_prompt)
         for chosen_sample, rejected_sample in draws:
-            pairs.append(
-                Pair(
-                    prompt=conversation(problem, prompt),
-                    chosen=_answer(texts[name, chosen_sample]),
-                    rejected=_answer(texts[name, rejected_sample]),
-                    problem_id=name,
-                    p_hat=p_hat,
-                    chosen_sample=chosen_sample,
-                    rejected_sample=rejected_sample,
-                )
+            chosen, rejected = drawn[name, chosen_sample], drawn[name, rejected_sample]
+            pair = Pair(
+                prompt=conversation(problem, prompt),
+                chosen=_answer(chosen["completion_text"]),
+                rejected=_answer(rejected["completion_text"]),
+                problem_id=name,
+                p_hat=p_hat,
+                chosen_sample=chosen_sample,
+                rejected_sample=rejected_sample,
             )
+            if with_tokens:
+                pair["prompt_ids"] = chosen["prompt_ids"].tolist()
+                pair["chosen_ids"] = chosen["completion_ids"].tolist()
+                pair["rejected_ids"] = rejected["completion_ids"].tolist()
+                pair["tokenizer_sha256"] = chosen["tokenizer_sha256"]
+            pairs.append(pair)
     if not pairs and "reward_status" in rollouts and rollouts["reward_status"].notna().any():
         statuses = ", ".join(f"{n} {status}" for status, n in rollouts["reward_status"].value_counts().items())
         raise ValueError(
@@ -181,8 +201,11 @@ def read_pairs(path: str | Path) -> list[Pair]:
             raise ValueError(
                 f"{path}, line {number}: not JSON: {error}; delete the file to have it made again"
             ) from None
-        if not isinstance(pair, dict) or set(pair) != Pair.__required_keys__:
-            raise ValueError(f"{path}, line {number}: a pair has exactly {', '.join(Pair.__annotations__)}")
+        if not isinstance(pair, dict) or set(pair) not in (PAIR_KEYS, PAIR_KEYS | TOKEN_KEYS):
+            raise ValueError(
+                f"{path}, line {number}: a pair has exactly {', '.join(sorted(PAIR_KEYS))}, and all or none of "
+                f"{', '.join(sorted(TOKEN_KEYS))}"
+            )
         pairs.append(pair)  # type: ignore[arg-type]
     return pairs
 

@@ -7,9 +7,9 @@ model that wrote them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from g2d.jobs.files import atomic
 from g2d.verifier import Verdict
@@ -44,26 +44,37 @@ class Rollout:
     budget_verdicts: str | None = None  # JSON, token budget -> verdict on the completion cut there (`budgets`)
     reward_status: str | None = None  # `g2d.rewards.reward.Status`; absent from files that the verifier alone judged
     reward_details: str | None = None  # JSON, what the reward found out; absent from the same
+    # What is trained on; absent where nobody trains on the rollouts, and from files of 0.1.0 (`g2d.rollouts.tokens`).
+    prompt_ids: tuple[int, ...] | None = None  # the tokens that the policy read
+    completion_ids: tuple[int, ...] | None = None  # those it drew, the one that ended the completion included
+    tokenizer_sha256: str | None = None  # says which token an id is (`g2d.policies.policy.tokenizer_sha256`)
 
 
 COLUMNS = tuple(field.name for field in fields(Rollout))
 BUDGET_VERDICTS = "budget_verdicts"  # evaluations only; null elsewhere, absent from files of before there were budgets
 OF_REWARDS = ("reward_status", "reward_details")
-OPTIONAL = (BUDGET_VERDICTS, *OF_REWARDS)
+IDS = ("prompt_ids", "completion_ids")  # lists of int32
+OF_TOKENS = (*IDS, "tokenizer_sha256")
+LEFT_OUT = (*OF_REWARDS, *OF_TOKENS)  # where they are empty
+OPTIONAL = (BUDGET_VERDICTS, *LEFT_OUT)
 TEXTLESS = tuple(name for name in COLUMNS if name not in ("prompt_text", "completion_text", *OPTIONAL))
 
 
 def to_frame(rollouts: Sequence[Rollout]) -> pd.DataFrame:
-    """Rows in the given order, columns as in `Rollout` but for unused ones of rewards, `level` a nullable integer."""
+    """Rows in the given order, columns as in `Rollout` but for empty ones of `LEFT_OUT`, `level` a nullable integer,
+    `IDS` arrays of int32."""
+    import numpy as np
     import pandas as pd
 
-    frame = pd.DataFrame([asdict(rollout) for rollout in rollouts], columns=list(COLUMNS))
-    return without_unused(frame.astype({"level": "Int64"}))
+    columns: dict[str, list[Any]] = {name: [getattr(rollout, name) for rollout in rollouts] for name in COLUMNS}
+    for name in IDS:
+        columns[name] = [None if ids is None else np.array(ids, dtype=np.int32) for ids in columns[name]]
+    return without_unused(pd.DataFrame(columns).astype({"level": "Int64"}))
 
 
 def without_unused(frame: pd.DataFrame) -> pd.DataFrame:
-    """Without the columns of rewards where the verifier alone judged: the file is then what it was before them."""
-    return frame.drop(columns=[name for name in OF_REWARDS if name in frame and frame[name].isna().all()])
+    """Without the columns of `LEFT_OUT` that are empty: the file is then what it was before there were any."""
+    return frame.drop(columns=[name for name in LEFT_OUT if name in frame and frame[name].isna().all()])
 
 
 def write_rollouts(path: str | Path, rollouts: pd.DataFrame | Sequence[Rollout]) -> None:
@@ -77,8 +88,8 @@ def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.Data
     """Read rollouts as a frame.
 
     Args:
-        columns: those that are needed; the texts are most of a file. Those of rewards are not there where the verifier
-            alone judged.
+        columns: those that are needed; texts and tokens are most of a file. Those of `LEFT_OUT` are not there where the
+            file has none.
 
     Raises:
         ValueError: the file is not Parquet or lacks a column; the message names it.
@@ -91,7 +102,7 @@ def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.Data
         if missing := [column for column in columns if column not in (*available, *OPTIONAL)]:
             raise ValueError(f"rollouts lack the column {missing[0]}")
         frame = pd.read_parquet(path, columns=[column for column in columns if column in available])
-        missing = [column for column in columns if column not in (*available, *OF_REWARDS)]
+        missing = [column for column in columns if column not in (*available, *LEFT_OUT)]
         return frame.assign(**dict.fromkeys(missing))
     except Exception as error:  # pyarrow raises several unrelated types for a truncated file
         raise ValueError(

@@ -107,7 +107,7 @@ class Pairs(Section):
     truncated_chosen: Literal["keep", "avoid"] = key(
         "keep",
         "A right rollout that the token budget cut off after its box: chosen like any other (keep), or only where no "
-        "right rollout of the prompt ended by itself (avoid).",
+        "right rollout of the prompt ended by itself (avoid). It is trained as it was drawn, without an end of turn.",
         paper="keep",
         neutral="keep",
     )

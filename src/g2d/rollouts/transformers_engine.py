@@ -83,7 +83,7 @@ class TransformersEngine:
             drawn = ContinuousBatch(self.model, prompts, decoding, stream, self.end_ids).complete(samples)
         else:
             drawn = self._in_closed_batches(prompts, decoding, stream, samples)
-        completions = dict(zip(drawn, self._completions(list(drawn.values()), decoding), strict=True))
+        completions = self._completions(drawn, [tuple(prompt) for prompt in prompts], decoding)
         return [[completions[i, j] for j in range(decoding.samples_per_prompt)] for i in range(len(requests))]
 
     @torch.inference_mode()
@@ -114,20 +114,24 @@ class TransformersEngine:
                 drawn[sample] = tokens[: end + 1]
         return drawn
 
-    def _completions(self, drawn: list[list[int]], decoding: Decoding) -> list[Completion]:
-        ended = [tokens[-1] in self.end_ids for tokens in drawn]
-        kept = [tokens[:-1] if end else tokens for tokens, end in zip(drawn, ended, strict=True)]
+    def _completions(
+        self, drawn: dict[Sample, list[int]], prompts: Sequence[tuple[int, ...]], decoding: Decoding
+    ) -> dict[Sample, Completion]:
+        ended = [tokens[-1] in self.end_ids for tokens in drawn.values()]
+        kept = [tokens[:-1] if end else tokens for tokens, end in zip(drawn.values(), ended, strict=True)]
         texts = self.tokenizer.batch_decode(kept, skip_special_tokens=True)
         # The end-of-turn token was generated too, so it counts.
-        return [
-            Completion(
+        return {
+            sample: Completion(
                 text,
                 len(tokens),
                 "stop" if end else "length",
                 prefixes(self.tokenizer, tokens, decoding.token_budgets),
+                prompts[sample[0]],
+                tuple(tokens),
             )
-            for text, tokens, end in zip(texts, drawn, ended, strict=True)
-        ]
+            for (sample, tokens), text, end in zip(drawn.items(), texts, ended, strict=True)
+        }
 
 
 def only_the_chosen(

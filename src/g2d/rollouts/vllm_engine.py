@@ -123,7 +123,10 @@ class VllmEngine:
         seeds = [request_seed(decoding.seed, request.problem_id) for request in requests]
         names = [f"problem {request.problem_id}" for request in requests]
         outputs = self.complete(prompts, seeds, decoding, names=names)
-        return [[self._completion(sample, decoding) for sample in output.outputs] for output in outputs]
+        return [
+            [self._completion(tuple(prompt), sample, decoding) for sample in output.outputs]
+            for prompt, output in zip(prompts, outputs, strict=True)
+        ]
 
     def complete(
         self,
@@ -271,7 +274,7 @@ class VllmEngine:
             gc.collect()
         return self._merged.name
 
-    def _completion(self, sample: Any, decoding: Decoding) -> Completion:
+    def _completion(self, prompt: tuple[int, ...], sample: Any, decoding: Decoding) -> Completion:
         tokens = list(sample.token_ids)
         reason: FinishReason = sample.finish_reason
         if reason not in ("stop", "length"):
@@ -279,4 +282,5 @@ class VllmEngine:
         text = tokens[:-1] if reason == "stop" else tokens
         # The end-of-turn token was generated too, so it counts.
         cut = prefixes(self.tokenizer, tokens, decoding.token_budgets)
-        return Completion(str(self.tokenizer.decode(text, skip_special_tokens=True)), len(tokens), reason, cut)
+        said = str(self.tokenizer.decode(text, skip_special_tokens=True))
+        return Completion(said, len(tokens), reason, cut, prompt, tuple(tokens))

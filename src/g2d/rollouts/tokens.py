@@ -1,0 +1,118 @@
+"""The tokens that are trained on: those that were drawn.
+
+Text does not say which they were. A chat template renders a finished answer in a way of its own (that of
+DeepSeek-R1-Distill drops what stands before `</think>`, Qwen3's adds an empty block of thinking) and closes one that
+was cut off; text has lost the special tokens; a tokenizer need not cut it where the policy did. So a harvest and fresh
+rollouts keep their tokens, and every regime trains on these.
+
+Files of 0.1.0 and pairs from elsewhere have text alone. Then the tokens are those of the prompt's text, followed by
+those of the completion's: neither passes through a template or gets a token that the text does not have, but for the
+one that ended a completion, which its text lacks. It comes after a completion that ended by itself, and a pair from
+elsewhere, which does not say, counts as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from g2d.policies.policy import Policy, end_tokens, load_tokenizer, tokenizer_sha256
+from g2d.problems.prompts import render
+from g2d.rollouts.pairs import Pair
+from g2d.rollouts.rollout import IDS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from transformers import PreTrainedTokenizerBase
+
+
+def with_token_ids(rollouts: pd.DataFrame, base: Policy) -> pd.DataFrame:
+    """Rollouts with prompt_ids and completion_ids in every row, arrays of int32.
+
+    Args:
+        rollouts: in a row without tokens, prompt_text, completion_text and finish_reason are read.
+        base: M0, whose tokenizer it is; it is loaded only where tokens are missing.
+
+    Raises:
+        ValueError: the tokens are of another tokenizer.
+    """
+    import numpy as np
+    import pandas as pd
+
+    known = rollouts["completion_ids"].notna() if "completion_ids" in rollouts else pd.Series(False, rollouts.index)
+    _require_own(rollouts.loc[known, "tokenizer_sha256"] if known.any() else (), base, "the rollouts")
+    if known.all():
+        return rollouts
+    texts = _Texts(base)
+    bare = rollouts[~known]
+    prompts = texts.tokens([*bare["prompt_text"]])
+    completions = texts.tokens([*bare["completion_text"]])
+    ended = bare["finish_reason"] == "stop"
+    made = (prompts, [ids + [texts.end] * end for ids, end in zip(completions, ended, strict=True)])
+    rows = rollouts.reset_index(drop=True).assign(tokenizer_sha256=tokenizer_sha256(base.base))
+    for name, ids in zip(IDS, made, strict=True):
+        column = rows[name] if name in rows else pd.Series(None, rows.index, dtype="object")
+        fresh = pd.Series([np.array(row, dtype=np.int32) for row in ids], rows.index[~known.to_numpy()], dtype="object")
+        rows[name] = column.where(known.to_numpy(), fresh)
+    return rows.set_index(rollouts.index)
+
+
+def pairs_with_token_ids(pairs: Sequence[Pair], base: Policy) -> list[Pair]:
+    """Pairs with prompt_ids, chosen_ids and rejected_ids.
+
+    Args:
+        pairs: one without tokens has one message of the assistant on either side, which ended by itself.
+        base: M0, whose tokenizer it is; it is loaded only where tokens are missing.
+
+    Raises:
+        ValueError: the tokens are of another tokenizer.
+    """
+    bare = [pair for pair in pairs if "chosen_ids" not in pair]
+    _require_own((pair["tokenizer_sha256"] for pair in pairs if "chosen_ids" in pair), base, "the pairs")
+    if not bare:
+        return list(pairs)
+    texts, digest = _Texts(base), tokenizer_sha256(base.base)
+    prompts = texts.tokens([render(texts.tokenizer, pair["prompt"]) for pair in bare])
+    chosen, rejected = (texts.tokens([pair[side][-1]["content"] for pair in bare]) for side in ("chosen", "rejected"))
+    made = iter(
+        Pair(
+            **pair,
+            prompt_ids=asked,
+            chosen_ids=[*right, texts.end],
+            rejected_ids=[*wrong, texts.end],
+            tokenizer_sha256=digest,
+        )
+        for pair, asked, right, wrong in zip(bare, prompts, chosen, rejected, strict=True)
+    )
+    return [pair if "chosen_ids" in pair else next(made) for pair in pairs]
+
+
+def _require_own(digests: Iterable[str], base: Policy, what: str) -> None:
+    if foreign := set(digests) - {tokenizer_sha256(base.base)}:
+        raise ValueError(
+            f"{base.base}: not the tokenizer that {what} were drawn with (sha256 {foreign.pop()[:12]}...): use those "
+            "of this model"
+        )
+
+
+class _Texts:
+    """Tokens of texts, as nobody drew them."""
+
+    def __init__(self, base: Policy) -> None:
+        self.tokenizer = load_tokenizer(base)
+        self.end = closing_token(self.tokenizer, end_tokens(base, self.tokenizer))
+
+    def tokens(self, texts: list[str]) -> list[list[int]]:
+        found: list[list[int]] = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        return found
+
+
+def closing_token(tokenizer: PreTrainedTokenizerBase, ends: Iterable[int]) -> int:
+    """Of the tokens that end a completion, the one by which the model's template closes a turn of the assistant.
+
+    Gemma's is not the tokenizer's `eos_token`.
+    """
+    said = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
+    tokens: list[int] = tokenizer.apply_chat_template(said, tokenize=True, return_dict=False)
+    ends = frozenset(ends)
+    return next((token for token in reversed(tokens) if token in ends), int(tokenizer.eos_token_id))

@@ -1,0 +1,318 @@
+"""Trained is what was sampled: with the chat templates of reasoning models and others, the tokens that pass through the
+model in training are those that the engine drew, prompt and completion, and nothing else.
+
+A template cannot say them again: rendered once more, a finished answer of DeepSeek-R1-Distill has lost its thinking,
+one of Qwen3 has got an empty block of it, and one that was cut off has got an end of turn that nobody sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from peft import PeftModelForCausalLM
+
+from g2d.policies import Policy, load_model, load_tokenizer
+from g2d.policies.policy import end_tokens, tokenizer_sha256
+from g2d.policies.settings import Lora
+from g2d.problems import Problem
+from g2d.problems.prompts import Prompt, conversation, render
+from g2d.regimes.dpo import Dpo, train_dpo
+from g2d.regimes.group_dpo import GroupDpo, harvested_groups, train_group_dpo
+from g2d.regimes.kto import Kto, judged_rollouts, train_kto
+from g2d.regimes.rft import Rft, chosen_completions, right_completions, train_rft
+from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.rewards.catalogue import reward_settings
+from g2d.rollouts.continuous_batching import ContinuousBatch
+from g2d.rollouts.draw import draw_rollouts
+from g2d.rollouts.engine import Decoding
+from g2d.rollouts.pairs import build_pairs, read_pairs, write_pairs
+from g2d.rollouts.rollout import IDS, OF_TOKENS, read_rollouts, to_frame, write_rollouts
+from g2d.rollouts.tokens import closing_token, pairs_with_token_ids, with_token_ids
+from tests.models import adapted
+
+Drawn = tuple[tuple[int, ...], tuple[int, ...]]  # tokens of a prompt and of a completion
+
+# TRL's copies of templates: what begins a document, the tokenizer's end, what else ends a completion.
+TEMPLATES = {
+    "deepseek_r1_distill": ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", []),
+    "qwen3": (None, "<|im_end|>", ["<|endoftext|>"]),
+    "qwen3_instruct_2507": (None, "<|im_end|>", ["<|endoftext|>"]),
+    "qwen2_5": (None, "<|im_end|>", ["<|endoftext|>"]),
+    "llama3_1": ("<|begin_of_text|>", "<|eot_id|>", ["<|eom_id|>", "<|end_of_text|>"]),
+    "gemma": ("<bos>", "<eos>", ["<end_of_turn>"]),
+}
+CLOSES = {"gemma": "<end_of_turn>"}  # a turn; elsewhere the tokenizer's end does
+MARKS = [
+    "<think>",
+    "</think>",
+    "<|im_start|>",
+    "<｜User｜>",
+    "<｜Assistant｜>",
+    "<|start_header_id|>",
+    "<start_of_turn>",
+]
+WORDS = ["[UNK]", "[PAD]", "So", "wait", "1", "\\boxed{1}", "user", "assistant"]
+PROBLEMS = [Problem(f"p{i}", f"So {'1 ' * i}", "1", None, None, "tests") for i in range(4)]
+DECODING = Decoding(8, 1.0, 1.0, 12, 64, seed=0)
+
+
+def policy_of(template: str, folder: Path) -> Policy:
+    """A model with random weights and few words, so that it draws completions of every kind."""
+    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    begin, end, more = TEMPLATES[template]
+    raw = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    raw.add_tokens([AddedToken(mark, special=False) for mark in MARKS])
+    raw.add_special_tokens([AddedToken(mark, special=True) for mark in (begin, end, *more) if mark])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=raw, bos_token=begin, eos_token=end, pad_token="[PAD]", unk_token="[UNK]"
+    )
+    tokenizer.chat_template = files("trl").joinpath(f"chat_templates/{template}.jinja").read_text()
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    shape = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=256, **shape))
+    model.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids([end, *more])
+    model.generation_config.pad_token_id = tokenizer.pad_token_id
+    model.save_pretrained(folder)
+    return Policy("t/base", "t", "base", base=str(folder))
+
+
+@contextmanager
+def sampled() -> Iterator[list[Drawn]]:
+    """What the engine samples, as it samples it."""
+    seen: list[Drawn] = []
+    complete = ContinuousBatch.complete
+
+    def watched(batch: ContinuousBatch, samples: Any) -> Any:
+        found = complete(batch, samples)
+        seen.extend((tuple(batch.prompts[i]), tuple(tokens)) for (i, _), tokens in sorted(found.items()))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ContinuousBatch, "complete", watched)
+        yield seen
+
+
+@contextmanager
+def trained() -> Iterator[list[Drawn]]:
+    """What passes through the model with a gradient: the tokens without a label, then those with one."""
+    seen: list[Drawn] = []
+    forward = PeftModelForCausalLM.forward
+
+    def watched(model: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.is_grad_enabled() and kwargs.get("labels") is not None:
+            columns = (kwargs[name].tolist() for name in ("input_ids", "attention_mask", "labels"))
+            for ids, mask, labels in zip(*columns, strict=True):
+                row = [(token, label) for token, here, label in zip(ids, mask, labels, strict=True) if here]
+                prompt = tuple(token for token, label in row if label == -100)
+                completion = tuple(label for _, label in row if label != -100)
+                assert tuple(token for token, _ in row) == prompt + completion
+                seen.append((prompt, completion))
+        return forward(model, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PeftModelForCausalLM, "forward", watched)
+        yield seen
+
+
+class Harvest:
+    """Rollouts of a model with a template, on disk and back; every second one is called right."""
+
+    def __init__(self, template: str, folder: Path) -> None:
+        self.template = template
+        self.base = policy_of(template, folder / "base")
+        self.tokenizer = load_tokenizer(self.base)
+        with sampled() as seen:
+            drawn = to_frame(draw_rollouts(self.base, PROBLEMS, Prompt(), DECODING, token_ids=True))
+        right = drawn["sample"] % 2 == 0
+        drawn = drawn.assign(reward=right.astype(float), verdict=right.map({True: "correct", False: "incorrect"}))
+        write_rollouts(folder / "rollouts.parquet", drawn)
+        self.rollouts = with_token_ids(read_rollouts(folder / "rollouts.parquet"), self.base)
+        names = [(problem.problem_id, sample) for problem in PROBLEMS for sample in range(8)]
+        by_prompt = {prompt: [row for row in seen if row[0] == prompt] for prompt, _ in seen}
+        assert len(by_prompt) == len(PROBLEMS)
+        self.sampled = dict(zip(names, (row for rows in by_prompt.values() for row in rows), strict=True))
+        self.pairs = build_pairs(self.rollouts, PROBLEMS, Prompt(), 0, per_prompt=3)
+        write_pairs(folder / "pairs.jsonl", self.pairs)
+        assert read_pairs(folder / "pairs.jsonl") == self.pairs
+
+    def of(self, rows: pd.DataFrame) -> list[Drawn]:
+        """What was sampled in these rows."""
+        return sorted(
+            self.sampled[name, sample] for name, sample in zip(rows["problem_id"], rows["sample"], strict=True)
+        )
+
+
+@pytest.fixture(scope="module", params=TEMPLATES)
+def harvest(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Harvest:
+    return Harvest(request.param, tmp_path_factory.mktemp(request.param))
+
+
+def test_the_rollouts_are_of_every_kind(harvest: Harvest) -> None:
+    """Finished after thinking and without it, cut off while thinking and not; what ended them is in the tokens."""
+    rows, ends = harvest.rollouts, end_tokens(harvest.base, harvest.tokenizer)
+    assert [tuple(map(tuple, row)) for row in zip(*(rows[name] for name in IDS), strict=True)] == [
+        harvest.sampled[name, sample] for name, sample in zip(rows["problem_id"], rows["sample"], strict=True)
+    ]
+    thought = [harvest.tokenizer.convert_tokens_to_ids("</think>") in ids for ids in rows["completion_ids"]]
+    assert set(zip(rows["finish_reason"], thought, strict=True)) >= {("stop", True), ("stop", False), ("length", False)}
+    assert [ids[-1] in ends for ids in rows["completion_ids"]] == [reason == "stop" for reason in rows["finish_reason"]]
+    assert {int(ids[-1]) for ids in rows["completion_ids"]} >= ends
+    assert [len(ids) for ids in rows["completion_ids"]] == rows["token_count"].tolist()
+
+
+def test_greedy_tokens_are_the_likeliest_after_those_before_them(harvest: Harvest) -> None:
+    """The tokens that a rollout names are what the model wrote after the prompt that it names."""
+    (row,) = draw_rollouts(harvest.base, PROBLEMS[:1], Prompt(), Decoding(1, 0.0, 1.0, 12, 64, seed=0), token_ids=True)
+    assert row.prompt_ids is not None
+    assert row.completion_ids is not None
+    with torch.inference_mode():
+        logits = load_model(harvest.base)(torch.tensor([[*row.prompt_ids, *row.completion_ids]])).logits[0]
+    assert tuple(logits.argmax(-1)[len(row.prompt_ids) - 1 : -1].tolist()) == row.completion_ids
+
+
+JOB: dict[str, Any] = {"lora": Lora(), "seed": 0}
+ONE_PASS = {"epochs": 1, "per_device_batch_size": 4, "gradient_accumulation_steps": 1}
+
+
+def of_dpo(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
+    train_dpo(harvest.base, harvest.pairs, dpo=Dpo.model_validate(ONE_PASS), work=work, start=start, **JOB)
+    sides = ("chosen_sample", "rejected_sample")
+    return sorted(harvest.sampled[pair["problem_id"], pair[side]] for pair in harvest.pairs for side in sides)
+
+
+def of_group_dpo(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
+    settings = GroupDpo.model_validate({"regime": "group_dpo", "epochs": 1})
+    found = harvested_groups(harvest.rollouts, PROBLEMS, settings, 0)
+    train_group_dpo(harvest.base, found, group_dpo=settings, work=work, start=start, **JOB)
+    return harvest.of(harvest.rollouts)
+
+
+def of_rft(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
+    found = right_completions(harvest.rollouts, PROBLEMS, None, 0)
+    rft = Rft.model_validate({"regime": "rft", **ONE_PASS})
+    train_rft(harvest.base, found, rft=rft, work=work, start=start, **JOB)
+    rows = harvest.rollouts.query("reward == 1 and finish_reason == 'stop'")
+    return harvest.of(rows.drop_duplicates(["problem_id", "completion_text"]))
+
+
+def of_rft_on_chosen(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
+    one_each = build_pairs(harvest.rollouts, PROBLEMS, Prompt(), 0)
+    rft = Rft.model_validate({"regime": "rft", "examples": "chosen", **ONE_PASS})
+    train_rft(harvest.base, chosen_completions(one_each), rft=rft, work=work, start=start, **JOB)
+    return sorted(harvest.sampled[pair["problem_id"], pair["chosen_sample"]] for pair in one_each)
+
+
+def of_kto(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
+    rows = judged_rollouts(harvest.rollouts, PROBLEMS, "all", 0)
+    kto = Kto.model_validate({"regime": "kto", **ONE_PASS})
+    train_kto(harvest.base, rows, kto=kto, work=work, start=start, **JOB)
+    return harvest.of(harvest.rollouts.query("reward == 0 or finish_reason == 'stop'"))
+
+
+REGIMES: dict[str, Callable[[Harvest, Path, Policy | None], list[Drawn]]] = {
+    "dpo": of_dpo,
+    "group_dpo": of_group_dpo,
+    "rft": of_rft,
+    "rft_on_chosen": of_rft_on_chosen,
+    "kto": of_kto,
+}
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+def test_an_offline_regime_trains_on_the_tokens_that_were_sampled(
+    harvest: Harvest, regime: str, tmp_path: Path
+) -> None:
+    with trained() as seen:
+        expected = REGIMES[regime](harvest, tmp_path, None)
+    assert sorted(seen) == expected
+
+
+def test_a_round_of_dpo_from_the_one_before_does_too(harvest: Harvest, tmp_path: Path) -> None:
+    start = adapted(harvest.base, tmp_path / "start", std=0.02)
+    with trained() as seen:
+        expected = of_dpo(harvest, tmp_path / "work", start)
+    assert sorted(seen) == expected
+
+
+def test_semi_online_dpo_and_its_grpo_term_train_on_the_tokens_that_were_sampled(
+    harvest: Harvest, tmp_path: Path
+) -> None:
+    """All rollouts of the prompts with a pair; one that was cut off has no end of turn that pushes the gradient."""
+    settings = SemiOnlineDpo.model_validate(
+        {
+            "regime": "semi_online_dpo",
+            "steps": [2],
+            "responses": 8,
+            "prompts_per_update": 2,
+            "max_completion_length": 12,
+            "grpo_weight": 0.1,
+        }
+    )
+    with sampled() as drawn, trained() as seen:
+        log = train_semi_online_dpo(
+            harvest.base, PROBLEMS, settings=settings, prompt=Prompt(), k=2, work=tmp_path,
+            reward=reward_settings({"reward": "random", "p": 0.5}), **JOB,
+        )  # fmt: skip
+    assert sum(row["pairable"] for row in log if "loss" in row) == 2
+    assert sorted(seen) == sorted(drawn)
+    ends = end_tokens(harvest.base, harvest.tokenizer)
+    cut_off = [tokens for _, tokens in seen if len(tokens) == 12 and tokens[-1] not in ends]
+    assert cut_off
+    assert all(ends.isdisjoint(tokens) for tokens in cut_off)
+
+
+def test_files_without_tokens_are_read_as_text_with_the_end_where_it_was_sampled(harvest: Harvest) -> None:
+    """Files of 0.1.0. Words are tokens here, so all comes back but special tokens, which text has lost, and which of
+    several tokens ended a completion."""
+    old = harvest.rollouts.drop(columns=list(OF_TOKENS))
+    made = with_token_ids(old, harvest.base)
+    ends = end_tokens(harvest.base, harvest.tokenizer)
+    special, end = ends | set(harvest.tokenizer.all_special_ids), closing_token(harvest.tokenizer, ends)
+    assert [tuple(ids) for ids in made["prompt_ids"]] == [tuple(ids) for ids in harvest.rollouts["prompt_ids"]]
+    assert set(made["tokenizer_sha256"]) == {tokenizer_sha256(harvest.base.base)}
+    rows = zip(made["completion_ids"], harvest.rollouts["completion_ids"], made["finish_reason"], strict=True)
+    for ids, drawn, reason in rows:
+        assert ids.dtype == np.int32
+        assert ids.tolist() == [token for token in drawn.tolist() if token not in special] + [end] * (reason == "stop")
+    assert harvest.tokenizer.decode([end]) == CLOSES.get(harvest.template, harvest.tokenizer.eos_token)
+
+
+def test_rows_with_and_without_tokens_can_stand_together(harvest: Harvest) -> None:
+    """A harvest that an earlier version began, in parts."""
+    whole = harvest.rollouts
+    halves = [whole.iloc[:5].drop(columns=list(OF_TOKENS)), whole.iloc[5:]]
+    made = with_token_ids(pd.concat(halves), harvest.base)
+    assert [tuple(ids) for ids in made["completion_ids"][5:]] == [tuple(ids) for ids in whole["completion_ids"][5:]]
+    assert [tuple(ids) for ids in made["prompt_ids"]] == [tuple(ids) for ids in whole["prompt_ids"]]
+
+
+def test_pairs_from_elsewhere_are_the_prompt_as_it_is_shown_and_the_bare_answer(harvest: Harvest) -> None:
+    pair = harvest.pairs[0]
+    bare = {name: value for name, value in pair.items() if name not in (*OF_TOKENS, "chosen_ids", "rejected_ids")}
+    found, kept = pairs_with_token_ids([bare, pair], harvest.base)  # type: ignore[list-item]
+    assert kept is pair
+    shown = render(harvest.tokenizer, conversation(PROBLEMS[0], Prompt()))
+    assert found["prompt_ids"] == harvest.tokenizer(shown, add_special_tokens=False)["input_ids"] == pair["prompt_ids"]
+    end = closing_token(harvest.tokenizer, end_tokens(harvest.base, harvest.tokenizer))
+    text = pair["chosen"][0]["content"]
+    assert found["chosen_ids"] == [*harvest.tokenizer(text, add_special_tokens=False)["input_ids"], end]
+
+
+def test_tokens_of_another_tokenizer_are_refused(harvest: Harvest, tmp_path: Path) -> None:
+    other = policy_of("gemma" if "gemma" not in harvest.base.base else "qwen3", tmp_path)
+    with pytest.raises(ValueError, match="not the tokenizer that the rollouts were drawn with"):
+        with_token_ids(harvest.rollouts, other)
+    with pytest.raises(ValueError, match="not the tokenizer that the pairs were drawn with"):
+        pairs_with_token_ids(harvest.pairs, other)
