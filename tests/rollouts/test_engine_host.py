@@ -88,7 +88,7 @@ def rows(engine: Engine, policy: Policy, file: Path) -> list[bytes]:
     """What a policy draws, greedily and sampled, as files."""
     drawn = []
     for decoding in (GREEDY, SAMPLED):
-        write_rollouts(file, draw_rollouts(policy, PROBLEMS, Prompt(), decoding, engine=engine))
+        write_rollouts(file, draw_rollouts(policy, PROBLEMS, Prompt(), decoding, engine=engine, token_ids=True))
         drawn.append(file.read_bytes())
     return drawn
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet
 import pytest
 import torch
 import transformers
@@ -26,7 +27,7 @@ from g2d.rollouts.continuous_batching import ContinuousBatch, is_supported
 from g2d.rollouts.draw import draw_rollouts, evaluation_decoding, sampling
 from g2d.rollouts.engine import Decoding, Request
 from g2d.rollouts.replay_engine import ReplayEngine
-from g2d.rollouts.rollout import COLUMNS, OF_REWARDS, read_rollouts, to_frame, write_rollouts
+from g2d.rollouts.rollout import COLUMNS, IDS, OF_REWARDS, OF_TOKENS, read_rollouts, to_frame, write_rollouts
 from g2d.rollouts.sampling import choose_tokens, random_stream
 from g2d.rollouts.settings import Evaluation, Harvest
 from g2d.rollouts.transformers_engine import TransformersEngine
@@ -257,13 +258,21 @@ def test_random_numbers_belong_to_seed_problem_and_sample() -> None:
 
 def test_drawn_rollouts_are_complete_records(tmp_path: Path) -> None:
     problems = generate("arithmetic", "train", 5, seed=0)
-    drawn = draw_rollouts(tiny_policy(), problems, Prompt(), sampling(HARVEST, seed=0))
+    drawn = draw_rollouts(tiny_policy(), problems, Prompt(), sampling(HARVEST, seed=0), token_ids=True)
     write_rollouts(tmp_path / "rollouts.parquet", drawn)
     frame = read_rollouts(tmp_path / "rollouts.parquet")
+    kept = pyarrow.parquet.read_schema(tmp_path / "rollouts.parquet")
+    assert {str(kept.field(name).type) for name in IDS} == {"list<element: int32>"}
     assert list(frame.columns) == [name for name in COLUMNS if name not in OF_REWARDS]
     pd.testing.assert_frame_equal(frame, to_frame(drawn))
     assert list(frame.problem_id) == [p.problem_id for p in problems for _ in range(4)]
     assert ((frame.reward == 1) == (frame.verdict == "correct")).all()
+
+
+def test_rollouts_that_nobody_trains_on_have_no_tokens(tmp_path: Path) -> None:
+    problems = generate("arithmetic", "train", 2, seed=0)
+    write_rollouts(tmp_path / "a.parquet", draw_rollouts(tiny_policy(), problems, Prompt(), sampling(HARVEST, seed=0)))
+    assert not set(OF_TOKENS) & set(read_rollouts(tmp_path / "a.parquet").columns)
 
 
 def test_evaluation_is_greedy_unless_samples_are_asked_for() -> None:

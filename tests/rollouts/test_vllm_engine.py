@@ -21,6 +21,7 @@ import torch
 
 from g2d.jobs.usage import cpu_seconds
 from g2d.policies import Policy
+from g2d.policies.policy import end_tokens
 from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
 from g2d.rollouts.draw import draw_rollouts, sampling
@@ -210,7 +211,14 @@ def billed_without_waiting() -> float:
 
 def test_drawn_rollouts_name_the_engine(vllm: VllmEngine, policy: Policy) -> None:
     problems = generate("arithmetic", "train", 5, seed=0)
-    drawn = draw_rollouts(policy, problems, Prompt(), SAMPLED, engine=vllm)
+    drawn = draw_rollouts(policy, problems, Prompt(), SAMPLED, engine=vllm, token_ids=True)
+    ends = end_tokens(policy, vllm.tokenizer)
+    for r in drawn:
+        assert r.prompt_ids == tuple(vllm.tokenizer(r.prompt_text, add_special_tokens=False)["input_ids"])
+        assert r.completion_ids is not None
+        assert len(r.completion_ids) == r.token_count
+        assert (r.completion_ids[-1] in ends) is (r.finish_reason == "stop")
+        assert vllm.tokenizer.decode(r.completion_ids, skip_special_tokens=True) == r.completion_text
     assert [r.problem_id for r in drawn] == [p.problem_id for p in problems for _ in range(4)]
     assert {r.engine for r in drawn} == {"vllm"}
 
