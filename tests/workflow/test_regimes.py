@@ -13,6 +13,7 @@ from g2d.experiment.config import load
 from g2d.experiment.keys import PolicyKey
 from g2d.jobs.files import read_json
 from g2d.rollouts.pairs import read_pairs
+from g2d.rollouts.rollout import OF_TOKENS
 from g2d.settings import ConfigError
 from tests.workflow.conftest import Project, copy_of_micro
 from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
@@ -107,6 +108,10 @@ def test_an_entry_on_the_harvests_of_the_grid(project: Project, micro_config: di
     assert record["settings"]["n_completions"] == len(paired)
     found = read_json(project.results / "micro/seed0/kto/g2/k2/policy.json")["settings"]
     harvest = pd.read_parquet(project.results / "micro/seed0/harvest/g2/k2/rollouts.parquet")
+    drawn = harvest.set_index(["problem_id", "sample"]).completion_ids
+    for pair in paired:
+        assert pair["chosen_ids"] == [*drawn[pair["problem_id"], pair["chosen_sample"]]]
+        assert pair["rejected_ids"] == [*drawn[pair["problem_id"], pair["rejected_sample"]]]
     right, cut = harvest.reward == 1, harvest.finish_reason == "length"
     assert (found["n_right"], found["n_wrong"]) == ((right & ~cut).sum(), (~right).sum())
     card = (project.results / "micro/seed0/z-one-right/g2/k2/adapter/README.md").read_text()
@@ -385,3 +390,15 @@ def test_a_mistake_in_an_entry_is_named(micro_config: dict[str, Any], entry: dic
 def test_a_name_that_is_taken_is_refused(micro_config: dict[str, Any], name: str, taken: str) -> None:
     with pytest.raises(ConfigError, match=f"regimes.{name}: the name is taken by {taken}"):
         load(with_entries(micro_config, **{name: RFT}))
+
+
+def test_a_harvest_of_before_has_no_tokens_and_is_trained_on_as_text(project: Project) -> None:
+    """The last test here, which leaves it so: nothing is drawn again, the pairs are the same, and regimes train on it.
+    The embedded model's text comes back as the tokens that it was."""
+    folder = project.results / "micro/seed0/harvest/g2/k2"
+    paired = read_pairs(folder / "pairs.jsonl")
+    pd.read_parquet(folder / "rollouts.parquet").drop(columns=list(OF_TOKENS)).to_parquet(folder / "rollouts.parquet")
+    trained = [f"results/micro/seed0/{name}/g2/k2/policy.json" for name in ("kto", "chosen")]
+    assert project.planned(*trained) == {"build_pairs": 1, "train_kto": 1, "train_rft": 1}
+    project.build("--quiet", "rules", *trained)
+    assert read_pairs(folder / "pairs.jsonl") == paired

@@ -82,9 +82,9 @@ def harvest_card(key: HarvestKey, base: Policy, counts: Informativeness, demonst
         f"every prompt with both right and wrong ones, from the [G2D workflow]({PAPER}). The prompts and reference "
         "answers belong to the data set they were drawn from, and its licence holds.",
         f"- `pairs.jsonl`: {counts.n_pairable} pairs in TRL's conversational preference format (`prompt`, `chosen`, "
-        "`rejected`), with `problem_id` and `p_hat`, the share of right rollouts. Policies of the workflow are trained on "
-        "the tokens beside them as they were sampled (`prompt_ids`, `chosen_ids`, `rejected_ids`), which TRL would not "
-        "read but make anew from the messages.\n"
+        "`rejected`), with `problem_id` and `p_hat`, the share of right rollouts. Policies here are trained on the "
+        "tokens beside them, as they were sampled (`prompt_ids`, `chosen_ids`, `rejected_ids`); TRL makes its "
+        "own of the messages.\n"
         f"- `rollouts.parquet`: {counts.n_rollouts} completions of {counts.n_prompts} prompts with verdict, "
         "reward, length and finish reason.",
         "```python\n"
