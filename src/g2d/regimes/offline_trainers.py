@@ -1,9 +1,9 @@
 """What TRL's trainers of pairs and of judged completions lack, to be put before one of them in a class.
 
 TRL 1.16 renders conversations and takes no tokens in their place. It scores the reference in training mode, so a frozen
-copy of an adapter keeps its dropout, and a model its own. The Trainer of transformers averages the micro-batches of a gradient
-step, so the rows of a smaller last one weigh more; where processes share an epoch that they cannot divide, accelerate
-fills the last micro-batches up with rows of its beginning.
+copy of an adapter keeps its dropout, and a model its own. The Trainer of transformers averages the micro-batches of a
+gradient step, so the rows of a smaller last one weigh more; where processes share an epoch that they cannot divide,
+accelerate fills the last micro-batches up with rows of its beginning.
 """
 
 from __future__ import annotations
