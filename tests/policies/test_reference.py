@@ -23,7 +23,7 @@ from g2d.regimes.group_dpo import GroupDpo, train_group_dpo
 from g2d.regimes.kto import Judged, Kto, train_kto
 from g2d.regimes.offline_trainers import own_rows
 from g2d.regimes.pair_trainer import PairTrainer, pair_losses
-from g2d.regimes.rft import Example, Rft, train_rft
+from g2d.regimes.rft import Rft, chosen_completions, train_rft
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from tests.models import adapted, completion_logprobs, tiny_policy
 from tests.policies.test_group_dpo import VALUES, in_groups
@@ -44,8 +44,10 @@ def dpo(work: Path, n: int = N, shape: tuple[int, int] = (N, 1), **own: Any) -> 
 def kto(work: Path, n: int = N, shape: tuple[int, int] = (2 * N, 1), **own: Any) -> list[dict[str, Any]]:
     start = own.pop("start", None)
     values = {"per_device_batch_size": shape[0], "gradient_accumulation_steps": shape[1], "max_steps": 1} | own
-    rows = [Judged(prompt=pair["prompt"], completion=pair["chosen"], label=True) for pair in pairs(n)]
-    rows += [Judged(prompt=pair["prompt"], completion=pair["rejected"], label=False) for pair in pairs(n)]
+    rows = [Judged(prompt_ids=pair["prompt_ids"], completion_ids=pair["chosen_ids"], label=True) for pair in pairs(n)]
+    rows += [
+        Judged(prompt_ids=pair["prompt_ids"], completion_ids=pair["rejected_ids"], label=False) for pair in pairs(n)
+    ]
     settings = Kto.model_validate({"regime": "kto", **values})
     return train_kto(tiny_policy(), rows, kto=settings, work=work, start=start, **JOB)
 
@@ -57,7 +59,7 @@ def group_dpo(work: Path, start: Policy | None = None) -> list[dict[str, Any]]:
 
 def rft(work: Path, n: int, shape: tuple[int, int]) -> list[dict[str, Any]]:
     values = {"per_device_batch_size": shape[0], "gradient_accumulation_steps": shape[1], "max_steps": 1}
-    examples = [Example(prompt=pair["prompt"], completion=pair["chosen"]) for pair in pairs(n)]
+    examples = chosen_completions(pairs(n))
     return train_rft(tiny_policy(), examples, rft=Rft.model_validate({"regime": "rft", **values}), work=work, **JOB)
 
 
@@ -89,7 +91,7 @@ def test_the_reference_is_the_start_without_dropout(
     log = train(tmp_path, start=start)
     for side in ("chosen", "rejected"):
         reference = log[0][f"logps/{side}"] - log[0][f"rewards/{side}"] / 0.1
-        expected = mean(sum(completion_logprobs(start, pair["prompt"], pair[side])) for pair in pairs(N))
+        expected = mean(sum(completion_logprobs(start, pair["prompt_ids"], pair[f"{side}_ids"])) for pair in pairs(N))
         assert reference == pytest.approx(expected, abs=1e-3)
     assert abs(log[0]["rewards/chosen"]) > 1e-3  # the policy that is trained has dropout
 
