@@ -273,8 +273,8 @@ def power(runs: int, n_questions: int = 500) -> None:
             continue
         rng, design = np.random.default_rng(0), Design(n_seeds, n_questions, n_k + 1, n_k)
         spreads = np.full(n_k + 1, spread if n_seeds > 1 else 0.0)
-        settled, _ = grid(np.random.default_rng(1), 3, 0 * spreads, 0.78, 0.0, 20_000)
-        components = replace(decompose(settled).components, policy_seed=float(spreads[0]) ** 2)
+        answered, _ = grid(np.random.default_rng(1), 8, spreads, 0.78, 0.0, 20_000)
+        components = replace(decompose(answered).components, policy_seed=float(spreads[0]) ** 2)
         difference, margin = smallest_difference(components, design), smallest_margin(components, design)
         found, shown = 0, 0
         for _ in range(runs):

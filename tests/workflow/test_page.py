@@ -26,7 +26,8 @@ def test_the_page_shows_the_grid(browser: Browser, micro_grid: Project) -> None:
     page = micro_grid.results / "report/index.html"
     with opened(browser, page) as (tab, complaints):
         assert tab.locator(".demonstration:visible").inner_text() == "Micro grid of the tests."
-        assert tab.locator(".sentences:visible p").count() == 3
+        assert tab.locator(".sentences:visible p").count() == 4
+        assert tab.locator(".headline:visible").count() == 1
         open_sections(tab)
         for figure in tab.locator("figure.chart:visible").all():
             figure.scroll_into_view_if_needed()

@@ -43,18 +43,18 @@ def _sees(called: str, row: dict[Any, Any]) -> str:
     return (
         f"{called}: with {row['n_seeds']} seed{'s' if row['n_seeds'] > 1 else ''} and {row['n_problems']:,} problems "
         f"{about}the tests find {_points(row[sd])} against {row['against']} with 80 % probability (corrected for "
-        f"{row['family_size']}), and where all K are equally good they show that one is at most {_points(row[margin])} "
+        f"{row['family_size']}), and where all K are equally good they show that a K is at most {_points(row[margin])} "
         "worse than the best."
     )
 
 
 def _parts(row: dict[Any, Any]) -> str:
-    shares = ", ".join(f"{100 * row[name]:.0f} % by {words}" for name, words in _PARTS.items())
+    shares = ", ".join(f"{100 * row[name]:.0f} % is from {words}" for name, words in _PARTS.items())
     twice = {"seeds": row["difference_twice_seeds"], "questions": row["difference_twice_questions"]}
     more, other = sorted(twice, key=lambda name: name != row["more"])
     return (
         f"Seeds differ by {_points(row['seed_sd'])} (standard deviation; 95 % interval "
-        f"{100 * row['seed_sd_low']:.1f} to {100 * row['seed_sd_high']:.1f}). A difference varies by {shares}. "
+        f"{100 * row['seed_sd_low']:.1f} to {100 * row['seed_sd_high']:.1f}). Of a difference's variance {shares}. "
         f"Twice the {more} would find {_points(twice[more])}, twice the {other} {_points(twice[other])}."
     )
 

@@ -1,0 +1,51 @@
+"""What the page says of power and of the synthesis, from tables with known numbers."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from g2d.report.power import difference_by_seeds, power_sentences
+from g2d.report.synthesis import forest, synthesis_sentences
+from g2d.tables.power import power_table, variance_table
+from g2d.tables.synthesis import synthesis_table
+from tests.analysis.test_synthesis import evaluations
+
+
+@pytest.fixture(scope="module")
+def grid() -> dict:
+    return evaluations(1, 3, gain=0.2)
+
+
+def test_power_in_words_and_as_a_chart(grid: dict) -> None:
+    power, variance = power_table(grid, 0.02), variance_table(grid)
+    said = power_sentences(power, variance)
+    assert len(said) == 3
+    assert said[0].startswith("b0: with 2 seeds and 300 problems the tests find ")
+    here = power[power["this_grid"]].iloc[0]
+    assert f"{100 * here['difference']:.1f} points against K=0 with 80 % probability (corrected for 2)" in said[0]
+    assert "Twice the" in said[0]
+    drawn = str(difference_by_seeds(power[power["benchmark"] == "b0"]))
+    assert "as measured" in drawn
+    assert "seeds differ by 0.5 points" in drawn
+
+
+def test_one_seed_is_about_these_weights(grid: dict) -> None:
+    one = {(key, name): rows for (key, name), rows in grid.items() if key.seed in (None, 0)}
+    power, variance = power_table(one, 0.02), variance_table(one)
+    said = power_sentences(power, variance)[0]
+    assert "with 1 seed and 300 problems between these weights" in said
+    assert "Twice the" not in said
+    assert variance["from_seeds"].isna().all()
+    assert power["difference"].isna().all()
+
+
+def test_the_synthesis_in_words_and_as_a_picture(grid: dict) -> None:
+    table = synthesis_table(grid)
+    (said,) = synthesis_sentences(table)
+    assert said.startswith("Over 3 benchmarks (3 studies), K=")
+    assert "the largest of 2 mean differences" in said
+    assert "95 % prediction interval" in said
+    rows = next(iter(table.groupby(["reference", "policy", "K"])))[1]
+    drawn = pd.DataFrame(forest(rows)["datasets"].values()).stack().map(lambda row: row.get("name"))
+    assert {"m0, b0", "m0, b2", "all: 3 benchmarks"} <= set(drawn)
