@@ -9,6 +9,8 @@
 # Config says WHAT runs (config/README.md), profiles say HOW (profiles/).
 
 
+import os
+
 from snakemake.utils import min_version
 
 min_version("9.27")
@@ -17,7 +19,7 @@ min_version("9.27")
 # A file given with --configfile replaces the demonstration; Snakemake alone would merge it over it.
 if not workflow.config_settings.configfiles:
 
-    configfile: "config/config.yaml"
+    configfile: os.path.relpath(os.path.join(workflow.basedir, "config/config.yaml"))
 
 
 report: "workflow/report/workflow.rst"

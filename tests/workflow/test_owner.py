@@ -89,6 +89,14 @@ def test_a_folder_of_its_own(micro_grid: Project, micro_config: Values) -> None:
     micro_grid.build("--quiet", "rules", "--directory", "runs/mine", *given(micro_grid, values), "--", target)
     assert (micro_grid.root / "runs/mine" / target).is_file()
     assert not (micro_grid.results / "mine").exists()
+    assert "scratch_model" in micro_grid.planned("--directory", "runs/default")  # of the default configuration
+
+
+def test_the_record_of_a_folder_stands_for_the_files_that_it_names(own_micro_grid: Project) -> None:
+    before = (own_micro_grid.results / "config.yaml").read_text()
+    own_micro_grid.build("--quiet", "rules", "--configfile", "results/config.yaml", "--touch", "--forceall")
+    assert (own_micro_grid.results / "config.yaml").read_text() == before
+    assert own_micro_grid.planned() == {}
 
 
 def test_an_overlay_alone_is_one_line(micro_grid: Project) -> None:

@@ -128,8 +128,11 @@ def edited_base_files(job):
     ]
 
 
-# The configuration files of this run, as results/config.yaml names them.
+# The configuration files of this run, as results/config.yaml names them; given itself, it stands for those that it names.
+RECORD = Path("results/config.yaml")
 FILES = [os.path.relpath(file, workflow.basedir) for file in workflow.configfiles]
+if FILES == [os.path.relpath(RECORD, workflow.basedir)] and (before := owner(RECORD)):
+    FILES = before.files or []
 MADE_FROM = {"embedded_model", "scratch_model", "pretrained_model", "load_problems"}
 
 
@@ -138,11 +141,11 @@ def refuse_to_replace(dag):
 
     The same files with other values are a change, which redoes what depends on it. Other files may add to what is there.
     """
-    if not workflow.is_main_process or (before := owner("results/config.yaml")) is None:
+    if not workflow.is_main_process or (before := owner(RECORD)) is None:
         return
     made = [job for job in dag.needrun_jobs() if job.rule.name in MADE_FROM or "gpu" in job.rule.resources]
     again = [job for job in made if dag.reason(job).params_changed and any(map(os.path.exists, job.output))]
-    others = before.files != FILES and before.shares_no_model(CONFIG) and glob.glob("results/*/seed*/*")
+    others = (before.files or []) != FILES and before.shares_no_model(CONFIG) and glob.glob("results/*/seed*/*")
     if not others and not (again and before.came_from_others(FILES)):
         return
     named = f" ({', '.join(before.files)})" if before.files else ""
