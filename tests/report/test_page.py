@@ -6,7 +6,9 @@ import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
+import jinja2
 import pandas as pd
 import pytest
 from playwright.sync_api import Browser, Page
@@ -52,6 +54,8 @@ def test_the_first_page_answers_the_question(browser: Browser, page: Path) -> No
         draw_all(tab)
         assert tab.locator("figure.chart:visible").count() == 4  # accuracy, harvest, calibration, bill
         assert not complaints, complaints
+        violations = pytest.importorskip("axe_playwright_python.sync_playwright").Axe().run(tab).response["violations"]
+        assert not [(found["id"], [node["html"][:200] for node in found["nodes"]]) for found in violations]
 
 
 @needs_chromium
@@ -152,6 +156,25 @@ def test_what_is_looked_up_stands_in_sections_that_open(browser: Browser, page: 
         assert tab.locator("#table-cost").is_hidden()
         tab.locator('nav a[href="#the-bill"]').click()
         tab.locator("#table-cost").wait_for(state="visible")
+
+
+@needs_chromium
+def test_in_print_sections_are_open_tables_whole_and_charts_drawn(browser: Browser, page: Path) -> None:
+    with opened(browser, page) as (tab, complaints):
+        tab.emulate_media(media="print")
+        tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert tab.locator("details.section:not([open])").count() == 0
+        assert tab.locator("tbody tr:visible").count() == tab.locator("tbody tr").count()
+        assert tab.locator("[data-benchmark][hidden]").count() == 0
+        assert tab.locator("nav:visible, button.unfold:visible, .table-tools:visible").count() == 0
+        for table in tab.locator(".scroll").all():
+            assert table.evaluate("element => element.scrollHeight <= element.clientHeight + 1")
+        for figure in tab.locator("figure.chart:visible").all():
+            figure.locator("svg.marks").wait_for()
+        tab.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert tab.locator("details.section[open]").count() == 0
+        assert tab.locator("[data-benchmark][hidden]").count() > 0
+        assert not complaints, complaints
 
 
 @needs_chromium
@@ -295,6 +318,16 @@ def test_the_page_says_beside_the_answer_where_accuracy_may_be_memory(tmp_path: 
         shown = panels(tables | more, list(config.benchmarks), {}, marks(config))
         found = {panel["answer"].benchmark: any(said in line for line in panel["answer"].caveats) for panel in shown}
         assert found == {"easy": bool(more), fresh: False}
+
+
+def test_snakemakes_report_keeps_the_lines_of_the_description(config: Config) -> None:
+    """`snakemake --report` drops the line break behind a block tag, so no line of a list may end in one."""
+    source = (Path(__file__).parents[2] / "workflow/report/workflow.rst").read_text(encoding="utf-8")
+    snakemake = SimpleNamespace(config=config.model_dump())
+    lines = jinja2.Template(source, trim_blocks=True, lstrip_blocks=True).render(snakemake=snakemake).splitlines()
+    fields = [line.split(":")[1] for line in lines if line.startswith(":")]
+    assert fields == ["Models", "Benchmarks", "K", "Group size G", "A gradient step", "Seeds"]
+    assert ":Seeds: 0, 1" in lines
 
 
 def test_the_policy_admits_the_scripts_of_the_page_and_no_other(page: Path) -> None:

@@ -11,7 +11,10 @@
     figure.dataset.drawn = "waiting";
     const options = { ast: true, renderer: "svg", actions: { export: true, source: false, compiled: false, editor: false } };
     vegaEmbed(figure.querySelector(".drawing"), specs[figure.dataset.spec], options).then(
-      () => { figure.dataset.drawn = "yes"; },
+      () => {
+        figure.dataset.drawn = "yes";
+        figure.querySelector(".vega-embed summary")?.setAttribute("aria-label", "Save this chart");
+      },
       (error) => { figure.dataset.drawn = "failed"; console.error(error); },
     );
   };
@@ -19,7 +22,17 @@
     for (const entry of entries) if (entry.isIntersecting) draw(entry.target);
   }, { rootMargin: "400px" });
   all("figure.chart").forEach((figure) => inView.observe(figure));
-  addEventListener("beforeprint", () => all("figure.chart").filter((figure) => figure.offsetParent).forEach(draw));
+
+  // In print every section is open and every benchmark is shown, each at the axis that was chosen.
+  let folded = [];
+  addEventListener("beforeprint", () => {
+    folded = [...all("details.section:not([open]), details.setup:not([open])"), ...all("[data-benchmark][hidden]")];
+    folded.forEach((element) => { if (element.matches("details")) element.open = true; else element.hidden = false; });
+    all("figure.chart").filter((figure) => figure.offsetParent).forEach(draw);
+  });
+  addEventListener("afterprint", () => {
+    folded.forEach((element) => { if (element.matches("details")) element.open = false; else element.hidden = true; });
+  });
 
   // Switches: of the elements with data-<key>, those with the chosen value are shown.
   for (const group of all(".switch")) {
