@@ -100,12 +100,9 @@ rule advice:
     log:
         "results/logs/advice.log",
     run:
-        from g2d.status.screen import hours_to_go
-        from g2d.status.snapshot import Grid
+        from g2d.advice.since import advice_since
 
-        text = Path(input[0]).read_text(encoding="utf-8")
-        for line in hours_to_go(Grid(Path("results")).look().ahead.gpu_hours):
-            text += f"\nThe whole grid, with all that it has measured since the probe: {line}\n"
+        text = advice_since(input[0], "results")
         Path(log[0]).write_text(text, encoding="utf-8")
         say(text)
 

@@ -1,11 +1,6 @@
 # M0, whatever its source: a record that says where the weights are.
 
 
-def models_from(*sources):
-    """A wildcard constraint that admits the models of these sources."""
-    return names(name for name, model in CONFIG.models.items() if model.source in sources)
-
-
 rule embedded_model:
     output:
         policy="results/{model}/base/policy.json",

@@ -83,6 +83,11 @@ def names(values):
     return "|".join(map(re.escape, values)) or "(?!)"
 
 
+def models_from(*sources):
+    """A wildcard constraint that admits the models of these sources."""
+    return names(name for name, model in CONFIG.models.items() if model.source in sources)
+
+
 def variant_pattern(names):
     """A wildcard constraint: the folder of a warm-up, or nothing for the main one."""
     return f"(?:{'|'.join(f'{re.escape(name)}/' for name in sorted(names))})?"
