@@ -1,4 +1,4 @@
-"""What `snakemake advice` prints: the advice, from calibration and probe alone, and what the grid has measured since."""
+"""What `snakemake advice` prints: the advice, from calibration and probe, and what the grid has measured since."""
 
 from __future__ import annotations
 
