@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
 from g2d.regimes.dpo import Dpo, train_dpo
@@ -32,7 +33,7 @@ def test_it_trains_on_every_pair_of_the_pairable_prompts_that_were_harvested() -
         harvested_groups(rollouts(c="01"), PROBLEMS[:2], GroupDpo.model_validate(VALUES), 0)
 
 
-def in_groups(n: int) -> list[Group]:
+def in_groups(n: int, base: Policy | None = None) -> list[Group]:
     """The tests' pairs, each a group of its own."""
     return [
         Group(
@@ -42,7 +43,7 @@ def in_groups(n: int) -> list[Group]:
             pairs=((0, 1),),
             advantages=(0.5, -0.5),
         )
-        for i, pair in enumerate(pairs(n))
+        for i, pair in enumerate(pairs(n, base))
     ]
 
 

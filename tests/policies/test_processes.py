@@ -185,27 +185,29 @@ def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str
     """Trained one after another, by as many processes as call this; one of them goes on from the adapter `warm`."""
     job: dict[str, Any] = {"lora": NO_DROPOUT, "seed": 0, "meter": meter}
     asked = {"prompt": Prompt(), "problems": easy(10), "k": 3}
-    examples = chosen_completions(pairs(13))
+    examples = chosen_completions(pairs(13, base))
     logs = {}
     with suppress(NotTheFirstError):
-        logs["dpo"] = train_dpo(base, pairs(16), meter=meter, **dpo(work / "dpo") | {"checkpointing": None})
+        logs["dpo"] = train_dpo(base, pairs(16, base), meter=meter, **dpo(work / "dpo") | {"checkpointing": None})
     with suppress(NotTheFirstError):
         start = Policy("tiny/warm", "tiny", "grpo", base=base.base, adapter=str(warm))
         own = dpo(work / "continued") | {"dpo": SHORT.model_copy(update={"start": "warmup"})}
-        logs["continued"] = train_dpo(base, pairs(16), meter=meter, start=start, **own)
+        logs["continued"] = train_dpo(base, pairs(16, base), meter=meter, start=start, **own)
     with suppress(NotTheFirstError), in_half_precision():
-        logs["half"] = train_dpo(base, pairs(16), meter=meter, **dpo(work / "half") | {"dpo": SHORT})
+        logs["half"] = train_dpo(base, pairs(16, base), meter=meter, **dpo(work / "half") | {"dpo": SHORT})
     with suppress(NotTheFirstError):
         logs["rft"] = train_rft(base, examples[:8], rft=Rft.model_validate(RFT), work=work / "rft", **job)
     with suppress(NotTheFirstError):
-        logs["uneven_dpo"] = train_dpo(base, pairs(13), meter=meter, **dpo(work / "uneven_dpo") | {"dpo": SHORT})
+        logs["uneven_dpo"] = train_dpo(base, pairs(13, base), meter=meter, **dpo(work / "uneven_dpo") | {"dpo": SHORT})
     with suppress(NotTheFirstError):
         own = Rft.model_validate(RFT | {"per_device_batch_size": 4})
         logs["uneven_rft"] = train_rft(base, examples, rft=own, work=work / "uneven_rft", **job)
     with suppress(NotTheFirstError):
         # 7 prompts, 4 an update, 3 passes of up to 4 rollouts: the last one of an update has nobody beside it.
         settings = GroupDpo.model_validate(VALUES | {"prompts_per_update": 5, "per_device_batch_size": 4})
-        logs["group_dpo"] = train_group_dpo(base, in_groups(7), group_dpo=settings, work=work / "group_dpo", **job)
+        logs["group_dpo"] = train_group_dpo(
+            base, in_groups(7, base), group_dpo=settings, work=work / "group_dpo", **job
+        )
     with suppress(NotTheFirstError), sampled_row_by_row():
         logs["grpo"] = train_grpo(base, warmup=GRPO, group_size=2, work=work / "grpo", **asked, **job)
     with suppress(NotTheFirstError), sampled_row_by_row():
@@ -349,7 +351,7 @@ def _grpo(base: Policy, work: Path, **job: Any) -> list[dict[str, Any]]:
 
 
 def _dpo(base: Policy, work: Path, **job: Any) -> list[dict[str, Any]]:
-    return train_dpo(base, pairs(16), **dpo(work) | {"dpo": SHORT, "lora": Lora()} | job)
+    return train_dpo(base, pairs(16, base), **dpo(work) | {"dpo": SHORT, "lora": Lora()} | job)
 
 
 def _online(base: Policy, work: Path, **job: Any) -> list[dict[str, Any]]:
@@ -393,7 +395,8 @@ KILLED = """
 from pathlib import Path
 from g2d.policies import read_policy
 from tests.policies.test_processes import dpo, in_two, pairs, train_dpo
-in_two(train_dpo, Path("{work}"), read_policy("{base}"), pairs(16), **dpo(Path("{work}")))
+base = read_policy("{base}")
+in_two(train_dpo, Path("{work}"), base, pairs(16, base), **dpo(Path("{work}")))
 """
 
 

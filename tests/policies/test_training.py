@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -116,8 +115,7 @@ def test_a_completion_may_end_by_any_token_that_the_model_declares(tmp_path: Pat
     assert clipped == pytest.approx(truncated.groupby(frame.step).mean().tolist())
 
 
-@cache
-def pairs(n: int = 24) -> list[Pair]:
+def pairs(n: int = 24, base: Policy | None = None) -> list[Pair]:
     texts = [
         Pair(
             prompt=messages(problem.prompt, Prompt()),
@@ -130,7 +128,7 @@ def pairs(n: int = 24) -> list[Pair]:
         )
         for problem in generate("arithmetic", "train", n, seed=3)
     ]
-    return pairs_with_token_ids(texts, tiny_policy())
+    return pairs_with_token_ids(texts, base or tiny_policy())
 
 
 # Where policy and reference agree: ln 2, and (1 / 2 beta)^2 at beta .1.

@@ -22,7 +22,7 @@ from g2d.rewards.reward import Judgement, Reward
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rewarding import with_rewards
-from g2d.rollouts.rollout import COLUMNS, OF_REWARDS, read_rollouts, to_frame, write_rollouts
+from g2d.rollouts.rollout import COLUMNS, LEFT_OUT, OF_REWARDS, read_rollouts, to_frame, write_rollouts
 from g2d.rollouts.shards import merge_shards, shard
 from g2d.settings import Section, key
 from g2d.verifier import Verifier
@@ -109,7 +109,7 @@ def test_a_file_that_the_verifier_alone_judged_has_the_columns_it_always_had(tmp
     drawn = draw_rollouts(tiny_policy(), easy(2), Prompt(), Decoding(2, 1.0, 1.0, 12, 64, seed=0))
     write_rollouts(tmp_path / "a.parquet", drawn)
     columns = list(pd.read_parquet(tmp_path / "a.parquet").columns)
-    assert columns == [name for name in COLUMNS if not name.startswith("reward_")]
+    assert columns == [name for name in COLUMNS if name not in LEFT_OUT]
     assert list(read_rollouts(tmp_path / "a.parquet").columns) == columns
     write_rollouts(tmp_path / "b.parquet", read_rollouts(tmp_path / "a.parquet"))
     assert (tmp_path / "b.parquet").read_bytes() == (tmp_path / "a.parquet").read_bytes()
