@@ -54,8 +54,11 @@ def test_the_first_page_answers_the_question(browser: Browser, page: Path) -> No
         draw_all(tab)
         assert tab.locator("figure.chart:visible").count() == 4  # accuracy, harvest, calibration, bill
         assert not complaints, complaints
-        violations = pytest.importorskip("axe_playwright_python.sync_playwright").Axe().run(tab).response["violations"]
-        assert not [(found["id"], [node["html"][:200] for node in found["nodes"]]) for found in violations]
+        axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+        for scheme in ("light", "dark"):
+            tab.emulate_media(color_scheme=scheme)
+            violations = axe.run(tab).response["violations"]
+            assert not [(found["id"], [node["html"][:200] for node in found["nodes"]]) for found in violations], scheme
 
 
 @needs_chromium
@@ -72,6 +75,23 @@ def test_the_figure_switches_between_benchmarks_and_axes(browser: Browser, page:
         draw_all(tab)
         assert "device-hours per seed" in figure.locator("svg.marks").inner_html()
         assert not complaints, complaints
+
+
+@needs_chromium
+def test_every_switch_is_reached_and_pressed_by_key(browser: Browser, page: Path) -> None:
+    with opened(browser, page) as (tab, _):
+        pressed = set()
+        focused = "document.activeElement.closest('.switch') && document.activeElement.dataset.value"
+        while len(pressed) < tab.locator(".switch button").count():
+            tab.keyboard.press("Tab")
+            if tab.evaluate("document.activeElement.closest('footer, #provenance, #methods') !== null"):
+                break
+            if value := tab.evaluate(focused):
+                tab.keyboard.press("Enter")
+                assert tab.evaluate("document.activeElement.getAttribute('aria-pressed')") == "true"
+                pressed.add(value)
+        assert pressed >= {"easy", "hard", "steps", "hours"}
+        assert tab.locator("#answer figure.chart:visible").get_attribute("data-spec") == "tiny/hard/hours"
 
 
 @needs_chromium
