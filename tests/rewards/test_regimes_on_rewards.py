@@ -88,7 +88,8 @@ def test_a_harvest_is_judged_alike_when_it_is_drawn_in_shards_and_later(tmp_path
 
     def judged(asked: list, rows: pd.DataFrame | None = None) -> pd.DataFrame:
         if rows is None:
-            rows = to_frame(draw_rollouts(tiny_policy(), asked, Prompt(), Decoding(4, 1.0, 1.0, 12, 64, seed=0)))
+            decoding = Decoding(4, 1.0, 1.0, 12, 64, seed=0)
+            rows = to_frame(draw_rollouts(tiny_policy(), asked, Prompt(), decoding, token_ids=True))
         with Verifier(1) as verifier:
             return with_rewards(rows, asked, reward, seed=0, stream="harvest", verifier=verifier)
 

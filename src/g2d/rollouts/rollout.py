@@ -80,8 +80,10 @@ def without_unused(frame: pd.DataFrame) -> pd.DataFrame:
 def write_rollouts(path: str | Path, rollouts: pd.DataFrame | Sequence[Rollout]) -> None:
     """Write a Parquet file that pandas, polars and DuckDB read as it is."""
     frame = to_frame(rollouts) if isinstance(rollouts, Sequence) else rollouts
-    with atomic(path) as draft:
-        without_unused(frame).to_parquet(draft, index=False)
+    kept = without_unused(frame)
+    order = [*(name for name in COLUMNS if name in kept), *(name for name in kept if name not in COLUMNS)]
+    with atomic(path) as draft:  # in one order, whatever was added when: merged shards are the bytes of a whole draw
+        kept[order].to_parquet(draft, index=False)
 
 
 def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.DataFrame:
