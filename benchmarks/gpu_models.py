@@ -97,6 +97,7 @@ def steps_of(regime: str, base: Any, setting: Any) -> tuple[float, tuple[int, in
     from g2d.regimes.dpo import Dpo, train_dpo
     from g2d.regimes.grpo import train_grpo
     from g2d.regimes.warmup import Warmup
+    from g2d.rollouts.tokens import pairs_with_token_ids
 
     work, ends, drawing, sizes = setting.out / f"work-{regime}", [], [0.0], [(0, 0, 0)]
     shutil.rmtree(work, ignore_errors=True)
@@ -151,7 +152,7 @@ def steps_of(regime: str, base: Any, setting: Any) -> tuple[float, tuple[int, in
                 for side, n in (("chosen", 1), ("rejected", 2))
             }
             pairs = [{"prompt": conversation(problem, Prompt()), **sides} for problem in problems]
-            train_dpo(base, pairs, dpo=Dpo(max_steps=2), **common)
+            train_dpo(base, pairs_with_token_ids(pairs, base), dpo=Dpo(max_steps=2), **common)
     return ends[-1], sizes[0], drawing[0]
 
 

@@ -206,6 +206,7 @@ def train(regime: str, base: Any, work: Path) -> None:
     from g2d.regimes.dpo import Dpo, train_dpo
     from g2d.regimes.grpo import train_grpo
     from g2d.regimes.warmup import Warmup
+    from g2d.rollouts.tokens import pairs_with_token_ids
 
     problems, prompt = generate("arithmetic", "train", 8, seed=0), Prompt()
     if regime == "grpo":
@@ -224,7 +225,7 @@ def train(regime: str, base: Any, work: Path) -> None:
     }
     pairs = [{"prompt": conversation(problem, prompt), **said} for problem in problems]
     dpo = Dpo(per_device_batch_size=1, gradient_accumulation_steps=2, max_steps=1)
-    train_dpo(base, pairs, dpo=dpo, lora=Lora(), seed=0, work=work)
+    train_dpo(base, pairs_with_token_ids(pairs, base), dpo=dpo, lora=Lora(), seed=0, work=work)
 
 
 if __name__ == "__main__":

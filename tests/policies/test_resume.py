@@ -56,9 +56,8 @@ def adapter(work: Path) -> str:
 
 
 def dpo(work: Path, *, settings: Dpo = DPO, saving: Checkpointing = EVERY_STEP, **kwargs: Any) -> list[dict[str, Any]]:
-    log = train_dpo(
-        tiny_policy(), pairs(22), dpo=settings, lora=Lora(), seed=0, work=work, checkpointing=saving, **kwargs
-    )
+    base = tiny_policy()
+    log = train_dpo(base, pairs(22, base), dpo=settings, lora=Lora(), seed=0, work=work, checkpointing=saving, **kwargs)
     return [row for row in log if "loss" in row]
 
 

@@ -49,6 +49,7 @@ def behind(jobs: list[dict[str, Any]], number: int) -> set[int]:
 
 def test_no_benchmark_is_answered_before_everything_is_chosen(project: Project, micro_config: dict[str, Any]) -> None:
     online = {"regime": "semi_online_dpo", "steps": [2], "responses": 4, "prompts_per_update": 8}
+    online["max_completion_length"] = 32
     regimes = {name: {"learning_rate": RATES} for name in ("warmup", "dpo", "rft", "online")}
     sweep = {"development": 40, "regimes": regimes, "at": {"dpo": 0}}
     project.configure(micro_config | {"regimes": {"rft": RFT, "online": online}, "sweep": sweep})

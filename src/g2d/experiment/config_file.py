@@ -107,7 +107,7 @@ def require_whole(values: Mapping[str, Any], paths: Sequence[str | Path]) -> Non
             names on top, where it names one.
     """
     missing = [name for name in NEEDED if name not in values]
-    if not paths or len(missing) < 2:
+    if not paths or len(missing) < 2 or not all(isinstance(name, str) for name in values):
         return
     last = Path(paths[-1])
     found = COMMAND.search(last.read_text(encoding="utf-8"))

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from g2d.analysis.synthesis import FEWEST
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.controls import controls
@@ -99,6 +98,8 @@ def _open_ended(config: Config) -> bool:
 
 
 def _synthesis(config: Config) -> bool:
+    from g2d.analysis.synthesis import FEWEST  # with it comes numpy, which those who plan do without
+
     studies = len(config.models) * len(config.benchmarks)
     return studies >= FEWEST and bool(config.warmup.steps[-1]) and bool(grid.policies(config))
 
