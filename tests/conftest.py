@@ -27,7 +27,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Files of tests that take minutes, longest first: begun last, they would run alone. A machine can have one Slurm.
 LONGEST = (
     *("slurm", "test_grid", "test_vllm", "test_regimes", "test_rewards", "test_confounders", "test_faults"),
-    *("test_open_ended", "test_stale", "test_reruns"),
+    *("test_open_ended", "test_stale", "test_reruns", "test_selection", "test_processes", "test_offline"),
+    *("test_shared_imports", "test_ecosystem", "test_sweep"),
     *("test_engine_host", "test_auto_stop", "test_resume", "test_shards", "test_advice"),
 )
 
