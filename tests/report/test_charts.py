@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from g2d.experiment.config import read
+from g2d.experiment.config import Config, read
 from g2d.experiment.stages import RUNNING_ORDER
 from g2d.report import charts, frontier
 from g2d.report.marks import OKABE_ITO, marks
 from tests.report.test_answer import main
-from tests.test_config import CONFIG
+from tests.test_config import CONFIG, MINIMAL
 
 GRID = main(
     *(("base", 0, 0.3, 0.0), ("dpo", 0, 0.5, 1.0), ("g2d", 10, 0.6, 2.0), ("grpo", 20, 0.4, 3.0)), half_width=0.05
@@ -117,6 +117,17 @@ def test_grpo_at_several_k_is_a_curve_from_m0() -> None:
     for draw, field, costs in ((charts.accuracy_by_k, "K", (0, 10, 20)), (charts.accuracy_by_hours, "cost", (0, 2, 3))):
         curve = {(row[field], row["accuracy"]) for row in rows(draw(several, KNOWN)) if "GRPO" in row.get("series", "")}
         assert curve == set(zip(costs, (0.3, 0.45, 0.4), strict=True))
+
+
+def test_g2d_of_every_group_size_begins_at_dpo() -> None:
+    sizes = Config.model_validate(MINIMAL | {"warmup": {"steps": [0, 10], "group_sizes": [2, 4], "horizon": 10}})
+    table = main(("base", 0, 0.3, 0.0), ("dpo", 0, 0.5, 1.0), ("g2d", 10, 0.6, 2.0), ("g2d", 10, 0.7, 2.0))
+    table.loc[3, "group_size"] = 4
+    for draw in DRAWN:
+        (lines,) = (layer for layer in draw(table, marks(sizes))["layer"] if layer["mark"].get("type") == "line")
+        joined = draw(table, marks(sizes))["datasets"][lines["data"]["name"]]
+        curves = {(row["series"][-3:], row["accuracy"]) for row in joined if row["policy"] in ("dpo", "g2d")}
+        assert curves == {("G=2", 0.5), ("G=2", 0.6), ("G=4", 0.5), ("G=4", 0.7)}
 
 
 def test_a_stage_has_one_colour_and_no_other_has_it() -> None:

@@ -369,9 +369,13 @@ def _policy_and_size(rows: pd.DataFrame) -> Iterator[tuple[str, float]]:
 
 
 def _curves(trained: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
-    """The rows of every series, to be joined; GRPO alone begins at M0 where it was evaluated at several K."""
+    """The rows of every series, to be joined. GRPO alone begins at M0 where it was evaluated at several K, and G2D at
+    DPO (K=0) whatever its group size."""
     several = [name for name, own in trained[trained["policy"] == "grpo"].groupby("series") if len(own) > 1]
-    return pd.concat([*(base.assign(series=name) for name in several), trained])
+    at_zero = trained[trained["policy"] == "dpo"]
+    others = dict.fromkeys(trained.loc[trained["policy"] == "g2d", "series"])
+    begun = [at_zero.assign(series=name) for name in others if name not in set(at_zero["series"])]
+    return pd.concat([*(base.assign(series=name) for name in several), *begun, trained])
 
 
 def _time_unit(hours: float) -> tuple[str, int]:
