@@ -1,8 +1,9 @@
-"""A quota that fills while a checkpoint is written: the one before it stays, and the message names the folder."""
+"""When a checkpoint is written, and a quota that fills meanwhile: the one before it stays, the message names the folder."""
 
 from __future__ import annotations
 
 import errno
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ import pytest
 
 from g2d.jobs.cost import Meter
 from g2d.jobs.disk import DiskError
-from g2d.regimes.checkpoints import Checkpointing, Checkpoints, require_intact, train
+from g2d.regimes.checkpoints import Checkpointing, Checkpoints, _schedule, require_intact, train
 
 
 @pytest.mark.parametrize("at", ["weights", "manifest"])
@@ -50,3 +51,24 @@ def test_a_quota_that_fills_keeps_the_checkpoint_before(
     latest = checkpoints.latest()
     assert latest is not None
     assert require_intact(latest)["step"] == 1
+
+
+@pytest.mark.parametrize("others", [0, signal.SIGTERM])
+def test_a_signal_that_comes_during_the_vote_waits_for_the_next_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    """A process that stopped alone would leave the others waiting for it at the next gradient."""
+    requests: list[str] = []
+
+    def vote(due: int, asked: int) -> list[int]:
+        requests.append("SIGINT")  # after this process has cast its vote
+        return [due, max(asked, others)]
+
+    monkeypatch.setattr("g2d.regimes.checkpoints.largest", vote)
+    schedule = _schedule(Checkpointing(every_steps=None, every_minutes=None), None, 1, requests, Meter("job", "train"))
+    state = SimpleNamespace(global_step=0, max_steps=9)
+    schedule.on_train_begin(None, state, None)
+    for step, stops in ((1, bool(others)), (2, True)):
+        state.global_step, control = step, SimpleNamespace(should_save=False, should_training_stop=False)
+        schedule.on_step_end(None, state, control)
+        assert (control.should_save, control.should_training_stop) == (stops, stops)

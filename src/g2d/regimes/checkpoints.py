@@ -252,13 +252,13 @@ def _schedule(settings: Checkpointing, until: int | None, every: int, requests: 
             last = step >= (until or state.max_steps)
             due = settings.every_steps is not None and step - self.step >= settings.every_steps
             due |= settings.every_minutes is not None and now - self.time >= 60 * settings.every_minutes
-            # A clock, and a signal, may reach one process a step before another.
+            # A clock, and a signal, may reach one process a step before another: what was not put to the vote waits.
             due, asked = largest(due, signal.Signals[requests[0]] if requests else 0)
             if asked and not requests:
                 requests.append(signal.Signals(asked).name)
-            if last or (step % every == 0 and (due or requests)):
+            if last or (step % every == 0 and (due or asked)):
                 control.should_save = True
-                control.should_training_stop = last or bool(requests)
+                control.should_training_stop = last or bool(asked)
                 self.step, self.time = step, now
             return control
 
