@@ -131,6 +131,23 @@ def test_a_job_that_is_asked_to_stop_says_so(tmp_path: Path) -> None:
     assert (attempt.status, attempt.cost.tokens_generated) == ("stopped", 7)
 
 
+def test_a_fork_that_is_asked_to_stop_is_not_the_job(tmp_path: Path) -> None:
+    """As a pool ends its workers: no traceback in the log, no last word of the job."""
+    body = """import time
+    ready, says = os.pipe()
+    if not (child := os.fork()):
+        os.write(says, b".")
+        time.sleep(60)
+    os.read(ready, 1)
+    os.kill(child, 15)
+    print("ended with", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"""
+    assert run(tmp_path, body).returncode == 0
+    log = (tmp_path / "logs/a.log").read_text()
+    assert "ended with 143" in log
+    assert "Traceback" not in log
+    assert [attempt.status for attempt in read_attempts(tmp_path / "attempts")] == ["ok"]
+
+
 def test_a_job_that_was_killed_is_known_when_it_runs_again(tmp_path: Path) -> None:
     process = started(tmp_path)
     assert read_attempts(tmp_path / "attempts") == []  # it is running

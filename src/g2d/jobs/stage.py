@@ -89,7 +89,11 @@ def cut_off(rule: str | None = None) -> None:
 def _stoppable() -> Iterator[None]:
     """Turn SIGTERM (preemption, `scancel`, `kill`) into an exception, so that the attempt is recorded."""
 
+    job = os.getpid()
+
     def stop(number: int, _frame: object) -> None:
+        if os.getpid() != job:  # a fork, as a pool's worker is, ends without a word
+            os._exit(128 + number)
         raise Stopped(f"stopped by {signal.Signals(number).name}")
 
     before = signal.signal(signal.SIGTERM, stop)
