@@ -26,11 +26,19 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Files of tests that take minutes, longest first: begun last, they would run alone. A machine can have one Slurm.
 LONGEST = (
-    *("slurm", "test_grid", "test_vllm", "test_regimes", "test_rewards", "test_confounders", "test_faults"),
-    *("test_open_ended", "test_stale", "test_reruns", "test_selection", "test_processes", "test_offline"),
-    *("test_shared_imports", "test_ecosystem", "test_sweep"),
-    *("test_engine_host", "test_auto_stop", "test_resume", "test_shards", "test_advice"),
+    "workflow/slurm",
+    *(
+        f"workflow/test_{name}"
+        for name in ("grid", "vllm", "regimes", "rewards", "confounders", "faults", "open_ended")
+    ),
+    *(f"workflow/test_{name}" for name in ("stale", "reruns", "selection")),
+    *("regimes/test_processes", "workflow/test_processes", "workflow/test_offline", "jobs/test_shared_imports"),
+    *("workflow/test_shared_imports", "workflow/test_ecosystem", "workflow/test_sweep", "rollouts/test_engine_host"),
+    *("regimes/test_auto_stop", "regimes/test_resume", "workflow/test_shards", "workflow/test_advice"),
+    *("regimes/test_tokens", "policies/test_embedded"),
 )
+# What has a grid, a trainer, vLLM or a browser; `make test-fast` runs the others.
+SLOW = (*LONGEST, "workflow/", "regimes/", "policies/", "rollouts/test_vllm_engine", "report/test_page")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -50,13 +58,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _place(item).startswith(SLOW):
+            item.add_marker("slow")
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=_rank)
+        items.sort(key=lambda item: next((n for n, name in enumerate(LONGEST) if _place(item) == name), len(LONGEST)))
 
 
-def _rank(item: pytest.Item) -> int:
-    name = "slurm" if item.path.parent.name == "slurm" else item.path.stem
-    return LONGEST.index(name) if name in LONGEST else len(LONGEST)
+def _place(item: pytest.Item) -> str:
+    """A test's file below `tests`, without its suffix; those on Slurm have one name."""
+    place = item.path.relative_to(Path(__file__).parent).with_suffix("").as_posix()
+    return "workflow/slurm" if place.startswith("workflow/slurm") else place
 
 
 _imported = [0]  # modules, when last looked

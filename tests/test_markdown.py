@@ -20,8 +20,7 @@ from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.markdown import code, fenced, literal, shown
 from g2d.policies import Policy
 from g2d.report.cards import harvest_card, model_card
-
-from .test_methods import written
+from tests.report.test_methods import written
 
 RENDER = MarkdownIt("gfm-like", {"html": True, "linkify": False})
 HOSTILE = (

@@ -22,9 +22,9 @@ from g2d.rewards.judging import judge, require_numbers
 from g2d.rewards.reward import Judgement, Reward
 from g2d.settings import ConfigError
 from g2d.tables.pages import table_page
+from tests.experiment.test_config import MINIMAL
+from tests.jobs.test_stage import run
 from tests.rewards.test_judging import CONTEXT, Odd
-from tests.test_config import MINIMAL
-from tests.test_stage import run
 
 REPOSITORY = Path(__file__).parents[1]
 HOSTILE = "\x1b[31mred\x1b]0;title\x07\x9b2J\u202eesrever\r\x00"

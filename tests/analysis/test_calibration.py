@@ -9,8 +9,7 @@ from g2d.analysis.calibration import LEVEL_COLUMNS, choose_levels, format_levels
 from g2d.rollouts.rollout import to_frame
 from g2d.rollouts.settings import Calibration
 from g2d.tables.frames import read_table, write_table
-
-from .frames import group, published
+from tests.frames import group, published
 
 OUTCOMES = ["pairable", "all_wrong", "all_correct"]
 

@@ -17,9 +17,8 @@ from g2d.analysis.crossed import Error, error_of_difference, mean_squares
 from g2d.analysis.statistics import holm
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.families import COMPARISON_COLUMNS, comparison_table
-
-from .frames import answers
-from .test_tables import BASE, policy, solved
+from tests.frames import answers
+from tests.tables.test_tables import BASE, policy, solved
 
 
 def test_a_comparison_by_hand():

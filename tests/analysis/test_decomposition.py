@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from g2d.analysis.decomposition import contributions, factors, linearised, stages
 from g2d.rollouts.rollout import to_frame
 from g2d.tables.parts import DECOMPOSITION_COLUMNS, decomposition_table
-
-from .frames import rollout
-from .test_tables import BASE, policy
+from tests.frames import rollout
+from tests.tables.test_tables import BASE, policy
 
 REACHED = st.lists(st.floats(0, 1), min_size=3, max_size=3).map(lambda shares: np.sort(shares)[::-1])
 

@@ -10,8 +10,7 @@ import pytest
 
 from g2d.analysis.factorial import CELL_COLUMNS, EFFECT_COLUMNS, factorial_cells, factorial_effects
 from g2d.rollouts.rollout import to_frame
-
-from .frames import group
+from tests.frames import group
 
 
 def sampled(successes: dict[int, list[int]], n: int = 8) -> pd.DataFrame:

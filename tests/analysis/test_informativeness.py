@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from g2d.analysis.informativeness import informativeness, read_informativeness, success_counts, write_informativeness
 from g2d.rollouts.rollout import to_frame
-
-from .frames import SUCCESSES, groups, published, rollout
+from tests.frames import SUCCESSES, groups, published, rollout
 
 
 def test_a_harvest_worked_out_by_hand():

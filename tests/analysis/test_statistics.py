@@ -22,8 +22,7 @@ from g2d.analysis.statistics import (
     standard_deviation,
     standard_error,
 )
-
-from .frames import RECOMPUTED_CORRELATIONS, published
+from tests.frames import RECOMPUTED_CORRELATIONS, published
 
 
 @pytest.mark.parametrize(("correct", "n"), [(250, 500), (312, 500), (1200, 1319), (30, 60)])

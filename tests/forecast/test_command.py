@@ -18,7 +18,7 @@ from g2d.forecast.model_shape import config_file, model_config, model_shape
 from g2d.forecast.needs import GIB, Card, training_need
 from g2d.forecast.passes import Counted, skeleton
 from g2d.policies.settings import HubModel, Lora
-from tests.test_config import MINIMAL
+from tests.experiment.test_config import MINIMAL
 
 SMALL = "config/small.yaml"
 NAME = "qwen2.5-0.5b-instruct"

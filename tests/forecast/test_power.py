@@ -12,7 +12,7 @@ from g2d.cli import main
 from g2d.experiment.config import Config, read
 from g2d.forecast.power import benchmark_sizes, planned_words
 from g2d.tables.power import planned_power
-from tests.test_config import MINIMAL
+from tests.experiment.test_config import MINIMAL
 
 
 def grid(**keys: Any) -> Config:

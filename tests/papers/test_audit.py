@@ -16,8 +16,8 @@ from papers.audit import attainable, audit, claims, read_audit, summary
 from papers.bridging_claims import _excess_over_binomial
 from papers.claims import Printed, printed
 from papers.offpolicy_claims import _nearest_share
-from tests.analysis.frames import RECOMPUTED_CORRELATIONS
-from tests.test_config import CONFIG
+from tests.experiment.test_config import CONFIG
+from tests.frames import RECOMPUTED_CORRELATIONS
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -23,7 +23,7 @@ from g2d.tables.calibration import CALIBRATION_COLUMNS
 from g2d.tables.disputes import dispute_table
 from g2d.tables.frames import read_table, write_table
 from g2d.tables.harvest import HARVEST_COLUMNS
-from tests.analysis.frames import rollout
+from tests.frames import rollout
 from tests.report.test_markup import HOSTILE
 
 REPOSITORY = Path(__file__).parents[2]

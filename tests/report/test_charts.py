@@ -14,8 +14,8 @@ from g2d.experiment.config import Config, read
 from g2d.experiment.stages import RUNNING_ORDER
 from g2d.report import charts, frontier
 from g2d.report.marks import OKABE_ITO, marks
+from tests.experiment.test_config import CONFIG, MINIMAL
 from tests.report.test_answer import main
-from tests.test_config import CONFIG, MINIMAL
 
 GRID = main(
     *(("base", 0, 0.3, 0.0), ("dpo", 0, 0.5, 1.0), ("g2d", 10, 0.6, 2.0), ("grpo", 20, 0.4, 3.0)), half_width=0.05
@@ -136,6 +136,8 @@ def test_a_stage_has_one_colour_and_no_other_has_it() -> None:
     spec = charts.bill(cost.assign(device_hours=1.0))
     assert spec["encoding"]["color"]["scale"]["domain"] == [*RUNNING_ORDER[:3], *stages[2:5]]
     assert len(set(spec["encoding"]["color"]["scale"]["range"])) == len(stages)
+    every = [stage for stage in RUNNING_ORDER if not stage.endswith("_auto")]  # these look like what they are made of
+    assert len({charts.STAGE_COLORS[stage] for stage in every}) == len(every)
 
 
 def test_small_times_are_shown_in_small_units() -> None:

@@ -19,7 +19,7 @@ from g2d.regimes.rft import right_completions
 from g2d.rollouts.labels import labels, lengths
 from g2d.rollouts.pairs import build_pairs
 from g2d.rollouts.rollout import to_frame
-from tests.analysis.frames import rollout, spelled, text_of
+from tests.frames import rollout, spelled, text_of
 
 
 def drawn(**rewards: list[float]) -> pd.DataFrame:

@@ -20,8 +20,8 @@ from g2d.rewards.reward import Attempt, Context, UnusableError
 from g2d.rewards.scoring import Scorer
 from g2d.settings import ConfigError, Section
 from g2d.verifier import Judgement as Verified
+from tests.experiment.test_config import MINIMAL
 from tests.rewards.models import reward_model
-from tests.test_config import MINIMAL
 
 CONVERSATIONS = [("Name a fruit.", "An apple" + ", please" * n) for n in (0, 20, 3, 1, 11, 3)] + [("Why?", "")]
 

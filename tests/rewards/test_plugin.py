@@ -18,7 +18,7 @@ from g2d.rewards.judging import judge
 from g2d.rewards.reward import Attempt, Context
 from g2d.settings import ConfigError
 from g2d.verifier import Judgement as Verified
-from tests.test_config import MINIMAL
+from tests.experiment.test_config import MINIMAL
 
 MODULE = '''"""Short completions are worth more: a scalar reward from outside."""
 

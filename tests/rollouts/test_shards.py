@@ -13,7 +13,7 @@ from g2d.problems import Problem
 from g2d.problems.synthetic import generate
 from g2d.rollouts.rollout import read_rollouts, to_frame, write_rollouts
 from g2d.rollouts.shards import merge_shards, shard
-from tests.analysis.frames import group
+from tests.frames import group
 
 
 def problems(n: int) -> list[Problem]:

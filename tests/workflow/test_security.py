@@ -10,7 +10,7 @@ import pytest
 from g2d.experiment.config import load
 from g2d.experiment.requirements import require_files
 from g2d.settings import ConfigError
-from tests.test_config import MINIMAL
+from tests.experiment.test_config import MINIMAL
 from tests.workflow.conftest import SECRET, Project
 
 

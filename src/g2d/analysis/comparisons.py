@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from g2d.analysis.crossed import centre, error_of_difference, questions_only
-from g2d.analysis.statistics import holm
+from g2d.analysis.statistics import holm, one_side
 
 POWER = 0.8
 LEVEL = 0.05
@@ -106,7 +106,7 @@ def corrected(family: Sequence[Comparison]) -> list[Comparison]:
     for own, p_holm in zip(family, holm([own.p_value for own in family]), strict=True):
         low, high = own.family_low, own.family_high
         if p_holm <= LEVEL:
-            low, high = (max(low, 0.0), high) if own.difference > 0 else (low, min(high, 0.0))
+            low, high = one_side(low, high, own.difference > 0)
         found.append(replace(own, p_holm=float(p_holm), family_low=low, family_high=high))
     return found
 

@@ -19,6 +19,7 @@ import pandas as pd
 import scipy
 
 from g2d.analysis.comparisons import LEVEL
+from g2d.analysis.statistics import one_side
 
 EXACT_UP_TO = 7  # points of one model whose 7! = 5040 orders are all counted
 DRAWS = 9999
@@ -78,7 +79,7 @@ def _agreeing(interval: tuple[float | None, float | None], p: float) -> tuple[fl
         return interval
     if p > LEVEL:
         return min(low, 0.0), max(high, 0.0)
-    return (max(low, 0.0), high) if high > -low else (low, min(high, 0.0))
+    return one_side(low, high, high > -low)
 
 
 def _constant(values: np.ndarray) -> bool:

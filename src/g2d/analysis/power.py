@@ -20,7 +20,7 @@ from g2d.analysis.crossed import Error, seed_variance
 from g2d.analysis.variance import Components
 
 DRAWS = 400  # leaves a standard error of a tenth of the difference's own
-MOST_QUESTIONS, MOST_SEEDS = 20_000, 30  # beyond these nothing is planned
+MOST_QUESTIONS = 20_000  # beyond these nothing is planned
 
 # Where nothing is measured: two policies differ in 15 % of their answers, a sixth of it whatever the seed. In the
 # demonstration it is 7 % on one benchmark and 1 % on the other, and next to nothing of it whatever the seed.
@@ -71,11 +71,6 @@ def smallest_margin(components: Components, design: Design, power: float = POWER
         differences, errors = drawn.against(other)
         bounds = np.maximum(bounds, errors.reach(2 * LEVEL / others) - differences)
     return min(float(np.quantile(bounds, power)), 1.0)
-
-
-def seeds_needed(sees: Callable[[Design], float], target: float, design: Design) -> int | None:
-    """The fewest seeds with which `sees` is at most the target, the questions as they are; None beyond `MOST_SEEDS`."""
-    return next((n for n in range(2, MOST_SEEDS + 1) if sees(replace(design, n_seeds=n)) <= target), None)
 
 
 def questions_needed(sees: Callable[[Design], float], target: float, design: Design) -> int | None:

@@ -27,6 +27,7 @@ import scipy
 
 from g2d.analysis.comparisons import LEVEL, Comparison
 from g2d.analysis.crossed import ENOUGH_SEEDS, Error, centre, error_of_difference
+from g2d.analysis.statistics import one_side
 
 FARTHEST = 2.0**10  # no interval ends beyond this share
 
@@ -55,10 +56,10 @@ class Share:
         low = -math.inf if self.low is None else self.low
         high = math.inf if self.high is None else self.high
         if gain.p_holm <= LEVEL:
-            low, high = (max(low, 0.0), high) if gain.difference * true_gain.difference > 0 else (low, min(high, 0.0))
+            low, high = one_side(low, high, gain.difference * true_gain.difference > 0)
         if difference.p_holm <= LEVEL:
-            behind = difference.difference * true_gain.difference > 0
-            low, high = (low, min(high, 1.0)) if behind else (max(low, 1.0), high)
+            ahead = not difference.difference * true_gain.difference > 0
+            low, high = one_side(low, high, ahead, of=1.0)
         return Share(self.share, low if math.isfinite(low) else None, high if math.isfinite(high) else None)
 
 

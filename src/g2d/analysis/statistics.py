@@ -258,6 +258,11 @@ def standard_error(values: Sequence[float] | np.ndarray) -> float | None:
     return None if deviation is None else deviation / math.sqrt(len(values))
 
 
+def one_side(low: float, high: float, above: bool, of: float = 0.0) -> tuple[float, float]:
+    """What a significant test leaves of an interval: the part above a value, or below it."""
+    return (max(low, of), high) if above else (low, min(high, of))
+
+
 def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
     """Holm's step-down adjustment of a family of p-values, in their order (Holm 1979, section 3)."""
     p = np.asarray(p_values, dtype=float)

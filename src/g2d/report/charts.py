@@ -22,12 +22,17 @@ ROW_HEIGHT = 26  # pixels, of a bar
 ACCURACY = "accuracy (pass@1)"
 POINT: dict[str, Any] = {"filled": True, "size": 95, "opacity": 1, "stroke": "#1b1f23", "strokeWidth": 0.6}
 
-# A training has its family's colour; what all families share has the others.
-STAGE_COLORS = {f"train_{kind}": color for kind, color in COLORS.items()} | {
+# A training has its family's colour; what all families share has others.
+STAGE_COLORS = {f"train_{kind}": color for kind, color in COLORS.items() if kind != "base"} | {
     "train_grpo_auto": COLORS["grpo"],
     "train_semi_online_dpo_auto": COLORS["semi_online_dpo"],
     "calibrate": "#000000",
     "harvest_rollouts": "#999999",
+    "answer_development": "#882255",
+    "reply_to_development": "#AA4499",
+    "evaluate": "#DDDDDD",
+    "draw_samples": "#44AA99",
+    "draw_replies": "#DDCC77",
 }
 STEPS = ["#e3e9f1", "#b5c7de", "#7f9fc6", "#4a76a8", "#1f4b7d", "#0a2748"]  # light to dark
 

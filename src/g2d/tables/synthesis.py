@@ -11,7 +11,7 @@ import pandas as pd
 
 from g2d.analysis.comparisons import LEVEL
 from g2d.analysis.crossed import centre, error_of_difference
-from g2d.analysis.statistics import holm
+from g2d.analysis.statistics import holm, one_side
 from g2d.analysis.synthesis import FEWEST, Pooled, pool_studies
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, by_policy, crossed, grid_order, named
@@ -170,10 +170,8 @@ def _study(study: _Study) -> dict[str, Any]:
 def _values(pooled: Pooled, family: int, p_holm: float) -> dict[str, Any]:
     low, high = pooled.interval(LEVEL)
     family_low, family_high = pooled.interval(LEVEL / family)
-    if p_holm <= LEVEL:  # Holm's procedure finds more than Bonferroni's intervals: they end at 0 then
-        family_low, family_high = (
-            (max(family_low, 0.0), family_high) if pooled.effect > 0 else (family_low, min(family_high, 0.0))
-        )
+    if p_holm <= LEVEL:  # as `comparisons.corrected`
+        family_low, family_high = one_side(family_low, family_high, pooled.effect > 0)
     prediction_low, prediction_high = pooled.prediction(LEVEL)
     return {
         **{"n_studies": pooled.n_studies, "difference": pooled.effect, "standard_error": pooled.standard_error},

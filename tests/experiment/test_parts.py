@@ -1,0 +1,122 @@
+"""A long draw that is stopped goes on after the parts that it has finished, with the same bytes and the whole bill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from g2d.experiment import parts
+from g2d.experiment.parts import draw_in_parts
+from g2d.jobs.attempts import Stopped
+from g2d.jobs.cost import Meter
+from g2d.problems import Problem
+from g2d.problems.synthetic import generate
+from g2d.rollouts.rollout import Rollout, to_frame, write_rollouts
+from tests.frames import group
+
+ASKED = generate("arithmetic", "train", 10, seed=0)
+SAMPLES = 4
+
+
+@pytest.fixture(autouse=True)
+def _three_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "PART", 13)  # rollouts; 40 of them
+
+
+def rollouts(problems: Sequence[Problem]) -> list[Rollout]:
+    return [row for problem in problems for row in group(problem.problem_id, 1, SAMPLES, level=problem.level)]
+
+
+class Draws:
+    """Draws and notes which problems were asked; stopped in the given draw."""
+
+    def __init__(self, stopped_in: int | None = None) -> None:
+        self.asked: list[list[str]] = []
+        self.stopped_in = stopped_in
+
+    def __call__(self, problems: Sequence[Problem]) -> list[Rollout]:
+        self.asked.append([problem.problem_id for problem in problems])
+        if len(self.asked) == self.stopped_in:
+            raise Stopped("stopped by SIGTERM")
+        return rollouts(problems)
+
+
+def drawn(folder: Path, draw: Draws, meter: Meter | None = None, seed: int = 0, n: int = 10) -> Path:
+    """The file that a job leaves."""
+    frame = draw_in_parts(
+        folder / "work", ASKED[:n], draw, samples_per_prompt=SAMPLES, job={"seed": seed},
+        meter=meter or Meter("tests", "harvest_rollouts"),
+    )  # fmt: skip
+    write_rollouts(folder / "rollouts.parquet", frame)
+    return folder / "rollouts.parquet"
+
+
+def in_one_piece(folder: Path) -> bytes:
+    write_rollouts(folder / "whole.parquet", to_frame(rollouts(ASKED)))
+    return (folder / "whole.parquet").read_bytes()
+
+
+def stopped(folder: Path, draw: Draws, meter: Meter | None = None) -> None:
+    with pytest.raises(Stopped):
+        drawn(folder, draw, meter)
+
+
+def test_parts_are_the_draw_in_one_piece_and_leave_nothing(tmp_path: Path) -> None:
+    draw = Draws()
+    assert drawn(tmp_path, draw).read_bytes() == in_one_piece(tmp_path)
+    assert [len(asked) for asked in draw.asked] == [4, 3, 3]
+    assert not (tmp_path / "work").exists()
+
+
+def test_a_draw_that_is_stopped_goes_on_after_the_last_part(tmp_path: Path) -> None:
+    first = Meter("tests", "harvest_rollouts")
+    stopped(tmp_path, Draws(stopped_in=3), first)
+    draw, meter = Draws(), Meter("tests", "harvest_rollouts")
+    assert drawn(tmp_path, draw, meter).read_bytes() == in_one_piece(tmp_path)
+    assert draw.asked == [[problem.problem_id for problem in ASKED[2::3]]]
+    tokens = sum(row.token_count for row in rollouts(ASKED))
+    assert meter.tokens_generated == tokens  # as if it had not been stopped
+    assert meter.carried is not None
+    assert meter.spent().tokens_generated == tokens
+    assert meter.spent().wall_s > meter.carried.wall_s > 0
+    assert meter.measured().tokens_generated == sum(row.token_count for row in rollouts(ASKED[2::3]))
+
+
+def cut_short(work: Path) -> None:
+    file = work / "1-of-3/rollouts.parquet"
+    file.write_bytes(file.read_bytes()[:-10])
+
+
+def without_seal(work: Path) -> None:
+    (work / "1-of-3/manifest.json").unlink()
+
+
+@pytest.mark.parametrize("damage", [cut_short, without_seal])
+def test_a_damaged_part_is_drawn_again_with_those_behind_it(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    stopped(tmp_path, Draws(stopped_in=3))
+    damage(tmp_path / "work")
+    draw, meter = Draws(), Meter("tests", "harvest_rollouts")
+    assert drawn(tmp_path, draw, meter).read_bytes() == in_one_piece(tmp_path)
+    assert len(draw.asked) == 3
+    assert meter.tokens_generated == sum(row.token_count for row in rollouts(ASKED))
+    assert meter.carried is None
+
+
+def test_parts_of_another_job_are_not_used(tmp_path: Path) -> None:
+    stopped(tmp_path, Draws(stopped_in=3))
+    draw = Draws()
+    drawn(tmp_path, draw, seed=1)
+    assert len(draw.asked) == 3
+
+
+def test_a_short_draw_keeps_nothing(tmp_path: Path) -> None:
+    draw, meter = Draws(), Meter("tests", "harvest_rollouts")
+    drawn(tmp_path, draw, meter, n=6)  # 24 rollouts: less than two parts
+    assert len(draw.asked) == 1
+    assert meter.tokens_generated == sum(row.token_count for row in rollouts(ASKED[:6]))
+    stopped_at_once = Draws(stopped_in=1)
+    with pytest.raises(Stopped):
+        drawn(tmp_path, stopped_at_once, n=6)
+    assert not (tmp_path / "work").exists()

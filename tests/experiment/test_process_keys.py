@@ -1,0 +1,95 @@
+"""What several processes cannot train is refused with key and fix, and a job asks for as many GPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from snakemake.iocontainers import Wildcards
+
+from g2d.experiment.config import load
+from g2d.experiment.plan import Plan
+from g2d.settings import ConfigError
+from tests.experiment.test_config import MINIMAL
+
+TWO = {"training": {"processes": 2}}
+DIVIDED = {"training": {"processes": 2, "strategy": "fsdp"}}
+ONLINE = {"regime": "semi_online_dpo", "steps": [2]}
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"dpo": {"gradient_accumulation_steps": 3}}, "dpo.gradient_accumulation_steps=3 cannot be divided among"),
+        ({"dpo": {"precompute_reference": True}}, "dpo.precompute_reference goes with one process alone: set training"),
+        ({"warmup": {"gradient_accumulation_steps": 5}}, "warmup.gradient_accumulation_steps=5 cannot be divided"),
+        (
+            {"warmup": {"prompts_per_step": 2, "group_sizes": [2], "per_device_batch_size": 4}},
+            "warmup: with G=2, prompts_per_step x G / per_device_batch_size=1 cannot be divided among",
+        ),
+        (
+            {"warmup": {"per_device_batch_size": 2, "gradient_accumulation_steps": 2, "group_sizes": [4]}},
+            "warmup: each of training.processes=2 would have 2 completions of a step, which are no whole groups of G=4",
+        ),
+        ({"warmup": {"retire": {"after": 1}}}, "warmup: retire and resample go with one process alone"),
+        ({"warmup": {"iterations": 2, "steps": [0, 2]}}, "warmup: updates_per_generation and iterations above 1"),
+        ({"warmup": {"loss": "bnpo"}}, "warmup.loss: bnpo is a mean over the tokens of a micro-batch, of which"),
+        (
+            {"ablations": {"curious": {"steps": [150], "warmup": {"entropy_coefficient": 0.1}}}},
+            "ablations.curious.warmup.entropy_coefficient is about the mean over a micro-batch, of which several",
+        ),
+        ({"warmup": {"auto": {"every": 10}}}, "warmup.auto: what stops by itself goes with one process"),
+        ({"regimes": {"unpaired": {"regime": "kto"}}}, "regimes.unpaired: KTO compares the rows that one device holds"),
+        (
+            {"regimes": {"right": {"regime": "rft", "gradient_accumulation_steps": 1}}},
+            "regimes.right.gradient_accumulation_steps=1 cannot be divided among training.processes=2: change one",
+        ),
+        (
+            {"regimes": {"fresh": ONLINE | {"prompts_per_update": 1}}},
+            "fresh.prompts_per_update=1 is less than training",
+        ),
+        ({"regimes": {"fresh": ONLINE | {"resample": 1}}}, "regimes.fresh: retire and resample go with one process"),
+        (
+            {"ablations": {"small": {"steps": [0], "dpo": {"gradient_accumulation_steps": 1}}}},
+            "ablations.small.dpo.gradient_accumulation_steps=1 cannot be divided",
+        ),
+    ],
+)
+def test_what_they_cannot_train_is_refused(keys: dict[str, Any], said: str) -> None:
+    load(MINIMAL | keys)
+    with pytest.raises(ConfigError) as refused:
+        load(MINIMAL | keys | TWO)
+    assert said in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"training": {"strategy": "fsdp"}}, "training.strategy: fsdp divides a model among processes: set processes"),
+        (
+            DIVIDED | {"regimes": {"fresh": ONLINE}},
+            "regimes.fresh: what generates for it is a second copy of M0, whole",
+        ),
+        (DIVIDED | {"engine": {"name": "vllm"}}, "warmup: vLLM beside the trainer holds M0 whole on every GPU"),
+        (DIVIDED | {"regimes": {"unpaired": {"regime": "kto"}}}, "regimes.unpaired: KTO compares the rows"),
+    ],
+)
+def test_what_a_divided_model_is_not_for_is_refused(keys: dict[str, Any], said: str) -> None:
+    load(MINIMAL | DIVIDED)
+    with pytest.raises(ConfigError) as refused:
+        load(MINIMAL | keys)
+    assert said in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_nothing_that_one_process_computes_depends_on_how_many_there_are() -> None:
+    assert load(MINIMAL | TWO).identity == load(MINIMAL | DIVIDED).identity == load(MINIMAL).identity
+
+
+def test_a_training_asks_for_a_gpu_for_each_and_models_may_differ() -> None:
+    large = {"source": "scratch", "settings": DIVIDED}
+    plan = Plan(load(MINIMAL | {"models": {"small": {"source": "scratch"}, "large": large}}))
+    gpus = [plan.training_gpus(Wildcards(fromdict={"model": model})) for model in ("small", "large")]
+    assert gpus == [1, 2]
+    assert plan.config.identity["models"]["large"]["settings"] == {}

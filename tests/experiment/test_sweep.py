@@ -1,0 +1,274 @@
+"""The sweep: which candidates there are, what is left to a choice, what is chosen, and who pays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import ANY
+
+import pytest
+
+from g2d.experiment import grid
+from g2d.experiment.config import Config, load
+from g2d.experiment.estimate import GpuJob
+from g2d.experiment.gpu_jobs import gpu_job
+from g2d.experiment.keys import PolicyKey
+from g2d.experiment.plan import Plan
+from g2d.experiment.sweep import Candidate, candidates, tuning_keys, with_choice, with_choices
+from g2d.experiment.trained import candidate_policies
+from g2d.jobs.cost import Cost
+from g2d.problems import Problem
+from g2d.problems.selection import hold_out
+from g2d.regimes.dpo import Dpo
+from g2d.regimes.semi_online_dpo import SemiOnlineDpo
+from g2d.regimes.warmup import Warmup
+from g2d.report.sweep import sweep_paragraph, sweep_sentences
+from g2d.settings import ConfigError
+from g2d.tables.sweep import best, candidate_table, edge_of, sweep_bills
+from tests.experiment.test_config import MINIMAL
+from tests.frames import groups
+
+ENTRIES = {
+    "rft": {"regime": "rft", "steps": [0, 2]},
+    "online": {"regime": "semi_online_dpo", "steps": [2, 6], "prompts_per_update": 4},
+}
+
+
+def configured(sweep: dict[str, Any] | None, **changes: Any) -> Config:
+    common = {
+        "seeds": [3, 4],
+        "pool": MINIMAL["pool"] | {"n": 100},
+        "training_set": {"n": 60},
+        "warmup": {"steps": [0, 2, 4], "horizon": 8},
+        "regimes": ENTRIES,
+    }
+    return load(MINIMAL | common | ({"sweep": {"development": 20} | sweep} if sweep else {}) | changes)
+
+
+def at(k: int, **others: object) -> Any:
+    return SimpleNamespace(model="demo", seed="3", g="2", k=str(k), **others)
+
+
+RATES = {"learning_rate": [1e-3, "1e-4"]}
+
+
+def test_candidates_are_what_nobody_has_written_down_at_the_largest_k() -> None:
+    config = configured({"regimes": {"warmup": RATES, "dpo": RATES, "rft": RATES, "online": RATES}, "at": {"dpo": 0}})
+    folders = [key.folder.removeprefix("demo/seed3/") for _, key in candidate_policies(config)]
+    assert folders == [
+        *(f"warmup@learning_rate-{rate}/grpo/g2/k4" for rate in (0.0001, 0.001)),
+        *(f"dpo@learning_rate-{rate}/g0/k0" for rate in (0.0001, 0.001)),
+        *(f"rft@learning_rate-{rate}/g2/k2" for rate in (0.0001, 0.001)),
+        *(f"online@learning_rate-{rate}/g8/k6" for rate in (0.0001, 0.001)),
+    ]
+    without = configured(None)
+    assert grid.policies(config) == grid.policies(without)
+    assert candidate_policies(without) == []
+
+
+def test_every_combination_is_tried_in_ascending_order() -> None:
+    config = configured({"regimes": {"dpo": RATES | {"epochs": [3, 1]}}, "seed": 7})
+    tried = [dict(candidate.values) for candidate in candidates(config)]
+    assert tried == [{"learning_rate": rate, "epochs": epochs} for rate in (1e-4, 1e-3) for epochs in (1, 3)]
+    assert {key.seed for _, key in candidate_policies(config)} == {7}
+
+
+def test_an_online_candidate_has_the_schedule_of_its_entry() -> None:
+    plan = Plan(configured({"regimes": {"online": RATES}, "at": {"online": 2}}))
+    settings = plan.online_entry_settings(at(2, regime="online@learning_rate-0.001"))["semi_online_dpo"]
+    assert (settings["horizon"], settings["learning_rate"]) == (6, 1e-3)
+
+
+def test_keys_that_decide_which_files_there_are_cannot_be_swept() -> None:
+    assert set(tuning_keys(Dpo)) == {"beta", "epochs", "learning_rate", "max_steps", "nll_weight"}
+    structure = {"steps", "horizon", "responses", "group_sizes", "prompts_per_update", "sync_every", "iterations"}
+    assert not structure & {*tuning_keys(Warmup), *tuning_keys(SemiOnlineDpo)}
+    assert {"epsilon", "learning_rate"} <= set(tuning_keys(Warmup))
+
+
+# ------------------------------------------------------------------------------------------------------------ the plan
+
+
+def test_a_training_waits_for_the_choice_and_a_candidate_does_not() -> None:
+    own = {"steps": [2], "dpo": {"learning_rate": 1e-2}}
+    hot = {"steps": [2], "warmup": {"temperature": 1.1}, "policies": ["dpo", "grpo"]}
+    ablations = {"own": own, "hot": hot, "ipo": {"steps": [2], "dpo": {"loss": "ipo"}}}
+    plan = Plan(configured({"regimes": {"warmup": RATES, "dpo": RATES, "rft": RATES}}, ablations=ablations))
+    dpo, warmup, entry = plan.choice("dpo"), plan.choice("warmup"), plan.choice("regimes")
+    for wildcards in (at(2, regime="dpo"), at(2, regime="ipo"), at(2, regime="dpo", variant="hot/")):
+        assert dpo(wildcards) == ["results/demo/sweep/dpo.json"]
+        assert "learning_rate" not in plan.dpo_settings(wildcards)["dpo"]
+    for wildcards, rate in ((at(2, regime="own"), 1e-2), (at(4, regime="dpo@learning_rate-0.001"), 1e-3)):
+        assert dpo(wildcards) == []
+        assert plan.dpo_settings(wildcards)["dpo"]["learning_rate"] == rate
+    for wildcards in (at(2), at(2, variant="hot/")):
+        assert warmup(wildcards) == ["results/demo/sweep/warmup.json"]
+        assert "learning_rate" not in plan.grpo_settings(wildcards)["warmup"]
+    assert warmup(at(4, variant="warmup@learning_rate-0.001/")) == []
+    assert entry(at(2, regime="rft")) == ["results/demo/sweep/rft.json"]
+    assert entry(at(6, regime="online")) == entry(at(2, regime="rft@learning_rate-0.001")) == []
+
+
+def test_an_ablation_has_a_choice_of_its_own_beside_that_of_its_section() -> None:
+    stale = {"steps": [4], "warmup": {"updates_per_generation": 2}, "policies": ["grpo"]}
+    ablations = {"stale": stale, "ipo": {"steps": [2], "dpo": {"loss": "ipo"}}}
+    sweep = {"warmup": RATES, "stale": {"epsilon": [0.1, 0.4]}, "ipo": {"beta": [0.1, 0.5], "learning_rate": [1, 2]}}
+    config = configured({"regimes": sweep | {"dpo": RATES}}, ablations=ablations)
+    plan, sweeps = Plan(config), "results/demo/sweep"
+    assert plan.choice("warmup")(at(4, variant="stale/")) == [f"{sweeps}/stale.json", f"{sweeps}/warmup.json"]
+    assert not {"epsilon", "learning_rate"} & set(plan.grpo_settings(at(4, variant="stale/"))["warmup"])
+    # A candidate tries its own keys and has the rate that was chosen for all warm-ups.
+    candidate = at(4, variant="stale@epsilon-0.4/")
+    assert plan.choice("warmup")(candidate) == [f"{sweeps}/warmup.json"]
+    settings = plan.grpo_settings(candidate)["warmup"]
+    assert (settings["epsilon"], settings["updates_per_generation"], "learning_rate" in settings) == (0.4, 2, False)
+    assert plan.choice("dpo")(at(2, regime="ipo")) == [f"{sweeps}/ipo.json"]
+    folders = [key.folder for candidate, key in candidate_policies(config) if candidate.swept in ablations]
+    assert folders[0] == "demo/seed3/stale@epsilon-0.1/grpo/g2/k4"
+    assert folders[-1] == "demo/seed3/ipo@beta-0.5@learning_rate-2.0/g2/k2"
+    chosen = with_choices(config, {"stale": {"epsilon": 0.4}, "ipo": {"beta": 0.5}})
+    assert chosen.warmup_of("stale").epsilon == 0.4
+    assert (chosen.ablation_dpo("ipo").beta, chosen.ablation_dpo("ipo").loss) == (0.5, "ipo")
+    own = {"own": {"steps": [2], "dpo": {"beta": 0.2}}}
+    with pytest.raises(ConfigError, match=r"ablations.own.dpo.beta: the sweep chooses it: drop one of them"):
+        configured({"regimes": {"own": {"beta": [0.1, 0.3]}}}, ablations=own)
+
+
+def test_candidates_are_in_the_estimate() -> None:
+    models = {"demo": {"source": "hub", "id": "a/b", "revision": "0" * 40}}
+    plan = Plan(configured({"regimes": {"warmup": RATES, "online": RATES}, "at": {"online": 2}}, models=models))
+    job = gpu_job(plan, "train_grpo", at(4, variant="warmup@learning_rate-0.001/"), [])
+    assert job == GpuJob("train_grpo", "demo", 4 * 16, guess=ANY)
+    job = gpu_job(plan, "train_semi_online_dpo", at(2, regime="online@learning_rate-0.001"), [])
+    assert job == GpuJob("train_semi_online_dpo", "demo", 2 * 4 * 8, guess=ANY)
+
+
+def test_without_a_sweep_nothing_is_left_open() -> None:
+    plan = Plan(configured(None))
+    assert plan.choice("dpo")(at(2, regime="dpo")) == []
+    assert plan.dpo_settings(at(2, regime="dpo"))["dpo"] == Dpo().params()
+
+
+def test_what_an_ablation_sets_itself_is_kept_where_it_is_neutral() -> None:
+    ablations = {"plain": {"steps": [2], "dpo": {"nll_weight": 0.0, "loss": "ipo"}}}
+    config = configured({"regimes": {"dpo": RATES | {"nll_weight": [0.0, 1.0]}}}, ablations=ablations)
+    settings = Plan(config).dpo_settings(at(2, regime="plain"))
+    assert settings["dpo"]["nll_weight"] == 0
+    choice = {"section": "dpo", "settings": {"learning_rate": 1e-3, "nll_weight": 1.0}}
+    filled = with_choice(settings, choice)["dpo"]
+    assert (filled["learning_rate"], filled["nll_weight"], filled["loss"]) == (1e-3, 0, "ipo")
+
+
+def test_a_chosen_configuration_has_the_choice() -> None:
+    config = with_choices(configured(None), {"warmup": {"learning_rate": 1e-2}, "rft": {"epochs": 5}})
+    assert (config.warmup.learning_rate, config.regimes["rft"].epochs, config.dpo) == (1e-2, 5, Dpo())
+
+
+@pytest.mark.parametrize(
+    ("sweep", "message"),
+    [
+        ({"regimes": {}}, "sweep: its problems choose nothing: name keys in sweep.regimes"),
+        ({"regimes": {"kto": RATES}}, "sweep.regimes.kto: is no section, ablation or entry of regimes: choose from"),
+        ({"regimes": {"dpo": {}}}, "sweep.regimes.dpo: name a key with the values to try"),
+        ({"regimes": {"dpo": {"rate": [1, 2]}}}, "sweep.regimes.dpo.rate: no number that dpo is tuned by: choose from"),
+        ({"regimes": {"online": {"responses": [2, 4]}}}, "sweep.regimes.online.responses: no number that online is"),
+        ({"regimes": {"dpo": {"beta": []}}}, r"sweep.regimes.dpo.beta: \[\] leaves nothing to choose"),
+        ({"regimes": {"dpo": {"beta": [0.1]}}}, r"sweep.regimes.dpo.beta: \[0.1\] leaves nothing to choose"),
+        ({"regimes": {"dpo": {"beta": [0.1, 0.1]}}}, "sweep.regimes.dpo.beta: values repeat"),
+        ({"regimes": {"dpo": {"beta": [0.1, -1]}}}, "sweep.regimes.dpo.beta: input should be greater than 0"),
+        ({"regimes": {"dpo": {"epochs": [1, 1.5]}}}, "sweep.regimes.dpo.epochs: input should be a valid integer"),
+        ({"regimes": {"dpo": RATES}, "at": {"dpo": 3}}, r"sweep.at.dpo: K=3 is none that every model has \[0, 2, 4\]"),
+        ({"regimes": {"dpo": RATES}, "at": {"rft": 2}}, "sweep.at.rft: is not swept: choose from dpo"),
+        ({"regimes": {"dpo": RATES}, "development": 41}, "sweep.development: 41 problems held out of the pool's 100"),
+        (
+            {"regimes": {"dpo": RATES}, "development": 0},
+            "sweep.development: input should be greater than or equal to 1",
+        ),
+    ],
+)
+def test_a_mistake_is_named(sweep: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        configured(sweep)
+
+
+def test_what_goes_with_no_sweep_is_named() -> None:
+    sweep = {"regimes": {"dpo": RATES}}
+    with pytest.raises(ConfigError, match="sweep: theirs has recorded completions and is not trained"):
+        configured(sweep, models={"theirs": {"source": "recorded", "path": "x.jsonl"}})
+    with pytest.raises(ConfigError, match=r"benchmarks.Development: the name is taken by the problems of the sweep"):
+        configured(sweep, benchmarks={"Development": MINIMAL["benchmarks"]["held-out"]})
+    with pytest.raises(ConfigError, match=r"benchmarks.pool.training: the name is taken by the problems of the sweep"):
+        configured(sweep, benchmarks={"pool.training": MINIMAL["benchmarks"]["held-out"]})
+    models = {"demo": {"source": "scratch", "settings": {"dpo": {"learning_rate": 1e-3}}}}
+    with pytest.raises(ConfigError, match=r"models.demo.settings.dpo.learning_rate: the sweep chooses it: drop one"):
+        configured(sweep, models=models)
+    with pytest.raises(ConfigError, match=r"sweep.development.n: "):
+        configured(sweep | {"development": MINIMAL["pool"] | {"split": "development", "n": 10**6}})
+
+
+# ---------------------------------------------------------------------------------------------------------- the choice
+
+
+def tried(*accuracies: int) -> Any:
+    """Candidates of ascending rates that answered so many of 4 problems, and the table of them."""
+    found = [Candidate("dpo", (("learning_rate", 10.0**-n),), 2) for n in range(len(accuracies), 0, -1)]
+    keys = [PolicyKey("demo", each.name, 2, 2, 0, kind="dpo", role="ablation") for each in found]
+    answers = [groups([(int(problem < right), 1) for problem in range(4)]) for right in accuracies]
+    return candidate_table(list(zip(found, keys, strict=True)), answers)
+
+
+def test_the_best_is_chosen_and_of_equals_the_smallest() -> None:
+    table = tried(1, 3, 3)
+    assert list(table["accuracy"]) == [0.25, 0.75, 0.75]
+    assert list(table["chosen"]) == [False, True, False]
+    assert (best(table), table["settings"][1], table["edge"][1]) == (1, "learning_rate=0.01", None)
+    assert list(table["n_problems"]) == [4] * 3
+    assert all(table["ci_low"] < table["accuracy"]) and all(table["accuracy"] < table["ci_high"])
+
+
+def test_a_choice_at_the_end_of_the_list_is_said() -> None:
+    assert tried(1, 2, 3)["edge"][2] == "learning_rate is the largest tried"
+    assert tried(3, 2, 1)["edge"][0] == "learning_rate is the smallest tried"
+    pair = [Candidate("dpo", (("beta", beta), ("epochs", 1)), 2) for beta in (0.1, 0.2, 0.3)]
+    assert edge_of(pair[1], pair) == "epochs is the smallest tried"
+
+
+def test_candidates_that_answered_other_problems_are_not_compared() -> None:
+    key = PolicyKey("demo", "x", 2, 2, 0, kind="dpo", role="ablation")
+    pairs = [(Candidate("dpo", (("beta", beta),), 2), key) for beta in (0.1, 0.2)]
+    with pytest.raises(ValueError, match="dpo: candidates answered different problems"):
+        candidate_table(pairs, [groups([(1, 1)]), groups([(1, 1), (0, 1)])])
+
+
+def test_the_choice_is_said_with_its_alternatives() -> None:
+    sentences = sweep_sentences(tried(1, 3, 3))
+    assert len(sentences) == 1
+    assert "For dpo, learning_rate=0.01 was chosen out of 3 tried at K=2: it had 0.750 [" in sentences[0]
+    assert sentences[0].endswith("right, as had 1 of the larger ones.")
+    assert "largest tried: a better one may lie beyond" in " ".join(sweep_sentences(tried(1, 2, 3)))
+    config = configured({"regimes": {"dpo": RATES}})
+    assert "chosen on 4 problems held out of the training pool" in sweep_paragraph(config, tried(1, 2), True)
+    assert "those of demo" in sweep_paragraph(config, tried(1, 2), False)
+
+
+COST = Cost("a", "train_dpo", 1.0, 1.0, 1, "cpu", 1.0, 0, 0)
+
+
+def test_the_sweep_pays_for_what_nothing_else_needs_and_once() -> None:
+    shared, own, answers = (replace(COST, job=name) for name in ("harvest", "candidate", "evaluation"))
+    keys = [PolicyKey("demo", f"dpo@{n}", 2, 2, 0, kind="dpo", role="ablation") for n in range(2)]
+    other = replace(own, job="other")
+    bills = sweep_bills({keys[0]: [shared, own, answers], keys[1]: [shared, other, answers]}, billed=[shared])
+    assert [(key.label, key.model, bill) for key, bill in bills.items()] == [("sweep", "demo", [own, answers, other])]
+
+
+def test_what_is_held_out_is_the_same_draw_whatever_the_order_and_takes_its_copies_along() -> None:
+    pool = [Problem(f"p{n}", f"What is {n % 20} + 1?", "1", 1, None, "test") for n in range(30)]
+    development, rest = hold_out(pool, 5)
+    assert len(development) == 5
+    assert not {problem.prompt for problem in development} & {problem.prompt for problem in rest}
+    assert {problem.problem_id for problem in hold_out(pool[::-1], 5)[0]} == {p.problem_id for p in development}
+    assert {p.problem_id for p in development} < {p.problem_id for p in hold_out(pool, 6)[0]}
+    with pytest.raises(ValueError, match=r"sweep.development: 30 problems held out of 30 leave none"):
+        hold_out(pool, 30)

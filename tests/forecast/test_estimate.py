@@ -1,0 +1,143 @@
+"""The estimate: published rates where nothing ran, measured ones where something did, and no number out of thin air."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from g2d.experiment.config import read
+from g2d.experiment.estimate import PUBLISHED, GpuJob, Line, estimate, measured_rates, report
+from g2d.experiment.guess import Work, guess, parameters, seconds
+from g2d.jobs.cost import Cost, write_cost
+from g2d.policies import Policy, write_policy
+from g2d.policies.settings import HubModel, LocalModel
+from g2d.regimes.warmup import Warmup
+
+COST = Cost("job", "evaluate", 1800.0, 1.0, 1, "NVIDIA H100", 1800.0, 0, 0)
+
+
+def test_published_rates_give_back_table_1() -> None:
+    assert 1000 * 8 * (2 + 4) * PUBLISHED["train_grpo"] == pytest.approx(26.6 + 52.2, rel=0.03)
+    assert PUBLISHED["harvest_rollouts"] + PUBLISHED["train_dpo"] == pytest.approx(2.4)
+
+
+# Rows of one H100 80GB (docs/performance.md): work, parameters, engine, seconds. Completions had their whole length.
+GRPO = Work(drawn=16, rows=16, length=384, trained=16, passes=4, updates=1)
+DPO = Work(length=359, trained=32, passes=4)  # 16 pairs, 615 tokens a side
+MEASURED = {
+    "GRPO step, 0.5B, transformers": (GRPO, 0.49e9, "transformers", 25.4),
+    "GRPO step, 0.5B, vLLM": (GRPO, 0.49e9, "vllm", 3.6),
+    "GRPO step, 7B, transformers": (GRPO, 7.6e9, "transformers", 29.9),
+    "GRPO step in one pass, 7B": (replace(GRPO, passes=1), 7.6e9, "transformers", 23.1),
+    "DPO step, 0.5B": (DPO, 0.49e9, "transformers", 2.11),
+    "DPO step in one pass, 0.5B": (replace(DPO, passes=1), 0.49e9, "transformers", 0.77),
+    "DPO step, 7B": (DPO, 7.6e9, "transformers", 4.07),
+    "DPO step in one pass, 7B": (replace(DPO, passes=1), 7.6e9, "transformers", 3.45),
+    "64 rows, 0.5B, transformers": (Work(64, 64, 512), 0.49e9, "transformers", 64 * 512 / 864),
+    "64 rows, 7B, transformers": (Work(64, 64, 512), 7.6e9, "transformers", 64 * 512 / 951),
+    "64 rows, 0.5B, vLLM": (Work(64, 64, 512), 0.49e9, "vllm", 64 * 512 / 14_711),
+    "256 rows, 0.5B, vLLM": (Work(256, 256, 512), 0.49e9, "vllm", 256 * 512 / 28_266),
+}
+
+
+@pytest.mark.parametrize(("work", "size", "engine", "measured"), MEASURED.values(), ids=MEASURED)
+def test_guesses_are_within_a_factor_of_two_of_what_a_card_did(
+    work: Work, size: float, engine: str, measured: float
+) -> None:
+    assert measured / 2 < seconds(work, size, engine) < measured * 2
+
+
+def test_a_guess_worked_out_by_hand() -> None:
+    """GRPO of config/small.yaml from K=100 to 200: 100 updates of 128 completions of 160 tokens, in passes of 8."""
+    config = read(Path(__file__).parents[2] / "config/small.yaml")
+    model = "qwen2.5-0.5b-instruct"
+    assert parameters(config.models[model]) == 0.5e9
+    drawing = 100 * 160 * (0.003 + 128 * 2.5e-5 + 1e9 / 3e12)
+    passes = 100 * 16 * 0.5  # their tokens would take 61 s
+    found = guess(config.for_model(model), "train_grpo", model, SimpleNamespace(g="8", k="200", variant=""), 100 * 128)
+    assert found * 3600 == pytest.approx(60 + drawing + passes + 100)
+
+
+def test_the_size_of_a_model_is_in_its_files_or_its_name(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(bytes(2_000))
+    named = {"x/Llama-3.1-8B-Instruct": 8e9, "x/Qwen2.5-0.5B": 0.5e9, "x/phi-4": 7.6e9, "x/2billion": 7.6e9}
+    for name, size in named.items():
+        assert parameters(HubModel(source="hub", id=name, revision="0" * 40)) == size
+    assert parameters(LocalModel(source="local", path=str(tmp_path))) == 1_000
+    assert parameters(LocalModel(source="local", path="models/mine-1.5b")) == 1.5e9
+
+
+def test_a_warmup_that_stops_by_itself_costs_at_most_its_schedule(tmp_path: Path) -> None:
+    (line,) = estimate([GpuJob("train_grpo_auto", "qwen", 1000 * 16, guess=0.001)], {})
+    assert line.hours == pytest.approx(16)
+    assert line.source == "at most; guess"
+    folder = tmp_path / "mine/seed0/auto/grpo/g2/k1000"
+    folder.mkdir(parents=True)
+    settings = {"steps_trained": 250, "warmup": Warmup().trajectory(1000, 2)}
+    write_policy(folder / "policy.json", Policy("p", "mine", "g", "m0", 2, k=150, settings=settings))
+    write_cost(folder / "cost.json", replace(COST, stage="train_grpo_auto", device_s=7200.0))
+    assert measured_rates(tmp_path, ["mine"]) == {("train_grpo_auto", "mine"): [2 / (250 * 16)]}
+
+
+def test_hours_that_may_be_fewer_are_marked() -> None:
+    (line,) = estimate([GpuJob("train_grpo", "qwen", 1000 * 16, at_most=True, guess=0.001)], {})
+    assert line.source == "at most; guess"
+    assert "is for one H100 and within a factor of 3" in report([line])
+
+
+def test_a_stage_without_a_rate_has_no_hours() -> None:
+    lines = estimate([GpuJob("evaluate", "qwen")] * 3, {})
+    assert lines == [Line("evaluate", 3, None, "not measured yet")]
+    assert "0.0, and what is marked ?" in report(lines)
+    assert report([]) == ""
+
+
+def test_what_ran_here_is_preferred_for_its_own_model() -> None:
+    jobs = [GpuJob("train_dpo", "mine", guess=1.2), GpuJob("train_dpo", "other", guess=1.2)]
+    mine, other = estimate(jobs, {("train_dpo", "mine"): [0.25, 0.75]})
+    assert (mine.hours, mine.source) == (0.5, "measured here (mine, n=2)")
+    assert (other.hours, other.source) == (1.2, "guess")
+
+
+def test_hours_of_grpo_grow_with_the_completions_of_its_steps() -> None:
+    """A step of 16 completions costs the same at every G, one of 8 prompts does not."""
+    jobs = [GpuJob("train_grpo", "mine", 1000 * 16), GpuJob("train_grpo", "mine", 1000 * 32)]
+    (line,) = estimate(jobs, {("train_grpo", "mine"): [0.01 / 16]})
+    assert line.hours == pytest.approx(10 + 20)
+
+
+def test_a_probe_costs_its_part_of_a_harvest() -> None:
+    jobs = [GpuJob("draw_probe", "qwen", 50 / 1500, rate_of="harvest_rollouts")] * 2
+    (line,) = estimate(jobs, {("harvest_rollouts", "qwen"): [1.2]})
+    assert (line.stage, line.jobs, line.hours) == ("draw_probe", 2, pytest.approx(1.2 * 100 / 1500))
+
+
+def test_rates_are_read_from_bills_of_jobs_that_had_a_gpu(tmp_path: Path) -> None:
+    folder = tmp_path / "mine/seed0/grpo/g4/k150"
+    settings = {"warmup": Warmup(prompts_per_step=8).trajectory(150, 4)}
+    policy = Policy("p", "mine", "grpo", "m0", group_size=4, k=150, seed=0, continued_from=50, settings=settings)
+    folder.mkdir(parents=True)
+    write_policy(folder / "policy.json", policy)
+    write_cost(folder / "cost.json", replace(COST, stage="train_grpo", device_s=7200.0))
+    write_cost(tmp_path / "mine/base/eval/a.cost.json", COST)
+    write_cost(tmp_path / "mine/base/eval/b.cost.json", replace(COST, device="cpu"))
+    (tmp_path / "mine/broken.cost.json").write_text("{")
+    foreign = tmp_path / "mine/seed1/grpo/g2/k150"  # no word on how large its steps were
+    foreign.mkdir(parents=True)
+    write_policy(foreign / "policy.json", replace(policy, settings={}))
+    write_cost(foreign / "cost.json", replace(COST, stage="train_grpo"))
+    assert measured_rates(tmp_path, ["mine", "absent"]) == {
+        ("evaluate", "mine"): [0.5],
+        ("train_grpo", "mine"): [2 / (100 * 32)],
+    }
+
+
+def test_shards_count_as_one_whole(tmp_path: Path) -> None:
+    for n in (1, 2):
+        write_cost(tmp_path / f"{n}.json", replace(COST, job=f"mine/eval/a.shards/{n}-of-2"))
+    merged = replace(COST, job="mine/eval/a", device="cpu", device_s=5.0)
+    write_cost(tmp_path / "mine/eval/a.cost.json", merged, parents=[tmp_path / "1.json", tmp_path / "2.json"])
+    assert measured_rates(tmp_path, ["mine"]) == {("evaluate", "mine"): [1.0]}

@@ -1,0 +1,101 @@
+"""Small frames for the tests of rollouts and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from hypothesis import strategies as st
+
+import g2d
+from g2d.analysis.informativeness import Informativeness, informativeness, success_counts
+from g2d.experiment.keys import HarvestKey
+from g2d.problems import Problem
+from g2d.rollouts.rollout import IDS, Rollout, to_frame
+from g2d.verifier import Verdict
+
+PUBLISHED = Path(g2d.__file__).parent / "tables/published"
+# Of Table 2's metrics with MATH-500 accuracy, from the printed rows; the paper prints 0.021, 0.253 and 0.366.
+RECOMPUTED_CORRELATIONS = {"pairability": -0.297, "entropy": 0.397, "mid_band": 0.489}
+
+
+def published(name: str) -> pd.DataFrame:
+    """A table of the G2D paper, Qwen2.5-7B-Instruct's rows; its source stands in the file's first line."""
+    table = pd.read_csv(PUBLISHED / f"g2d_{name}.csv", comment="#", dtype={"levels": str})
+    return table[table["model"] == "Qwen2.5-7B-Instruct"] if "model" in table else table
+
+
+def rollout(
+    problem_id: str, sample: int, verdict: Verdict = "correct", level: int | None = 1, **other: object
+) -> Rollout:
+    values = {
+        "prompt_text": f"<{problem_id}>",
+        "completion_text": f"{problem_id}, attempt {sample}",
+        "token_count": 10,
+        "finish_reason": "stop",
+        "reward": float(verdict == "correct"),
+        "extracted_answer": None,
+        "reference_answer": "1",
+        "disputed": False,
+        "engine": "test",
+        "temperature": 1.3,
+        "seed": 0,
+        "policy_id": "M0",
+    }
+    return Rollout(problem_id=problem_id, level=level, sample=sample, verdict=verdict, **(values | other))
+
+
+def spelled(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rollouts with tokens: the bytes of their texts."""
+    asked = frame["prompt_text"] if "prompt_text" in frame else frame["problem_id"]
+    columns = zip(IDS, (asked, frame["completion_text"]), strict=True)
+    ids = {name: [np.array([*text.encode()], dtype=np.int32) for text in texts] for name, texts in columns}
+    return frame.assign(**{name: pd.Series(rows, frame.index) for name, rows in ids.items()}, tokenizer_sha256="bytes")
+
+
+def text_of(ids: Iterable[int]) -> str:
+    """What the tokens of `spelled` spell."""
+    return bytes(ids).decode()
+
+
+def group(problem_id: str, correct: int, n: int = 8, level: int | None = 1) -> list[Rollout]:
+    """The rollouts of one prompt, the correct ones first."""
+    return [rollout(problem_id, i, "correct" if i < correct else "incorrect", level) for i in range(n)]
+
+
+def groups(successes: Iterable[tuple[int, int]], level: int | None = 1) -> pd.DataFrame:
+    """Rollouts of prompts p0, p1, ... with the given (correct, n)."""
+    return to_frame([r for i, (correct, n) in enumerate(successes) for r in group(f"p{i}", correct, n, level)])
+
+
+def summarised(
+    harvests: Mapping[HarvestKey, pd.DataFrame],
+) -> tuple[dict[HarvestKey, Informativeness], dict[HarvestKey, pd.DataFrame]]:
+    """What `harvest_table` takes: summary and success counts of every harvest."""
+    return (
+        {key: informativeness(rollouts) for key, rollouts in harvests.items()},
+        {key: success_counts(rollouts) for key, rollouts in harvests.items()},
+    )
+
+
+def problems(n: int) -> list[Problem]:
+    return [Problem(f"p{i}", f"Question {i}?", "1", 1, None, "test") for i in range(n)]
+
+
+def answers(rewards: Mapping[str, Iterable[float]]) -> pd.DataFrame:
+    """An evaluation: problem_id -> rewards of its samples."""
+    return to_frame(
+        [
+            rollout(problem, i, "correct" if reward else "incorrect")
+            for problem, samples in rewards.items()
+            for i, reward in enumerate(samples)
+        ]
+    )
+
+
+# (correct, n) of up to 12 prompts, groups of different size
+SUCCESSES = st.lists(
+    st.integers(1, 10).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), min_size=1, max_size=12
+)

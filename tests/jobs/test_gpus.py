@@ -1,0 +1,96 @@
+"""Which GPUs jobs take that run side by side: told by what they would see, so no GPU is needed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from g2d.jobs.gpus import visible
+from tests.jobs.test_stage import command
+
+JOB = """
+import os, sys
+from g2d.jobs.gpus import take
+take({wanted})
+print(os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def job(folder: Path, wanted: int, given: str | None = "0,1,2", **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """A job that takes GPUs, prints what it sees, and keeps them until it is told to end."""
+    given_to_it = {} if given is None else {"CUDA_VISIBLE_DEVICES": given}
+    process = subprocess.Popen(
+        [sys.executable, "-c", JOB.format(wanted=wanted)],
+        env=dict(os.environ) | {"TMPDIR": str(folder), "XDG_RUNTIME_DIR": ""} | given_to_it | environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def sees(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_jobs_side_by_side_see_gpus_of_their_own(tmp_path: Path) -> None:
+    with job(tmp_path, 1) as first, job(tmp_path, 1) as second, job(tmp_path, 1) as third:
+        assert sorted(map(sees, (first, second, third))) == ["0", "1", "2"]
+
+
+def test_a_job_waits_until_enough_are_free_also_after_a_kill(tmp_path: Path) -> None:
+    with job(tmp_path, 2, "GPU-a,GPU-b,GPU-c") as first:
+        assert sees(first) == "GPU-a,GPU-b"
+        with job(tmp_path, 2, "GPU-a,GPU-b,GPU-c") as second:
+            assert second.stderr is not None
+            assert second.stderr.readline() == "waiting for 2 of the GPUs GPU-a, GPU-b, GPU-c: other jobs have them\n"
+            with job(tmp_path, 1, "GPU-a,GPU-b,GPU-c") as third:  # who waits holds none of those that others could use
+                assert sees(third) == "GPU-c"
+            first.send_signal(signal.SIGKILL)
+            assert sees(second) == "GPU-a,GPU-b"
+
+
+@pytest.mark.parametrize(("wanted", "given"), [(1, "3"), (2, "0,1"), (0, "0,1,2"), (4, "0,1"), (1, "")])
+def test_what_was_given_for_this_job_alone_stays_as_it_is(tmp_path: Path, wanted: int, given: str) -> None:
+    with job(tmp_path, wanted, given) as first, job(tmp_path, wanted, given) as second:
+        assert (sees(first), sees(second)) == (given, given)
+
+
+def test_allocations_number_their_gpus_from_0(tmp_path: Path) -> None:
+    with job(tmp_path, 1, "0,1", SLURM_JOB_ID="7") as first, job(tmp_path, 1, "0,1", SLURM_JOB_ID="8") as second:
+        assert (sees(first), sees(second)) == ("0", "0")
+
+
+def test_a_stage_takes_what_its_rule_asks_for_before_torch_is_imported(tmp_path: Path) -> None:
+    body = (
+        "print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['PYTORCH_NVML_BASED_CUDA_CHECK'], 'torch' in sys.modules)"
+    )
+    environment = dict(os.environ) | {"TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": "", "CUDA_VISIBLE_DEVICES": "4,5"}
+    subprocess.run(command(body, gpus=1), cwd=tmp_path, env=environment, check=True)
+    assert "4 1 False" in (tmp_path / "logs/a.log").read_text().splitlines()
+
+
+def test_without_a_driver_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr("g2d.jobs.gpus.DRIVER", tmp_path)
+    assert visible() == []
+    (tmp_path / "0000:01:00.0").mkdir()
+    (tmp_path / "0000:02:00.0").mkdir()
+    assert visible() == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", " GPU-a , GPU-b,")
+    assert visible() == ["GPU-a", "GPU-b"]

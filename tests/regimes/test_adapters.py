@@ -1,0 +1,134 @@
+"""Adapters in other hands: elsewhere, beside another M0, in each other's folders."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from g2d.jobs.files import read_json
+from g2d.policies import Policy, load_base, load_model
+from g2d.policies.policy import with_adapter
+from g2d.policies.settings import Lora
+from g2d.regimes.dpo import Dpo, train_dpo
+from g2d.regimes.training import hand_over_adapter
+from g2d.rollouts.vllm_engine import VllmEngine
+from tests.models import adapted, tiny_policy, two_ends_policy
+from tests.regimes.test_training import easy, pairs, warm_up
+
+REVISION = "0" * 40
+
+
+def warmed_up(work: Path, base: Policy) -> None:
+    warm_up(work, easy(10), base=base, k=1)
+
+
+def from_warmed_up(work: Path, base: Policy) -> None:
+    """DPO that continues an adapter whose configuration names M0 as others know it."""
+    warmed_up(work / "warm", base)
+    start = Policy("x/warm", "x", "grpo", base.base, adapter=str(work / "warm/adapter"))
+    train_dpo(base, pairs(8), dpo=Dpo(max_steps=1), lora=Lora(), seed=0, work=work, start=start)
+
+
+@pytest.mark.parametrize("trained", [warmed_up, from_warmed_up])
+def test_an_adapter_loads_elsewhere_and_names_nothing_of_this_machine(
+    tmp_path: Path, trained: Callable[[Path, Policy], None]
+) -> None:
+    from peft import PeftModel
+
+    folder = tmp_path / "home/somebody/cache"
+    shutil.copytree(tiny_policy().base, folder)
+    hub = replace(tiny_policy(), base=str(folder), revision=REVISION, settings={"source": "hub", "id": "them/tiny"})
+    trained(tmp_path / "work", hub)
+    moved = Path(shutil.move(tmp_path / "work/adapter", tmp_path / "elsewhere"))
+    for file in moved.iterdir():
+        for name in (tmp_path, "somebody", Path.home()):
+            assert str(name).encode() not in file.read_bytes(), file
+    described = read_json(moved / "adapter_config.json")
+    assert (described["base_model_name_or_path"], described["revision"]) == ("them/tiny", REVISION)
+    model = PeftModel.from_pretrained(load_base(hub), moved)
+    assert model.peft_config["default"].r == Lora().r
+
+
+@pytest.mark.parametrize(
+    ("base", "settings", "name"),
+    [
+        ("/home/somebody/models/llama", {"source": "local", "path": "/home/somebody/models/llama"}, "path/to/mine"),
+        ("../somebody/llama", {"source": "local", "path": "../somebody/llama"}, "path/to/mine"),
+        ("models/llama", {"source": "local", "path": "models/llama"}, "./models/llama"),
+        ("results/mine/base/model", {"source": "scratch"}, "./results/mine/base/model"),
+        ("/cache/snapshots/0", {"source": "hub", "id": "them/llama"}, "them/llama"),
+    ],
+)
+def test_what_an_adapter_calls_its_base(tmp_path: Path, base: str, settings: dict[str, Any], name: str) -> None:
+    (tmp_path / "adapter_model.safetensors").touch()
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base, "r": 16}))
+    policy = Policy("mine/base", "mine", "base", base=base, settings=settings)
+    hand_over_adapter(tmp_path, tmp_path / "adapter", policy)
+    described = read_json(tmp_path / "adapter/adapter_config.json")
+    assert described == {"base_model_name_or_path": name, "revision": None, "inference_mode": True, "r": 16}
+
+
+# ------------------------------------------------------------------------------------------------------- half precision
+
+
+def test_in_half_precision_the_policy_that_answers_is_the_one_that_was_trained(tmp_path: Path) -> None:
+    """In bfloat16, as on a GPU: bit for bit the function of the trainer's layers, which a merged copy is not.
+
+    The adapter is as small as after few steps; of it, most weights of a merged copy keep nothing at all.
+    """
+    import torch
+    from peft import PeftModel
+
+    policy = adapted(tiny_policy(), tmp_path, std=1e-4, seed=0)
+    assert policy.adapter is not None
+    m0 = load_base(policy)
+    tokens = torch.randint(5, m0.config.vocab_size, (4, 30), generator=torch.Generator().manual_seed(0))
+
+    def half() -> Any:
+        return copy.deepcopy(m0).bfloat16()
+
+    def logits(model: Any) -> torch.Tensor:
+        with torch.no_grad():
+            found: torch.Tensor = model.eval()(tokens).logits
+        return found
+
+    trained = PeftModel.from_pretrained(half(), policy.adapter)
+    answers = with_adapter(half(), policy.adapter)
+    assert torch.equal(logits(answers), logits(trained))
+    assert answers.can_generate()
+    merged = PeftModel.from_pretrained(half(), policy.adapter).merge_and_unload()
+    assert not torch.equal(logits(merged), logits(trained))
+
+    def weights(model: Any) -> torch.Tensor:
+        found: torch.Tensor = model.model.layers[0].self_attn.q_proj.weight
+        return found
+
+    lost = (weights(merged) == weights(half())).float().mean()
+    assert lost > 0.5
+    exact = with_adapter(copy.deepcopy(m0), policy.adapter)  # in float32 it is merged, and every weight moves
+    assert (weights(exact) == weights(m0)).float().mean() < 0.05
+    assert not any("lora" in name for name, _ in exact.named_modules())
+
+
+# ------------------------------------------------------------------------------------------------------------ mixed up
+
+
+@pytest.mark.parametrize("load", [load_model, VllmEngine])
+def test_adapters_in_each_others_folders_are_refused(tmp_path: Path, load: Callable[[Policy], Any]) -> None:
+    """Two seeds of one policy, and the policies of two models of the same shape: only the weights tell them apart."""
+    mine, *others = (
+        adapted(base, tmp_path / str(seed), std=0.05, seed=seed)
+        for seed, base in enumerate((tiny_policy(), tiny_policy(), two_ends_policy()))
+    )
+    for other in others:
+        for policy, taken in ((mine, other), (other, mine)):
+            with pytest.raises(ValueError, match=r"not the weights that policy\.json names"):
+                load(replace(policy, adapter=taken.adapter))
+    load(mine)

@@ -1,0 +1,266 @@
+"""Warm-up that stops by itself: when it stops, what it takes, and that looking on the way changes nothing."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from g2d.jobs.files import sha256
+from g2d.policies import Policy
+from g2d.policies.settings import Lora
+from g2d.problems.prompts import Prompt
+from g2d.regimes import auto_stop
+from g2d.regimes.auto_stop import Outcome, _History, probe_rollouts
+from g2d.regimes.checkpoints import TrainingStoppedError
+from g2d.regimes.grpo_auto import train_until_decline
+from g2d.regimes.probes import Probe, best, has_declined, summarised
+from g2d.regimes.warmup import AutoStop
+from g2d.rollouts.draw import draw_rollouts, sampling
+from g2d.rollouts.settings import Harvest
+from tests.models import tiny_policy
+from tests.regimes.test_resume import EVERY_STEP, START_S, STEP_S, Clock, interrupted, terminated_after
+from tests.regimes.test_training import WARMUP as SHORT
+from tests.regimes.test_training import easy, warm_up
+
+WARMUP = SHORT.model_copy(update={"learning_rate": 2e-2})  # so that every segment changes what is sampled
+HARVEST = Harvest(samples_per_prompt=8, temperature=0.8, max_completion_length=12)
+AUTO = AutoStop(every=3, prompts=6, patience=1)
+
+
+def probe(step: int, entropy: float | None, mid_band: float | None) -> Probe:
+    n_pairable = 0.0 if entropy is None else 0.5
+    return Probe(step, 100, 50, 0.5, n_pairable, 0, 1, entropy, None, None, mid_band, None, None)
+
+
+def history(*values: tuple[float | None, float | None]) -> list[Probe]:
+    """Probes after 10, 20, ... steps with these H and mu."""
+    return [probe(10 * (i + 1), *pair) for i, pair in enumerate(values)]
+
+
+# ---------------------------------------------------------------------------------------------------------- the rule
+
+
+@pytest.mark.parametrize(
+    ("values", "declined"),
+    [
+        ([], False),
+        ([(0.7, 0.3)], False),
+        ([(0.7, 0.3), (0.6, 0.2)], False),  # one probe below, not two
+        ([(0.7, 0.3), (0.6, 0.2), (0.65, 0.25)], True),  # rising again, but below what was reached
+        ([(0.7, 0.3), (0.6, 0.2), (0.6, 0.3)], False),  # mu is at its maximum again
+        ([(0.7, 0.3), (0.6, 0.4), (0.5, 0.3)], False),  # H alone has declined twice
+        ([(0.7, 0.3), (0.6, 0.2), (0.8, 0.2), (0.7, 0.1)], False),  # a new highest H begins anew
+        ([(0.7, 0.3), (0.7, 0.3), (0.7, 0.3)], False),  # flat is no decline
+        ([(0.7, 0.3), (None, None), (None, None)], True),  # nothing is pairable any more
+        ([(None, None), (None, None), (None, None)], False),  # nothing was yet
+        ([(None, None), (0.7, 0.3), (0.6, 0.2), (None, None)], True),
+    ],
+)
+def test_a_decline_is_both_below_their_maxima_twice_in_a_row(
+    values: list[tuple[float | None, float | None]], declined: bool
+) -> None:
+    assert has_declined(history(*values), patience=2) is declined
+
+
+def test_the_highest_h_is_taken_mu_breaks_ties_then_fewer_steps() -> None:
+    assert best(history((0.6, 0.9), (0.8, 0.1), (0.7, 0.5))).step == 20
+    assert best(history((0.8, 0.1), (0.8, 0.2), (0.8, 0.2))).step == 20
+    assert best(history((None, None), (0.1, 0.0))).step == 20
+    assert best(history((None, None), (None, None))).step == 10
+
+
+VALUES = st.none() | st.sampled_from([0.1, 0.2, 0.3, 0.4])
+HISTORIES = st.lists(VALUES.flatmap(lambda h: st.tuples(st.just(h), st.none() if h is None else VALUES.filter(bool))))
+
+
+@given(HISTORIES, st.integers(1, 3))
+def test_more_patience_never_stops_earlier_and_the_best_is_never_among_the_decline(
+    values: list[tuple[float | None, float | None]], patience: int
+) -> None:
+    probes = history(*values)
+    if has_declined(probes, patience + 1):
+        assert has_declined(probes, patience)
+    if has_declined(probes, patience):
+        assert best(probes) in probes[:-patience]
+
+
+@given(HISTORIES.filter(bool), HISTORIES)
+def test_a_probe_that_was_beaten_stays_beaten(
+    values: list[tuple[float | None, float | None]], later: list[tuple[float | None, float | None]]
+) -> None:
+    """Hence a segment that is not the best so far can be dropped."""
+    before, after = best(history(*values)), best(history(*values, *later))
+    assert after == before or after.step > 10 * len(values)
+
+
+# ---------------------------------------------------------------------------------------------------------- training
+
+
+def until_decline(work: Path, **kwargs: Any) -> Outcome:
+    arguments: dict[str, Any] = {"auto": AUTO, "warmup": WARMUP, "harvest": HARVEST, "checkpointing": EVERY_STEP}
+    arguments |= {"lora": Lora(), "prompt": Prompt(), "group_size": 2, "seed": 0, "policy_id": "tiny/auto"} | kwargs
+    return train_until_decline(tiny_policy(), easy(10), work=work, **arguments)
+
+
+def without_times(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if name != "step_time"} for row in log if "loss" in row]
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
+    """A run that nobody stopped, to the end of its schedule: probes after 3 and 6 steps."""
+    work = tmp_path_factory.mktemp("straight")
+    return until_decline(work), work
+
+
+def test_it_is_the_policy_of_a_fixed_k_and_its_probe_is_part_of_its_harvest(
+    straight: tuple[Outcome, Path], tmp_path: Path
+) -> None:
+    """Whatever the micro model answers, and whichever K that makes the best one."""
+    outcome, work = straight
+    assert [probe.step for probe in outcome.probes] == [3, 6]
+    assert outcome.chosen == best(outcome.probes)
+    fixed = {3: tmp_path / "k3", 6: tmp_path / "k6"}
+    logs = {k: warm_up(folder, easy(10), k=k, warmup=WARMUP) for k, folder in fixed.items()}
+    adapters = {k: folder / "adapter/adapter_model.safetensors" for k, folder in fixed.items()}
+
+    k = outcome.chosen.step
+    assert sha256(work / "adapter/adapter_model.safetensors") == sha256(adapters[k])
+    assert without_times(outcome.log) == without_times(logs[k])
+    pd.testing.assert_frame_equal(*(pd.read_parquet(folder / "rollouts.parquet") for folder in (work, fixed[k])))
+
+    for seen in outcome.probes:
+        adapter = str(adapters[seen.step].parent)
+        policy = Policy("tiny/auto", "tiny", "grpo", tiny_policy().base, seed=0, adapter=adapter)
+        harvest = draw_rollouts(policy, easy(10), Prompt(), sampling(HARVEST, seed=0))
+        rows = probe_rollouts(policy, easy(10)[:6], HARVEST, Prompt(), None, workers=1)
+        assert rows == harvest[: 6 * 8]
+        assert seen == summarised(seen.step, rows)
+        assert seen.pass_at_1 == sum(row.reward for row in rows) / len(rows)
+        assert seen.tokens_generated == sum(row.token_count for row in rows)
+
+
+def test_every_step_and_every_probe_is_billed(straight: tuple[Outcome, Path]) -> None:
+    outcome, work = straight
+    steps = pd.concat(pd.read_parquet(part) for part in work.glob("k*/rollouts.parquet"))
+    assert len(steps) == 6 * 16
+    probes = sum(probe.tokens_generated for probe in outcome.probes)
+    assert outcome.tokens_generated == steps["token_count"].sum() + probes
+
+
+def test_it_stops_once_the_rule_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The micro model's noise is no decline to rely on, so the probes' H and mu are dictated; the training is real."""
+    declining = {probe.step: probe for probe in (probe(1, 0.5, 0.5), probe(2, 0.9, 0.5), probe(3, 0.8, 0.4))}
+    monkeypatch.setattr(auto_stop, "summarised", lambda step, rollouts: declining[step])
+    outcome = until_decline(tmp_path, auto=AutoStop(every=1, prompts=2, patience=1))
+    assert [probe.step for probe in outcome.probes] == [1, 2, 3]  # of six that the schedule has room for
+    assert outcome.chosen.step == 2
+    assert [row["step"] for row in without_times(outcome.log)] == [1, 2]
+    assert pd.read_parquet(tmp_path / "rollouts.parquet")["step"].unique().tolist() == [1, 2]
+    kept = {folder.name: sorted(part.name for part in folder.iterdir()) for folder in tmp_path.glob("k*")}
+    adapters = [sha256(tmp_path / part / "adapter/adapter_model.safetensors") for part in (".", "k2", "k3")]
+    assert adapters[0] == adapters[1] != adapters[2]
+    needed = ["adapter", "checkpoint", "rollouts.parquet"]  # of the best; of the last, which the next would continue
+    assert kept == {"k1": ["rollouts.parquet"], "k2": needed, "k3": needed}
+    assert outcome.table["chosen"].tolist() == [False, True, False]
+
+
+# Inside the second segment; and at the end of the first, which the trainer itself takes for the end.
+@pytest.mark.parametrize(("signalled", "stopped"), [(4, 5), (3, 3)])
+def test_a_run_that_was_stopped_goes_on_and_ends_with_the_same_bits(
+    tmp_path: Path, straight: tuple[Outcome, Path], signalled: int, stopped: int
+) -> None:
+    with terminated_after(signalled), pytest.raises(TrainingStoppedError, match=f"SIGTERM at step {stopped}.*is kept"):
+        until_decline(tmp_path)
+    expect_the_same(until_decline(tmp_path), tmp_path, straight)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+@pytest.mark.parametrize("signalled", [4, 3])
+def test_a_stopped_run_bills_every_attempt_and_every_token_once(
+    tmp_path: Path, straight: tuple[Outcome, Path], clock: Clock, signalled: int
+) -> None:
+    """Stopped inside the second segment, and after the first, before its probe."""
+    outcome, _ = straight
+    _, _, bill = interrupted(clock, lambda meter: until_decline(tmp_path, meter=meter), last=signalled)
+    assert bill.wall_s == 2 * START_S + 6 * STEP_S
+    assert bill.tokens_generated == outcome.tokens_generated
+
+
+def test_what_led_to_a_probe_is_billed_when_the_next_segment_begins_anew(
+    tmp_path: Path, straight: tuple[Outcome, Path], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome, _ = straight
+    first = clock.attempt()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(_History, "segment", dies_after(3))
+        until_decline(tmp_path, meter=first)
+    assert first.end().wall_s == 3 * STEP_S
+    second = clock.attempt()
+    until_decline(tmp_path, meter=second)
+    assert (second.measured().wall_s, second.spent().wall_s) == (3 * STEP_S, 6 * STEP_S)
+    assert first.tokens_generated + second.measured().tokens_generated == outcome.tokens_generated
+
+
+def dies_after(reached: int) -> Any:
+    segment = _History.segment
+
+    def until(self: _History, step: int) -> Path:
+        if step > reached:
+            raise KeyboardInterrupt
+        return segment(self, step)
+
+    return until
+
+
+def test_an_attempt_that_dies_in_a_probe_trains_nothing_again(
+    tmp_path: Path, straight: tuple[Outcome, Path], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch, pytest.raises(MemoryError):
+        patch.setattr(auto_stop, "summarised", summarised_before(6))
+        until_decline(tmp_path)
+    capfd.readouterr()
+    expect_the_same(until_decline(tmp_path), tmp_path, straight)
+    said = capfd.readouterr().out
+    assert "goes on from the probe at step 3" in said
+    assert "checkpoint at step" not in said
+
+
+def summarised_before(last: int) -> Any:
+    summarised = auto_stop.summarised
+
+    def until(step: int, rollouts: Any) -> Probe:
+        if step == last:
+            raise MemoryError
+        return summarised(step, rollouts)
+
+    return until
+
+
+def expect_the_same(outcome: Outcome, work: Path, straight: tuple[Outcome, Path]) -> None:
+    uninterrupted, reference = straight
+    assert outcome.probes == uninterrupted.probes
+    assert outcome.tokens_generated == uninterrupted.tokens_generated
+    assert without_times(outcome.log) == without_times(uninterrupted.log)
+    for name in ("adapter/adapter_model.safetensors", "rollouts.parquet"):
+        assert (work / name).read_bytes() == (reference / name).read_bytes()
+
+
+def test_other_settings_begin_anew(
+    tmp_path: Path, straight: tuple[Outcome, Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    work = Path(shutil.copytree(straight[1], tmp_path / "work"))
+    outcome = until_decline(work, auto=AUTO.model_copy(update={"every": 6}))
+    assert "made under other settings, not used" in capfd.readouterr().out
+    assert [probe.step for probe in outcome.probes] == [6]
+    assert not (work / "k3").exists()

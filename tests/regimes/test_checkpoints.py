@@ -1,0 +1,74 @@
+"""When a checkpoint is written, and a quota that fills meanwhile: the one before stays, the message names the place."""
+
+from __future__ import annotations
+
+import errno
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from g2d.jobs.cost import Meter
+from g2d.jobs.disk import DiskError
+from g2d.regimes.checkpoints import Checkpointing, Checkpoints, _schedule, require_intact, train
+
+
+@pytest.mark.parametrize("at", ["weights", "manifest"])
+def test_a_quota_that_fills_keeps_the_checkpoint_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    checkpoints = Checkpoints(tmp_path / "work", {"lr": 1}, Meter("job", "train_dpo"))
+    state = SimpleNamespace(global_step=1, max_steps=2)
+
+    def over_quota(*_: object) -> None:
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    def write(_model: object, _trial: object) -> None:
+        draft = checkpoints.draft / f"checkpoint-{state.global_step}"
+        draft.mkdir(parents=True)
+        (draft / "optimizer.pt").write_text("half")
+        if state.global_step == 2:
+            if at == "weights":
+                over_quota()
+            monkeypatch.setattr("g2d.regimes.checkpoints.write_json", over_quota)
+
+    def steps(**_: object) -> None:
+        for state.global_step in (1, 2):
+            trainer._save_checkpoint(None, None)
+
+    trainer = SimpleNamespace(
+        state=state, model=SimpleNamespace(), add_callback=lambda _: None, train=steps, _save_checkpoint=write
+    )
+    with pytest.raises(DiskError, match=r"work: cannot be written \(Disk quota exceeded\): make room"):
+        train(trainer, checkpoints, Checkpointing())
+    assert sorted(path.name for path in (tmp_path / "work").rglob("*")) == [
+        "manifest.json",
+        "optimizer.pt",
+        "step-1",
+        "trainer",
+    ]
+    latest = checkpoints.latest()
+    assert latest is not None
+    assert require_intact(latest)["step"] == 1
+
+
+@pytest.mark.parametrize("others", [0, signal.SIGTERM])
+def test_a_signal_that_comes_during_the_vote_waits_for_the_next_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    """A process that stopped alone would leave the others waiting for it at the next gradient."""
+    requests: list[str] = []
+
+    def vote(due: int, asked: int) -> list[int]:
+        requests.append("SIGINT")  # after this process has cast its vote
+        return [due, max(asked, others)]
+
+    monkeypatch.setattr("g2d.regimes.checkpoints.largest", vote)
+    schedule = _schedule(Checkpointing(every_steps=None, every_minutes=None), None, 1, requests, Meter("job", "train"))
+    state = SimpleNamespace(global_step=0, max_steps=9)
+    schedule.on_train_begin(None, state, None)
+    for step, stops in ((1, bool(others)), (2, True)):
+        state.global_step, control = step, SimpleNamespace(should_save=False, should_training_stop=False)
+        schedule.on_step_end(None, state, control)
+        assert (control.should_save, control.should_training_stop) == (stops, stops)

@@ -1,0 +1,99 @@
+"""GroupDPO on a harvest: what it trains on, that it is TRL's DPO where there is one pair, and that it goes on."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from g2d.policies import Policy
+from g2d.policies.settings import Lora
+from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
+from g2d.regimes.dpo import Dpo, train_dpo
+from g2d.regimes.group_dpo import GroupDpo, harvested_groups, train_group_dpo
+from g2d.regimes.groups import Group
+from tests.models import tiny_policy
+from tests.regimes.test_groups import PROBLEMS, rollouts
+from tests.regimes.test_resume import adapter, terminated_after
+from tests.regimes.test_training import pairs
+
+VALUES: dict[str, Any] = {"regime": "group_dpo", "learning_rate": 5e-3, "prompts_per_update": 4, "epochs": 2}
+NO_DROPOUT = Lora(dropout=0.0)
+
+
+def test_it_trains_on_every_pair_of_the_pairable_prompts_that_were_harvested() -> None:
+    harvest = rollouts(a="1100", b="0000")  # c was not asked
+    [found] = harvested_groups(harvest, PROBLEMS, GroupDpo.model_validate(VALUES), 0)
+    assert (found.problem_id, len(found.pairs)) == ("a", 4)
+    with pytest.raises(ValueError, match="no prompt of the 1 harvested has both a right and a wrong rollout"):
+        harvested_groups(rollouts(b="0000"), PROBLEMS, GroupDpo.model_validate(VALUES), 0)
+    with pytest.raises(ValueError, match="rollouts of 'c', which is not among the 2 problems given"):
+        harvested_groups(rollouts(c="01"), PROBLEMS[:2], GroupDpo.model_validate(VALUES), 0)
+
+
+def in_groups(n: int, base: Policy | None = None) -> list[Group]:
+    """The tests' pairs, each a group of its own."""
+    return [
+        Group(
+            problem_id=str(i),
+            prompt=tuple(pair["prompt_ids"]),
+            completions=(tuple(pair["chosen_ids"]), tuple(pair["rejected_ids"])),
+            pairs=((0, 1),),
+            advantages=(0.5, -0.5),
+        )
+        for i, pair in enumerate(pairs(n, base))
+    ]
+
+
+def group_dpo(work: Path, found: list[Group], lora: Lora | None = None, **changes: Any) -> list[dict[str, Any]]:
+    log = train_group_dpo(
+        tiny_policy(),
+        found,
+        group_dpo=GroupDpo.model_validate(VALUES | changes),
+        lora=lora or Lora(),
+        seed=0,
+        work=work,
+        checkpointing=Checkpointing(every_steps=1),
+    )
+    return [row for row in log if "loss" in row]
+
+
+def test_with_one_pair_a_prompt_it_is_the_dpo_of_trl(tmp_path: Path) -> None:
+    """One step on all pairs: the same loss, gradient, margins, entropy and tokens."""
+    log = train_dpo(
+        tiny_policy(),
+        pairs(8),
+        dpo=Dpo(per_device_batch_size=8, gradient_accumulation_steps=1, max_steps=2, learning_rate=5e-3),
+        lora=NO_DROPOUT,
+        seed=0,
+        work=tmp_path / "trl",
+    )
+    ours = group_dpo(tmp_path / "ours", in_groups(8), NO_DROPOUT, prompts_per_update=8, max_steps=2)
+    theirs = [row for row in log if "loss" in row]
+    assert len(ours) == len(theirs) == 2
+    for name in ("loss", "grad_norm", "rewards/margins", "rewards/chosen", "logps/rejected", "entropy", "num_tokens"):
+        assert [row[name] for row in ours] == pytest.approx([row[name] for row in theirs], rel=1e-3, abs=1e-6), name
+    assert ours[1]["rewards/margins"] != 0
+
+
+def test_its_first_loss_is_ln_2_and_it_takes_as_many_steps_as_its_epochs(tmp_path: Path) -> None:
+    log = group_dpo(tmp_path, in_groups(10))
+    assert [row["step"] for row in log] == [1, 2, 3, 4, 5]  # 2 x 10 prompts, 4 a step
+    assert log[0]["loss"] == pytest.approx(math.log(2), abs=0.01)
+    assert sum(row["pairs"] for row in log) == 20
+
+
+@pytest.mark.parametrize("last", [2, 4])
+def test_stopped_anywhere_it_equals_an_uninterrupted_run(tmp_path: Path, last: int) -> None:
+    straight = group_dpo(tmp_path / "straight", in_groups(10))
+    with terminated_after(last - 1), pytest.raises(TrainingStoppedError, match=f"SIGTERM at step {last} of 5"):
+        group_dpo(tmp_path / "stopped", in_groups(10))
+    assert group_dpo(tmp_path / "stopped", in_groups(10)) == straight
+    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+
+
+def test_an_offline_regime_has_no_loss_of_grpo() -> None:
+    with pytest.raises(ValueError, match="grpo_weight: GRPO's loss is for the policy's own rollouts, and these are a"):
+        GroupDpo.model_validate(VALUES | {"grpo_weight": 0.1})

@@ -1,0 +1,145 @@
+"""Groups and their loss: laws that hold exactly, in float64, and TRL's own DPO where there is one pair a prompt."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import pandas as pd
+import pytest
+import torch
+
+from g2d.problems import Problem
+from g2d.problems.prompts import Prompt
+from g2d.regimes.group_trainer import collated, policy_gradient_loss, preference_loss
+from g2d.regimes.groups import Group, groups, in_passes, pair_weights, summary
+from g2d.rollouts.pairs import build_pairs
+from tests.frames import spelled, text_of
+
+PROBLEMS = [Problem(name, f"What is {name}?", "1", None, None, "tests") for name in ("a", "b", "c")]
+
+
+def rollouts(**rewards: str) -> pd.DataFrame:
+    """Of every problem named, rollouts with these rewards, such as a="101"."""
+    rows = [
+        (
+            name,
+            sample,
+            f"{name}{sample}",
+            float(reward),
+            "stop",
+            "correct" if reward == "1" else "incorrect",
+            5 + sample,
+        )
+        for name, own in rewards.items()
+        for sample, reward in enumerate(own)
+    ]
+    columns = ["problem_id", "sample", "completion_text", "reward", "finish_reason", "verdict", "token_count"]
+    return spelled(pd.DataFrame(rows, columns=columns))
+
+
+def said(group: Group) -> list[str]:
+    return [text_of(ids) for ids in group.completions]
+
+
+def test_only_prompts_with_a_right_and_a_wrong_rollout_make_a_group() -> None:
+    harvest = rollouts(a="1010", b="0000", c="1111")
+    found = groups(harvest, PROBLEMS, which="all", seed=0)
+    assert [(group.problem_id, text_of(group.prompt), said(group)) for group in found] == [
+        ("a", "a", ["a0", "a1", "a2", "a3"])
+    ]
+    assert sorted(found[0].pairs) == [(0, 1), (0, 3), (2, 1), (2, 3)]
+    assert found[0].chosen == [0, 2]
+    assert found[0].advantages == (0.5, -0.5, 0.5, -0.5)
+    assert summary(harvest, found) == {
+        "prompts": 3,
+        "pairs": 4,
+        "pairable": 1 / 3,
+        "reward": 0.5,
+        "completions/mean_length": 6.5,
+        "completions/clipped_ratio": 0.0,
+    }
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_pair_is_the_one_that_a_harvest_is_paired_by(seed: int) -> None:
+    harvest = rollouts(a="10110", b="01", c="0011").sample(frac=1, random_state=seed)
+    pairs = build_pairs(harvest, PROBLEMS, Prompt(), seed)
+    found = groups(harvest, PROBLEMS, which="one", seed=seed)
+    drawn = [[list(group.completions[i]) for i in group.pairs[0]] for group in found]
+    assert drawn == [[pair["chosen_ids"], pair["rejected_ids"]] for pair in pairs]
+    assert [list(group.prompt) for group in found] == [pair["prompt_ids"] for pair in pairs]
+
+
+def test_a_group_keeps_the_rollouts_of_no_pair_only_where_they_are_asked_for() -> None:
+    [group] = groups(rollouts(a="1000"), PROBLEMS[:1], which="one", seed=0)
+    assert len(group.completions) == 2
+    assert group.advantages == (0.75, -0.25)
+    [whole] = groups(rollouts(a="1000"), PROBLEMS[:1], which="one", seed=0, whole=True)
+    assert said(whole) == ["a0", "a1", "a2", "a3"]
+    assert whole.advantages == (0.75, -0.25, -0.25, -0.25)
+
+
+def group(n_right: int, n_wrong: int) -> Group:
+    n, p = n_right + n_wrong, n_right / (n_right + n_wrong)
+    return Group(
+        problem_id="a",
+        prompt=(1,),
+        completions=((2,),) * n,
+        pairs=tuple(product(range(n_right), range(n_right, n))),
+        advantages=(1 - p,) * n_right + (-p,) * n_wrong,
+    )
+
+
+def test_passes_hold_whole_groups() -> None:
+    made = [group(1, 1), group(1, 1), group(3, 2), group(1, 1), group(1, 2)]
+    assert [[len(one.completions) for one in batch] for batch in in_passes(made, 4)] == [[2, 2], [5], [2], [3]]
+
+
+def test_prompts_weigh_the_same_whatever_their_number_of_pairs() -> None:
+    for one in (group(1, 1), group(4, 4), group(7, 1)):
+        assert sum(pair_weights(one, 5)) == pytest.approx(1 / 5)
+
+
+def gradients(one: Group, beta: float, n_prompts: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of GroupDPO and of GRPO by the log-probabilities of the rollouts, where policy and reference agree."""
+    batch = collated([one], n_prompts, padding=0)
+    found = []
+    for loss in (
+        lambda log_probs: preference_loss(log_probs, log_probs.detach(), batch["pairs"], batch["weights"], beta),
+        lambda log_probs: policy_gradient_loss(log_probs, batch["advantages"], batch["share"]),
+    ):
+        log_probs = torch.linspace(-9, -3, len(one.completions), dtype=torch.float64, requires_grad=True)
+        loss(log_probs).backward()
+        assert log_probs.grad is not None
+        found.append(log_probs.grad)
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize(("n_right", "n_wrong"), [(1, 1), (1, 7), (4, 4), (6, 2)])
+def test_at_the_reference_groupdpo_is_grpo_with_another_weight_of_the_prompt(n_right: int, n_wrong: int) -> None:
+    """GRPO without the deviation weighs a prompt with n p (1 - p), here 2 / beta of it."""
+    beta, n = 0.1, n_right + n_wrong
+    preference, policy_gradient = gradients(group(n_right, n_wrong), beta, n_prompts=3)
+    p = n_right / n
+    torch.testing.assert_close(policy_gradient, preference * n * p * (1 - p) * 2 / beta, rtol=1e-14, atol=0)
+    expected = torch.tensor([-beta / 2 / n_right] * n_right + [beta / 2 / n_wrong] * n_wrong, dtype=torch.float64) / 3
+    torch.testing.assert_close(preference, expected, rtol=1e-14, atol=0)
+
+
+def test_with_the_deviation_grpos_weight_is_the_root_of_it() -> None:
+    preference, _ = gradients(group(2, 6), 0.1, n_prompts=1)
+    p = 2 / 8
+    deviation = math.sqrt(p * (1 - p))
+    with_deviation = torch.tensor([-(1 - p) / deviation] * 2 + [p / deviation] * 6, dtype=torch.float64)
+    torch.testing.assert_close(with_deviation, preference * 8 * math.sqrt(p * (1 - p)) * 2 / 0.1, rtol=1e-14, atol=0)
+
+
+def test_the_preference_loss_is_the_mean_over_pairs_by_hand() -> None:
+    one = group(1, 2)
+    log_probs = torch.tensor([-2.0, -3.0, -5.0], dtype=torch.float64)
+    reference = torch.tensor([-2.5, -3.0, -4.0], dtype=torch.float64)
+    batch = collated([one], 1, padding=0)
+    found = preference_loss(log_probs, reference, batch["pairs"], batch["weights"], beta=0.5)
+    margins = [0.5 * (0.5 - 0.0), 0.5 * (0.5 + 1.0)]
+    assert found.item() == pytest.approx(sum(math.log(1 + math.exp(-margin)) for margin in margins) / 2, abs=1e-12)

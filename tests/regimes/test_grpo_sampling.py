@@ -1,0 +1,119 @@
+"""What GRPO's rollouts are drawn from: the policy without dropout, by the decoding and nothing else. Whatever draws."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from g2d.policies import Policy
+from g2d.policies.settings import Lora
+from g2d.problems.prompts import Prompt
+from g2d.regimes.grpo import train_grpo
+from g2d.regimes.grpo_trainer import Grpo
+from g2d.regimes.warmup import Warmup
+from tests.models import tiny_policy
+from tests.regimes.test_off_policy import Seen, log_probabilities, watch  # noqa: F401 -- a fixture
+from tests.regimes.test_training import easy
+
+WARMUP = Warmup(
+    steps=[0, 2, 4], horizon=4, learning_rate=1e-2, max_completion_length=12, keep_rollouts="completions", beta=0.1
+)
+SURE, NOISY = Lora(dropout=0.0), Lora(dropout=0.5)
+
+
+def warm_up(work: Path, base: Policy, k: int, lora: Lora = SURE, own: dict[str, Any] | None = None, **job: Any) -> Any:
+    warmup = WARMUP.model_copy(update=own or {})
+    job |= {"prompt": Prompt(), "group_size": 2, "seed": 0, "work": work, "lora": lora}
+    train_grpo(base, easy(20), warmup=warmup, k=k, **job)
+    return pd.read_parquet(work / "rollouts.parquet")
+
+
+def changed(folder: Path, file: str, **values: Any) -> Policy:
+    """M0 whose file says something more."""
+    base = tiny_policy()
+    shutil.copytree(base.base, folder)
+    said = json.loads((folder / file).read_text())
+    (folder / file).write_text(json.dumps(said | values))
+    return replace(base, base=str(folder))
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]:
+    work = tmp_path_factory.mktemp("plain")
+    return work, warm_up(work, tiny_policy(), 2)
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        {"min_p": 0.99, "temperature": 0.1, "top_p": 0.1, "top_k": 1, "repetition_penalty": 9.0},
+        {"typical_p": 0.1},
+        {"epsilon_cutoff": 0.5},
+        {"eta_cutoff": 0.5},
+        {"no_repeat_ngram_size": 1},
+        {"suppress_tokens": [*range(4, 40)]},
+        {"bad_words_ids": [[token] for token in range(4, 40)]},
+        {"min_new_tokens": 12},
+    ],
+    ids=str,
+)
+def test_a_sampler_of_m0_is_not_inherited(plain: Any, tmp_path: Path, sampler: dict[str, Any]) -> None:
+    base = changed(tmp_path / "base", "generation_config.json", do_sample=True, **sampler)
+    pd.testing.assert_frame_equal(warm_up(tmp_path / "work", base, 2), plain[1])
+
+
+def test_rollouts_are_drawn_without_dropout(plain: Any, tmp_path: Path) -> None:
+    """By the adapter of step 2: those of step 3 are the same whatever dropout that step is trained with."""
+    start = plain[0] / "checkpoint"
+    sure, noisy = (
+        warm_up(tmp_path / str(lora.dropout), tiny_policy(), 3, lora, resume_from=start) for lora in (SURE, NOISY)
+    )
+    pd.testing.assert_frame_equal(sure, noisy)
+
+
+def test_ratios_are_to_the_policy_without_dropout(tmp_path: Path, watch: Any) -> None:  # noqa: F811
+    apart: list[float] = []
+
+    def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
+        if trainer.state.global_step == 2:  # of the first update of the second generation, nothing is stale yet
+            with torch.no_grad():
+                own = log_probabilities(trainer, model.eval(), inputs)
+            model.train()
+            apart.append(((own - inputs["old_per_token_logps"]) * inputs["completion_mask"]).abs().max().item())
+
+    watch(seen)
+    warm_up(tmp_path, tiny_policy(), 4, NOISY, {"updates_per_generation": 2})
+    assert len(apart) == 4
+    assert max(apart) < 1e-4
+
+
+def test_on_policy_no_ratio_but_1_is_taken(tmp_path: Path, watch: Any) -> None:  # noqa: F811
+    """The gradient step has dropout, and its policy is its own denominator."""
+    ratios: list[bool] = []
+    watch(lambda trainer, model, inputs, loss: ratios.append("old_per_token_logps" in inputs))
+    warm_up(tmp_path, tiny_policy(), 2, NOISY)
+    assert ratios == [False] * 8
+
+
+def test_the_reference_is_m0_without_dropout(tmp_path: Path, watch: Any) -> None:  # noqa: F811
+    """Models may have dropout of their own."""
+    base = changed(tmp_path / "base", "config.json", attention_dropout=0.5)
+    apart: list[float] = []
+
+    def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
+        with torch.no_grad(), model.eval().disable_adapter():
+            own = log_probabilities(trainer, model, inputs)
+        model.train()
+        apart.append(((own - inputs["ref_per_token_logps"]) * inputs["completion_mask"]).abs().max().item())
+
+    watch(seen)
+    warm_up(tmp_path / "work", base, 2)
+    assert len(apart) == 8
+    assert max(apart) < 1e-4

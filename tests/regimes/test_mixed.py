@@ -1,0 +1,192 @@
+"""Training on verifiable and open-ended prompts together: exact proportions, each by its own reward, the same bits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from g2d.policies.settings import Lora
+from g2d.problems import Problem
+from g2d.problems.prompts import Prompt, conversation
+from g2d.problems.replies import generate
+from g2d.regimes.asked import VERIFIABLE, AskedPrompts, order, times_before
+from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
+from g2d.regimes.retirement import prompt_order
+from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.rewards.catalogue import TRUTH, ByKind
+from g2d.rewards.model import RewardModel
+from g2d.rewards.scoring import Scorer
+from g2d.rollouts.draw import draw_rollouts
+from g2d.rollouts.engine import Decoding
+from tests.models import tiny_policy
+from tests.regimes.test_resume import EVERY_STEP, adapter, terminated_after
+from tests.regimes.test_semi_online_dpo import SETTINGS
+from tests.regimes.test_training import WARMUP, easy, warm_up
+from tests.rewards.models import reward_model
+from tests.shared import made_once
+
+MIXED = AskedPrompts(prompts="mixed")
+
+
+def problems(n_verifiable: int, n_open_ended: int) -> list[Problem]:
+    return [*easy(n_verifiable), *generate("train", n_open_ended, seed=0)]
+
+
+@given(
+    n_verifiable=st.integers(1, 12),
+    n_open_ended=st.integers(1, 12),
+    per_update=st.integers(2, 6),
+    open_ended=st.integers(1, 5),
+    updates=st.integers(0, 8),
+    seed=st.integers(0, 9),
+)
+def test_every_update_has_the_same_proportions_and_each_kind_its_own_order(
+    n_verifiable: int, n_open_ended: int, per_update: int, open_ended: int, updates: int, seed: int
+) -> None:
+    open_ended = min(open_ended, per_update - 1)
+    asked = AskedPrompts(prompts="mixed", open_ended_share=open_ended / per_update)
+    pool = [Problem(f"v{i}", "?", "1", 1, None, "") for i in range(n_verifiable)]
+    pool += [Problem(f"o{i}", "?", None, None, None, "") for i in range(n_open_ended)]
+    found = order(asked, pool, updates * per_update, per_update, seed)
+    for start in range(0, len(found), per_update):
+        assert sum(i >= n_verifiable for i in found[start : start + per_update]) == open_ended
+    verifiable = [i for i in found if i < n_verifiable]
+    others = [i - n_verifiable for i in found if i >= n_verifiable]
+    assert verifiable == prompt_order(n_verifiable, len(verifiable), seed)  # as without the others
+    assert others == prompt_order(n_open_ended, len(others), seed)
+    longer = order(asked, pool, (updates + 2) * per_update, per_update, seed)
+    assert longer[: len(found)] == found
+    for number, before in zip(found, times_before(found), strict=True):
+        assert before in ([*times_before(verifiable)] if number < n_verifiable else [*times_before(others)])
+
+
+def test_one_kind_alone_is_asked_as_ever() -> None:
+    pool = problems(10, 3)
+    assert order(VERIFIABLE, pool[:10], 24, 4, seed=1) == prompt_order(10, 24, seed=1)
+    assert [*times_before(prompt_order(10, 24, seed=1))] == [i // 10 for i in range(24)]
+    alone = order(AskedPrompts(prompts="open_ended"), pool[10:], 7, 7, seed=1)
+    assert alone == prompt_order(3, 7, seed=1)
+    with pytest.raises(ValueError, match="no problem of the kind open_ended to ask"):
+        order(MIXED, pool[:10], 8, 4, seed=1)
+    with pytest.raises(ValueError, match="is a problem of the training set and of open_ended"):
+        order(MIXED, [pool[0], replace(pool[-1], problem_id=pool[0].problem_id)], 8, 4, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("share", "per_update", "found"),
+    [(0.5, 4, 2), (0.333, 15, 5), (1 / 3, 3, 1), (0.5, 3, "write 0.3333 for 1"), (0.1, 4, "write 0.25 for 1")],
+)
+def test_a_share_is_a_whole_number_of_prompts(share: float, per_update: int, found: int | str) -> None:
+    asked = AskedPrompts(prompts="mixed", open_ended_share=share)
+    if isinstance(found, int):
+        assert asked.open_ended_of(per_update) == found
+        return
+    with pytest.raises(ValueError, match=found):
+        asked.open_ended_of(per_update)
+
+
+# ------------------------------------------------------------------------------------------------------- training
+
+
+def judge() -> Path:
+    return made_once("reward-of-replies", reward_model)
+
+
+def reward() -> ByKind:
+    return ByKind(verifiable=TRUTH, open_ended=RewardModel(reward="model", path=str(judge())))
+
+
+def grpo(work: Path, k: int = 4, **kwargs: Any) -> list[dict[str, Any]]:
+    """8 prompts a step, 4 of each kind: of 6 open-ended ones the second step asks some again."""
+    warmup = WARMUP.model_copy(update={"keep_rollouts": "completions"})
+    own = {"reward": reward(), "prompts": MIXED, "checkpointing": EVERY_STEP} | kwargs
+    return [row for row in warm_up(work, problems(10, 6), k=k, warmup=warmup, **own) if "loss" in row]
+
+
+def semi_online(work: Path, k: int = 4, **kwargs: Any) -> list[dict[str, Any]]:
+    settings = SETTINGS | {"sync_every": 2, "prompts": "mixed", "margin": 0.001, "steps": [2, 4]}
+    log = train_semi_online_dpo(
+        tiny_policy(),
+        problems(10, 6),
+        settings=SemiOnlineDpo.model_validate(settings),
+        lora=Lora(),
+        prompt=Prompt(),
+        k=k,
+        seed=0,
+        work=work,
+        reward=reward(),
+        checkpointing=Checkpointing(every_steps=1),
+        **kwargs,
+    )
+    return [row for row in log if "loss" in row]
+
+
+@pytest.mark.parametrize("train", [grpo, semi_online])
+def test_each_prompt_is_judged_by_its_own_reward_and_a_stop_changes_no_bit(tmp_path: Path, train: Any) -> None:
+    log = train(tmp_path / "straight")
+    rows = pd.read_parquet(tmp_path / "straight/rollouts.parquet")
+    asked = {problem.problem_id: problem for problem in problems(10, 6)}
+    rows["kind"] = [asked[name].kind for name in rows["problem_id"]]
+    per_step = rows.groupby("step")["kind"].value_counts().unstack()
+    assert per_step.nunique().tolist() == [1, 1]
+    assert (per_step["open_ended"] == per_step["verifiable"]).all()
+
+    truth = rows[rows["kind"] == "verifiable"]
+    assert (truth["reward"] == (truth["verdict"] == "correct")).all()
+    assert "no_reference" not in set(truth["verdict"])
+    replies = rows[rows["kind"] == "open_ended"]
+    assert set(replies["verdict"]) == {"no_reference"}
+    texts = [(asked[row.problem_id].prompt, row.completion_text) for row in replies.itertuples()]
+    scores = [score.value for score in Scorer(judge(), batch_size=16)(texts)]
+    assert replies["reward"].tolist() == pytest.approx(scores, abs=1e-5)
+
+    for row in log:
+        own = rows[rows["step"] == row["step"]].groupby("kind")["reward"].mean()
+        lengths = rows[rows["step"] == row["step"]].groupby("kind")["token_count"].mean()
+        for kind in ("verifiable", "open_ended"):
+            assert row[f"completions/mean_length/{kind}"] == pytest.approx(lengths[kind])
+            assert row[f"reward/{kind}"] == pytest.approx(own[kind], abs=1e-5)
+
+    with terminated_after(2), pytest.raises(TrainingStoppedError):
+        train(tmp_path / "stopped")
+    train(tmp_path / "stopped")
+    train(tmp_path / "first", k=2)
+    train(tmp_path / "second", resume_from=tmp_path / "first/checkpoint")
+    assert pd.read_parquet(tmp_path / "stopped/rollouts.parquet").equals(rows.drop(columns="kind"))
+    assert len({adapter(tmp_path / name) for name in ("straight", "stopped", "second")}) == 1
+
+
+def test_both_regimes_ask_in_the_same_order(tmp_path: Path) -> None:
+    grpo(tmp_path / "grpo", k=1)
+    names = pd.read_parquet(tmp_path / "grpo/rollouts.parquet")["problem_id"]
+    pool = problems(10, 6)
+    expected = Counter(pool[i].problem_id for i in order(MIXED, pool, 8, 8, seed=0))
+    assert Counter(names) == {name: 2 * n for name, n in expected.items()}
+
+
+def test_another_proportion_is_another_job(tmp_path: Path) -> None:
+    """A checkpoint of other proportions is not continued."""
+    with terminated_after(1), pytest.raises(TrainingStoppedError):
+        grpo(tmp_path / "work", k=3)
+    quarter = AskedPrompts(prompts="mixed", open_ended_share=0.25)
+    grpo(tmp_path / "work", k=3, prompts=quarter)
+    grpo(tmp_path / "fresh", k=3, prompts=quarter)
+    assert adapter(tmp_path / "work") == adapter(tmp_path / "fresh")
+
+
+def test_what_is_said_about_boxes_is_not_said_to_open_ended_prompts() -> None:
+    """The template and the system message are for verifiable problems."""
+    verifiable, reply = problems(1, 1)
+    prompt = Prompt(system="Think.", template="{problem} Box it.", open_ended="Kindly: {problem}")
+    assert [turn["content"] for turn in conversation(verifiable, prompt)] == ["Think.", f"{verifiable.prompt} Box it."]
+    assert conversation(reply, prompt) == [{"role": "user", "content": f"Kindly: {reply.prompt}"}]
+    drawn = draw_rollouts(tiny_policy(), [verifiable, reply], prompt, Decoding(1, 1.0, 1.0, 4, 64, seed=0))
+    assert ["Box it." in rollout.prompt_text for rollout in drawn] == [True, False]
+    assert [rollout.verdict == "no_reference" for rollout in drawn] == [False, True]

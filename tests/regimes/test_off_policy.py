@@ -1,0 +1,391 @@
+"""Off-policy GRPO with the real trainer: the bill, the record, the laws of its loss, and going on bit for bit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from statistics import mean, pvariance
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from trl import GRPOTrainer
+
+from g2d.jobs.cost import Meter
+from g2d.jobs.files import sha256
+from g2d.policies.settings import Lora
+from g2d.problems.prompts import Prompt
+from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
+from g2d.regimes.grpo import train_grpo
+from g2d.regimes.grpo_auto import train_until_decline
+from g2d.regimes.grpo_trainer import REFERENCE, Grpo, mixed_groups
+from g2d.regimes.warmup import AutoStop, Warmup
+from g2d.rollouts.settings import Harvest
+from tests.models import tiny_policy
+from tests.regimes.test_resume import EVERY_STEP, terminated_after
+from tests.regimes.test_training import easy
+
+PLAIN = {"steps": [0, 4, 8], "horizon": 8, "learning_rate": 1e-2, "max_completion_length": 12}
+V2_I2 = {"updates_per_generation": 2, "iterations": 2}
+MOVING = {"beta": 0.1, "reference": "sync", "reference_every": 2}
+OBJECTIVES: list[tuple[dict[str, Any], dict[str, Any]]] = [  # and what TRL calls it
+    ({"loss": "dapo", "epsilon_high": 0.28}, {"loss_type": "dapo", "epsilon": 0.2, "epsilon_high": 0.28}),
+    ({"loss": "dr_grpo", "scale_rewards": "none"}, {"loss_type": "dr_grpo", "scale_rewards": "none"}),
+    ({"importance_sampling": "sequence", "epsilon": 0.5}, {"importance_sampling_level": "sequence", "epsilon": 0.5}),
+    ({"loss": "cispo", "epsilon_high": 5.0}, {"loss_type": "cispo", "epsilon_high": 5.0}),
+    ({"loss": "sapo", "scale_rewards": "batch"}, {"loss_type": "sapo", "scale_rewards": "batch"}),
+    ({"loss": "luspo", "entropy_coefficient": 1e-3}, {"loss_type": "luspo", "entropy_coef": 1e-3}),
+    ({"beta": 0.1, "bias_corrected_kl": False}, {"beta": 0.1, "use_bias_correction_kl": False}),
+    ({"adam_betas": [0.9, 0.95], "max_grad_norm": 0.1}, {"adam_beta2": 0.95, "max_grad_norm": 0.1}),
+]
+
+
+def warm_up(
+    work: Path,
+    own: dict[str, Any],
+    k: int,
+    *,
+    group_size: int = 2,
+    checkpointing: Checkpointing = EVERY_STEP,
+    **kwargs: Any,
+) -> list[dict[str, Any]]:
+    log = train_grpo(
+        tiny_policy(),
+        easy(20),
+        warmup=Warmup.model_validate(PLAIN | own),
+        lora=Lora(dropout=0.0),  # so that the policy before an update is the one that sampled
+        prompt=Prompt(),
+        group_size=group_size,
+        k=k,
+        seed=0,
+        work=work,
+        checkpointing=checkpointing,
+        **kwargs,
+    )
+    return [{name: value for name, value in row.items() if name != "step_time"} for row in log if "loss" in row]
+
+
+def adapter(work: Path) -> str:
+    return sha256(work / "adapter/adapter_model.safetensors")
+
+
+def rollouts(work: Path) -> pd.DataFrame:
+    return pd.read_parquet(work / "rollouts.parquet")
+
+
+Seen = Callable[[Grpo, Any, dict[str, Any], torch.Tensor], None]
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Seen], None]:
+    """Have a function look at every micro-batch, with the loss that the trainer computes of it."""
+
+    def install(seen: Seen) -> None:
+        def compute_loss(self: Grpo, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+            loss = GRPOTrainer._compute_loss(self, model, inputs)
+            seen(self, model, inputs, loss)
+            return loss
+
+        monkeypatch.setattr(Grpo, "_compute_loss", compute_loss)
+
+    return install
+
+
+def gradient(model: Any, loss: torch.Tensor) -> torch.Tensor:
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return torch.cat([part.flatten() for part in torch.autograd.grad(loss, parameters, retain_graph=True)])
+
+
+# --------------------------------------------------------------------------------------------- the bill and the record
+
+
+@pytest.mark.parametrize("own", [{}, {"updates_per_generation": 4}, {"iterations": 4}, V2_I2], ids=str)
+def test_the_bill_has_the_tokens_that_were_judged(tmp_path: Path, own: dict[str, Any]) -> None:
+    meter = Meter("job", "train_grpo")
+    warm_up(tmp_path, own, 4, meter=meter)
+    frame = rollouts(tmp_path)
+    assert len(frame) == 16 * 4 // own.get("iterations", 1)
+    assert meter.tokens_generated == frame.token_count.sum()
+
+
+def test_the_bill_needs_no_record_and_survives_a_stop(tmp_path: Path) -> None:
+    own = V2_I2 | {"keep_rollouts": "none", "horizon": 12, "steps": [12]}
+    straight, stopped = Meter("job", "train_grpo"), Meter("job", "train_grpo")
+    warm_up(tmp_path / "straight", own, 12, meter=straight)
+    with terminated_after(4), pytest.raises(TrainingStoppedError):
+        warm_up(tmp_path / "stopped", own, 12)
+    warm_up(tmp_path / "stopped", own, 12, meter=stopped)
+    assert rollouts(tmp_path / "stopped").empty
+    assert stopped.spent().tokens_generated == straight.spent().tokens_generated > 0
+
+
+def test_a_warmup_that_stops_by_itself_bills_every_generation(tmp_path: Path) -> None:
+    meter = Meter("job", "train_grpo_auto")
+    outcome = train_until_decline(
+        tiny_policy(),
+        easy(20),
+        auto=AutoStop(every=4, prompts=6, patience=1),
+        warmup=Warmup.model_validate(PLAIN | V2_I2),
+        harvest=Harvest(samples_per_prompt=8, temperature=0.8, max_completion_length=12),
+        lora=Lora(dropout=0.0),
+        prompt=Prompt(),
+        group_size=2,
+        seed=0,
+        work=tmp_path,
+        policy_id="tiny/auto",
+        meter=meter,
+    )
+    judged = [rollouts(tmp_path / f"k{step}") for step in (4, 8)]
+    assert [len(frame) for frame in judged] == [32, 32]
+    probes = sum(probe.tokens_generated for probe in outcome.probes)
+    assert meter.tokens_generated == sum(frame.token_count.sum() for frame in judged) + probes
+
+
+def test_a_row_names_the_step_that_consumed_it(tmp_path: Path, watch: Callable[[Seen], None]) -> None:
+    lengths: dict[int, list[int]] = {}
+
+    def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
+        consumed = inputs["completion_mask"].sum(1).tolist()
+        lengths.setdefault(trainer.state.global_step + 1, []).extend(consumed)
+
+    watch(seen)
+    warm_up(tmp_path, {"updates_per_generation": 4}, 8)
+    frame = rollouts(tmp_path)
+    assert {step: sorted(rows) for step, rows in frame.groupby("step").token_count} == {
+        step: sorted(rows) for step, rows in lengths.items()
+    }
+    assert frame.groupby("generated_at").step.unique().map(sorted).to_dict() == {1: [1, 2, 3, 4], 5: [5, 6, 7, 8]}
+
+
+def test_an_on_policy_record_has_the_columns_it_always_had(tmp_path: Path) -> None:
+    warm_up(tmp_path, {}, 1)
+    assert "generated_at" not in rollouts(tmp_path)
+
+
+# -------------------------------------------------------------------------------------------------- the ratio, eq. 8
+
+
+def test_the_ratio_is_to_the_policy_that_sampled(tmp_path: Path, watch: Callable[[Seen], None]) -> None:
+    """Reading R1: 1 in the first update of a generation, not in the second."""
+    furthest: dict[int, float] = {}
+
+    def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
+        step = trainer.state.global_step + 1
+        apart = (log_probabilities(trainer, model, inputs) - inputs["old_per_token_logps"]) * inputs["completion_mask"]
+        furthest[step] = max(furthest.get(step, 0.0), apart.abs().max().item())
+
+    watch(seen)
+    warm_up(tmp_path, {"updates_per_generation": 2}, 4)
+    assert max(furthest[1], furthest[3]) < 1e-4
+    assert min(furthest[2], furthest[4]) > 1e-3
+
+
+def log_probabilities(trainer: Grpo, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+    tokens = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+    mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+    return trainer._get_per_token_logps_and_entropies(model, tokens, mask, inputs["completion_ids"].size(1))[0]
+
+
+@pytest.mark.parametrize("ratio", ["sampler", "none"])
+def test_without_a_ratio_the_gradient_is_that_of_the_uncorrected_policy_gradient(
+    tmp_path: Path, watch: Callable[[Seen], None], ratio: str
+) -> None:
+    """Reading R2: A grad log pi, stale or not; with the ratio only fresh rollouts have that gradient."""
+    apart: dict[int, float] = {}
+
+    def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
+        mask = inputs["completion_mask"]
+        gain = log_probabilities(trainer, model, inputs) * inputs["advantages"][:, None] * mask
+        plain = -(gain.sum(1) / mask.sum(1)).mean() / trainer.args.gradient_accumulation_steps
+        expected = gradient(model, plain)
+        if expected.norm() > 0:
+            difference = ((gradient(model, loss) - expected).norm() / expected.norm()).item()
+            step = trainer.state.global_step + 1
+            apart[step] = max(apart.get(step, 0.0), difference)
+
+    watch(seen)
+    warm_up(tmp_path, {"updates_per_generation": 2, "ratio": ratio}, 2)
+    assert apart[1] < 1e-4
+    assert apart[2] < 1e-4 if ratio == "none" else apart[2] > 1e-3
+
+
+def test_mixed_groups_by_hand() -> None:
+    rewards = torch.tensor([1.0, 1.0, 0.7, -0.7, 0.0, 0.0, math.nan, 0.3, math.nan, math.nan])
+    assert mixed_groups(rewards, 2).tolist() == [False, False, True, True, *[False] * 6]
+    assert mixed_groups(rewards[:6], 3).tolist() == [True] * 6
+    assert mixed_groups(torch.tensor([math.nan, 0.3, 0.4]), 3).all()
+
+
+def test_equal_rewards_are_masked_whatever_rounding_makes_of_their_mean() -> None:
+    """Eight times .7: their mean in float32 is off by one bit, TRL's advantages are 6e-4, and a mask by advantages kept
+    the group."""
+    rewards = torch.full((8,), 0.7)
+    advantages = (rewards - rewards.mean()) / (rewards.std() + 1e-4)
+    assert advantages.abs().max() > 1e-4
+    assert not mixed_groups(rewards, 8).any()
+
+
+@pytest.mark.parametrize("loss", ["grpo", "dapo"])
+def test_a_masked_loss_is_that_of_the_mixed_groups(tmp_path: Path, watch: Callable[[Seen], None], loss: str) -> None:
+    """Eq. 8: the loss over the other groups times their share; nothing of a uniform group, its KL term neither."""
+    n_mixed: list[tuple[int, int]] = []
+    n_tokens: dict[tuple[int, int], list[float]] = {}
+
+    def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], masked: torch.Tensor) -> None:
+        mixed = inputs["tool_mask"].any(dim=1)
+        assert torch.equal(mixed, inputs["advantages"] != 0)
+        n_mixed.append((int(mixed.sum()), len(mixed)))
+        tokens = (inputs["completion_mask"] * inputs["tool_mask"]).sum().item()
+        n_tokens.setdefault((trainer.state.global_step, int(inputs["num_items_in_batch"])), []).append(tokens)
+        parts = {}
+        for name, rows in (("mixed", mixed), ("uniform", ~mixed)):
+            part = {key: value if value.ndim == 0 else value[rows] for key, value in inputs.items()}
+            if name == "mixed":
+                del part["tool_mask"]
+            parts[name] = GRPOTrainer._compute_loss(trainer, model, part) if rows.any() else None
+        share = mixed.float().mean() if loss == "grpo" else 1.0
+        if parts["mixed"] is not None:
+            assert masked.item() == pytest.approx((share * parts["mixed"]).item(), rel=1e-4, abs=1e-7)
+        if parts["uniform"] is not None:
+            assert not gradient(model, parts["uniform"]).any()
+
+    watch(seen)
+    log = warm_up(tmp_path, {"loss": loss, "beta": 0.1, "mask_uniform_groups": True}, 3)
+    assert any(0 < some < all_ for some, all_ in n_mixed)
+    assert max(row["kl"] for row in log) > 0
+    for (_, counted), parts in n_tokens.items():
+        assert counted == sum(parts)  # the four micro-batches of a step
+
+
+def test_a_scalar_reward_that_is_always_the_same_trains_nothing_where_masked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Grpo, "_calculate_rewards", rewards_of(lambda n: [0.7] * n))
+    log = warm_up(tmp_path, {"beta": 0.1, "mask_uniform_groups": True}, 2, group_size=8)
+    assert [row["grad_norm"] for row in log] == [0, 0]
+
+
+def rewards_of(values: Callable[[int], list[float]]) -> Any:
+    """A reward that gives these to so many completions; the trainer sees it as it sees every other."""
+    real = Grpo._calculate_rewards
+
+    def calculated(self: Grpo, *arguments: Any, **keywords: Any) -> torch.Tensor:
+        def given(self: GRPOTrainer, inputs: Any, *rest: Any) -> torch.Tensor:
+            return torch.tensor(values(len(inputs)))[:, None]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(GRPOTrainer, "_calculate_rewards", given)
+            return real(self, *arguments, **keywords)
+
+    return calculated
+
+
+REWARDS = [0.0, 1.0, 0.25, 0.75, 1.0, 1.0, math.nan, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("own", "scale"),
+    [
+        ({}, lambda group, everything: math.sqrt(pvariance(group) + 1e-4)),
+        ({"scale_rewards": "batch"}, lambda group, everything: math.sqrt(pvariance(everything) + 1e-4)),
+    ],
+    ids=["group", "batch"],
+)
+def test_a_population_deviation_by_hand(
+    tmp_path: Path, watch: Callable[[Seen], None], monkeypatch: pytest.MonkeyPatch, own: dict[str, Any], scale: Any
+) -> None:
+    """Equation 2 of arXiv 2505.22257, in float64; what has no reward has no advantage and no part in the moments."""
+    monkeypatch.setattr(Grpo, "_calculate_rewards", rewards_of(lambda n: REWARDS * (n // 8)))
+    found: list[float] = []
+    watch(lambda trainer, model, inputs, loss: found.extend(inputs["advantages"].tolist()))
+    warm_up(tmp_path, own | {"deviation": "population"}, 1)
+    known = [reward for reward in REWARDS if not math.isnan(reward)]
+    expected = []
+    for group in ([0.0, 1.0], [0.25, 0.75], [1.0, 1.0], [1.0]):
+        expected += [(reward - mean(group)) / scale(group, known) for reward in group]
+    assert sorted(found) == pytest.approx(sorted([*expected, 0.0] * 2), abs=1e-5)
+
+
+def test_a_uniform_group_is_pulled_to_the_reference_unless_masked(tmp_path: Path) -> None:
+    """So that the test above says something: the mask changes what is trained where there is a KL term."""
+    for name, own in (("plain", {}), ("masked", {"mask_uniform_groups": True})):
+        warm_up(tmp_path / name, own | {"beta": 0.1}, 3)
+        warm_up(tmp_path / f"{name}-free", own, 3)
+    assert adapter(tmp_path / "plain") != adapter(tmp_path / "masked")
+    assert adapter(tmp_path / "plain-free") == adapter(tmp_path / "masked-free")
+
+
+# -------------------------------------------------------------------------------------------------------- the reference
+
+
+def test_a_reference_that_never_moves_is_m0(tmp_path: Path) -> None:
+    fixed = warm_up(tmp_path / "fixed", {"beta": 0.1}, 3)
+    assert warm_up(tmp_path / "moving", MOVING | {"reference_every": 8}, 3) == fixed
+    assert adapter(tmp_path / "moving") == adapter(tmp_path / "fixed")
+
+
+def test_after_a_swap_the_policy_is_its_own_reference(tmp_path: Path) -> None:
+    log = warm_up(tmp_path / "moving", MOVING, 4)
+    fixed = warm_up(tmp_path / "fixed", {"beta": 0.1}, 4)
+    kl, before = [row["kl"] for row in log], [row["kl"] for row in fixed]
+    assert kl[:2] == before[:2]  # until then M0
+    assert max(kl[0], kl[2]) < 1e-6 < min(kl[1], kl[3], before[2])
+    assert (tmp_path / "moving/checkpoint" / REFERENCE).is_file()
+
+
+def test_a_reset_optimizer_takes_another_way(tmp_path: Path) -> None:
+    warm_up(tmp_path / "kept", MOVING, 3)
+    warm_up(tmp_path / "reset", MOVING | {"reset_optimizer": True}, 3)
+    assert adapter(tmp_path / "kept") != adapter(tmp_path / "reset")
+
+
+# ------------------------------------------------------------------------------------------------------------ going on
+
+
+@pytest.mark.parametrize(
+    ("own", "signal_after", "ends_at"),
+    [
+        (V2_I2, 4, 8),
+        (V2_I2 | {"ratio": "none", "mask_uniform_groups": True, "beta": 0.1}, 4, 8),
+        (MOVING, 2, 3),
+        (MOVING | {"reference_every": 3, "reset_optimizer": True}, 4, 5),
+        (MOVING | {"reference_every": 3, "reset_optimizer": True}, 2, 3),
+        (MOVING | V2_I2 | {"reference_every": 4, "reset_optimizer": True}, 4, 8),
+    ],
+    ids=str,
+)
+def test_stopped_on_the_way_it_equals_an_uninterrupted_run(
+    tmp_path: Path, own: dict[str, Any], signal_after: int, ends_at: int
+) -> None:
+    own, k = own | {"horizon": 12, "steps": [12]}, 12 if ends_at == 8 else 6
+    straight = warm_up(tmp_path / "straight", own, k)
+    with terminated_after(signal_after), pytest.raises(TrainingStoppedError, match=f"at step {ends_at} of {k}"):
+        warm_up(tmp_path / "stopped", own, k)
+    assert warm_up(tmp_path / "stopped", own, k) == straight
+    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+    pd.testing.assert_frame_equal(rollouts(tmp_path / "stopped"), rollouts(tmp_path / "straight"))
+
+
+@pytest.mark.parametrize("own", [V2_I2, MOVING | {"reset_optimizer": True}, MOVING | {"reference_every": 3}], ids=str)
+def test_a_chain_equals_one_uninterrupted_run(tmp_path: Path, own: dict[str, Any]) -> None:
+    warm_up(tmp_path / "straight", own | {"horizon": 12}, 8)
+    warm_up(tmp_path / "first", own | {"horizon": 12}, 4)
+    warm_up(tmp_path / "second", own | {"horizon": 12}, 8, resume_from=tmp_path / "first/checkpoint")
+    assert adapter(tmp_path / "second") == adapter(tmp_path / "straight")
+
+
+@pytest.mark.parametrize(("own", "expected"), OBJECTIVES, ids=str)
+def test_every_objective_reaches_the_trainer_and_trains(
+    tmp_path: Path, watch: Callable[[Seen], None], own: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    arguments: dict[str, Any] = {}
+
+    def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
+        arguments.update({name: getattr(trainer.args, name) for name in expected})
+
+    watch(seen)
+    log = warm_up(tmp_path, own | {"updates_per_generation": 2}, 2, checkpointing=Checkpointing())
+    assert arguments == expected
+    assert all(0 < row["grad_norm"] < float("inf") for row in log)

@@ -1,0 +1,141 @@
+"""The keys of off-policy GRPO: what they refuse, what they leave as it was, and when the reference is swapped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from g2d.experiment.config import Config
+from g2d.regimes.grpo import GRPO, completions_tokens
+from g2d.regimes.warmup import Warmup
+from tests.experiment.test_config import MINIMAL
+
+CHAIN: dict[str, Any] = {"steps": [0, 4, 8]}
+
+
+def test_without_the_keys_nothing_depends_on_them() -> None:
+    younger = {*Warmup.model_fields} - {*Warmup.__annotations__}
+    assert {"updates_per_generation", "epsilon", "adam_betas"} < younger
+    assert not younger & {*Warmup().params()}
+    assert GRPO.methods(Warmup()) == ""
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ({"updates_per_generation": 3}, "K=4 is no multiple of updates_per_generation x iterations=3"),
+        ({"updates_per_generation": 2, "iterations": 4}, "K=4 is no multiple of updates_per_generation x iterations=8"),
+        ({"iterations": 3, "schedule": "per_k"}, "K=4 is no multiple"),
+        ({"iterations": 4, "horizon": 10}, "horizon=10 is no multiple"),
+        ({"iterations": 4, "horizon": 40, "auto": {"every": 6}}, "auto.every=6 is no multiple"),
+        ({"iterations": 2, "sync_every": 2}, "set one of them to 1"),
+        ({"loss": "cispo"}, "cispo clips the ratio at epsilon_high itself, which is None: set it to 1 or more"),
+        ({"loss": "cispo", "epsilon_high": 0.28}, "which is 0.28: set it to 1 or more"),
+        ({"reference": "sync"}, "without a KL term changes nothing: set beta above 0"),
+        ({"reset_optimizer": True}, "set reference to sync, or leave them out"),
+        ({"reference_every": 4}, "set reference to sync, or leave them out"),
+        ({"reference": "sync", "beta": 0.1, "reference_every": 0}, "reference_every=0 is no multiple"),
+        (
+            {"reference": "sync", "beta": 0.1, "reference_every": 6, "iterations": 4},
+            "reference_every=6 is no multiple of updates_per_generation x iterations=4",
+        ),
+    ],
+)
+def test_keys_that_contradict_each_other_are_refused(own: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        Warmup.model_validate(CHAIN | own)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"updates_per_generation": 2, "iterations": 2},
+        {"updates_per_generation": 4, "schedule": "per_k"},
+        {"iterations": 4, "horizon": 40, "auto": {"every": 8}},
+        {"loss": "cispo", "epsilon_high": 5},
+        {"reference": "sync", "beta": 0.1, "reference_every": 8, "iterations": 4, "reset_optimizer": True},
+    ],
+)
+def test_keys_that_fit_stay_through_the_parameters_of_a_job(own: dict[str, Any]) -> None:
+    warmup = Warmup.model_validate(CHAIN | own)
+    again = Warmup.model_validate(warmup.trajectory(8, 2) | {"steps": [8], "group_sizes": [2]})
+    assert again.trajectory(8, 2) == warmup.trajectory(8, 2)
+    assert {*own} - {"schedule", "horizon", "auto"} <= {*warmup.trajectory(8, 2)}
+
+
+@pytest.mark.parametrize("where", ["warmup", "ablations.moving.warmup"])
+def test_a_moving_reference_and_dropout_are_refused(where: str) -> None:
+    moving = {"reference": "sync", "beta": 0.1}
+    own = {"warmup": moving} if where == "warmup" else {"ablations": {"moving": {"steps": "all", "warmup": moving}}}
+    with pytest.raises(ValidationError, match=f"{where}.reference: sync needs lora.dropout: 0, because with 0.05"):
+        Config.model_validate(MINIMAL | own)
+    Config.model_validate(MINIMAL | own | {"lora": {"dropout": 0.0}})
+
+
+def swaps(own: dict[str, Any], *, prompts_per_step: int = 4, n_prompts: int = 10) -> list[int]:
+    warmup = Warmup.model_validate({"steps": [24], "beta": 0.1, "reference": "sync"} | own)
+    return [step for step in range(1, 25) if warmup.swaps_reference(step, prompts_per_step, n_prompts)]
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ({"reference_every": 8}, [8, 16, 24]),
+        ({}, [3, 5, 8, 10, 13, 15, 18, 20, 23]),  # 12, 20, 32, 40, ... prompts asked: a pass is 10
+        ({"updates_per_generation": 4}, [4, 8, 12, 16, 20, 24]),  # 16 prompts a generation, each ends a pass
+        ({"iterations": 4}, [12, 20]),  # one step's 4 prompts last for four: 12 and 20 asked
+        ({"reference": "base"}, []),
+    ],
+)
+def test_swaps_by_hand(own: dict[str, Any], expected: list[int]) -> None:
+    assert swaps(own) == expected
+
+
+def test_prompts_and_completions_by_hand() -> None:
+    warmup = Warmup(steps=[12], updates_per_generation=3, iterations=2, prompts_per_step=8)
+    assert warmup.prompts_asked(12, group_size=4) == 6 * 8
+    assert warmup.completions_per_generation(4) == 3 * 8 * 4
+    assert warmup.continued_every == 6
+    assert Warmup(steps=[12], sync_every=3).continued_every == 3
+
+
+def test_tokens_are_those_of_every_generation() -> None:
+    log = [{"step": 1, "completions/mean_length": 2.5}, {"step": 2}, {"step": 3, "completions/mean_length": 4.0}]
+    assert completions_tokens(log, 8, after_step=0) == 52
+    assert completions_tokens(log, 8, after_step=2) == 32
+
+
+def test_the_methods_paragraph_says_what_is_not_plain_grpo() -> None:
+    warmup = Warmup(
+        steps=[20],
+        updates_per_generation=10,
+        ratio="none",
+        mask_uniform_groups=True,
+        beta=0.1,
+        reference="sync",
+        reset_optimizer=True,
+        epsilon=5,
+        adam_epsilon=1e-4,
+    )
+    assert GRPO.methods(warmup) == (
+        "In GRPO, the rollouts of 10 steps were drawn at once; no ratio to the policy that sampled was taken; groups "
+        "with equal rewards were left out of every term of the loss; the policy became the reference of the KL term "
+        "after every pass over the prompts, where the optimizer's averages began anew; epsilon was 5.0; adam_epsilon "
+        "was 0.0001."
+    )
+
+
+def test_the_example_in_the_documentation_is_valid() -> None:
+    page = (Path(__file__).parents[2] / "docs/off_policy.md").read_text()
+    example = yaml.safe_load(page.split("```yaml\n")[1].split("```")[0])
+    config = Config.model_validate(MINIMAL | example)
+    assert {name: config.warmup_of(name).updates_between_generations for name in config.ablations} == {
+        "stale": 10,
+        "unclipped": 10,
+        "uncorrected": 10,
+        "reused": 10,
+    }

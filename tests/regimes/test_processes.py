@@ -1,0 +1,458 @@
+"""One training in two processes: the rows, rewards and losses of one process, and what a signal or a death leaves."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+import pytest
+from safetensors.torch import load_file
+
+from g2d.jobs.cost import Cost, Meter
+from g2d.jobs.files import read_json
+from g2d.jobs.launchers import forget_launcher
+from g2d.policies import Policy, write_policy
+from g2d.policies.settings import Lora
+from g2d.problems.prompts import Prompt
+from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError, require_intact, step_of
+from g2d.regimes.dpo import Dpo, train_dpo
+from g2d.regimes.group_dpo import GroupDpo, train_group_dpo
+from g2d.regimes.grpo import train_grpo
+from g2d.regimes.launch import launched
+from g2d.regimes.processes import NotTheFirstError, Processes, is_first, n_processes, own_part, share
+from g2d.regimes.rft import Rft, chosen_completions, train_rft
+from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.regimes.sharding import is_sharded, require_same_strategy
+from g2d.regimes.stopping import StopRequests
+from tests.models import tiny_policy
+from tests.regimes.test_group_dpo import VALUES, in_groups
+from tests.regimes.test_resume import adapter, terminated_after
+from tests.regimes.test_semi_online_dpo import SETTINGS
+from tests.regimes.test_training import WARMUP, easy, pairs
+
+pytestmark = pytest.mark.usefixtures("processes_are_forked")
+TWO = Processes(processes=2)
+DIVIDED = Processes(processes=2, strategy="fsdp")
+NO_DROPOUT = Lora(dropout=0.0)  # what is dropped hangs on the batch of a process
+DPO = Dpo(epochs=20, per_device_batch_size=4, gradient_accumulation_steps=2, learning_rate=2e-3)  # 40 steps
+SHORT = DPO.model_copy(update={"max_steps": 3})
+RFT: dict[str, Any] = {"regime": "rft", "epochs": 2, "per_device_batch_size": 2, "gradient_accumulation_steps": 2}
+GRPO = WARMUP.model_copy(update={"keep_rollouts": "completions", "beta": 0.1})
+# Groups of 4, of which each of two processes has 6 completions a step: the second group lies in both.
+MASKED = GRPO.model_copy(update={"mask_uniform_groups": True, "per_device_batch_size": 3, "deviation": "population"})
+ONLINE = SemiOnlineDpo.model_validate(SETTINGS | {"prompts_per_update": 5, "steps": [3], "pairs": "all"})
+
+
+def meter(job: str = "job") -> Meter:
+    return Meter(job, "train")
+
+
+def in_two(
+    function: Callable[..., Any],
+    folder: Path,
+    /,
+    *arguments: Any,
+    own: Meter | None = None,
+    training: Processes = TWO,
+    **keywords: Any,
+) -> Any:
+    folder.mkdir(exist_ok=True)
+    if training == DIVIDED:
+        function, arguments = divided, (function, *arguments)
+    return launched(
+        function, arguments, keywords, training=training, work=folder, log=folder / "job.log", meter=own or meter()
+    )
+
+
+def divided(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    """Call it where accelerate takes the processes on CPUs for processes on GPUs: on CPUs it divides no model
+    (`AcceleratorState` of 1.15). All else, what it does then included, is as on GPUs."""
+    import torch
+    from accelerate import Accelerator, PartialState
+    from accelerate.utils import DistributedType
+    from torch.distributed.tensor import DTensor
+
+    from g2d.regimes import training
+
+    made, prepare, load = PartialState.__init__, Accelerator.prepare, training.load_base
+
+    def taken_for_gpus(self: Any, *given: Any, **named: Any) -> None:
+        made(self, *given, **named)
+        if self.distributed_type == DistributedType.MULTI_CPU:
+            self.distributed_type = DistributedType.MULTI_GPU
+
+    def in_parts(self: Any, *given: Any, **named: Any) -> Any:
+        found = prepare(self, *given, **named)
+        for part in found if isinstance(found, tuple) else (found,):
+            if isinstance(part, torch.nn.Module):
+                for name, weights in part.named_parameters():
+                    assert isinstance(weights, DTensor), name
+                    assert weights.to_local().numel() <= (weights.shape[0] + 1) // 2 * weights[0].numel(), name
+        return found
+
+    def read_by_the_first(base: Policy) -> Any:
+        model = load(base)
+        read = load_file(Path(base.base, "model.safetensors"))
+        assert is_first() == all(torch.equal(weights, read[name]) for name, weights in model.named_parameters())
+        return model
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "load_base", read_by_the_first)
+        patch.setattr(PartialState, "__init__", taken_for_gpus)
+        patch.setattr(Accelerator, "prepare", in_parts)
+        return function(*arguments, **keywords)
+
+
+def dpo(work: Path) -> dict[str, Any]:
+    return {
+        "dpo": DPO,
+        "lora": NO_DROPOUT,
+        "seed": 0,
+        "work": work,
+        "checkpointing": Checkpointing(every_steps=1),
+    }
+
+
+def assert_alike(log: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
+    """Loss, gradient and what is logged of the rows agree, step by step."""
+    rows, others = ([row for row in both if "loss" in row] for both in (log, other))
+    assert len(rows) == len(others) > 1
+    for row, same in zip(rows, others, strict=True):
+        assert row["loss"] == pytest.approx(same["loss"], abs=1e-5)
+        assert row["grad_norm"] == pytest.approx(same["grad_norm"], rel=1e-3, abs=1e-5)
+        for name in ("num_tokens", "learning_rate", "step"):
+            assert row[name] == same[name], name
+        for name in {"rewards/margins", "logps/chosen", "entropy", "reward", "completions/mean_length"} & {*row}:
+            assert row[name] == pytest.approx(same[name], abs=1e-4), name
+
+
+# -------------------------------------------------------------------------------------------- what they train, and how
+
+
+@contextmanager
+def sampled_row_by_row() -> Iterator[None]:
+    """GRPO's completions have random numbers of their own. TRL draws those of a process from one stream."""
+    import torch
+    from trl.models import unwrap_model_for_generation
+
+    from g2d.regimes.grpo_trainer import Grpo
+
+    def draw(self: Any, prompt_ids: list[list[int]], *rest: Any) -> tuple[list[list[int]], None]:
+        found = []
+        without_checkpointing = unwrap_model_for_generation(self.model_wrapped, self.accelerator)
+        with torch.random.fork_rng(), torch.no_grad(), without_checkpointing as model:
+            first = self.accelerator.process_index * len(prompt_ids)
+            for place, ids in enumerate(prompt_ids, first):
+                sample = place % self.num_generations
+                torch.manual_seed(zlib.crc32(repr((self.state.global_step, ids, sample)).encode()))
+                asked = torch.tensor([ids])
+                found.append(model.generate(asked, generation_config=self.generation_config)[0, len(ids) :].tolist())
+        return found, None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Grpo, "_generate_single_turn", draw)
+        yield
+
+
+@contextmanager
+def in_half_precision() -> Iterator[None]:
+    """DPO as on a GPU: M0 in bfloat16, the adapter in float32, autocast."""
+    import torch
+
+    from g2d.regimes import offline
+
+    arguments, model = offline.trainer_arguments, offline.starting_model
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(offline, "trainer_arguments", lambda *given: arguments(*given) | {"bf16": True})
+        patch.setattr(offline, "starting_model", lambda *given: model(*given).to(torch.bfloat16))
+        yield
+
+
+def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str, list[dict[str, Any]]]:
+    """Trained one after another, by as many processes as call this; one of them goes on from the adapter `warm`."""
+    job: dict[str, Any] = {"lora": NO_DROPOUT, "seed": 0, "meter": meter}
+    asked = {"prompt": Prompt(), "problems": easy(10), "k": 3}
+    examples = chosen_completions(pairs(13, base))
+    logs = {}
+    with suppress(NotTheFirstError):
+        logs["dpo"] = train_dpo(base, pairs(16, base), meter=meter, **dpo(work / "dpo") | {"checkpointing": None})
+    with suppress(NotTheFirstError):
+        start = Policy("tiny/warm", "tiny", "grpo", base=base.base, adapter=str(warm))
+        own = dpo(work / "continued") | {"dpo": SHORT.model_copy(update={"start": "warmup"})}
+        logs["continued"] = train_dpo(base, pairs(16, base), meter=meter, start=start, **own)
+    with suppress(NotTheFirstError), in_half_precision():
+        logs["half"] = train_dpo(base, pairs(16, base), meter=meter, **dpo(work / "half") | {"dpo": SHORT})
+    with suppress(NotTheFirstError):
+        logs["rft"] = train_rft(base, examples[:8], rft=Rft.model_validate(RFT), work=work / "rft", **job)
+    with suppress(NotTheFirstError):
+        logs["uneven_dpo"] = train_dpo(base, pairs(13, base), meter=meter, **dpo(work / "uneven_dpo") | {"dpo": SHORT})
+    with suppress(NotTheFirstError):
+        own = Rft.model_validate(RFT | {"per_device_batch_size": 4})
+        logs["uneven_rft"] = train_rft(base, examples, rft=own, work=work / "uneven_rft", **job)
+    with suppress(NotTheFirstError):
+        # 7 prompts, 4 an update, 3 passes of up to 4 rollouts: the last one of an update has nobody beside it.
+        settings = GroupDpo.model_validate(VALUES | {"prompts_per_update": 5, "per_device_batch_size": 4})
+        logs["group_dpo"] = train_group_dpo(
+            base, in_groups(7, base), group_dpo=settings, work=work / "group_dpo", **job
+        )
+    with suppress(NotTheFirstError), sampled_row_by_row():
+        logs["grpo"] = train_grpo(base, warmup=GRPO, group_size=2, work=work / "grpo", **asked, **job)
+    with suppress(NotTheFirstError), sampled_row_by_row():
+        logs["masked"] = train_grpo(base, warmup=MASKED, group_size=4, work=work / "masked", **asked, **job)
+    with suppress(NotTheFirstError):
+        if not is_sharded():
+            online = {"settings": ONLINE, "work": work / "semi_online_dpo"}
+            logs["semi_online_dpo"] = train_semi_online_dpo(base, **online, **asked, **job)
+    return logs
+
+
+@pytest.fixture(scope="module")
+def trained(
+    tmp_path_factory: pytest.TempPathFactory, processes_are_forked: None
+) -> dict[str, tuple[Path, dict[str, list[dict[str, Any]]]]]:
+    """Every regime, by one process, by two, and by two that have a part of the model each."""
+    alone, both, parts = (tmp_path_factory.mktemp(name) for name in ("alone", "both", "parts"))
+    warm = alone / "dpo/adapter"
+    return {
+        "alone": (alone, every_regime(tiny_policy(), alone, warm, meter())),
+        "both": (both, in_two(every_regime, both, tiny_policy(), both, warm)),
+        "parts": (parts, in_two(every_regime, parts, tiny_policy(), parts, warm, training=DIVIDED)),
+    }
+
+
+WHOLE_AND_DIVIDED = [
+    *itertools.product(["both", "parts"], ["dpo", "continued", "rft", "group_dpo", "grpo"]),
+    ("both", "semi_online_dpo"),
+]
+
+
+@pytest.mark.parametrize(("how", "regime"), WHOLE_AND_DIVIDED)
+def test_two_processes_train_as_one(trained: Any, how: str, regime: str) -> None:
+    assert_alike(trained[how][1][regime], trained["alone"][1][regime])
+
+
+@pytest.mark.parametrize("regime", ["uneven_dpo", "uneven_rft", "masked"])
+@pytest.mark.parametrize("how", ["both", "parts"])
+def test_what_they_cannot_divide_is_learnt_from_as_by_one(trained: Any, how: str, regime: str) -> None:
+    """13 rows in micro-batches of 4: accelerate gives the last one of the first process 1 and three of the beginning,
+    the other's four of these. And a group of GRPO that lies in both. What TRL logs beside the loss is of micro-batches.
+    """
+    log, alone = ([row for row in trained[name][1][regime] if "loss" in row] for name in (how, "alone"))
+    assert len(log) == len(alone) > 2
+    for row, same in zip(log, alone, strict=True):
+        assert row["loss"] == pytest.approx(same["loss"], abs=1e-5)
+        assert row["grad_norm"] == pytest.approx(same["grad_norm"], rel=1e-3, abs=1e-5)
+    assert any(row["grad_norm"] for row in log)
+
+
+@pytest.mark.parametrize("how", ["alone", "both", "parts"])
+def test_half_precision_is_that_of_the_weights_and_not_of_the_loss(trained: Any, how: str) -> None:
+    """In bfloat16 the nearest to ln 2 is .6914."""
+    log, alone = ([row for row in trained[name][1]["half"] if "loss" in row] for name in (how, "alone"))
+    assert log[0]["loss"] == pytest.approx(math.log(2), abs=1e-6)
+    for row, same in zip(log, alone, strict=True):
+        assert row["loss"] == pytest.approx(same["loss"], abs=1e-3)
+        assert row["logps/chosen"] == pytest.approx(same["logps/chosen"], abs=0.05)
+
+
+@pytest.mark.parametrize("regime", ["dpo", "continued", "rft", "group_dpo", "grpo"])
+def test_a_divided_model_leaves_the_adapter_of_one_process(trained: Any, regime: str) -> None:
+    ours, other = (trained[name][0] / regime / "adapter" for name in ("parts", "alone"))
+    weights, same = (load_file(folder / "adapter_model.safetensors") for folder in (ours, other))
+    assert weights.keys() == same.keys()
+    for name, tensor in weights.items():
+        assert tensor.dtype == same[name].dtype
+        assert (tensor - same[name]).abs().max() < 1e-5, name
+    own, others = (read_json(folder / "adapter_config.json") for folder in (ours, other))
+    assert set(own.pop("target_modules")) == set(others.pop("target_modules"))
+    assert own == others
+
+
+@pytest.mark.parametrize(("how", "regime"), [("both", "grpo"), ("both", "semi_online_dpo"), ("parts", "grpo")])
+def test_prompts_completions_and_rewards_are_those_of_one_process(trained: Any, how: str, regime: str) -> None:
+    frames = [pd.read_parquet(trained[name][0] / regime / "rollouts.parquet") for name in (how, "alone")]
+    pd.testing.assert_frame_equal(*frames)
+    assert frames[0]["reward"].nunique() == 2
+    assert frames[0].groupby("step").size().to_dict() == dict.fromkeys([1, 2, 3], 16 if regime == "grpo" else 20)
+
+
+# --------------------------------------------------------------------------------- signals, and a process that dies
+
+
+def when(there: Callable[[], bool], then: Callable[[], None]) -> threading.Thread:
+    def watch() -> None:
+        while not there():
+            time.sleep(0.01)
+        then()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_stopped_and_killed_it_goes_on_as_if_nothing_had_happened(trained: Any, tmp_path: Path) -> None:
+    base, rows, work = tiny_policy(), pairs(16), tmp_path / "stopped"
+    when((work / "step-3").is_dir, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(TrainingStoppedError, match=r"stopped by SIGTERM at step \d+ of 40, which is kept"):
+        in_two(train_dpo, work, base, rows, **dpo(work))
+    reached = max(int(folder.name.removeprefix("step-")) for folder in work.glob("step-*"))
+    assert reached < 40
+
+    first = meter()
+    kill = lambda: os.kill(int((work / "processes/1.pid").read_text()), signal.SIGKILL)  # noqa: E731
+    when((work / f"step-{reached + 3}").is_dir, kill)
+    with pytest.raises(RuntimeError, match=r"process 1 of 2 was ended by SIGKILL; its log: .*/job\.rank1\.log"):
+        in_two(train_dpo, work, base, rows, own=first, **dpo(work))
+    assert first.progress is not None
+    assert first.progress.since == reached
+    assert isinstance(first.carried, Cost)
+
+    last = meter()
+    log = in_two(train_dpo, work, base, rows, own=last, **dpo(work))
+    assert adapter(work) == adapter(trained["both"][0] / "dpo")
+    assert [row["step"] for row in log if "loss" in row] == list(range(1, 41))
+    assert last.progress is not None
+    assert last.progress.step == 40
+    assert last.carried is not None
+    assert last.carried.cpu_s > first.carried.cpu_s
+
+
+def with_and_without_a_stop(base: Policy, work: Path, meter: Meter) -> dict[str, Any]:
+    """A signal reaches one of the processes alone; all of them stop at the end of that step, and go on."""
+    found = {}
+    for regime in (_grpo, _dpo) if is_sharded() else (_grpo, _online):
+        for name, last in (("straight", None), ("stopped", 1), ("stopped", None)):
+            folder = work / f"{regime.__name__}-{name}"
+            with terminated_after(last) if last else nullcontext(), suppress(NotTheFirstError, TrainingStoppedError):
+                log = regime(base, folder, meter=meter, checkpointing=Checkpointing(every_steps=1))
+                found[folder.name] = [{**row, "step_time": 0} for row in log if "loss" in row]
+            cast(StopRequests, signal.getsignal(signal.SIGTERM)).clear()  # a job makes one training
+            if last and is_first():
+                assert sorted(kept.name for kept in folder.glob("step-*")) == ["step-1", "step-2"]
+    return found
+
+
+def _grpo(base: Policy, work: Path, **job: Any) -> list[dict[str, Any]]:
+    asked = {"prompt": Prompt(), "problems": easy(10), "k": 3, "group_size": 2}
+    return train_grpo(base, warmup=GRPO, work=work, seed=0, lora=Lora(), **asked, **job)
+
+
+def _dpo(base: Policy, work: Path, **job: Any) -> list[dict[str, Any]]:
+    return train_dpo(base, pairs(16, base), **dpo(work) | {"dpo": SHORT, "lora": Lora()} | job)
+
+
+def _online(base: Policy, work: Path, **job: Any) -> list[dict[str, Any]]:
+    asked = {"prompt": Prompt(), "problems": easy(10), "k": 3}
+    return train_semi_online_dpo(base, settings=ONLINE, work=work, seed=0, lora=Lora(), **asked, **job)
+
+
+@pytest.mark.parametrize(("training", "regimes"), [(TWO, ["_grpo", "_online"]), (DIVIDED, ["_grpo", "_dpo"])])
+def test_a_signal_to_one_stops_all_at_the_same_step(tmp_path: Path, training: Processes, regimes: list[str]) -> None:
+    """With dropout, and with TRL's own sampling: the random numbers of every process are in the checkpoint."""
+    logs = in_two(with_and_without_a_stop, tmp_path, tiny_policy(), tmp_path, training=training)
+    for regime in regimes:
+        straight, stopped = (tmp_path / f"{regime}-{name}" for name in ("straight", "stopped"))
+        assert len(logs[straight.name]) == 3
+        assert logs[stopped.name] == logs[straight.name]
+        assert adapter(stopped) == adapter(straight)
+        if regime != "_dpo":
+            frames = [pd.read_parquet(folder / "rollouts.parquet") for folder in (stopped, straight)]
+            pd.testing.assert_frame_equal(*frames)
+
+
+def test_when_the_job_is_killed_its_processes_save_the_step_and_end(tmp_path: Path) -> None:
+    """Nobody is left to hand a signal on, and no orphan may train on beside the next attempt."""
+    work, base = tmp_path / "work", tmp_path / "base.json"
+    write_policy(base, tiny_policy())
+    with subprocess.Popen([sys.executable, "-c", KILLED.format(base=str(base), work=str(work))]) as job:
+        while not (work / "step-2").is_dir():
+            assert job.poll() is None
+            time.sleep(0.05)
+        ranks = [os.pidfd_open(int((work / f"processes/{rank}.pid").read_text())) for rank in (0, 1)]
+        job.kill()
+    for rank in ranks:
+        select.select([rank], [], [])
+        os.close(rank)
+    reached = max(work.glob("step-*"), key=step_of)
+    assert step_of(reached) < 40
+    require_intact(reached)
+
+
+KILLED = """
+from pathlib import Path
+from g2d.policies import read_policy
+from tests.regimes.test_processes import dpo, in_two, pairs, train_dpo
+base = read_policy("{base}")
+in_two(train_dpo, Path("{work}"), base, pairs(16, base), **dpo(Path("{work}")))
+"""
+
+
+@pytest.mark.parametrize("name", ["pytorch_model_fsdp_0", "adapter_model.safetensors"])
+def test_a_checkpoint_goes_on_with_the_strategy_that_wrote_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / name).mkdir()
+    wrote, other = ("fsdp", "ddp") if "fsdp" in name else ("ddp", "fsdp")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", str(wrote == "fsdp").lower())
+    require_same_strategy(tmp_path)
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", str(other == "fsdp").lower())
+    with pytest.raises(ValueError, match=rf"was written with training\.strategy: {wrote}: set that again to go on"):
+        require_same_strategy(tmp_path)
+
+
+def test_what_one_of_them_fails_of_is_said_with_its_log(tmp_path: Path) -> None:
+    """Here that accelerate divides no model without GPUs."""
+    said = r"process [01] of 2 failed: training\.strategy: fsdp needs GPUs, .*; its log: .*/job\.(rank1\.)?log"
+    job = {"training": DIVIDED, "work": tmp_path, "log": tmp_path / "job.log", "meter": meter()}
+    with pytest.raises(RuntimeError, match=said):
+        launched(train_dpo, (tiny_policy(), pairs(16)), dpo(tmp_path), **job)
+
+
+# --------------------------------------------------------------------------------------------------------- arithmetic
+
+
+def test_the_parts_of_all_processes_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    for n, total in [(1, 5), (2, 5), (3, 7), (4, 4)]:
+        monkeypatch.setenv("WORLD_SIZE", str(n))
+        rows = []
+        for rank in range(n):
+            monkeypatch.setenv("RANK", str(rank))
+            rows.append(list(range(total))[own_part(total)])
+        assert [row for part in rows for row in part] == list(range(total))
+        assert max(map(len, rows)) - min(map(len, rows)) <= 1
+
+
+def test_another_launchers_environment_is_not_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    foreign = {"WORLD_SIZE": "4", "RANK": "1", "LOCAL_RANK": "1", "MASTER_ADDR": "there", "ACCELERATE_USE_FSDP": "true"}
+    for name, value in (foreign | {"LOCAL_SCRATCH": "here"}).items():
+        monkeypatch.setenv(name, value)
+    forget_launcher()
+    assert (n_processes(), is_first(), is_sharded()) == (1, True, False)
+    assert not foreign.keys() & os.environ.keys()
+    assert os.environ["LOCAL_SCRATCH"] == "here"
+    assert capsys.readouterr().out.startswith("WORLD_SIZE=4 is another launcher's and is not read: training.processes")
+    forget_launcher()
+    assert capsys.readouterr().out == ""
+
+
+def test_what_cannot_be_divided_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert share(6, "steps") == 3
+    with pytest.raises(ValueError, match=r"steps=5 cannot be divided among training\.processes=2: change one"):
+        share(5, "steps")

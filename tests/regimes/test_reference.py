@@ -1,0 +1,222 @@
+"""What DPO and its kin are compared with: the policy that training starts from, without dropout, and each row once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import pytest
+import torch
+from trl.trainer import dpo_trainer, kto_trainer
+
+from g2d.jobs.files import read_json, write_json
+from g2d.policies import Policy
+from g2d.policies.settings import Lora
+from g2d.problems.prompts import Prompt
+from g2d.regimes.dpo import Dpo, train_dpo
+from g2d.regimes.group_dpo import GroupDpo, train_group_dpo
+from g2d.regimes.kto import Judged, Kto, train_kto
+from g2d.regimes.offline_trainers import own_rows
+from g2d.regimes.pair_trainer import PairTrainer, pair_losses
+from g2d.regimes.rft import Rft, chosen_completions, train_rft
+from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from tests.models import adapted, completion_logprobs, tiny_policy
+from tests.regimes.test_group_dpo import VALUES, in_groups
+from tests.regimes.test_semi_online_dpo import SETTINGS
+from tests.regimes.test_training import easy, pairs
+
+N = 6
+JOB: dict[str, Any] = {"lora": Lora(dropout=0.0), "seed": 0}
+
+
+def dpo(work: Path, n: int = N, shape: tuple[int, int] = (N, 1), **own: Any) -> list[dict[str, Any]]:
+    start = own.pop("start", None)
+    values = {"per_device_batch_size": shape[0], "gradient_accumulation_steps": shape[1], "max_steps": 1} | own
+    settings = Dpo.model_validate(values | ({"start": "warmup"} if start else {}))
+    return train_dpo(tiny_policy(), pairs(n), dpo=settings, work=work, start=start, **JOB)
+
+
+def kto(work: Path, n: int = N, shape: tuple[int, int] = (2 * N, 1), **own: Any) -> list[dict[str, Any]]:
+    start = own.pop("start", None)
+    values = {"per_device_batch_size": shape[0], "gradient_accumulation_steps": shape[1], "max_steps": 1} | own
+    rows = [Judged(prompt_ids=pair["prompt_ids"], completion_ids=pair["chosen_ids"], label=True) for pair in pairs(n)]
+    rows += [
+        Judged(prompt_ids=pair["prompt_ids"], completion_ids=pair["rejected_ids"], label=False) for pair in pairs(n)
+    ]
+    settings = Kto.model_validate({"regime": "kto", **values})
+    return train_kto(tiny_policy(), rows, kto=settings, work=work, start=start, **JOB)
+
+
+def group_dpo(work: Path, start: Policy | None = None) -> list[dict[str, Any]]:
+    settings = GroupDpo.model_validate(VALUES | {"prompts_per_update": N, "max_steps": 1})
+    return train_group_dpo(tiny_policy(), in_groups(N), group_dpo=settings, work=work, start=start, **JOB)
+
+
+def rft(work: Path, n: int, shape: tuple[int, int]) -> list[dict[str, Any]]:
+    values = {"per_device_batch_size": shape[0], "gradient_accumulation_steps": shape[1], "max_steps": 1}
+    examples = chosen_completions(pairs(n))
+    return train_rft(tiny_policy(), examples, rft=Rft.model_validate({"regime": "rft", **values}), work=work, **JOB)
+
+
+def semi_online(work: Path, start: Policy | None = None, **own: Any) -> list[dict[str, Any]]:
+    settings = SemiOnlineDpo.model_validate(SETTINGS | {"steps": [2], "start": "warmup", "start_step": 2} | own)
+    asked = {"prompt": Prompt(), "problems": easy(10), "k": 2}
+    return train_semi_online_dpo(tiny_policy(), settings=settings, work=work, start=start, **asked, **JOB)
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Policy:
+    """A policy other than M0, whose adapter drops half of what it is given while it trains."""
+    folder = tmp_path_factory.mktemp("start") / "adapter"
+    policy = adapted(tiny_policy(), folder, std=0.03)
+    write_json(folder / "adapter_config.json", read_json(folder / "adapter_config.json") | {"lora_dropout": 0.5})
+    return policy
+
+
+# ----------------------------------------------------------------------------------------------------- the reference
+
+
+@pytest.mark.parametrize(
+    "train", [dpo, partial(dpo, precompute_reference=True), kto, group_dpo], ids=["dpo", "once", "kto", "group_dpo"]
+)
+def test_the_reference_is_the_start_without_dropout(
+    tmp_path: Path, start: Policy, train: Callable[..., list[dict[str, Any]]]
+) -> None:
+    """By hand: a reward is beta times the log-ratio, so the log says what the reference was."""
+    log = train(tmp_path, start=start)
+    for side in ("chosen", "rejected"):
+        reference = log[0][f"logps/{side}"] - log[0][f"rewards/{side}"] / 0.1
+        expected = mean(sum(completion_logprobs(start, pair["prompt_ids"], pair[f"{side}_ids"])) for pair in pairs(N))
+        assert reference == pytest.approx(expected, abs=1e-3)
+    assert abs(log[0]["rewards/chosen"]) > 1e-3  # the policy that is trained has dropout
+
+
+def test_online_nothing_of_the_reference_is_dropped(
+    tmp_path: Path, start: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever scores without a gradient, a reference or who generates."""
+    dropped: list[bool] = []
+    forward = torch.nn.Dropout.forward
+
+    def watched(self: torch.nn.Dropout, input: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            dropped.append(torch.is_grad_enabled())
+        return forward(self, input)
+
+    monkeypatch.setattr(torch.nn.Dropout, "forward", watched)
+    semi_online(tmp_path, start=start, reference="start")
+    assert dropped
+    assert all(dropped)
+
+
+@contextmanager
+def without_its_reference() -> Any:
+    """TRL takes M0 for the reference, whatever the training started from."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (dpo_trainer, kto_trainer):
+            enter = module.use_adapter
+            patch.setattr(module, "use_adapter", lambda model, adapter_name, enter=enter: enter(model, None))
+        yield
+
+
+@pytest.mark.parametrize(
+    "train",
+    [dpo, partial(dpo, precompute_reference=True), kto, group_dpo, partial(semi_online, reference="start")],
+    ids=["dpo", "once", "kto", "group_dpo", "semi_online"],
+)
+def test_a_training_that_does_not_begin_at_its_reference_is_told_before_its_first_step(
+    tmp_path: Path, start: Policy, train: Callable[..., Any]
+) -> None:
+    with without_its_reference(), pytest.raises(RuntimeError, match="the reference is not the policy that training"):
+        train(tmp_path / "other", start=start)
+    assert not [*tmp_path.glob("other/step-*")]
+
+
+# -------------------------------------------------------------------------------------------------------- the losses
+
+
+def in_float64(loss: str, beta: float, model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The gradient of a pair loss, row by row, from the logits."""
+    model.double()
+    mask = inputs["completion_mask"][:, 1:].double()
+
+    def log_probs() -> torch.Tensor:
+        logits = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits[:, :-1]
+        drawn = logits.log_softmax(-1).gather(-1, inputs["input_ids"][:, 1:, None])[..., 0]
+        return (drawn * mask).sum(1)
+
+    with torch.no_grad(), model.disable_adapter():
+        reference = log_probs()
+    ratios = log_probs() - reference
+    if loss == "ipo":
+        ratios = ratios / mask.sum(1)
+    apart = ratios[: len(ratios) // 2] - ratios[len(ratios) // 2 :]
+    value = -torch.log(torch.sigmoid(beta * apart)) if loss == "sigmoid" else (apart - 0.5 / beta) ** 2
+    found = gradient(model, value.mean())
+    model.float()
+    return found
+
+
+def gradient(model: Any, loss: torch.Tensor) -> torch.Tensor:
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return torch.cat([part.flatten() for part in torch.autograd.grad(loss, parameters, retain_graph=True)]).double()
+
+
+@pytest.mark.parametrize("loss", ["sigmoid", "ipo", "ipo_sum"])
+def test_the_gradient_is_that_of_the_papers_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: str) -> None:
+    """Of Rafailov et al. (equation 7), of TRL's IPO and of Azar et al. (equation 17), in float64; away from the
+    reference too."""
+    apart: list[float] = []
+    compute = PairTrainer._compute_loss
+
+    def watched(self: PairTrainer, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> torch.Tensor:
+        expected = in_float64(loss, self.beta, model, inputs)
+        found = compute(self, model, inputs)
+        apart.append(float((gradient(model, found) - expected).norm() / expected.norm()))
+        return found
+
+    monkeypatch.setattr(PairTrainer, "_compute_loss", watched)
+    log = dpo(tmp_path, loss=loss, max_steps=3, learning_rate=2e-3)
+    assert log[0]["loss"] == pytest.approx(math.log(2) if loss == "sigmoid" else 25.0, rel=1e-5)
+    assert log[2]["loss"] < 0.999 * log[0]["loss"]
+    assert max(apart) < 1e-4
+
+
+def test_ipo_per_token_is_not_ipo_of_sums() -> None:
+    """Where the chosen completion has 10 tokens and 5 nats, the rejected one 5 tokens and 1: .5 - .2, or 4."""
+    ratios = [torch.tensor([value]) for value in (5.0, 1.0, 10.0, 5.0)]
+    assert pair_losses("ipo", *ratios, 0.1).item() == pytest.approx((0.3 - 5) ** 2)
+    assert pair_losses("ipo_sum", *ratios, 0.1).item() == pytest.approx((4 - 5) ** 2)
+    assert pair_losses("sigmoid", *ratios, 0.1).item() == pytest.approx(math.log(1 + math.exp(-0.4)), abs=1e-6)
+
+
+# ---------------------------------------------------------------------------------------------------------- the rows
+
+
+@pytest.mark.parametrize(
+    ("train", "each"),
+    [(dpo, 1), (partial(dpo, loss="ipo_sum", precompute_reference=True), 1), (kto, 2), (rft, 1)],
+    ids=["dpo", "ipo_sum", "kto", "rft"],
+)
+def test_the_last_micro_batch_of_an_epoch_weighs_as_its_rows_do(
+    tmp_path: Path, train: Callable[..., list[dict[str, Any]]], each: int
+) -> None:
+    """Of 4 pairs, each 1 row or 2, what is learnt does not depend on whether they are dealt as 4 or as 3 and 1."""
+    together = train(tmp_path / "together", n=4, shape=(4 * each, 1))[0]
+    apart = train(tmp_path / "apart", n=4, shape=(3 * each, 2))[0]
+    assert apart["loss"] == pytest.approx(together["loss"], rel=1e-4)
+    assert apart["grad_norm"] == pytest.approx(together["grad_norm"], rel=1e-4)
+
+
+def test_rows_that_fill_an_epoch_up_for_the_second_time_do_not_count() -> None:
+    """Of two processes: 5 rows in micro-batches of 2 are 0 1 | 2 3, then 4 and a first one again | two first ones."""
+    assert own_rows([2, 2], size=2, ends_at=5, rank=0, processes=2) == ([2, 1], 5)
+    assert own_rows([2, 2], size=2, ends_at=5, rank=1, processes=2) == ([2, 0], 5)
+    assert own_rows([2, 2], size=2, ends_at=8, rank=1, processes=2) == ([2, 2], 8)
+    assert own_rows([2, 2], size=2, ends_at=None, rank=1, processes=2) == ([2, 2], 8)
+    assert own_rows([3, 1], size=3, ends_at=4, rank=0, processes=1) == ([3, 1], 4)

@@ -1,0 +1,369 @@
+"""A training that was stopped, however, goes on from its checkpoint and ends with the bits of an uninterrupted one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from g2d.jobs.cost import Cost, Meter
+from g2d.jobs.files import read_json, sha256, write_json
+from g2d.policies import Policy
+from g2d.policies.settings import Lora
+from g2d.regimes.checkpoints import (
+    MANIFEST,
+    Checkpointing,
+    Checkpoints,
+    TrainingStoppedError,
+    require_intact,
+)
+from g2d.regimes.dpo import Dpo, train_dpo
+from g2d.regimes.stopping import stop_requests
+from tests.models import tiny_policy
+from tests.regimes.test_training import WARMUP, easy, pairs, warm_up
+
+EVERY_STEP = Checkpointing(every_steps=1)
+DPO = Dpo(epochs=3, per_device_batch_size=4, gradient_accumulation_steps=2, learning_rate=2e-3)
+
+
+@contextmanager
+def terminated_after(last: int, by: signal.Signals = signal.SIGTERM) -> Iterator[None]:
+    """This process receives a signal right after the checkpoint of a step; the step that follows is then the last."""
+    add = Checkpoints.add
+
+    def add_and_signal(self: Checkpoints, draft: Path, step: int) -> None:
+        add(self, draft, step)
+        if step == last:
+            signal.raise_signal(by)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Checkpoints, "add", add_and_signal)
+        yield
+
+
+def adapter(work: Path) -> str:
+    return sha256(work / "adapter/adapter_model.safetensors")
+
+
+def dpo(work: Path, *, settings: Dpo = DPO, saving: Checkpointing = EVERY_STEP, **kwargs: Any) -> list[dict[str, Any]]:
+    base = tiny_policy()
+    log = train_dpo(base, pairs(22, base), dpo=settings, lora=Lora(), seed=0, work=work, checkpointing=saving, **kwargs)
+    return [row for row in log if "loss" in row]
+
+
+def grpo(work: Path, **kwargs: Any) -> list[dict[str, Any]]:
+    kwargs = {"k": 4, "checkpointing": EVERY_STEP} | kwargs
+    log = [row for row in warm_up(work, easy(10), **kwargs) if "loss" in row]
+    return [{name: value for name, value in row.items() if name != "step_time"} for row in log]
+
+
+Run = tuple[list[dict[str, Any]], str]  # log and digest of the adapter
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """DPO without an interruption: three epochs of three steps, the last of an epoch short."""
+    work = tmp_path_factory.mktemp("straight")
+    log = dpo(work)
+    assert [row["step"] for row in log] == list(range(1, 10))
+    return log, adapter(work)
+
+
+@pytest.fixture(scope="module")
+def stopped_at_5(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    work = tmp_path_factory.mktemp("stopped")
+    with terminated_after(4), pytest.raises(TrainingStoppedError):
+        dpo(work)
+    assert sorted(folder.name for folder in work.iterdir()) == ["step-4", "step-5", "trainer"]
+    return work
+
+
+@pytest.fixture
+def stopped(stopped_at_5: Path, tmp_path: Path) -> Path:
+    """The folder of a DPO run that ended at step 5 and kept steps 4 and 5."""
+    return Path(shutil.copytree(stopped_at_5, tmp_path / "stopped"))
+
+
+# ------------------------------------------------------------------------------------------------------------ SIGTERM
+
+
+def test_a_checkpoint_has_no_template_of_a_model_card(stopped_at_5: Path) -> None:
+    assert not list(stopped_at_5.rglob("README.md"))
+
+
+# Inside the first epoch, at its end, inside the second, before the last step.
+@pytest.mark.parametrize("last", [2, 3, 5, 8])
+def test_dpo_stopped_anywhere_equals_an_uninterrupted_run(tmp_path: Path, straight: Run, last: int) -> None:
+    with terminated_after(last - 1), pytest.raises(TrainingStoppedError, match=f"SIGTERM at step {last} of 9"):
+        dpo(tmp_path)
+    assert (dpo(tmp_path), adapter(tmp_path)) == straight
+
+
+def test_dpo_from_the_warmed_up_policy_keeps_policy_and_reference_apart(tmp_path: Path) -> None:
+    """With the reference adapter in the checkpoint, the trainer would load that one alone and start over."""
+    grpo(tmp_path / "warm", k=2)
+    start = Policy("tiny/warm", "tiny", "grpo", base=tiny_policy().base, adapter=str(tmp_path / "warm/adapter"))
+    straight = dpo(tmp_path / "straight", start=start)
+    with terminated_after(3), pytest.raises(TrainingStoppedError):
+        dpo(tmp_path / "stopped", start=start)
+    assert dpo(tmp_path / "stopped", start=start) == straight
+    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+
+
+@pytest.mark.parametrize("chained", [False, True])
+def test_grpo_stopped_on_the_way_equals_an_uninterrupted_run(tmp_path: Path, chained: bool) -> None:
+    start = None
+    if chained:
+        grpo(tmp_path / "first", k=2)
+        start = tmp_path / "first/checkpoint"
+    texts = WARMUP.model_copy(update={"keep_rollouts": "completions"})
+    arguments: dict[str, Any] = {"k": 5, "warmup": texts, "resume_from": start}
+    straight = grpo(tmp_path / "straight", **arguments)
+    with terminated_after(3), pytest.raises(TrainingStoppedError, match="SIGTERM at step 4 of 5, which is kept"):
+        grpo(tmp_path / "stopped", **arguments)
+    assert grpo(tmp_path / "stopped", **arguments) == straight
+    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+    frames = [pd.read_parquet(tmp_path / name / "rollouts.parquet") for name in ("straight", "stopped")]
+    pd.testing.assert_frame_equal(*frames)
+    assert frames[1].groupby("step").size().to_dict() == dict.fromkeys(range(3 if chained else 1, 6), 16)
+    assert require_intact(tmp_path / "stopped/checkpoint")["step"] == 5
+
+
+def test_ctrl_c_is_a_request_too(tmp_path: Path, straight: Run) -> None:
+    with terminated_after(4, signal.SIGINT), pytest.raises(TrainingStoppedError, match="SIGINT at step 5 of 9"):
+        dpo(tmp_path)
+    assert (dpo(tmp_path), adapter(tmp_path)) == straight
+
+
+@pytest.mark.parametrize(
+    ("saving", "kept"),
+    [
+        (Checkpointing(), ["step-9"]),  # ten minutes are not over
+        (Checkpointing(every_minutes=1e-6), ["step-8", "step-9"]),
+        (Checkpointing(every_minutes=None, every_steps=4), ["step-8", "step-9"]),
+    ],
+)
+def test_how_often_is_a_matter_of_time_or_steps_and_not_of_the_result(
+    tmp_path: Path, straight: Run, saving: Checkpointing, kept: list[str]
+) -> None:
+    assert (dpo(tmp_path, saving=saving), adapter(tmp_path)) == straight
+    assert sorted(folder.name for folder in tmp_path.glob("step-*")) == kept
+
+
+def test_a_signal_in_the_last_step_is_no_reason_to_fail(tmp_path: Path) -> None:
+    with terminated_after(8):
+        assert len(dpo(tmp_path)) == 9
+
+
+def test_a_second_ctrl_c_interrupts_at_once() -> None:
+    before = signal.getsignal(signal.SIGINT)  # ignored, where the tests run in the background of a shell
+    with stop_requests() as requests:
+        signal.raise_signal(signal.SIGINT)
+        assert requests == ["SIGINT"]
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+# ----------------------------------------------------------------------------------------------------------- the bill
+
+
+class Clock:
+    """Time that stands still but where a test lets it go on, and an attempt that is measured by it."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        patch.setattr("g2d.jobs.cost.time", SimpleNamespace(perf_counter=lambda: self.now))
+        patch.setattr("g2d.jobs.cost.cpu_seconds", lambda: 2 * self.now)
+        add = Checkpoints.add
+
+        def add_after_a_step(checkpoints: Checkpoints, draft: Path, step: int) -> None:
+            self.now += STEP_S
+            add(checkpoints, draft, step)
+
+        patch.setattr(Checkpoints, "add", add_after_a_step)
+
+    def attempt(self) -> Meter:
+        return Meter("job", "stage", _wall=self.now, _cpu=2 * self.now)
+
+
+STEP_S, START_S, LOST_S = 10, 3, 1
+BILLED = ("wall_s", "cpu_s", "device_s", "tokens_generated")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def interrupted(clock: Clock, train: Callable[[Meter], Any], last: int) -> tuple[Cost, Cost, Cost]:
+    """Costs of an attempt that is stopped after `last` + 1 steps and of the one that goes on, and the bill of both."""
+    first = clock.attempt()
+    clock.now += START_S
+    with terminated_after(last), pytest.raises(TrainingStoppedError):
+        train(first)
+    clock.now += LOST_S  # after the last checkpoint
+    lost = first.end()
+    second = clock.attempt()
+    clock.now += START_S
+    train(second)
+    kept, bill = second.end(), second.spent()
+    assert second.carried is not None
+    for name in BILLED:
+        assert getattr(bill, name) == getattr(second.carried, name) + getattr(kept, name), name
+    assert lost.wall_s - second.carried.wall_s == LOST_S
+    assert lost.tokens_generated == second.carried.tokens_generated
+    return lost, kept, bill
+
+
+def test_a_stopped_dpo_bills_what_led_to_its_result(tmp_path: Path, clock: Clock) -> None:
+    lost, kept, bill = interrupted(clock, lambda meter: dpo(tmp_path, meter=meter), last=4)
+    assert (lost.wall_s, kept.wall_s) == (START_S + 5 * STEP_S + LOST_S, START_S + 4 * STEP_S)
+    assert (bill.wall_s, bill.cpu_s) == (2 * START_S + 9 * STEP_S, 2 * (2 * START_S + 9 * STEP_S))
+
+
+@pytest.mark.parametrize("chained", [False, True])
+def test_a_stopped_grpo_bills_what_led_to_its_result(tmp_path: Path, clock: Clock, chained: bool) -> None:
+    """And not what the K before it cost, which has a bill of its own."""
+    start = None
+    if chained:
+        grpo(tmp_path / "first", k=1)
+        start = tmp_path / "first/checkpoint"
+    arguments: dict[str, Any] = {"k": 4, "resume_from": start}
+    straight = clock.attempt()
+    grpo(tmp_path / "straight", meter=straight, **arguments)
+    steps = 3 if chained else 4
+    assert straight.spent().wall_s == steps * STEP_S
+    tokens = pd.read_parquet(tmp_path / "straight/rollouts.parquet").groupby("step")["token_count"].sum()
+    assert straight.tokens_generated == tokens.sum()
+
+    lost, kept, bill = interrupted(clock, lambda meter: grpo(tmp_path / "stopped", meter=meter, **arguments), last=2)
+    assert bill.wall_s == 2 * START_S + steps * STEP_S
+    assert bill.tokens_generated == tokens.sum()
+    assert (lost.tokens_generated, kept.tokens_generated) == (tokens.loc[:3].sum(), tokens.loc[4:].sum())
+
+
+def test_a_checkpoint_that_says_nothing_of_its_cost_is_used(stopped: Path, straight: Run, clock: Clock) -> None:
+    """One of 0.1.0: the bill is then that of the last attempt."""
+    for folder in stopped.glob("step-*"):
+        manifest = read_json(folder / MANIFEST)
+        assert manifest.pop("spent")["stage"] == "train_dpo"
+        write_json(folder / MANIFEST, manifest)
+    meter = clock.attempt()
+    assert (dpo(stopped, meter=meter), adapter(stopped)) == straight
+    assert meter.spent().wall_s == 4 * STEP_S
+
+
+def test_a_checkpoint_that_is_a_result_does_not_hang_on_the_clock(tmp_path: Path) -> None:
+    grpo(tmp_path, k=2)
+    assert "spent" not in read_json(tmp_path / "checkpoint" / MANIFEST)
+
+
+# ------------------------------------------------------------------------------------------------- kill -9 and debris
+
+
+def damage(work: Path, how: str) -> None:
+    newest = work / "step-5"
+    if how == "truncated optimizer":
+        os.truncate(newest / "optimizer.pt", (newest / "optimizer.pt").stat().st_size // 2)
+    elif how == "truncated adapter":
+        os.truncate(newest / "adapter_model.safetensors", 100)
+    elif how == "lost file":
+        (newest / "rng_state.pth").unlink()
+    elif how == "no manifest":
+        (newest / MANIFEST).unlink()
+    elif how == "truncated manifest":
+        os.truncate(newest / MANIFEST, 20)
+    else:  # killed while the trainer was writing
+        newest.rename(work / "trainer/checkpoint-5")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "truncated optimizer",
+        "truncated adapter",
+        "lost file",
+        "no manifest",
+        "truncated manifest",
+        "killed while writing",
+    ],
+)
+def test_a_damaged_checkpoint_is_not_used(
+    stopped: Path, straight: Run, capfd: pytest.CaptureFixture[str], how: str
+) -> None:
+    damage(stopped, how)
+    assert (dpo(stopped), adapter(stopped)) == straight
+    said = capfd.readouterr().out
+    assert "goes on from step 4" in said
+    assert how == "killed while writing" or f"{stopped}/step-5" in said
+
+
+def test_a_checkpoint_of_other_settings_is_not_used(
+    tmp_path: Path, stopped: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    other = DPO.model_copy(update={"beta": 0.2})
+    assert dpo(stopped, settings=other) == dpo(tmp_path / "fresh", settings=other)
+    said = capfd.readouterr().out
+    assert "step-5: made under other settings, not used" in said
+    assert "goes on" not in said
+
+
+def test_a_finished_training_is_not_trained_again(tmp_path: Path) -> None:
+    """Killed after the last step and before its outputs were complete."""
+    first, before = grpo(tmp_path), adapter(tmp_path)
+    for part in ("adapter", "checkpoint"):
+        shutil.rmtree(tmp_path / part)
+    written = (tmp_path / "step-4" / MANIFEST).stat().st_mtime_ns
+    assert grpo(tmp_path) == first
+    assert adapter(tmp_path) == before
+    assert (tmp_path / "step-4" / MANIFEST).stat().st_mtime_ns == written
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from g2d.regimes import checkpoints
+from tests.regimes import test_resume
+
+step, where, base, work = int(sys.argv[1]), sys.argv[2], sys.argv[3], Path(sys.argv[4])
+test_resume.tiny_policy = lambda: test_resume.Policy("tiny/base", "tiny", "base", base=base)
+if where == "mid-checkpoint":
+    seal = checkpoints.seal
+    def kill(folder, at, *arguments):
+        if at == step:
+            os.truncate(folder / "optimizer.pt", 1000)
+            os.kill(os.getpid(), signal.SIGKILL)
+        seal(folder, at, *arguments)
+    checkpoints.seal = kill
+else:
+    from torch.optim import AdamW
+    update, updates = AdamW.step, 0
+    def kill(self, *args, **kwargs):
+        global updates
+        updates += 1
+        if updates == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return update(self, *args, **kwargs)
+    AdamW.step = kill
+test_resume.dpo(work)
+"""
+
+
+@pytest.mark.parametrize("where", ["mid-step", "mid-checkpoint"])
+def test_kill_9_loses_one_step(tmp_path: Path, straight: Run, where: str, capfd: pytest.CaptureFixture[str]) -> None:
+    command = [sys.executable, "-c", KILLED, "5", where, tiny_policy().base, str(tmp_path)]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert (dpo(tmp_path), adapter(tmp_path)) == straight
+    assert "goes on from step 4" in capfd.readouterr().out

@@ -1,0 +1,157 @@
+"""GRPO and semi-online DPO on another reward: the same bits after a stop, new coins at every visit, truth beside it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+import pytest
+
+from g2d.problems.prompts import Prompt
+from g2d.regimes import checkpoints
+from g2d.regimes.checkpoints import TrainingStoppedError
+from g2d.regimes.training import write_metrics
+from g2d.rewards import catalogue
+from g2d.rewards.majority import Majority
+from g2d.rewards.random import Random
+from g2d.rewards.reward import Judgement, Reward
+from g2d.rollouts.draw import draw_rollouts
+from g2d.rollouts.engine import Decoding
+from g2d.rollouts.rewarding import with_rewards
+from g2d.rollouts.rollout import COLUMNS, LEFT_OUT, OF_REWARDS, read_rollouts, to_frame, write_rollouts
+from g2d.rollouts.shards import merge_shards, shard
+from g2d.settings import Section, key
+from g2d.verifier import Verifier
+from tests.models import tiny_policy
+from tests.regimes.test_resume import EVERY_STEP, adapter, terminated_after
+from tests.regimes.test_semi_online_dpo import semi_online
+from tests.regimes.test_training import WARMUP, easy, warm_up
+
+COIN, MAJORITY = Random(reward="random"), Majority(reward="majority")
+ALL_TEXTS = WARMUP.model_copy(update={"keep_rollouts": "completions"})
+
+
+def grpo(work: Path, reward: Section = COIN, k: int = 4, **kwargs: object) -> pd.DataFrame:
+    """8 prompts a step of 10: the second step asks some of them again."""
+    warm_up(work, easy(10), k=k, warmup=ALL_TEXTS, reward=reward, checkpointing=EVERY_STEP, **kwargs)
+    return pd.read_parquet(work / "rollouts.parquet")
+
+
+def test_grpo_on_coins_goes_on_with_the_same_coins_wherever_it_was_stopped(tmp_path: Path) -> None:
+    straight = grpo(tmp_path / "straight")
+    with terminated_after(2), pytest.raises(TrainingStoppedError):
+        grpo(tmp_path / "stopped")
+    assert grpo(tmp_path / "stopped").equals(straight)
+    first = grpo(tmp_path / "first", k=2)
+    second = grpo(tmp_path / "second", resume_from=tmp_path / "first/checkpoint")
+    assert pd.concat([first, second], ignore_index=True).equals(straight)
+    assert len({adapter(tmp_path / name) for name in ("straight", "stopped", "second")}) == 1
+
+    assert set(straight["reward"]) == {0, 1}
+    assert set(straight["reward_status"]) == {"judged"}
+    assert ((straight["verdict"] == "correct") != (straight["reward"] == 1)).any()
+    coins = straight.pivot_table(index=["problem_id", "sample"], columns="step", values="reward")
+    again = coins[coins.notna().sum(axis=1) > 1]
+    assert len(again) > 10
+    assert again.nunique(axis=1).max() == 2  # the next visit of a prompt has other coins
+
+
+def test_grpo_on_votes_rewards_whole_groups(tmp_path: Path) -> None:
+    """Of two: both where they agree, and else the first that has an answer. The reference, 0, is not looked at."""
+    rows = grpo(tmp_path, MAJORITY, k=2)
+    assert (rows["verdict"] == "incorrect").any()
+    for _, group in rows.groupby(rows.index // 2):  # a problem may be asked twice in a step
+        assert group["problem_id"].nunique() == 1
+        answers = [None if pd.isna(answer) else answer for answer in group["extracted_answer"]]
+        first = next(filter(None, answers), None)
+        assert list(group["reward"]) == [float(answer is not None and answer == first) for answer in answers]
+
+
+def test_semi_online_dpo_on_coins_goes_on_with_the_same_coins(tmp_path: Path) -> None:
+    semi_online(tmp_path / "straight", sync_every=2, reward=COIN)
+    with terminated_after(3), pytest.raises(TrainingStoppedError):
+        semi_online(tmp_path / "stopped", sync_every=2, reward=COIN)
+    semi_online(tmp_path / "stopped", sync_every=2, reward=COIN)
+    straight, stopped = (pd.read_parquet(tmp_path / name / "rollouts.parquet") for name in ("straight", "stopped"))
+    assert stopped.equals(straight)
+    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+    assert ((straight["verdict"] == "correct") != (straight["reward"] == 1)).any()
+
+
+@pytest.mark.parametrize("reward", [COIN, MAJORITY])
+def test_a_harvest_is_judged_alike_when_it_is_drawn_in_shards_and_later(tmp_path: Path, reward: Section) -> None:
+    problems = easy(6)
+
+    def judged(asked: list, rows: pd.DataFrame | None = None) -> pd.DataFrame:
+        if rows is None:
+            decoding = Decoding(4, 1.0, 1.0, 12, 64, seed=0)
+            rows = to_frame(draw_rollouts(tiny_policy(), asked, Prompt(), decoding, token_ids=True))
+        with Verifier(1) as verifier:
+            return with_rewards(rows, asked, reward, seed=0, stream="harvest", verifier=verifier)
+
+    whole = judged(problems)
+    assert set(whole["reward"]) == {0, 1}
+    files = [tmp_path / f"{number}.parquet" for number in (1, 2)]
+    for number, file in enumerate(files, 1):
+        write_rollouts(file, judged(shard(problems, number, 2)))
+    write_rollouts(tmp_path / "merged.parquet", merge_shards(files, problems))
+    write_rollouts(tmp_path / "whole.parquet", whole)
+    assert (tmp_path / "merged.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
+    drawn = read_rollouts(tmp_path / "whole.parquet").drop(columns=list(OF_REWARDS), errors="ignore")
+    later = judged(problems, drawn)
+    assert list(later["reward"]) == list(whole["reward"])
+
+
+def test_a_file_that_the_verifier_alone_judged_has_the_columns_it_always_had(tmp_path: Path) -> None:
+    drawn = draw_rollouts(tiny_policy(), easy(2), Prompt(), Decoding(2, 1.0, 1.0, 12, 64, seed=0))
+    write_rollouts(tmp_path / "a.parquet", drawn)
+    columns = list(pd.read_parquet(tmp_path / "a.parquet").columns)
+    assert columns == [name for name in COLUMNS if name not in LEFT_OUT]
+    assert list(read_rollouts(tmp_path / "a.parquet").columns) == columns
+    write_rollouts(tmp_path / "b.parquet", read_rollouts(tmp_path / "a.parquet"))
+    assert (tmp_path / "b.parquet").read_bytes() == (tmp_path / "a.parquet").read_bytes()
+
+
+class Numbers(Section):
+    """Numbers by place in a group."""
+
+    reward: Literal["numbers"] = key("numbers", "Numbers.")
+    numbers: list[Any] = key([], "Of the samples.")
+
+
+@pytest.mark.parametrize("train", [grpo, lambda work, reward: semi_online(work, 2, sync_every=2, reward=reward)])
+def test_a_reward_without_a_number_for_anything_leaves_no_policy_and_a_part_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Up to now it trained a policy with loss 0, and NaN stood in metrics.jsonl, which is no JSON."""
+    judged = Reward(
+        "numbers",
+        1,
+        Numbers,
+        lambda own, attempts, context: [Judgement(own.numbers[a.sample % len(own.numbers)]) for a in attempts],
+        str,
+        binary=False,
+    )
+    monkeypatch.setitem(catalogue.REWARDS, "numbers", judged)
+    logs = []
+    monkeypatch.setattr(checkpoints, "require_rewards", logs.append)
+    monkeypatch.setattr(checkpoints, "ENOUGH_TO_TELL", 2)
+    for number, numbers in enumerate([["nan", None], [1.0, None]]):
+        train(tmp_path / str(number), reward=Numbers(numbers=numbers))
+    nothing, half = logs
+    with pytest.raises(RuntimeError, match=r"reward of this training: no finite number for any .* \(1 not_finite\)"):
+        write_metrics(tmp_path / "metrics.jsonl", nothing)
+    write_metrics(tmp_path / "metrics.jsonl", half)
+    assert "no number for some completions, which are left out (0.5 not_finite)" in caplog.text
+    for line in (tmp_path / "metrics.jsonl").read_text().splitlines():
+        row = json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+        assert (row["rewards/judged"], row["rewards/not_finite"]) == (0.5, 0.5)
+
+
+def test_what_diverged_is_null_in_the_metrics(tmp_path: Path) -> None:
+    write_metrics(tmp_path / "metrics.jsonl", [{"loss": math.nan, "step": 1, "grad_norm": math.inf, "train": "x"}])
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"loss": null, "step": 1, "grad_norm": null, "train": "x"}\n'

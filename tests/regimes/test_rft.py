@@ -1,0 +1,118 @@
+"""Rejection-sampling fine-tuning: what it trains on, that its loss is the completion's alone, and that it goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+import pytest
+
+from g2d.policies.settings import Lora
+from g2d.problems import Problem
+from g2d.problems.prompts import Prompt
+from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
+from g2d.regimes.rft import Example, Rft, chosen_completions, right_completions, train_rft
+from g2d.rollouts.pairs import build_pairs
+from tests.frames import spelled, text_of
+from tests.models import completion_logprobs, tiny_policy
+from tests.regimes.test_resume import adapter, terminated_after
+from tests.regimes.test_training import pairs
+
+PROBLEMS = [Problem(name, f"What is {name}?", "1", None, None, "tests") for name in ("a", "b", "c")]
+
+
+def harvest() -> pd.DataFrame:
+    """Of a: the same right text twice, another one, a wrong and a cut-off one. Of b: wrong. Of c: one right."""
+    rows = [
+        ("c", 0, "C", 1.0, "stop"),
+        ("a", 3, "cut \\boxed{1} off", 1.0, "length"),
+        ("a", 2, "A2", 1.0, "stop"),
+        ("a", 1, "A1", 1.0, "stop"),
+        ("a", 0, "A1", 1.0, "stop"),
+        ("a", 4, "wrong", 0.0, "stop"),
+        ("b", 0, "wrong", 0.0, "stop"),
+    ]
+    frame = pd.DataFrame(rows, columns=["problem_id", "sample", "completion_text", "reward", "finish_reason"])
+    frame["prompt_text"] = frame["problem_id"].map({problem.problem_id: problem.prompt for problem in PROBLEMS})
+    return spelled(frame.assign(verdict=frame["reward"].map({1: "correct", 0: "incorrect"})))
+
+
+def texts(per_prompt: int | None, seed: int = 0) -> list[tuple[str, str]]:
+    found = right_completions(harvest(), PROBLEMS, per_prompt, seed)
+    return [(text_of(example["prompt_ids"]), text_of(example["completion_ids"])) for example in found]
+
+
+def test_it_trains_on_every_different_right_completion_that_ended_by_itself() -> None:
+    assert texts(None) == [("What is a?", "A1"), ("What is a?", "A2"), ("What is c?", "C")]
+
+
+def test_one_per_prompt_is_drawn_by_the_seed_and_is_among_all() -> None:
+    drawn = {texts(1, seed)[0] for seed in range(20)}
+    assert drawn == {("What is a?", "A1"), ("What is a?", "A2")}
+    assert all(texts(1, seed)[1:] == [("What is c?", "C")] for seed in range(20))
+    assert sorted(texts(2)) == sorted(texts(None))
+
+
+def test_a_harvest_without_a_right_completion_is_refused() -> None:
+    wrong = harvest().query("reward == 0")
+    with pytest.raises(ValueError, match="none of the 2 rollouts is right and ended by itself"):
+        right_completions(wrong, PROBLEMS, None, 0)
+    with pytest.raises(ValueError, match="rollouts of 'c', which is not among the 2 problems given"):
+        right_completions(harvest(), PROBLEMS[:2], None, 0)
+
+
+@pytest.mark.parametrize("truncated_chosen", ["keep", "avoid"])
+def test_the_chosen_ones_are_those_of_dpo(truncated_chosen: Literal["keep", "avoid"]) -> None:
+    """One of every pairable prompt (a alone), and over the seeds all that a pair may choose, cut off or not."""
+    seen = set()
+    for seed in range(40):
+        built = build_pairs(harvest(), PROBLEMS, Prompt(), seed, truncated_chosen=truncated_chosen)
+        (example,) = chosen_completions(built)
+        assert (example["prompt_ids"], example["completion_ids"]) == (built[0]["prompt_ids"], built[0]["chosen_ids"])
+        seen.add(text_of(example["completion_ids"]))
+    assert seen == {"A1", "A2"} | ({"cut \\boxed{1} off"} if truncated_chosen == "keep" else set())
+
+
+def examples(n: int) -> list[Example]:
+    return chosen_completions(pairs(n))
+
+
+def rft(work: Path, n: int = 22, **settings: Any) -> list[dict[str, Any]]:
+    values = {"regime": "rft", "learning_rate": 2e-3, "gradient_accumulation_steps": 2} | settings
+    log = train_rft(
+        tiny_policy(),
+        examples(n),
+        rft=Rft.model_validate(values),
+        lora=Lora(),
+        seed=0,
+        work=work,
+        checkpointing=Checkpointing(every_steps=1),
+    )
+    return [row for row in log if "loss" in row]
+
+
+def test_its_first_loss_is_that_of_the_completions_tokens_under_m0(tmp_path: Path) -> None:
+    """By hand: minus the mean log-probability of all completion tokens, the end of turn among them."""
+    log = rft(tmp_path, n=8, epochs=2)
+    lost = [
+        -score
+        for example in examples(8)
+        for score in completion_logprobs(tiny_policy(), example["prompt_ids"], example["completion_ids"])
+    ]
+    assert log[0]["loss"] == pytest.approx(sum(lost) / len(lost), rel=1e-3)
+    assert log[-1]["loss"] < log[0]["loss"]
+
+
+def test_max_steps_counts_steps_whatever_the_epochs_take(tmp_path: Path) -> None:
+    assert [row["step"] for row in rft(tmp_path, n=8, epochs=1, max_steps=3)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("last", [2, 3, 5])  # inside an epoch, at its end, inside the next; 9 steps
+def test_stopped_anywhere_it_equals_an_uninterrupted_run(tmp_path: Path, last: int) -> None:
+    straight = rft(tmp_path / "straight")
+    assert [row["step"] for row in straight] == list(range(1, 10))
+    with terminated_after(last - 1), pytest.raises(TrainingStoppedError, match=f"SIGTERM at step {last} of 9"):
+        rft(tmp_path / "stopped")
+    assert rft(tmp_path / "stopped") == straight
+    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")

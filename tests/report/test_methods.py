@@ -1,0 +1,189 @@
+"""The methods paragraph says what was done, and changes when that does."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import jinja2
+import pandas as pd
+import pytest
+import yaml
+from snakemake.utils import update_config
+
+from g2d.experiment.config import Config, load, read
+from g2d.report.methods import methods
+
+CONFIG = Path(__file__).parents[2] / "config"
+PROVENANCE = {
+    "workflow": {"g2d": "0.1.0", "commit": "0123456789abcdef" * 2 + "01234567", "dirty": False},
+    "software": {"python": "3.11.7", "packages": {"torch": "2.13.0", "trl": "1.16.0", "vllm": "0.31.0"}},
+    "devices": ["NVIDIA H100"],
+}
+
+
+def written(
+    config: Config, n_pairs: tuple[float, ...] = (680.0, 708.0), tables: Sequence[str] = ("main",), **other: object
+) -> str:
+    models = list(config.models)
+    calibration = pd.DataFrame(
+        {"model": model, "levels": levels, "selected": chosen}
+        for model in models
+        for levels, chosen in [("1", False), ("2", True), ("3", True), ("2-3", True), ("all", False)]
+    )
+    manifests = {name: {"n": 500, "sha256": "a" * 64, "file": "f.jsonl"} for name in config.problem_sources}
+    record = PROVENANCE | {"problems": manifests} | other
+    return methods(config, record, calibration, pd.DataFrame({"n_pairs": n_pairs}), tables=tables)
+
+
+@pytest.fixture(scope="module")
+def paper() -> Config:
+    return read(CONFIG / "paper.yaml")
+
+
+def test_the_papers_grid(paper: Config) -> None:
+    text = written(paper)
+    for said in (
+        "on Qwen/Qwen2.5-7B-Instruct (revision a09a35458c70) and meta-llama/Llama-3.1-8B-Instruct",
+        "DigitalLearningGmbH/MATH-lighteval (train, default; revision 0530c78699ea; n=500)",
+        "Levels 2 and 3 were used, fixed in advance; 1500 prompts were drawn",
+        "K in {0, 150, 300, 500, 700, 1000} gradient steps of GRPO (loss grpo, group size G = 2",
+        "peak learning rate of 1e-05, in one trajectory whose cosine schedule spans 1000 steps",
+        "LoRA (rank 16, alpha 32, dropout 0.05",
+        "8 rollouts per prompt (temperature 1.3, at most 512 tokens)",
+        "8 prompts (8 x G completions) per step",
+        "680 to 708 pairs per harvest",
+        "DPO (loss sigmoid, beta 0.1, 3 epochs, peak learning rate 5e-05",
+        "GRPO alone at K=1000 with G in {2, 4}",
+        "for llama-3.1-8b-instruct, harvest.max_completion_length=896",
+        "seeds 0, 1, 2, 3, 4",
+        "generated with vLLM 0.31.0",
+        "commit 0123456789ab, PyTorch 2.13.0 and TRL 1.16.0, Python 3.11.7; devices: NVIDIA H100",
+    ):
+        assert said in text
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "said"),
+    [
+        ("harvest", {"temperature": 0.9}, "temperature 0.9"),
+        ("harvest", {"samples_per_prompt": 16}, "16 rollouts per prompt"),
+        ("warmup", {"schedule": "per_k"}, "in an independent run per K"),
+        ("warmup", {"mask_truncated": True}, "truncated completions masked"),
+        ("warmup", {"prompts_per_step": None}, "16 completions (whatever G) per step"),
+        ("warmup", {"auto": {"every": 25}}, "every 25 steps the first 200 training prompts were sampled"),
+        ("dpo", {"loss": "ipo"}, "DPO (loss ipo"),
+        ("dpo", {"nll_weight": 0.5}, "(loss sigmoid, NLL of the chosen completions added with weight 0.5, beta 0.1"),
+        ("dpo", {"epochs": 5}, "beta 0.1, 5 epochs"),
+        ("calibration", {"levels": "auto"}, "chosen because the pass@1 of M0 lay between 0.3 and 0.6"),
+        ("evaluation", {"sampled": {"n": 4, "temperature": 0.6}}, "on 4 samples per problem (temperature 0.6"),
+        ("engine", {"name": "transformers"}, "generated with transformers"),
+    ],
+)
+def test_a_changed_setting_changes_the_text(paper: Config, section: str, values: dict, said: str) -> None:
+    changed = Config.model_validate(paper.model_dump() | {section: getattr(paper, section).model_dump() | values})
+    assert said not in written(paper)
+    assert said in written(changed)
+
+
+def test_one_seed_is_not_called_a_repetition(paper: Config) -> None:
+    text = written(paper.model_copy(update={"seeds": [3]}))
+    assert "There was one seed, 3." in text
+    assert "95 % t intervals over problems with two right and two wrong problems added" in text
+    assert "bootstrap intervals over problems (2,000 resamples)" in text
+
+
+def test_a_demonstration_says_so_first() -> None:
+    config = read(CONFIG / "config.yaml")
+    assert written(config).startswith(config.demonstration)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "said"),
+    [
+        ([3], "t-tests over problems, given these weights, one training run each"),
+        ([0, 1], "the variance between seeds pooled over the policies trained by DPO and taken 2 times"),
+        ([*range(7)], "the variance between seeds pooled over the policies trained by DPO and taken 2 times"),
+        ([*range(8)], "over seeds and problems, each pair with its own variance between seeds"),
+    ],
+)
+def test_the_test_that_was_used_is_named(paper: Config, seeds: list[int], said: str) -> None:
+    assert said in written(paper.model_copy(update={"seeds": seeds}), tables=["comparisons"])
+
+
+def test_sides_margins_and_families_are_named(paper: Config) -> None:
+    several = ["comparisons", "margins", "frontier", "controls", "regimes"]
+    text = written(paper, tables=several)
+    for said in (
+        "by two-sided t-tests",
+        "Holm's correction within families: DPO at every K and G against M0, against K=0 and against GRPO; all pairs",
+        "all further regimes, and all ablations, against M0 and against the policy that they differ from.",
+        "Intervals of differences are two-sided at 95 %, hold for a family at once and agree with its tests.",
+        "Families, models and benchmarks were not corrected for one another.",
+        "one-sided bounds on what each other K is ahead, at 95 % for all K at once (Hsu 1984); a K was called enough "
+        "where that is at most 2 points, a test of non-inferiority.",
+        "on the frontier where it was better than each policy that was not shown to cost more",
+        "costs were compared by 95 % t intervals of their differences over seeds",
+        "Axes were not corrected for one another.",
+        "three families over all controls",
+    ):
+        assert said in text.replace("\\", "")
+    wide = Config.model_validate(paper.model_dump() | {"frontier": {"margin": 0.05}})
+    assert "where that is at most 5 points, a test of" in written(wide, tables=several)
+    assert "costs were compared as they are" in written(paper.model_copy(update={"seeds": [0]}), tables=several)
+
+
+def test_what_was_not_computed_is_not_claimed(paper: Config) -> None:
+    assert "Holm" not in written(paper)
+    alone = written(paper, tables=["comparisons"])
+    assert not any(word in alone for word in ("frontier", "non-inferiority", "further regimes", "Fieller"))
+
+
+def test_changes_that_are_not_committed_are_admitted(paper: Config) -> None:
+    dirty = written(paper, workflow=PROVENANCE["workflow"] | {"dirty": True})
+    assert "commit 0123456789ab with uncommitted changes" in dirty
+    assert "commit" not in written(paper, workflow={"g2d": "0.1.0", "commit": None, "dirty": None})
+
+
+@pytest.mark.parametrize("caption", ["main", "workflow"])
+def test_captions_say_what_a_step_of_grpo_is(paper: Config, caption: str) -> None:
+    template = jinja2.Template((CONFIG.parent / f"workflow/report/{caption}.rst").read_text())
+    completions = paper.model_copy(update={"warmup": paper.warmup.model_copy(update={"prompts_per_step": None})})
+    said = [template.render(snakemake=SimpleNamespace(config=config)) for config in (paper, completions)]
+    assert "8 prompts, G completions of each" in said[0]
+    assert "16 completions whatever G, so of fewer prompts where G is larger" in said[1]
+
+
+@functools.cache
+def mixed() -> Config:
+    merged = yaml.safe_load((CONFIG / "config.yaml").read_text())
+    update_config(merged, yaml.safe_load((CONFIG / "overlays/mixed.yaml").read_text()))
+    return load(merged)
+
+
+@pytest.mark.parametrize("caption", sorted(file.stem for file in (CONFIG.parent / "workflow/report").glob("*.rst")))
+def test_with_one_seed_no_caption_speaks_of_other_seeds(caption: str) -> None:
+    text = (CONFIG.parent / f"workflow/report/{caption}.rst").read_text()
+    template = jinja2.Template(text, undefined=jinja2.ChainableUndefined)
+    one, two = (
+        template.render(snakemake=SimpleNamespace(config=mixed().model_copy(update={"seeds": seeds})))
+        for seeds in ([3], [3, 4])
+    )
+    over = [f"over seeds and {units}" for units in ("problems", "questions", "prompts")]
+    assert not any(words in one for words in over)
+    if any(words in two for words in over):
+        assert "weights" in one
+
+
+def test_who_is_preferred_and_by_what() -> None:
+    text = written(mixed())
+    for said in (
+        "Every policy and M0 replied to generated replies (test; n=500), with the same random numbers, 4 rollouts",
+        "the one with the higher reward was preferred (scores of the embedded reward model (length bias 1))",
+        "It was asked verifiable prompts and, 50% of them, open-ended ones, judged by scores of the embedded reward",
+        "both-grpo (",
+        "prompts=verifiable prompts and, 50% of them",
+    ):
+        assert said in text.replace("\\", "")

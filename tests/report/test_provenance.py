@@ -1,0 +1,102 @@
+"""What results were made from: complete, the same on any machine, and nothing about the machine or its user."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from g2d.experiment.config import Config, read
+from g2d.policies import Policy
+from g2d.report.provenance import commit, config_digest, packages, provenance
+
+CONFIG = Path(__file__).parents[2] / "config"
+MANIFEST = {"source": {"source": "local", "path": "/home/me/pool.jsonl"}, "n": 3, "sha256": "a" * 64}
+
+
+def record(config: Config) -> dict:
+    policies = [
+        Policy("demo/base", "demo", "base", base="/home/me/model", weights_sha256="b" * 64),
+        Policy("demo/seed0/dpo/g0/k0", "demo", "dpo", base="/home/me/model", seed=0, weights_sha256="c" * 64),
+    ]
+    return provenance(config, policies, {"pool": MANIFEST}, ["cpu", "cpu"], __file__)
+
+
+def test_it_names_weights_data_seeds_and_devices() -> None:
+    found = record(read(CONFIG / "config.yaml"))
+    assert found["models"]["demo"]["weights_sha256"] == "b" * 64
+    assert found["policies"] == {"demo/seed0/dpo/g0/k0": "c" * 64}
+    assert found["problems"]["pool"]["sha256"] == "a" * 64
+    assert found["problems"]["pool"]["file"] == "pool.jsonl"
+    assert found["seeds"] == [0, 1, 2]
+    assert found["devices"] == ["cpu"]
+    assert found["software"]["packages"]["trl"] == packages()["trl"]
+    used = found["software"]["kernels"]
+    assert used["cpu_capability"]
+    assert used["ATEN_CPU_CAPABILITY"] == os.environ.get("ATEN_CPU_CAPABILITY")
+
+
+def test_it_says_nothing_about_the_machine_or_its_user() -> None:
+    text = json.dumps(record(read(CONFIG / "config.yaml")))
+    assert "/home" not in text
+    assert str(Path.cwd()) not in text
+    assert platform.node() not in text
+    assert f'"{getpass.getuser()}"' not in text
+
+
+def test_a_seed_that_was_drawn_for_the_run_is_in_it() -> None:
+    config = read(CONFIG / "config.yaml")
+    fresh = config.pool.model_copy(update={"seed": "run"})
+    manifest = MANIFEST | {"source": {"source": "synthetic", "seed": 123}}
+    for pool, expected in ((fresh, 123), (config.pool, None)):
+        asked = config.model_copy(update={"pool": pool})
+        found = provenance(asked, [], {"pool": manifest}, [], __file__)
+        assert found["problems"]["pool"].get("seed") == expected
+
+
+def test_two_records_of_the_same_results_are_equal() -> None:
+    config = read(CONFIG / "config.yaml")
+    assert record(config) == record(config)
+
+
+def test_the_digest_of_a_configuration_changes_with_its_meaning_alone() -> None:
+    config = read(CONFIG / "config.yaml")
+    faster = config.model_copy(update={"engine": config.engine.model_copy(update={"gpu_memory_utilization": 0.5})})
+    assert config_digest(config) == config_digest(Config.model_validate(config.model_dump()))
+    assert config_digest(config) == config_digest(faster)
+    assert config_digest(config) != config_digest(config.model_copy(update={"seeds": [7]}))
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    def git(*arguments: str) -> None:
+        identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+        subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init")
+    (tmp_path / "Snakefile").write_text("")
+    git("add", "Snakefile")
+    git("commit", "--message", "first")
+    return tmp_path
+
+
+def test_the_commit_and_whether_something_was_changed_since(repository: Path) -> None:
+    clean = commit(repository / "Snakefile")
+    assert len(clean["commit"]) == 40
+    assert clean["dirty"] is False
+    (repository / "results.csv").write_text("not the workflow's")
+    assert commit(repository / "Snakefile") == clean
+    (repository / "Snakefile").write_text("changed")
+    assert commit(repository / "Snakefile") == clean | {"dirty": True}
+
+
+def test_a_workflow_that_is_not_tracked_has_no_commit(repository: Path) -> None:
+    """A copy inside somebody else's repository is not that repository's commit."""
+    (repository / "copy").mkdir()
+    (repository / "copy/Snakefile").write_text("")
+    assert commit(repository / "copy/Snakefile") == {"commit": None, "dirty": None}

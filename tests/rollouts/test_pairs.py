@@ -1,0 +1,196 @@
+"""Preference pairs: who is paired with whom, and that nobody else has a say in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from g2d.problems.prompts import Prompt
+from g2d.rollouts.pairs import build_pairs, read_pairs, subsample, truncated_sides, write_pairs
+from g2d.rollouts.rollout import to_frame
+from tests.frames import SUCCESSES, group, groups, problems, rollout
+
+PROMPT = Prompt(system="Reason.", template="Solve: {problem}")
+
+
+def test_a_pair_has_trls_conversational_format():
+    rows = [rollout("p0", 0, "truncated"), rollout("p0", 1, "correct")]
+    assert build_pairs(to_frame(rows), problems(1), PROMPT, seed=0) == [
+        {
+            "prompt": [
+                {"role": "system", "content": "Reason."},
+                {"role": "user", "content": "Solve: Question 0?"},
+            ],
+            "chosen": [{"role": "assistant", "content": "p0, attempt 1"}],
+            "rejected": [{"role": "assistant", "content": "p0, attempt 0"}],
+            "problem_id": "p0",
+            "p_hat": 0.5,
+            "chosen_sample": 1,
+            "rejected_sample": 0,
+        }
+    ]
+
+
+@settings(deadline=None, max_examples=40)
+@given(SUCCESSES.filter(lambda successes: any(0 < c < n for c, n in successes)), st.integers(0, 2**31 - 1))
+def test_one_right_and_one_wrong_rollout_of_every_pairable_prompt_in_the_problems_order(successes, seed):
+    asked = problems(len(successes))[::-1]
+    pairs = build_pairs(groups(successes), asked, PROMPT, seed)
+    pairable = {f"p{i}" for i, (correct, n) in enumerate(successes) if 0 < correct < n}
+    assert [pair["problem_id"] for pair in pairs] == [p.problem_id for p in asked if p.problem_id in pairable]
+    for pair in pairs:
+        correct, n = successes[int(pair["problem_id"][1:])]
+        assert pair["chosen_sample"] < correct <= pair["rejected_sample"] < n
+        assert pair["p_hat"] == correct / n
+
+
+@settings(deadline=None, max_examples=40)
+@given(SUCCESSES.filter(lambda successes: 0 < successes[0][0] < successes[0][1]), st.integers(0, 2**31 - 1))
+def test_a_draw_depends_on_no_other_prompt_and_no_row_order(successes, seed):
+    rollouts = groups(successes)
+    shuffled = rollouts.iloc[np.random.default_rng(seed).permutation(len(rollouts))]
+    together = build_pairs(shuffled, problems(len(successes)), PROMPT, seed)[0]
+    alone = build_pairs(groups(successes[:1]), problems(1), PROMPT, seed)[0]
+    assert together == alone
+
+
+# Right and cut off after its box, right, wrong and cut off before one, wrong.
+KINDS = [("correct", "length"), ("correct", "stop"), ("truncated", "length"), ("incorrect", "stop")]
+
+
+def cut(*kinds: int, prompts: int = 1):
+    """Prompts with rollouts of these kinds each."""
+    drawn = [KINDS[kind] for kind in kinds]
+    return to_frame(
+        [
+            rollout(f"p{prompt}", i, verdict, finish_reason=reason)
+            for prompt in range(prompts)
+            for i, (verdict, reason) in enumerate(drawn)
+        ]
+    )
+
+
+PAIRABLE = st.lists(st.integers(0, 3), min_size=2, max_size=8).filter(lambda kinds: min(kinds) < 2 <= max(kinds))
+
+
+@settings(deadline=None, max_examples=40)
+@given(PAIRABLE)
+def test_a_right_rollout_that_was_cut_off_can_be_chosen_unless_it_is_to_be_avoided(kinds):
+    """And what was avoided changes neither the rejected one nor p_hat."""
+    rollouts = cut(*kinds)
+    [kept] = build_pairs(rollouts, problems(1), PROMPT, seed=0)
+    [avoided] = build_pairs(rollouts, problems(1), PROMPT, seed=0, truncated_chosen="avoid")
+    assert kinds[kept["chosen_sample"]] in (0, 1)
+    assert kinds[avoided["chosen_sample"]] == (1 if 1 in kinds else 0)
+    same = ("rejected", "rejected_sample", "p_hat", "prompt")
+    assert [kept[name] for name in same] == [avoided[name] for name in same]
+    if not {0, 1} <= {*kinds}:
+        assert avoided == kept
+    found = (kinds[kept["chosen_sample"]] == 0, kinds[kept["rejected_sample"]] == 2)
+    assert truncated_sides([kept], rollouts) == found
+
+
+def test_without_a_say_every_right_rollout_is_chosen_equally_often():
+    n = 2000
+    chosen = Counter(
+        pair["chosen_sample"] for pair in build_pairs(cut(0, 1, 3, prompts=n), problems(n), PROMPT, seed=0)
+    )
+    assert abs(chosen[0] / n - 0.5) < 5 * (0.25 / n) ** 0.5
+
+
+@settings(deadline=None, max_examples=40)
+@given(SUCCESSES.filter(lambda successes: any(0 < c < n for c, n in successes)), st.integers(1, 20))
+def test_several_pairs_of_a_prompt_are_all_different_and_begin_with_the_one(successes, per_prompt):
+    asked = problems(len(successes))
+    one = build_pairs(groups(successes), asked, PROMPT, seed=0)
+    several = build_pairs(groups(successes), asked, PROMPT, seed=0, per_prompt=per_prompt)
+    by_prompt = {pair["problem_id"]: [p for p in several if p["problem_id"] == pair["problem_id"]] for pair in one}
+    assert [pair for pairs in by_prompt.values() for pair in pairs] == several
+    for first, (name, pairs) in zip(one, by_prompt.items(), strict=True):
+        correct, n = successes[int(name[1:])]
+        assert pairs[0] == first
+        assert len(pairs) == min(per_prompt, correct * (n - correct))
+        drawn = {(pair["chosen_sample"], pair["rejected_sample"]) for pair in pairs}
+        assert len(drawn) == len(pairs)
+        assert all(chosen < correct <= rejected < n for chosen, rejected in drawn)
+
+
+def test_every_further_pair_is_drawn_equally_often():
+    n = 3000
+    pairs = build_pairs(groups([(2, 5)] * n), problems(n), PROMPT, seed=0, per_prompt=2)[1::2]
+    counts = Counter((pair["chosen_sample"], pair["rejected_sample"]) for pair in pairs)
+    assert len(counts) == 6
+    assert max(abs(count - n / 6) for count in counts.values()) < 5 * (n / 6) ** 0.5
+
+
+def test_draws_are_uniform_over_both_classes():
+    n = 4000
+    pairs = build_pairs(groups([(3, 8)] * n), problems(n), PROMPT, seed=0)
+    for key, samples in (("chosen_sample", range(3)), ("rejected_sample", range(3, 8))):
+        counts = Counter(pair[key] for pair in pairs)
+        assert sorted(counts) == list(samples)
+        expected = n / len(samples)
+        assert max(abs(count - expected) for count in counts.values()) < 5 * expected**0.5
+
+
+def test_another_seed_draws_other_pairs():
+    first, second = (build_pairs(groups([(4, 8)] * 20), problems(20), PROMPT, seed) for seed in (0, 1))
+    assert first != second
+
+
+def test_nothing_to_pair_says_what_the_verifier_saw():
+    rows = [*group("p0", 8), rollout("p1", 0, "truncated"), rollout("p1", 1, "no_boxed")]
+    with pytest.raises(ValueError, match=r"2 prompts; verdicts: 8 correct, 1 truncated, 1 no_boxed"):
+        build_pairs(to_frame(rows), problems(2), PROMPT, seed=0)
+
+
+def test_rollouts_of_another_training_set_are_refused():
+    with pytest.raises(ValueError, match=r"'p2'.*not among the 2 problems"):
+        build_pairs(groups([(1, 2)] * 3), problems(2), PROMPT, seed=0)
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return build_pairs(groups([(4, 8)] * 40), problems(40), PROMPT, seed=0)
+
+
+def test_a_subsample_keeps_the_order_and_is_nested(pairs):
+    order = [pair["problem_id"] for pair in pairs]
+    smaller, larger = ([pair["problem_id"] for pair in subsample(pairs, n, seed=3)] for n in (10, 25))
+    assert len(smaller) == 10
+    assert set(smaller) < set(larger) < set(order)
+    assert smaller == sorted(smaller, key=order.index)
+    assert smaller != [pair["problem_id"] for pair in subsample(pairs, 10, seed=4)]
+
+
+def test_a_subsample_of_more_than_there_are_is_everything(pairs):
+    assert subsample(pairs, 1000, seed=0) == pairs
+    assert subsample(pairs, 0, seed=0) == []
+    with pytest.raises(ValueError, match="-1"):
+        subsample(pairs, -1, seed=0)
+
+
+def test_every_pair_is_kept_equally_often(pairs):
+    kept = Counter(pair["problem_id"] for seed in range(400) for pair in subsample(pairs, 10, seed))
+    assert len(kept) == 40
+    assert max(abs(count - 100) for count in kept.values()) < 50  # 100 expected, standard deviation 8.7
+
+
+def test_the_file_gives_back_what_was_written(tmp_path, pairs):
+    write_pairs(tmp_path / "pairs.jsonl", pairs)
+    assert read_pairs(tmp_path / "pairs.jsonl") == pairs
+
+
+@pytest.mark.parametrize(
+    ("line", "message"), [("{", "not JSON"), ('{"prompt": []}', "exactly chosen, chosen_sample"), ("3", "exactly")]
+)
+def test_a_broken_line_is_named(tmp_path, pairs, line, message):
+    path = tmp_path / "pairs.jsonl"
+    write_pairs(path, pairs[:1])
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(ValueError, match=rf"pairs\.jsonl, line 2: .*{message}"):
+        read_pairs(path)

@@ -1,0 +1,187 @@
+"""`snakemake --logger g2d`: what a newcomer sees of a run, on a terminal and in a file."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from snakemake_interface_logger_plugins.tests import TestLogHandlerBase
+
+from g2d.experiment.config import load
+from snakemake_logger_plugin_g2d import LogHandler
+from snakemake_logger_plugin_g2d.accuracies import Accuracies
+from snakemake_logger_plugin_g2d.remaining import Remaining
+
+REPOSITORY = Path(__file__).parents[2]
+SNAKEFILE = """
+rule all:
+    input: "a", "b"
+rule make:
+    output: "{name}"
+    message: "Make {wildcards.name}"
+    shell: "{commands}"
+""".replace("{commands}", "test ! -e no-{wildcards.name} && touch {output}")
+
+
+class TestAsSnakemakeAsksOfAPlugin(TestLogHandlerBase):
+    __test__ = True
+
+    def get_log_handler_cls(self) -> type[LogHandler]:
+        return LogHandler
+
+    def get_log_handler_settings(self) -> Any:
+        return None
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "Snakefile").write_text(SNAKEFILE)
+    return tmp_path
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "snakemake", *arguments, "--cores", "1", "--logger", "g2d"]
+
+
+def printed(folder: Path, *arguments: str) -> str:
+    """What a run prints where there is no terminal."""
+    done = subprocess.run(
+        command(*arguments), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    return done.stdout
+
+
+def on_a_terminal(folder: Path, *arguments: str) -> str:
+    """What a run writes to a terminal of 80 columns."""
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "80"}
+    with subprocess.Popen(command(*arguments), cwd=folder, stdout=theirs, stderr=theirs, env=environment):
+        os.close(theirs)
+        found = b""
+        while True:
+            try:
+                part = os.read(ours, 4096)
+            except OSError:  # Linux says so when the last writer has gone
+                break
+            if not part:
+                break
+            found += part
+    os.close(ours)
+    return found.decode().replace("\r\n", "\n")
+
+
+def test_lines_where_there_is_no_terminal(folder: Path) -> None:
+    text = printed(folder)
+    assert text.startswith("0 of 3 jobs, less than a minute left: Make ")
+    assert text.splitlines()[-1].startswith("3 jobs done in ")
+    assert "\r" not in text
+
+
+def test_one_line_in_place_on_a_terminal(folder: Path) -> None:
+    text = on_a_terminal(folder)
+    states = text.split("\r\033[K")
+    assert any(state.startswith("1 of 3 jobs, less than a minute left: ") for state in states)
+    assert states[-1].startswith("3 jobs done in ")
+    assert text.count("\n") == 1
+    assert max(map(len, states)) < 80
+
+
+@pytest.mark.parametrize("show", [printed, on_a_terminal])
+def test_an_error_is_printed_as_ever(folder: Path, show: Any) -> None:
+    (folder / "no-b").touch()
+    text = show(folder, "b")
+    assert "Error in rule make:" in text
+    assert "output: b" in text
+    assert "done in" not in text
+
+
+def test_everything_is_said_where_nothing_runs(folder: Path) -> None:
+    planned = printed(folder, "-n")
+    assert "Make a" in planned
+    assert "This was a dry-run" in planned
+    assert "jobs done" not in planned
+    printed(folder)
+    assert "Nothing to be done" in printed(folder)
+
+
+def test_quiet_is_quiet(folder: Path) -> None:
+    assert printed(folder, "--quiet", "all") == ""
+    assert (folder / "a").exists()
+
+
+def test_the_complete_log_stays_complete(folder: Path) -> None:
+    printed(folder)
+    (log,) = (folder / ".snakemake/log").iterdir()
+    assert "Make a" in log.read_text()
+    assert "3 of 3 steps (100%) done" in log.read_text()
+
+
+def test_what_is_left_follows_from_jobs_of_the_same_rule() -> None:
+    remaining = Remaining()
+    remaining.cores = 2
+    remaining.plan({"train_dpo": 4, "all": 1, "total": 5})
+    remaining.begin(1, "train_dpo", 0.0)
+    remaining.end(1, 600.0)
+    remaining.begin(2, "train_dpo", 600.0)
+    assert remaining.seconds(600.0) == 3 * 600 / 2
+    assert remaining.seconds(900.0) == 300 / 2 + 2 * 600 / 2
+    assert remaining.seconds(10_000.0) == 2 * 600 / 2, "a slow job has no less than nothing left"
+    remaining.done = 1
+    assert remaining.sentence(600.0) == "1 of 5 jobs, about 15 min left"
+
+
+def test_a_slow_machine_is_slow_at_what_it_has_not_done_yet() -> None:
+    fast, slow = Remaining(), Remaining()
+    for remaining, seconds in ((fast, 8.0), (slow, 80.0)):
+        remaining.plan({"train_dpo": 1, "evaluate": 7, "total": 8})
+        remaining.begin(1, "train_dpo", 0.0)
+        remaining.end(1, seconds)
+    assert slow.seconds(0.0) == pytest.approx(10 * fast.seconds(0.0))
+
+
+def test_accuracies_appear_when_a_policy_has_answered_every_benchmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = load(yaml.safe_load((REPOSITORY / "config/config.yaml").read_text()))
+    (tmp_path / "results").mkdir()
+    config.save("results/config.yaml")
+    accuracies, lines = Accuracies(), []
+    for policy, benchmark, rewards in (
+        ("demo/seed0/dpo/g2/k25", "arithmetic", [1.0, 1.0, 0.0, 1.0]),
+        ("demo/base", "arithmetic", [1.0, 0.0]),
+        ("demo/base", "word-problems", [1.0]),
+        ("demo/seed0/dpo/g2/k25", "word-problems", [0.0]),
+    ):
+        pd.DataFrame({"reward": rewards}).to_parquet("answers.parquet")
+        lines += [
+            line.split() for line in accuracies.add({"policy": policy, "benchmark": benchmark}, ["answers.parquet"])
+        ]
+    assert lines == [
+        ["accuracy", "arithmetic", "word-problems"],
+        ["base", "50.0", "%", "100.0", "%"],
+        ["g2d", "K=25", "G=2", "seed", "0", "75.0", "%", "0.0", "%"],
+    ]
+
+
+def test_a_result_that_cannot_be_read_ends_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The handler works in a thread of Snakemake's, and says what happened as any handler of Python's logging does."""
+    monkeypatch.chdir(tmp_path)  # whoever runs the tests may have run the demonstration here
+    handler = TestAsSnakemakeAsksOfAPlugin()._create_handler()
+    wildcards = {"policy": "demo/base", "benchmark": "arithmetic"}
+    begun = {"event": "job_info", "jobid": 1, "rule_name": "evaluate", "rule_msg": None, "wildcards": wildcards}
+    for values in (begun | {"output": ["nowhere.parquet"]}, {"event": "job_finished", "job_id": 1}):
+        record = logging.LogRecord("snakemake", logging.INFO, "", 0, "", (), None)
+        record.__dict__.update(values)
+        handler.emit(record)
+    assert "No such file" in capsys.readouterr().err

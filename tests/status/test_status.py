@@ -1,0 +1,414 @@
+"""`g2d status`: folders made by the package's own writers, jobs that really run and are really killed, hostile logs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from g2d.cli import main
+from g2d.experiment.config import load
+from g2d.experiment.plan import Plan
+from g2d.jobs.attempts import BEAT_S, SILENT_S, Attempt, Process, Status, attempt_file, log_of
+from g2d.jobs.cost import Cost, Progress
+from g2d.jobs.files import write_json, write_text
+from g2d.jobs.orphans import this_machine
+from g2d.plain import plain
+from g2d.status.ahead import ahead
+from g2d.status.jobs import grid_jobs
+from g2d.status.screen import screen, span
+from g2d.status.snapshot import Grid, Snapshot
+from g2d.status.states import STATES
+from tests.experiment.test_config import MINIMAL
+
+TRAINING = "demo/seed0/grpo/g2/k2"
+CONFIG = MINIMAL | {"seeds": [0], "warmup": {"steps": [0, 2, 4], "horizon": 4}, "baselines": {"grpo_group_sizes": [2]}}
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """A folder in which a run has begun."""
+    folder = tmp_path / "results"
+    load(CONFIG).save(folder / "config.yaml")
+    return folder
+
+
+def cost(job: str, stage: str, seconds: float, device: str = "cpu") -> Cost:
+    return Cost(job, stage, seconds, seconds, 1, device, seconds, 0, 10**9)
+
+
+def attempted(
+    results: Path,
+    status: Status,
+    folder: str = TRAINING,
+    *,
+    stage: str = "train_grpo",
+    started: float = 100.0,
+    seconds: float = 60.0,
+    heard: float | None = None,
+    device: str = "cpu",
+    **more: Any,
+) -> Path:
+    """Record an attempt: begun so many seconds ago, which cost so many, heard of so many seconds ago."""
+    now = time.time()
+    bill = cost(f"results/{folder}/cost", stage, seconds, device)
+    updated = now - (started - seconds if heard is None else heard)
+    attempt = Attempt(status, bill, "node7", now - started, updated, 1.0, **more)
+    log = results / f"logs/{stage}/{folder.replace('grpo/', '')}.log"
+    file = attempt_file(log).with_name(
+        f"{log.stem}.{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now - started))}-node7-1.json"
+    )
+    write_json(file, asdict(attempt))
+    return file
+
+
+def done(results: Path, folder: str = TRAINING) -> None:
+    for name in ("policy.json", "cost.json"):
+        write_text(results / folder / name, "{}")
+
+
+def state_of(results: Path, folder: str = TRAINING) -> dict[str, Any]:
+    """What is said of a job, on the screen and as JSON."""
+    snapshot = Grid(results).look()
+    [state] = [state for state in snapshot.states if state.job.name == f"results/{folder}/cost"]
+    lines = [line for line in screen(snapshot, 500, 500).splitlines() if folder in line]
+    listed = snapshot.as_json()
+    [entry] = [job for job in (*listed["running"], *listed["trouble"]) if folder in job["job"]] or [{}]
+    assert entry.get("state", state.state) == state.state
+    return {"state": state.state, "line": lines[0].strip() if lines else "", **entry}
+
+
+# ------------------------------------------------------------------------------------------------------------- states
+
+
+def test_a_job_waits_then_runs_then_has_finished(results: Path) -> None:
+    assert state_of(results)["state"] == "waiting"
+    attempted(results, "running", heard=5, progress=Progress(1, 2, 0), process=Process(17, "elsewhere", "4711"))
+    running = state_of(results)
+    assert (running["state"], running["step"], running["steps"]) == ("running", 1, 2)
+    assert running["line"].startswith(
+        f"train_grpo {TRAINING}: step 1 of 2, for 2 min; node7, Slurm job 4711, heard of "
+    )
+    done(results)
+    attempted(results, "ok", started=99)
+    assert state_of(results) == {"state": "finished", "line": ""}
+
+
+def test_what_failed_shows_its_last_line_until_a_retry_runs_or_has_finished(results: Path) -> None:
+    attempted(results, "failed", progress=Progress(1, 2, 0))
+    write_text(results / f"logs/train_grpo/{TRAINING.replace('grpo/', '')}.log", "step\nValueError: no GPU\n\n")
+    failed = state_of(results)
+    assert (failed["state"], failed["last_line"], failed["attempt"], failed["step"]) == (
+        "failed",
+        "ValueError: no GPU",
+        1,
+        None,
+    )
+    assert failed["line"].endswith(": ValueError: no GPU")
+    attempted(results, "running", started=30, heard=1)
+    again = state_of(results)
+    assert (again["state"], again["attempt"]) == ("running", 2)
+    assert "attempt 2" in again["line"]
+    attempted(results, "ok", started=20)
+    done(results)
+    assert state_of(results)["state"] == "finished"
+
+
+def test_a_stopped_training_names_the_step_it_has_kept(results: Path) -> None:
+    attempted(results, "stopped", progress=Progress(37, 100, 0))
+    (results / TRAINING / "work/step-30").mkdir(parents=True)
+    (results / TRAINING / "work/step-9").mkdir()
+    stopped = state_of(results)
+    assert (stopped["state"], stopped["step"], stopped["steps"]) == ("stopped", 30, 100)
+    assert "kept up to step 30" in stopped["line"]
+
+
+def test_silence_elsewhere_is_called_silence_and_a_later_attempt_counts(results: Path) -> None:
+    attempted(results, "running", started=9000, heard=SILENT_S + 5, process=Process(17, "elsewhere", None))
+    silent = state_of(results)
+    assert silent["state"] == "silent"
+    assert "no sign of life since" in silent["line"]
+    attempted(results, "running", started=50, heard=BEAT_S, process=Process(18, "elsewhere", None))
+    assert state_of(results)["state"] == "running"
+
+
+def test_a_record_of_0_1_0_is_judged_by_its_age(results: Path) -> None:
+    file = attempted(results, "running", heard=5)
+    old = json.loads(file.read_text())
+    del old["progress"], old["process"], old["carried"]
+    write_json(file, old)
+    assert state_of(results)["state"] == "running"
+    write_json(file, old | {"updated": time.time() - 2 * SILENT_S})
+    assert state_of(results)["state"] == "silent"
+
+
+def test_another_process_with_the_number_of_a_dead_one_is_not_taken_for_it(results: Path) -> None:
+    attempted(results, "running", started=10**9, heard=1, process=Process(os.getpid(), this_machine(), None))
+    assert state_of(results)["state"] == "killed"
+
+
+def test_results_without_files_are_missing_and_files_without_records_are_results(results: Path) -> None:
+    attempted(results, "ok")
+    missing = state_of(results)
+    assert missing["state"] == "missing"
+    assert "its files are not there" in missing["line"]
+    done(results, "demo/seed0/grpo/g2/k4")
+    assert state_of(results, "demo/seed0/grpo/g2/k4")["state"] == "finished"
+
+
+ATTEMPT = """
+import sys, time
+from pathlib import Path
+from g2d.jobs.attempts import attempt_file, recorded
+from g2d.jobs.cost import measure
+
+job, log = sys.argv[1:]
+with measure(job, "train_grpo") as meter, recorded(attempt_file(log), meter):
+    print("begun", flush=True)
+    time.sleep(3600)
+"""
+
+
+@pytest.fixture
+def process(results: Path) -> Iterator[subprocess.Popen[str]]:
+    """A job that runs."""
+    log = results / f"logs/train_grpo/{TRAINING.replace('grpo/', '')}.log"
+    command = [sys.executable, "-c", ATTEMPT, f"results/{TRAINING}/cost", str(log)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_job_that_is_killed_here_is_known_to_be_dead_at_once(results: Path, process: subprocess.Popen[str]) -> None:
+    running = state_of(results)
+    assert (running["state"], running["pid"]) == ("running", process.pid)
+    process.send_signal(signal.SIGKILL)
+    while process.poll() is None:  # not reaped before it has ended, and a zombie is dead as well
+        time.sleep(0.01)
+    assert state_of(results)["state"] == "killed"
+
+
+# --------------------------------------------------------------------------------------------------------------- text
+
+
+def test_what_a_log_says_cannot_move_the_cursor_or_hide() -> None:
+    assert plain("\x1b[31mred\x1b[0m \x1b]0;title\x07now\x08\x9b2J\u202egnp\u200b") == "red now 2J gnp"
+    assert plain("a\r\n\tb") == "a b"
+
+
+@given(st.text())
+def test_plain_text_is_one_printable_line(text: str) -> None:
+    found = plain(text)
+    assert found == plain(found)
+    assert all(c == " " or c.isprintable() for c in found), ascii(found)
+
+
+HOSTILE = {
+    "escapes": b"\x1b[2J\x1b[1;1Hall jobs have finished\x1b]0;owned\x07",
+    "no text": bytes(range(128, 256)),
+    "endless": b"x" * 100_000,
+    "a progress bar": b"10%\r50%\rOut of memory",
+    "direction": "\u202eevil".encode(),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_log_stays_text(results: Path, name: str) -> None:
+    attempted(results, "failed")
+    log = results / f"logs/train_grpo/{TRAINING.replace('grpo/', '')}.log"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(HOSTILE[name])
+    snapshot = Grid(results).look()
+    text = screen(snapshot, 80, 24)
+    assert all(line.isprintable() and len(line) <= 80 for line in text.splitlines())
+    [trouble] = json.loads(json.dumps(snapshot.as_json()))["trouble"]
+    assert trouble["last_line"].isprintable()
+    if name == "a progress bar":
+        assert trouble["last_line"] == "Out of memory"
+
+
+def test_a_broken_record_is_named_and_stops_nothing(results: Path) -> None:
+    write_text(results / "attempts/evaluate/x.json", '{"status": "\x1b[2J"')
+    done(results)
+    snapshot = Grid(results).look()
+    assert snapshot.counts["finished"] == 1
+    assert "x.json" in screen(snapshot, 300, 24).splitlines()[-1]
+    assert "\x1b" not in screen(snapshot, 300, 24)
+    [reason] = snapshot.as_json()["unreadable"]
+    assert "x.json" in reason
+
+
+def crowded(results: Path) -> Snapshot:
+    for k in (2, 4):
+        attempted(results, "failed", f"demo/seed0/grpo/g2/k{k}")
+        attempted(results, "running", f"demo/seed0/dpo/g2/k{k}", stage="train_dpo", heard=3)
+    attempted(results, "failed", "demo/seed0/dpo/g0/k0", stage="train_dpo")
+    return Grid(results).look()
+
+
+@pytest.mark.parametrize("width", [20, 80, 200])
+@pytest.mark.parametrize("height", [4, 12, 24, 60])
+def test_a_screen_has_room(results: Path, width: int, height: int) -> None:
+    text = screen(crowded(results), width, height).splitlines()
+    assert len(text) <= height
+    assert max(map(len, text)) <= width
+
+
+def test_what_is_left_out_is_said(results: Path) -> None:
+    snapshot = crowded(results)
+    text = screen(snapshot, 200, 60)
+    assert "running: 2\n" in text
+    assert "in trouble: 3\n" in text
+    short = screen(snapshot, 200, 12)
+    assert "not shown" in short
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (-5, "0 s"),
+        (59, "59 s"),
+        (60, "1 min"),
+        (3599, "1 h 0 min"),
+        (3 * 3600 + 300, "3 h 5 min"),
+        (180_000, "2 d 2 h"),
+    ],
+)
+def test_lengths_of_time(seconds: float, words: str) -> None:
+    assert span(seconds) == words
+
+
+# ------------------------------------------------------------------------------------------------------ what it costs
+
+
+GPU = CONFIG | {
+    "models": {"demo": {"source": "hub", "id": "a/b", "revision": "0" * 40}},
+    "warmup": {"steps": [0, 100, 300], "horizon": 300, "prompts_per_step": 8, "schedule": "chain"},
+}
+
+
+def test_gpu_hours_to_go_follow_from_what_was_measured_and_from_the_steps_that_are_left(results: Path) -> None:
+    config = load(GPU)
+    config.save(results / "config.yaml")
+    first, second = "demo/seed0/grpo/g2/k100", "demo/seed0/grpo/g2/k300"
+    attempted(results, "ok", first, seconds=7200, started=9000, device="A100")
+    done(results, first)
+    attempted(results, "failed", second, seconds=360, started=1500, device="A100")
+    attempted(results, "running", second, seconds=60, started=61, device="unknown", progress=Progress(150, 300, 100))
+    snapshot = Grid(results).look()
+    assert (snapshot.spent.gpu, snapshot.spent.unknown, snapshot.spent.cpu) == pytest.approx((2.1, 1 / 60, 0))
+    assert snapshot.spent.in_vain == pytest.approx(0.1)
+    [training] = [line for line in snapshot.ahead.gpu_hours if line.stage == "train_grpo"]
+    assert training.hours == pytest.approx(2 * 150 / 100)  # two hours took 100 steps, and 150 of 200 are left
+    assert training.source == "measured here (demo, n=1)"
+    assert snapshot.ahead.not_counted == ()
+    text = screen(snapshot, 300, 40)
+    assert "step 150 of 300" in text
+
+
+def test_before_anything_is_measured_hours_are_guessed(results: Path) -> None:
+    """300 steps in two jobs: 16 completions of 192 tokens from a model of 7.6 billion, in four passes."""
+    config = load(GPU)
+    config.save(results / "config.yaml")
+    to_go = {line.stage: line.hours for line in Grid(results).look().ahead.gpu_hours}
+    step = 192 * (0.07 + 7.6e9 * 2 / 3e12) + 4 * 0.5 + 1
+    assert to_go["train_grpo"] == pytest.approx((2 * 30 + 300 * step) / 3600)
+    assert None not in to_go.values()
+
+
+def test_time_left_needs_a_job_that_runs(results: Path) -> None:
+    for k, status in ((2, "ok"), (4, "running")):
+        attempted(results, status, f"demo/seed0/grpo/g2/k{k}", seconds=40, started=50, heard=1)  # type: ignore[arg-type]
+    done(results)
+    snapshot = Grid(results).look()
+    assert snapshot.ahead.at_once == 1
+    assert snapshot.ahead.seconds is not None
+    states = [state if state.state == "finished" else replace(state, state="waiting") for state in snapshot.states]
+    config = load(CONFIG)
+    assert ahead(config, Plan(config), states, time.time()).seconds is None
+    assert "one job after the other" in screen(snapshot, 200, 40)
+
+
+def test_an_attempt_names_the_log_of_its_job() -> None:
+    folder = Path("results/attempts")
+    for log in ("results/logs/make_tables.log", "results/logs/evaluate/attempts/m-1.5/seed0/dpo/g2/k5/a.b.log"):
+        assert log_of(attempt_file(log), folder) == Path(log)
+    assert log_of(folder / "x.json", folder) is None
+
+
+# ------------------------------------------------------------------------------------------------------------ command
+
+
+def test_the_command_prints_json_with_the_documented_keys(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    attempted(results, "failed")
+    attempted(results, "running", "demo/seed0/grpo/g2/k4", heard=1)
+    assert main(["status", str(results), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    documented = (Path(__file__).parents[2] / "docs/status.md").read_text()
+    for key in (*found, *found["jobs"], *found["stages"][0], *found["running"][0], *found["trouble"][0]):
+        assert f"`{key}`" in documented, key
+    for key in (*found["spent"], *found["to_go"]):
+        assert f"`{key}`" in documented, key
+    assert found["jobs"]["total"] == sum(found["jobs"][state] for state in STATES) == len(grid_jobs(*_planned()))
+    for state, meaning in STATES.items():
+        assert f"| `{state}` | {meaning} |" in documented
+
+
+def _planned() -> Any:
+    config = load(CONFIG)
+    return config, Plan(config)
+
+
+def test_no_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", str(tmp_path / "results")]) == 2
+    assert main(["status", str(tmp_path)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    no_folder, not_begun = printed.err.splitlines()
+    assert no_folder.startswith(f"g2d status: no results folder at {tmp_path}/results: ")
+    assert not_begun == f"g2d status: {tmp_path}/config.yaml is not there: no run has begun in this folder"
+
+
+def test_a_watch_looks_again_and_ends_with_ctrl_c(results: Path) -> None:
+    # Whoever runs the tests in the background may ignore Ctrl-C, and child processes inherit that.
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "g2d.cli", "status", str(results)]
+    with subprocess.Popen(
+        [*command, "--json", "--watch", "0.05"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as watch:
+        assert watch.stdout is not None
+        assert json.loads(watch.stdout.readline())["jobs"]["failed"] == 0
+        attempted(results, "failed")
+        while json.loads(watch.stdout.readline())["jobs"]["failed"] == 0:
+            pass
+        watch.send_signal(signal.SIGINT)
+        _, said = watch.communicate()
+    assert (watch.returncode, said) == (0, "")
+
+
+def test_a_watch_sees_what_a_job_does_with_its_record(results: Path) -> None:
+    grid = Grid(results)
+    file = attempted(results, "running", heard=1)
+    assert grid.look().counts["running"] == 1
+    record = json.loads(file.read_text())
+    write_json(file, record | {"status": "failed"})
+    assert grid.look().counts["failed"] == 1
+    file.unlink()
+    assert grid.look().counts["waiting"] == len(grid.jobs)
+    load(CONFIG | {"seeds": [0, 1]}).save(results / "config.yaml")
+    os.utime(results / "config.yaml", (1, 1))
+    assert len(grid.look().states) > len(grid_jobs(*_planned()))

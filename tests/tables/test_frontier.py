@@ -1,0 +1,197 @@
+"""The frontier as tables and words; every number worked out by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from g2d.experiment.config import read
+from g2d.experiment.estimate import HOURS_OF_HARVEST_AND_DPO, HOURS_PER_COMPLETION
+from g2d.experiment.grid import policies
+from g2d.experiment.keys import PolicyKey
+from g2d.jobs.cost import Cost
+from g2d.report.frontier import picture, sentences
+from g2d.rollouts.rollout import to_frame
+from g2d.tables.frontier import AXES, costs_of, critical_path_s, frontier_table, matched_table, paper_hours
+from tests.frames import rollout
+
+MICRO = Path(__file__).parents[1] / "workflow/micro.yaml"
+N = 200
+
+
+def solved(right: int) -> pd.DataFrame:
+    return to_frame([rollout(f"p{i:03}", 0, "correct" if i < right else "incorrect", 1) for i in range(N)])
+
+
+def key(regime: str, k: int = 0, g: int = 2, **more: str) -> PolicyKey:
+    return PolicyKey("m", regime, g if k else 0, k, None if regime == "base" else 0, **more)
+
+
+M0, DPO, G2D, GRPO = key("base"), key("dpo"), key("dpo", 50), key("grpo", 100)
+ONLINE = [key("online", k, 8, kind="semi_online_dpo", role="entry") for k in (10, 20)]
+IPO = key("ipo", 50, kind="dpo", role="ablation")
+RIGHT = {M0: 80, DPO: 150, G2D: 152, GRPO: 100, ONLINE[0]: 120, ONLINE[1]: 170, IPO: 190}
+TOKENS = {DPO: 10, G2D: 30, GRPO: 20, ONLINE[0]: 15, ONLINE[1]: 40, IPO: 5}
+EVALUATIONS = {(policy, "test"): solved(right) for policy, right in RIGHT.items()}
+COSTS = {policy: dict.fromkeys(AXES, float(tokens)) | {"paper_hours": math.nan} for policy, tokens in TOKENS.items()}
+COSTS[GRPO]["paper_hours"] = COSTS[DPO]["paper_hours"] = 2.0
+
+
+def test_every_policy_has_its_place_on_every_axis_that_is_known_for_it() -> None:
+    table = frontier_table(EVALUATIONS, COSTS, margin=0.02)
+    by_tokens = table[table["axis"] == "tokens_generated"].set_index(["policy", "K"])
+    assert "ipo" not in set(table["policy"])  # an ablation of DPO stands in Table 3
+    assert by_tokens["cost"].to_dict() == {
+        ("base", 0): 0, ("dpo", 0): 10, ("g2d", 50): 30, ("online", 10): 15, ("online", 20): 40, ("grpo", 100): 20,
+    }  # fmt: skip
+    assert by_tokens["status"].to_dict() == {
+        ("base", 0): "nothing cheaper", ("dpo", 0): "on the frontier", ("g2d", 50): "open", ("online", 10): "beaten",
+        ("online", 20): "on the frontier", ("grpo", 100): "beaten",
+    }  # fmt: skip
+    assert by_tokens.loc[("grpo", 100), ["beaten_by", "beaten_by_K"]].tolist() == ["dpo", 0]
+    assert by_tokens["enough"].sum() == by_tokens["cheapest_enough"].sum() == 1
+    assert by_tokens.loc[("online", 20), "cheapest_enough"]
+    known = table[table["axis"] == "paper_hours"]
+    assert list(known["policy"]) == ["base", "dpo", "grpo"]
+    wide = frontier_table(EVALUATIONS, COSTS, margin=0.2)
+    wide = wide[wide["axis"] == "tokens_generated"]
+    assert list(wide.loc[wide["enough"], "policy"]) == ["dpo", "g2d", "online"]
+    assert list(wide.loc[wide["cheapest_enough"], "policy"]) == ["dpo"]
+
+
+def test_what_the_tokens_of_g2d_could_buy() -> None:
+    """30 tokens: DPO, GRPO, and of the online entry only the first ten updates."""
+    table = matched_table(EVALUATIONS, COSTS)
+    assert list(zip(table["K"], table["other"], table["other_K"], table["other_tokens_generated"], strict=True)) == [
+        (50, "dpo", 0, 10), (50, "online", 10, 15), (50, "grpo", 100, 20),
+    ]  # fmt: skip
+    assert list(table["difference"]) == pytest.approx([-2 / N, -32 / N, -52 / N])
+    assert list(table["family_size"]) == [3, 3, 3]
+    assert list(table["p_corrected"]) == pytest.approx([min(1, 3 * p) for p in table["p_value"]])
+    assert ((table["family_low"] <= table["ci_low"]) & (table["ci_high"] <= table["family_high"])).all()
+
+
+def test_curve_points_and_ablations_are_drawn_and_in_no_test() -> None:
+    """The p-values of the others are those of a grid without GRPO's learning curve and its ablations."""
+    more = {key("grpo", 50, role="curve"): 150, key("no-ratio/grpo", 100, kind="grpo", role="ablation"): 170}
+    evaluations = EVALUATIONS | {(policy, "test"): solved(right) for policy, right in more.items()}
+    table = frontier_table(evaluations, COSTS | {policy: dict.fromkeys(AXES, 5.0) for policy in more}, margin=0.02)
+    untested = table[table["status"] == "not tested"]
+    assert set(zip(untested["policy"], untested["K"], strict=True)) == {("grpo", 50), ("no-ratio/grpo", 100)}
+    assert untested[["p_on", "p_beaten", "p_enough", "margin_shown", "chance"]].isna().all(axis=None)
+    assert not untested[["enough", "cheapest_enough"]].any(axis=None)
+    rest = table[(table["status"] != "not tested") & (table["axis"] != "paper_hours")].reset_index(drop=True)
+    alone = frontier_table(EVALUATIONS, COSTS, margin=0.02)
+    pd.testing.assert_frame_equal(rest, alone[alone["axis"] != "paper_hours"].reset_index(drop=True))
+
+
+def test_the_words_say_what_the_table_says_and_no_more() -> None:
+    table = frontier_table(EVALUATIONS, COSTS, margin=0.02)
+    rows = table[table["axis"] == "tokens_generated"]
+    first, second = sentences(rows)
+    assert first == (
+        "By tokens generated per seed, DPO (K=0) and online (K=20) are on the frontier with these weights: better than "
+        "each policy that is not shown to cost more (M0, the cheapest, has none to beat). 2 of 5 policies are shown "
+        "to be beaten by one that cost as much or less: GRPO (K=100) by DPO (K=0), −25.0 points [−34.0, −15.5]; online "
+        "(K=10) by DPO (K=0), −15.0 points [−22.2, −7.5] (two-sided 95 %, all at once); 1 is open (neither is shown)."
+    )
+    assert second == (
+        "The cheapest policy that is shown to be less than 2 points worse than any other with these weights, whatever "
+        "that cost, is online (K=20), 85.0 % for 40 tokens generated per seed, at most 0.0 points worse (one-sided "
+        "95 %, all at once)."
+    )
+    alike = {(policy, "test"): solved(100) for policy in RIGHT}
+    rows = frontier_table(alike, COSTS, margin=0.001)
+    first, second = sentences(rows[rows["axis"] == "updates"])
+    assert first.startswith("By gradient steps per seed, no policy is shown to be better than each that is not shown")
+    assert (
+        "0 of 5 policies are shown to be beaten by one that cost as much or less; 5 are open (neither is shown)."
+        in first
+    )
+    assert second.startswith(
+        "No policy is shown to be less than 0.1 points worse than the best with these weights; M0 comes nearest, at "
+        "most 1.7 points worse"
+    )
+    (alone, _) = sentences(frontier_table({(M0, "test"): solved(100)}, {}, margin=0.02).query("axis == 'updates'"))
+    assert alone == "There is nothing to compare by gradient steps per seed: no policy cost as much as another or less."
+
+
+def test_where_the_costs_disagree_a_sentence_says_so() -> None:
+    """By updates the online policy at K=20 is the dearest, by device-hours it costs least."""
+    cheap = COSTS[ONLINE[1]] | {"device_hours": 1.0}
+    known = frontier_table(EVALUATIONS, COSTS | {ONLINE[1]: cheap}, margin=0.02)
+    known = known[known["axis"].isin(["updates", "device_hours"])]
+    assert sentences(known)[2] == (
+        "The costs disagree with these weights: on the frontier by gradient steps DPO (K=0) and online (K=20), by "
+        "device-hours measured online (K=20)."
+    )
+    wide = frontier_table(EVALUATIONS, COSTS | {ONLINE[1]: cheap}, margin=0.2)
+    assert sentences(wide[wide["axis"].isin(["updates", "device_hours"])])[2].endswith(
+        "the cheapest good enough by gradient steps DPO (K=0), by device-hours measured online (K=20)."
+    )
+    table = frontier_table(EVALUATIONS, COSTS, margin=0.02)
+    assert len(sentences(table[table["axis"].isin(["updates", "paper_hours"])])) == 2  # known for other policies
+    said = sentences(table[table["axis"].isin(["updates", "device_hours"])])[2]
+    assert said == "All costs agree on both with these weights: gradient steps and device-hours measured."
+
+
+def test_costs_have_an_interval_over_seeds() -> None:
+    seeds = [replace(DPO, seed=seed) for seed in (0, 1, 2)]
+    evaluations = {(M0, "test"): solved(80)} | {(policy, "test"): solved(150) for policy in seeds}
+    hours = {policy: dict.fromkeys(AXES, cost) for policy, cost in zip(seeds, (4.8, 5.2, 5.6), strict=True)}
+    table = frontier_table(evaluations, hours, margin=0.02)
+    row = table[(table["axis"] == "updates") & (table["policy"] == "dpo")].iloc[0]
+    assert tuple(row[["cost", "cost_low", "cost_high"]]) == pytest.approx((5.2, 4.2063, 6.1937), abs=1e-4)
+    assert "75.0 % for 5.2 [4.21, 6.19] gradient steps per seed" in sentences(table[table["axis"] == "updates"])[1]
+    assert "these weights" not in " ".join(sentences(table))
+
+
+def test_the_picture_names_the_frontier_and_has_every_policy() -> None:
+    table = frontier_table(EVALUATIONS, COSTS, margin=0.02)
+    spec = picture(table[table["axis"] == "tokens_generated"], {})
+    json.dumps(spec, allow_nan=False)  # the page's JSON has no NaN, as the cheapest policy's p-value is
+    drawn = [row for rows in spec["datasets"].values() for row in rows]
+    assert {row["name"] for row in drawn} == {
+        "M0", "DPO (K=0)", "G2D (K=50)", "GRPO (K=100)", "online (K=10)", "online (K=20)",
+    }  # fmt: skip
+    assert {row["name"] for row in drawn if "place" in row} == {"M0", "DPO (K=0)", "online (K=20)"}
+
+
+def test_shards_run_side_by_side_and_the_rest_in_a_row() -> None:
+    walls = {
+        "m/calibration/rollouts.shards/1-of-2": 5.0,
+        "m/calibration/rollouts.shards/2-of-2": 7.0,
+        "m/calibration/cost": 1.0,
+        "m/seed0/harvest/g0/k0/rollouts.shards/1-of-1": 3.0,
+        "m/seed0/dpo/g0/k0/cost": 11.0,
+    }
+    bill = [Cost(job, "stage", wall, wall, 2, "gpu", 2 * wall, 0, 1, None) for job, wall in walls.items()]
+    assert critical_path_s(bill) == 7 + 1 + 3 + 11
+    found = costs_of(DPO, bill, {"tokens_generated": 9.0, "updates": 4.0}, read(MICRO))
+    assert found["device_hours"] == pytest.approx(2 * 27 / 3600)
+    assert (found["tokens_generated"], found["updates"]) == (9, 4)
+
+
+def test_candidates_for_a_checkpoint_answer_side_by_side() -> None:
+    stages = [("train", 4.0), ("answer_development", 2.0), ("answer_development", 3.0), ("reply_to_development", 6.0)]
+    bill = [Cost(f"m/{i}", name, wall, wall, 1, "gpu", wall, 0, 1, None) for i, (name, wall) in enumerate(stages)]
+    assert critical_path_s(bill) == 4 + 3 + 6
+
+
+def test_hours_at_the_papers_rates() -> None:
+    """The micro grid: steps of 4 completions; DPO on a harvest costs the paper's row with K=0 on top."""
+    config = read(MICRO)
+    found = {(own.regime, own.group_size, own.k): paper_hours(own, config) for own in policies(config)}
+    assert found["base", 0, 0] == 0
+    assert found["dpo", 0, 0] == pytest.approx(HOURS_OF_HARVEST_AND_DPO)
+    warmup = config.warmup
+    steps = max(warmup.steps)
+    online = HOURS_PER_COMPLETION * steps * warmup.completions_per_step(2)
+    assert found["dpo", 2, steps] == pytest.approx(online + HOURS_OF_HARVEST_AND_DPO)
+    assert found["grpo", 2, steps] == pytest.approx(online)
+    assert all(math.isnan(hours) for (regime, *_), hours in found.items() if regime == "rft")

@@ -1,0 +1,54 @@
+"""What the papers printed, beside one's own results."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+
+from g2d.experiment.config import load, read
+from g2d.tables.evaluations import ROW_COLUMNS
+from g2d.tables.paper import PUBLISHED_COLUMNS, published_table
+from tests.experiment.test_config import CONFIG, MINIMAL
+
+MAIN = pd.DataFrame(
+    [
+        {"policy": "base", "K": 0, "group_size": None, "accuracy": 0.5, "device_hours": 0.0},
+        {"policy": "g2d", "K": 150, "group_size": 2, "accuracy": 0.6, "device_hours": 3.0},
+    ]
+).assign(model="qwen2.5-7b-instruct", benchmark="math500", ci_low=0.4, ci_high=0.7)
+
+
+def test_the_papers_rows_stand_beside_ones_own() -> None:
+    table = published_table(MAIN, read(CONFIG / "paper.yaml"))
+    assert tuple(table.columns) == tuple(PUBLISHED_COLUMNS)
+    assert len(table) == 2 * 9 * 2  # models, rows of Table 1, benchmarks
+    rows = {tuple(row[name] for name in ROW_COLUMNS if name != "group_size"): row for row in table.to_dict("records")}
+    row = rows["qwen2.5-7b-instruct", "g2d", 150, "math500"]
+    assert (row["paper_accuracy"], row["paper_std"], row["accuracy"]) == pytest.approx((0.624, 0.006, 0.6))
+    assert (row["difference"], row["paper_gpu_hours"], row["device_hours"]) == pytest.approx((-0.024, 3.8, 3.0))
+    base = rows["qwen2.5-7b-instruct", "base", 0, "math500"]
+    assert base["difference"] == pytest.approx(0.5 - 0.491)
+    other = rows["llama-3.1-8b-instruct", "g2d", 150, "gsm8k"]
+    assert other["paper_accuracy"] == pytest.approx(0.8576)
+    assert all(math.isnan(other[name]) for name in ("accuracy", "difference", "paper_std"))
+
+
+def test_a_model_in_a_folder_and_a_benchmark_in_a_file_are_recognised() -> None:
+    config = load(
+        MINIMAL
+        | {
+            "models": {"mine": {"source": "local", "path": "models/Qwen2.5-7B-Instruct"}},
+            "benchmarks": {"MATH-500": MINIMAL["benchmarks"]["held-out"]},
+        }
+    )
+    table = published_table(MAIN, config)
+    assert set(table["benchmark"]) == {"MATH-500"}
+    assert len(table) == 9
+
+
+def test_models_that_the_paper_does_not_have_leave_the_table_empty() -> None:
+    table = published_table(MAIN, load(MINIMAL))
+    assert table.empty
+    assert tuple(table.columns) == tuple(PUBLISHED_COLUMNS)

@@ -1,0 +1,418 @@
+"""The tables: which rows, in which order, and every number in them worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from g2d.analysis.informativeness import informativeness
+from g2d.analysis.statistics import accuracy_interval
+from g2d.experiment.grid import AUTO_REGIME, with_steps_taken
+from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.jobs.cost import Cost, CostFile
+from g2d.policies import Policy
+from g2d.rollouts.budgets import to_json
+from g2d.rollouts.rollout import to_frame
+from g2d.tables.accuracy import (
+    ABLATION_COLUMNS,
+    MAIN_COLUMNS,
+    ablation_table,
+    equal_compute_table,
+    main_table,
+)
+from g2d.tables.bills import COST_COLUMNS, cost_table
+from g2d.tables.calibration import calibration_table
+from g2d.tables.disputes import dispute_table
+from g2d.tables.families import COMPARISON_COLUMNS, comparison_table
+from g2d.tables.frames import read_table, write_table
+from g2d.tables.harvest import (
+    AUTO_COLUMNS,
+    HARVEST_COLUMNS,
+    auto_table,
+    correlation_points,
+    correlation_table,
+    harvest_table,
+)
+from g2d.tables.parts import BUDGET_COLUMNS, DECOMPOSITION_COLUMNS, budget_table, decomposition_table
+from g2d.verifier import Verdict
+from tests.frames import RECOMPUTED_CORRELATIONS, answers, groups, published, rollout, summarised
+
+BASE = PolicyKey("m", "base", 0, 0, None)
+
+
+def policy(regime: str, k: int, seed: int = 0, group_size: int = 2, model: str = "m") -> PolicyKey:
+    """A main policy by its name; any other name is that of an ablation, `x/grpo` one of the warm-up itself."""
+    told = {} if regime in ("base", "dpo", "grpo") else {"kind": "dpo", "role": "ablation"}
+    if regime == AUTO_REGIME:
+        told["role"] = "auto"
+    if regime.endswith("/grpo"):
+        told["kind"] = "grpo"
+    return PolicyKey(model, regime, group_size if k else 0, k, seed, **told)
+
+
+def solved(n: int, of: int = 4) -> pd.DataFrame:
+    return answers({f"q{i}": [float(i < n)] for i in range(of)})
+
+
+# -------------------------------------------------------------------------------------------------------------- main
+
+
+def test_rows_follow_the_grid_whatever_their_order():
+    keys = [
+        policy("grpo", 300, group_size=4),
+        policy("grpo", 300),
+        policy("dpo", 300, seed=1),
+        policy("ipo", 150),
+        policy("dpo", 150),
+        policy("dpo", 300),
+        BASE,
+        policy("dpo", 0),
+    ]
+    table = main_table({(key, benchmark): solved(2) for key in keys for benchmark in ("id", "ood")}, {})
+    assert tuple(table.columns) == tuple(MAIN_COLUMNS)
+    rows = table[table["benchmark"] == "id"]
+    assert list(zip(rows["policy"], rows["K"], rows["group_size"].fillna(0), rows["n_seeds"], strict=True)) == [
+        ("base", 0, 0, 1),
+        ("dpo", 0, 0, 1),
+        ("g2d", 150, 2, 1),
+        ("g2d", 300, 2, 2),
+        ("grpo", 300, 2, 1),
+        ("grpo", 300, 4, 1),
+    ]
+    assert list(table["benchmark"]) == ["id", "ood"] * 6
+    assert table.loc[table["K"] == 0, "group_size"].isna().all()
+
+
+def test_accuracy_spread_interval_and_cost_by_hand():
+    keys = [policy("dpo", 150, seed) for seed in (0, 1)]
+    table = main_table(
+        {(keys[0], "id"): solved(3), (keys[1], "id"): solved(2).iloc[::-1]}, {keys[0]: 2.0, keys[1]: 3.0}
+    )
+    (row,) = table.to_dict("records")
+    assert (row["n_seeds"], row["n_problems"]) == (2, 4)
+    assert row["accuracy"] == 0.625
+    assert row["std_over_seeds"] == pytest.approx(0.125 * math.sqrt(2))
+    assert (row["ci_low"], row["ci_high"]) == accuracy_interval(np.array([[1, 1, 1, 0], [1, 1, 0, 0]]))
+    assert row["device_hours"] == 2.5
+
+
+def test_sampled_answers_are_averaged_within_their_problem_first():
+    table = main_table({(BASE, "id"): answers({"a": [1, 0, 0, 0], "b": [1]})}, {})
+    (row,) = table.to_dict("records")
+    assert row["accuracy"] == (0.25 + 1) / 2
+    assert math.isnan(row["std_over_seeds"])
+    assert math.isnan(row["device_hours"])
+
+
+def test_seeds_must_have_answered_the_same_problems():
+    evaluations = {(policy("dpo", 150, 0), "id"): solved(1), (policy("dpo", 150, 1), "id"): solved(1, of=3)}
+    with pytest.raises(ValueError, match=r"m/seed1/dpo/g2/k150 on id: answered 3 problems, .* 4 problems"):
+        main_table(evaluations, {})
+
+
+def test_models_and_benchmarks_keep_the_order_of_the_configuration():
+    keys = [policy("dpo", 0, model=model) for model in ("zeta", "alpha")]
+    table = main_table({(key, b): solved(1) for key in keys for b in ("z", "a")}, {})
+    assert list(zip(table["model"], table["benchmark"], strict=True)) == [
+        ("zeta", "z"),
+        ("zeta", "a"),
+        ("alpha", "z"),
+        ("alpha", "a"),
+    ]
+
+
+# ---------------------------------------------------------------------------------------- warm-up that stops by itself
+
+
+def stopped(*ks: int) -> list[PolicyKey]:
+    """The policies of seeds 0, 1, ... whose warm-up stopped by itself at these K; it might have taken 300 steps."""
+    keys = [policy(AUTO_REGIME, 300, seed) for seed in range(len(ks))]
+    return with_steps_taken({key: Policy("", "m", AUTO_REGIME, "", k=k) for key, k in zip(keys, ks, strict=True)})
+
+
+def test_it_is_a_row_of_table_1_with_the_steps_it_took():
+    others = [BASE, policy("dpo", 300), policy("grpo", 300)]
+    keys = [*others, *stopped(100, 150, 150)]
+    assert [key.folder for key in keys[-2:]] == ["m/seed1/auto/dpo/g2/k300", "m/seed2/auto/dpo/g2/k300"]
+    table = main_table({(key, "id"): solved(2) for key in keys}, {})
+    assert list(zip(table["policy"], table["K"], table["n_seeds"], strict=True)) == [
+        ("base", 0, 1),
+        ("g2d", 300, 1),
+        ("g2d-auto", 133, 3),
+        ("grpo", 300, 1),
+    ]
+
+
+def test_it_is_no_reference_of_an_ablation_at_the_end_of_the_schedule():
+    keys = [policy("dpo", 300), *stopped(300), policy("ipo", 300)]
+    table = ablation_table({(key, "id"): solved(2) for key in keys}, {}, {"ipo": {"loss": "ipo"}}, {})
+    assert list(table["policy"]) == ["g2d", "ipo"]
+
+
+def test_its_bill_has_the_steps_it_took():
+    (key,) = stopped(150)
+    assert list(cost_table({key: [Cost("j", "train_grpo_auto", 1, 1, 1, "cpu", 1, 1, 1)]})["K"]) == [150]
+
+
+def test_probes_of_every_seed_in_the_order_of_the_steps():
+    values = {"n_prompts": 50, "pass_at_1": 0.5, "pairability": 0.4, "pairability_low": 0.3, "pairability_high": 0.5}
+    nothing = dict.fromkeys(column for column in AUTO_COLUMNS if column.startswith(("entropy", "mid_band")))
+    frame = pd.DataFrame([{"step": k, **values, **nothing, "chosen": k == 50, "tokens_generated": 9} for k in (50, 99)])
+    first, second = (policy("auto/grpo", 300, seed) for seed in (0, 1))
+    table = auto_table({second: frame, first: frame.assign(chosen=[False, True])})
+    assert tuple(table.columns) == tuple(AUTO_COLUMNS)
+    assert list(zip(table["seed"], table["step"], table["chosen"], strict=True)) == [
+        *((0, 50, False), (0, 99, True)),
+        *((1, 50, True), (1, 99, False)),
+    ]
+    assert table["entropy"].isna().all()
+
+
+# ----------------------------------------------------------------------------------------------------- token budgets
+
+
+def at(*verdicts: Mapping[int, Verdict]) -> pd.DataFrame:
+    rows = [rollout(f"q{i}", 0, by[max(by)], budget_verdicts=to_json(by)) for i, by in enumerate(verdicts)]
+    return to_frame(rows)
+
+
+def test_accuracy_at_every_budget():
+    base = at({8: "truncated", 16: "correct"}, {8: "incorrect", 16: "incorrect"})
+    own = at({8: "correct", 16: "correct"}, {8: "no_boxed", 16: "no_boxed"})
+    table = budget_table({(BASE, "id"): base, (policy("dpo", 0), "id"): own, (policy("dpo", 0, 1), "id"): base})
+    assert tuple(table.columns) == tuple(BUDGET_COLUMNS)
+    assert list(zip(table["policy"], table["budget"], table["n_seeds"], table["accuracy"], strict=True)) == [
+        ("base", 8, 1, 0),
+        ("base", 16, 1, 0.5),
+        ("dpo", 8, 2, 0.25),
+        ("dpo", 16, 2, 0.5),
+    ]
+    assert table["finished"].tolist() == [0.5, 1, 0.75, 1]
+    assert table["parseable"].tolist() == pytest.approx([1, 1, 2 / 3, 3 / 4])
+    with pytest.raises(ValueError, match="judged at different budgets"):
+        budget_table({(policy("dpo", 0), "id"): own, (policy("dpo", 0, 1), "id"): solved(1, of=2)})
+
+
+# --------------------------------------------------------------------------------------------------------- ablations
+
+
+def test_ablations_stand_below_their_reference():
+    keys = [BASE, policy("grpo", 300), *(policy("dpo", k) for k in (0, 150, 300))]
+    keys += [policy("ipo", 300), policy("few", 0), policy("few", 300)]
+    pairs = {key: {"n_pairs": 708 if key.regime == "dpo" else 680, "tokens": 9, "unread": 1} for key in keys}
+    descriptions = {"few": {"match_pairs_to": 300}, "ipo": {"loss": "ipo", "beta": 0.2}}
+    table = ablation_table({(key, "id"): solved(2) for key in keys}, {keys[2]: 2.0}, descriptions, pairs)
+    assert tuple(table.columns) == tuple(ABLATION_COLUMNS)
+    assert list(zip(table["policy"], table["K"], table["n_pairs"], table["change"], strict=True)) == [
+        ("dpo", 0, 708, "reference"),
+        ("few", 0, 680, "match_pairs_to=300"),
+        ("g2d", 300, 708, "reference"),
+        ("few", 300, 680, "match_pairs_to=300"),
+        ("ipo", 300, 680, "loss=ipo, beta=0.2"),
+    ]
+    assert table["device_hours"].tolist()[0] == 2
+    assert (table["tokens"] == 9).all()
+    assert table["gradient_steps"].isna().all()
+
+
+def test_a_warmup_of_its_own_is_compared_with_the_same_kind_of_policy():
+    keys = [policy("dpo", 150), policy("grpo", 300), policy("dpo", 300)]
+    keys += [policy(f"per-k/{kind}", k) for kind in ("dpo", "grpo") for k in (150, 300)]
+    descriptions = {f"per-k/{kind}": {"warmup.schedule": "per_k"} for kind in ("dpo", "grpo")}
+    table = ablation_table({(key, "id"): solved(2) for key in keys}, {}, descriptions, {})
+    change = "warmup.schedule=per_k"
+    assert list(zip(table["policy"], table["K"], table["change"], strict=True)) == [
+        ("g2d", 150, "reference"),
+        ("per-k/dpo", 150, change),
+        ("per-k/grpo", 150, change),  # the main grid evaluates GRPO alone at its last K only
+        ("g2d", 300, "reference"),
+        ("grpo", 300, "reference"),
+        ("per-k/dpo", 300, change),
+        ("per-k/grpo", 300, change),
+    ]
+
+
+def test_equal_compute_takes_the_largest_k_that_generated_no_more_tokens():
+    tokens = {("grpo", 500): 50, ("grpo", 1000): 100, ("long/grpo", 500): 80, ("long/grpo", 600): 100}
+    tokens |= {("long/grpo", 700): 101, ("huge/grpo", 100): 300, ("long/dpo", 500): 1}
+    solves = {("grpo", 1000): 2, ("long/grpo", 500): 4, ("long/grpo", 600): 3}
+    keys = [policy(*at, seed=seed) for at in tokens for seed in (0, 1)]
+    evaluations = {(key, "id"): solved(solves.get((key.regime, key.k), 0)) for key in keys[::-1]}
+    measured = {key: {"tokens": tokens[key.regime, key.k] + key.seed} for key in keys}
+    (row,) = equal_compute_table(evaluations, dict.fromkeys(keys, 2.0), measured).to_dict("records")
+    assert (row["policy"], row["K"], row["reference_K"], row["n_seeds"]) == ("long/grpo", 600, 1000, 2)
+    assert (row["tokens"], row["reference_tokens"], row["device_hours"]) == (100.5, 100.5, 2.0)
+    assert row["difference"] == pytest.approx(row["accuracy"] - row["reference_accuracy"])
+    assert row["difference"] > 0
+    assert equal_compute_table({}, {}, {}).empty
+
+
+def test_an_ablation_needs_a_description():
+    with pytest.raises(ValueError, match="'ipo'"):
+        ablation_table({(policy("ipo", 300), "id"): solved(2)}, {}, {}, {})
+
+
+# ----------------------------------------------------------------------------------------------------------- harvest
+
+
+def test_harvest_means_skip_seeds_without_a_value():
+    decided, mixed = groups([(0, 8), (8, 8)]), groups([(4, 8), (1, 8)])
+    table = harvest_table(
+        *summarised(
+            {
+                HarvestKey("m", 2, 300, 0): decided,
+                HarvestKey("m", 2, 150, 1): mixed.iloc[::-1],
+                HarvestKey("m", 2, 150, 0): decided,
+                HarvestKey("m", 0, 0, 0): mixed,
+            }
+        )
+    )
+    assert tuple(table.columns) == tuple(HARVEST_COLUMNS)
+    assert list(table["K"]) == [0, 150, 300]
+    assert list(table["n_seeds"]) == [1, 2, 1]
+    assert table["group_size"].isna().tolist() == [True, False, False]
+    middle = table.iloc[1]
+    assert (middle["pairability"], middle["n_pairs"]) == (0.5, 1)
+    assert middle["pairability_std"] == pytest.approx(math.sqrt(0.5))
+    assert middle["mid_band"] == informativeness(mixed).mid_band == 0.5, "the seed without pairable prompts has no mu"
+    assert math.isnan(middle["mid_band_std"])
+    assert table.iloc[2][["entropy", "entropy_low", "entropy_corrected", "mid_band_high"]].isna().all()
+    assert middle["entropy_low"] < middle["entropy"] < middle["entropy_high"]
+    assert 0 <= middle["pairability_low"] < 0.5 < middle["pairability_high"] <= 1
+
+
+def test_the_seeds_of_a_harvest_share_their_prompts():
+    keys = [HarvestKey("m", 2, 150, seed) for seed in (0, 1)]
+    with pytest.raises(ValueError, match=r"m/seed0/harvest/g2/k150: .* different prompts"):
+        harvest_table(*summarised({keys[0]: groups([(1, 8)]), keys[1]: groups([(1, 8), (2, 8)])}))
+
+
+def test_correlations_of_the_published_tables():
+    paper = published("table1").query("method != 'SFT'")
+    trained = paper[paper["method"].isin(["DPO", "G2D"])].rename(columns={"math500": "accuracy"})
+    points = published("table2").merge(trained.query("model == 'Qwen2.5-7B-Instruct'")[["model", "K", "accuracy"]])
+    points = points.assign(benchmark="MATH-500", seed=0, group_size=0)
+    table = correlation_table(points).set_index("metric")
+    assert table["pearson_r"].to_dict() == pytest.approx(RECOMPUTED_CORRELATIONS, abs=0.0005)
+    assert (table["n"] == 6).all()
+    assert (table["p_value"] > 0.05).all()
+    assert (table["permutation_p"] > 0.05).all()
+    assert ((table["ci_low"] < 0) & (table["ci_high"] > 0)).all()
+    assert (table["pooling"] == "means over seeds").all()
+
+
+def test_too_few_points_have_no_correlation():
+    evaluations = {(policy("dpo", k), "id"): solved(2) for k in (0, 150)}
+    found, _ = summarised({HarvestKey("m", 2 if k else 0, k, 0): groups([(1, 8)]) for k in (0, 150)})
+    table = correlation_table(correlation_points(found, evaluations))
+    assert list(table["n"]) == [2, 2, 2]
+    assert table[["pearson_r", "p_value", "permutation_p"]].isna().all(axis=None)
+
+
+def test_a_point_is_a_harvest_and_the_policy_trained_on_it():
+    evaluations = {(policy("dpo", k, seed), "id"): solved(k + seed) for k in (0, 1, 2) for seed in (0, 1)}
+    evaluations |= {(policy(regime, 2), "id"): solved(4) for regime in ("ipo", "grpo")} | {(BASE, "id"): solved(0)}
+    found, _ = summarised(
+        {HarvestKey("m", 2 if k else 0, k, seed): groups([(1, 8)] * k + [(8, 8)]) for k in (0, 1, 2) for seed in (0, 1)}
+    )
+    points = correlation_points(found, evaluations)
+    assert list(points.query("seed == 1")["accuracy"]) == [0.25, 0.5, 0.75]
+    assert points["entropy"].isna().tolist() == [True, True] + [False] * 4
+    table = correlation_table(points).set_index(["pooling", "metric"])
+    assert list(table["n"]) == [3, 2, 2, 6, 4, 4]
+    assert table.loc[("within seeds", "pairability"), "spearman_rho"] == pytest.approx(1)
+    assert table.loc[("within seeds", "pairability"), "permutation_p"] == pytest.approx(2 / 6)
+
+
+# -------------------------------------------------------------------------------------------------- calibration, cost
+
+
+def test_calibration_tables_are_stacked_by_model():
+    levels = pd.DataFrame({"levels": ["2-4"], "selected": [True], "n": [3]})
+    table = calibration_table({"b": levels, "a": levels})
+    assert list(table.columns) == ["model", "levels", "selected", "n"]
+    assert list(table["model"]) == ["b", "a"]
+
+
+def test_the_bill_by_stage():
+    def cost(job: str, stage: str, hours: float, device: str = "A100") -> Cost:
+        return Cost(job, stage, hours * 1800, 60, 2, device, hours * 3600, 10, int(hours * 1e9))
+
+    bill = CostFile(
+        cost("d", "dpo", 1), (cost("b", "base", 0, "cpu"), cost("w1", "warmup", 2), cost("w2", "warmup", 3, "H100"))
+    )
+    table = cost_table({policy("dpo", 300, seed=4): bill.records, BASE: [bill.ancestry[0]]})
+    assert tuple(table.columns) == tuple(COST_COLUMNS)
+    assert list(table["stage"]) == ["base", "warmup", "dpo", "base"]
+    assert table["device_hours"][:3].sum() == bill.device_hours == 6
+    warmup = table.iloc[1]
+    assert tuple(warmup[["model", "policy", "K", "group_size", "seed", "regime"]]) == ("m", "g2d", 300, 2, 4, "dpo")
+    assert tuple(warmup[["n_jobs", "wall_s", "cpu_s", "device_hours", "tokens_generated"]]) == (2, 9000, 120, 5, 20)
+    assert tuple(warmup[["devices", "device", "peak_memory_gb"]]) == (2, "A100, H100", 3)
+    assert table["seed"].isna().tolist() == [False, False, False, True]
+
+
+# ------------------------------------------------------------------------------------------------------------- files
+
+
+def test_csv_keeps_types_nulls_and_bytes(tmp_path):
+    table = main_table({(BASE, "id"): solved(1, of=3), (policy("dpo", 150), "id"): solved(2, of=3)}, {})
+    for name in ("first.csv", "second.csv"):
+        write_table(tmp_path / name, table)
+    pd.testing.assert_frame_equal(read_table(tmp_path / "first.csv", MAIN_COLUMNS), table, rtol=1e-5)
+    assert (tmp_path / "first.csv").read_bytes() == (tmp_path / "second.csv").read_bytes()
+    assert "m,base,0,,id,1,3,0.333333,,0.333333,0,0.886251,,\n" in (tmp_path / "first.csv").read_text()
+
+
+@pytest.mark.parametrize("content", ["", "model,K\nm,many\n"])
+def test_a_broken_csv_is_named(tmp_path, content):
+    path = tmp_path / "main.csv"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"main\.csv"):
+        read_table(path, MAIN_COLUMNS)
+
+
+def test_an_empty_grid_gives_empty_tables_with_their_columns():
+    assert main_table({}, {}).empty
+    assert harvest_table({}, {}).empty
+    assert correlation_table(correlation_points({}, {})).empty
+    assert tuple(comparison_table({}).columns) == tuple(COMPARISON_COLUMNS)
+    assert tuple(decomposition_table({}).columns) == tuple(DECOMPOSITION_COLUMNS)
+    assert tuple(budget_table({}).columns) == tuple(BUDGET_COLUMNS)
+    assert tuple(cost_table({}).columns) == tuple(COST_COLUMNS)
+    assert tuple(ablation_table({}, {}, {}, {}).columns) == tuple(ABLATION_COLUMNS)
+
+
+# ---------------------------------------------------------------------------------------------------------- disputes
+
+
+def test_disputed_answers_are_listed_with_their_number():
+    rows = [
+        rollout("p0", i, "incorrect", extracted_answer="0.50", reference_answer="1/2", disputed=i < 3) for i in range(4)
+    ]
+    rows.append(rollout("p1", 0, "correct", extracted_answer="10\\%", reference_answer="10", disputed=True))
+    table = dispute_table({"a/harvest": to_frame(rows), "b/eval": answers({"q": [1.0]})})
+    assert table.to_dict("records") == [
+        {
+            "source": "a/harvest",
+            "problem_id": "p0",
+            "reference_answer": "1/2",
+            "extracted_answer": "0.50",
+            "verdict": "incorrect",
+            "n_rollouts": 3,
+        },
+        {
+            "source": "a/harvest",
+            "problem_id": "p1",
+            "reference_answer": "10",
+            "extracted_answer": "10\\%",
+            "verdict": "correct",
+            "n_rollouts": 1,
+        },
+    ]
+    assert dispute_table({"b/eval": answers({"q": [1.0]})}).empty
+    assert tuple(dispute_table({}).columns) == tuple(table.columns)
