@@ -4,7 +4,7 @@
     python benchmarks/gpu.py --out /tmp/g2d-gpu --device cpu --tiny     # how the script itself is tested
 
 For a machine with CUDA, torch and transformers, perhaps without a network, perhaps with a checkout that cannot be
-written: what is missing comes from `--wheels` (`benchmarks/wheelhouse.sh` collects it elsewhere) and is installed below
+written: what is missing comes from `--wheels` (`benchmarks/wheelhouse.py` collects it elsewhere) and is installed below
 `--out`, as everything else is. Each part is a process of its own: it ends as ok, failed (with its last line) or skipped
 (with the reason), and its output is in OUT/NAME.log. OUT/gpu.json is written after every part, so what was measured is
 there whenever this is cut off; OUT/gpu.md is the table. `gpu_parts.py` says what each part does.
@@ -26,32 +26,32 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-PARTS = {  # in the order in which they run: what decides most comes first
-    "environment": "the card, versions, bandwidth",
-    "greedy": "greedy answers, float32 on the CPU and as they run here",
-    "adapters": "what is left of a small adapter, applied and merged",
-    "training-0.5b": "GRPO and DPO at the paper's settings, 0.5B: seconds, peak beside `g2d plan`",
-    "harvest-0.5b": "tokens per second beside the bandwidth's limit, 0.5B",
-    "training-7b": "GRPO and DPO at the paper's settings, 7B",
-    "harvest-7b": "tokens per second, 7B",
-    "micro-grid": "the whole workflow in miniature",
-    "resume": "a GRPO run that was stopped, beside two that were not",
-    "engine-after": "an engine where a trainer and another engine lived",
-    "dropout": "log-probabilities with LoRA dropout on, and vLLM's beside the trainer's",
-    "two-gpus": "two jobs side by side take distinct cards",
-    "tensor-parallel": "vLLM over two cards",
+PARTS = {  # cheap and decisive ones first; with the seconds that are enough where the card's CPU is slow
+    "environment": ("the card, versions, bandwidth", 120),
+    "greedy": ("greedy answers, float32 on the CPU and as they run here", 180),
+    "adapters": ("what is left of a small adapter, applied and merged", 180),
+    "training-0.5b": ("GRPO and DPO at the paper's settings, 0.5B: seconds, peak beside `g2d plan`", 300),
+    "harvest-0.5b": ("tokens per second beside the bandwidth's limit, 0.5B", 420),
+    "resume": ("a GRPO run that was stopped, beside two that were not", 240),
+    "training-7b": ("GRPO and DPO at the paper's settings, 7B", 420),
+    "harvest-7b": ("tokens per second, 7B", 420),
+    "engine-after": ("an engine where a trainer and another engine lived", 420),
+    "dropout": ("log-probabilities with LoRA dropout on, and vLLM's beside the trainer's", 600),
+    "two-gpus": ("two jobs side by side take distinct cards", 120),
+    "tensor-parallel": ("vLLM over two cards", 420),
+    "micro-grid": ("the whole workflow in miniature", 600),
 }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="a folder that can be written")
-    parser.add_argument("--wheels", type=Path, help="from benchmarks/wheelhouse.sh, to install from")
+    parser.add_argument("--wheels", type=Path, help="from benchmarks/wheelhouse.py, to install from")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--tiny", action="store_true", help="the smallest shapes")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), metavar="NAME")
-    parser.add_argument("--limit", type=float, default=300, help="seconds that one part may take")
-    parser.add_argument("--minutes", type=float, default=25, help="that all parts may take together")
+    parser.add_argument("--limit", type=float, help="seconds that one part may take, whatever it is")
+    parser.add_argument("--minutes", type=float, default=30, help="that all parts may take together")
     arguments = parser.parse_args()
     out = arguments.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
@@ -61,10 +61,11 @@ def main() -> int:
         install(arguments.wheels.resolve(), python)
     found: list[dict[str, Any]] = []
     for name in arguments.parts:
-        print(f"{name}: {PARTS[name]} ...", flush=True)
+        what, limit = PARTS[name]
+        print(f"{name}: {what} ...", flush=True)
         left = end - time.monotonic()
         if left > 0:
-            found.append(run(name, arguments, python, environment, min(arguments.limit, left)))
+            found.append(run(name, arguments, python, environment, min(arguments.limit or limit, left)))
         else:
             reason = f"the {arguments.minutes:g} minutes of --minutes are over"
             found.append({"part": name, "seconds": 0.0, "status": "skipped", "reason": reason})
@@ -106,7 +107,7 @@ def install(wheels: Path, python: Path) -> None:
     begun = time.monotonic()
     files = sorted(map(str, wheels.glob("*.whl")))
     if not files:
-        sys.exit(f"{wheels}: no wheels in it; benchmarks/wheelhouse.sh collects them")
+        sys.exit(f"{wheels}: no wheels in it; benchmarks/wheelhouse.py collects them")
     # This Python's pip: that of OUT has none.
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile"]
     target = next(python.parents[1].glob("lib/python*/site-packages"))

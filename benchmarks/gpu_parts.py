@@ -20,6 +20,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 from gpu_models import blank_model, random_weights, small_policy, steps_of, tiny_or
+from packaging.requirements import Requirement
 
 HERE = Path(__file__).resolve().parent
 GIB = 2**30
@@ -51,6 +52,18 @@ def environment(setting: Setting) -> Found:
     found |= {"device": torch.cuda.get_device_name(), "cards": torch.cuda.device_count()}
     found |= {"GiB": torch.cuda.get_device_properties(0).total_memory / GIB, "bf16": torch.cuda.is_bf16_supported()}
     return found | {"GB/s": bandwidth() / 1e9}
+
+
+def with_vllm(setting: Setting) -> bool:
+    """Whether there are a card and vLLM."""
+    return setting.device == "cuda" and find_spec("vllm") is not None
+
+
+def lacking(name: str) -> list[str]:
+    """What an installed package requires and is not here."""
+    asked = map(Requirement, metadata.requires(name) or ())
+    needed = [own.name for own in asked if own.marker is None or own.marker.evaluate({"extra": ""})]
+    return [other for other in needed if distribution(other) is None]
 
 
 def distribution(name: str) -> metadata.Distribution | None:
@@ -187,7 +200,7 @@ def harvest(setting: Setting, shape: str) -> Found:
         found["limit tokens/s"] = rows * bandwidth() / read
     config = model.config
     del model
-    if find_spec("vllm") and setting.device == "cuda":
+    if with_vllm(setting):
         torch.cuda.empty_cache()
         for many in (rows, 256):
             tokens, seconds = drawn_by_vllm(config, many, length, setting.out)
@@ -211,8 +224,8 @@ def micro_grid(setting: Setting) -> Found:
     (root / "config").mkdir()
     (root / "config/config.yaml").write_text(yaml.safe_dump(config))
     command = [sys.executable, "-m", "snakemake", "--cores", str(min(8, os.cpu_count() or 1))]
+    command += ["results/tables/cost.csv"]  # figures and page need no card; behind --resources it would be one
     command += ["--resources", "gpu=1"] if setting.device == "cuda" else []
-    command += ["results/tables/cost.csv"]  # figures and page need no card
     begun = time.monotonic()
     subprocess.run(command, cwd=root, check=True)
     seconds = time.monotonic() - begun
@@ -249,7 +262,7 @@ def engine_after(setting: Setting) -> Found:
     warmed_up(policy, setting.out / "engine-after", 2)
     require_free(0.85)
     found: Found = {"after training MiB": CudaMemory().own_tensors() / 2**20}
-    if find_spec("vllm"):
+    if with_vllm(setting):
         from g2d.rollouts.settings import EngineSettings
         from g2d.rollouts.vllm_engine import VllmEngine
 
@@ -266,7 +279,7 @@ def dropout(setting: Setting) -> Found:
     from gpu_models import dropout_noise, warmed_up
 
     found = dropout_noise(setting)
-    if find_spec("vllm") and setting.device == "cuda":
+    if with_vllm(setting):
         from g2d.rollouts.settings import EngineSettings
 
         folder = setting.out / "dropout"
@@ -298,7 +311,7 @@ def two_gpus(setting: Setting) -> Found:
 def tensor_parallel(setting: Setting) -> Found:
     """vLLM over two cards, in a process that has asked for CUDA as a job does."""
     _cards(setting)
-    if not find_spec("vllm"):
+    if not with_vllm(setting):
         raise Skipped("vLLM is not installed")
     from g2d.rollouts.engine import Decoding, Request
     from g2d.rollouts.settings import EngineSettings
@@ -346,6 +359,10 @@ def answering(path: Path) -> Iterator[Found]:
         said = {"status": "ok", "found": answer}
     except Skipped as reason:
         said = {"status": "skipped", "reason": str(reason)}
+    except ImportError as error:
+        if find_spec("vllm") and (others := lacking("vllm")):
+            raise RuntimeError(f"{error}; not here of what vLLM requires: {', '.join(others)}") from error
+        raise
     path.write_text(json.dumps(said))
 
 

@@ -526,12 +526,3 @@ def test_checkpoints_of_a_stopped_training_outlive_a_new_key(monkeypatch: pytest
     )
     for plain, newer, changed in (grpo_job, auto_job):
         assert plain == newer != changed
-
-
-def test_the_wheelhouse_has_versions_for_all_it_wants() -> None:
-    """`benchmarks/wheelhouse.sh` takes them from the tested environment."""
-    lines = (CONFIG.parent / "envs/wheelhouse.txt").read_text().splitlines()
-    wanted = {line for line in lines if not line.startswith("#")}
-    pinned = {line.split("==")[0] for line in (CONFIG.parent / "envs/constraints.txt").read_text().splitlines()}
-    assert wanted <= pinned
-    assert {"trl", "datasets", "math-verify", "snakemake"} <= wanted

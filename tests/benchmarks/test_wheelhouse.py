@@ -1,0 +1,40 @@
+"""`benchmarks/wheelhouse.py`: what a machine without a network lacks, from the metadata of what is installed here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import distributions
+from pathlib import Path
+
+INSTALLED = "\n".join(f"{own.name}=={own.version}" for own in distributions())
+
+
+def lacking(*arguments: str) -> set[str]:
+    command = [sys.executable, "benchmarks/wheelhouse.py", "wheels", "--python", "3.12", "--list", *arguments]
+    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+
+
+def names(found: set[str]) -> set[str]:
+    return {line.partition("==")[0] for line in found}
+
+
+def test_torch_and_transformers_are_taken_to_be_there_with_what_they_name() -> None:
+    found = names(lacking())
+    assert {"trl", "peft", "datasets", "math-verify", "snakemake", "pandas"} <= found
+    assert {"pydantic", "pydantic-core", "annotated-types", "typing-inspection"} <= found  # which torch does not bring
+    assert not {"torch", "transformers", "numpy", "jinja2", "g2d", "vl-convert-python", "pytest"} & found
+    pins = Path("envs/constraints.txt").read_text().lower().replace("_", "-").splitlines()
+    assert lacking() <= {line.replace(".", "-", line.partition("==")[0].count(".")) for line in pins}
+
+
+def test_of_a_list_only_what_is_not_on_it_or_too_old(tmp_path: Path) -> None:
+    has = tmp_path / "has.txt"
+    has.write_text(INSTALLED)
+    assert lacking("--has", str(has)) == set()
+    lines = [
+        line for line in INSTALLED.splitlines() if not line.lower().startswith(("trl==", "accelerate==", "pandas=="))
+    ]
+    has.write_text("\n".join([*lines, "accelerate==0.10.0", "pandas==2.2.0"]))
+    found = lacking("--has", str(has))
+    assert names(found) == {"trl", "accelerate"}  # which trl and peft want newer; any pandas 2 does
