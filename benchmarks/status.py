@@ -20,10 +20,10 @@ from pathlib import Path
 
 from g2d.experiment.config import Config, load
 from g2d.experiment.plan import Plan
+from g2d.forecast.jobs import GridJob, grid_jobs
 from g2d.jobs.attempts import Attempt, Process
 from g2d.jobs.cost import Cost, Progress
 from g2d.jobs.files import write_json
-from g2d.status.jobs import GridJob, grid_jobs
 from g2d.status.screen import screen
 from g2d.status.snapshot import Grid
 

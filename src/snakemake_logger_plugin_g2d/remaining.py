@@ -1,4 +1,4 @@
-"""How far a run is and how long it will still take, from how long its jobs took (`g2d.experiment.pace`)."""
+"""How far a run is and how long it will still take, from how long its jobs took (`g2d.forecast.pace`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Remaining:
 
     def __init__(self) -> None:
         # Here: Snakemake imports every plugin that is installed, in runs that use another g2d as well.
-        from g2d.experiment.pace import Pace
+        from g2d.forecast.pace import Pace
 
         self.total = 0
         self.done = 0

@@ -11,9 +11,9 @@ import pytest
 from snakemake.iocontainers import Wildcards
 
 from g2d.experiment.config import Config, load
-from g2d.experiment.estimate import GpuJob
-from g2d.experiment.gpu_jobs import gpu_job
 from g2d.experiment.plan import Plan
+from g2d.forecast.gpu_jobs import gpu_job
+from g2d.forecast.hours import GpuJob
 from g2d.jobs.cost import Cost, write_cost
 from g2d.jobs.files import write_text
 from g2d.policies.policy import Policy, write_policy

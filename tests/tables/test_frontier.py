@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 
 from g2d.experiment.config import read
-from g2d.experiment.estimate import HOURS_OF_HARVEST_AND_DPO, HOURS_PER_COMPLETION
 from g2d.experiment.grid import policies
 from g2d.experiment.keys import PolicyKey
 from g2d.jobs.cost import Cost
 from g2d.report.frontier import picture, sentences
 from g2d.rollouts.rollout import to_frame
 from g2d.tables.frontier import AXES, costs_of, critical_path_s, frontier_table, matched_table, paper_hours
+from g2d.tables.published_hours import HOURS_OF_HARVEST_AND_DPO, HOURS_PER_COMPLETION, PUBLISHED
 from tests.frames import rollout
 
 MICRO = Path(__file__).parents[1] / "workflow/micro.yaml"
@@ -195,3 +195,8 @@ def test_hours_at_the_papers_rates() -> None:
     assert found["dpo", 2, steps] == pytest.approx(online + HOURS_OF_HARVEST_AND_DPO)
     assert found["grpo", 2, steps] == pytest.approx(online)
     assert all(math.isnan(hours) for (regime, *_), hours in found.items() if regime == "rft")
+
+
+def test_published_rates_give_back_table_1() -> None:
+    assert 1000 * 8 * (2 + 4) * PUBLISHED["train_grpo"] == pytest.approx(26.6 + 52.2, rel=0.03)
+    assert PUBLISHED["harvest_rollouts"] + PUBLISHED["train_dpo"] == pytest.approx(2.4)

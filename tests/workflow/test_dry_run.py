@@ -17,7 +17,7 @@ import yaml
 from g2d.experiment.config import Config, read
 from g2d.experiment.plan import Plan
 from g2d.experiment.stages import VERSIONS
-from g2d.status.jobs import grid_jobs
+from g2d.forecast.jobs import grid_jobs
 from tests.workflow.conftest import REPOSITORY, Project
 
 

@@ -19,9 +19,9 @@ import pytest
 import g2d
 from g2d.experiment.config import load
 from g2d.experiment.plan import Plan
+from g2d.forecast.jobs import grid_jobs
 from g2d.jobs.cost import read_cost
 from g2d.policies import read_policy
-from g2d.status.jobs import grid_jobs
 from g2d.status.screen import screen
 from g2d.status.snapshot import Grid
 from tests.shared import folder_of

@@ -13,8 +13,8 @@ import pytest
 import g2d
 from g2d.experiment.config import load
 from g2d.experiment.plan import Plan
+from g2d.forecast.jobs import grid_jobs
 from g2d.jobs.files import read_json
-from g2d.status.jobs import grid_jobs
 from g2d.status.screen import screen
 from g2d.status.snapshot import Grid
 from tests.workflow.conftest import Project

@@ -10,9 +10,9 @@ from snakemake.logging import logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from g2d.experiment.config import read as read_config
-from g2d.experiment.estimate import estimate, measured_rates
-from g2d.experiment.estimate import report as report_hours
-from g2d.experiment.gpu_jobs import gpu_job
+from g2d.forecast.hours import estimate, measured_rates
+from g2d.forecast.hours import report as report_hours
+from g2d.forecast.gpu_jobs import gpu_job
 from g2d.experiment.owner import owner
 from g2d.jobs.digests import changed_inputs
 from g2d.jobs.stage import FETCHING, from_elsewhere

@@ -2,7 +2,7 @@
 
 A rate is measured where the calibration and the probe have measured one: warm-up by the first seed's bills, per
 completion that its steps consume; generation by a line through the bills of calibration and probes, start-up plus
-seconds per token. DPO and the entries of `regimes` have not run yet, so they get a guess (`g2d.experiment.guess`) where
+seconds per token. DPO and the entries of `regimes` have not run yet, so they get a guess (`g2d.forecast.guess`) where
 the model is a pretrained one, and no hours otherwise. Nothing else that lies in the results folder is
 looked at: the advice would depend on what happened to be finished. Not counted: calibrations at further temperatures.
 """
@@ -20,8 +20,8 @@ from scipy.optimize import nnls
 
 from g2d.experiment import grid
 from g2d.experiment.config import Config
-from g2d.experiment.guess import SOURCE, guess
 from g2d.experiment.keys import HarvestKey
+from g2d.forecast.guess import SOURCE, guess
 from g2d.jobs.cost import Cost, CostFile
 from g2d.policies.settings import EmbeddedModel, ScratchModel
 from g2d.regimes.catalogue import ENTRIES, OFFLINE

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from g2d.forecast.asked import Drawing, Training
 from g2d.forecast.needs import GIB, Card, Need, drawing_need, training_need
+from g2d.forecast.workloads import Drawing, Training
 from g2d.rollouts.settings import EngineSettings
 
 if TYPE_CHECKING:

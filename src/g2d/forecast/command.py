@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from g2d.experiment.config import Config, read
-from g2d.forecast.asked import Drawing, Training, drawings, reward_models, trainings
 from g2d.forecast.needs import GIB, Card, Need, as_json
 from g2d.forecast.power import benchmark_sizes, planned_words
+from g2d.forecast.workloads import Drawing, Training, drawings, reward_models, trainings
 from g2d.plain import say
 from g2d.settings import ConfigError
 from g2d.tables.power import planned_power

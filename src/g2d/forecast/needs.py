@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from g2d.forecast.asked import Drawing, Training
+from g2d.forecast.workloads import Drawing, Training
 from g2d.rollouts.free_memory import GIB
 from g2d.rollouts.settings import EngineSettings
 

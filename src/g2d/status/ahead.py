@@ -1,7 +1,7 @@
 """What a grid has cost and what is to come: GPU-hours and time, from the attempts that were made here.
 
-Jobs that hold a GPU are estimated as `snakemake -n` does (`g2d.experiment.estimate`), with the rates of the attempts
-that have finished here; all others as the line of a run does (`g2d.experiment.pace`). A training that is on its way
+Jobs that hold a GPU are estimated as `snakemake -n` does (`g2d.forecast.hours`), with the rates of the attempts
+that have finished here; all others as the line of a run does (`g2d.forecast.pace`). A training that is on its way
 counts for the steps that are left.
 """
 
@@ -14,13 +14,13 @@ from statistics import mean
 
 from g2d.experiment import grid
 from g2d.experiment.config import Config
-from g2d.experiment.estimate import GpuJob, Line, estimate, mean_rates, rate_of
-from g2d.experiment.gpu_jobs import work
-from g2d.experiment.pace import Pace
 from g2d.experiment.plan import Plan
 from g2d.experiment.wildcards import model_of, variant_of
+from g2d.forecast.gpu_jobs import work
+from g2d.forecast.hours import GpuJob, Line, estimate, mean_rates, rate_of
+from g2d.forecast.jobs import GridJob
+from g2d.forecast.pace import Pace
 from g2d.jobs.attempts import Attempt, lost_device_s
-from g2d.status.jobs import GridJob
 from g2d.status.states import JobState
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from g2d.experiment.estimate import Line
+from g2d.forecast.hours import Line
 from g2d.plain import plain
 from g2d.status.snapshot import Snapshot
 from g2d.status.states import TROUBLE, JobState, State

@@ -12,11 +12,11 @@ from typing import Any
 
 from g2d.experiment.config import Config, read
 from g2d.experiment.plan import Plan
+from g2d.forecast.jobs import grid_jobs
 from g2d.jobs.attempts import log_of
 from g2d.jobs.recover import is_locked
 from g2d.plain import plain
 from g2d.status.ahead import Ahead, Hours, ahead, hours
-from g2d.status.jobs import grid_jobs
 from g2d.status.logs import last_line
 from g2d.status.states import STATES, TROUBLE, JobState, Records, State, job_states
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from g2d.forecast.jobs import GridJob
 from g2d.jobs.attempts import Attempt, is_alive, read_attempt
-from g2d.status.jobs import GridJob
 
 State = Literal["finished", "running", "failed", "stopped", "killed", "silent", "missing", "waiting"]
 STATES: dict[State, str] = {

@@ -15,7 +15,6 @@ from g2d.analysis.comparisons import compare
 from g2d.analysis.frontier import Standing, cost_interval, on_axis
 from g2d.experiment.behind import online_phases
 from g2d.experiment.config import Config
-from g2d.experiment.estimate import PUBLISHED
 from g2d.experiment.keys import PolicyKey
 from g2d.jobs.cost import Cost
 from g2d.regimes.catalogue import REGIMES
@@ -23,6 +22,7 @@ from g2d.tables.accuracy import accuracy_row
 from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Row, by_policy, crossed, grid_order, named
 from g2d.tables.families import Grouped, differences_of, paired, pool
 from g2d.tables.frames import floats, frame, integers, strings
+from g2d.tables.published_hours import PUBLISHED
 
 AXES = {  # what a policy cost: its words on the page
     "tokens_generated": "tokens generated",
@@ -214,8 +214,10 @@ def critical_path_s(bill: Sequence[Cost]) -> float:
 
 
 def paper_hours(key: PolicyKey, config: Config) -> float:
-    """GPU-hours of a 7-8B model on one A100 at the rates of the paper's Table 1 (`g2d.experiment.estimate`); NaN for a
-    training that it does not tell. As there, calibration is not counted."""
+    """GPU-hours of a 7-8B model on one A100 at the rates of the paper's Table 1, without calibration, as there.
+
+    NaN for a training that the table does not have.
+    """
     if key.kind == "base":
         return 0.0
     hours = 0.0

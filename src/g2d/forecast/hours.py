@@ -1,15 +1,10 @@
 """GPU-hours of a grid before it runs: what `snakemake -n` adds to its table of jobs.
 
 A rate comes from the jobs of the same stage and model that have already run on a GPU here, or, where there are none,
-from `g2d.experiment.guess`. With `warmup.iterations` above 1 a step generates only a part of the completions it is
+from `g2d.forecast.guess`. With `warmup.iterations` above 1 a step generates only a part of the completions it is
 trained on, and the hours are at most those of the estimate.
 
-`PUBLISHED` is the paper's Table 1, for the tables that ask what a policy would cost at its rates: hours of one A100
-80GB for 7-8B models. It gives one number for the harvest and the DPO on it (the row with K=0), which is split in half
-here, and none for evaluation. Hours of GRPO grow with the completions of its steps: in the paper a step takes twice as
-long with G=4 as with G=2, so it has as many prompts, 8 by appendix B's batch of 4 x 4 completions at G=2.
-
-`workflow/rules/common.smk` collects the jobs.
+`workflow/rules/guards.smk` collects the jobs.
 """
 
 from __future__ import annotations
@@ -19,24 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from g2d.experiment.guess import CAVEAT, SOURCE
+from g2d.forecast.guess import CAVEAT, SOURCE
 from g2d.jobs.cost import read_cost
 from g2d.policies.policy import read_policy
 
 AUTO_STAGES = ("train_grpo_auto", "train_semi_online_dpo_auto")  # may stop long before their last step
-# Table 1, GRPO with K=1000: 26.6, 27.2 (G=2) and 52.2, 54.2 (G=4) GPU-hours, for 1000 steps of 8 x G completions:
-HOURS_PER_COMPLETION = mean((26.6 / 16_000, 27.2 / 16_000, 52.2 / 32_000, 54.2 / 32_000))
-# Table 1, DPO with K=0: 2.2 and 2.6 GPU-hours for 12,000 rollouts and DPO on their pairs. Calibration draws as many.
-HOURS_OF_HARVEST_AND_DPO = mean((2.2, 2.6))
-PUBLISHED = {
-    "train_grpo": HOURS_PER_COMPLETION,
-    "train_semi_online_dpo": HOURS_PER_COMPLETION,  # GRPO's, which generates most of the time as well
-    **dict.fromkeys(AUTO_STAGES, HOURS_PER_COMPLETION),  # of at most so many steps; without its probes
-    "calibrate": HOURS_OF_HARVEST_AND_DPO / 2,
-    "harvest_rollouts": HOURS_OF_HARVEST_AND_DPO / 2,
-    "train_dpo": HOURS_OF_HARVEST_AND_DPO / 2,
-    "train_iterative_dpo": HOURS_OF_HARVEST_AND_DPO / 2,
-}
 
 
 @dataclass(frozen=True)

@@ -9,19 +9,14 @@ from types import SimpleNamespace
 import pytest
 
 from g2d.experiment.config import read
-from g2d.experiment.estimate import PUBLISHED, GpuJob, Line, estimate, measured_rates, report
-from g2d.experiment.guess import Work, guess, parameters, seconds
+from g2d.forecast.guess import Work, guess, parameters, seconds
+from g2d.forecast.hours import GpuJob, Line, estimate, measured_rates, report
 from g2d.jobs.cost import Cost, write_cost
 from g2d.policies import Policy, write_policy
 from g2d.policies.settings import HubModel, LocalModel
 from g2d.regimes.warmup import Warmup
 
 COST = Cost("job", "evaluate", 1800.0, 1.0, 1, "NVIDIA H100", 1800.0, 0, 0)
-
-
-def test_published_rates_give_back_table_1() -> None:
-    assert 1000 * 8 * (2 + 4) * PUBLISHED["train_grpo"] == pytest.approx(26.6 + 52.2, rel=0.03)
-    assert PUBLISHED["harvest_rollouts"] + PUBLISHED["train_dpo"] == pytest.approx(2.4)
 
 
 # Rows of one H100 80GB (docs/performance.md): work, parameters, engine, seconds. Completions had their whole length.

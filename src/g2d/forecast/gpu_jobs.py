@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from g2d.experiment.estimate import GpuJob
-from g2d.experiment.guess import guess
 from g2d.experiment.plan import Plan
 from g2d.experiment.wildcards import Wildcards, model_of, variant_of
+from g2d.forecast.guess import guess
+from g2d.forecast.hours import GpuJob
 from g2d.regimes.warmup import AUTO
 
 
