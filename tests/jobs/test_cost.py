@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from g2d.jobs.cost import Cost, CostFile, device_hours, measure, read_cost, together, write_cost
+from g2d.jobs.cost import Cost, CostFile, device_hours, measure, merge_costs, read_cost, write_cost
 from g2d.jobs.usage import Elsewhere, charge, visible_devices
 
 
@@ -162,12 +162,12 @@ def test_what_a_shared_process_did_for_a_job_is_on_its_bill(monkeypatch):
 def test_attempts_of_one_job_add_up():
     earlier = replace(cost("a", 10), devices=2, peak_memory_bytes=2**30, peak_gpu_memory_bytes=5)
     later = replace(cost("a", 4), device="NVIDIA A100", peak_gpu_memory_bytes=7)
-    bill = together(earlier, later)
+    bill = merge_costs(earlier, later)
     assert (bill.wall_s, bill.cpu_s, bill.device_s, bill.tokens_generated) == (14, 14, 14, 200)
     assert (bill.devices, bill.device) == (2, "cpu, NVIDIA A100")
     assert (bill.peak_memory_bytes, bill.peak_gpu_memory_bytes) == (2**30, 7)
-    assert together(bill, later).device == "cpu, NVIDIA A100"
-    assert together(None, later) == later
+    assert merge_costs(bill, later).device == "cpu, NVIDIA A100"
+    assert merge_costs(None, later) == later
 
 
 def test_records_are_values():

@@ -147,15 +147,13 @@ def piped(files, source, target, shell='"$0" -m g2d verify "$1" "$2" --workers 1
     return subprocess.run(called, cwd=files[0].parent, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("target", ["-", "/dev/stdout", "/dev/fd/1", "link"])
+@pytest.mark.parametrize("target", ["-", "/dev/stdout"])
 def test_standard_input_and_output(files, target):
     files[0].write_text(json.dumps(ROWS[0]) + "\n")
-    (files[0].parent / "link").symlink_to("/dev/stdout")
     done = piped(files, "-", target, 'cat in.jsonl | "$0" -m g2d verify "$1" "$2" --workers 1')
     assert done.returncode == 0
     assert json.loads(done.stdout)["reward"] == 1  # the rows and nothing else
     assert "1 rows judged" in done.stderr
-    assert (files[0].parent / "link").is_symlink()
 
 
 def test_rows_are_added_to_what_a_redirection_has_already(files):

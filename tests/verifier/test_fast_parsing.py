@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 
-import pytest
 import sympy
 from latex2sympy2_extended.latex2sympy2 import _Latex2Sympy
 
 from g2d.verifier import last_boxed
-from g2d.verifier.fast_parsing import in_two_stages, with_room_below
+from g2d.verifier.fast_parsing import in_two_stages
 from g2d.verifier.symbolic import read
 
 from .answers import CASES, KNOWN_WRONG
@@ -47,14 +46,3 @@ def test_references_of_math(monkeypatch, real_data):
     # Integers, half of them, are one token; of the rest every third keeps this test short.
     answers = [answer for answer in dict.fromkeys(answers) if not answer.lstrip("-").isdigit()]
     assert_same_readings(answers[::3], monkeypatch)
-
-
-@pytest.mark.parametrize("depth", [1, 100, 500])
-def test_room_below_changes_no_result(depth):
-    def recurse(n: int) -> int:
-        return n if n == 0 else 1 + recurse(n - 1)
-
-    def call(n: int, *rest: int, keyword: int = 0) -> tuple:
-        return recurse(n), rest, keyword
-
-    assert with_room_below(call)(depth, 1, 2, keyword=3) == (depth, (1, 2), 3)

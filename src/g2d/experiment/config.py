@@ -57,8 +57,8 @@ from g2d.regimes.warmup import AUTO, Warmup, check_group_sizes, check_step_size
 from g2d.rewards.catalogue import AnyReward
 from g2d.rollouts.settings import Calibration, EngineSettings, Evaluation, Harvest, Pairs
 from g2d.settings import ConfigError, Name, Section, Seed, key, repeated
+from g2d.settings.cached_method import cached_method
 from g2d.settings.mistakes import changed, messages
-from g2d.settings.remembered import remembered
 
 FILES = "# files: "  # the first line of a saved configuration: a list, in JSON
 
@@ -182,7 +182,7 @@ class Config(Section):
                 section["engine"] = {"name": name}
         return values
 
-    @remembered
+    @cached_method
     def for_model(self, name: str) -> Config:
         """The configuration as one model sees it: its `settings` merged over the common sections.
 
@@ -246,12 +246,12 @@ class Config(Section):
         values = yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
         write_text(path, f"{FILES}{json.dumps(list(files))}\n{values}" if files else values)
 
-    @remembered
+    @cached_method
     def ablation_dpo(self, name: str) -> Dpo:
         """The dpo section of one ablation."""
         return changed(f"ablations.{name}.dpo", self.dpo, self.ablations[name].dpo)
 
-    @remembered
+    @cached_method
     def ablation_steps(self, name: str) -> list[int]:
         """The K of one ablation; "all" leaves K=0 out where a warm-up is needed."""
         ablation = self.ablations[name]
@@ -262,7 +262,7 @@ class Config(Section):
         needs_warmup = changes_warmup or self.ablation_dpo(name).start == "warmup"
         return [k for k in self.warmup.steps if k > 0 or not needs_warmup]
 
-    @remembered
+    @cached_method
     def warmup_of(self, variant: str) -> Warmup:
         """The warmup section of the main grid ("", and `AUTO`), or of the ablation that has a warm-up of its own.
 

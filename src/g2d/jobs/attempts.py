@@ -24,7 +24,7 @@ from typing import Literal, get_args
 
 import psutil
 
-from g2d.jobs.cost import Cost, Meter, Progress, parse_cost, together
+from g2d.jobs.cost import Cost, Meter, Progress, merge_costs, parse_cost
 from g2d.jobs.files import read_json, write_json
 from g2d.jobs.orphans import this_machine
 from g2d.plain import say
@@ -67,7 +67,7 @@ class Attempt:
     @property
     def bill(self) -> Cost:
         """What the result of this attempt cost: its own part and what it went on from."""
-        return together(self.carried, self.cost)
+        return merge_costs(self.carried, self.cost)
 
 
 def attempt_file(log: str | Path) -> Path:

@@ -47,7 +47,7 @@ class Cost:
     peak_gpu_memory_bytes: int | None = None  # torch's, on the fullest GPU; null without one or in a process of vLLM
 
 
-def together(earlier: Cost | None, later: Cost) -> Cost:
+def merge_costs(earlier: Cost | None, later: Cost) -> Cost:
     """One record for attempts at a job of which the later went on from what the earlier had spent."""
     if earlier is None:
         return later
@@ -123,7 +123,7 @@ class Meter:
 
     def spent(self) -> Cost:
         """The same with `carried`: what has led here."""
-        return together(self.carried, self.measured())
+        return merge_costs(self.carried, self.measured())
 
     def end(self) -> Cost:
         """Stop measuring; the attempt's own cost."""
@@ -175,7 +175,7 @@ def measure(job: str, stage: str) -> Iterator[Meter]:
     meter = Meter(job, stage)
     yield meter
     # Its devices are asked for last: the block itself may be what imports torch.
-    meter._cost = together(meter.carried, meter.end())
+    meter._cost = merge_costs(meter.carried, meter.end())
 
 
 # ------------------------------------------------------------------------------------------------------------- files

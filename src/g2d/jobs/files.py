@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import errno
 import hashlib
 import json
 import os
@@ -26,11 +25,11 @@ def atomic(path: str | Path) -> Iterator[Path]:
     umask leaves.
 
     Raises:
-        OSError: a folder, a device, a FIFO or a read-only file has that name: nothing of the kind is replaced.
+        OSError: as `require_replaceable`.
         DiskError: the disk is full or may not be written; whatever had the name before is untouched.
     """
-    target = require_replaceable(path)
     with names_the_disk(path):
+        target = require_replaceable(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = _draft(target)
         draft.unlink(missing_ok=True)
@@ -58,7 +57,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         NotADirectoryError: a file has that name; it is not replaced.
         DiskError: as in `atomic`.
     """
-    target = _followed(Path(path))
+    target = Path(os.path.realpath(path))
     if os.path.lexists(target) and not target.is_dir():
         raise NotADirectoryError(f"{path}: a file, where a folder is to be made: move it away")
     draft = _draft(target)
@@ -79,10 +78,10 @@ def require_replaceable(path: str | Path) -> Path:
     """The place that writing a file to a path would write to, links followed; nothing is made or changed.
 
     Raises:
-        OSError: a folder, a device, a FIFO, a read-only file or, where everybody may write, somebody else's is there.
+        OSError: a folder, a device or a read-only file is there.
     """
-    target = _followed(Path(path))
-    if target.is_dir() or target.name in ("", "..") or str(path).endswith(os.sep):
+    target = Path(os.path.realpath(path))
+    if target.is_dir() or Path(path).name in ("", "..") or str(path).endswith(os.sep):
         raise IsADirectoryError(f"{path}: a folder, which no file replaces: name a file")
     if not os.path.lexists(target):
         above = next(folder for folder in target.parents if os.path.lexists(folder))
@@ -92,55 +91,29 @@ def require_replaceable(path: str | Path) -> Path:
     mode = target.stat().st_mode
     if not stat.S_ISREG(mode):
         raise FileExistsError(f"{path}: neither a file nor a folder, so it is not replaced: name a file")
-    on_a_disk = not os.statvfs(target).f_flag & os.ST_RDONLY  # where the disk is read-only, whoever writes says so
-    if not mode & 0o222 or (on_a_disk and not os.access(target, os.W_OK)):  # root may write what it marked as read-only
+    if not mode & 0o222 or not os.access(target, os.W_OK):  # root may write what it marked as read-only
         raise PermissionError(f"{path}: read-only, so it is not replaced: permit writing (chmod) or name another file")
-    folder = target.parent.stat()
-    if folder.st_mode & stat.S_ISVTX and os.geteuid() not in (0, folder.st_uid, target.stat().st_uid):
-        raise PermissionError(f"{path}: somebody else's, in a folder like /tmp: name another file")
     return target
 
 
 @contextmanager
 def output(path: str) -> Iterator[TextIO]:
-    """A place that a user named, open for writing UTF-8: "-" is standard output.
-
-    What is open already (/dev/stdout, /dev/fd/3), a device or a FIFO is written to as it is; anything else is a file
-    that appears when it is complete, see `atomic`.
-    """
-    if (descriptor := descriptor_of(path)) is not None:
-        with open(os.dup(descriptor), "w", encoding="utf-8") as file:
-            yield file
-    elif is_special(path):
-        with open(path, "w", encoding="utf-8") as file:
+    """A place that a user named, open for writing UTF-8; a file appears when it is complete, see `atomic`."""
+    if is_stream(path):
+        with open(os.dup(1) if path in STDOUT else path, "w", encoding="utf-8") as file:
             yield file
     else:
         with atomic(path) as draft, open(draft, "w", encoding="utf-8") as file:
             yield file
 
 
-def descriptor_of(path: str) -> int | None:
-    """The file descriptor of this process that a path such as /dev/stdout stands for ("-": standard output)."""
-    if path == "-":
-        return 1
-    target = _followed(Path(path))
-    return int(target.name) if target.parent == Path(f"/proc/{os.getpid()}/fd") and target.name.isdigit() else None
+STDOUT = ("-", "/dev/stdout")
 
 
-def is_special(path: str) -> bool:
-    """Whether something exists there that is neither a file nor a folder."""
-    target = _followed(Path(path))
-    return target.is_relative_to("/proc") or (target.exists() and not target.is_file() and not target.is_dir())
-
-
-def _followed(path: Path) -> Path:
-    """Where a path leads through links; those of /proc are open files, whose text need not be a name."""
-    for _ in range(40):  # as many as Linux follows
-        path = Path(os.path.realpath(path.parent)) / path.name
-        if path.is_relative_to("/proc") or not path.is_symlink():
-            return path
-        path = path.parent / path.readlink()
-    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+def is_stream(path: str) -> bool:
+    """Whether a path is written to as it is: standard output, a device, a pipe as of `>(gzip)`."""
+    place = Path(path)
+    return path in STDOUT or (place.exists() and not place.is_file() and not place.is_dir())
 
 
 def _draft(target: Path) -> Path:
@@ -172,7 +145,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
     """
     from pydantic_core import from_json  # here: what only writes starts without it
 
-    content = read_bytes(path)
+    content = Path(path).read_bytes()
     try:
         value = from_json(content)  # in a third of the time of `json`: a status reads thousands
     except ValueError:  # it is stricter, and `json` words the reason
@@ -186,33 +159,13 @@ def read_json(path: str | Path) -> dict[str, Any]:
     return value
 
 
-def read_bytes(path: str | Path) -> bytes:
-    """The content of a regular file.
-
-    Raises:
-        OSError: it cannot be read, or is a device or a FIFO, which may have no end.
-    """
-    with open(path, "rb", buffering=0, opener=_opened_at_once) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, NO_FILE, str(path))
-        return file.readall()
-
-
-NO_FILE = "a device or a FIFO, no regular file"
-
-
-def _opened_at_once(path: str, flags: int) -> int:
-    """A FIFO has one wait for its writer."""
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
 def read_text(path: str | Path) -> str:
     """The text of a file that the workflow made, UTF-8 with or without a byte-order mark.
 
     Raises:
         ValueError: it is in another encoding; the message names file and line.
     """
-    content = read_bytes(path)
+    content = Path(path).read_bytes()
     try:
         return content.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:

@@ -142,9 +142,9 @@ def main(socket_file: Path, run: str) -> None:
         return
     from importlib import import_module
 
-    from g2d.jobs.stage import cut_off
+    from g2d.jobs.stage import go_offline
 
-    cut_off()
+    go_offline()
     for name in IMPORTS:
         import_module(name)
     gc.collect()

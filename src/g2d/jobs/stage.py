@@ -41,7 +41,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
     pin_embedded(snakemake)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(snakemake.threads)
-    cut_off(snakemake.rule)
+    go_offline(snakemake.rule)
     cost = next((path for path in snakemake.output if path.endswith("cost.json")), None)
     job = str(Path(cost or snakemake.output[0]).with_suffix(""))
     try:
@@ -73,7 +73,7 @@ def from_elsewhere(rule: str, files: Iterable[str]) -> list[str]:
     return [file for file in files if rule in FETCHING or not file.startswith("results/")]
 
 
-def cut_off(rule: str | None = None) -> None:
+def go_offline(rule: str | None = None) -> None:
     """Keep libraries, here and in child processes, from reporting home, and from the Hub where nothing is fetched.
 
     The Hub's client reads its environment when it is imported, so no script imports it before its stage begins.

@@ -23,7 +23,7 @@ from g2d.jobs.orphans import stop, watched, when_ends
 from g2d.jobs.usage import Elsewhere, gpu_memory_peak, this_process
 from g2d.regimes.checkpoints import TrainingStoppedError
 from g2d.regimes.processes import NotTheFirstError, is_first
-from g2d.regimes.sharding import is_sharded, meet
+from g2d.regimes.sharding import init_process_group, is_sharded
 from g2d.regimes.stopping import stop_requests
 
 CALL, OUTCOME, METER, LIVING = "call.pickle", "outcome.pickle", "meter.json", "living.lock"
@@ -145,7 +145,7 @@ def main(folder: Path, rank: int) -> int:
         try:
             read_on_cpus()
             if is_sharded():
-                meet()
+                init_process_group()
             outcome = Outcome(log=call.function(*call.arguments, **call.keywords, meter=meter))
         except NotTheFirstError:
             pass

@@ -27,7 +27,7 @@ def is_sharded() -> bool:
     return n_processes() > 1 and os.environ.get("ACCELERATE_USE_FSDP") == "true"
 
 
-def meet() -> None:
+def init_process_group() -> None:
     """Have the processes find each other before M0 is loaded: then the first one alone reads its weights, and the
     others have their parts from it (accelerate's `cpu_ram_efficient_loading`)."""
     import torch

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 
 from tqdm import tqdm
 
-from g2d.jobs.files import descriptor_of, is_special, output, parse_line, require_replaceable
+from g2d.jobs.files import STDOUT, is_stream, output, parse_line, require_replaceable
 from g2d.plain import plain, say
 from g2d.verifier.limits import Limits
 from g2d.verifier.pool import default_workers
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
                 f"{arguments.input}: stays as it is, or {malformed} malformed rows would be lost: correct them or name "
                 "another output"
             )
-    say(tally.summary(malformed), file=sys.stderr if descriptor_of(arguments.output) == 1 else sys.stdout)
+    say(tally.summary(malformed), file=sys.stderr if arguments.output in STDOUT else sys.stdout)
     return 1 if malformed else 0
 
 
@@ -115,11 +115,10 @@ def require_apart(source: str, target: str) -> bool:
         raise IsADirectoryError(f"{source}: a folder: name a JSONL file")
     if stat.S_ISCHR(given.st_mode) and not os.path.samestat(given, os.fstat(0)):
         raise ValueError(f"{source}: a device, which may have no end: name a JSONL file")
-    descriptor = descriptor_of(target)
-    if descriptor is None and not is_special(target):
+    if not is_stream(target):
         place = require_replaceable(target)
         return place.exists() and os.path.samestat(given, place.stat())
-    taken = os.fstat(descriptor) if descriptor is not None else Path(target).stat()
+    taken = os.fstat(1) if target in STDOUT else Path(target).stat()
     if os.path.samestat(given, taken) and not stat.S_ISCHR(taken.st_mode):  # a terminal is both without harm
         raise ValueError(f"{source} would be read and written at once: name another output")
     return False

@@ -1,7 +1,7 @@
-"""Two ways to make Math-Verify's parser several times faster without changing what it reads; for worker processes.
+"""A way to make Math-Verify's parser faster without changing what it reads; for worker processes.
 
-Nearly all of Math-Verify's time goes into ANTLR's Python runtime. Both changes depend on versions that are pinned, and
-neither is needed for correctness.
+Nearly all of Math-Verify's time goes into ANTLR's Python runtime. The change depends on pinned versions and is not
+needed for correctness.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from typing import Any
 
 from antlr4.atn.PredictionMode import PredictionMode
 from latex2sympy2_extended.latex2sympy2 import _Latex2Sympy
-
-SLOTS = 2**15 + 1  # 8 bytes each: the chunk becomes 512 KiB, and half of it is room
 
 
 def install() -> None:
@@ -42,13 +40,3 @@ def in_two_stages(create_parser: Callable[[Any, str], Any]) -> Callable[[Any, st
         return parser
 
     return create
-
-
-def with_room_below(function: Callable) -> Callable:
-    """The function with a large frame, which saves a third of the time of what it calls.
-
-    CPython keeps frames in chunks of 16 KiB, mapped when recursion enters one and unmapped when it leaves; parsing an
-    answer crosses such a boundary a hundred times. A large frame makes a large chunk, with room for the frames below.
-    """
-    function.__code__ = function.__code__.replace(co_stacksize=SLOTS)
-    return function

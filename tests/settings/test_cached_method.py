@@ -7,7 +7,7 @@ import gc
 import pytest
 
 from g2d.settings import Section
-from g2d.settings.remembered import remembered
+from g2d.settings.cached_method import cached_method
 
 
 class Numbers(Section):
@@ -15,7 +15,7 @@ class Numbers(Section):
 
     base: int
 
-    @remembered
+    @cached_method
     def plus(self, n: int) -> list[int]:
         if n < 0:
             raise ValueError("negative")

@@ -12,7 +12,7 @@ Given = ParamSpec("Given")
 Found = TypeVar("Found")
 
 
-def remembered(method: Callable[Concatenate[Owner, Given], Found]) -> Callable[Concatenate[Owner, Given], Found]:
+def cached_method(method: Callable[Concatenate[Owner, Given], Found]) -> Callable[Concatenate[Owner, Given], Found]:
     """Remember what a method has returned, by its arguments, as long as its owner lives; an error is not remembered.
 
     By the identity of the owner and not by its value, which would take as long to compare. What is returned must not be
