@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,7 @@ def test_several_files_may_repeat_each_other_and_merge_keys_are_legal(tmp_path: 
         ("title: x".encode("utf-16-le"), "cannot be read as YAML: unacceptable character"),
         (b"models: [", "cannot be read as YAML: while parsing a flow node"),
         (b"title: 2026-02-30", "cannot be read as YAML: day is out of range for month"),
+        (b"[" * 5000, "cannot be read as YAML: nested too deeply"),
         (b"- a", "expected a mapping of keys at the top level"),
         (b"", "expected a mapping of keys at the top level"),
         (b"1: 2", "1: keys should be strings"),
@@ -162,3 +164,20 @@ def test_a_broken_value_is_named_with_its_key(place: tuple[tuple[Any, ...], int]
 
 def test_the_configuration_that_is_broken_above_is_valid() -> None:
     assert Config.model_validate(FULL).model_dump(mode="json") == FULL
+
+
+@pytest.mark.parametrize(
+    ("text", "key"), [("models: &m\n  demo: *m\n", "models.demo"), ("title: &a [1, *a]\n", "title.1")]
+)
+def test_what_stands_in_itself_is_named(tmp_path: Path, text: str, key: str) -> None:
+    (tmp_path / "my.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=rf"^{tmp_path}/my.yaml: {key}: an alias of what it stands in"):
+        read(tmp_path / "my.yaml")
+
+
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+    """/dev/zero has no end, and a FIFO waits for its writer."""
+    os.mkfifo(tmp_path / "fifo.yaml")
+    for name in ("/dev/zero", f"{tmp_path}/fifo.yaml"):
+        with pytest.raises(ConfigError, match=rf"^{name}: cannot be read \(a device or a FIFO, no regular file\)"):
+            read(name)

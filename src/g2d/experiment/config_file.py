@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from g2d.jobs.files import read_bytes
 from g2d.settings import ConfigError
 
 INTEGER, FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
@@ -28,7 +29,7 @@ def read_file(path: str | Path) -> dict[str, Any]:
             number that YAML does not read as it looks.
     """
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
+        text = read_bytes(path).decode("utf-8-sig")
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         misread = [f"{path}: {mistake}" for mistake in _misread(root)]
         values = yaml.safe_load(text)
@@ -40,6 +41,8 @@ def read_file(path: str | Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read as YAML: {' '.join(str(error).split())}") from None
     except ValueError as error:  # a date such as 2026-02-30
         raise ConfigError(f"{path}: cannot be read as YAML: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: cannot be read as YAML: nested too deeply") from None
     if misread:
         raise ConfigError("\n".join(misread))
     if not isinstance(values, dict):
@@ -47,9 +50,17 @@ def read_file(path: str | Path) -> dict[str, Any]:
     return values
 
 
-def _misread(node: yaml.Node | None, path: str = "", seen: set[int] | None = None) -> Iterator[str]:
-    """What a YAML reader takes in a node and all below it for something else than it looks like; aliases once."""
+def _misread(
+    node: yaml.Node | None, path: str = "", seen: set[int] | None = None, above: frozenset[int] = frozenset()
+) -> Iterator[str]:
+    """What a YAML reader takes in a node and all below it for something else than it looks like.
+
+    What aliases name is looked at once.
+    """
     seen = set() if seen is None else seen
+    if id(node) in above:
+        yield f"{path}: an alias of what it stands in, which has no end: write the values out"
+    above |= {id(node)}
     if id(node) in seen:
         return
     seen.add(id(node))
@@ -58,7 +69,7 @@ def _misread(node: yaml.Node | None, path: str = "", seen: set[int] | None = Non
         yield f"{path}: {node.value}, in line {line}, is {meaning} to YAML: write which one is meant"
     if isinstance(node, yaml.SequenceNode):
         for number, child in enumerate(node.value):
-            yield from _misread(child, f"{path}.{number}" if path else str(number), seen)
+            yield from _misread(child, f"{path}.{number}" if path else str(number), seen, above)
     if not isinstance(node, yaml.MappingNode):
         return
     lines: dict[tuple[str, str], int] = {}
@@ -69,8 +80,8 @@ def _misread(node: yaml.Node | None, path: str = "", seen: set[int] | None = Non
             if same in lines:
                 yield f"{name}: given twice, in lines {lines[same]} and {line}, and the last would win: drop one"
             lines[same] = line
-        yield from _misread(key, name, seen)
-        yield from _misread(child, name, seen)
+        yield from _misread(key, name, seen, above)
+        yield from _misread(child, name, seen, above)
 
 
 def _other_number(node: yaml.ScalarNode) -> int | float | None:
