@@ -1,8 +1,6 @@
-"""Difficulty calibration of M0: how each level does, and which levels to train on (paper, sections 5.3 and A.3,
-Table 4; step 1 of its recipe: train where pass@1 is 30 to 60 %).
+"""Difficulty calibration of M0: success by level, and which levels to train on (paper, sections 5.3 and A.3, Table 4).
 
-Problems without a level ("Level ?") have a row of their own. They are left out of training, unless the pool has no
-levels at all: then the whole pool is judged, and chosen, as one.
+Problems without a level have a row of their own and are left out of training, unless no problem has a level.
 """
 
 from __future__ import annotations
@@ -84,10 +82,10 @@ def choose_levels(table: pd.DataFrame, settings: Calibration) -> list[Level]:
 
 
 def require_levels(settings: Calibration, levels: Collection[Level]) -> None:
-    """Check that every pinned level is among those that there are.
+    """Check that every pinned level has problems.
 
     Raises:
-        ValueError: one is not; the message names the key and what to choose from.
+        ValueError: one has none; the message names the key and what to choose from.
     """
     if settings.levels != "auto" and (unknown := sorted(set(settings.levels) - set(levels))):
         raise ValueError(

@@ -1,11 +1,7 @@
-"""Two policies on the same questions: is one better, by how much, and how small a difference could have been seen?
+"""Two policies on the same questions: the difference in accuracy, its intervals and tests, and what could be found.
 
-The answers are paired by question, and by seed where both policies have seeds, so what questions and seeds have in
-common cancels. Seeds share their questions: McNemar's test on the pooled answers counts a question once for every seed
-and rejects far too often, which tests/analysis/test_comparisons.py shows. Two tests are offered instead, which answer
-two questions: would other seeds and other questions agree (`p_value`), and, with these very policies, would other
-questions (`p_questions`)? The second is never the larger. With one seed they are the same, and nothing is said about
-other seeds.
+Answers are paired by question, and by seed where both policies have seeds. `p_value` is about other seeds and other
+questions, `p_questions` about other questions with these weights; with one seed they are the same.
 """
 
 from __future__ import annotations
@@ -31,12 +27,12 @@ class Comparison:
     difference: float
     ci_low: float  # 95 %, over seeds and questions (over questions with one seed); holds 0 exactly when p_value > 0.05
     ci_high: float
-    family_size: int  # comparisons of which one may be picked afterwards
+    family_size: int  # comparisons of which one may be chosen afterwards
     family_low: float  # the same for all of these at once; `corrected` makes it agree with p_holm
     family_high: float
     standard_error: float  # of the difference, over seeds and questions
     p_value: float  # two-sided: other seeds and questions
-    p_holm: float  # corrected over the family: Bonferroni's for one comparison alone, Holm's from `corrected`
+    p_holm: float  # corrected over the family: Bonferroni's from `compare`, Holm's from `corrected`
     p_questions: float  # two-sided: other questions, these seeds given
     gained: float  # share of answers that the policy has right and the reference wrong
     lost: float  # the reverse; difference = gained - lost
@@ -50,9 +46,9 @@ def compare(policy: np.ndarray, reference: np.ndarray, pool: np.ndarray | None =
     Args:
         policy: (n_seeds, n_problems), the share of a problem's samples that are correct.
         reference: the same problems in the same order; the same seeds, or one row for a policy without seeds (M0).
-        pool: (n_policies, n_seeds), accuracies of the policies that were trained alike, from which the variance between
-            few seeds is learnt, the compared ones among them; without it these two alone.
-        family: how many comparisons are made of which one may be picked.
+        pool: (n_policies, n_seeds), accuracies of the policies that were trained in the same way, with these two, over
+            which the variance between few seeds is pooled; None: these two alone.
+        family: number of comparisons of which one may be chosen afterwards.
 
     Raises:
         ValueError: the shapes do not belong together.
@@ -95,9 +91,9 @@ def compare(policy: np.ndarray, reference: np.ndarray, pool: np.ndarray | None =
 def corrected(family: Sequence[Comparison]) -> list[Comparison]:
     """A family with Holm's p-values and intervals that hold at once and agree with them.
 
-    Holm's procedure rejects more than Bonferroni's intervals exclude 0; where it does, the interval ends at 0
-    (Strassburger and Bretz 2008, "Compatible simultaneous lower confidence bounds for the Holm procedure and other
-    Bonferroni-based closed tests"). So 0 lies inside an interval exactly where p_holm is above `LEVEL`.
+    Holm's procedure can reject where Bonferroni's interval holds 0; that interval then ends at 0 (Strassburger and
+    Bretz 2008, "Compatible simultaneous lower confidence bounds for the Holm procedure and other Bonferroni-based
+    closed tests"). So 0 lies inside an interval exactly where p_holm is above `LEVEL`.
 
     Args:
         family: every comparison of it, from `compare` with `family` as many as there are.
@@ -114,9 +110,8 @@ def corrected(family: Sequence[Comparison]) -> list[Comparison]:
 def sign_flip_p(differences: np.ndarray) -> float:
     """Exact two-sided p-value of a paired permutation test with questions as the units (Fisher 1935, section 21).
 
-    If the policies were exchangeable, each question's difference, all seeds and samples together, could as well have
-    the other sign. All 2^n sign patterns are counted, by convolution. With differences of -1, 0 and 1, that is one
-    answer per question, this is McNemar's exact test.
+    All 2^n signs of the questions' differences are counted, by convolution. With one answer per question this is
+    McNemar's exact test.
 
     Args:
         differences: (n_questions,) whole numbers: correct answers of the policy minus those of the reference.

@@ -1,8 +1,6 @@
 """The partial-prompt probe: does a model continue the beginning of a question word for word? (arXiv 2507.10532)
 
-Who completes the text of a public question verbatim has probably read it, and may have read its answer. Text is
-compared by words, so line breaks and spaces do not count, and over as many words as are missing, because a base model
-goes on writing. Pure functions of texts.
+Texts are compared by words, over as many words as are missing, because a base model goes on writing.
 """
 
 from __future__ import annotations
@@ -42,8 +40,7 @@ def split_question(text: str, share: float) -> Partial | None:
 
 
 def partial_problems(problems: Sequence[Problem], share: float) -> list[Problem]:
-    """The problems with the beginning of their questions alone, under ids of their own: nobody may take an answer to
-    the beginning, or a recorded one, for an answer to the question."""
+    """The problems with the beginnings of their questions, under ids of their own."""
     cut = [(problem, split_question(problem.prompt, share)) for problem in problems]
     return [
         replace(problem, problem_id=partial_id(problem.problem_id, share), prompt=partial.shown)

@@ -1,10 +1,8 @@
-"""Pearson's r, and correlation over several seeds and models, where points are not independent.
+"""Pearson's r, and correlations over several seeds and models, whose points are not independent.
 
-Seeds and models differ in level for reasons that have nothing to do with K. `within_correlation` removes these levels:
-it is the repeated-measures correlation of Bakdash and Marusich (2017), with a seed of a model as the subject; for a
-single subject it is Pearson's. The seeds of a model share their values of K, so they are no independent repetitions of
-the question whether a *better K* has a *better harvest*; `permutation_p` permutes the values of K of all seeds of a
-model together and needs no such independence.
+`within_correlation` removes the levels of seeds and models: the repeated-measures correlation of Bakdash and Marusich
+(2017), with a seed of a model as the subject. The seeds of a model share their values of K, so `permutation_p` permutes
+the values of K of all seeds of a model together.
 """
 
 from __future__ import annotations
@@ -116,7 +114,7 @@ def ranks_within(values: np.ndarray, subjects: np.ndarray) -> np.ndarray:
 
 
 def permutation_p(points: pd.DataFrame, x: str, y: str) -> float | None:
-    """Two-sided permutation p-value: the harvest of one (K, G) is as good as that of another for the accuracy.
+    """Two-sided permutation p-value of the hypothesis that accuracy does not depend on which (K, G) a harvest is of.
 
     Args:
         points: model, seed, group_size, K and the columns x and y.

@@ -1,22 +1,17 @@
-"""How uncertain is a mean over crossed seeds and questions? One construction for intervals and tests.
+"""The uncertainty of a mean over crossed seeds and questions: one construction for intervals and tests.
 
-The mean d of a (seeds, questions) array varies because other questions could have been asked and because other seeds
-could have trained. Its half width at level alpha adds the two on the scale of squares,
+The half width at level alpha of the mean d of a (seeds, questions) array adds what questions and seeds contribute,
 
     h(alpha)^2 = t_q(alpha)^2 Q + t_s(alpha)^2 S
 
 with Q the variance from questions beyond the noise of single answers, S the variance from seeds with that noise, and
 each quantile at the degrees of freedom of its own estimate (Zou and Donner 2008, "Construction of confidence limits
 about effect measures", eq. 3; Graybill and Wang 1980). An interval is d -+ h(1 - level), and the p-value of d is the
-alpha at which h(alpha) = |d|: they cannot disagree, and adding a source of variation cannot lower p.
+alpha at which h(alpha) = |d|, so they agree.
 
-**Few seeds.** The variance between two seeds has one degree of freedom and t_s(0.05) = 12.7, so that two seeds of two
-policies alone show nothing. Below `ENOUGH_SEEDS` the variances of policies that were trained alike are therefore
-pooled, as the residual of the two-way analysis of variance, policy x seed. Pooling takes them for equal. They need not
-be, so what seeds add to the noise counts `INFLATION` times, and no less than the pair's own variance is used.
-docs/analysis.md has the simulation that chose this: it errs in no more than 5 to 6 % of families where one policy's
-standard deviation over seeds is three times the others'. From `ENOUGH_SEEDS` on, where both find as much, every pair
-stands for itself (t over its own seeds), and nothing is assumed.
+With fewer than `ENOUGH_SEEDS` seeds the variances of policies that were trained in the same way are pooled, as the
+residual of the two-way analysis of variance, policy x seed. What they have beyond the noise counts `INFLATION` times,
+and no less than the pair's own variance is used. docs/analysis.md has the simulations behind both numbers.
 """
 
 from __future__ import annotations
@@ -34,15 +29,14 @@ SMALLEST_P = 1e-100
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """What makes a mean uncertain: variances of the mean, and the degrees of freedom of their estimates."""
+    """Variance components of a mean, and the degrees of freedom of their estimates."""
 
     questions: float  # beyond the noise of single answers, where there are seeds
     question_degrees: int
-    seeds: float = 0.0  # with the noise of single answers; 0 with one seed, which says nothing of others
+    seeds: float = 0.0  # with the noise of single answers; 0 with one seed
     seed_degrees: int = 1
-    noise: float = 0.0  # that noise alone, which is part of what the questions show
-    # As `seeds`, but the best guess instead of the cautious one: for the power of the test, not for the test.
-    expected_seeds: float = 0.0
+    noise: float = 0.0  # of single answers alone
+    expected_seeds: float = 0.0  # as `seeds`, without inflation: for the power of the test
 
     @property
     def standard_error(self) -> float:
@@ -52,7 +46,7 @@ class Error:
     def reach(self, alpha: float) -> float:
         """Half width of the interval of level 1 - alpha."""
         q, s = (-float(scipy.special.stdtrit(f, alpha / 2)) for f in (self.question_degrees, self.seed_degrees))
-        # Seeds that happen to agree better than the noise allows do not make it surer than questions alone.
+        # Seeds that agree better than the noise allows do not make the interval narrower than questions alone.
         return math.hypot(q * math.sqrt(self.questions), max(s * math.sqrt(self.seeds), q * math.sqrt(self.noise)))
 
     def p_value(self, distance: float) -> float:
@@ -60,7 +54,7 @@ class Error:
         distance = abs(distance)
         ratio = distance / math.sqrt(self.questions + max(self.seeds, self.noise))
         degrees = [self.question_degrees, self.seed_degrees if self.seeds else self.question_degrees]
-        # All of it at the more degrees of freedom rejects too easily, at the fewer not easily enough.
+        # p lies between the values with all variance at the larger and at the smaller degrees of freedom.
         low, high = (max(2 * float(scipy.special.stdtr(f, -ratio)), SMALLEST_P) for f in (max(degrees), min(degrees)))
         if math.isclose(low, high, rel_tol=1e-12) or self.reach(low) <= distance:
             return low
@@ -72,8 +66,7 @@ class Error:
         """Smallest true mean that the test at level alpha finds with the given power.
 
         By the normal approximation of the noncentral t (Johnson and Welch 1940, "Applications of the non-central
-        t-distribution", eq. 8), since the reach varies from experiment to experiment as well; with the answers that
-        such an effect changes itself, which it is taken to change on questions that did not differ before.
+        t-distribution", eq. 8), with the variance that the effect adds on questions that did not differ before.
         """
         degrees = self.seed_degrees if self.seeds else self.question_degrees
         quantile = float(scipy.special.ndtri(power))
@@ -88,7 +81,7 @@ class Error:
 
 
 def mean_squares(values: np.ndarray) -> tuple[float, float]:
-    """Variance of the mean as the seeds show it, and the part of it that is noise of single answers.
+    """Variance of the mean between seeds, and the part of it that is noise of single answers.
 
     The mean squares between seeds and of the rest, of the two-way analysis of variance without replication, each over
     the number of values (Searle, Casella and McCulloch 1992, section 4.3).
@@ -108,11 +101,11 @@ def seed_variance(own: float, noise: float, pool: np.ndarray, paired: bool) -> t
 
     Args:
         own, noise: `mean_squares` of these differences, over at least two seeds.
-        pool: (n_policies, n_seeds), accuracies of the policies that were trained alike, the two among them.
+        pool: (n_policies, n_seeds), accuracies of the policies that were trained in the same way, with these two.
         paired: the reference has seeds too, and the differences are by seed.
 
     Returns:
-        What the test uses, the best guess, and the degrees of freedom of both.
+        The variance for the test, the variance without inflation, and the degrees of freedom of both.
     """
     n_policies, n_seeds = pool.shape
     if n_seeds >= ENOUGH_SEEDS or n_policies <= (2 if paired else 1):
@@ -133,9 +126,8 @@ def seed_variance(own: float, noise: float, pool: np.ndarray, paired: bool) -> t
 def error_of_difference(values: np.ndarray, pool: np.ndarray | None = None, paired: bool = False) -> Error:
     """The error of a mean difference in 0..1 between two policies.
 
-    Two questions are added that the experiment did not have, one gained and one lost (Bonett and Price 2012, "Adjusted
-    Wald confidence interval for a difference of binomial proportions based on paired data"): a few differing answers
-    among many equal ones, or none, do not prove that policies are equal. `centre` is the mean with these.
+    One question gained and one lost are added (Bonett and Price 2012, "Adjusted Wald confidence interval for a
+    difference of binomial proportions based on paired data"). `centre` is the mean with these.
 
     Args:
         values: (n_seeds, n_questions), differences of the shares of right answers.

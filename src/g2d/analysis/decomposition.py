@@ -1,18 +1,10 @@
-"""Where does a gain come from: finishing inside the token budget, writing a parseable box, or answering right?
+"""The parts of a gain: finishing within the token budget, writing a box that parses, and answering right.
 
-An answer is correct if it was finished, had a box that parses, and was right:
+    accuracy = P(finished) P(parseable | finished) P(correct | parseable, finished)
 
-    accuracy = P(finished) P(parseable | finished) P(correct | parseable, finished).
-
-`finished` is every verdict but `truncated`: the completion ended by itself, or its last box was closed before the
-budget cut it off (the verifier judges such a box). `parseable` are the verdicts `correct` and `incorrect`; `no_boxed`,
-`parse_error`, `timeout` and `limit` are finished and not parseable, as in format compliance.
-
-A gain is the difference of two such products. Each factor's contribution is its Shapley value: the change it brings,
-averaged over the six orders in which the three factors can change (Shapley 1953, eq. 13; Shorrocks 2013). The three
-contributions add up to the gain exactly, whatever the order. They describe, and do not experiment: a policy that
-finishes more often also answers harder questions, which lowers P(correct | parseable). Accuracy at several token
-budgets (`g2d.rollouts.budgets`) is the experiment.
+`finished` is every verdict but `truncated`; `parseable` are `correct` and `incorrect`. A gain is the difference of two
+such products, and the part of each factor is its Shapley value: the change that it makes, averaged over the six orders
+in which the factors can change (Shapley 1953, eq. 13; Shorrocks 2013). The three parts add up to the gain.
 """
 
 from __future__ import annotations
@@ -42,7 +34,7 @@ def factors(reached: np.ndarray) -> np.ndarray:
         reached: (3, ...) shares of all answers that reached each of `STAGES`, not increasing.
 
     Returns:
-        (3, ...): P(finished), P(parseable | finished), P(correct | parseable); NaN where nothing got that far.
+        (3, ...): P(finished), P(parseable | finished), P(correct | parseable); NaN where no answer reached the stage.
     """
     reached = np.asarray(reached, dtype=float)
     before = np.concatenate([np.ones_like(reached[:1]), reached[:-1]])
@@ -52,8 +44,8 @@ def factors(reached: np.ndarray) -> np.ndarray:
 def contributions(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
     """Shapley contributions of `FACTORS` to the policy's gain over the reference.
 
-    A factor that is not defined for one of the two (nothing got that far) is taken from the other, so it contributes
-    nothing; where it is not defined for either, both accuracies are 0 and so are all contributions.
+    A factor that is not defined for one of the two is taken from the other, so its contribution is 0; where it is not
+    defined for either, all contributions are 0.
 
     Args:
         reference, policy: (3, ...) shares that reached each of `STAGES`.
@@ -76,7 +68,7 @@ def contributions(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
 
 
 def linearised(reference: np.ndarray, policy: np.ndarray, step: float = 1e-6) -> np.ndarray:
-    """What each seed and question adds to the contributions, to first order around the means (delta method).
+    """The contributions by seed and question, to first order around the means (delta method).
 
     Args:
         reference, policy: (3 stages, n_seeds, n_questions) shares that reached each of `STAGES`.

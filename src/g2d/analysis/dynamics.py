@@ -1,8 +1,4 @@
-"""What goes on in an online training, step by step: entropy, length, signal, staleness, ratios; and where it collapses.
-
-Everything is read from the log that the trainer wrote and from the record of its rollouts; nothing is computed from the
-weights.
-"""
+"""Measures of online trainings by step, from the trainer's log and the record of its rollouts; and their collapse."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-# What is followed, by the names under which trainers log it. The first name that a log has is taken.
+# Measures by the names under which trainers log them; the first name in a log is used.
 LOGGED = {
     "reward": ("reward",),  # mean of the completions
     "entropy": ("entropy",),  # of the policy's next token, mean, nats
@@ -23,8 +19,8 @@ LOGGED = {
     "distance": ("kl", "log_ratio"),  # from the reference, nats: GRPO's estimate of the KL divergence; of DPO see below
 }
 MEASURES = (*LOGGED, "staleness")
-WATCHED = ("entropy", "length")  # what falls where a policy collapses
-SHARE_OF_STEPS = 0.1  # that a mean is taken over, where a collapse is looked for
+WATCHED = ("entropy", "length")  # whose fall is a collapse
+SHARE_OF_STEPS = 0.1  # of a training, over which means are taken to find a collapse
 FEWEST_STEPS = 5  # of such a mean
 
 
@@ -50,8 +46,8 @@ def steps_of(
     found = pd.DataFrame(index=rows.index)
     found["tokens"] = rows["num_tokens"].ffill().astype(float)
     for measure, names in LOGGED.items():
-        there = [name for name in names if name in rows]
-        found[measure] = rows[there[0]].astype(float) if there else float("nan")
+        logged = [name for name in names if name in rows]
+        found[measure] = rows[logged[0]].astype(float) if logged else float("nan")
     found["staleness"] = float("nan")
     if consumed is not None and len(consumed):
         found["staleness"] = (consumed["step"] - consumed["generated_at"]).groupby(consumed["step"]).mean()
@@ -67,9 +63,9 @@ def binned(steps: pd.DataFrame, bins: int = 20) -> pd.DataFrame:
 
 
 def collapse(values: pd.Series, share: float) -> dict[str, Any] | None:
-    """Whether a measure fell below a share of what it began with.
+    """Whether a measure fell below a share of its start.
 
-    Means over a tenth of the steps, five at least, are compared: the first one with the lowest later one.
+    The first mean over a tenth of the steps, at least five, is compared with the lowest later one.
 
     Returns:
         start, lowest, at_step (the last of the first stretch below the share; None if there is none) and collapsed;

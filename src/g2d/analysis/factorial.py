@@ -1,14 +1,9 @@
-"""Level x temperature: what makes prompts pairable, their difficulty or the sampling temperature?
-
-The paper varies one at a time: Table 4 compares levels at temperature 1.3, appendix A.1 temperatures on one mix of
-levels, and its two mixes of levels were not sampled alike. Here the same problems of every level are sampled at every
-temperature, so a two-way table separates the two effects from what neither explains alone:
+"""Level x temperature: two-way analysis of variance of pass@1, rho, mu and H.
 
     y[l, t] = mean + level[l] + temperature[t] + interaction[l, t]
 
-for pass@1, rho, mu and H, with sum-to-zero effects over the cells, every cell counted once (two-way analysis of
-variance of the cell means). Intervals resample problems within their level, and a problem keeps its answers at all
-temperatures, because they are not independent.
+with sum-to-zero effects over the cells, every cell counted once. The same problems of every level are sampled at every
+temperature; intervals resample problems within their level, and a problem keeps its answers at all temperatures.
 """
 
 from __future__ import annotations
@@ -133,7 +128,7 @@ def _by_level(rollouts: Mapping[float, pd.DataFrame]) -> dict[int, list[pd.DataF
 
 
 def _sums(counts: list[pd.DataFrame]) -> tuple[np.ndarray, np.ndarray]:
-    """Every metric as a ratio of two sums over problems: both their terms, (metric, problem, temperature)."""
+    """Every metric as a ratio of two sums over problems: the terms of both, (metric, problem, temperature)."""
     numerators, denominators = [], []
     for frame in counts:
         p, mixed = frame["p_hat"].to_numpy(), pairable(frame).to_numpy(dtype=float)

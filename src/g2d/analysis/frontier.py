@@ -1,21 +1,14 @@
-"""The frontier of accuracy against cost, with its uncertainty: who is on it, who is not, and what is good enough.
+"""Which policies are on the frontier of accuracy against cost and which are dominated, with tests on paired answers.
 
-A policy is on the frontier if no policy that costs as much or less is as good. Drawn through estimates the frontier is
-a line through the lucky ones, so three statements are tested instead, on paired answers (`g2d.analysis.crossed`):
+- *on the frontier*: better than each policy that is not shown to cost more. The largest of these p-values counts
+  (intersection-union, Berger 1982, "Multiparameter hypothesis testing and acceptance sampling").
+- *beaten*: worse than some policy that is shown to cost as much or less. The smallest of these p-values counts, times
+  their number.
+- *good enough*: less than a margin worse than any other policy, at any cost: `g2d.analysis.margins`, one-sided.
 
-- *on the frontier*: better than each policy that is not shown to cost more. All of these differences must show, so the
-  largest of their p-values counts (intersection-union, Berger 1982, "Multiparameter hypothesis testing and acceptance
-  sampling"). A policy that all others are shown to cost more than is not tested: there is nothing to be better than.
-- *beaten*: some policy that is shown to cost as much or less is better: the smallest of these p-values, times their
-  number.
-- *good enough*: less than a margin worse than any other policy, at whatever cost: `g2d.analysis.margins`, one-sided.
-
-Costs vary over seeds too. A policy is shown to cost less than another where the 95 % t interval of their difference,
-seed by seed, says so; with one seed costs are taken as they are. The orders of costs are not part of the 5 % below.
-
-The first two statements' p-values are two-sided and Holm-corrected over the policies, at half the level each, as only
-one side is claimed: of all the statements on who is on the frontier or beaten a false one is made in no more than 5 %
-of grids (tests/analysis/test_frontier.py simulates it).
+A policy costs less than another where the 95 % t interval of their difference over seeds says so; with one seed costs
+are taken as they are. The first two p-values are two-sided and Holm-corrected over the policies, at half the level
+each. tests/analysis/test_frontier.py simulates that at most 5 % of grids have a false statement.
 """
 
 from __future__ import annotations
@@ -36,18 +29,18 @@ ON, BEATEN, OPEN, CHEAPEST = "on the frontier", "beaten", "open", "nothing cheap
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a policy stands among all of them, on one axis of cost."""
+    """The position of a policy among all of them, on one axis of cost."""
 
-    status: str  # ON, BEATEN, OPEN, which is neither shown, or CHEAPEST
+    status: str  # ON, BEATEN, OPEN (neither is shown) or CHEAPEST
     p_on: float  # Holm-corrected; NaN for CHEAPEST
     p_beaten: float  # Holm-corrected; 1 where nothing is shown to cost as much or less
-    beaten_by: int | None  # the policy that shows it most clearly, where beaten
+    beaten_by: int | None  # the policy with the smallest p-value, where beaten
     beaten: float  # accuracy less that of `beaten_by`; NaN where not beaten, as both ends
-    beaten_low: float  # two-sided, for all that might have been claimed at once; agrees with p_beaten
+    beaten_low: float  # two-sided, for all such statements at once; agrees with p_beaten
     beaten_high: float
     chance: float  # share of resamples in which it is on the frontier, after `drawn_together`
     margin: Margin
-    cheapest_enough: bool  # good enough, and nothing that is too is shown to cost less
+    cheapest_enough: bool  # good enough, and no other good enough policy is shown to cost less
 
 
 def cost_interval(costs: np.ndarray) -> tuple[float, float]:
@@ -64,7 +57,7 @@ def cost_interval(costs: np.ndarray) -> tuple[float, float]:
 
 
 def on_axis(costs: Sequence[np.ndarray], differences: Differences, margin: float) -> list[Standing]:
-    """Where every policy stands.
+    """The position of every policy.
 
     Args:
         costs: of each policy on one axis, (n_seeds,), or one value for a policy without seeds (M0).

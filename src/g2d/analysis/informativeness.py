@@ -1,13 +1,9 @@
-"""How informative a set of rollouts is: pairability rho, middle-band fraction mu, mean binary entropy H (paper,
-sections 2.2 and 2.3), with what explains them: pass@1, all-wrong and all-correct prompts, format compliance, length.
+"""Informativeness of rollouts: pairability rho, middle-band fraction mu, mean binary entropy H (paper, 2.2 and 2.3).
 
-All of it is counted from the rows of a harvest; no model is needed. p(x) is estimated from G' rollouts and so is a
-multiple of 1/G'. Which prompts are pairable, and what they contribute to mu and H, depends on G': compare harvests at
-equal G' only. `entropy_corrected` and `mid_band_corrected` undo the bias (`mixing`). The 95 % intervals are over
-prompts, for this one harvest: Wilson's for shares, Student's t for H.
-
-p(x) is the share of rewarded rollouts: what training learns from, also where a control withholds the truth. pass@1 is
-the share of right ones, always. Of scalar rewards there is no p(x): what is left is whether a prompt has a pair.
+p(x) is the share of rewarded rollouts of a prompt, a multiple of 1/G', so only harvests of equal G' can be compared;
+`entropy_corrected` and `mid_band_corrected` are without that bias (`mixing`). pass@1 is the share of right rollouts.
+The 95 % intervals are over prompts, for this harvest: Wilson's for shares, Student's t for H. Scalar rewards have no
+p(x), only whether a prompt has a pair.
 """
 
 from __future__ import annotations
@@ -61,7 +57,7 @@ class Informativeness:
     n_rejected_truncated: int | None = None
     # Of harvests that another reward than the truth has judged, and absent from the files of others:
     mean_reward: float | None = None
-    n_not_judged: int | None = None  # rollouts that the reward had no number for: in no p(x), in no pair
+    n_not_judged: int | None = None  # rollouts without a finite reward, which are in no p(x) and no pair
     # Of a scalar reward alone:
     mean_length_best: float | None = None  # tokens per rollout that is best of a prompt which has a pair
     mean_length_worst: float | None = None
@@ -72,7 +68,7 @@ OF_REWARDS = ("mean_reward", "n_not_judged", "mean_length_best", "mean_length_wo
 
 
 def success_counts(rollouts: pd.DataFrame) -> pd.DataFrame:
-    """Count the rewarded rollouts of every prompt, which are the correct ones where the truth is rewarded.
+    """Count the rewarded rollouts of every prompt; with the truth as the reward, the correct ones.
 
     Args:
         rollouts: rows as in `g2d.rollouts.rollout.Rollout`; prompts may have groups of different size.
@@ -116,7 +112,7 @@ def informativeness(rollouts: pd.DataFrame) -> Informativeness:
     entropy_low, entropy_high = _mean_interval(entropies)
     entropy_corrected, mid_band_corrected = corrected(counts)
     return Informativeness(
-        **_whatever_was_rewarded(rollouts),
+        **_without_p(rollouts),
         pairability=_mean(pairable(counts)),
         n_pairable=len(candidates),
         all_wrong=_mean(counts["correct"] == 0),
@@ -134,8 +130,8 @@ def informativeness(rollouts: pd.DataFrame) -> Informativeness:
     )
 
 
-def _whatever_was_rewarded(rollouts: pd.DataFrame) -> dict[str, Any]:
-    """What does not depend on p(x)."""
+def _without_p(rollouts: pd.DataFrame) -> dict[str, Any]:
+    """The fields that do not depend on p(x)."""
     right = (rollouts["verdict"] == "correct").groupby(rollouts["problem_id"], sort=False).mean()
     found = {
         "n_prompts": len(right),
@@ -153,7 +149,7 @@ def _whatever_was_rewarded(rollouts: pd.DataFrame) -> dict[str, Any]:
 
 
 def _of_scalars(rollouts: pd.DataFrame) -> Informativeness:
-    """What there is without p(x): a prompt is pairable if its best and its worst rollout differ."""
+    """The summary without p(x): a prompt is pairable if its best and its worst rollout differ."""
     sides = labels(rollouts).groupby(rollouts["problem_id"], sort=False).agg(["any", "size"])
     has_pair = sides["any"].astype(bool)
     low, high = _share_interval(has_pair)
@@ -163,7 +159,7 @@ def _of_scalars(rollouts: pd.DataFrame) -> Informativeness:
     unknown = [entry.name for entry in fields(Informativeness) if entry.default is MISSING]
     return Informativeness(
         **dict.fromkeys(unknown)  # type: ignore[arg-type]
-        | _whatever_was_rewarded(rollouts)
+        | _without_p(rollouts)
         | {"pairability": _mean(has_pair), "n_pairable": int(has_pair.sum())}
         | {"pairability_low": low, "pairability_high": high}
         | {"mean_length_best": best, "mean_length_worst": worst, "n_not_read_whole": cut}
@@ -177,7 +173,7 @@ def informative_parts(counts: pd.DataFrame) -> dict[str, tuple[np.ndarray, np.nd
         counts: from `success_counts`.
 
     Returns:
-        By metric (pairability, entropy, mid_band), what each prompt adds to the numerator and to the denominator.
+        By metric (pairability, entropy, mid_band), the terms of the numerator and of the denominator by prompt.
     """
     ones, candidates = np.ones(len(counts)), pairable(counts).to_numpy(dtype=float)
     entropies = np.zeros(len(counts))
@@ -224,6 +220,6 @@ def _mean_interval(values: np.ndarray) -> tuple[float | None, float | None]:
 
 
 def _mean(values: Iterable[float]) -> float | None:
-    """Mean, None of nothing. `fsum` rounds once, so the order of the rows cannot show in the last digit."""
+    """Mean, None without values. `fsum` rounds once, so it does not depend on the order of the rows."""
     values = list(values)
     return math.fsum(values) / len(values) if values else None

@@ -1,13 +1,10 @@
-"""How much worse than the best can a policy be? For every policy the smallest margin for which the data exclude more.
+"""The smallest margin by which a policy is shown to be at most worse than the best (non-inferiority).
 
-"Not significantly different from the best" chooses by the lack of evidence: the fewer questions, the more policies.
-Non-inferiority asks for evidence. A policy is shown to be less than a margin worse than the best where a one-sided test
-against *every* other policy shows it, so nobody has to know which one is best (Hsu 1984, "Constrained simultaneous
-confidence intervals for multiple comparisons with the best"). Turned round, the largest of the upper bounds on what
-others are ahead is the smallest margin that is shown.
-
-The bounds of all n policies hold at once in 95 % of experiments, one-sided: that takes only the n - 1 bounds against
-the policy that truly is the best, each at level 5 % / (n - 1). tests/analysis/test_margins.py simulates it.
+A policy is shown to be less than a margin worse than the best where a one-sided test against *every* other policy
+shows it, so the best need not be known (Hsu 1984, "Constrained simultaneous confidence intervals for multiple
+comparisons with the best"). The smallest such margin is the largest upper bound on what others are ahead. The bounds of
+n policies hold at once, one-sided, because only the n - 1 bounds against the truly best policy have to, each at level
+5 % / (n - 1); tests/analysis/test_margins.py simulates it.
 """
 
 from __future__ import annotations
@@ -32,8 +29,8 @@ class Margin:
 
     behind: float  # the most accurate other policy's accuracy less its own, as estimated
     margin_shown: float  # it is at most this much worse than any other; 0 where it is shown to be the best
-    p_enough: float  # corrected and one-sided: it is less than `margin` worse than any other
-    enough: bool  # p_enough is at most 5 %, which is where margin_shown is at most the margin
+    p_enough: float  # corrected and one-sided: it is less than the margin worse than any other
+    enough: bool  # p_enough is at most 5 %: margin_shown is at most the margin
 
 
 class Differences:
@@ -42,7 +39,7 @@ class Differences:
     Args:
         answers: of each policy, (n_seeds, n_problems) shares of right answers in 0..1, the same problems in the same
             order, the same seeds, or one row for a policy without seeds (M0).
-        pool: of two policies, accuracies that tell the variance between seeds (`comparisons.compare`).
+        pool: of two policies by index, the accuracies for `comparisons.compare`.
     """
 
     def __init__(self, answers: Sequence[np.ndarray], pool: Pool = lambda i, j: None) -> None:
@@ -59,7 +56,7 @@ class Differences:
     @cached_property
     def resampled(self) -> np.ndarray:
         """(n_policies, resamples) accuracies in resamples of seeds and questions, drawn together by their noise."""
-        # Rounded, because equal values reached through different sums differ in the last bit.
+        # Rounded: equal values from different sums differ in the last bit.
         return drawn_together(np.stack([resample(own) for own in self.answers])).round(12)
 
     def _better(self, i: int, j: int) -> float:
@@ -86,7 +83,7 @@ class Differences:
 
 
 def smallest_margins(differences: Differences, margin: float) -> list[Margin]:
-    """What is shown of every policy against the best of the others; all statements hold at once, one-sided 95 %.
+    """The margin of every policy against the best of the others; all hold at once, one-sided 95 %.
 
     Args:
         differences: between the policies.

@@ -1,18 +1,8 @@
-"""What eight rollouts hide: H and mu of the true success probabilities, from the counts of a harvest.
+"""H and mu of the true success probabilities of prompts, from the counts of a harvest (docs/analysis.md).
 
-p(x) = c/8 is a noisy estimate, and a prompt is pairable when it happens to show both outcomes. So the plug-in H and mu
-(section 2.3) are biased, and not in one direction: a prompt solved once in eight tries has H = 0.54 bits however rare
-its successes are, and one solved half the time has H(4/8) = 1 at best. The usual first-order corrections (Miller and
-Madow 1955) ignore that selection. Here the distribution of p over prompts is estimated by nonparametric maximum
-likelihood (Laird 1978; for binomial counts Lord 1969) on a grid, by the EM algorithm; H and mu are computed from it,
-every p weighted by its probability of being pairable. A Beta distribution in its place is off by up to 0.15 bits when
-some prompts are never or always solved (docs/analysis.md).
-
-mu is corrected on an assumption that no count can confirm: p varies smoothly over prompts. Many prompts with p = 3/8,
-which is in the middle band, and many with p = .36, which is not, leave the same counts (docs/analysis.md).
-
-pairability needs no correction: it is the share of prompts that show both outcomes in G' rollouts, and its estimate is
-unbiased. It grows with G', E rho = E[1 - p^G' - (1-p)^G'].
+The distribution of p over prompts is estimated by nonparametric maximum likelihood (Laird 1978; for binomial counts
+Lord 1969) on a grid, by the EM algorithm. H and mu are its means, with every p weighted by its probability of being
+pairable. pairability needs no correction.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What a grid can see: the smallest difference that its tests find, and the smallest margin that they show.
+"""The power of a grid's tests: the smallest difference that they find, and the smallest margin that they show.
 
-Experiments without any difference are drawn on the level of accuracies, which are nearly normal, from the variance
-components of answers. They are judged by the tables' own rule (`g2d.analysis.crossed`), so the estimated variances, and
-with them the reach of a test, vary from experiment to experiment as they will. tests/analysis/test_power.py and
-`benchmarks/coverage.py power` compare with what the tables' functions find in simulated answers.
+Experiments without a difference are simulated on the level of accuracies from the variance components of answers and
+judged by the tables' own rule (`g2d.analysis.crossed`). tests/analysis/test_power.py and `benchmarks/coverage.py power`
+compare the result with the tables' functions on simulated answers.
 """
 
 from __future__ import annotations
@@ -20,21 +19,20 @@ from g2d.analysis.crossed import Error, seed_variance
 from g2d.analysis.variance import Components
 
 DRAWS = 400  # leaves a standard error of a tenth of the difference's own
-MOST_QUESTIONS = 20_000  # beyond these nothing is planned
+MOST_QUESTIONS = 20_000  # of a plan
 
-# Where nothing is measured: two policies differ in 15 % of their answers, a sixth of it whatever the seed. In the
-# demonstration it is 7 % on one benchmark and 1 % on the other, and next to nothing of it whatever the seed.
+# Without measurements: two policies differ in 15 % of their answers, and in a sixth of these for every seed.
 ASSUMED = Components(policy_question=0.0125, policy_seed=0.01**2, answer=0.0625)
 
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """A grid, as far as its tests depend on it."""
+    """The numbers of a grid that its tests depend on."""
 
     n_seeds: int
     n_questions: int
-    n_policies: int  # trained alike, from which the variance between few seeds is learnt
-    family: int = 1  # comparisons of which one may be picked
+    n_policies: int  # trained in the same way, over which the variance between few seeds is pooled
+    family: int = 1  # comparisons of which one may be chosen afterwards
 
 
 @functools.lru_cache(maxsize=4096)
@@ -42,7 +40,7 @@ def smallest_difference(components: Components, design: Design, power: float = P
     """The true difference in accuracy that is found with this power at the corrected level, 5 % / family; at most 1.
 
     Args:
-        components: of the policies' answers; without a variance between seeds (NaN) there is none.
+        components: of the policies' answers; NaN between seeds counts as 0.
         design: the grid.
         power: probability to find it.
     """
@@ -59,11 +57,8 @@ def smallest_difference(components: Components, design: Design, power: float = P
 
 @functools.lru_cache(maxsize=4096)
 def smallest_margin(components: Components, design: Design, power: float = POWER) -> float:
-    """The margin that is shown with this power where all policies are equally good: a policy is at most so much worse
-    than the best (`g2d.analysis.margins`). 0 for a policy alone.
-
-    Args: as for `smallest_difference`; of the design, `family` does not matter.
-    """
+    """The margin that is shown with this power where all policies are equally good (`g2d.analysis.margins`); 0 for one
+    policy. Args as for `smallest_difference`; `design.family` is not used."""
     others = design.n_policies - 1
     drawn = _experiments(components, replace(design, family=1))
     bounds = np.zeros(DRAWS)
@@ -90,7 +85,7 @@ def questions_needed(sees: Callable[[Design], float], target: float, design: Des
 
 @dataclass(frozen=True)
 class _Errors:
-    """As `crossed.Error`, of many experiments with the same degrees of freedom."""
+    """`crossed.Error` of many experiments with the same degrees of freedom."""
 
     questions: float
     question_degrees: int
@@ -99,7 +94,7 @@ class _Errors:
     noise: float = 0.0
 
     def reach(self, alpha: float, changed: float = 0.0) -> np.ndarray:
-        """`Error.reach` of every experiment, with so much more variance from questions."""
+        """`Error.reach` of every experiment, with `changed` more variance from questions."""
         q = Error(1.0, self.question_degrees).reach(alpha)
         s = Error(0.0, self.question_degrees, 1.0, self.seed_degrees).reach(alpha)
         seeds = np.maximum(s * np.sqrt(self.seeds), q * math.sqrt(self.noise))
@@ -111,15 +106,15 @@ class _Experiments:
     """Accuracies of equally good policies in many experiments."""
 
     design: Design
-    accuracies: np.ndarray  # (DRAWS, n_policies, n_seeds), with what seeds and single answers do to them
-    of_questions: np.ndarray  # (DRAWS, n_policies): what the questions do to them
-    of_effect: np.ndarray  # (DRAWS,) standard normal: which questions an effect happens to meet
+    accuracies: np.ndarray  # (DRAWS, n_policies, n_seeds), deviations by seeds and single answers
+    of_questions: np.ndarray  # (DRAWS, n_policies), deviations by questions
+    of_effect: np.ndarray  # (DRAWS,) standard normal: deviation of an effect by questions
     noise: float  # variance that single answers give an accuracy
     per_question: float  # variance of a policy's answers over questions, beyond single answers
 
     @property
     def shrunk(self) -> float:
-        """By which factor `crossed.centre` moves a difference towards 0."""
+        """The factor by which `crossed.centre` shrinks a difference."""
         return self.design.n_questions / (self.design.n_questions + 2)
 
     @functools.lru_cache(maxsize=64)  # noqa: B019  (of few objects, and few of them)

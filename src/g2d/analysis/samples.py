@@ -1,4 +1,4 @@
-"""Several answers to one problem: whether one of k is right (pass@k), and whether most of n agree on the right one."""
+"""Several answers to one problem: pass@k, and maj@n, the majority vote."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def powers_up_to(n: int) -> list[int]:
 def majority_right(answers: pd.DataFrame, equal: Equal) -> pd.Series:
     """maj@n: whether the answer that most samples of a problem have is the right one; of equally many, their share.
 
-    Self-consistency (arXiv 2203.11171) over all n samples. A sample without an answer has no vote, and where none has
-    one the problem is not solved. Right answers all equal the reference, so they are one answer. Wrong ones are one
-    where they are written alike (normalised); only where that decides, the verifier says which of them are equal.
+    Self-consistency (arXiv 2203.11171) over all n samples. A sample without an answer has no vote, and a problem
+    without votes is not solved. Right answers are one answer. Wrong answers are one where their normalised text is the
+    same; where that could decide the vote, the verifier says which of them are equal.
 
     Args:
         answers: rows of rollouts with problem_id, verdict and extracted_answer.
@@ -57,8 +57,8 @@ def majority_right(answers: pd.DataFrame, equal: Equal) -> pd.Series:
     """
     votes = {name: _votes(own) for name, own in answers.groupby("problem_id", sort=True)}
     undecided = [wrong for right, wrong in votes.values() if _undecided(right, wrong)]
-    asked = list(dict.fromkeys(pair for wrong in undecided for pair in combinations(wrong, 2)))
-    found = dict(zip(asked, equal(asked), strict=True))
+    pairs = list(dict.fromkeys(pair for wrong in undecided for pair in combinations(wrong, 2)))
+    found = dict(zip(pairs, equal(pairs), strict=True))
     return pd.Series({name: _share(right, wrong, found) for name, (right, wrong) in votes.items()}, dtype=float)
 
 
@@ -75,13 +75,13 @@ def _votes(own: pd.DataFrame) -> tuple[int, Counter[str]]:
 
 
 def _undecided(right: int, wrong: Counter[str]) -> bool:
-    """Whether it takes the verifier to say who wins: wrong answers that are one could have as many votes as the right
+    """Whether the vote depends on which wrong answers are equal: together they could have as many votes as the right
     one, and none has more alone."""
     return len(wrong) > 1 and max(wrong.values()) <= right <= sum(wrong.values())
 
 
 def _share(right: int, wrong: Counter[str], equal: Mapping[tuple[str, str], bool]) -> float:
-    """What a vote gives: 1, 0, or its share of a draw."""
+    """1 where the right answer wins, 0 where it loses, its share of a draw."""
     if not right:
         return 0.0
     counts = _joined(wrong, equal) if _undecided(right, wrong) else list(wrong.values())

@@ -1,13 +1,9 @@
-"""Which checkpoint of a training to take: what candidates score on prompts that choose and nothing else.
+"""Rewards of checkpoints at equal length, by which one of them is selected on development prompts.
 
-Of verifiable prompts that is accuracy. Of open-ended ones it is the reward at equal length: reward models pay for
-length, replies grow in training, and the raw reward would take the most padded checkpoint. "Bridging Offline and Online
-RL" (arXiv 2506.21495, sections 3.1 and 4.2) therefore selects by length-normalised rewards and gives no formula. A
-reward divided by its length is none: of negative rewards it makes the longest reply the best, and its order depends on
-where a judge puts 0. Here it is an analysis of covariance, the linear counterpart of the length-controlled win rates
-(`g2d.analysis.win_rates`): what length pays is the slope of the reward on the length between replies of one checkpoint
-to one prompt, and a checkpoint's reward is what it would be at the mean length of all candidates. So the choice is the
-same whatever multiple of the length a judge adds to its scores. Pure functions of arrays.
+An analysis of covariance, the linear counterpart of `g2d.analysis.win_rates`: the slope of the reward on the length
+between replies of one checkpoint to one prompt is taken out, so the choice does not depend on what a judge pays for
+length. "Bridging Offline and Online RL" (arXiv 2506.21495, sections 3.1 and 4.2) selects by length-normalised rewards
+and gives no formula.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class AtEqualLength:
-    """Rewards of candidates, each (n_candidates,): prompts count alike, whatever replies of them were judged."""
+    """Rewards of candidates, each (n_candidates,); prompts have equal weights."""
 
     rewards: np.ndarray  # as they would be at the mean length of all candidates
     raw: np.ndarray  # as they are
@@ -28,9 +24,9 @@ class AtEqualLength:
 
 
 def at_equal_length(rewards: np.ndarray, lengths: np.ndarray) -> AtEqualLength:
-    """Take what length alone pays out of the rewards of several candidates.
+    """The rewards of several candidates at equal length.
 
-    Where no two replies of a candidate to a prompt differ in length, nothing tells what it pays, and the slope is 0.
+    Where no two replies of a candidate to a prompt differ in length, the slope is 0.
 
     Args:
         rewards: (n_candidates, n_prompts, n_samples), all to the same prompts; NaN where the judge gave none.

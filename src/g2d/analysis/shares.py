@@ -1,19 +1,15 @@
-"""How much of a gain does a control also get? The share of the truth's gain over M0, with an interval.
+"""The share of the truth's gain over M0 that a control gets, with an interval.
 
     share = (control - M0) / (truth - M0)
 
-The interval holds the shares r that the paired test does not reject, that is for which control - r truth - (1 - r) M0
-may be 0 (Fieller 1954, "Some problems in interval estimation"). The test is that of `comparisons`, so at level alpha
-the interval holds 0 exactly where the control does not differ significantly from M0, and 1 exactly where it does not
-from the truth. In a family Holm's tests find more than that; `Share.compatible` follows them.
-
-Of the variance between seeds, M0 has none, and what seeds do to both policies alike cancels at r = 1. With sigma^2 of a
-policy alone and tau^2 what is left where two are paired, the combination has
+The interval holds the shares r for which the paired test of `comparisons` does not reject that control - r truth -
+(1 - r) M0 is 0 (Fieller 1954, "Some problems in interval estimation"), so at r = 0 and 1 it agrees with the tests
+against M0 and against the truth. The variance of the combination between seeds is
 
     (1 - r)^2 sigma^2 + 2 r tau^2,
 
-each taken from the pool as `crossed` does it; a negative r counts as 0 in the second term, which errs on the safe side.
-Where there is no pool, the combination's own variance over seeds is used, as for a difference.
+with sigma^2 of one policy and tau^2 of a pair, from the pool as in `crossed`; a negative r counts as 0 in the second
+term. Without a pool it is the combination's own variance over seeds.
 """
 
 from __future__ import annotations
@@ -41,10 +37,10 @@ class Share:
     high: float | None
 
     def compatible(self, gain: Comparison, true_gain: Comparison, difference: Comparison) -> Share:
-        """This share, in a family of controls that Holm's tests are made of (`comparisons.corrected`).
+        """This share, with an interval that agrees with Holm's tests of a family of controls (`comparisons.corrected`).
 
-        Where the truth's gain is not significant there is no share. Where the control's gain is, the interval ends at
-        0 at the latest, and where truth and control differ significantly, at 1.
+        Where the truth's gain is not significant there is no share. Where the control's gain is significant, the
+        interval ends at 0, and where truth and control differ significantly, at 1.
 
         Args:
             gain: control less M0.
@@ -72,12 +68,12 @@ def share_of_gain(
         control: (n_seeds, n_problems), the share of a problem's samples that are correct.
         truth: the same.
         base: (1, n_problems), M0's.
-        pool: (n_policies, n_seeds), accuracies of the policies that were trained alike, the two among them.
+        pool: (n_policies, n_seeds), accuracies of the policies that were trained in the same way, with these two.
         alpha: the interval holds the share with probability 1 - alpha.
 
     Returns:
-        The share and its interval, which has no ends where the truth's gain is not significant at alpha: then no share
-        is excluded. Without any gain at all there is no share.
+        The share and its interval, which has no ends where the truth's gain is not significant at alpha. Without a gain
+        there is no share.
     """
     gain = float((truth - base).mean())
     if gain == 0:
@@ -87,7 +83,7 @@ def share_of_gain(
         return Share(estimate, None, None)
 
     def excess(r: float) -> float:
-        """How far the combination is from 0, beyond what chance reaches."""
+        """Distance of the combination from 0, less the half width of its interval."""
         values = control - r * truth - (1 - r) * base
         return abs(centre(values)) - _error(values, r, pool).reach(alpha)
 
@@ -97,7 +93,7 @@ def share_of_gain(
 def _error(values: np.ndarray, r: float, pool: np.ndarray | None) -> Error:
     alone = error_of_difference(values, pool, False)
     if len(values) == 1 or len(values) >= ENOUGH_SEEDS or pool is None:
-        return alone  # nothing is learnt from other policies: these values' own variance is that of the combination
+        return alone
     both = error_of_difference(values, pool, True)
     of_one, of_two = (1 - r) ** 2, max(r, 0.0)
     seeds = max(of_one * alone.seeds + of_two * both.seeds, _own(values))
@@ -105,12 +101,12 @@ def _error(values: np.ndarray, r: float, pool: np.ndarray | None) -> Error:
 
 
 def _own(values: np.ndarray) -> float:
-    """Variance of the mean as these seeds alone show it."""
+    """Variance of the mean over these seeds."""
     return float(values.mean(axis=1).var(ddof=1)) / len(values)
 
 
 def _end(excess: Callable[[float], float], estimate: float, side: int) -> float | None:
-    """The nearest share on one side that the test rejects."""
+    """The nearest share on one side that the test rejects; None where it rejects none."""
     accepted, step = estimate, 0.01
     while excess(estimate + side * step) <= 0:
         accepted, step = estimate + side * step, 2 * step

@@ -1,7 +1,6 @@
-"""The statistics behind the tables: intervals over seeds and questions, standard errors, families of tests.
+"""Intervals over crossed seeds and questions, standard errors, and Holm's correction.
 
-Accuracy varies for two crossed reasons: which questions the benchmark happens to hold (every policy and seed sees the
-same ones) and which seed trained the policy. An interval that resamples only one of them is too narrow.
+Accuracy varies over the questions of a benchmark, which all policies and seeds share, and over seeds.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ def resample(
 
     A resample gives every seed and every question a multinomial weight, so its mean is w_seeds' V w_questions (the
     pigeonhole bootstrap: Owen 2007, section 3). Of n seeds or questions n - 1 are drawn, which makes the variance of
-    each factor unbiased (Rao and Wu 1988, section 2); drawing 2 of 2 seeds would halve it. The noise of single answers
-    counts up to three times, as no bootstrap of crossed factors is exact (McCullagh 2000); `calibrated` takes that
-    back. Equal shapes and `seed` give equal resamples, so functions of several means can be resampled together.
+    each factor unbiased (Rao and Wu 1988, section 2). The noise of single answers counts up to three times (McCullagh
+    2000), which `calibrated` corrects. Equal shapes and `seed` give equal resamples, so functions of several means can
+    be resampled together.
 
     Args:
         values: (n_seeds, n_questions), finite.
@@ -68,8 +67,7 @@ def hierarchical_bootstrap(
 ) -> tuple[float, float]:
     """Percentile interval of the mean from `resample`, `calibrated`; docs/analysis.md has its coverage in simulations.
 
-    With one seed only the questions are resampled: the interval then says nothing about other seeds. It has no width
-    where all values agree.
+    With one seed only the questions are resampled. It has no width where all values agree.
 
     Args:
         correct: (n_seeds, n_questions), for example the share of correct answers per seed and question, in 0..1.
@@ -87,7 +85,7 @@ def hierarchical_bootstrap(
     means = resample(correct, weights, resamples, seed)
     values = np.asarray(correct, dtype=float)
     if weights is not None:
-        # What each question adds to its seed's ratio, to first order (Cochran 1977, eq. 6.12).
+        # The linearised ratio (Cochran 1977, eq. 6.12).
         totals = np.asarray(weights, dtype=float).mean(axis=1, keepdims=True)
         if not (totals > 0).all():
             return math.nan, math.nan
@@ -97,16 +95,15 @@ def hierarchical_bootstrap(
 
 
 def calibrated(means: np.ndarray, values: np.ndarray, level: float = 0.95) -> np.ndarray:
-    """Resampled means, drawn towards the mean of `values` where they vary more than the analysis of variance says.
+    """Resampled means, shrunk towards the mean of `values` where they vary more than the analysis of variance says.
 
     Their standard deviation becomes t/z times the estimated standard error of the mean, with t at the error's degrees
-    of freedom, so that few seeds count as few; it is never raised, because with two seeds the estimate is itself too
-    noisy to be followed upwards. With one seed nothing is to be corrected.
+    of freedom. It is never raised, because with two seeds the estimate is too noisy. With one seed it stays.
 
     Args:
         means: (resamples,) from `resample`; NaN stays.
         values: (n_seeds, n_questions), whose mean over both they are resamples of, to first order.
-        level: coverage that t is for.
+        level: coverage of t.
     """
     if values.shape[0] == 1 or values.shape[1] == 1:
         return means
@@ -148,11 +145,10 @@ def crossed_variance(values: np.ndarray) -> tuple[float, float]:
 
 
 def drawn_together(rows: np.ndarray) -> np.ndarray:
-    """Resampled values of several policies, drawn together by that part of their scatter which is noise.
+    """Resampled values of several policies, shrunk together by the part of their scatter that is noise.
 
-    Counting how often a row leads would be far too sure where rows differ by little more than their noise: the highest
-    of several is partly a lucky one. So the rows' means are drawn together, and their resamples with them (empirical
-    Bayes, as Stein's estimator; Efron and Morris 1973). docs/analysis.md has both in a simulation.
+    The highest of several estimates is biased upwards, so the rows' means are shrunk towards their mean, and their
+    resamples with them (empirical Bayes, as Stein's estimator; Efron and Morris 1973; simulated in docs/analysis.md).
 
     Args:
         rows: (rows, resamples), NaN where a row has no value in a resample, and stays so; each row has some.
@@ -177,10 +173,9 @@ def percentile_interval(means: np.ndarray, level: float = 0.95) -> tuple[float, 
 def accuracy_interval(correct: np.ndarray, level: float = 0.95) -> tuple[float, float]:
     """Interval of an accuracy over seeds and questions, or over questions with one seed.
 
-    t intervals, with two questions added that are right and two that are wrong, as Agresti and Coull (1998) do for one
-    proportion: neither 40 right answers of 40 nor one wrong one of 6,595 prove what a bootstrap would say. The variance
-    is that of `crossed_variance`, with t at its degrees of freedom; as in `calibrated` it is never taken for larger
-    than a crossed bootstrap's (Owen 2007), because with two seeds the estimate is too noisy to be followed upwards.
+    t intervals, with two right and two wrong questions added, as Agresti and Coull (1998) do for one proportion. The
+    variance is that of `crossed_variance`, with t at its degrees of freedom, and at most a crossed bootstrap's (Owen
+    2007), because with two seeds the estimate is too noisy.
 
     Args:
         correct: (n_seeds, n_questions), the share of a question's answers that are right.
@@ -214,11 +209,10 @@ def wilson_interval(successes: int, n: int, level: float = 0.95) -> tuple[float,
 
 
 def part_interval(successes: int, n: int, population: int, level: float = 0.95) -> tuple[float, float]:
-    """Interval of the share in a finite population of which n members, drawn without replacement, are known.
+    """Interval of a share in a finite population, of which n members are drawn without replacement.
 
-    Exact: every total under which neither so many successes nor so few are less likely than (1 - level) / 2, by the
-    hypergeometric distribution (Wright 1991, "Exact confidence bounds when sampling from small finite universes"). It
-    has no width at n = population; NaN for n = 0.
+    Exact, by the hypergeometric distribution (Wright 1991, "Exact confidence bounds when sampling from small finite
+    universes"). It has no width at n = population; NaN for n = 0.
 
     Raises:
         ValueError: more members are known than there are.
@@ -259,7 +253,7 @@ def standard_error(values: Sequence[float] | np.ndarray) -> float | None:
 
 
 def one_side(low: float, high: float, above: bool, of: float = 0.0) -> tuple[float, float]:
-    """What a significant test leaves of an interval: the part above a value, or below it."""
+    """The part of an interval above a value, or below it."""
     return (max(low, of), high) if above else (low, min(high, of))
 
 

@@ -1,13 +1,11 @@
-"""One effect over several studies that need not agree: a random-effects meta-analysis.
+"""One effect over several studies: a random-effects meta-analysis.
 
-The variance between studies is DerSimonian and Laird's (1986), the interval of the mean Hartung and Knapp's (2001), by
-t at one degree of freedom less than there are studies, and never narrower than without their factor (Knapp and Hartung
-2003; Roever, Knapp and Friede 2015: with few studies that happen to agree it would be). The prediction interval is for
-the true effect in another such study (Higgins, Thompson and Spiegelhalter 2009, eq. 12); with few studies it covers
-that somewhat less often than it says (Partlett and Riley 2017; 90 % of the time in tests/analysis/test_synthesis.py).
+The variance between studies is DerSimonian and Laird's (1986), the interval of the mean Hartung and Knapp's (2001),
+with their factor at least 1 (Knapp and Hartung 2003; Roever, Knapp and Friede 2015). The prediction interval is for the
+true effect in another such study (Higgins, Thompson and Spiegelhalter 2009, eq. 12).
 
-`statsmodels.stats.meta_analysis` (0.14.6) has the same formulas, but not where studies agree: its variance between them
-is then negative and its standard error NaN.
+`statsmodels.stats.meta_analysis` (0.14.6) has the same formulas, but where studies agree its variance between them is
+negative and its standard error NaN.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ class Pooled:
     standard_error: float  # of the effect, over studies
     tau: float  # standard deviation of the true effects between studies
     i_squared: float  # share of the studies' scatter that their own errors do not explain (Higgins and Thompson 2002)
-    p_heterogeneity: float  # Cochran's Q: would studies with one true effect scatter so much?
+    p_heterogeneity: float  # of Cochran's Q: the hypothesis that all studies have the same effect
     p_value: float  # two-sided, of no effect on average
 
     def interval(self, alpha: float) -> tuple[float, float]:

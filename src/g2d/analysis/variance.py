@@ -1,9 +1,8 @@
-"""Where the variance of a difference between two policies comes from: questions, seeds, or single answers.
+"""Variance components of a difference between two policies: questions, seeds, and single answers.
 
-An answer is y[policy, seed, question]. What a question or a seed has in common for all policies cancels in a paired
-difference; what is left are the interactions, estimated by the three-way analysis of variance without replication
-(Searle, Casella and McCulloch 1992, section 4.3). More questions shrink the first and the third, more seeds the last
-two.
+An answer is y[policy, seed, question]. What a question or a seed adds to all policies cancels in a paired difference;
+the interactions are estimated by the three-way analysis of variance without replication (Searle, Casella and McCulloch
+1992, section 4.3).
 """
 
 from __future__ import annotations
@@ -17,13 +16,11 @@ import scipy
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """Variances of one answer in 0..1, by what they belong to."""
+    """Variance components of one answer in 0..1."""
 
-    policy_question: float  # which questions a policy answers better than the others, whatever its seed
-    policy_seed: float  # by how much a seed moves a policy's accuracy; NaN with one seed
-    answer: (
-        float  # the rest: single answers, which other seeds and questions give anew; in policy_question with one seed
-    )
+    policy_question: float  # interaction of policy and question
+    policy_seed: float  # interaction of policy and seed; NaN with one seed
+    answer: float  # residual of single answers; 0 with one seed, where it is part of policy_question
 
     @property
     def seed_sd(self) -> float:
@@ -42,7 +39,7 @@ class Components:
 
 @dataclass(frozen=True, slots=True)
 class Decomposition:
-    """The components of policies that were trained alike, and how well they are known."""
+    """The variance components of policies that were trained in the same way."""
 
     components: Components
     seed_sd_low: float  # 95 % interval of `seed_sd`; NaN with one seed

@@ -1,9 +1,8 @@
 """Win rates: how often a judge prefers a policy's reply to M0's, as it is and at equal length.
 
-Judges pay for length, so a policy can win by padding. The length-controlled win rate is what a logistic regression of
-the preference on the difference in length says at a difference of 0, as in AlpacaEval 2 (Dubois et al. 2024, arXiv
-2404.04475, section 3), without its term for the difficulty of an instruction: every policy is compared with the same M0
-on the same prompts. Like that one it is 1/2 of M0 against itself, 1 - w where the two are exchanged, and within 0..1.
+At equal length it is the value at a difference of 0 of a logistic regression of the preference on the difference in
+length, as in AlpacaEval 2 (Dubois et al. 2024, arXiv 2404.04475, section 3) without its term for the difficulty of an
+instruction.
 """
 
 from __future__ import annotations
@@ -13,19 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-# Of the coefficient of length: weak, so that it is finite where the longer reply always wins (section 3 of the same
-# regularises it too). It shrinks what length explains, and so never makes more of a policy's gain out to be padding.
-RIDGE = 0.1
+RIDGE = 0.1  # penalty on the coefficient of length, so that it is finite where the longer reply always wins
 
-# On the side with fewer comparisons: below these a rate at equal length is a guess. Simulated for a policy that only
-# pads, whose replies are 3 standard deviations longer: medians of .35 to .98 for a truth of .5, and p < .05 in 25-80 %.
+# Comparisons on the side with fewer: with less there is no rate at equal length (simulated in docs/analysis.md).
 OVERLAP = 0.02
 AT_LEAST = 5
 
 
 @dataclass(frozen=True, slots=True)
 class WinRate:
-    """A mean over prompts and seeds, with what every one of them adds to it: intervals and tests are of `values`."""
+    """A mean over prompts and seeds; intervals and tests are of `values`."""
 
     values: np.ndarray  # (n_seeds, n_prompts); their mean is the win rate
 
@@ -56,7 +52,7 @@ def share_longer(longer: np.ndarray) -> float:
 
 
 def overlaps(longer: np.ndarray) -> bool:
-    """Whether replies are longer and shorter than M0's often enough to say something about equal length."""
+    """Whether enough replies are longer and enough are shorter than M0's for a win rate at equal length."""
     share = share_longer(longer)
     fewer = min(share, 1 - share)
     return fewer >= OVERLAP and fewer * longer.size >= AT_LEAST
@@ -65,8 +61,8 @@ def overlaps(longer: np.ndarray) -> bool:
 def length_controlled(won: np.ndarray, longer: np.ndarray) -> WinRate | None:
     """The win rate at equal length; None where lengths hardly overlap.
 
-    The preference is regressed on tanh(longer / its standard deviation), ties as half a win. `values` are what each
-    prompt and seed adds, to first order (the influence function of the intercept), so clustered answers stay clustered.
+    The preference is regressed on tanh(longer / its standard deviation), ties as half a win. `values` are the influence
+    function of the intercept by prompt and seed, so answers stay clustered.
 
     Args:
         won: as for `raw`.

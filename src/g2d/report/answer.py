@@ -1,11 +1,9 @@
-"""The answer in a few sentences, from the tables alone: which K, against what, which is enough, at what price.
+"""The answer of a grid in sentences, from its tables: which K is best, how it compares, which is enough, what it costs.
 
-Every word that claims something depends on a number. Whether two policies differ is decided by the paired,
-Holm-corrected test of `comparisons.csv` where it has them, and otherwise by whether their intervals overlap, which is
-stricter. The best K is picked after the fact. Differences come with the interval that holds for every comparison of the
-family at once, so it holds for the one that was picked; its accuracy alone is flattered, and the caveats say so. Which
-K is enough is no matter of differences that were not found: `margins.csv` says how much worse every K can be. With one
-seed every claim is about these weights.
+Two policies differ where their Holm-corrected paired test in `comparisons.csv` says so, or, without a test, where their
+intervals do not overlap. Intervals of differences hold for a family of comparisons at once, so they hold for the K that
+was chosen afterwards; its accuracy is biased upwards, which a caveat says. Whether a K is enough is read from
+`margins.csv`. With one seed every claim is about these weights.
 """
 
 from __future__ import annotations
@@ -18,14 +16,15 @@ import pandas as pd
 
 from g2d.analysis.crossed import ENOUGH_SEEDS
 from g2d.report.controls import control_sentences
-from g2d.report.differences import Row, compare, interval_text
-from g2d.report.headline import headline
-from g2d.report.phrases import at_most, listed, sentence, these_weights
+from g2d.report.differences import Row, compare
+from g2d.report.phrases import at_most, listed, percent, sentence, signed_interval, these_weights
+
+Bounds = Mapping[Row, Mapping[Any, Any]]  # rows of margins.csv by policy: `margin_shown`, `enough`, `margin`
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What one model's grid says on one benchmark."""
+    """The result of one model on one benchmark."""
 
     model: str
     benchmark: str
@@ -45,7 +44,7 @@ def answers(
 
     Args:
         main: Table 1, from `g2d.tables.accuracy.main_table`.
-        benchmark: the one that the answer is about.
+        benchmark: of the answer.
         comparisons: `comparisons.csv`, where it was made.
         controls: `controls.csv`, where there are any.
         margins: `margins.csv`, where it was made.
@@ -80,7 +79,7 @@ def answer(
     known = [_row(values, several) for values in rows.to_dict("records")]
     candidates = sorted((row for row in known if row.policy in ("dpo", "g2d")), key=lambda row: row.k)
     alone = [row for row in known if row.policy == "grpo"]
-    last = max((row.k for row in alone), default=0)  # what GRPO is for, and no pick from its learning curve
+    last = max((row.k for row in alone), default=0)  # the last K, not the best of its learning curve
     grpo = max((row for row in alone if row.k == last), key=lambda row: row.accuracy, default=None)
     base = next((row for row in known if row.policy == "base"), None)
     if not candidates:
@@ -88,16 +87,16 @@ def answer(
             model, benchmark, ("No policy was trained on a harvest, so there is nothing to compare yet.",), ()
         )
     best = max(candidates, key=lambda row: row.accuracy)
+    bounds = _bounds(candidates, margins)
     sentences = (
-        _how_much(candidates, best, benchmark, comparisons),
+        _effect(candidates, best, benchmark, comparisons),
         _against(best, base, grpo, comparisons),
-        *_enough(candidates, margins),
-        _price(candidates, best, grpo, margins),
+        *_enough(bounds),
+        _cost(best, grpo, bounds),
     )
     stopped = [row for row in known if row.policy == "g2d-auto"]
-    caveats = (*_by_itself(stopped, best, comparisons), *_caveats(candidates, best, comparisons))
-    bounds = {row: (found["margin_shown"], bool(found["enough"])) for row, found in _margins(candidates, margins)}
-    return Answer(model, benchmark, sentences, caveats, headline(candidates, grpo, benchmark, comparisons, bounds))
+    caveats = (*_auto_stop(stopped, best, comparisons), *_caveats(candidates, best, comparisons))
+    return Answer(model, benchmark, sentences, caveats, _headline(candidates, grpo, benchmark, comparisons, bounds))
 
 
 def duration(hours: float) -> str:
@@ -112,9 +111,42 @@ def duration(hours: float) -> str:
 # --------------------------------------------------------------------------------------------------------- sentences
 
 
-def _how_much(candidates: Sequence[Row], best: Row, benchmark: str, comparisons: pd.DataFrame | None) -> str:
-    none = next((row for row in candidates if row.k == 0), None)
-    warmed = max((row for row in candidates if row.k > 0), key=lambda row: row.accuracy, default=None)
+def _headline(
+    candidates: Sequence[Row], grpo: Row | None, benchmark: str, comparisons: pd.DataFrame | None, bounds: Bounds
+) -> str:
+    """Which K was enough, or what is open, in one line with the numbers that say so.
+
+    A K was enough where it is shown to be less than the margin worse than any other. The bounds hold for all K at once,
+    so the smallest K that is enough may be chosen.
+    """
+    start = these_weights(candidates[0].n_seeds, before=True)
+    end = "" if grpo is None else f"; GRPO alone {percent(grpo.accuracy, 0)}"
+    return sentence(f"{start}{_verdict(candidates, benchmark, comparisons, bounds)}{end}.")
+
+
+def _verdict(candidates: Sequence[Row], benchmark: str, comparisons: pd.DataFrame | None, bounds: Bounds) -> str:
+    none, warmed = _without_and_with(candidates)
+    if warmed is None:
+        return f"DPO without online RL (K=0) reached {candidates[0].rounded} on {benchmark}; no other K was run"
+    if none is None:
+        return f"{warmed.name} did best on {benchmark}, {warmed.rounded}; K=0, without online RL, was not run"
+    enough = _smallest_enough(bounds)
+    if enough is not None:
+        ahead, others = bounds[enough]["margin_shown"], [row for row in candidates if row is not enough]
+        other = f"{others[0].name} no" if len(others) == 1 else "no other K"
+        bound = f"{other} more than {at_most(ahead)} points better" if ahead else "better than any other K"
+        without = "" if enough is none else f"; K=0 {percent(none.accuracy, 0)}"
+        return f"{enough.name} was enough on {benchmark}: {enough.rounded}, {bound}{without}"
+    difference = compare(warmed, none, comparisons)
+    reached = f"{none.rounded} without it (K=0), {warmed.rounded} with {warmed.name}, {difference.shown}"
+    if difference.distinct:
+        return f"online RL {'helped' if difference.accuracy > 0 else 'did harm'} on {benchmark}: {reached}"
+    return f"whether online RL helps is open on {benchmark}: {reached}"
+
+
+def _effect(candidates: Sequence[Row], best: Row, benchmark: str, comparisons: pd.DataFrame | None) -> str:
+    """The best K > 0 against K=0."""
+    none, warmed = _without_and_with(candidates)
     where = f"On {benchmark}" + ("" if best.n_seeds > 1 else ", with these weights (one training run each)")
     if none is None:
         return (
@@ -148,7 +180,7 @@ def _against(best: Row, base: Row | None, grpo: Row | None, comparisons: pd.Data
         return f"{start}; GRPO alone was not run, so nothing is said about it."
     difference = compare(best, grpo, comparisons)
     relation = (
-        f"{'above' if difference.points > 0 else 'below'} it"
+        f"{'above' if difference.accuracy > 0 else 'below'} it"
         if difference.distinct
         else "not significantly different from it"
     )
@@ -158,42 +190,52 @@ def _against(best: Row, base: Row | None, grpo: Row | None, comparisons: pd.Data
     )
 
 
-def _enough(candidates: Sequence[Row], margins: pd.DataFrame | None) -> tuple[str, ...]:
-    """By how much every K can be worse than the best, and the smallest K for which that is little enough."""
-    known = _margins(candidates, margins)
-    if len(known) < 2:
+def _enough(bounds: Bounds) -> tuple[str, ...]:
+    """How much worse than the best every K can be, and the smallest K for which that is within the margin."""
+    if len(bounds) < 2:
         return ()
-    bounds = [f"{row.name} at most {at_most(found['margin_shown'])}" for row, found in known]
-    bounds[0] = bounds[0].replace(" at most", " is at most", 1) + " points worse than the best K"
-    margin = f"{100 * known[0][1]['margin']:g} points"
-    enough = next((row for row, found in known if found["enough"]), None)
+    worse = [f"{row.name} at most {at_most(found['margin_shown'])}" for row, found in bounds.items()]
+    worse[0] = worse[0].replace(" at most", " is at most", 1) + " points worse than the best K"
+    first = next(iter(bounds))
+    margin = f"{100 * bounds[first]['margin']:g} points"
+    enough = _smallest_enough(bounds)
     shown = (
         f"No K is shown to be less than {margin} worse than the best"
         if enough is None
         else f"The smallest K that is shown to be less than {margin} worse than any other is {enough.name}"
     )
     return (
-        f"{sentence(these_weights(candidates[0].n_seeds, before=True))}{listed(bounds)} (one-sided 95 % bounds, all "
+        f"{sentence(these_weights(first.n_seeds, before=True))}{listed(worse)} (one-sided 95 % bounds, all "
         f"at once). {shown}.",
     )
 
 
-def _margins(candidates: Sequence[Row], margins: pd.DataFrame | None) -> list[tuple[Row, dict[Any, Any]]]:
-    """The rows of `margins.csv` of the policies that have one."""
+def _bounds(candidates: Sequence[Row], margins: pd.DataFrame | None) -> Bounds:
+    """The rows of `margins.csv`, by policy in ascending K."""
     if margins is None:
-        return []
+        return {}
     found = {
         (row["policy"], row["K"], None if pd.isna(row["group_size"]) else int(row["group_size"])): row
         for row in margins.to_dict("records")
     }
     at = [(row.policy, row.k, row.group_size) for row in candidates]
-    return [(row, found[key]) for row, key in zip(candidates, at, strict=True) if key in found]
+    return {row: found[key] for row, key in zip(candidates, at, strict=True) if key in found}
 
 
-def _price(candidates: Sequence[Row], best: Row, grpo: Row | None, margins: pd.DataFrame | None) -> str:
+def _smallest_enough(bounds: Bounds) -> Row | None:
+    return next((row for row, found in bounds.items() if found["enough"]), None)
+
+
+def _without_and_with(candidates: Sequence[Row]) -> tuple[Row | None, Row | None]:
+    """DPO at K=0, and the most accurate policy with K > 0."""
+    none = next((row for row in candidates if row.k == 0), None)
+    return none, max((row for row in candidates if row.k > 0), key=lambda row: row.accuracy, default=None)
+
+
+def _cost(best: Row, grpo: Row | None, bounds: Bounds) -> str:
     if best.device_hours is None:
         return "What the policies cost was not recorded."
-    enough = next((row for row, found in _margins(candidates, margins) if found["enough"]), best)
+    enough = _smallest_enough(bounds) or best
     costs = [f"{best.name}, with the highest accuracy, took {duration(best.device_hours)}"]
     if enough is not best and enough.device_hours is not None:
         costs = [f"{enough.name} took {duration(enough.device_hours)}", *costs]
@@ -202,8 +244,8 @@ def _price(candidates: Sequence[Row], best: Row, grpo: Row | None, margins: pd.D
     return f"{'; '.join(costs)} (per seed, with every stage behind it)."
 
 
-def _by_itself(stopped: Sequence[Row], best: Row, comparisons: pd.DataFrame | None) -> tuple[str, ...]:
-    """What a warm-up that stops by itself would have come to, instead of a grid of K."""
+def _auto_stop(stopped: Sequence[Row], best: Row, comparisons: pd.DataFrame | None) -> tuple[str, ...]:
+    """The policy of a warm-up that stopped by itself, against the best of the grid."""
     if not stopped:
         return ()
     row = max(stopped, key=lambda row: row.accuracy)
@@ -239,10 +281,9 @@ def _caveats(candidates: Sequence[Row], best: Row, comparisons: pd.DataFrame | N
 
 
 def _picked(candidates: Sequence[Row], best: Row, comparisons: pd.DataFrame | None) -> str:
-    """What it costs that the best was picked after the fact."""
+    """The correction for choosing the best K afterwards."""
     flattered = f"The best of {len(candidates)} policies was picked on the same problems, which flatters its accuracy"
-    none = next((row for row in candidates if row.k == 0), None)
-    warmed = max((row for row in candidates if row.k > 0), key=lambda row: row.accuracy, default=None)
+    none, warmed = _without_and_with(candidates)
     if none is None or warmed is None:
         return f"{flattered}."
     difference, weights = compare(warmed, none, comparisons), these_weights(best.n_seeds)
@@ -250,8 +291,8 @@ def _picked(candidates: Sequence[Row], best: Row, comparisons: pd.DataFrame | No
         return f"{flattered}."
     return (
         f"{flattered}. Differences are corrected for the pick: the interval of {warmed.name} against K=0{weights} is "
-        f"{interval_text(difference.family)} points and holds for any of {difference.family_size} such comparisons; "
-        f"uncorrected it is {interval_text(difference.single)}."
+        f"{signed_interval(*difference.family)} points and holds for any of {difference.family_size} such comparisons; "
+        f"uncorrected it is {signed_interval(*difference.single)}."
     )
 
 

@@ -1,7 +1,6 @@
 """Model and data set cards: the README.md that the Hugging Face Hub shows, beside every adapter and every harvest.
 
-They say what a reader of the file alone could not know: the base model and its revision, how it was trained, what it
-scored here, and that a demonstration is one. Folders can be uploaded as they are.
+They have the base model and its revision, how it was trained, its results, and the mark of a demonstration.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def model_card(key: PolicyKey, policy: Policy, base: Policy, results: pd.DataFra
     """The card of one adapter.
 
     Args:
-        key: the policy in the grid, which knows how it was trained.
+        key: of the policy in the grid.
         policy: its record.
         base: M0.
         results: its rows of the main or the ablations table; they average over seeds.
@@ -35,7 +34,7 @@ def model_card(key: PolicyKey, policy: Policy, base: Policy, results: pd.DataFra
     """
     name = base.public_base
     header = {
-        **({"base_model": base.settings["id"]} if "id" in base.settings else {}),  # else the Hub would look for it
+        **({"base_model": base.settings["id"]} if "id" in base.settings else {}),  # a link that the Hub follows
         "library_name": "peft",
         "pipeline_tag": "text-generation",
         "tags": ["lora", "reasoning", "g2d", policy.regime],
@@ -96,7 +95,7 @@ def harvest_card(key: HarvestKey, base: Policy, counts: Informativeness, demonst
 
 
 def results_of(table: pd.DataFrame, key: PolicyKey) -> pd.DataFrame:
-    """The rows of the main or the ablations table that a policy belongs to, whatever its seed."""
+    """The rows of the main or the ablations table of a policy, over its seeds."""
     mine = (table["model"] == key.model) & (table["policy"] == key.label) & (table["K"] == key.shown_k)
     return table[mine & (table["group_size"].fillna(0) == key.group_size)].drop_duplicates("benchmark")
 
@@ -117,8 +116,8 @@ def _training(key: PolicyKey, policy: Policy) -> str:
     if tried := policy.settings.get("selected_from"):
         how += f", the best on development prompts of K={', '.join(map(str, tried))}"
     own = {**policy.settings.get(key.kind, {}), **policy.settings.get("prompts", {})}
-    if (asked := own.get("prompts", "verifiable")) != "verifiable":
-        how += f", on {TRAINED_ON[asked]}"
+    if (prompts := own.get("prompts", "verifiable")) != "verifiable":
+        how += f", on {TRAINED_ON[prompts]}"
     return f"{how}, on {key.reward} instead of the truth," if key.reward else how
 
 

@@ -1,28 +1,27 @@
-"""The interactive figures, as Vega-Lite specifications that draw themselves in the page.
+"""The charts as Vega-Lite specifications, for the page and for the files of `figures`.
 
-They say what the printed figures of `figures` say, with values under the pointer. What differs by colour differs by
-shape, dash or lightness too, so a grey print can be read. Each specification carries its own rows and is as wide as its
-place in the page.
+What differs by colour differs by shape, dash or lightness too, so a grey print can be read. Each specification has its
+own rows and is as wide as its container.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
 import pandas as pd
 
 from g2d.experiment.stages import RUNNING_ORDER
-from g2d.report.marks import CALLED, COLORS, DASHES, OKABE_ITO, SHAPES, Mark, Marks, legend, mark_of, names, of_lines
+from g2d.report.marks import CALLED, COLORS, DASHES, OKABE_ITO, SHAPES, Mark, Marks, legend, marks_of, names, of_lines
 from g2d.report.vega import HEIGHT, Spec, finished, named_scale, outlined, padded, series_channels
 
 ROW_HEIGHT = 26  # pixels, of a bar
 ACCURACY = "accuracy (pass@1)"
 POINT: dict[str, Any] = {"filled": True, "size": 95, "opacity": 1, "stroke": "#1b1f23", "strokeWidth": 0.6}
 
-# A training has its family's colour; what all families share has others.
+# A training has the colour of its policies.
 STAGE_COLORS = {f"train_{kind}": color for kind, color in COLORS.items() if kind != "base"} | {
     "train_grpo_auto": COLORS["grpo"],
     "train_semi_online_dpo_auto": COLORS["semi_online_dpo"],
@@ -47,7 +46,7 @@ def accuracy_by_k(main: pd.DataFrame, known: Marks) -> Spec:
     """
     rows = _drawn(main, known)
     base, trained = rows[rows["policy"] == "base"], rows[rows["policy"] != "base"]
-    of_warmup = pd.Series([mark_of(known, *at).of_warmup for at in _policy_and_size(trained)], trained.index, bool)
+    of_warmup = pd.Series([mark.of_warmup for mark in marks_of(trained, known)], trained.index, bool)
     ks = sorted(int(k) for k in trained.loc[of_warmup, "K"].unique()) or [0]
     reach = ks[-1] - ks[0] or 1
     series = list(dict.fromkeys(trained.loc[of_warmup, "series"]))
@@ -150,7 +149,7 @@ def against_cost(
 
 
 def side_by_side(rows: pd.DataFrame, span: float, height: float) -> pd.DataFrame:
-    """The rows with `at`, where marks stand: at their cost, moved to the right where one would hide another."""
+    """The rows with `at`, the place of their marks: their cost, moved to the right where one would hide another."""
     taken: list[tuple[float, float]] = []
     ats = []
     for cost, accuracy in zip(rows["cost"], rows["accuracy"], strict=True):
@@ -172,8 +171,8 @@ PLACES: tuple[dict[str, Any], ...] = (
 
 
 def placed(rows: pd.DataFrame, marks: pd.DataFrame, span: float, height: float, width: float = 900) -> pd.DataFrame:
-    """The rows with `place`, an index into `PLACES`: the first where the name covers no other name and no mark, in a
-    figure of so many pixels; rows whose names fit nowhere are left out, their marks say them under the pointer."""
+    """The rows whose names fit, with `place`, an index into `PLACES`: the first where the name covers no other name and
+    no mark, in a figure of so many pixels. Other names are shown under the pointer alone."""
     to_x, to_y = width / span, HEIGHT / height
     points = [(at * to_x, accuracy * to_y) for at, accuracy in zip(marks["at"], marks["accuracy"], strict=True)]
     boxes = [(x - 5, x + 5, y - 5, y + 5) for x, y in points]
@@ -365,17 +364,12 @@ METRICS = {
 
 
 def _drawn(rows: pd.DataFrame, known: Marks) -> pd.DataFrame:
-    series = [mark_of(known, *at).series for at in _policy_and_size(rows)]
+    series = [mark.series for mark in marks_of(rows, known)]
     return rows.assign(series=series, name=names(rows)).reset_index(drop=True)
 
 
-def _policy_and_size(rows: pd.DataFrame) -> Iterator[tuple[str, float]]:
-    return zip(rows["policy"], rows["group_size"], strict=True)
-
-
 def _curves(trained: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
-    """The rows of every series, to be joined. GRPO alone begins at M0 where it was evaluated at several K, and G2D at
-    DPO (K=0) whatever its group size."""
+    """The rows of every curve. GRPO alone begins at M0 where it has several K, and G2D at DPO (K=0)."""
     several = [name for name, own in trained[trained["policy"] == "grpo"].groupby("series") if len(own) > 1]
     at_zero = trained[trained["policy"] == "dpo"]
     others = dict.fromkeys(trained.loc[trained["policy"] == "g2d", "series"])

@@ -1,7 +1,7 @@
-"""Memory or reasoning, in a sentence a benchmark: what the partial-prompt probe tells apart, and nothing beyond.
+"""What the partial-prompt probe shows of each benchmark, in a sentence.
 
-That questions are completed word for word more often than fresh ones does not prove that they were in a training set:
-what is missing can be short, or a phrase that anybody would guess. So the strongest word here is "may".
+A model that completes questions word for word more often than fresh ones may have read them, or their ends are easy to
+guess. So the sentences say "may be memory" and no more.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from g2d.report.differences import ALPHA, NBSP
+from g2d.analysis.comparisons import LEVEL
+from g2d.report.phrases import percent, percent_interval
 
 
 def contamination_sentences(table: pd.DataFrame) -> list[str]:
@@ -31,15 +32,15 @@ def memory_warnings(table: pd.DataFrame, model: str, benchmark: str) -> tuple[st
 def _may_be_memory(row: dict[Any, Any]) -> bool:
     if pd.isna(row["p_holm"]):
         return False
-    return row["p_holm"] <= ALPHA and row["verbatim_share"] > row["fresh_verbatim"] / row["fresh_asked"]
+    return row["p_holm"] <= LEVEL and row["verbatim_share"] > row["fresh_verbatim"] / row["fresh_asked"]
 
 
 def _sentence(row: dict[Any, Any]) -> str:
     name = row["benchmark"]
     said = (
-        f"Shown the first {100 * row['share']:.0f}{NBSP}% of a question of {name}, {row['model']} wrote the rest word "
-        f"for word for {row['verbatim']} of {row['n_asked']} ({_percent(row, 'verbatim')}), and answered "
-        f"{row['right']} right ({_percent(row, 'right')})"
+        f"Shown the first {percent(row['share'], 0)} of a question of {name}, {row['model']} wrote the rest word "
+        f"for word for {row['verbatim']} of {row['n_asked']} ({_interval(row, 'verbatim')}), and answered "
+        f"{row['right']} right ({_interval(row, 'right')})"
     )
     if pd.isna(row["p_holm"]):
         return f"{said}. No benchmark of this run is fresh, so there is nothing to compare that with."
@@ -50,7 +51,7 @@ def _sentence(row: dict[Any, Any]) -> str:
             f"{said}; {beside} ({test}). So accuracy on {name} may be memory, unless what was missing, "
             f"{row['rest_words']:g} words in the median, can be guessed."
         )
-    if row["p_holm"] <= ALPHA:
+    if row["p_holm"] <= LEVEL:
         return f"{said}; {beside}, which is more ({test})."
     return (
         f"{said}; {beside}. The two do not differ significantly ({test}), which does not show that {name} was never "
@@ -58,6 +59,5 @@ def _sentence(row: dict[Any, Any]) -> str:
     )
 
 
-def _percent(row: dict[Any, Any], name: str) -> str:
-    low, high = 100 * row[f"{name}_low"], 100 * row[f"{name}_high"]
-    return f"{100 * row[f'{name}_share']:.1f}{NBSP}% [{low:.1f}, {high:.1f}]"
+def _interval(row: dict[Any, Any], name: str) -> str:
+    return percent_interval(row[f"{name}_share"], row[f"{name}_low"], row[f"{name}_high"])

@@ -1,7 +1,7 @@
-"""The controls in a sentence: how much of a gain does a policy get that was trained alike on another reward?
+"""The share of a policy's gain that its controls get, which were trained the same way on another reward.
 
-A control that does not differ significantly from the truth is not thereby as good, and one that does not from M0 has
-not thereby learnt nothing: the sentence gives intervals, and says what the tests show and nothing beyond.
+No significant difference from the truth does not show that a control is as good, and none from M0 does not show that it
+learnt nothing. So the sentence gives the intervals beside the tests.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ from typing import Any
 
 import pandas as pd
 
-from g2d.report.differences import ALPHA, NBSP, interval_text, signed
-from g2d.report.phrases import these_weights
-
-GRPO = "GRPO"
+from g2d.analysis.comparisons import LEVEL
+from g2d.report.phrases import NBSP, points, signed, signed_interval, these_weights
 
 
 def control_sentences(controls: pd.DataFrame, model: str, benchmark: str) -> tuple[str, ...]:
-    """The sentence about the most accurate of the policies that have controls, and where the others are.
+    """A sentence about the most accurate policy that has controls; the table has the others.
 
     Args:
         controls: `controls.csv`.
@@ -33,10 +31,10 @@ def control_sentences(controls: pd.DataFrame, model: str, benchmark: str) -> tup
 
 def _sentence(rows: pd.DataFrame) -> str:
     first = rows.iloc[0]
-    gain = f"{signed(100 * first['truth_gain'])} points {_interval(first, 'truth_gain')}"
+    gain = _points(first, "truth_gain")
     said = "; ".join(_control(row) for row in rows.to_dict("records"))
     weights = these_weights(first["n_seeds"])
-    if first["p_truth"] > ALPHA:
+    if first["p_truth"] > LEVEL:
         return (
             f"Controls: what {_name(first)} gains over M0{weights}, {gain}, is not significantly different from 0 "
             f"(p = {first['p_truth']:.2g}), so there is nothing to take a share of: {said}."
@@ -45,25 +43,25 @@ def _sentence(rows: pd.DataFrame) -> str:
 
 
 def _control(row: dict[Any, Any]) -> str:
-    parts = [f"{row['reward']} get {signed(100 * row['gain'])} {_interval(row, 'gain')}"]
+    parts = [f"{row['reward']} get {signed(row['gain'])} {signed_interval(row['gain_low'], row['gain_high'])}"]
     if pd.notna(row["share"]):
         parts.append(f"{_percent(row['share'])}{NBSP}% {_share_interval(row)}")
-    differs = "different" if row["p_holm"] <= ALPHA else "not significantly different"
-    points = f"{signed(100 * row['difference'])} points {_interval(row, 'difference')}"
-    if row["p_holm"] > ALPHA:
-        points += f"; about {100 * row['minimum_detectable']:.1f} would have been found four times in five"
-    parts.append(f"{differs} from the truth by a paired test, p = {row['p_holm']:.2g}: {points}")
+    differs = "different" if row["p_holm"] <= LEVEL else "not significantly different"
+    shown = _points(row, "difference")
+    if row["p_holm"] > LEVEL:
+        shown += f"; about {100 * row['minimum_detectable']:.1f} would have been found four times in five"
+    parts.append(f"{differs} from the truth by a paired test, p = {row['p_holm']:.2g}: {shown}")
     return f"{parts[0]} ({', '.join(parts[1:])})"
 
 
 def _name(row: Any) -> str:
     if row["truth"] == "grpo":
-        return f"{GRPO} alone (G={int(row['group_size'])}, K={int(row['K'])})"
+        return f"GRPO alone (G={int(row['group_size'])}, K={int(row['K'])})"
     return f"K={int(row['K'])}" if row["truth"] in ("dpo", "g2d") else f"{row['truth']} (K={int(row['K'])})"
 
 
-def _interval(row: Any, name: str) -> str:
-    return interval_text((100 * row[f"{name}_low"], 100 * row[f"{name}_high"]))
+def _points(row: Any, name: str) -> str:
+    return points(row[name], row[f"{name}_low"], row[f"{name}_high"])
 
 
 def _share_interval(row: dict[Any, Any]) -> str:

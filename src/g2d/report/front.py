@@ -1,4 +1,4 @@
-"""What the page begins with: the answer for every model and benchmark, its caveats and its pictures."""
+"""The first part of the page: the answer for every model and benchmark, its caveats and its charts."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from g2d.tables.contamination import CONTAMINATION_COLUMNS
 from g2d.tables.controls import CONTROL_COLUMNS
 from g2d.tables.dynamics import COLLAPSE_COLUMNS
 from g2d.tables.families import COMPARISON_COLUMNS
-from g2d.tables.frames import read_table
+from g2d.tables.frames import Columns, read_table
 from g2d.tables.frontier import FRONTIER_COLUMNS
 from g2d.tables.margins import MARGIN_COLUMNS
 
-CHARTED = {"device_hours": "hours"}  # the axis of a cost whose chart is called otherwise
-WITHOUT = "_without_calibration"  # how columns of costs without it end
+CHARTED = {"device_hours": "hours"}  # an axis of cost: the name of its chart, where they differ
+WITHOUT = "_without_calibration"  # suffix of columns of costs without calibration
 READING = {
     "steps": "K is the number of gradient steps of online RL (GRPO) before the harvest.",
     "hours": "Device time as measured here, of every stage behind a policy, mean over seeds; a device is a GPU, or, "
@@ -49,14 +49,18 @@ LEGEND = (
 def panels(
     tables: Mapping[str, str | Path], benchmarks: Sequence[str], specs: dict[str, Spec], known: Marks
 ) -> list[dict[str, Any]]:
-    """The answer of every model and benchmark with its figures; what the frontier's tests say, where they were made."""
+    """The answer of every model and benchmark with its charts and, where there is a frontier, its sentences."""
+
+    def read(name: str, columns: Columns) -> pd.DataFrame | None:
+        return read_table(tables[name], columns) if name in tables else None
+
     main = read_table(tables["main"], MAIN_COLUMNS)
-    comparisons = read_table(tables["comparisons"], COMPARISON_COLUMNS) if "comparisons" in tables else None
-    standings = read_table(tables["frontier"], FRONTIER_COLUMNS) if "frontier" in tables else None
-    controls = read_table(tables["controls"], CONTROL_COLUMNS) if "controls" in tables else None
-    margins = read_table(tables["margins"], MARGIN_COLUMNS) if "margins" in tables else None
-    continued = read_table(tables["contamination"], CONTAMINATION_COLUMNS) if "contamination" in tables else None
-    collapses = read_table(tables["collapses"], COLLAPSE_COLUMNS) if "collapses" in tables else None
+    comparisons = read("comparisons", COMPARISON_COLUMNS)
+    standings = read("frontier", FRONTIER_COLUMNS)
+    controls = read("controls", CONTROL_COLUMNS)
+    margins = read("margins", MARGIN_COLUMNS)
+    continued = read("contamination", CONTAMINATION_COLUMNS)
+    collapses = read("collapses", COLLAPSE_COLUMNS)
     found: list[dict[str, Any]] = []
     said_of = (answers(main, benchmark, comparisons, controls, margins) for benchmark in benchmarks)
     for entry in (entry for of_benchmark in said_of for entry in of_benchmark):
@@ -76,8 +80,8 @@ def panels(
                 # The axis that the chart shows is the one that the sentences speak of.
                 said[CHARTED.get(axis, axis)] = frontier.sentences(pd.concat([of_axis, at[at["axis"] != axis]]))
         if collapses is not None:
-            fallen = training.collapse_caveats(collapses, entry.model)
-            entry = replace(entry, caveats=(*entry.caveats, *fallen))  # noqa: PLW2901
+            collapsed = training.collapse_caveats(collapses, entry.model)
+            entry = replace(entry, caveats=(*entry.caveats, *collapsed))  # noqa: PLW2901
         if continued is not None:
             warnings = memory_warnings(continued, entry.model, entry.benchmark)
             entry = replace(entry, caveats=(*warnings, *entry.caveats))  # noqa: PLW2901
@@ -88,7 +92,7 @@ def panels(
 
 
 def calibration_words(main: pd.DataFrame, standings: pd.DataFrame | None) -> dict[str, str]:
-    """By axis of cost, what calibration has of the bills: of the policy of which it is the largest share.
+    """By axis of cost, the share of calibration in the cost of the policy where it is largest.
 
     Args:
         main, standings: rows of `main.csv` and `frontier.csv` of one model and benchmark.
@@ -113,5 +117,5 @@ def calibration_words(main: pd.DataFrame, standings: pd.DataFrame | None) -> dic
 
 
 def buttons(panels: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The axes of cost that some panel has a picture of, and what the switch calls them."""
+    """The axes of cost that some panel has a chart of, and their names on the switch."""
     return {axis: words for axis, words in frontier.BUTTONS.items() if any(axis in own["charts"] for own in panels)}

@@ -1,4 +1,4 @@
-"""Accuracy against cost over all regimes: the picture, and what the tests of `frontier.csv` say in a sentence."""
+"""Accuracy against cost over all regimes: the chart, and the tests of `frontier.csv` in sentences."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import pandas as pd
 
 from g2d.analysis.frontier import BEATEN, CHEAPEST, ON, OPEN
 from g2d.report.charts import against_cost
-from g2d.report.differences import interval_text, signed
-from g2d.report.marks import Marks, mark_of, names
-from g2d.report.phrases import at_most, listed, these_weights
+from g2d.report.marks import Marks, marks_of, names
+from g2d.report.phrases import at_most, listed, points, these_weights
 from g2d.report.vega import Spec
 from g2d.tables.frontier import AXES
 
-BUTTONS = {  # what the page's switch calls an axis
+BUTTONS = {  # names of the axes on the page's switch
     "tokens_generated": "tokens",
     "updates": "gradient steps",
     "paper_hours": "paper's rates",
@@ -29,12 +28,12 @@ TITLES = {
     "paper_hours": "device-hours at the paper's rates (7-8B model, one A100)",
     "critical_path_hours": "hours with as many devices as can be used",
 }
-MOST = 3  # policies named in a sentence that could have many
+MOST = 3  # policies named in one sentence
 _DRAWN = ["policy", "K", "group_size", "cost", "accuracy", "ci_low", "ci_high", "status", "chance", "cheapest_enough"]
 
 
 def picture(rows: pd.DataFrame, known: Marks) -> Spec:
-    """Every policy at its cost and accuracy, faint where it is beaten; dashed, the highest accuracy so far.
+    """Every policy at its cost and accuracy, faint where it is dominated; dashed, the highest accuracy so far.
 
     Args:
         rows: of `frontier.csv`, one model, benchmark and axis.
@@ -42,7 +41,7 @@ def picture(rows: pd.DataFrame, known: Marks) -> Spec:
     """
     axis = str(rows["axis"].iloc[0])
     drawn = rows[_DRAWN].assign(
-        series=[mark_of(known, *at).series for at in zip(rows["policy"], rows["group_size"], strict=True)],
+        series=[mark.series for mark in marks_of(rows, known)],
         name=names(rows),
     )
     tooltip = [
@@ -68,8 +67,7 @@ def picture(rows: pd.DataFrame, known: Marks) -> Spec:
 
 
 def sentences(rows: pd.DataFrame) -> tuple[str, ...]:
-    """What is shown about the frontier by the first axis, the cheapest policy that is good enough, and where other axes
-    say something else.
+    """The frontier of the first axis, the cheapest policy that is good enough, and where other axes disagree.
 
     Args:
         rows: of `frontier.csv`, one model and benchmark.
@@ -133,8 +131,7 @@ def _good_enough(rows: pd.DataFrame, weights: str) -> str:
 
 
 def _other_axes(rows: pd.DataFrame, axes: Sequence[str], weights: str) -> tuple[str, ...]:
-    """Whether the axes that are known for the same policies agree on who is on the frontier, and on the cheapest that
-    is good enough."""
+    """Whether axes that have the same policies agree on the frontier and on the cheapest policy that is good enough."""
     by_axis = {axis: rows[rows["axis"] == axis].assign(name=names) for axis in axes}
     known = {axis: own for axis, own in by_axis.items() if set(own["name"]) == set(by_axis[axes[0]]["name"])}
     if len(known) == 1:
@@ -152,7 +149,7 @@ def _other_axes(rows: pd.DataFrame, axes: Sequence[str], weights: str) -> tuple[
 
 
 def _by_axis(found: Mapping[str, str]) -> str:
-    """What is said of something, and by which axes."""
+    """Equal findings with the axes that have them."""
     said: dict[str, list[str]] = {}
     for axis, words in found.items():
         said.setdefault(words, []).append(AXES[axis])
@@ -160,7 +157,7 @@ def _by_axis(found: Mapping[str, str]) -> str:
 
 
 def _keys(rows: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
-    """What names a policy, by default the one that a row is about."""
+    """(policy, K, group size) of every row, by default of its own policy."""
     known = rows[list(columns or ("policy", "K", "group_size"))]
     return [tuple(0 if pd.isna(value) else value for value in row) for row in known.to_dict("split")["data"]]
 
@@ -174,8 +171,7 @@ def _cost_interval(row: Mapping[Any, Any]) -> str:
 
 
 def _points(row: Mapping[Any, Any]) -> str:
-    ends = (100 * row["beaten_low"], 100 * row["beaten_high"])
-    return f"{signed(100 * row['beaten'])} points {interval_text(ends)}"
+    return points(row["beaten"], row["beaten_low"], row["beaten_high"])
 
 
 def _are(n: int) -> str:

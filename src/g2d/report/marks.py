@@ -1,5 +1,7 @@
-"""How a policy is drawn: one colour and one shape in all figures of a page. The colour is its family's, which is how it
-was trained; the shape tells the policies of a family apart."""
+"""How a policy is drawn: one colour and one shape in all figures of a page.
+
+Policies that were trained in the same way have the same colour; shape and dash differ within a colour.
+"""
 
 from __future__ import annotations
 
@@ -70,8 +72,13 @@ def mark_of(known: Marks, policy: str, group_size: object) -> Mark:
     return own or Mark(SERIES.get(name, name), OKABE_ITO[0], SHAPES[0], DASHES[0], True)
 
 
+def marks_of(rows: pd.DataFrame, known: Marks) -> list[Mark]:
+    """The marks of a table's rows."""
+    return [mark_of(known, *at) for at in zip(rows["policy"], rows["group_size"], strict=True)]
+
+
 def _name(policy: str) -> str:
-    """DPO at K=0 begins the curve of G2D."""
+    """Policies of one curve share a name: DPO (K=0) begins the curve of G2D."""
     return "g2d" if policy == "dpo" else policy
 
 
@@ -81,7 +88,7 @@ def _series(name: str, label: str) -> str:
 
 def legend(rows: pd.DataFrame, known: Marks) -> dict[str, Mark]:
     """The marks of a table's rows by the name of their series, in the order of the legend."""
-    own = {mark_of(known, *at) for at in zip(rows["policy"], rows["group_size"], strict=True)}
+    own = set(marks_of(rows, known))
     order = {series: i for i, series in enumerate(dict.fromkeys(mark.series for mark in known.values()))}
     return {mark.series: mark for mark in sorted(own, key=lambda mark: order.get(mark.series, len(order)))}
 

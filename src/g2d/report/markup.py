@@ -1,9 +1,8 @@
 r"""Text that a model wrote, as HTML: mathematics as MathML, everything else escaped.
 
 A completion is hostile input: it can hold `<script>`, `\href{javascript:...}` or characters that reverse the line. So
-nothing of it reaches the page but escaped text and MathML elements that are rebuilt here, one by one, from a list of
-known names. Browsers draw MathML themselves: no script, no fonts, no network. A formula that cannot be converted is
-shown as its source.
+the page gets escaped text and MathML elements that are rebuilt here from a list of known names, and nothing else.
+Browsers draw MathML without scripts, fonts or a network. A formula that cannot be converted is shown as its source.
 """
 
 from __future__ import annotations
@@ -42,22 +41,12 @@ _ATTRIBUTES = frozenset(  # geometry only: no links, styles, classes or handlers
     [
         *("display", "displaystyle", "scriptlevel", "mathvariant", "notation", "columnalign", "columnspacing"),
         *("rowspacing", "stretchy", "fence", "form", "separator", "symmetric", "largeop", "movablelimits", "accent"),
-        *(
-            "accentunder",
-            "lspace",
-            "rspace",
-            "width",
-            "height",
-            "depth",
-            "voffset",
-            "linethickness",
-            "minsize",
-            "maxsize",
-        ),
+        *("accentunder", "lspace", "rspace", "width", "height", "depth", "voffset"),
+        *("linethickness", "minsize", "maxsize"),
     ]
 )
 _VALUE = re.compile(r"[\w .%+-]*")
-_MACROS = re.compile(r"\\(?:new|renew|provide)command|\\[gex]?def|\\let")  # a few lines can grow without end
+_MACROS = re.compile(r"\\(?:new|renew|provide)command|\\[gex]?def|\\let")  # can expand without end
 
 
 def render(text: str) -> Markup:
@@ -76,7 +65,7 @@ def render(text: str) -> Markup:
 
 
 def cut(text: str, characters: int) -> Markup:
-    """What stands where a text was cut after so many characters; nothing where it is no longer than that."""
+    """The mark of a text that was cut after so many characters; empty where it is no longer than that."""
     rest = len(text) - characters
     return Markup('<span class="control">… {:,} more characters</span>').format(rest) if rest > 0 else Markup()
 

@@ -1,9 +1,9 @@
-"""The methods paragraph of a paper, written from the settings, versions and counts of the run itself."""
+"""The methods paragraph of a paper, from the settings, versions and counts of a run."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import pandas as pd
@@ -14,14 +14,22 @@ from g2d.experiment.grid import other_reward
 from g2d.experiment.open_ended import OpenEnded
 from g2d.experiment.scenarios import other_prompts
 from g2d.experiment.sections import Frontier
+from g2d.experiment.selection import chosen_by, selecting
+from g2d.experiment.sweep import held_out
 from g2d.markdown import literal
 from g2d.policies.settings import EmbeddedModel, HubModel, LocalModel, ModelSource, ScratchModel
-from g2d.problems.settings import HELD_OUT, HubProblems, ProblemSource, SyntheticProblems
+from g2d.problems.settings import (
+    DEVELOPMENT,
+    HELD_OUT,
+    OPEN_ENDED_DEVELOPMENT,
+    HubProblems,
+    ProblemSource,
+    SyntheticProblems,
+)
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo import GRPO
 from g2d.regimes.warmup import Warmup
 from g2d.report.phrases import choice, listed, nested, numbers, sentence, settings_of, span
-from g2d.report.selection import selection_paragraph
 from g2d.report.win_rates import preference_methods
 from g2d.rewards.catalogue import words_of
 from g2d.rollouts.settings import Sampling
@@ -37,34 +45,33 @@ def methods(
     tables: Collection[str] = (),
     sweep: str = "",
 ) -> str:
-    """Prose in Markdown, one paragraph per part of the experiment; what was configured is shown as it was written.
+    """Markdown, one paragraph per part of the experiment; configured text is shown as it was written.
 
     Args:
         config: the resolved configuration.
         provenance: from `g2d.report.provenance.provenance`.
         calibration: Table 4, which says what levels were chosen.
         harvest: Table 2, which says how many pairs there were.
-        tables: names of the tables that were made; what was not computed is not claimed.
-        sweep: how a sweep chose the settings, whose choices `config` has; from `g2d.report.sweep`.
+        tables: names of the tables that were made; tests without a table are not mentioned.
+        sweep: how a sweep chose the settings in `config`, from `g2d.report.sweep`; empty without a sweep.
     """
 
     def described(name: str) -> str:
         return _problems(config.problem_sources[name], provenance["problems"][name])
 
-    selection = selection_paragraph(config, described)
     paragraphs = [
         _setting(config, provenance),
         _calibration(config, calibration),
         _training(config, harvest),
-        *([sweep] if sweep else []),
-        *([selection] if selection else []),
+        sweep,
+        _checkpoints(config, described),
         _evaluation(config, provenance, tables),
-        *([_preferences(config.open_ended, config, provenance["problems"])] if config.open_ended else []),
+        _preferences(config.open_ended, config, provenance["problems"]) if config.open_ended else "",
         _software(config, provenance),
     ]
     if config.demonstration:
         paragraphs.insert(0, config.demonstration)
-    return "\n\n".join(map(literal, paragraphs)) + "\n"
+    return "\n\n".join(literal(paragraph) for paragraph in paragraphs if paragraph) + "\n"
 
 
 # -------------------------------------------------------------------------------------------------------- paragraphs
@@ -157,6 +164,39 @@ def _training(config: Config, harvest: pd.DataFrame) -> str:
     return " ".join(filter(None, sentences))
 
 
+def _checkpoints(config: Config, described: Callable[[str], str]) -> str:
+    """How one checkpoint of a training was selected; empty where none was.
+
+    Args:
+        described: returns a set of problems in words, by the name of its file.
+    """
+    by_kind: dict[tuple[str, ...], list[str]] = {}
+    for name in selecting(config).values():
+        by_kind.setdefault(tuple(chosen_by(config, name)), []).append(name)
+    sentences = []
+    for kinds, names in by_kind.items():
+        scores = [_score(config, kind, described) for kind in kinds]
+        highest = scores[0] if len(scores) == 1 else f"mean of the {' and the '.join(scores)}"
+        sentences.append(
+            f"Of {listed(names)} one checkpoint was evaluated, for each seed the K with the highest {highest}."
+        )
+    if any("open_ended" in kinds for kinds in by_kind):
+        sentences.append(
+            "The reward at equal length is the mean reward less b times the mean length beyond that of all candidates, "
+            "where b is the slope of the reward on the length between replies of one checkpoint to one prompt."
+        )
+    if sentences:
+        sentences.append("None of these prompts was trained on or evaluated, and no benchmark was answered before.")
+    return " ".join(map(sentence, sentences))
+
+
+def _score(config: Config, kind: str, described: Callable[[str], str]) -> str:
+    if kind == "open_ended":
+        return f"reward at equal length on {described(OPEN_ENDED_DEVELOPMENT)}"
+    n = held_out(config)
+    return f"accuracy on {f'{n} problems held out of the training pool' if n else described(DEVELOPMENT)}"
+
+
 def _start(entry: Any) -> str:
     whose = "the warm-up" if entry.start == "warmup" else literal(entry.start)
     return f"{whose} at K={entry.start_step} with a new optimizer and schedule"
@@ -212,7 +252,7 @@ def _preferences(asked: OpenEnded, config: Config, problems: Mapping[str, Any]) 
 
 
 def _comparisons(n_seeds: int, tables: Collection[str], margin: float) -> list[str]:
-    """The tests: of differences, of what is enough, of the frontier; their sides, margins and families."""
+    """The tests of differences, margins and the frontier: their sides, margins and families."""
     if n_seeds == 1:
         over = "over problems, given these weights, one training run each"
     elif n_seeds < ENOUGH_SEEDS:
@@ -298,7 +338,7 @@ def _problems(source: ProblemSource, manifest: Mapping[str, Any]) -> str:
 
 
 def _step(warmup: Warmup) -> str:
-    """What one gradient step consumes: a number of prompts whatever G, or of completions whatever G."""
+    """The prompts, or the completions, of one gradient step, independent of G."""
     if warmup.prompts_per_step is not None:
         return f"{warmup.prompts_per_step} prompts ({warmup.prompts_per_step} x G completions)"
     return f"{warmup.per_device_batch_size * warmup.gradient_accumulation_steps} completions (whatever G)"
@@ -313,6 +353,6 @@ def _sampling(sampling: Sampling) -> str:
 
 
 def _levels(labels: pd.Series) -> str:
-    """The single levels among the rows of Table 4, which lists mixes such as 2-4 too."""
+    """The single levels among the rows of Table 4, which has mixes such as 2-4 as well."""
     single = [label for label in labels.astype(str) if re.fullmatch(r"\d+", label)]
     return f"level{'s' if len(single) > 1 else ''} {listed(single)}" if single else "all problems"

@@ -1,7 +1,7 @@
-"""The page itself: what stands where, one HTML file that opens from a disk and asks no network for anything.
+"""The page: one HTML file that opens from a disk without a network.
 
-Its content security policy admits exactly the scripts written here, by digest, and no request at all: markup that
-slipped past the escaping would still be inert.
+Its content security policy admits the scripts written here, by digest, and no request, so that markup which was not
+escaped by mistake could do nothing.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Section:
     name: str
     title: str
     entries: tuple[Entry, ...]
-    stands_open: bool  # else on a click, or where a link leads into it
+    stands_open: bool  # otherwise it opens on a click, or where a link leads into it
     text: tuple[str, ...] = ()  # paragraphs before the tables; "## " begins a heading
 
 
@@ -114,8 +114,8 @@ def build(
         series: for the pair browser.
         provenance: as written to provenance.json.
         methods: the methods paragraph, Markdown from `g2d.report.methods`.
-        folder: where the page will stand; links are relative to it.
-        advice: what was advised before the grid, Markdown from `g2d.advice.words`; shown without its tables.
+        folder: of the page; links are relative to it.
+        advice: the advice before the grid, Markdown from `g2d.advice.words`; shown without its tables.
     """
     settings = config.model_dump(mode="json")
     benchmarks = list(config.benchmarks)
@@ -141,17 +141,9 @@ def build(
         said = advice.strip().split("\n\n") if title == "Advice" else []
         own_words = [part for part in said if part != literal(config.demonstration or "")]
         text = tuple(shown(part) for part in own_words if not part.startswith(("# ", "|")))
-        if title == SWEEP and "sweep" in tables:
-            text = tuple(sweep_sentences(read_table(tables["sweep"], SWEEP_COLUMNS)))
-        if title == POWER and {"power", "variance"} <= tables.keys():
-            seen = read_table(tables["power"], POWER_COLUMNS), read_table(tables["variance"], VARIANCE_COLUMNS)
-            text = tuple(power_sentences(*seen))
-        if title == SYNTHESIS and "synthesis" in tables:
-            text = tuple(synthesis_sentences(read_table(tables["synthesis"], SYNTHESIS_COLUMNS)))
-        if title == OPEN_ENDED and "win_rates" in tables:
-            text = tuple(win_rate_sentences(read_table(tables["win_rates"], WIN_RATE_COLUMNS)))
-        if title == CONTAMINATION and "contamination" in tables:
-            text = tuple(contamination_sentences(read_table(tables["contamination"], CONTAMINATION_COLUMNS)))
+        sentences, read = _SECTION_SENTENCES.get(title, (None, {}))
+        if sentences and read.keys() <= tables.keys():
+            text = tuple(sentences(*(read_table(tables[name], columns) for name, columns in read.items())))
         sections.append(Section(title.lower().replace(" ", "-"), title, found, title in SECTIONS[:2], text))
     scripts = [Markup(VEGA_NOTICE + vega_bundle()), Markup((TEMPLATES / "page.js").read_text(encoding="utf-8"))]
     environment = jinja2.Environment(
@@ -199,7 +191,7 @@ def vega_bundle() -> str:
 
 
 def content_security_policy(scripts: Sequence[str]) -> str:
-    """Run these scripts and no other; load nothing. Vega writes style attributes, so styles may stand in the page."""
+    """Only these scripts may run, and nothing may be loaded. Vega writes style attributes, so inline styles may."""
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     return (
@@ -209,7 +201,7 @@ def content_security_policy(scripts: Sequence[str]) -> str:
 
 
 def without_folders(settings: Any) -> Any:
-    """Settings to publish: of an absolute `path` only the last part, since folders name people and machines."""
+    """Settings to publish, with the last part of absolute paths alone: folders name people and machines."""
     if isinstance(settings, dict):
         return {
             key: Path(value).name if key == "path" and Path(value).is_absolute() else without_folders(value)
@@ -219,6 +211,14 @@ def without_folders(settings: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------------------- parts
+
+_SECTION_SENTENCES: dict[str, tuple[Callable[..., Sequence[str]], dict[str, Columns]]] = {  # and the tables they read
+    SWEEP: (sweep_sentences, {"sweep": SWEEP_COLUMNS}),
+    POWER: (power_sentences, {"power": POWER_COLUMNS, "variance": VARIANCE_COLUMNS}),
+    SYNTHESIS: (synthesis_sentences, {"synthesis": SYNTHESIS_COLUMNS}),
+    OPEN_ENDED: (win_rate_sentences, {"win_rates": WIN_RATE_COLUMNS}),
+    CONTAMINATION: (contamination_sentences, {"contamination": CONTAMINATION_COLUMNS}),
+}
 
 _TABLE_CHARTS: dict[str, tuple[Columns, list[str], Callable[[pd.DataFrame, Marks], Spec]]] = {  # a figure per group
     "harvest": (HARVEST_COLUMNS, ["model"], lambda rows, _: charts.informativeness_by_k(rows)),
@@ -259,7 +259,7 @@ def _caption(path: str | Path | None, config: Mapping[str, Any], benchmark: str)
 
 
 def _visible(value: Any) -> Any:
-    """What a template puts into the page, markup that was made here apart."""
+    """Text that a template puts into the page, without hidden characters; markup that was made here as it is."""
     return plain(value, lines=True) if type(value) is str else value
 
 

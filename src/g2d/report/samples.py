@@ -12,8 +12,7 @@ from g2d.report.vega import Spec, finished, series_channels
 def pass_at_k(samples: pd.DataFrame, known: Marks) -> Spec:
     """pass@k against k, a line per policy of the main grid, with its interval under the pointer.
 
-    Where lines cross, a policy is ahead with one answer and behind with several: it is surer, and knows no more. What
-    else was trained is in the table.
+    Where lines cross, a policy is better with one answer and worse with several. Other policies are in the table.
 
     Args:
         samples: rows of samples.csv of one model and benchmark.

@@ -1,4 +1,4 @@
-"""The sweep in words: what was chosen for every regime, out of what, and where a better value may lie beyond."""
+"""The sweep in sentences: the chosen settings, and where the chosen value is the last of its list."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from g2d.experiment.sweep import held_out
 
 
 def sweep_sentences(table: pd.DataFrame) -> list[str]:
-    """A sentence for everything that was swept, and a warning where the choice is the last value of its list.
+    """A sentence for every entry of the sweep, and a warning where its choice is the last value of a list.
 
     Args:
         table: `sweep.csv`, from `g2d.tables.sweep.candidate_table`.
@@ -37,10 +37,10 @@ def _sentences(name: str, rows: pd.DataFrame) -> Iterator[str]:
 
 
 def sweep_paragraph(config: Config, table: pd.DataFrame, alike: bool) -> str:
-    """How the settings came about, for the methods.
+    """How the settings were chosen, for the methods.
 
     Args:
-        alike: whether the same was chosen for all models.
+        alike: whether all models have the same choice.
     """
     n = int(table["n_problems"].iloc[0])
     source = "held out of the training pool" if held_out(config) else "of a development set"

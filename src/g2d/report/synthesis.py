@@ -1,4 +1,4 @@
-"""One effect over models and benchmarks: a sentence and the picture of all studies."""
+"""The effect pooled over models and benchmarks: a sentence and a forest plot of all studies."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from g2d.report.differences import ALPHA, interval_text, signed
+from g2d.analysis.comparisons import LEVEL
 from g2d.report.marks import OKABE_ITO
+from g2d.report.phrases import points, signed_interval
 from g2d.report.vega import Spec, finished, named_scale
 from g2d.tables.synthesis import STUDY
 
@@ -26,13 +27,12 @@ def synthesis_sentences(synthesis: pd.DataFrame) -> list[str]:
 
 
 def _sentence(reference: str, over: str, row: dict[Any, Any], n: int) -> str:
-    interval = interval_text((100 * row["family_low"], 100 * row["family_high"]))
-    prediction = interval_text((100 * row["prediction_low"], 100 * row["prediction_high"]))
+    difference = points(row["difference"], row["family_low"], row["family_high"])
+    prediction = signed_interval(row["prediction_low"], row["prediction_high"])
     best = f", the largest of {n} mean differences" if n > 1 else ""
-    told = "" if row["p_holm"] <= ALPHA else ", not significantly different from 0"
-    points = f"{signed(100 * row['difference'])} points {interval}"
+    told = "" if row["p_holm"] <= LEVEL else ", not significantly different from 0"
     return (
-        f"Over {over} ({row['n_studies']} studies), K={row['K']} is {points} from {reference}{best}{told} "
+        f"Over {over} ({row['n_studies']} studies), K={row['K']} is {difference} from {reference}{best}{told} "
         f"(p = {row['p_holm']:.2g}). Between studies the true difference varies by an estimated {100 * row['tau']:.1f} "
         f"points (standard deviation); in another such study it lies in {prediction} (95 % prediction interval)."
     )
@@ -57,11 +57,7 @@ def forest(synthesis: pd.DataFrame) -> Spec:
     predicted = predicted.assign(low=predicted["prediction_low"], high=predicted["prediction_high"])
     y = alt.Y("name:N", title=None, sort=list(rows["name"]), axis=alt.Axis(labelLimit=260))
     x = alt.X("low:Q", title="difference in accuracy", axis=alt.Axis(format="+.1~%", tickCount=6))
-    color = alt.Color(
-        "what:N",
-        title=None,
-        scale=named_scale([_STUDY, _POOLED, _PREDICTED], OKABE_ITO),
-    )
+    color = alt.Color("what:N", title=None, scale=named_scale([_STUDY, _POOLED, _PREDICTED], OKABE_ITO))
     tooltip = [
         alt.Tooltip("name:N"),
         alt.Tooltip("what:N"),

@@ -1,10 +1,9 @@
 """Any CSV of `results/tables/` as a table of the page: sorted by its raw values, shown rounded, with its uncertainty.
 
-Nothing here knows a particular table. Policy, K and group size are one column, the first; then come what the table is
-about and its p-values, then the rest. A value whose meaning another column names (`measure`) has that measure's digits.
-Columns that bound or qualify another one are shown in its cell: `x_low` and
-`x_high` as "0.772 [0.734, 0.808]", `x_std` as "0.665 ± 0.021"; `ci_low` and `ci_high` belong to the nearest column
-before them whose values they enclose. The CSV keeps all columns apart.
+Policy, K and group size are one column, the first; then come estimates and p-values, then the rest. `value` has the
+digits of its `measure`. Bounds and deviations are shown in the cell of their estimate: `x_low` and `x_high` as
+"0.772 [0.734, 0.808]", `x_std` as "0.665 ± 0.021"; `ci_low` and `ci_high` belong to the nearest column before them
+whose values they enclose.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ MISSING = "–"
 
 @dataclass(frozen=True)
 class Cell:
-    """What a reader sees, and the number or text that sorting compares."""
+    """The shown text, and the number or text that sorting compares."""
 
     text: Markup
     key: str
@@ -42,7 +41,7 @@ class Table:
     columns: tuple[str, ...]
     numeric: tuple[bool, ...]
     rows: tuple[tuple[Cell, ...], ...]
-    constant: tuple[tuple[str, Markup], ...]  # columns with the same value in all rows, said once instead
+    constant: tuple[tuple[str, Markup], ...]  # columns with the same value in all rows, shown once
     n_rows: int  # in the file, of which the first `MAX_ROWS` are shown
 
 
@@ -86,7 +85,7 @@ _ABOUT = ("difference", "gain", "accuracy", "win_rate", "share")
 
 
 def _place(column: str) -> int:
-    """Where a column stands: who, what, how certain, the rest. Sorting is stable."""
+    """Order of columns: policies, estimates, p-values, the rest; sorting is stable."""
     if column in _FIRST:
         return _FIRST.index(column)
     if column in _ABOUT or column.startswith("p_"):
@@ -95,7 +94,7 @@ def _place(column: str) -> int:
 
 
 def with_policies_named(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table with policy, K and group size in one column, and so for `reference` and `other`."""
+    """The table with policy, K and group size in one column; the same for `reference` and `other`."""
     for name in _FIRST:
         k, size = ("K", "group_size") if name == "policy" else (f"{name}_K", f"{name}_group_size")
         if {name, k, size} <= set(frame.columns):
@@ -111,11 +110,11 @@ def _by_measure(frame: pd.DataFrame) -> Iterable[tuple[Any, pd.DataFrame]]:
     return frame.groupby("measure") if {"measure", "value"} <= set(frame.columns) else ()
 
 
-SPREADS = ("std_", "standard_error")  # say how far a value is off and are no value that an interval is about
+SPREADS = ("std_", "standard_error")  # not estimates, so no interval belongs to them
 
 
 def qualifiers(frame: pd.DataFrame) -> dict[str, tuple[str, ...]]:
-    """The columns that are shown in another column's cell: its bounds (low, high) or its deviation (std,)."""
+    """By column, those that are shown in its cell: its bounds (low, high) or its deviation (std,)."""
     found: dict[str, tuple[str, ...]] = {}
     columns = list(frame.columns)
     for column in columns:
@@ -132,8 +131,7 @@ def qualifiers(frame: pd.DataFrame) -> dict[str, tuple[str, ...]]:
 
 
 def decimals(values: pd.Series) -> int:
-    """Digits after the point, the same for a whole column: three significant ones for its largest value, none where
-    all are whole."""
+    """Digits after the point for a column: three significant ones for its largest value, none for whole numbers."""
     known = values.dropna().astype(float)
     if known.empty or (known % 1 == 0).all():
         return 0
@@ -141,7 +139,7 @@ def decimals(values: pd.Series) -> int:
 
 
 def number(value: float, digits: int) -> str:
-    """A number with so many digits after the point, or with two significant ones where those would all be zero."""
+    """A number with so many digits after the point, or two significant ones where it would be rounded to zero."""
     text = f"{value:.{digits}f}"
     return f"{value:.1e}" if value and not float(text) else text
 

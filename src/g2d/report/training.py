@@ -1,12 +1,12 @@
-"""Online trainings on the page: a small figure per measure, aligned by tokens, and a caveat where one collapsed."""
+"""Online trainings: a figure per measure against tokens, and a caveat for every training that collapsed."""
 
 from __future__ import annotations
 
 import altair as alt
 import pandas as pd
 
-from g2d.report.differences import NBSP
-from g2d.report.marks import CALLED, Marks, legend, mark_of
+from g2d.report.marks import CALLED, Marks, legend, marks_of
+from g2d.report.phrases import percent
 from g2d.report.vega import Spec, finished, series_channels
 
 HEIGHT = 200  # pixels: one of several
@@ -20,8 +20,7 @@ def course(training: pd.DataFrame, known: Marks) -> Spec:
         training: rows of training.csv of one model and measure.
         known: how policies are drawn.
     """
-    marks = [mark_of(known, *at) for at in zip(training["policy"], training["group_size"], strict=True)]
-    rows = training.assign(series=[mark.series for mark in marks])
+    rows = training.assign(series=[mark.series for mark in marks_of(training, known)])
     measure = str(training["measure"].iloc[0])
     x = alt.X("tokens:Q", title="tokens trained on", axis=alt.Axis(format="~s", grid=False, tickCount=5))
     y = alt.Y("value:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
@@ -49,14 +48,9 @@ def collapse_caveats(collapses: pd.DataFrame, model: str) -> tuple[str, ...]:
     own = collapses[collapses["model"] == model]
     for (policy, size, measure), seeds in own.groupby(["policy", "group_size", "measure"], sort=False):
         if fallen := int(seeds["collapsed"].sum()):
-            share = f"{100 * seeds['share'].iloc[0]:.0f}{NBSP}%"
+            share = percent(seeds["share"].iloc[0], 0)
             runs = f"{fallen} of {len(seeds)} {'seeds' if len(seeds) > 1 else 'seed'}"
-            training = _named(str(policy), size)
+            regime = str(policy).removesuffix("/grpo")  # as the tables call it, without the slash of its folder
+            training = f"{CALLED.get(regime, regime)}, G={size}"
             said.append(f"The {measure} of {training} fell below {share} of its start in training, in {runs}.")
     return tuple(said)
-
-
-def _named(policy: str, group_size: object) -> str:
-    """A training as the tables call it, without the slash of its folder."""
-    regime = policy.removesuffix("/grpo")
-    return f"{CALLED.get(regime, regime)}, G={group_size}"

@@ -1,4 +1,4 @@
-"""What the interactive figures are put together from: one theme, and series that differ by colour, shape and dash."""
+"""Parts of all Vega-Lite figures: the theme, scales, and series that differ by colour, shape and dash."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ Spec = dict[str, Any]
 
 
 def padded(ks: Sequence[int]) -> alt.Scale:
-    """An axis over the values of K, with some room at its ends."""
+    """A scale over the values of K with a margin at both ends."""
     margin = 0.04 * (ks[-1] - ks[0]) or 1 if ks else 1
     return alt.Scale(domain=[ks[0] - margin, ks[-1] + margin] if ks else [0, 1], nice=False, zero=False)
 
 
 def named_scale(names: Iterable[str], values: Sequence[Any]) -> alt.Scale:
-    """A scale that gives every name a value, in turn."""
+    """A scale that gives the names these values, repeated where there are more names."""
     names = list(names)
     return alt.Scale(domain=names, range=[values[i % len(values)] for i in range(len(names))])
 
@@ -63,7 +63,7 @@ def outlined(chart: alt.Chart, **placed: Any) -> list[alt.Chart]:
 
 
 def finished(*layers: Any, height: int = HEIGHT) -> Spec:
-    """The specification of these layers, as wide as its place in the page."""
+    """The specification of these layers, as wide as its container."""
     chart = alt.layer(*layers) if len(layers) > 1 else layers[0]
     spec: Spec = chart.properties(width="container", height=height).to_dict()
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}

@@ -1,4 +1,4 @@
-"""Who is preferred to M0, in sentences: what the judge's preference shows, what of it is length, and nothing beyond."""
+"""Win rates against M0 in sentences, as they are and at equal length."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 
+from g2d.analysis.comparisons import LEVEL
 from g2d.experiment.scenarios import THEN
-from g2d.report.differences import ALPHA, NBSP, signed
-from g2d.report.phrases import sentence, these_weights
+from g2d.report.phrases import NBSP, percent, percent_interval, sentence, signed, these_weights
 
-FEW = 0.05  # of the comparisons on the other side: what says something about equal length
+FEW = 0.05  # share of comparisons with the shorter or longer reply below which equal length is extrapolated
 TRAINED_ON = {
     "verifiable": "verifiable prompts",
     "open_ended": "open-ended prompts",
@@ -35,7 +35,7 @@ def win_rate_sentences(table: pd.DataFrame) -> list[str]:
 
 
 def preference_methods(prompts: str, drawn: str, judge: str) -> str:
-    """How the preferences came about, for the methods.
+    """How replies were compared, for the methods.
 
     Args:
         prompts: the held-out ones.
@@ -51,13 +51,13 @@ def preference_methods(prompts: str, drawn: str, judge: str) -> str:
 
 
 def _sentence(row: dict[Any, Any]) -> str:
-    longer = 100 * (row["length"] / row["base_length"] - 1) if row["base_length"] else 0.0
+    longer = row["length"] / row["base_length"] - 1 if row["base_length"] else 0.0
     known = not math.isnan(row["equal_length"])
-    at_equal = f", and at equal length in {_percent(row, 'equal_length', 'equal_length')}" if known else ""
+    at_equal = f", and at equal length in {_interval(row, 'equal_length', 'equal_length')}" if known else ""
     said = (
         f"{sentence(these_weights(row['n_seeds'], before=True))}"
         f"{row['policy']} (K={row['K']}, {row['model']}), trained on {_trained_on(row['prompts'])}, is preferred to M0 "
-        f"in {_percent(row, 'win_rate', 'win')} of comparisons on {row['n_prompts']} held-out prompts{at_equal}; "
+        f"in {_interval(row, 'win_rate', 'win')} of comparisons on {row['n_prompts']} held-out prompts{at_equal}; "
         f"its replies have {signed(longer)}{NBSP}% characters. {_verdict(row) if known else _unknown(row)}"
     )
     if known and not FEW < row["longer"] < 1 - FEW:
@@ -76,8 +76,8 @@ def _trained_on(prompts: str) -> str:
 
 def _verdict(row: dict[Any, Any]) -> str:
     """What the two tests show."""
-    told, better = row["p_win"] <= ALPHA, row["win_rate"] > 0.5
-    told_at_equal, better_at_equal = row["p_equal_length"] <= ALPHA, row["equal_length"] > 0.5
+    told, better = row["p_win"] <= LEVEL, row["win_rate"] > 0.5
+    told_at_equal, better_at_equal = row["p_equal_length"] <= LEVEL, row["equal_length"] > 0.5
     tests = f"(p = {row['p_win']:.2g}; at equal length {row['p_equal_length']:.2g})"
     if told and told_at_equal and better == better_at_equal:
         return f"Both differ significantly from 50{NBSP}% {tests}."
@@ -100,18 +100,18 @@ def _verdict(row: dict[Any, Any]) -> str:
 
 
 def _unknown(row: dict[Any, Any]) -> str:
-    """Where lengths hardly overlap: the one test that there is, and why the other is not."""
-    told = "differs significantly" if row["p_win"] <= ALPHA else "does not differ significantly"
+    """The test of the win rate alone, where lengths hardly overlap and so there is none at equal length."""
+    told = "differs significantly" if row["p_win"] <= LEVEL else "does not differ significantly"
     share, side = (row["longer"], "longer") if row["longer"] > 0.5 else (1 - row["longer"], "shorter")
     return (
-        f"This {told} from 50{NBSP}% (p = {row['p_win']:.2g}). In {100 * share:.1f}{NBSP}% of comparisons its reply is "
+        f"This {told} from 50{NBSP}% (p = {row['p_win']:.2g}). In {percent(share)} of comparisons its reply is "
         f"{side} than M0's, so the data do not say what it would be at equal length."
     )
 
 
 def _others(model: str, rows: pd.DataFrame) -> str:
-    """Policies that never saw an open-ended prompt: does anything carry over?"""
-    told = rows[rows["p_win"] <= ALPHA]
+    """How many policies that were trained on verifiable prompts alone are preferred to M0."""
+    told = rows[rows["p_win"] <= LEVEL]
     better = int((told["win_rate"] > 0.5).sum())
     policies = f"{len(rows)} {'policy' if len(rows) == 1 else 'policies'} of {model}"
     return (
@@ -120,6 +120,5 @@ def _others(model: str, rows: pd.DataFrame) -> str:
     )
 
 
-def _percent(row: dict[Any, Any], column: str, name: str) -> str:
-    low, high = 100 * row[f"{name}_low"], 100 * row[f"{name}_high"]
-    return f"{100 * row[column]:.1f}{NBSP}% [{low:.1f}, {high:.1f}]"
+def _interval(row: dict[Any, Any], column: str, name: str) -> str:
+    return percent_interval(row[column], row[f"{name}_low"], row[f"{name}_high"])
