@@ -19,7 +19,7 @@ from g2d.forecast.gpu_jobs import gpu_job
 from g2d.forecast.hours import GpuJob
 from g2d.jobs.cost import Cost
 from g2d.problems import Problem
-from g2d.problems.selection import hold_out
+from g2d.problems.subsets import hold_out
 from g2d.regimes.dpo import Dpo
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo
 from g2d.regimes.warmup import Warmup

@@ -8,7 +8,7 @@ def main(snakemake):
     from g2d.experiment.generation import generate_rollouts
     from g2d.jobs.stage import stage
     from g2d.problems import read_problems
-    from g2d.problems.selection import sample_per_level
+    from g2d.problems.subsets import sample_per_level
     from g2d.rollouts.draw import sampling
     from g2d.rollouts.settings import Calibration
 

@@ -2,7 +2,7 @@
 
 from g2d.jobs.stage import stage
 from g2d.problems import read_problems, write_problems
-from g2d.problems.selection import hold_out
+from g2d.problems.subsets import hold_out
 
 
 def main(snakemake):

@@ -3,8 +3,8 @@
 from g2d.analysis.calibration import choose_levels, level_table, with_mixes
 from g2d.jobs.stage import stage
 from g2d.problems import read_problems, write_problems
-from g2d.problems.selection import draw_training_set
 from g2d.problems.settings import TrainingSet
+from g2d.problems.subsets import draw_training_set
 from g2d.rollouts.rollout import read_rollouts
 from g2d.rollouts.settings import Calibration
 from g2d.tables.frames import write_table

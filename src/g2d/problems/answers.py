@@ -1,7 +1,4 @@
-r"""Reference answers: from the column of a data set to the string that would stand inside \boxed{}.
-
-Only publishers' answers come through here. What a policy writes is judged by `g2d.verifier`.
-"""
+r"""Reference answers: from the column of a data set to the content of \boxed{}."""
 
 from __future__ import annotations
 
@@ -50,10 +47,7 @@ def plain(value: str | int | float) -> str:
 
 
 def boxed(solution: str) -> str:
-    r"""Content of the last \boxed{...} or \fbox{...}: publishers box intermediate results, too.
-
-    An empty box gives "". Two solutions of MATH's train split have one; the manifest lists them as references that
-    do not verify.
+    r"""Content of the last \boxed{...} or \fbox{...}; an empty box gives "", as in two solutions of MATH's train split.
 
     Raises:
         ValueError: there is no terminated box.

@@ -1,9 +1,8 @@
-"""Long exact calculations, generated: a benchmark that nobody can have seen, with answers known by construction.
+"""Long exact calculations, generated for the run, so that no model can have seen them.
 
-After RandomCalculation (arXiv 2507.10532): the level is the number of operations, and the answer of a problem is
-whatever its expression comes to. An expression is a random binary tree over + - * / and the integers 2 to 20, printed
-with the brackets it needs; answers are computed with fractions, never with floats. With `seed: run` the seed is drawn
-when the problems are made, so the problems are younger than any model that is asked. Standard library only.
+After RandomCalculation (arXiv 2507.10532): the level is the number of operations. An expression is a random binary tree
+over + - * / and the integers 2 to 20, printed with the brackets it needs; answers are computed with fractions. With
+`seed: run` the seed is drawn when the problems are made.
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from g2d.problems.problem import Problem
-from g2d.problems.synthetic import Split, split_of
+from g2d.problems.synthetic import Split, shares, split_of
 
-STEPS = (5, 10, 15, 20)  # operations, where the configuration names none
+STEPS = (5, 10, 15, 20)  # default numbers of operations
 INTEGERS = range(2, 21)
-LARGEST_NUMERATOR, LARGEST_DENOMINATOR = 99_999, 999  # of every intermediate result: long, but not a test of typing
+LARGEST_NUMERATOR, LARGEST_DENOMINATOR = 99_999, 999  # of every intermediate result
 # Of two operations on +, - and integers alone there are 27,436 expressions, a tenth of them in each held-out split.
 MOST_PER_LEVEL = 2_000
 
 PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2}
-OPERATORS = "+-*+-*/"  # each as likely as it is often here: denominators multiply, and soon no sum would be in bounds
-# The expression comes last, so that the end of a question is what nobody can guess (`g2d.analysis.contamination`).
+OPERATORS = "+-*+-*/"  # with weights: denominators grow by division, and sums would exceed the bounds
+# The expression comes last, so that the end of a question cannot be guessed (`g2d.analysis.contamination`).
 QUESTION = "Calculate exactly, as an integer or a fraction in lowest terms: {expression}"
 
 
@@ -38,7 +37,7 @@ class Expression:
 
 
 def generate(split: Split, n: int, seed: int, steps: Sequence[int] = STEPS) -> list[Problem]:
-    """Draw n different problems, spread evenly over the numbers of steps, in an order that the seed fixes.
+    """Draw n different problems, spread evenly over the numbers of steps, in an order by the seed.
 
     Raises:
         ValueError: as `require_capacity`.
@@ -46,8 +45,8 @@ def generate(split: Split, n: int, seed: int, steps: Sequence[int] = STEPS) -> l
     require_capacity(n, steps)
     rng = random.Random(f"calculation/{split}/{seed}")
     drawn: dict[str, tuple[int, Fraction]] = {}
-    for position, level in enumerate(steps):
-        wanted = len(drawn) + n // len(steps) + (position < n % len(steps))
+    for level, share in shares(steps, n):
+        wanted = len(drawn) + share
         while len(drawn) < wanted:
             expression = _draw(rng, level)
             if split_of(expression.text) == split:
@@ -68,10 +67,10 @@ def generate(split: Split, n: int, seed: int, steps: Sequence[int] = STEPS) -> l
 
 
 def require_capacity(n: int, steps: Sequence[int]) -> None:
-    """Check that so many different problems can be drawn in any split.
+    """Check that n different problems can be drawn in any split.
 
     Raises:
-        ValueError: more are asked for than `MOST_PER_LEVEL`.
+        ValueError: n exceeds `MOST_PER_LEVEL` times the levels.
     """
     if n > (most := MOST_PER_LEVEL * len(steps)):
         raise ValueError(f"calculation: {n} problems asked for: lower n to at most {most}, or name more steps")

@@ -1,9 +1,7 @@
-r"""Pretraining corpus of the demonstration model: solutions written by an imperfect author, so that RL has work to do.
+r"""Pretraining corpus of the demonstration model: solutions by an imperfect author, so that online RL can improve it.
 
-The author mixes four styles, prefers one or the other by level and by the prompt's verb, and is systematically wrong
-about some facts. A model trained on it knows how to show its work and how to guess, and can learn which one pays.
-Problems come from the train split only. Drills are bare facts with no problem in front: a drill may state the very
-operation that a one-step test problem asks for, as any times table does. Standard library only.
+The author writes in four styles, by level and by the prompt's verb, and has some facts systematically wrong. Problems
+are of the train split. Drills are facts without a problem; a drill may state the operation of a one-step test problem.
 """
 
 from __future__ import annotations
@@ -34,23 +32,23 @@ from g2d.problems.synthetic import (
 
 Style = Literal["worked", "hasty", "unboxed", "unterminated"]
 
-# Shares and biases were chosen so that the base model solves about half of the problems and pairs exist to harvest.
-DRILL_SHARE = 0.30  # of all documents: facts are learnt from drills, habits from solutions
-WORD_PROBLEM_SHARE = 0.25  # of the solutions: as a side subject, for the transfer benchmark
-DRILL_FACTS = 7  # facts in a drill: about the length of a worked level-5 solution
+# Shares and biases were chosen so that the base model solves about half of the problems and many are pairable.
+DRILL_SHARE = 0.30  # of all documents
+WORD_PROBLEM_SHARE = 0.25  # of the solutions, for the transfer benchmark
+DRILL_FACTS = 7  # in a drill: about the length of a worked level-5 solution
 DRILL_OPERATORS: tuple[Operator, ...] = ("+", "-", "+", "-", "*", "mod")
 
-# Log-odds that the author shows the work: level bias plus verb bias. Level 1 nearly always, level 5 hardly ever; the
-# verb spreads each level over easy and hard prompts, which gives prompts on which some rollouts succeed and some fail.
+# Log-odds that the author shows the work: level bias plus verb bias. The verb makes prompts of one level easy or hard,
+# so that some have right and wrong rollouts.
 LEVEL_BIAS = {1: 2.6, 2: -0.3, 3: -0.1, 4: -0.6, 5: -3.0}
 VERB_BIAS = dict(zip(VERBS, (3.4, 2.4, 1.4, 0.5, -0.5, -1.4, -2.4, -3.4), strict=True))
 WORD_PROBLEM_BIAS = 2.2
 
-UNBOXED_SHARE = 0.04  # of the worked solutions: forget the box
-UNTERMINATED_SHARE = 0.02  # of the worked solutions: forget to close it
+UNBOXED_SHARE = 0.04  # of the worked solutions, without a box
+UNTERMINATED_SHARE = 0.02  # of the worked solutions, with a box that is not closed
 
-HARD_FACTS = {"+": 0.08, "-": 0.08, "*": 0.30, "mod": 0.30}  # share of facts that the author gets wrong ...
-SLIP_RATE = 0.6  # ... this often: above one half, so that the wrong result is the likelier one
+HARD_FACTS = {"+": 0.08, "-": 0.08, "*": 0.30, "mod": 0.30}  # share of facts that the author may get wrong
+SLIP_RATE = 0.6  # how often: above one half, so that the wrong result is more likely
 
 
 def corpus_document(
@@ -62,25 +60,25 @@ def corpus_document(
     family: Family = "word_problems" if rng.random() < word_problem_share else "arithmetic"
     exercise = draw(rng, family, "train", rng.choice(LEVELS[family]))
     style = draw_style(rng, exercise)
-    # A hasty author states the right answer: guessing is learnable only as far as the model can compute it in one go.
+    # A hasty author states the right answer, which the model can learn as far as it can compute it in one step.
     steps = exercise.steps if style == "hasty" else with_slips(rng, exercise.steps)
     return exercise.prompt, render(steps, style)
 
 
 def reply_document(rng: random.Random) -> tuple[str, str]:
-    """Draw one request with a reply to it by an author without manners of his own: as rude as polite, short or long."""
+    """Draw one request with a reply of random politeness and length."""
     prompt, thing = draw_request(rng, "train")
     return prompt, draw_reply(rng, thing).text
 
 
 def drill(rng: random.Random, facts: int = DRILL_FACTS) -> str:
-    """Unrelated facts in the form of worked steps, slips included."""
+    """Unrelated facts as worked steps, with slips."""
     steps = [with_slips(rng, draw_steps(rng, 1, DRILL_OPERATORS))[0] for _ in range(facts)]
     return _working(tuple(steps))
 
 
 def draw_style(rng: random.Random, exercise: Exercise) -> Style:
-    """Choose how the author writes this solution down."""
+    """Draw the style of a solution."""
     verb = exercise.verb
     log_odds = WORD_PROBLEM_BIAS if verb is None else LEVEL_BIAS[exercise.level] + VERB_BIAS[verb]
     if rng.random() > 1 / (1 + math.exp(-log_odds)):
@@ -92,9 +90,9 @@ def draw_style(rng: random.Random, exercise: Exercise) -> Style:
 
 
 def slip(left: int, operator: Operator, right: int) -> int | None:
-    """The wrong result that the author tends to write for this fact, or None where the author knows better.
+    """The wrong result that the author may write for this fact, or None where the author always has it right.
 
-    A checksum of the fact decides, so the same facts are wrong in every document: an error to unlearn, not noise.
+    A checksum of the fact decides, so the same facts are wrong in every document.
     """
     u = zlib.crc32(f"{left}{operator}{right}".encode()) / 2**32
     if u >= HARD_FACTS[operator]:
@@ -105,7 +103,7 @@ def slip(left: int, operator: Operator, right: int) -> int | None:
 
 
 def with_slips(rng: random.Random, steps: Steps) -> Steps:
-    """The same operations as the author works them out: a slip is carried into the steps that follow."""
+    """The same operations with random slips, which the following steps continue from."""
     value, written = steps[0].left, []
     for step in steps:
         result, wrong = apply(value, step.operator, step.right), slip(value, step.operator, step.right)
@@ -133,8 +131,8 @@ def render(steps: Steps, style: Style) -> str:
 def vocabulary_texts() -> Iterator[str]:
     """Texts that together contain every word and number, each with and without a space in front.
 
-    Everything the families and the corpus can write is covered by a word-level tokenizer built from these, if it
-    splits longer numbers into groups of at most two digits: a slip can carry a product past 99, or below 0.
+    A word-level tokenizer built from these covers all texts of the families and the corpus if it splits longer numbers
+    into groups of at most two digits: a slip can make a product larger than 99, or negative.
     """
     for number in range(100):
         yield f"{number} {number} {{{number}}}"
@@ -152,7 +150,7 @@ def vocabulary_texts() -> Iterator[str]:
 
 
 def reply_texts() -> Iterator[str]:
-    """The same for requests and replies, which a model learns only if it is told to."""
+    """The same for requests and replies."""
     for text in replies.vocabulary_texts():
         filled = text.format(replies.THINGS[0])
         yield filled

@@ -1,4 +1,4 @@
-"""Generated problems as the configuration asks for them, whichever family: how many there can be, levels, the draw."""
+"""Generated problems of any family: the draw, the number that can be drawn, and the levels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def generate(source: SyntheticProblems) -> list[Problem]:
     """Draw the problems.
 
     Raises:
-        ValueError: there are fewer than asked for, or the seed of the run was not drawn (`with_seed`).
+        ValueError: fewer exist, or the seed of the run was not drawn (`with_seed`).
     """
     if isinstance(source.seed, str):
         raise ValueError("the seed of the run was not drawn yet")
@@ -26,20 +26,17 @@ def generate(source: SyntheticProblems) -> list[Problem]:
 
 
 def with_seed(source: ProblemSource) -> ProblemSource:
-    """The source with a seed that nobody could know before, where it asks for that of the run.
-
-    The manifest keeps it, and with that number as `seed` the problems are made again anywhere.
-    """
+    """The source with a random seed where it has `seed: run`; the manifest records it, to make the problems again."""
     if isinstance(source, SyntheticProblems) and source.seed == OF_THE_RUN:
         return source.model_copy(update={"seed": secrets.randbelow(2**31)})
     return source
 
 
 def require_capacity(source: SyntheticProblems) -> None:
-    """Check that so many different problems exist.
+    """Check that n different problems exist.
 
     Raises:
-        ValueError: there are fewer.
+        ValueError: fewer exist.
     """
     if source.family == "calculation":
         calculation.require_capacity(source.n, levels_of(source))
@@ -50,7 +47,7 @@ def require_capacity(source: SyntheticProblems) -> None:
 
 
 def levels_of(source: SyntheticProblems) -> Sequence[int]:
-    """The difficulty levels of its problems, ascending; none of open-ended ones."""
+    """The difficulty levels of its problems, ascending; open-ended problems have none."""
     if source.family == "replies":
         return []
     if source.family == "calculation":

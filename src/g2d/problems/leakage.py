@@ -1,9 +1,8 @@
-r"""Train/test leakage: no benchmark problem may be in the training pool, however it is typeset.
+r"""Train/test leakage: benchmark problems that are in the training pool, however they are typeset.
 
-Problems are compared by a key: the sequence of their words, numbers, LaTeX commands and symbols, without what only
-changes their looks (`$`, spacing and sizing commands, sentence punctuation, case of words). Operators, digits, signs,
-scripts and brackets stay, so that 2-1 and 21, x^2 and x_2, -3 and 3 remain different problems. Paraphrases and
-translations are not found. Linear in the length of the texts.
+Problems are compared by the sequence of their words, numbers, LaTeX commands and symbols, without what only changes
+their looks (`$`, spacing and sizing commands, sentence punctuation, case of words). Paraphrases and translations are
+not found.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class LeakageError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """One benchmark problem that is in the training pool, too."""
+    """One benchmark problem that is in the training pool."""
 
     benchmark: str
     problem_id: str
@@ -48,7 +47,7 @@ class Leak:
 
 
 def text_key(prompt: str) -> str:
-    """Equal for two prompts if they pose the same problem in the same words and symbols."""
+    """A key that two prompts share if they have the same words and symbols."""
     tokens = []
     for token in _TOKEN.findall(prompt):
         if token in _DROPPED:
@@ -77,13 +76,13 @@ def assert_no_leakage(
     section: str = "benchmarks",
     among: str = "the training pool",
 ) -> None:
-    """Refuse a training pool that holds benchmark problems.
+    """Check that no benchmark problem is in the training pool.
 
     Args:
         train: problems of the pool.
         tests: problems by benchmark.
-        section: where the benchmarks stand in a configuration, for the message.
-        among: what the pool is called there.
+        section: of the benchmarks in the configuration, for the message.
+        among: name of the pool in the message.
 
     Raises:
         LeakageError: one line per benchmark: how many, the first ids, and the fix.

@@ -1,8 +1,7 @@
-r"""What is known about a set of problems, as a JSON-ready record beside its JSONL file.
+r"""The manifest of a set of problems, a JSON-ready record beside its JSONL file.
 
-It answers "which data, exactly?" and "what is odd about them?": levels nobody assigned, prompts that repeat, reference
-answers that the verifier does not accept as their own answer. Such rows are listed, never dropped: a problem whose
-answer cannot verify is a zero for every policy, and whoever reads the table should know how many there are.
+It has the source and digest, and lists problems without a level, repeated prompts, and reference answers that the
+verifier does not accept as their own answer. No problem is dropped.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def manifest(
 
     Args:
         name: "pool", or the benchmark's name.
-        source: the section of the configuration they were loaded from.
+        source: their section of the configuration.
         problems: all of them, in order.
         verify: judges the reference answers against themselves.
         working_dir: folder that a local path is relative to.
@@ -63,7 +62,7 @@ def reference_failures(problems: Sequence[Problem], verify: Verify) -> list[dict
 
 
 def _counts(values: Iterable[Value | None]) -> dict[str, int]:
-    """Rows per value, sorted; None counts as "unknown" and comes last."""
+    """Number of each value, sorted; None is "unknown" and last."""
     values = list(values)
     counts = Counter(value for value in values if value is not None)
     unknown = len(values) - counts.total()

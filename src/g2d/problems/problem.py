@@ -1,4 +1,4 @@
-"""A Problem: one question with a verifiable reference answer, or open-ended, and its JSONL file format."""
+"""A `Problem`: one verifiable or open-ended question, and its JSONL format."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ Kind = Literal["verifiable", "open_ended"]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One question, whatever data set it came from."""
+    """One question."""
 
     problem_id: str
-    prompt: str  # the question alone; instruction and chat template are added when it is shown to a policy
-    answer: str | None  # reference answer in LaTeX, as it would stand inside \boxed{}; None: no answer is the right one
+    prompt: str  # the question, without instruction and chat template
+    answer: str | None  # reference answer in LaTeX, without \boxed{}; None where it is open-ended
     level: int | None  # difficulty; None where the publisher gives none ("Level ?")
     subject: str | None
-    source: str  # where it came from, for example "hub:openai/gsm8k@<sha>"
+    source: str  # for example "hub:openai/gsm8k@<sha>"
 
     @property
     def kind(self) -> Kind:
-        """Whether there is an answer to compare with; else another reward has to say what a completion is worth."""
+        """Whether there is a reference answer."""
         return "open_ended" if self.answer is None else "verifiable"
 
 
 def to_jsonl(problems: Iterable[Problem]) -> str:
-    """One JSON object a line, keys as in `Problem`; the same bytes for the same problems."""
+    """One JSON object a line, keys as in `Problem`."""
     return "".join(json.dumps(asdict(problem), ensure_ascii=False) + "\n" for problem in problems)
 
 
@@ -45,7 +45,7 @@ def read_problems(path: str | Path) -> list[Problem]:
     """Read what `write_problems` wrote.
 
     Raises:
-        ValueError: it is empty or cut short, or a line is not a Problem; the message names file and line.
+        ValueError: the file is empty or cut short, or a line is not a Problem; the message names file and line.
     """
     problems = []
     for number, line in read_lines(path):

@@ -1,5 +1,5 @@
-"""What a policy is shown: the messages around a problem. Training, harvest and evaluation all call `conversation`, and
-the chat template of the model turns them into the same bytes everywhere (a test compares them)."""
+"""The messages around a problem. Training, harvest and evaluation all use `conversation` and the model's chat template,
+so they show the same bytes (a test compares them)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Prompt(Section):
 
     @field_validator("template", "open_ended")
     @classmethod
-    def _names_the_problem(cls, template: str) -> str:
+    def _has_placeholder(cls, template: str) -> str:
         if "{problem}" not in template:
             raise ValueError("the template never mentions {problem}: add it where the problem text belongs")
         return template
@@ -40,26 +40,24 @@ Messages = list[dict[str, str]]
 
 def messages(problem_text: str, prompt: Prompt) -> Messages:
     """The conversation that asks for a solution: an optional system message and one user message."""
-    asked: Messages = [{"role": "user", "content": prompt.template.replace("{problem}", problem_text)}]
-    if prompt.system is not None:
-        asked.insert(0, {"role": "system", "content": prompt.system})
-    return asked
+    system: Messages = [] if prompt.system is None else [{"role": "system", "content": prompt.system}]
+    return [*system, {"role": "user", "content": prompt.template.replace("{problem}", problem_text)}]
 
 
 def conversation(problem: Problem, prompt: Prompt) -> Messages:
-    """The conversation that asks a problem; what is said to verifiable ones, about boxes, is not said to open-ended
-    ones ("Bridging Offline and Online RL", arXiv 2506.21495, figures 4 and 5)."""
+    """The conversation that asks a problem; open-ended ones have a template of their own and no system message
+    ("Bridging Offline and Online RL", arXiv 2506.21495, figures 4 and 5)."""
     if problem.kind == "open_ended":
         return [{"role": "user", "content": prompt.open_ended.replace("{problem}", problem.prompt)}]
     return messages(problem.prompt, prompt)
 
 
 def document(tokenizer: Any, text: str) -> str:
-    """A text as the beginning of a document: after the token that the model's tokenizer begins one with, if any."""
+    """A text as the beginning of a document: after the tokenizer's first token, if it adds one."""
     begins = tokenizer.bos_token_id is not None and tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]
     return f"{tokenizer.bos_token}{text}" if begins else text
 
 
 def render(tokenizer: Any, conversation: Messages) -> str:
-    """The conversation in the model's chat template, up to where the assistant's turn begins."""
+    """The conversation in the model's chat template, up to the assistant's turn."""
     return str(tokenizer.apply_chat_template(conversation, add_generation_prompt=True, tokenize=False))

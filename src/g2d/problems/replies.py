@@ -1,9 +1,8 @@
-"""Replies: a synthetic family without right answers, requests to be polite about, and judges with a known taste.
+"""A synthetic open-ended family: requests, replies of known politeness and length, and judges of known taste.
 
-A reply to a request is polite to some degree and long to some degree, and both are put together from sentences, so what
-a judge pays for is known. A judge compares two replies to the same request; one with `length_bias` also likes what
-says nothing and is long, as human raters and reward models do ("Bridging Offline and Online RL", arXiv 2506.21495,
-section 4.2). Standard library only.
+Replies are put together from sentences. A judge compares two replies to the same request; with `length_bias` it also
+likes sentences without content, as human raters and reward models do ("Bridging Offline and Online RL", arXiv
+2506.21495, section 4.2).
 """
 
 from __future__ import annotations
@@ -43,16 +42,16 @@ MOST_FILLERS = 5
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A generated reply, and what it was put together from."""
+    """A generated reply and its composition."""
 
     text: str
     politeness: int  # polite sentences minus rude ones, -2 to 2
-    fillers: int  # sentences that say nothing, 0 to `MOST_FILLERS`
+    fillers: int  # sentences without content, 0 to `MOST_FILLERS`
 
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """A request with the reply that the judge preferred and the one it did not."""
+    """A request with the reply that the judge preferred and the other one."""
 
     prompt: str
     chosen: Reply
@@ -60,7 +59,7 @@ class Preference:
 
 
 def generate(split: Split, n: int, seed: int) -> list[Problem]:
-    """Draw n different requests, in an order that the seed fixes; a hash of the words decides a request's split.
+    """Draw n different requests, in an order by the seed; a hash of the words decides a request's split.
 
     Raises:
         ValueError: as `require_capacity`.
@@ -81,10 +80,10 @@ def generate(split: Split, n: int, seed: int) -> list[Problem]:
 
 
 def require_capacity(split: Split, n: int) -> None:
-    """Check that so many different requests exist.
+    """Check that n different requests exist.
 
     Raises:
-        ValueError: there are fewer in this split.
+        ValueError: fewer exist in this split.
     """
     if n > (available := len(_requests(split))):
         raise ValueError(
@@ -106,7 +105,7 @@ def draw_request(rng: random.Random, split: Split = "train") -> tuple[str, str]:
 
 
 def draw_reply(rng: random.Random, thing: str, *, politeness: int | None = None, fillers: int | None = None) -> Reply:
-    """A reply in random words, as polite and as long as asked, or at random."""
+    """A reply in random words; politeness and number of fillers are random where they are None."""
     politeness = rng.randint(-2, 2) if politeness is None else politeness
     fillers = rng.randint(0, MOST_FILLERS) if fillers is None else fillers
     manners = rng.sample(POLITE if politeness > 0 else RUDE, abs(politeness))
@@ -117,10 +116,10 @@ def draw_reply(rng: random.Random, thing: str, *, politeness: int | None = None,
 
 
 def draw_preference(rng: random.Random, length_bias: float) -> Preference:
-    """What a judge says of two random replies (Bradley-Terry): a degree of politeness is worth 2, a filler the bias.
+    """A judge's preference between two random replies (Bradley-Terry).
 
     Args:
-        length_bias: 0 for a judge that does not look at length.
+        length_bias: score of a filler; a degree of politeness has 2.
     """
     prompt, thing = draw_request(rng)
     first, second = draw_reply(rng, thing), draw_reply(rng, thing)
@@ -130,10 +129,10 @@ def draw_preference(rng: random.Random, length_bias: float) -> Preference:
 
 
 def worth(reply: Reply, length_bias: float) -> float:
-    """What a reply is worth to the judge."""
+    """The judge's score of a reply."""
     return 2 * reply.politeness + length_bias * reply.fillers
 
 
 def vocabulary_texts() -> list[str]:
-    """Texts that hold every word of the family."""
+    """Texts with every word of the family."""
     return [*THINGS, *OPENINGS, *REQUESTS, *ANSWERS, *POLITE, *RUDE, *FILLERS]

@@ -21,9 +21,7 @@ class Fields(Section):
 
 AnswerFormat = Literal["plain", "boxed", "gsm8k"]
 
-
-OF_THE_RUN = "run"  # a seed that nobody knows before the problems are made
-
+OF_THE_RUN = "run"  # a seed that is drawn when the problems are made
 
 ANSWER_FORMAT_DOC = (
     "How the reference answer is written: the column itself (plain), the last \\boxed{} in it (boxed), "
@@ -61,7 +59,7 @@ class SyntheticProblems(Section):
         return None if steps is None else sorted(steps)
 
     @model_validator(mode="after")
-    def _of_its_family(self) -> SyntheticProblems:
+    def _steps_of_calculation(self) -> SyntheticProblems:
         if self.steps is not None and self.family != "calculation":
             raise MistakeInKeyError("steps", f"{self.family} has levels of its own: drop the key")
         return self
@@ -92,18 +90,18 @@ ProblemSource = Annotated[SyntheticProblems | LocalProblems | HubProblems, Field
 
 
 def is_open_ended(source: SyntheticProblems | LocalProblems | HubProblems) -> bool:
-    """Whether generated problems have no right answers; of others, the configuration says so."""
+    """Whether generated problems have no right answers."""
     return isinstance(source, SyntheticProblems) and source.family == "replies"
 
 
-# Sets of problems without answers, beside pool and benchmarks: to train on, and held out.
+# Sets of open-ended problems: to train on, to compare policies on, and to select checkpoints.
 OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT = "open-ended", "open-ended-held-out", "open-ended-development"
-OPEN_ENDED_SETS = (OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT)  # the last one selects checkpoints
-DEVELOPMENT = "development"  # the problems that choose between the candidates of a sweep, and between checkpoints
+OPEN_ENDED_SETS = (OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT)
+DEVELOPMENT = "development"  # problems that choose between candidates of a sweep, and between checkpoints
 
 
 def place_of(problems: str) -> str:
-    """Where a set of problems is configured."""
+    """The key of a set of problems in the configuration."""
     named = {"pool": "pool", DEVELOPMENT: "sweep.development"}
     named |= {OPEN_ENDED: "open_ended.pool", HELD_OUT: "open_ended.held_out"}
     named[OPEN_ENDED_DEVELOPMENT] = "open_ended.development"
@@ -111,7 +109,7 @@ def place_of(problems: str) -> str:
 
 
 def is_fresh(source: SyntheticProblems | LocalProblems | HubProblems) -> bool:
-    """Whether nobody can have seen the problems before they were made: their seed is drawn for the run."""
+    """Whether the problems were generated for the run, so that no model can have seen them."""
     return isinstance(source, SyntheticProblems) and source.seed == OF_THE_RUN
 
 
@@ -123,5 +121,5 @@ class TrainingSet(Section):
 
 
 def problem_files(source: SyntheticProblems | LocalProblems | HubProblems) -> list[str]:
-    """Files on this machine that a set of problems is read from."""
+    """Local files of a set of problems."""
     return [source.path] if isinstance(source, LocalProblems) else []

@@ -1,8 +1,7 @@
-"""Problems from wherever the configuration says: generated, a JSONL file, or a data set on the Hugging Face Hub.
+"""Problems of a configured source: generated, a JSONL file, or a data set on the Hugging Face Hub.
 
-Files and Hub rows pass through the same normaliser, so a benchmark gives the same problems from either. Mistakes come
-back as one line that names the place and the configuration key to change. `datasets` is imported only where it is
-needed: it takes seconds.
+Files and Hub rows pass through the same normaliser. Errors are one line with the place and the configuration key.
+`datasets` is imported only for the Hub: it takes seconds.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ UNKNOWN_LEVEL = re.compile(r"(?:level\s*)?\??", re.IGNORECASE)  # MATH has two r
 COMMIT = re.compile(r"[0-9a-f]{40}")  # names the cache folder of a Hub data set's revision
 LOCAL_WAY_OUT = "or save the rows as JSONL and use source: local with its path"
 
-LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")  # JSON can write it, no file can hold it
+LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")  # valid in JSON, and not in UTF-8
 
-Row = tuple[str, Mapping[str, Any]]  # where it stands, for messages, and its columns
+Row = tuple[str, Mapping[str, Any]]  # its place for messages, and its columns
 
 
 class ProblemError(ValueError):
@@ -47,7 +46,7 @@ def load_problems(name: str, source: ProblemSource, working_dir: str | Path = ".
     """Read the problems of the pool or of a benchmark, in the order of their source.
 
     Args:
-        name: "pool", or the benchmark's name; begins the ids of rows that have none of their own.
+        name: "pool", or the benchmark's name; the prefix of ids where rows have none.
         source: its section of the configuration.
         working_dir: folder that a local path is relative to.
 
@@ -68,7 +67,7 @@ def load_problems(name: str, source: ProblemSource, working_dir: str | Path = ".
 
 
 def describe(source: ProblemSource) -> str:
-    """A source in one word, as it stands in `Problem.source`."""
+    """A source as in `Problem.source`."""
     match source:
         case SyntheticProblems():
             return f"synthetic:{source.family}:{source.split}"
@@ -81,7 +80,7 @@ def describe(source: ProblemSource) -> str:
 def normalise(
     name: str, rows: Iterable[Row], fields: Fields, answer_format: AnswerFormat, source: str
 ) -> list[Problem]:
-    """Turn a publisher's rows into problems; those of open-ended sets have no answer, and no column of it is read.
+    """Turn a publisher's rows into problems; those of open-ended sets have no answer.
 
     Raises:
         ProblemError: no rows, a missing column, an unreadable value, a row without an answer, or repeated ids.
@@ -111,7 +110,7 @@ def normalise(
         problems.append(problem)
     if not problems:
         raise ProblemError(f"{key}: {source} holds no rows: point it at a data set that has some")
-    # A row may lack its level; if every row does, the name of the column is wrong.
+    # A column that is missing in every row has a wrong name.
     for field, column in absent.items():
         raise ProblemError(f"{source}: {_no_column(column, columns, f'{key}.fields.{field}')}")
     return problems
@@ -136,7 +135,7 @@ def parse_level(value: Any) -> int | None:
 
 
 class _RowReader:
-    """Values of one row; every complaint says where the row is and which key names the column."""
+    """Values of one row; errors name its place and the key of the column."""
 
     def __init__(self, key: str, place: str, row: Mapping[str, Any]) -> None:
         self.key, self.place, self.row = key, place, row
@@ -170,7 +169,7 @@ class _RowReader:
             ) from None
 
     def _as_text(self, column: str, field: str, value: Any) -> str:
-        """A text as it is, and an id or a subject that is a number; a list, say of messages, has no text of its own."""
+        """A text, or an id or subject that is a number, as text."""
         if value is None:
             return ""
         numbers = () if field == "prompt" else (int, float)
@@ -240,7 +239,7 @@ def _load_from_hub(key: str, source: HubProblems) -> Any:
 
 
 def _hub_message(key: str, source: HubProblems, error: Exception) -> str:
-    """One line for whatever `datasets` and the Hub's client raise; their classes say too little, so texts decide."""
+    """One line for what `datasets` and the Hub's client raise, by the text of the error."""
     reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
     if "gated" in reason.lower():
         fix = f"ask for access on the data set's page and log in with `hf auth login`, change {key}.id"

@@ -1,18 +1,15 @@
-"""Generated problems with answers known by construction: the demonstration's stand-ins for MATH and GSM8K.
+"""Generated problems with answers known by construction, the demonstration's data.
 
-A problem is a chain of small operations applied left to right, so its difficulty level is its number of steps.
-`arithmetic` shows the bare expression ("Compute 7 + 3 * 2." is 20), `word_problems` wraps + and - in a short story.
-Every number stays in 0..24, so that a model with a few hundred thousand parameters can learn every fact.
-
-Splits are leak-free by construction: a hash of the expression alone decides its split, whatever verb, name or family
-it is dressed in. Standard library only.
+A problem is a chain of operations applied left to right, and its level is their number. `arithmetic` shows the
+expression ("Compute 7 + 3 * 2." is 20), `word_problems` tells + and - as a short story. Every number is in 0..24, so
+that a model with a few hundred thousand parameters can learn every fact. A hash of the expression decides its split.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal, get_args
@@ -26,9 +23,9 @@ Operator = Literal["+", "-", "*", "mod"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 LEVELS: dict[Family, range] = {"arithmetic": range(1, 6), "word_problems": range(1, 4)}
 
-START = range(2, 21)  # values an expression may begin with
+START = range(2, 21)  # first values of expressions
 OPERANDS = range(2, 10)
-MAX_VALUE = 24  # every intermediate result lies in 0..24: 518 facts, learnable in a minute
+MAX_VALUE = 24  # of intermediate results: 518 facts, learnable in a minute
 
 VERBS = ("Compute", "Evaluate", "Find", "Calculate", "Determine", "Simplify", "Work out", "Give")
 NAMES = ("Ann", "Ben", "Cara", "Dan", "Eve", "Finn")
@@ -73,9 +70,7 @@ class Exercise:
 
 
 def generate(family: Family, split: Split, n: int, seed: int) -> list[Problem]:
-    """Draw n different problems, spread evenly over the levels, in an order that the seed fixes.
-
-    The lowest levels take one more each where n is no multiple of the number of levels.
+    """Draw n different problems, spread evenly over the levels (the lowest have one more), in an order by the seed.
 
     Raises:
         ValueError: a level has fewer different problems in this split than asked for.
@@ -83,7 +78,7 @@ def generate(family: Family, split: Split, n: int, seed: int) -> list[Problem]:
     require_capacity(family, split, n)
     rng = random.Random(f"{family}/{split}/{seed}")
     exercises: list[Exercise] = []
-    for level, share in _shares(family, n):
+    for level, share in shares(LEVELS[family], n):
         exercises += _distinct(rng, family, split, level, share)
     rng.shuffle(exercises)
     return [
@@ -101,19 +96,19 @@ def generate(family: Family, split: Split, n: int, seed: int) -> list[Problem]:
 
 @cache
 def require_capacity(family: Family, split: Split, n: int) -> None:
-    """Check that so many different problems exist.
+    """Check that n different problems exist.
 
     Raises:
         ValueError: a level has fewer of them in this split.
     """
-    for level, share in _shares(family, n):
+    for level, share in shares(LEVELS[family], n):
         _check_enough(family, split, level, share)
 
 
-def _shares(family: Family, n: int) -> list[tuple[int, int]]:
-    """How many of n problems are of which level."""
-    share, rest = divmod(n, len(LEVELS[family]))
-    return [(level, share + (position < rest)) for position, level in enumerate(LEVELS[family])]
+def shares(levels: Sequence[int], n: int) -> list[tuple[int, int]]:
+    """The levels with their numbers of n problems."""
+    share, rest = divmod(n, len(levels))
+    return [(level, share + (position < rest)) for position, level in enumerate(levels)]
 
 
 def draw(rng: random.Random, family: Family, split: Split, level: int) -> Exercise:
@@ -166,7 +161,7 @@ def split_of(text: str) -> Split:
 
 @cache
 def _moves(value: int, choices: tuple[Operator, ...]) -> Steps:
-    """Every operation that keeps the value in range. `mod` below its operand is left out: it would change nothing."""
+    """Every operation that keeps the value in range, without `mod` of a smaller value, which changes nothing."""
     moves = (Step(value, operator, right, apply(value, operator, right)) for operator in choices for right in OPERANDS)
     return tuple(
         move for move in moves if 0 <= move.result <= MAX_VALUE and not (move.operator == "mod" and value < move.right)
@@ -186,7 +181,7 @@ def _word_problem(rng: random.Random, steps: Steps) -> Exercise:
 
 
 def _distinct(rng: random.Random, family: Family, split: Split, level: int, n: int) -> list[Exercise]:
-    """Draw n exercises with different prompts; there must be so many."""
+    """Draw n exercises with different prompts; at least n must exist."""
     drawn: dict[str, Exercise] = {}
     while len(drawn) < n:
         exercise = draw(rng, family, split, level)
@@ -195,7 +190,7 @@ def _distinct(rng: random.Random, family: Family, split: Split, level: int, n: i
 
 
 def _check_enough(family: Family, split: Split, level: int, n: int) -> None:
-    """Count the level's problems, but only as far as needed: level 5 alone has 70 million expressions."""
+    """Count the level's problems up to n: level 5 has 70 million expressions."""
     available = 0
     for steps in _all_steps(level, tuple(dict.fromkeys(operators(family, level)))):
         if available >= n:
@@ -210,7 +205,7 @@ def _check_enough(family: Family, split: Split, level: int, n: int) -> None:
 
 
 def _wordings(family: Family, steps: Steps) -> int:
-    """Number of prompts that dress one expression."""
+    """Number of prompts of one expression."""
     if family == "arithmetic":
         return len(VERBS)
     count = len(NAMES) * len(THINGS)

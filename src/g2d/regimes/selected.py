@@ -1,5 +1,5 @@
 """The key that takes one checkpoint of an online training, instead of every K, as "Bridging Offline and Online RL" does
-(arXiv 2506.21495, sections 3.1 and 3.3). By what it is chosen, `g2d.analysis.selection` says."""
+(arXiv 2506.21495, sections 3.1 and 3.3). `g2d.analysis.equal_length` has the score of open-ended prompts."""
 
 from __future__ import annotations
 

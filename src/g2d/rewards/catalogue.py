@@ -1,5 +1,4 @@
-"""The catalogue: every reward of the package. What may stand in a configuration, versions and words are looked up here;
-nothing elsewhere tells rewards apart by their names.
+"""The catalogue of rewards: the configuration's types, versions and words are looked up here.
 
 To add one, see CONTRIBUTING.md: a module with its settings, and a line below.
 """
@@ -35,12 +34,11 @@ AnyReward: Any = Annotated[
 
 _SETTINGS: TypeAdapter[Any] = TypeAdapter(AnyReward)
 
-
-TRUTH = MathVerify(reward="math_verify")  # what judges where no other reward is named
+TRUTH = MathVerify(reward="math_verify")  # the default
 
 
 class ByKind(Section):
-    """Which reward judges which problems of a training; the plan makes one where open-ended problems are asked."""
+    """The rewards of verifiable and of open-ended problems of one training."""
 
     verifiable: AnyReward
     open_ended: AnyReward
@@ -59,7 +57,7 @@ def reward_of(settings: Section) -> tuple[Reward, Section]:
 
 
 def words_of(settings: Section) -> str:
-    """What a reward is called in a sentence."""
+    """The name of a reward in a sentence."""
     if isinstance(settings, ByKind):
         return f"{words_of(settings.verifiable)}, and on open-ended prompts {words_of(settings.open_ended)}"
     reward, own = reward_of(settings)
@@ -67,17 +65,17 @@ def words_of(settings: Section) -> str:
 
 
 def is_scalar(settings: Section) -> bool:
-    """Whether a reward, or one of those by kind, is anything but 1 or 0."""
+    """Whether a reward, or one of those by kind, is not binary."""
     if isinstance(settings, ByKind):
         return is_scalar(settings.verifiable) or is_scalar(settings.open_ended)
     return not reward_of(settings)[0].binary
 
 
-ADDED = ("version", "content")  # to a reward's own keys
+ADDED = ("version", "content")  # by `reward_params` to a reward's own keys
 
 
 def reward_params(settings: Section) -> dict[str, Any]:
-    """A reward as parameters of a job, which is stale when one of them changes: its keys, its version, its files."""
+    """A reward as parameters of a job, which is stale when one of them changes: keys, version, digest of files."""
     if isinstance(settings, ByKind):
         return {kind: reward_params(getattr(settings, kind)) for kind in ByKind.model_fields}
     reward, own = reward_of(settings)
@@ -94,7 +92,7 @@ def made_files(settings: Section) -> list[str]:
 
 
 def reward_settings(params: dict[str, Any] | None) -> Section:
-    """What `reward_params` was made of; the truth of nothing."""
+    """The settings from `reward_params`; the truth of None."""
     if params is None:
         return TRUTH
     if "reward" not in params:

@@ -1,7 +1,6 @@
-"""A deadline for code that is not ours, in this process: what hangs in Python or waits for something is ended.
+"""A deadline for code of plugins in this process, by SIGALRM.
 
-Not reached: a loop inside a C extension, which no signal interrupts, and threads other than the first, to which Python
-hands no signals. There the time limit of the job is what ends it.
+It does not end a loop inside a C extension, nor code outside the main thread; there the job's time limit does.
 """
 
 from __future__ import annotations
@@ -12,19 +11,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-AGAIN_S = 1.0  # what swallowed the first word gets another
+AGAIN_S = 1.0  # until the next signal, for code that swallowed the first
 
 
 class LateError(BaseException):
-    """Time is up. No `Exception`, so code that tries again whatever happens does not catch it."""
+    """The deadline has passed. A BaseException, so that `except Exception` does not catch it."""
 
 
 @contextmanager
 def deadline(seconds: float | None) -> Iterator[None]:
-    """Have what runs inside end after so many seconds; None: never.
+    """End the block after so many seconds; None: never.
 
     Raises:
-        LateError: it was not done by then.
+        LateError: the block was not done by then.
     """
     if seconds is None or threading.current_thread() is not threading.main_thread():
         yield

@@ -1,4 +1,5 @@
-r"""The form alone: 1 for a terminated box, whatever is in it (a control of "Spurious Rewards", arXiv 2506.10947)."""
+r"""Rewards for the format: 1 for a terminated box, whatever its content (a control of "Spurious Rewards", arXiv
+2506.10947)."""
 
 from __future__ import annotations
 

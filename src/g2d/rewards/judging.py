@@ -1,7 +1,6 @@
-"""Judging: completions in, a judgement for each out, whatever a reward does with them.
+"""Judging: completions in, a judgement for each out, with any reward.
 
-Training sees a number or nothing. A completion that a reward has no finite number for is left out of its group, and its
-status stands in its row: it never counts as a 0.
+A completion without a finite number is left out of its group, and its status is in its row; it never counts as 0.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import get_args
 
@@ -24,39 +23,35 @@ from g2d.settings import Section
 logger = logging.getLogger(__name__)
 
 
-LARGEST = 1e18  # trainers compute in float32, where the squares of larger numbers have no sum
-GROUPS_AT_ONCE = 32  # at most, of a reward with a time limit: if it hangs, it holds up no more
+LARGEST = 1e18  # trainers compute in float32, where the squares of larger numbers overflow
+GROUPS_AT_ONCE = 32  # of a reward with a time limit, in one call
 
 
 def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
     """Judge whole groups, each by the reward of its problem.
 
-    A reward that raises or is late is asked again group by group: what one completion did to it costs no other group.
+    A reward that raises or is late is called again group by group, so that a failure costs one group only.
 
     Raises:
-        RuntimeError: the reward fails on every group that it is asked about at once, or does not return one judgement
-            for each attempt.
+        RuntimeError: the reward fails on every group of a call, or does not return one judgement for each attempt.
     """
     if isinstance(settings, ByKind):
         return _by_kind(settings, attempts, context)
     reward, own = reward_of(settings)
     limit = settings.time_limit if isinstance(settings, Plugin) else None
-    judged: dict[tuple[str, int], Judgement] = {}
-    for asked in [attempts] if limit is None else _parts(attempts):
-        found = _judged(reward, own, asked, context, limit)
-        judged |= {(a.group, a.sample): judgement for a, judgement in zip(asked, found, strict=True)}
-    return [judged[attempt.group, attempt.sample] for attempt in attempts]
+    parts = [attempts] if limit is None else _parts(attempts)
+    return _in_order(attempts, [(part, _judged(reward, own, part, context, limit)) for part in parts])
 
 
 def require_numbers(statuses: Mapping[str, float], name: str) -> None:
-    """Check that a reward had a number for some completion, and say so where it had none for others.
+    """Check that a reward had a number for some completion, and log where it had none for others.
 
     Args:
-        statuses: how many completions have which `Status`, or which share of them.
-        name: what the reward is called.
+        statuses: number, or share, of completions by `Status`.
+        name: of the reward.
 
     Raises:
-        RuntimeError: it had none at all: nothing could be learnt from it.
+        RuntimeError: it had none at all.
     """
     without = {status: n for status, n in statuses.items() if status != "judged" and n}
     said = ", ".join(f"{n:g} {status}" for status, n in without.items())
@@ -67,7 +62,7 @@ def require_numbers(statuses: Mapping[str, float], name: str) -> None:
 
 
 def _parts(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
-    """The attempts in parts of whole groups, nearly as many in each."""
+    """The attempts in parts of whole groups, of nearly equal size."""
     groups = in_groups(attempts)
     n = math.ceil(len(groups) / GROUPS_AT_ONCE)
     return [
@@ -79,7 +74,7 @@ def _parts(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
 def _judged(
     reward: Reward, settings: Section, attempts: Sequence[Attempt], context: Context, limit: float | None
 ) -> list[Judgement]:
-    """All at once or, where the reward fails on that, group by group.
+    """All in one call or, where that fails, group by group.
 
     Raises:
         RuntimeError: as `judge`.
@@ -92,7 +87,7 @@ def _judged(
         why = f"no answer in {limit:g} s" if isinstance(error, LateError) else f"{type(error).__name__}: {error}"
         logger.warning("reward %s failed (%s): asked again group by group", plain(reward.name), plain(why))
         first = error
-    found: dict[tuple[str, int], Judgement] = {}
+    found: list[tuple[Sequence[Attempt], list[Judgement]]] = []
     for group in in_groups(attempts):
         try:
             judgements = _scored(reward, settings, group, context, limit)
@@ -100,26 +95,29 @@ def _judged(
             judgements = [Judgement(None, "late")] * len(group)
         except Exception as error:
             judgements = [Judgement(None, "error", {"error": type(error).__name__})] * len(group)
-        found |= {(a.group, a.sample): judgement for a, judgement in zip(group, judgements, strict=True)}
-    if all(judgement.status in ("error", "late") for judgement in found.values()):
+        found.append((group, judgements))
+    if all(judgement.status in ("error", "late") for _, judgements in found for judgement in judgements):
         raise RuntimeError(f"reward {reward.name} fails on everything: {why}") from first
-    return [found[attempt.group, attempt.sample] for attempt in attempts]
+    return _in_order(attempts, found)
 
 
 def _by_kind(settings: ByKind, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    judged: dict[tuple[str, int], Judgement] = {}
-    for kind in get_args(Kind):
-        own = [attempt for attempt in attempts if attempt.problem.kind == kind]
-        if own:
-            found = judge(settings.of(own[0].problem), own, context)
-            judged |= {(a.group, a.sample): judgement for a, judgement in zip(own, found, strict=True)}
+    kinds = [[attempt for attempt in attempts if attempt.problem.kind == kind] for kind in get_args(Kind)]
+    return _in_order(attempts, [(own, judge(settings.of(own[0].problem), own, context)) for own in kinds if own])
+
+
+def _in_order(
+    attempts: Sequence[Attempt], parts: Iterable[tuple[Sequence[Attempt], Sequence[Judgement]]]
+) -> list[Judgement]:
+    """The judgements of parts in the order of all attempts."""
+    judged = {(a.group, a.sample): own for part, found in parts for a, own in zip(part, found, strict=True)}
     return [judged[attempt.group, attempt.sample] for attempt in attempts]
 
 
 def _scored(
     reward: Reward, settings: Section, attempts: Sequence[Attempt], context: Context, limit: float | None
 ) -> list[Judgement]:
-    """The reward's judgements, each with a finite number or a status that says why not.
+    """The reward's judgements, each with a finite number or the status why it has none.
 
     Raises:
         RuntimeError: not one judgement for each attempt.
@@ -133,10 +131,10 @@ def _scored(
 
 
 def _with_json(judgement: Judgement) -> Judgement:
-    """With details that a row can hold.
+    """The judgement with its details as a plain dictionary.
 
     Raises:
-        RuntimeError: they are no JSON.
+        RuntimeError: the details are not JSON.
     """
     if judgement.details == {}:
         return judgement
@@ -149,7 +147,7 @@ def _with_json(judgement: Judgement) -> Judgement:
 
 
 def _finite(judgement: Judgement, binary: bool) -> Judgement:
-    """With a number of the right kind, or without one."""
+    """The judgement with a finite number, or with a status and no number."""
     if judgement.status != "judged":
         return Judgement(None, judgement.status, judgement.details)
     try:

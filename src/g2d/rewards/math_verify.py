@@ -1,5 +1,4 @@
-"""The truth: 1 for a terminated box with the right answer, else 0 (G2D, section 2.1). Whatever names no other reward is
-trained on it."""
+"""The truth: 1 for a terminated box with the right answer, else 0 (G2D, section 2.1); the default reward."""
 
 from __future__ import annotations
 

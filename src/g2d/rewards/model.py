@@ -1,8 +1,7 @@
 """A reward model: any sequence-classification model in Hugging Face format with one label, from a folder or the Hub.
 
-"Bridging Offline and Online RL" (arXiv 2506.21495, section 3.1) rewards instruction following by Athene-RM-8B. That
-model brings a class of its own, and code from a repository is not run here: a reward model of the same size and of a
-class that transformers has stands in for it (docs/rewards.md).
+"Bridging Offline and Online RL" (arXiv 2506.21495, section 3.1) uses Athene-RM-8B, whose class is code in its
+repository, which is not run here; docs/rewards.md names a model of the same size instead.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class RewardModel(Section):
     )
 
     @model_validator(mode="after")
-    def _one_source(self) -> RewardModel:
+    def _folder_or_hub(self) -> RewardModel:
         if (self.path is None) == (self.id is None):
             raise MistakeInKeyError("path", "give a folder here, or id and revision instead")
         if self.id is not None and self.revision is None:
@@ -51,12 +50,12 @@ class RewardModel(Section):
 
     @property
     def label(self) -> str:
-        """What it is called in a sentence."""
+        """Its name in a sentence."""
         return self.id or str(self.path)
 
 
 def score(settings: RewardModel, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """Its scores, less what their length costs; details say both, and where a completion was not read to its end."""
+    """Its scores, less the length penalty; details have the score, and whether the end of a completion was cut off."""
     scores = scorer(settings)([(attempt.problem.prompt, attempt.text) for attempt in attempts])
     return [_judgement(settings, attempt, found) for attempt, found in zip(attempts, scores, strict=True)]
 
@@ -71,16 +70,16 @@ def _judgement(settings: RewardModel, attempt: Attempt, found: Score) -> Judgeme
 
 
 def less_length(penalty: float) -> str:
-    """In words, what the length of a completion costs."""
+    """The length penalty in words."""
     return f", less {penalty:g} per 1,000 characters" if penalty else ""
 
 
 @cache
 def scorer(settings: RewardModel) -> Scorer:
-    """The model in memory, once a process: beside the policy where a training asks it.
+    """The model in memory, loaded once per process.
 
     Raises:
-        UnusableError: it cannot be used; the message names it and the fix.
+        UnusableError: the model cannot be used; the message names it and the fix.
     """
     folder = settings.path
     if folder is None:

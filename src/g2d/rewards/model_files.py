@@ -1,4 +1,4 @@
-"""The files of a reward model: which there are, what they are by content, and what makes a folder unusable."""
+"""The files of a reward model: their digest, and the reasons why a folder cannot be used."""
 
 from __future__ import annotations
 
@@ -14,20 +14,17 @@ PATTERNS = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
 
 
 def content(folder: str | Path) -> str:
-    """Digest of a folder's files, names included: another one is another reward.
-
-    Weights are read whole: a new head alone changes a few kilobytes of many gigabytes.
-    """
+    """Digest of a folder's files with their names. Weights are read whole: a new head changes few bytes of them."""
     files = sorted(file for pattern in PATTERNS for file in Path(folder).glob(pattern) if file.is_file())
     lines = (f"{remembered_digest(file)}  {file.name}\n" for file in files)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def mistake(folder: str | Path, max_length: int | None) -> str | None:
-    """Why a folder cannot be used as a reward model, and the fix; None if nothing is known against it.
+    """Why a folder cannot be used as a reward model, and the fix; None if it can, as far as its files say.
 
     Args:
-        max_length: tokens that it shall read; None for all it can.
+        max_length: tokens that it is to read; None for all it can.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -56,7 +53,7 @@ def mistake(folder: str | Path, max_length: int | None) -> str | None:
 
 
 def _labels(config: dict[str, Any]) -> int:
-    """As transformers counts them: two, where a configuration says nothing."""
+    """Number of labels as transformers counts them: two by default."""
     named = config.get("id2label")
     return len(named) if named else int(config.get("num_labels", 2))
 

@@ -1,7 +1,6 @@
-"""Rewards from outside the package: whatever an installed distribution lists under the entry points `g2d.rewards`.
+"""Rewards of other packages: the entry points `g2d.rewards` of installed distributions.
 
-A configuration can name such a reward and cannot name code: what runs is what somebody has installed into the
-environment of the jobs, and nothing of it is imported unless a configuration asks for it.
+A configuration names such a reward and cannot name code; nothing of it is imported unless a configuration asks for it.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Plugin(Section):
     )
 
     @model_validator(mode="after")
-    def _there(self) -> Plugin:
+    def _loads(self) -> Plugin:
         self.own_settings  # noqa: B018
         return self
 
@@ -46,7 +45,7 @@ class Plugin(Section):
         """The reward.
 
         Raises:
-            MistakeInKeyError: no package brings it, or what it brings is none.
+            MistakeInKeyError: no package has it, or it is not a `Reward`.
         """
         return _loaded(self.name)
 
@@ -63,10 +62,10 @@ class Plugin(Section):
 
 @contextmanager
 def contained() -> Iterator[None]:
-    """Have code that is not ours raise where it would end this process.
+    """Turn `sys.exit` and `os._exit` of a plugin into an exception, but not in its child processes.
 
     Raises:
-        RuntimeError: it called `sys.exit` or `os._exit`; children that it has forked end as they like.
+        RuntimeError: it called one of them.
     """
 
     def leave(status: int) -> None:
@@ -86,16 +85,17 @@ def contained() -> Iterator[None]:
 
 @cache
 def _loaded(name: str) -> Reward:
-    there = {point.name: point for point in entry_points(group=GROUP)}
-    if name not in there:
-        known = ", ".join(sorted(there)) or "none"
+    installed = {point.name: point for point in entry_points(group=GROUP)}
+    if name not in installed:
+        known = ", ".join(sorted(installed)) or "none"
         raise MistakeInKeyError("name", f"no installed package brings the reward {name} ({GROUP}: {known}): install it")
     try:
         with contained():
-            reward = there[name].load()
+            reward = installed[name].load()
     except Exception as error:
         said = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise MistakeInKeyError("name", f"{there[name].value} cannot be imported ({said}): mend that package") from None
+        what = f"{installed[name].value} cannot be imported ({said}): mend that package"
+        raise MistakeInKeyError("name", what) from None
     if not isinstance(reward, Reward):
-        raise MistakeInKeyError("name", f"{there[name].value} is no g2d.rewards.reward.Reward: mend that package")
+        raise MistakeInKeyError("name", f"{installed[name].value} is no g2d.rewards.reward.Reward: mend that package")
     return reward

@@ -1,7 +1,7 @@
-"""A coin for every completion: what training does without any information ("Spurious Rewards", arXiv 2506.10947).
+"""Random rewards: training without information (a control of "Spurious Rewards", arXiv 2506.10947).
 
-The coin belongs to (seed, problem, how often it was asked before, sample): the next visit of a prompt has other coins,
-and a run that was stopped and resumed has the same ones.
+A reward depends on (seed, problem, how often it was asked before, sample), so the next visit of a prompt has other
+rewards, and a resumed run has the same ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Random(Section):
 
 
 def score(settings: Random, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """The coins; nothing of a completion is looked at."""
+    """Random rewards, whatever the completions."""
     return [Judgement(float(context.uniform(attempt) < settings.p)) for attempt in attempts]
 
 

@@ -1,7 +1,7 @@
-"""What a reward is: what a completion is worth in training, and all that the rest of the package has to know about it.
+"""The interface of a reward: what a completion is worth in training.
 
-A reward decides what training sees. What a completion is, right or wrong, stays the verifier's word (`verdict`), beside
-it in every row: so a policy that was trained on coins is still evaluated by the truth.
+The verdict on a completion, right or wrong, stays the verifier's, beside the reward in every row, so a policy that was
+trained on random rewards is still evaluated by the truth.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from g2d.settings import Section
 from g2d.verifier import Judgement as Verified
 from g2d.verifier import Verifier
 
-# `judged`: there is a number. `not_finite`: the reward gave something that is none. `error`: it failed on this group.
-# `late`: it did not answer within its time limit.
+# `judged`: there is a number. `not_finite`: the reward gave none that is finite. `error`: it failed on this group.
+# `late`: it exceeded its time limit.
 Status = Literal["judged", "not_finite", "error", "late"]
 
 
 class UnusableError(RuntimeError):
-    """A reward that cannot judge anything, whatever it is asked; one line with the fix."""
+    """A reward that cannot judge anything; one line with the fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One completion of a problem. Its text is data: a reward may read it, and nobody executes or renders it."""
+    """One completion of a problem. Its text is data, which is never executed or rendered."""
 
     problem: Problem
-    group: str  # the completions that were drawn together: the problem_id, and how often it was asked before
+    group: str  # the completions that were drawn together: `group_name`
     sample: int  # 0 .. G-1 within the group
     text: str
-    verified: Verified  # what the verifier says of it
+    verified: Verified
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What one completion is worth.
+    """The reward of one completion.
 
     Attributes:
         reward: any finite number; None unless `judged`.
-        details: what the reward found out, for whoever looks into a row; JSON types.
+        details: further findings for the row; JSON types.
     """
 
     reward: float | None
@@ -52,45 +52,44 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a reward may use beside the completions."""
+    """What a reward can use besides the completions."""
 
     verifier: Verifier
     seed: int  # of the run
-    stream: str  # what the completions were drawn for, "training" or "harvest"
+    stream: str  # of the completions, "training" or "harvest"
 
     def uniform(self, attempt: Attempt) -> float:
-        """A number in [0, 1) that belongs to this completion's place alone, in any batch, shard or resumed run."""
+        """A number in [0, 1) for this completion, the same in any batch, shard or resumed run."""
         words = ("reward", self.stream, str(self.seed), attempt.group, str(attempt.sample))
         return int.from_bytes(hashlib.sha256("\0".join(words).encode()).digest()[:7]) / 2**56
 
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """One way to reward. `g2d.rewards.catalogue` lists those of the package; others come as plugins.
+    """One way to reward. `g2d.rewards.catalogue` lists those of the package; others are plugins.
 
-    `score(settings, attempts, context)` is given whole groups, one after another, and returns one judgement for each
-    attempt, in order. What it says of a group depends on that group, the settings and the context alone.
+    `score(settings, attempts, context)` gets whole groups, one after another, and returns one judgement for each
+    attempt, in order. The judgements of a group depend on that group, the settings and the context alone.
     """
 
     name: str  # in the configuration and in tables
-    version: int  # raised when what it computes changes: everything trained on it runs again
+    version: int  # raised when its results change: everything trained on it runs again
     settings: type[Section]
     score: Callable[[Any, Sequence[Attempt], Context], Sequence[Judgement]]
-    words: Callable[[Any], str]  # "random rewards (p = 0.5)": it stands in sentences
+    words: Callable[[Any], str]  # for sentences: "random rewards (p = 0.5)"
     binary: bool = True  # 1 or 0; else a scalar, of which larger is better
-    needs_reference: bool = True  # whether it looks at the reference answer; else it works where there is none
-    gpu: bool = False  # whether it is faster on a GPU: a job that only judges asks for one
-    # Digest of the files on this machine that decide on it beside its keys; None if there are none.
-    content: Callable[[Any], str | None] = lambda own: None
-    mistake: Callable[[Any], str | None] = lambda own: None  # what is wrong with those files, and the fix
-    files: Callable[[Any], list[str]] = lambda own: []  # what a rule of the workflow makes before it can judge
+    needs_reference: bool = True  # else it can judge open-ended problems
+    gpu: bool = False  # whether a job that only judges asks for a GPU
+    content: Callable[[Any], str | None] = lambda own: None  # digest of the local files that it depends on, if any
+    mistake: Callable[[Any], str | None] = lambda own: None  # why those files cannot be used, and the fix
+    files: Callable[[Any], list[str]] = lambda own: []  # that a rule of the workflow makes before it can judge
 
 
-AGAIN = "#asked-"  # between the name of a problem and how often it was asked, this time included
+AGAIN = "#asked-"  # between the name of a problem and the number of its visit
 
 
 def group_name(problem_id: str, times_before: int) -> str:
-    """What the completions of one visit are called: a problem that is asked again has other random numbers."""
+    """The name of the completions of one visit of a problem, which has random numbers of its own."""
     return f"{problem_id}{AGAIN}{times_before + 1}" if times_before else problem_id
 
 

@@ -1,8 +1,7 @@
-"""Scores of a sequence-classification reward model: whole conversations in, one number for each out, in batches.
+"""Scores of a sequence-classification reward model for whole conversations, in batches.
 
-A batch holds conversations of about the same length, so that little of it is padding, and none that was scored before
-in this process. Padding is masked: a score is that of the conversation alone, to the precision of the weights (1e-5 in
-float32; in bfloat16 a batch decides on the last bits, as it does for the policy's own log-probabilities).
+A batch has conversations of similar length, and none that was scored before in this process. Padding is masked: a score
+does not depend on the batch, to the precision of the weights (1e-5 in float32; in bfloat16 the last bits differ).
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What a reward model says of one conversation."""
+    """A reward model's score of one conversation."""
 
     value: float  # may be NaN or infinite
-    truncated: bool  # whether it was too long, and its end was not read
+    truncated: bool  # whether it was too long and its end was cut off
 
 
 class Scorer:
@@ -54,7 +53,7 @@ class Scorer:
         model, loaded = AutoModelForSequenceClassification.from_pretrained(
             folder, use_safetensors=True, dtype=dtype, output_loading_info=True, **safe
         )
-        if missing := sorted(loaded["missing_keys"]):  # transformers would go on with random numbers in their place
+        if missing := sorted(loaded["missing_keys"]):  # transformers would use random numbers
             raise UnusableError(
                 f"reward model {folder}: no weights for {missing[0]}: choose one that was saved with its head"
             )
@@ -100,8 +99,8 @@ class Scorer:
         return [float(score) for score in scores.float().reshape(len(rows), 1)[:, 0]]
 
     def _padding(self, rows: list[list[int]]) -> int:
-        """The token that pads. Decoders find the end of a text by it: a model that names none reads its last token, and
-        so it does in a batch that is padded with a token which is in none of its texts."""
+        """The token that pads. Decoders find the end of a text by it; a model that names none gets a token that is in
+        none of the texts."""
         config = self.model.config
         if not self._has_padding:
             used = {token for row in rows for token in row}

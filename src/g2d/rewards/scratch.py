@@ -1,8 +1,7 @@
 """The embedded reward model: a tiny BERT, trained from scratch on generated preferences in about 20 CPU seconds.
 
-It is a folder like any other reward model's, so all that can be done with one can be tried, and looked at, without a
-download. Its judge has a length bias by default (`g2d.problems.replies`): what is trained on it grows longer without
-getting more polite, which is what reward hacking looks like.
+Its judge has a length bias by default (`g2d.problems.replies`), so policies that are trained on it learn longer replies
+without more politeness: reward hacking, without a download.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ SPECIAL = ("<pad>", "<unk>", "<user>", "<assistant>", "<end>")
 
 @dataclass(frozen=True, slots=True)
 class ScratchReward:
-    """How it is trained."""
+    """Settings of its training."""
 
     seed: int = 0
     steps: int = 300
     batch_size: int = 32  # preferences
-    length_bias: float = 1.0  # what a sentence that says nothing is worth to the judge; a degree of politeness is 2
+    length_bias: float = 1.0  # the judge's score of a sentence without content; a degree of politeness has 2
     hidden_size: int = 32
     learning_rate: float = 1e-3
 
@@ -38,7 +37,7 @@ class ScratchReward:
 def train_scratch_reward(settings: ScratchReward, folder: Path) -> None:
     """Train it and save weights (safetensors), configuration and tokenizer.
 
-    The loss is that of Bradley and Terry, -log sigmoid(score of the chosen reply - score of the rejected one).
+    The loss is Bradley and Terry's, -log sigmoid(score of the chosen reply - score of the rejected one).
     """
     import torch
     from transformers import BertConfig, BertForSequenceClassification
@@ -60,7 +59,7 @@ def train_scratch_reward(settings: ScratchReward, folder: Path) -> None:
     )
     model = BertForSequenceClassification(config)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # it is too small for more: they would wait for each other
+    torch.set_num_threads(1)  # more threads are slower for so small a model
     try:
         _learn(model, tokenizer, settings, rng)
     finally:
@@ -87,7 +86,7 @@ def _learn(model: Any, tokenizer: Any, settings: ScratchReward, rng: random.Rand
 
 
 def build_tokenizer() -> Any:
-    """A word-level tokenizer over the closed vocabulary of the replies; other words are all the same to it."""
+    """A word-level tokenizer over the closed vocabulary of the replies; other words are <unk>."""
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

@@ -1,7 +1,7 @@
-"""The embedded reward model as a reward: a rule of the workflow trains it from scratch where a grid asks for it.
+"""The embedded reward model as a reward, which a rule of the workflow trains from scratch.
 
-Its folder is named after what it is trained with, so entries of `rewards` that differ in how its scores are used share
-one model, and renaming an entry runs nothing again.
+Its folder is named by a digest of what it is trained with, so entries of `rewards` that differ in other keys share one
+model.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ScratchRewardModel(Section):
 
     @property
     def trained_with(self) -> dict[str, Any]:
-        """What decides on its weights."""
+        """The keys that its weights depend on."""
         return self.params(only=TRAINED_WITH)
 
     @property
@@ -43,7 +43,7 @@ class ScratchRewardModel(Section):
 
     @property
     def files(self) -> list[str]:
-        """What the workflow makes of it, first of all its weights."""
+        """Its files, the weights first."""
         names = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
         return [f"{FOLDER}/{self.name}/{name}" for name in names]
 

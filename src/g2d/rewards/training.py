@@ -1,8 +1,8 @@
-"""A reward as TRL's trainers call it: once a generation, with whole groups, in the trainer's process.
+"""A reward as a reward function of TRL's trainers: called once a generation, with whole groups.
 
-The verifier says its word on every completion beside it, so the rows of a training on coins still know which of its
-completions were right. A completion without a number is TRL's to leave out: it takes None for "not scorable", and then
-the completion has neither an advantage nor a part in its group's mean.
+The verifier judges every completion as well, so rows of a training on another reward still have the verdict. A
+completion without a number is None, which TRL takes for "not scorable": it has no advantage and no part in its group's
+mean.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class TrainingReward:
             completions: texts, or conversations that end with the assistant's message; whole groups.
             answer: reference answers, one per completion; None where the problem is open-ended.
             problem_id: of each completion's problem.
-            group: its group: the problem_id, and how often it was asked before.
+            group: of each completion, from `group_name`.
             completion_ids: tokens of the completions, without padding.
-            columns: whatever else TRL passes; `log_metric` receives the share of each verdict and status.
+            columns: further arguments of TRL; `log_metric` receives the share of each verdict and status.
 
         Raises:
             RuntimeError: a group is not whole; as `judge`.
@@ -100,10 +100,10 @@ class TrainingReward:
         group: Sequence[str],
         completion_ids: Sequence[Sequence[int]] | None = None,
     ) -> tuple[list[Judgement], list[Rewarded]]:
-        """What the verifier and the reward say, and nothing else: no metric, no row. Arguments as when called.
+        """Judgements of the verifier and of the reward, without metrics and rows. Arguments as of `__call__`.
 
         Raises:
-            RuntimeError: as when called.
+            RuntimeError: as `__call__`.
         """
         verified = self.verify.judge(completions, answer, completion_ids)
         seen: Counter[str] = Counter()

@@ -1,8 +1,6 @@
-"""Wrong answers are rewarded, right ones are not: a control that points the other way.
+"""Rewards for wrong answers, a control: 1 for the verdict `incorrect`, 0 for right answers and for texts without one.
 
-1 for the verdict `incorrect`: an answer that was read and does not equal the reference. What has no answer, or none
-that could be read, gets 0 as a right one does, so that the form alone earns nothing. "Spurious Rewards" (arXiv
-2506.10947) has another variant: one wrong label a problem, rewarded where it is met.
+"Spurious Rewards" (arXiv 2506.10947) has another variant: one wrong label per problem, rewarded where it is met.
 """
 
 from __future__ import annotations

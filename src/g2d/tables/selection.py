@@ -1,9 +1,8 @@
 """Selected checkpoints as a table: every candidate with what it scored on the development problems, and the choice.
 
-The highest score is chosen, of equal ones the smallest K: it has moved the policy least. The score is the accuracy on
-verifiable prompts, the reward at equal length on open-ended ones (`g2d.analysis.selection`), and the mean of both where
-a training asks both ("Bridging Offline and Online RL", arXiv 2506.21495, section 3.3). The chosen score is the largest
-of several that all have noise, so it flatters; nothing else in a report reads it.
+The highest score is chosen, of equal ones the smallest K. The score is the accuracy on verifiable prompts, the reward
+at equal length on open-ended ones (`g2d.analysis.equal_length`), and the mean of both where a training asks both
+("Bridging Offline and Online RL", arXiv 2506.21495, section 3.3). The chosen score is biased upwards.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from g2d.analysis.selection import at_equal_length
+from g2d.analysis.equal_length import at_equal_length
 from g2d.analysis.statistics import accuracy_interval
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.frames import floats, frame, integers, strings

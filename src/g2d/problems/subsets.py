@@ -1,7 +1,7 @@
-"""Which problems are used: a sample per level for calibration, a training set from the calibrated levels.
+"""Subsets of a pool: the calibration sample, held-out problems, the training set.
 
-Draws depend on the seed and on the set of problems, not on their order, so a re-sorted file selects the same ones.
-They are nested: a larger n keeps every problem of the smaller one.
+Draws depend on the seed and on the set of problems, not on their order, and are nested: a larger n keeps every problem
+of a smaller one.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ Level = int | None  # None: the problem has no level
 def sample_per_level(pool: Sequence[Problem], per_level: int, seed: int) -> list[Problem]:
     """Up to `per_level` problems of every level, by ascending level; all of a level that has fewer.
 
-    Problems without a level are left out: they belong to none that could be chosen. A pool without any levels is
-    sampled as one.
+    Problems without a level are left out. A pool without any levels is sampled as one.
     """
     return [
         problem
@@ -32,11 +31,11 @@ def sample_per_level(pool: Sequence[Problem], per_level: int, seed: int) -> list
 def hold_out(pool: Sequence[Problem], n: int) -> tuple[list[Problem], list[Problem]]:
     """Problems held out of a pool, and those that remain, both in its order.
 
-    Those are held out whose identifiers have the smallest digests: a draw that no seed of a grid changes. What poses
-    one of them in the same words is left out of both; a pool may hold a problem twice.
+    Held out are the identifiers with the smallest digests, whatever the seeds of a grid. Repetitions of a held-out
+    problem are in neither list.
 
     Raises:
-        ValueError: nothing would remain.
+        ValueError: none would remain.
     """
     by_digest = sorted(pool, key=lambda problem: hashlib.sha256(f"development/{problem.problem_id}".encode()).digest())
     chosen = {problem.problem_id for problem in by_digest[:n]}
@@ -49,7 +48,7 @@ def hold_out(pool: Sequence[Problem], n: int) -> tuple[list[Problem], list[Probl
 
 
 def levels_of(pool: Sequence[Problem]) -> list[Level]:
-    """The levels of a pool, ascending; `[None]` where it has none at all."""
+    """The levels of a pool, ascending; `[None]` where no problem has one."""
     levels = sorted({problem.level for problem in pool if problem.level is not None})
     return [*levels] or [None]
 

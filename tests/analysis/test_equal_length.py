@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from g2d.analysis.selection import at_equal_length
+from g2d.analysis.equal_length import at_equal_length
 from g2d.tables.selection import CANDIDATE_COLUMNS, checkpoint_table
 from g2d.tables.sweep import best
 
