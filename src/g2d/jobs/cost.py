@@ -16,13 +16,13 @@ warm-up chain.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
-from itertools import product
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -229,26 +229,8 @@ def device_hours(path: str | Path) -> float:
     return read_cost(path).device_hours
 
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "int": (int,),
-    "float": (int, float),
-    "int | None": (int, NoneType),
-}
-_FIELDS = fields(Cost)
-_NAMES = [entry.name for entry in _FIELDS]
-_KINDS = frozenset(product(*(_TYPES[str(entry.type)] for entry in _FIELDS)))  # types of a record, as it is written
-
-
-def _is_plainly_right(values: Any) -> bool:
-    """Whether a record is as it was written, without a word on what is not: a status reads thousands."""
-    if type(values) is not dict or [*values] != _NAMES or tuple(map(type, values.values())) not in _KINDS:
-        return False
-    numbers = [value for value in values.values() if type(value) in (int, float)]
-    return numbers == [value for value in numbers if 0 <= value < _ENDLESS]
-
-
-_ENDLESS = float("inf")
+_TYPES = {"str": (str,), "int": (int,), "float": (int, float), "int | None": (int, NoneType)}
+_FIELDS = [(entry.name, str(entry.type), _TYPES[str(entry.type)]) for entry in fields(Cost)]
 
 
 def parse_cost(values: Any, where: str) -> Cost:
@@ -261,18 +243,18 @@ def parse_cost(values: Any, where: str) -> Cost:
     Raises:
         ValueError: a field is missing, unknown or not what it must be.
     """
-    if _is_plainly_right(values):
-        return Cost(**values)
     if not isinstance(values, dict):
-        raise ValueError(f"{where}: expected an object with {', '.join(_NAMES)}")
-    if missing := [entry.name for entry in _FIELDS if entry.default is MISSING and entry.name not in values]:
-        raise ValueError(f"{where}: lacks {missing[0]}")
-    if unknown := sorted(set(values) - set(_NAMES)):
-        raise ValueError(f"{where}: unknown key {unknown[0]}")
-    for entry in _FIELDS:
-        value = values.get(entry.name, entry.default)
-        if not isinstance(value, _TYPES[str(entry.type)]) or isinstance(value, bool):
-            raise ValueError(f"{where}: {entry.name} must be {entry.type}, not {value!r}")
-        if isinstance(value, (int, float)) and not 0 <= value < float("inf"):
-            raise ValueError(f"{where}: {entry.name} must be finite and not negative, not {value!r}")
-    return Cost(**values)
+        raise ValueError(f"{where}: expected an object with {', '.join(name for name, *_ in _FIELDS)}")
+    try:
+        cost = Cost(**values)
+    except TypeError:
+        if unknown := sorted(set(values) - {name for name, *_ in _FIELDS}):
+            raise ValueError(f"{where}: unknown key {unknown[0]}") from None
+        raise ValueError(f"{where}: lacks {next(name for name, *_ in _FIELDS if name not in values)}") from None
+    for name, kind, types in _FIELDS:
+        value = getattr(cost, name)
+        if type(value) not in types:
+            raise ValueError(f"{where}: {name} must be {kind}, not {value!r}")
+        if type(value) in (int, float) and not 0 <= value < math.inf:
+            raise ValueError(f"{where}: {name} must be finite and not negative, not {value!r}")
+    return cost
