@@ -85,8 +85,14 @@ def has_ended(name: str) -> bool | None:
     return False
 
 
-def when_ends(process: int, then: Callable[[], object]) -> None:
-    """Call a function in a thread once a process, given as by `watched`, has ended."""
+def when_ends(name: str, then: Callable[[], object]) -> None:
+    """Call a function in a thread once the process of that name has ended; never, where that cannot be seen.
+
+    Raises:
+        ProcessLookupError: it has ended already.
+    """
+    if (process := watched(name)) is None:
+        return
 
     def wait() -> None:
         select.select([process], [], [])
@@ -105,19 +111,17 @@ def end_with_snakemake() -> None:
     global bound  # noqa: PLW0603 -- a process has one
     if RUN not in os.environ or bound == os.getpid():
         return
-    try:
-        snakemake = watched(os.environ[RUN])
-    except ProcessLookupError:
-        sys.exit("the Snakemake that started this job is gone: not begun")
-    bound = os.getpid()
 
     def say_and_stop() -> None:
         with suppress(OSError):  # the terminal may be gone too
             say("the Snakemake that started this job is gone: stopping")
         stop()
 
-    if snakemake is not None:
-        when_ends(snakemake, say_and_stop)
+    try:
+        when_ends(os.environ[RUN], say_and_stop)
+    except ProcessLookupError:
+        sys.exit("the Snakemake that started this job is gone: not begun")
+    bound = os.getpid()
 
 
 bound: int | None = None  # the process that ends with its Snakemake; a fork of it does not

@@ -201,13 +201,11 @@ def _be_the_job(connection: Connection, others: list[Connection], door: int, owe
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         above = name_of(host)
-        ends_with = watched(above)
+        when_ends(above, stop)
         connection.send((above, name_of(os.getpid())))
         script, snakemake, environment, folder, waiting = connection.recv()
     except (EOFError, OSError):  # who waits, or the shared process, has ended
         return
-    assert ends_with is not None
-    when_ends(ends_with, stop)
     orphans.bound = os.getpid()  # by the process that waits
     with socket.socket(fileno=os.dup(connection.fileno())) as raw:
         _, descriptors, _, _ = socket.recv_fds(raw, 1, 2)

@@ -29,9 +29,10 @@ def vllm_beside_trainer(base: Policy, settings: EngineSettings, lora: Lora, at_o
     Args:
         at_once: completions that all processes together ever ask for at once.
     """
-    from g2d.rollouts.trainer_engine import EngineAside, TrainerEngine
+    from g2d.rollouts.trainer_engine import EngineAside
+    from g2d.rollouts.vllm_engine import VllmEngine
 
-    return (EngineAside if n_processes() > 1 else TrainerEngine)(
+    return (EngineAside if n_processes() > 1 else VllmEngine)(
         base,
         settings.model_copy(update={"tensor_parallel_size": 1}),  # with several visible, it would spread over them
         adapter_rank=lora.r,

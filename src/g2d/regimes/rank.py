@@ -19,7 +19,7 @@ from typing import Any
 
 from g2d.jobs.cost import Cost, Meter, Progress, parse_cost
 from g2d.jobs.files import atomic, read_json, write_json, write_text
-from g2d.jobs.orphans import stop, watched, when_ends
+from g2d.jobs.orphans import stop, when_ends
 from g2d.jobs.usage import Elsewhere, gpu_memory_peak, this_process
 from g2d.regimes.checkpoints import TrainingStoppedError
 from g2d.regimes.processes import NotTheFirstError, is_first
@@ -110,11 +110,9 @@ def end_with_the_job(job: str) -> None:
         stop()
 
     try:
-        process = watched(job)
+        when_ends(job, end)
     except ProcessLookupError:
         os._exit(1)
-    if process is not None:
-        when_ends(process, end)
 
 
 def read_on_cpus() -> None:

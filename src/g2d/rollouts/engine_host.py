@@ -18,25 +18,22 @@ run's one process is found, started and guarded stands in `g2d.jobs.run_process`
 from __future__ import annotations
 
 import os
-import select
 import signal
 import sys
 import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Sequence
-from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
-from g2d.jobs.orphans import RUN, watched
+from g2d.jobs.orphans import RUN, when_ends
 from g2d.jobs.run_process import connect, listen, only_one, socket_of
-from g2d.jobs.usage import Elsewhere, charge, this_process
 from g2d.policies.policy import Policy
 from g2d.problems.prompts import Messages
 from g2d.rollouts.engine import Completion, Decoding, Request
+from g2d.rollouts.remote_engine import Holder, RemoteEngine
 from g2d.rollouts.settings import EngineSettings
 
 if TYPE_CHECKING:
@@ -53,10 +50,6 @@ class SharedEngine:
         policy: M0 with or without an adapter.
         settings: how to run it.
         run: see `run_process.current_run`.
-
-    Raises:
-        ValueError: (by `render` and `generate`) what `VllmEngine` would raise.
-        RuntimeError: (by `render` and `generate`) the engine failed, or its process died.
     """
 
     name = "vllm"
@@ -99,7 +92,7 @@ class SharedEngine:
             self._turn = None
 
 
-class Turn:
+class Turn(RemoteEngine):
     """A connection to the host of a run, made when its turn has come; a host is started where there is none.
 
     Raises:
@@ -108,37 +101,22 @@ class Turn:
 
     def __init__(self, run: str, keep_alive: int) -> None:
         # What the host prints goes where this job prints.
-        self.connection, (self.host, self.log) = connect(__name__, socket_of(run), run, keep_alive)
-
-    def ask(self, method: str, *arguments: Any) -> Any:
-        """Have the host run one of its methods.
-
-        Raises:
-            RuntimeError: it died, or its engine failed; the message says where it wrote why.
-        """
-        try:
-            self.connection.send((method, arguments))
-            succeeded, answer, spent = self.connection.recv()
-        except (EOFError, OSError):
-            raise RuntimeError(
-                f"the shared engine (process {self.host}) died, its output is in {self.log}: "
-                "run again, which starts another, or set engine.keep_alive: 0"
-            ) from None
-        charge(spent)
-        if not succeeded:
-            raise answer
-        return answer
+        connection, (self.host, log) = connect(__name__, socket_of(run), run, keep_alive)
+        died = f"the shared engine (process {self.host}) died, its output is in {log}: "
+        super().__init__(connection, died + "run again, which starts another, or set engine.keep_alive: 0")
 
 
 # ----------------------------------------------------------------------------------------------------------- the host
 
 
-class Host:
-    """The process that holds the engine. Jobs ask for `open`, `render`, `document`, `generate` and `leave`."""
+class Host(Holder):
+    """The process that holds the engine, for one job after another."""
 
-    def __init__(self, socket: Path, run: int, keep_alive: int, lock: IO[str]) -> None:
+    engine: VllmEngine | None
+
+    def __init__(self, socket: Path, keep_alive: int, lock: IO[str]) -> None:
+        super().__init__()
         self._socket = socket
-        self._run = run
         self._keep_alive = keep_alive
         self._lock = lock
         self._scratch = tempfile.TemporaryDirectory(prefix="g2d-engine-", ignore_cleanup_errors=True)  # merged weights
@@ -146,14 +124,12 @@ class Host:
         self._listener = listen(socket)
         self._guard = threading.Lock()  # between the end of idleness and the end of the process
         self._idle_since: float | None = time.monotonic()
-        self._billed = 0.0  # CPU seconds
-        self._engine: VllmEngine | None = None
         self._holds: object = None
 
     def serve(self) -> NoReturn:
         """One job after another, until `leave`."""
         signal.signal(signal.SIGTERM, lambda *_: self.leave())
-        threading.Thread(target=self._watch, daemon=True).start()
+        threading.Thread(target=self._end_when_idle, daemon=True).start()
         while True:
             connection = self._listener.accept()
             with self._guard:
@@ -165,22 +141,10 @@ class Host:
                 pass  # the job has what it wanted, or died
             self._idle_since = time.monotonic()
 
-    def _serve(self, connection: Connection) -> None:
+    def _serve(self, connection: Connection) -> NoReturn:
         connection.send((os.getpid(), str(Path("/proc/self/fd/2").readlink())))
-        while True:
-            method, arguments = connection.recv()
-            answer: Any = None
-            failed: Exception | None = None
-            try:
-                answer = getattr(self, method)(*arguments)
-            except ValueError as error:
-                failed = ValueError(str(error))
-            except Exception as error:
-                traceback.print_exc()
-                failed = RuntimeError(f"{type(error).__name__}: {error}")
-            connection.send((failed is None, failed or answer, self._spent()))
-            if isinstance(failed, RuntimeError):
-                self.leave()  # who knows what state vLLM is in: a retry starts afresh
+        self.answer(connection)
+        self.leave()  # a retry starts afresh
 
     def open(self, policy: Policy, settings: EngineSettings, threads: int) -> None:
         """Hold a policy, in the running engine if that is the one the job would have started itself."""
@@ -198,26 +162,11 @@ class Host:
             wanted.max_lora_rank,
             settings.model_dump(exclude={"keep_alive", "shards"}),
         )
-        if self._engine is None or needs != self._holds:
-            self._engine, self._holds = wanted, needs  # the start of the new one closes the old one
+        if self.engine is None or needs != self._holds:
+            self.engine, self._holds = wanted, needs  # the start of the new one closes the old one
         elif policy.adapter is not None and merged is None:
-            self._engine.use_adapter(policy.adapter)
-        self._engine.forget_prompts()
-
-    def render(self, messages: Messages) -> str:
-        """See `SharedEngine`."""
-        assert self._engine is not None
-        return self._engine.render(messages)
-
-    def document(self, text: str) -> str:
-        """See `SharedEngine`."""
-        assert self._engine is not None
-        return self._engine.document(text)
-
-    def generate(self, requests: list[Request], decoding: Decoding) -> list[list[Completion]]:
-        """See `SharedEngine`."""
-        assert self._engine is not None
-        return self._engine.generate(requests, decoding)
+            self.engine.use_adapter(policy.adapter)
+        self.engine.forget_prompts()
 
     def leave(self) -> NoReturn:
         """End now, from whichever thread, with nothing left behind."""
@@ -228,18 +177,12 @@ class Host:
         sys.stderr.flush()
         os._exit(0)
 
-    def _watch(self) -> None:
-        while not select.select([self._run], [], [], min(1, self._keep_alive))[0]:
+    def _end_when_idle(self) -> NoReturn:
+        while True:
+            time.sleep(min(1, self._keep_alive))
             with self._guard:
                 if self._idle_since is not None and time.monotonic() - self._idle_since > self._keep_alive:
                     self.leave()
-        self.leave()
-
-    def _spent(self) -> Elsewhere:
-        """What this process has used since it last said so. The job that starts it pays for its start."""
-        now = this_process()
-        before, self._billed = self._billed, now.cpu_s
-        return replace(now, cpu_s=now.cpu_s - before)
 
 
 def fingerprint(folder: str | Path) -> tuple[object, ...]:
@@ -255,10 +198,10 @@ def fingerprint(folder: str | Path) -> tuple[object, ...]:
 def main(socket: Path, run: str, keep_alive: int) -> None:
     """Be the host, unless there is one."""
     os.environ.pop(RUN, None)  # in here nobody shares, and nobody asks for a release
-    ends_with = watched(run)
-    lock = only_one(socket.with_suffix(".lock"))
-    if lock is not None and ends_with is not None:
-        Host(socket, ends_with, keep_alive, lock).serve()
+    if (lock := only_one(socket.with_suffix(".lock"))) is not None:
+        host = Host(socket, keep_alive, lock)
+        when_ends(run, host.leave)
+        host.serve()
 
 
 if __name__ == "__main__":

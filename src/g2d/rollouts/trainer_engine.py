@@ -1,11 +1,11 @@
-"""vLLM beside a trainer: in the trainer's process, or in a process of its own beside each of several that train.
+"""vLLM in a process of its own, beside each of several processes that train.
 
 vLLM's engine begins a process group, and a process that trains with others is in one already. So each of these starts
 
     python -m g2d.rollouts.trainer_engine TRAINER SOCKET       what a training's process starts; nobody types it
 
-with its own GPU as the only one, and asks it over a pair of sockets. It is the same `TrainerEngine`, adapters travel as
-folders, and it ends with whoever started it, however that ends.
+with its own GPU as the only one, and asks it over a pair of sockets. It is the same engine, adapters travel as folders,
+and it ends with whoever started it, however that ends.
 """
 
 from __future__ import annotations
@@ -15,113 +15,48 @@ import signal
 import socket
 import subprocess
 import sys
-import traceback
-from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from g2d.jobs.launchers import of_a_launcher
-from g2d.jobs.orphans import name_of, watched, when_ends
-from g2d.jobs.usage import Elsewhere, charge, this_process, visible_devices
-from g2d.policies.policy import Policy, load_tokenizer
-from g2d.problems.prompts import Messages, render
-from g2d.rollouts.engine import Completion, Decoding, Request
+from g2d.jobs.orphans import name_of, when_ends
+from g2d.jobs.usage import Elsewhere, charge, visible_devices
+from g2d.policies.policy import Policy
+from g2d.rollouts.remote_engine import Holder, RemoteEngine
 from g2d.rollouts.settings import EngineSettings
 from g2d.rollouts.vllm_engine import VllmEngine
 
 
-class TrainerEngine(VllmEngine):
-    """An engine that a trainer asks for tokens."""
-
-    def draw(
-        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], decoding: Decoding
-    ) -> tuple[list[list[int]], list[list[float]]]:
-        """A completion of every tokenized prompt: its tokens, the end of the turn included, and the log-probability of
-        each under the distribution that it was drawn from."""
-        outputs = self.complete(prompts, seeds, decoding, log_probabilities=True)
-        drawn = [output.outputs[0] for output in outputs]
-        log_probabilities = [
-            [entry[token].logprob for token, entry in zip(sample.token_ids, sample.logprobs, strict=True)]
-            for sample in drawn
-        ]
-        return [list(sample.token_ids) for sample in drawn], log_probabilities
-
-
-class EngineAside:
-    """A `TrainerEngine` in a process of its own, with the methods that a training calls.
+class EngineAside(RemoteEngine):
+    """A `VllmEngine` in a process of its own.
 
     Args:
         policy: M0.
-        settings: as for `TrainerEngine`, whose other arguments are `keywords`.
-
-    Raises:
-        ValueError: (by its methods) what `TrainerEngine` would raise.
-        RuntimeError: (by its methods) the engine failed, or its process died; its output is in the log.
+        settings: as for `VllmEngine`, whose other arguments are `keywords`.
     """
 
     name = "vllm"
 
     def __init__(self, policy: Policy, settings: EngineSettings, **keywords: Any) -> None:
-        self.tokenizer = load_tokenizer(policy)
         self._charged = 0.0  # CPU seconds
         ours, its = socket.socketpair()
         command = [sys.executable, "-m", __name__, name_of(os.getpid()), str(its.fileno())]
         self._process = subprocess.Popen(command, env=_environment(), pass_fds=[its.fileno()])
         its.close()
-        self._connection = Connection(ours.detach())
-        self._ask("open", policy, settings, keywords)
-
-    @property
-    def process(self) -> int:
-        """Its process."""
-        return self._process.pid
-
-    def render(self, messages: Messages) -> str:
-        """The conversation in the model's chat template, ready for the assistant's turn."""
-        return render(self.tokenizer, messages)
-
-    def start_for(self, prompt_texts: Iterable[str], max_completion_length: int) -> None:
-        """See `VllmEngine`."""
-        self._ask("start_for", list(prompt_texts), max_completion_length)
-
-    def use_adapter(self, folder: str | Path) -> None:
-        """See `VllmEngine`."""
-        self._ask("use_adapter", str(folder))
-
-    def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
-        """See `VllmEngine`."""
-        completions: list[list[Completion]] = self._ask("generate", list(requests), decoding)
-        return completions
-
-    def draw(
-        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], decoding: Decoding
-    ) -> tuple[list[list[int]], list[list[float]]]:
-        """See `TrainerEngine`."""
-        drawn: tuple[list[list[int]], list[list[float]]] = self._ask("draw", prompts, seeds, decoding)
-        return drawn
+        self.process = self._process.pid
+        died = f"vLLM beside the trainer (process {self.process}) died: see this log"
+        super().__init__(Connection(ours.detach()), died, lambda spent: self._charge(spent.cpu_s))
+        self.ask("open", policy, settings, keywords)
 
     def close(self) -> None:
         """End the process."""
-        self._connection.close()
+        self.connection.close()
         self._process.wait()
         self._charge(-self._charged)  # which the wait has put on the bill
 
-    def _ask(self, method: str, *arguments: Any) -> Any:
-        try:
-            self._connection.send((method, arguments))
-            failed, answer, cpu_s = self._connection.recv()
-        except (EOFError, OSError):
-            raise RuntimeError(f"vLLM beside the trainer (process {self.process}) died: see this log") from None
-        self._charge(cpu_s - self._charged)
-        if failed:
-            raise answer
-        return answer
-
     def _charge(self, cpu_s: float) -> None:
-        device, devices = visible_devices()
-        charge(Elsewhere(cpu_s, 0, device, devices))
+        charge(Elsewhere(cpu_s, 0, *visible_devices()))
         self._charged += cpu_s
 
 
@@ -133,25 +68,12 @@ def _environment() -> dict[str, str]:
     return own | {"CUDA_VISIBLE_DEVICES": visible.split(",")[number] if visible else str(number)}
 
 
-def _serve(connection: Connection) -> None:
-    """Do what is asked until whoever asks is gone."""
-    engine: Any = None
-    while True:
-        method, arguments = connection.recv()
-        answer: Any = None
-        failed = False
-        try:
-            if method == "open":
-                policy, settings, keywords = arguments
-                engine = TrainerEngine(policy, settings, **keywords)
-            else:
-                answer = getattr(engine, method)(*arguments)
-        except ValueError as error:
-            failed, answer = True, ValueError(str(error))
-        except Exception as error:
-            traceback.print_exc()
-            failed, answer = True, RuntimeError(f"vLLM beside the trainer: {type(error).__name__}: {error}")
-        connection.send((failed, answer, this_process().cpu_s))
+class Aside(Holder):
+    """The process beside the trainer."""
+
+    def open(self, policy: Policy, settings: EngineSettings, keywords: dict[str, Any]) -> None:
+        """Hold the engine."""
+        self.engine = VllmEngine(policy, settings, **keywords)
 
 
 if __name__ == "__main__":
@@ -159,8 +81,7 @@ if __name__ == "__main__":
         signal.signal(number, signal.SIG_IGN)
     with suppress(EOFError, OSError):
         # Its end of the sockets alone would not do: what the trainer has forked may hold it.
-        if (trainer := watched(sys.argv[1])) is not None:
-            when_ends(trainer, lambda: os._exit(0))
-        _serve(Connection(int(sys.argv[2])))
+        when_ends(sys.argv[1], lambda: os._exit(0))
+        Aside("vLLM beside the trainer: ").answer(Connection(int(sys.argv[2])))
     sys.stdout.flush()
     os._exit(0)

@@ -164,6 +164,19 @@ class VllmEngine:
         tokens = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
         return self._llm.generate(tokens, parameters, lora_request=self._adapter, use_tqdm=False)
 
+    def draw(
+        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], decoding: Decoding
+    ) -> tuple[list[list[int]], list[list[float]]]:
+        """A completion of every tokenized prompt, for a trainer: its tokens, the end of the turn included, and the
+        log-probability of each under the distribution that it was drawn from."""
+        outputs = self.complete(prompts, seeds, decoding, log_probabilities=True)
+        drawn = [output.outputs[0] for output in outputs]
+        log_probabilities = [
+            [entry[token].logprob for token, entry in zip(sample.token_ids, sample.logprobs, strict=True)]
+            for sample in drawn
+        ]
+        return [list(sample.token_ids) for sample in drawn], log_probabilities
+
     def use_adapter(self, folder: str | Path) -> None:
         """Generate with the adapter in a folder from now on; the folder is read again whatever it held before.
 

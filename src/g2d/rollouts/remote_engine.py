@@ -1,0 +1,85 @@
+"""An engine in another process: one request and one answer at a time over a connection, and who pays for the answer.
+
+Both `engine_host` (one engine for the jobs of a run) and `trainer_engine` (one beside each process that trains) use it.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any
+
+from g2d.jobs.usage import Elsewhere, charge, this_process
+
+OWN = ("open", "leave")  # requests to whoever holds the engine; every other is a method of the engine
+
+
+class RemoteEngine:
+    """The asking end: every method of the engine is a request.
+
+    Args:
+        died: what to say when the other process has died.
+        pay: takes what an answer cost.
+    """
+
+    def __init__(self, connection: Connection, died: str, pay: Callable[[Elsewhere], None] = charge) -> None:
+        self.connection = connection
+        self._died = died
+        self._pay = pay
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        return partial(self.ask, method)
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Have the other process run a method.
+
+        Raises:
+            ValueError: what the method raised.
+            RuntimeError: it failed otherwise, or its process died.
+        """
+        try:
+            self.connection.send((method, arguments))
+            failed, answer, spent = self.connection.recv()
+        except (EOFError, OSError):
+            raise RuntimeError(self._died) from None
+        self._pay(spent)
+        if failed:
+            raise answer
+        return answer
+
+
+class Holder:
+    """The answering process: it opens an `engine` and runs what it is asked.
+
+    Args:
+        name: begins the message of a failure.
+    """
+
+    def __init__(self, name: str = "") -> None:
+        self.engine: Any = None
+        self._name = name
+        self._billed = 0.0  # CPU seconds
+
+    def answer(self, connection: Connection) -> None:
+        """Answer until the engine has failed: nobody knows what state vLLM is in then.
+
+        Raises:
+            EOFError, OSError: whoever asks has closed the connection or died.
+        """
+        failed: Exception | None = None
+        while not isinstance(failed, RuntimeError):
+            method, arguments = connection.recv()
+            answer, failed = None, None
+            try:
+                answer = getattr(self if method in OWN else self.engine, method)(*arguments)
+            except ValueError as error:
+                failed = ValueError(str(error))
+            except Exception as error:
+                traceback.print_exc()
+                failed = RuntimeError(f"{self._name}{type(error).__name__}: {error}")
+            now = this_process()
+            spent, self._billed = replace(now, cpu_s=now.cpu_s - self._billed), now.cpu_s
+            connection.send((failed is not None, failed or answer, spent))
