@@ -27,8 +27,8 @@ report: "workflow/report/workflow.rst"
 
 include: "workflow/rules/common.smk"
 include: "workflow/rules/targets.smk"
+include: "workflow/rules/patches.smk"
 include: "workflow/rules/guards.smk"
-include: "workflow/rules/ends.smk"
 include: "workflow/rules/base_model.smk"
 include: "workflow/rules/problems.smk"
 include: "workflow/rules/calibration.smk"
@@ -133,24 +133,19 @@ for k in sorted({h.k for h in HARVESTS} | {p.k for p in AT_K}):
             ],
 
 
-with_forced_jobs(
-    workflow,
+when_planned(
     {
         "calibration": {"calibrate", "calibrate_shard"},
         "advice": {"draw_probe"},
         "harvest": {"harvest_rollouts", "harvest_rollouts_shard"},
         "tables": {"make_tables"},
     },
-)
-
-when_planned(
-    workflow,
     refuse_unreadable,
     refuse_what_cannot_be_made,
     plan_what_is_due,
     refuse_to_replace,
     say_what_looks_newer,
-    add_estimate,
+    say_hours,
     fold_long_plan,
     refuse_unrecorded,
 )

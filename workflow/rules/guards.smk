@@ -1,30 +1,26 @@
-# Guarded patches of Snakemake 9: what it cannot be asked for yet. Each is checked when this file is read, so that another
-# version fails at once and by name instead of in silence; pyproject.toml pins the version that the tests run with.
+# What is looked at when a plan is made, before a job runs: refusals, jobs that Snakemake does not see, hours, and a short
+# list of a long plan. The Snakefile says in which order (`when_planned`).
 
 import glob
 
-from snakemake import __version__ as snakemake_version
-from snakemake.dag import DAG
 from snakemake.io import is_flagged
 from snakemake.logging import logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from g2d.experiment.config import read as read_config
-from g2d.forecast.hours import estimate, measured_rates
-from g2d.forecast.hours import report as report_hours
-from g2d.forecast.gpu_jobs import gpu_job
 from g2d.experiment.owner import owner
+from g2d.forecast.gpu_jobs import gpu_job
+from g2d.forecast.hours import estimate, measured_rates, report as report_hours
 from g2d.jobs.digests import changed_inputs
 from g2d.jobs.stage import FETCHING, from_elsewhere
 from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
 
-PATCHED = [(workflow, "_prepare_dag"), (workflow, "_build_dag"), (workflow, "async_run")]
-PATCHED += [(DAG, name) for name in ("stats", "print_reasons", "reason", "needrun", "update_needrun", "needrun_jobs")]
-
-if int(snakemake_version.partition(".")[0]) >= 10 or not all(hasattr(owner, name) for owner, name in PATCHED):
-    raise WorkflowError(
-        f"Snakemake {snakemake_version} is not one that this workflow is made for: pip install 'snakemake>=9.27,<10'"
-    )
+BASE_MODELS = {"embedded_model", "scratch_model", "pretrained_model"}  # the rules that make an M0
+# The configuration files of this run, as results/config.yaml names them; given itself, it stands for those that it names.
+RECORD = Path("results/config.yaml")
+FILES = [os.path.relpath(file, workflow.basedir) for file in workflow.configfiles]
+if FILES == [os.path.relpath(RECORD, workflow.basedir)] and (before := owner(RECORD)):
+    FILES = before.files or []
 
 
 def refuse_unreadable(_):
@@ -42,40 +38,10 @@ def refuse_what_cannot_be_made(dag):
     if not workflow.is_main_process or workflow.dag_settings.allowed_rules:  # who sees a part of the graph
         return
     for job in dag.jobs:
-        if job.rule.name in FETCHING:
-            continue
         made = set().union(*dag.dependencies[job].values())
         lost = [file for file in job.input if file.startswith("results/") and file not in made]
-        if lost:
+        if lost and job.rule.name not in FETCHING:
             raise WorkflowError(f"{lost[0]}: {job.rule.name} needs it, and no rule of this configuration makes it")
-
-
-def with_forced_jobs(workflow, jobs_of_target):
-    """Make `-R <target>` force the jobs that the target stands for.
-
-    A target has no wildcards and a job's rule has, so `harvest` cannot name both; Snakemake knows what to force only
-    after this file is read, hence the detour.
-    """
-    prepare = workflow._prepare_dag
-
-    def prepare_with_jobs(*args, **kwargs):
-        forced = workflow.dag_settings.forcerun
-        workflow.dag_settings.forcerun = frozenset().union(*(jobs_of_target.get(name, {name}) for name in forced))
-        return prepare(*args, **kwargs)
-
-    workflow._prepare_dag = prepare_with_jobs
-
-
-def when_planned(workflow, *steps):
-    """Call every step with the DAG once it is built; `onstart` would be too late, because a dry-run never gets there."""
-    build = workflow._build_dag
-
-    def build_and_go_on(*args, **kwargs):
-        build(*args, **kwargs)
-        for step in steps:
-            step(workflow.dag)
-
-    workflow._build_dag = build_and_go_on
 
 
 def plan_what_is_due(dag):
@@ -103,7 +69,8 @@ def edited_files(job):
     """What a job read from elsewhere and is another content now, whatever its time stamp says."""
     given = from_elsewhere(job.rule.name, job.input)
     try:
-        return [*(changed_inputs(job.log[0], given) if given else []), *edited_base_files(job)]
+        edited = changed_inputs(job.log[0], given) if given else []
+        return edited + edited_base_files(job) if job.rule.name in BASE_MODELS else edited
     except (OSError, ValueError) as error:
         raise WorkflowError(plain(str(error), lines=True))
 
@@ -114,26 +81,12 @@ def edited_base_files(job):
     They are compared with the digests in that record and are no inputs: a finished folder of 0.1.0, whose jobs had
     fewer, would be made again for it. Its records have no digests either; what is newer than them counts as changed.
     """
-    if job.rule.name not in ("embedded_model", "scratch_model", "pretrained_model"):
-        return []
     record = Path(job.output.policy)
     policy = read_policy(record)
     if policy.base_files is not None or CONFIG.models[job.wildcards.model].source != "local":
         return changed_base_files(policy)
-    return [
-        str(file)
-        for pattern in BASE_FILES
-        for file in Path(policy.base).glob(pattern)
-        if str(file) not in job.input and file.stat().st_mtime > record.stat().st_mtime
-    ]
-
-
-# The configuration files of this run, as results/config.yaml names them; given itself, it stands for those that it names.
-RECORD = Path("results/config.yaml")
-FILES = [os.path.relpath(file, workflow.basedir) for file in workflow.configfiles]
-if FILES == [os.path.relpath(RECORD, workflow.basedir)] and (before := owner(RECORD)):
-    FILES = before.files or []
-MADE_FROM = {"embedded_model", "scratch_model", "pretrained_model", "load_problems"}
+    found = [file for pattern in BASE_FILES for file in Path(policy.base).glob(pattern)]
+    return [str(file) for file in found if str(file) not in job.input and file.stat().st_mtime > record.stat().st_mtime]
 
 
 def refuse_to_replace(dag):
@@ -143,7 +96,9 @@ def refuse_to_replace(dag):
     """
     if not workflow.is_main_process or (before := owner(RECORD)) is None:
         return
-    made = [job for job in dag.needrun_jobs() if job.rule.name in MADE_FROM or "gpu" in job.rule.resources]
+    made = [
+        j for j in dag.needrun_jobs() if j.rule.name in {*BASE_MODELS, "load_problems"} or "gpu" in j.rule.resources
+    ]
     again = [job for job in made if dag.reason(job).params_changed and any(map(os.path.exists, job.output))]
     others = (before.files or []) != FILES and before.shares_no_model(CONFIG) and glob.glob("results/*/seed*/*")
     if not others and not (again and before.came_from_others(FILES)):
@@ -177,32 +132,21 @@ def say_what_looks_newer(dag):
         )
 
 
-def add_estimate(dag):
-    """Add the GPU-hours of the jobs to Snakemake's table before anything is submitted, and to the end of a dry-run."""
-    count, give_reasons = dag.stats, dag.print_reasons
+def say_hours(dag):
+    """Add the GPU-hours of the jobs to Snakemake's table of them, in a dry-run and before anything is submitted."""
 
-    def hours():
-        jobs = [
-            gpu_job(plan, job.rule.name, job.wildcards, job.input.get("shards") or job.input.get("judged"))
-            for job in dag.needrun_jobs(exclude_finished=False)
-            if "gpu" in job.rule.resources
-        ]
-        lines = estimate(filter(None, jobs), measured_rates("results", CONFIG.models) if any(jobs) else {})
-        return report_hours(lines)
+    def with_hours(record):
+        if getattr(record, "event", None) == LogEvent.RUN_INFO:
+            jobs = [
+                gpu_job(plan, job.rule.name, job.wildcards, job.input.get("shards") or job.input.get("judged"))
+                for job in dag.needrun_jobs(exclude_finished=False)
+                if "gpu" in job.rule.resources
+            ]
+            lines = estimate(filter(None, jobs), measured_rates("results", CONFIG.models) if any(jobs) else {})
+            record.msg = "\n".join(filter(None, [record.msg, report_hours(lines)]))
+        return True
 
-    def stats():
-        message, numbers = count()
-        return "\n".join(filter(None, [message, hours()])), numbers
-
-    def reasons_and_hours():
-        give_reasons()
-        if text := hours():
-            logger.info(text)
-
-    if workflow.dryrun:
-        dag.print_reasons = reasons_and_hours
-    else:
-        dag.stats = stats
+    logger.addFilter(with_hours)
 
 
 LONG_PLAN = 100  # jobs
@@ -210,8 +154,8 @@ LONG_PLAN = 100  # jobs
 
 def fold_long_plan(dag):
     """Of a long plan a dry-run lists the first job of every rule; `--verbose` lists all."""
-    jobs = [job.rule.name for job in dag.needrun_jobs()]
-    if not workflow.dryrun or workflow.output_settings.verbose or len(jobs) <= LONG_PLAN:
+    planned = len(list(dag.needrun_jobs()))
+    if not workflow.dryrun or workflow.output_settings.verbose or planned <= LONG_PLAN:
         return
     listed = set()
 
@@ -222,7 +166,7 @@ def fold_long_plan(dag):
         return False
 
     logger.addFilter(is_first)
-    logger.warning(f"{len(jobs)} jobs, of which the first of every rule is listed; --verbose lists all.")
+    logger.warning(f"{planned} jobs, of which the first of every rule is listed; --verbose lists all.")
 
 
 def refuse_unrecorded(dag):
@@ -231,19 +175,18 @@ def refuse_unrecorded(dag):
     Snakemake remembers in `.snakemake` with which settings a result was made. For results that it has no memory of it
     only looks at time stamps, so a changed learning rate would leave them stale without a word.
     """
-    record = Path("results/config.yaml")
     jobs = [job for job in dag.jobs if dag.reason(job).no_metadata and not dag.needrun(job)]
     unrecorded = sum(job.rule.is_script and all(map(os.path.exists, job.output)) for job in jobs)
     if not unrecorded:
         return
-    if not record.exists():
+    if not RECORD.exists():
         logger.warning(
-            f"{unrecorded} finished results have no record in .snakemake, and {record} is gone: they are taken for "
+            f"{unrecorded} finished results have no record in .snakemake, and {RECORD} is gone: they are taken for "
             "results of this configuration."
         )
         return
     try:
-        changed = read_config(record).identity != CONFIG.identity
+        changed = read_config(RECORD).identity != CONFIG.identity
     except ConfigError as error:
         raise WorkflowError(
             f"{plain(str(error), lines=True)}\nIt tells what {unrecorded} finished results were made with: put it back"
@@ -251,6 +194,6 @@ def refuse_unrecorded(dag):
     if changed:
         raise WorkflowError(
             f"{unrecorded} finished results have no record in .snakemake, so nobody can tell which of them the "
-            f"changed configuration makes stale. Run `snakemake --configfile {record} --touch --forceall` once, "
+            f"changed configuration makes stale. Run `snakemake --configfile {RECORD} --touch --forceall` once, "
             "which records them with the configuration they were made with, then this command again."
         )

@@ -7,7 +7,7 @@ from snakemake.exceptions import WorkflowError
 from g2d.jobs.recover import require_no_orphans
 
 
-include: "workflow/rules/ends.smk"
+include: "workflow/rules/patches.smk"
 
 
 onstart:

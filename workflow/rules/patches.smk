@@ -1,0 +1,43 @@
+# What Snakemake 9 cannot be asked for, all of it: a step between plan and run, also of a dry-run (there is no such hook:
+# `onstart` is not called in one), `-R` with a target, and outputs whose end nobody has seen. No upstream thread known for
+# any of them. Private names are checked here, so that another version fails at once and by name instead of in silence.
+
+from snakemake import __version__ as snakemake_version
+from snakemake.dag import DAG
+from snakemake.exceptions import WorkflowError
+from snakemake.persistence.file import FilePersistence
+
+PRIVATE = [(workflow, "_build_dag"), (workflow, "async_run"), (FilePersistence, "_unmark_incomplete")]
+PRIVATE += [(DAG, name) for name in ("reason", "needrun", "update_needrun", "needrun_jobs")]
+
+if int(snakemake_version.partition(".")[0]) >= 10 or not all(hasattr(owner, name) for owner, name in PRIVATE):
+    raise WorkflowError(
+        f"Snakemake {snakemake_version} is not one that this workflow is made for: pip install 'snakemake>=9.27,<10'"
+    )
+
+
+def when_planned(jobs_of_target, *steps):
+    """Call every step with the DAG once it is built; `-R <target>` forces the jobs that the target stands for.
+
+    A target has no wildcards and the rules of its jobs have, so `harvest` cannot name both. (tests: test_stale.py, test_grid.py)
+    """
+    build = workflow._build_dag
+
+    def build_and_go_on(*args, **kwargs):
+        dag = workflow.dag
+        for target in jobs_of_target.keys() & workflow.dag_settings.forcerun:
+            dag.forcerules |= {workflow.get_rule(name) for name in jobs_of_target[target]}
+            if target not in workflow.dag_settings.targets:
+                dag.targetrules.discard(workflow.get_rule(target))
+        build(*args, **kwargs)
+        for step in steps:
+            step(dag)
+
+    workflow._build_dag = build_and_go_on
+
+
+# That a job has ended is said by the Snakemake that plans, and not by the one that runs inside a cluster's job: should
+# the first be killed, the outputs of that job stay marked as unfinished, and the next run makes them again. Otherwise
+# they would lie there without a record, or with that of older settings. (test: slurm/test_faults.py)
+if not workflow.is_main_process:
+    FilePersistence._unmark_incomplete = lambda self, key: None
