@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import pandas as pd
 import pytest
 
+from g2d.experiment import grid
 from g2d.experiment.config import Config
-from g2d.tables.catalogue import FIGURES, SECTIONS, TABLES, section_of, tables_of
+from g2d.rollouts.rollout import to_frame
+from g2d.tables import catalogue
+from g2d.tables.catalogue import FIGURES, RESULTS, SECTIONS, TABLES, Table, section_of, tables_of
+from g2d.tables.evaluations import Evaluations
+from g2d.tables.files import table_inputs
+from g2d.tables.inputs import Inputs
+from tests.frames import rollout
 
 CAPTIONS = Path(__file__).parents[2] / "workflow/report"
 SYNTHETIC = {"source": "synthetic", "family": "arithmetic", "n": 10}
@@ -100,3 +112,40 @@ def test_a_table_that_the_catalogue_does_not_have_stands_with_the_others() -> No
 )
 def test_a_grid_has_the_tables_of_its_configuration(keys: dict[str, Any], more: set[str]) -> None:
     assert set(tables_of(Config.model_validate(SMALL | keys))) == ALWAYS | more
+
+
+@pytest.mark.parametrize("table", [table for table in TABLES if table.function], ids=lambda table: table.name)
+def test_a_table_is_a_function_of_what_it_reads(table: Table) -> None:
+    module, function = table.function.split(":")
+    build = getattr(import_module(f"g2d.tables.{module}"), function)
+    inspect.signature(build).bind(*table.reads)
+    assert set(table.reads) <= set(dir(Inputs)) | {"config"}
+
+
+def right_answers(answers: Evaluations, margin: float) -> pd.DataFrame:
+    rows = [{"policy": key.label, "K": key.shown_k, "right": own["reward"].sum()} for (key, _), own in answers.items()]
+    return pd.DataFrame(rows).assign(margin=margin)
+
+
+def test_a_new_table_is_a_function_and_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """CONTRIBUTING.md: its rule's inputs and outputs, its place in the reports and its rows follow."""
+    module = ModuleType("g2d.tables.toy")
+    module.right_answers = right_answers  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "g2d.tables.toy", module)
+    toy = Table("toy", "How many answers are right", RESULTS, "toy:right_answers", ("answers", "margin"), rule="toys")
+    monkeypatch.setattr(catalogue, "TABLES", (*TABLES, toy))
+    config = Config.model_validate(SMALL)
+    answers = [f"results/{key.folder}/eval/easy.parquet" for key in grid.policies(config)]
+    records = [f"results/{key.folder}/policy.json" for key in grid.policies(config)]
+    assert table_inputs(config, "toys") == {"answers": answers, "records": records}
+    assert tables_of(config)["toy"] is toy
+    for file in answers[:2]:
+        (tmp_path / file).parent.mkdir(parents=True)
+        to_frame([rollout(f"p{i}", 0, "correct" if i else "incorrect") for i in range(4)]).to_parquet(tmp_path / file)
+    table = Inputs(tmp_path / "results", config).build("toy")
+    assert table.to_dict("records") == [
+        {"policy": "base", "K": 0, "right": 3.0, "margin": 0.02},
+        {"policy": "dpo", "K": 0, "right": 3.0, "margin": 0.02},
+    ]
+    with pytest.raises(ValueError, match=r"eval/easy\.parquet"):
+        Inputs(tmp_path / "results", config, whole=True).build("toy")

@@ -16,6 +16,7 @@ from g2d.tables.families import comparison_table
 from g2d.tables.frontier import AXES, frontier_table, matched_table
 from g2d.tables.harvest import correlation_table
 from g2d.tables.margins import margin_table
+from g2d.tables.synthesis import synthesis_table
 from g2d.tables.win_rates import win_rate_table
 
 N = 150
@@ -31,16 +32,16 @@ POLICIES = [
 GRIDS = range(20)
 
 
-def grid(number: int) -> dict[tuple[PolicyKey, str], pd.DataFrame]:
+def grid(number: int, n: int = N) -> dict[tuple[PolicyKey, str], pd.DataFrame]:
     """Policies that differ by about as much as a test finds; one to ten seeds."""
     rng = np.random.default_rng(number)
     n_seeds = (1, 2, 4, 10)[number % 4]
-    settled, found = rng.random(N) < 0.5, {}
+    settled, found = rng.random(n) < 0.5, {}
     for policy in [M0, *POLICIES]:
         better = rng.uniform(0, 0.25) * (policy != M0)
         for seed in range(1 if policy == M0 else n_seeds):
-            right = np.where(rng.random(N) < 0.1, rng.random(N) < 0.5, settled) | (rng.random(N) < better)
-            frame = pd.DataFrame({"problem_id": np.arange(N), "reward": right.astype(float)})
+            right = np.where(rng.random(n) < 0.1, rng.random(n) < 0.5, settled) | (rng.random(n) < better)
+            frame = pd.DataFrame({"problem_id": np.arange(n), "reward": right.astype(float)})
             found[replace(policy, seed=None if policy == M0 else seed), "b"] = frame
     return found
 
@@ -91,6 +92,9 @@ def tables(number: int) -> Iterator[tuple[str, pd.DataFrame, list[tuple[str, str
         yield name, bounded[bounded["margin_shown"].notna()], [("p_enough", "bound", MARGIN)]
     won = win_rate_table(replies(number), {policy.regime: "mixed" for policy in POLICIES})
     yield "win_rates", won, [("p_win", "win", 0.5), ("p_equal_length", "equal_length", 0.5)]
+    large = grid(number, 6 * N)
+    sixths = {(key, f"b{i}"): rows[rows.index % 6 == i] for (key, _), rows in large.items() for i in range(6)}
+    yield "synthesis", synthesis_table(sixths), [("p_value", "ci", 0), ("p_holm", "family", 0)]
     rng = np.random.default_rng(number)
     points = pd.DataFrame({"model": "m", "seed": 0, "group_size": 0, "K": range(4), "benchmark": "b"})
     metrics = {name: rng.random(4) for name in ("pairability", "entropy", "mid_band")}

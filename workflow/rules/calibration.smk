@@ -111,25 +111,3 @@ use rule calibrate_temperature as calibrate_temperature_shard with:
     message:
         "Calibrate {wildcards.model} at temperature {wildcards.temperature}, "
         "shard {wildcards.shard} of {wildcards.shards}"
-
-
-rule make_factorial:
-    input:
-        [file for files in FACTORIAL.values() for file in files.values()],
-    output:
-        factorial="results/tables/factorial.csv",
-        factorial_effects="results/tables/factorial_effects.csv",
-    log:
-        "results/logs/make_factorial.log",
-    benchmark:
-        "results/benchmarks/make_factorial.tsv"
-    conda:
-        "../../envs/g2d.yaml"
-    threads: 1
-    params:
-        version=VERSIONS["make_factorial"],
-        rollouts=FACTORIAL,
-    message:
-        "Separate the effects of level and temperature"
-    script:
-        "../scripts/make_factorial.py"

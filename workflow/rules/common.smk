@@ -14,13 +14,11 @@ try:
     from g2d.experiment.config_file import require_whole, require_written_well
     from g2d.experiment.plan import Plan
     from g2d.experiment.requirements import require_files, require_installed
-    from g2d.experiment.samples import drawn_beside, sample_files
     from g2d.experiment.sections import Contamination
     from g2d.experiment.selection import chosen_by, selecting
     from g2d.experiment.stages import VERSIONS
     from g2d.experiment.sweep import development_of, held_out, section_name
     from g2d.experiment.trained import candidate_policies, checkpoints
-    from g2d.experiment.trajectories import trajectories
     from g2d.experiment.windows import require_windows
     from g2d.jobs import recover
     from g2d.jobs.digests import recorded_inputs
@@ -36,6 +34,7 @@ try:
     from g2d.rewards.scratch_model import ScratchRewardModel
     from g2d.settings import ConfigError
     from g2d.tables import catalogue
+    from g2d.tables.files import table_inputs
 except ModuleNotFoundError as error:
     raise WorkflowError(f"{error}: install the package into this environment first (pip install -e .)")
 

@@ -31,32 +31,3 @@ rule continue_questions:
         "Have {wildcards.model} continue the questions of {wildcards.benchmark}"
     script:
         "../scripts/continue_questions.py"
-
-
-rule make_contamination_table:
-    input:
-        rollouts=expand(
-            "results/{model}/contamination/{benchmark}/rollouts.parquet",
-            model=CONFIG.models,
-            benchmark=CONFIG.continued_benchmarks,
-        ),
-        problems=expand("results/problems/{benchmark}.jsonl", benchmark=CONFIG.continued_benchmarks),
-    output:
-        contamination="results/tables/contamination.csv",
-    log:
-        "results/logs/make_contamination_table.log",
-    benchmark:
-        "results/benchmarks/make_contamination_table.tsv"
-    conda:
-        "../../envs/g2d.yaml"
-    threads: 1
-    params:
-        version=VERSIONS["make_contamination_table"],
-        models=list(CONFIG.models),
-        benchmarks=CONFIG.continued_benchmarks,
-        fresh=[name for name in CONFIG.continued_benchmarks if is_fresh(CONFIG.benchmarks[name])],
-        share=CONTAMINATION.share,
-    message:
-        "Count the questions that are completed word for word"
-    script:
-        "../scripts/make_contamination_table.py"

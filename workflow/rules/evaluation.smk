@@ -81,25 +81,3 @@ use rule draw_samples as draw_samples_shard with:
         "results/benchmarks/draw_samples/{policy}/{benchmark}.shards/{shard}-of-{shards}.tsv"
     message:
         "Draw samples of {wildcards.policy} on {wildcards.benchmark}, shard {wildcards.shard} of {wildcards.shards}"
-
-
-rule make_sample_table:
-    input:
-        rollouts=SAMPLES.values(),
-        policies=[f"results/{policy.folder}/policy.json" for policy in POLICIES],
-    output:
-        samples="results/tables/samples.csv",
-    log:
-        "results/logs/make_sample_table.log",
-    benchmark:
-        "results/benchmarks/make_sample_table.tsv"
-    conda:
-        "../../envs/g2d.yaml"
-    threads: 1
-    params:
-        version=VERSIONS["make_sample_table"],
-        config=CONFIG.identity,
-    message:
-        "Count what one of k samples, or most of n, get right"
-    script:
-        "../scripts/make_sample_table.py"

@@ -2,7 +2,6 @@
 
 
 REWARD_MODELS = {own.name: own for own in CONFIG.rewards.values() if isinstance(own, ScratchRewardModel)}
-REPLIES = [f"results/{p.folder}/open-ended/rollouts.parquet" for p in POLICIES if CONFIG.open_ended]
 
 
 rule scratch_reward_model:
@@ -59,26 +58,3 @@ rule draw_replies:
         "Have {wildcards.policy} reply to the held-out prompts"
     script:
         "../scripts/draw_replies.py"
-
-
-rule make_win_rates:
-    input:
-        REPLIES,
-        main="results/tables/main.csv",
-    output:
-        win_rates="results/tables/win_rates.csv",
-        scenarios="results/tables/scenarios.csv",
-    log:
-        "results/logs/make_win_rates.log",
-    benchmark:
-        "results/benchmarks/make_win_rates.tsv"
-    conda:
-        "../../envs/g2d.yaml"
-    threads: 1
-    params:
-        version=VERSIONS["make_win_rates"],
-        config=CONFIG.identity,
-    message:
-        "Count whose replies are preferred to those of M0"
-    script:
-        "../scripts/make_win_rates.py"

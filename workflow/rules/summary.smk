@@ -1,47 +1,54 @@
 # Tables and figures: Tables 1 to 4 and Figures 2 and 3 of the paper, for this grid.
 
 
-rule make_tables:
-    input:
-        levels=expand("results/{model}/calibration/levels.csv", model=CONFIG.models),
-        informativeness=[f"results/{h.folder}/informativeness.json" for h in HARVESTS],
-        harvests=[f"results/{h.folder}/rollouts.parquet" for h in HARVESTS],
-        evaluations=[
-            f"results/{p.folder}/eval/{benchmark}.parquet" for p in POLICIES for benchmark in CONFIG.benchmarks
-        ],
-        evaluation_costs=[
-            f"results/{p.folder}/eval/{benchmark}.cost.json" for p in POLICIES for benchmark in CONFIG.benchmarks
-        ],
-        sample_costs=[f"results/{place}.cost.json" for place in drawn_beside(CONFIG).values()],
-        reply_costs=[f"results/{p.folder}/open-ended/cost.json" for p in POLICIES if CONFIG.open_ended],
-        policies=[f"results/{p.folder}/policy.json" for p in POLICIES],
-        costs=[f"results/{p.folder}/cost.json" for p in TRAINED],
-        metrics=[f"results/{p.folder}/metrics.jsonl" for p in TRAINED if CONFIG.regimes and not p.selected],
-        probes=[f"results/{warmup.folder}/probes.csv" for warmup in AUTO_WARMUPS],
-        sweep=[
-            f"results/{key.folder}/{file}"
-            for _, key in CANDIDATES
-            for file in ("cost.json", "eval/development.cost.json")
-        ],
-        of_controls=OF_CONTROLS,
-        selections=[f"results/{folder}/selection.csv" for folder in CHECKPOINTS],
-        checked=DEVELOPMENT_CHECKS if CHECKPOINTS else [],
-    output:
-        **{name: f"results/tables/{name}.csv" for name, table in TABLES.items() if table.rule == "make_tables"},
-    log:
-        "results/logs/make_tables.log",
-    benchmark:
-        "results/benchmarks/make_tables.tsv"
-    conda:
-        "../../envs/g2d.yaml"
-    threads: 1
-    params:
-        version=VERSIONS["make_tables"],
-        config=CONFIG.identity,
-    message:
-        "Make the tables"
-    script:
-        "../scripts/make_tables.py"
+# By rule, its message. A rule reads what its tables read (g2d.tables.catalogue).
+TABLE_RULES = {
+    "make_tables": "Make the tables",
+    "make_factorial": "Separate the effects of level and temperature",
+    "make_contamination_table": "Count the questions that are completed word for word",
+    "make_sample_table": "Count what one of k samples, or most of n, get right",
+    "make_training_tables": "Follow the online trainings step by step",
+    "make_sweep_table": "List what the sweep has tried and chosen",
+    "make_win_rates": "Count whose replies are preferred to those of M0",
+}
+# What makes their tables stale beside their inputs, where that is not the whole configuration.
+TABLE_PARAMS = {
+    "make_factorial": {"rollouts": FACTORIAL},
+    "make_contamination_table": {
+        "models": list(CONFIG.models),
+        "benchmarks": CONFIG.continued_benchmarks,
+        "fresh": [name for name in CONFIG.continued_benchmarks if is_fresh(CONFIG.benchmarks[name])],
+        "share": CONTAMINATION.share,
+    },
+    "make_sweep_table": {},
+}
+# Benchmarks are checked before a table shows what was chosen.
+CHECKED = {"make_tables": DEVELOPMENT_CHECKS if CHECKPOINTS else [], "make_sweep_table": DEVELOPMENT_CHECKS}
+
+for name, what in TABLE_RULES.items():
+
+    rule:
+        name:
+            name
+        input:
+            **table_inputs(CONFIG, name),
+            checked=CHECKED.get(name, []),
+        output:
+            **{table.name: f"results/tables/{table.name}.csv" for table in catalogue.tables_of_rule(CONFIG, name)},
+        log:
+            f"results/logs/{name}.log",
+        benchmark:
+            f"results/benchmarks/{name}.tsv"
+        conda:
+            "../../envs/g2d.yaml"
+        threads: 1
+        params:
+            **TABLE_PARAMS.get(name, {"config": CONFIG.identity}),
+            version=VERSIONS[name],
+        message:
+            what
+        script:
+            "../scripts/make_tables.py"
 
 
 rule render_tables:

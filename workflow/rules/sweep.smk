@@ -55,27 +55,6 @@ rule choose_settings:
         "../scripts/choose_settings.py"
 
 
-rule make_sweep_table:
-    input:
-        candidates=expand("results/{model}/sweep/{swept}.csv", model=CONFIG.models, swept=SWEPT),
-        checked=DEVELOPMENT_CHECKS,
-    output:
-        sweep="results/tables/sweep.csv",
-    log:
-        "results/logs/make_sweep_table.log",
-    benchmark:
-        "results/benchmarks/make_sweep_table.tsv"
-    conda:
-        "../../envs/g2d.yaml"
-    threads: 1
-    params:
-        version=VERSIONS["make_sweep_table"],
-    message:
-        "List what the sweep has tried and chosen"
-    script:
-        "../scripts/make_sweep_table.py"
-
-
 # A benchmark that shares problems with those that choose would have chosen for itself. What is held out of the pool is
 # checked with the pool.
 use rule check_leakage as check_development with:

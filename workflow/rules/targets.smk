@@ -4,7 +4,6 @@ HARVESTS = grid.harvests(CONFIG)
 PROBES = grid.probes(CONFIG)
 POLICIES = grid.policies(CONFIG)
 TRAINED = [policy for policy in POLICIES if policy.role != "base"]
-OF_CONTROLS = [controls.learnt_from(CONFIG, p) for p in TRAINED if p.regime in controls.controls(CONFIG)]
 CONTROL_HARVESTS = controls.harvests_of_controls(CONFIG)
 AUTO_WARMUPS = grid.auto_warmups(CONFIG)
 # What a sweep chooses between, and by which problems: the pool is then what is left of it.
@@ -16,8 +15,6 @@ DEVELOPMENT_CHECKS = [f"results/problems/{name}.development.json" for name in DE
 # By the folder of every policy that is one of them, those that it is selected from.
 CHECKPOINTS = {key.folder: tried for key, tried in checkpoints(CONFIG).items()}
 FACTORIAL = {model: files for model in CONFIG.models if (files := grid.factorial_files(CONFIG, model))}
-SAMPLES = sample_files(CONFIG)
-TRAJECTORIES = trajectories(CONFIG)
 TABLES = catalogue.tables_of(CONFIG)
 TITLES = {name: table.title for name, table in TABLES.items()}
 FIGURES = {figure.name: figure for figure in catalogue.FIGURES}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from g2d.analysis.crossed import centre, error_of_difference, questions_only
-from g2d.analysis.statistics import holm, one_side
+from g2d.analysis.statistics import simultaneous
 
 POWER = 0.8
 LEVEL = 0.05
@@ -89,22 +89,21 @@ def compare(policy: np.ndarray, reference: np.ndarray, pool: np.ndarray | None =
 
 
 def corrected(family: Sequence[Comparison]) -> list[Comparison]:
-    """A family with Holm's p-values and intervals that hold at once and agree with them.
-
-    Holm's procedure can reject where Bonferroni's interval holds 0; that interval then ends at 0 (Strassburger and
-    Bretz 2008, "Compatible simultaneous lower confidence bounds for the Holm procedure and other Bonferroni-based
-    closed tests"). So 0 lies inside an interval exactly where p_holm is above `LEVEL`.
+    """A family with Holm's p-values and intervals that hold at once and agree with them (`simultaneous`).
 
     Args:
         family: every comparison of it, from `compare` with `family` as many as there are.
     """
-    found = []
-    for own, p_holm in zip(family, holm([own.p_value for own in family]), strict=True):
-        low, high = own.family_low, own.family_high
-        if p_holm <= LEVEL:
-            low, high = one_side(low, high, own.difference > 0)
-        found.append(replace(own, p_holm=float(p_holm), family_low=low, family_high=high))
-    return found
+    found = simultaneous(
+        [own.p_value for own in family],
+        [(own.family_low, own.family_high) for own in family],
+        [own.difference for own in family],
+        LEVEL,
+    )
+    return [
+        replace(own, p_holm=p, family_low=low, family_high=high)
+        for own, (p, low, high) in zip(family, found, strict=True)
+    ]
 
 
 def sign_flip_p(differences: np.ndarray) -> float:

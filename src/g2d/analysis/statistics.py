@@ -257,6 +257,30 @@ def one_side(low: float, high: float, above: bool, of: float = 0.0) -> tuple[flo
     return (max(low, of), high) if above else (low, min(high, of))
 
 
+def simultaneous(
+    p_values: Sequence[float], intervals: Sequence[tuple[float, float]], effects: Sequence[float], level: float
+) -> list[tuple[float, float, float]]:
+    """Holm's p-values of a family, and intervals that hold for all of it at once and agree with them.
+
+    Holm's procedure can reject where Bonferroni's interval holds 0; that interval then ends at 0 (Strassburger and
+    Bretz 2008, "Compatible simultaneous lower confidence bounds for the Holm procedure and other Bonferroni-based
+    closed tests"). So 0 lies inside an interval exactly where the corrected p is above the level.
+
+    Args:
+        p_values: uncorrected, one per member.
+        intervals: Bonferroni's.
+        effects: estimates, whose signs say on which side of 0 an interval lies.
+        level: of significance, over the family.
+
+    Returns:
+        By member, its corrected p-value and the ends of its interval.
+    """
+    return [
+        (float(p), *(one_side(*ends, effect > 0) if p <= level else ends))
+        for p, ends, effect in zip(holm(p_values), intervals, effects, strict=True)
+    ]
+
+
 def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
     """Holm's step-down adjustment of a family of p-values, in their order (Holm 1979, section 3)."""
     p = np.asarray(p_values, dtype=float)

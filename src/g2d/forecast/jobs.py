@@ -210,8 +210,6 @@ def _harvests(config: Config, plan: Plan) -> dict[str, tuple[Wildcards, set[str]
 def _summaries(config: Config) -> Iterator[GridJob]:
     """Tables, figures, cards and reports; the first output of each."""
     tables = catalogue.tables_of(config)
-    if "factorial" in tables:
-        yield _job("make_factorial", "tables/factorial.csv")
     if config.probe.compare:
         for probe in grid.probes(config):
             wildcards = Wildcards(
@@ -221,23 +219,18 @@ def _summaries(config: Config) -> Iterator[GridJob]:
             yield _job("draw_probe", f"{folder}/rollouts.parquet", wildcards, cost=f"{folder}/cost.json")
         yield _job("advise", "advice.md")
         yield _job("check_advice", "tables/advice_check.csv")
-    if "training" in tables:
-        yield _job("make_training_tables", "tables/training.csv")
-    if "samples" in tables:
-        yield _job("make_sample_table", "tables/samples.csv")
     if config.contamination:
         for model in config.models:
             for name in config.continued_benchmarks:
                 folder = f"{model}/contamination/{name}"
                 at = Wildcards(model=model, benchmark=name)
                 yield _job("continue_questions", f"{folder}/rollouts.parquet", at, cost=f"{folder}/cost.json")
-        yield _job("make_contamination_table", "tables/contamination.csv")
     if config.open_ended:
         for key in grid.policies(config):
             wildcards, folder = Wildcards(policy=key.folder), f"{key.folder}/open-ended"
             yield _job("draw_replies", f"{folder}/rollouts.parquet", wildcards, cost=f"{folder}/cost.json")
-        yield _job("make_win_rates", "tables/win_rates.csv")
-    yield _job("make_tables", "tables/main.csv")
+    for rule in dict.fromkeys(table.rule for table in tables.values() if table.function):
+        yield _job(rule, f"tables/{catalogue.tables_of_rule(config, rule)[0].name}.csv")
     yield _job("render_tables", "tables/main.html")
     yield _job("draw_figures", f"figures/{catalogue.FIGURES[0].name}.svg")
     cards = [f"{key.folder}/adapter" for key in grid.policies(config) if key.role != "base"]

@@ -1,7 +1,7 @@
 """Which tables and figures a grid has: their titles, where the reports show them, and when there are any.
 
-The rules and the page loop over it. A new table is an entry here, a caption in `workflow/report/` and the rule that
-writes its CSV; its columns stand where it is made.
+The rules and the page loop over it. A new table is a function in a module of this package, a line here that names the
+function and what it reads, and a caption in `workflow/report/`.
 """
 
 from __future__ import annotations
@@ -27,19 +27,24 @@ CONTAMINATION = "Memory or reasoning"
 OPEN_ENDED = "Open-ended prompts"
 POWER = "What this grid can see"
 SYNTHESIS = "Over models and benchmarks"
+FRONTIER = "The frontier"
+GAINS = "Where a gain comes from"
+BILL = "The bill"
+BESIDE = "Beside the papers"
+ADVISED = "Advice"
 SECTIONS = (
     "Tables",
-    "The frontier",
+    FRONTIER,
     SYNTHESIS,
     POWER,
     TRAINING,
     SWEEP,
     OPEN_ENDED,
     CONTAMINATION,
-    "Where a gain comes from",
-    "The bill",
-    "Beside the papers",
-    "Advice",
+    GAINS,
+    BILL,
+    BESIDE,
+    ADVISED,
     "Verifier disagreements",
 )
 
@@ -115,9 +120,11 @@ class Table:
     name: str
     title: str
     chapter: str  # of Snakemake's report
+    function: str = ""  # computes it: "module:function" of this package; empty where its rule has a script of its own
+    reads: tuple[str, ...] = ()  # the arguments of the function: attributes of `g2d.tables.inputs.Inputs`
     section: str = SECTIONS[0]  # of the page
     rule: str = "make_tables"  # writes it
-    there: Callable[[Config], bool] = _always  # for this configuration
+    enabled: Callable[[Config], bool] = _always  # for this configuration
 
 
 @dataclass(frozen=True)
@@ -136,62 +143,153 @@ class Figure:
 
 
 TABLES = (
-    Table("main", "Table 1: accuracy and cost", RESULTS),
-    Table("comparisons", "Which differences are real: paired tests", RESULTS),
-    Table("margins", "How much worse than the best every K can be", RESULTS),
-    Table("synthesis", "One effect over models and benchmarks", RESULTS, SYNTHESIS, there=_synthesis),
-    Table("power", "The smallest difference and margin that can be seen", RESULTS, POWER),
-    Table("variance", "Where the variance of differences comes from", RESULTS, POWER),
-    Table("decomposition", "Where a gain comes from", RESULTS, "Where a gain comes from"),
-    Table("budgets", "Accuracy by token budget", RESULTS, "Where a gain comes from"),
-    Table("harvest", "Table 2: informativeness of the harvest", ROLLOUTS),
-    Table("correlations", "Table 2: correlation with accuracy", ROLLOUTS),
-    Table("ablations", "Table 3: ablations", RESULTS),
-    Table("calibration", "Table 4: difficulty calibration", ROLLOUTS),
-    Table("disputes", "Verifier: disputed answers", ROLLOUTS, "Verifier disagreements"),
-    Table("cost", "The bill by policy and stage", COST, "The bill"),
-    Table("published", "The paper's Table 1 beside this grid's", PAPER, "Beside the papers"),
     Table(
-        *("bridging", "Bridging Offline and Online RL, Table 1, beside this grid's", PAPER, "Beside the papers"),
-        there=is_of_bridging,
+        *("main", "Table 1: accuracy and cost", RESULTS),
+        *("accuracy:main_table", ("answers", "device_hours", "calibration_hours")),
     ),
-    Table("attempts", "What the grid really cost, failed attempts included", COST, "The bill"),
-    Table("factorial", "Level x temperature: the cells", ROLLOUTS, rule="make_factorial", there=_factorial),
-    Table("factorial_effects", "Level x temperature: the effects", ROLLOUTS, rule="make_factorial", there=_factorial),
-    Table("frontier", "The frontier: accuracy against cost", RESULTS, "The frontier", there=_frontier),
-    Table("matched", "What else the tokens of G2D could buy", RESULTS, "The frontier", there=_frontier),
-    Table("regimes", "What every regime took and gave", RESULTS, there=_regimes),
-    Table("controls", "What a control gets of the gain", RESULTS, there=_controls),
-    Table("equal_compute", "Regimes at equal compute", RESULTS, there=_equal_compute),
-    Table("samples", "Several answers: pass@k and maj@n", RESULTS, rule="make_sample_table", there=_samples),
-    Table("auto", "Warm-up that stops by itself: its probes", ROLLOUTS, there=_auto),
-    Table("training", "Step by step", RESULTS, TRAINING, rule="make_training_tables", there=_training),
     Table(
-        *("collapses", "Entropy and length: which trainings collapsed", RESULTS, TRAINING),
+        "comparisons", "Which differences are real: paired tests", RESULTS, "families:comparison_table", ("answers",)
+    ),
+    Table(
+        *("margins", "How much worse than the best every K can be", RESULTS),
+        *("margins:margin_table", ("answers", "margin")),
+    ),
+    Table(
+        *("synthesis", "One effect over models and benchmarks", RESULTS, "synthesis:synthesis_table", ("answers",)),
+        section=SYNTHESIS,
+        enabled=_synthesis,
+    ),
+    Table(
+        *("power", "The smallest difference and margin that can be seen", RESULTS),
+        *("power:power_table", ("answers", "margin"), POWER),
+    ),
+    Table(
+        *("variance", "Where the variance of differences comes from", RESULTS),
+        *("power:variance_table", ("answers",), POWER),
+    ),
+    Table(
+        *("decomposition", "Where a gain comes from", RESULTS, "parts:decomposition_table", ("answers",)),
+        section=GAINS,
+    ),
+    Table("budgets", "Accuracy by token budget", RESULTS, "parts:budget_table", ("answers",), GAINS),
+    Table(
+        *("harvest", "Table 2: informativeness of the harvest", ROLLOUTS),
+        *("harvest:harvest_table", ("summaries", "counts")),
+    ),
+    Table("correlations", "Table 2: correlation with accuracy", ROLLOUTS, "harvest:correlation_table", ("points",)),
+    Table(
+        *("ablations", "Table 3: ablations", RESULTS),
+        *("accuracy:ablation_table", ("answers", "device_hours", "changes", "measured")),
+    ),
+    Table("calibration", "Table 4: difficulty calibration", ROLLOUTS, "calibration:calibration_table", ("levels",)),
+    Table(
+        *("disputes", "Verifier: disputed answers", ROLLOUTS, "disputes:dispute_table", ("judged",)),
+        section="Verifier disagreements",
+    ),
+    Table("cost", "The bill by policy and stage", COST, "bills:cost_table", ("billed", "attempts"), BILL),
+    Table(
+        *("published", "The paper's Table 1 beside this grid's", PAPER),
+        *("paper:published_table", ("main", "config"), BESIDE),
+    ),
+    Table(
+        *("bridging", "Bridging Offline and Online RL, Table 1, beside this grid's", PAPER),
+        *("bridging:bridging_table", ("main", "config"), BESIDE),
+        enabled=is_of_bridging,
+    ),
+    Table(
+        *("attempts", "What the grid really cost, failed attempts included", COST),
+        *("bills:attempt_table", ("attempts",), BILL),
+    ),
+    Table(
+        *("factorial", "Level x temperature: the cells", ROLLOUTS, "calibration:factorial_table", ("temperatures",)),
+        rule="make_factorial",
+        enabled=_factorial,
+    ),
+    Table(
+        *("factorial_effects", "Level x temperature: the effects", ROLLOUTS),
+        *("calibration:factorial_effect_table", ("temperatures",)),
+        rule="make_factorial",
+        enabled=_factorial,
+    ),
+    Table(
+        *("frontier", "The frontier: accuracy against cost", RESULTS),
+        *("frontier:frontier_table", ("answers", "paid", "margin", "calibrated"), FRONTIER),
+        enabled=_frontier,
+    ),
+    Table(
+        *("matched", "What else the tokens of G2D could buy", RESULTS),
+        *("frontier:matched_table", ("answers", "paid"), FRONTIER),
+        enabled=_frontier,
+    ),
+    Table(
+        *("regimes", "What every regime took and gave", RESULTS),
+        *("regimes:regime_table", ("answers", "device_hours", "spent")),
+        enabled=_regimes,
+    ),
+    Table(
+        *("controls", "What a control gets of the gain", RESULTS),
+        *("controls:controls_table", ("answers", "controls", "seen")),
+        enabled=_controls,
+    ),
+    Table(
+        *("equal_compute", "Regimes at equal compute", RESULTS),
+        *("accuracy:equal_compute_table", ("answers", "device_hours", "measured")),
+        enabled=_equal_compute,
+    ),
+    Table(
+        *("samples", "Several answers: pass@k and maj@n", RESULTS, "samples:sample_table", ("sampled", "equal")),
+        rule="make_sample_table",
+        enabled=_samples,
+    ),
+    Table(
+        *("auto", "Warm-up that stops by itself: its probes", ROLLOUTS, "harvest:auto_table", ("probes",)),
+        enabled=_auto,
+    ),
+    Table(
+        *("training", "Step by step", RESULTS, "dynamics:training_table", ("logs",), TRAINING),
         rule="make_training_tables",
-        there=_training,
+        enabled=_training,
     ),
-    Table("selection", "Which checkpoint was selected", RESULTS, TRAINING, there=_selection),
-    Table("sweep", "What every regime was tuned to", RESULTS, SWEEP, rule="make_sweep_table", there=_sweep),
     Table(
-        *("contamination", "Memory or reasoning: questions completed word for word", RESULTS, CONTAMINATION),
+        *("collapses", "Entropy and length: which trainings collapsed", RESULTS),
+        *("dynamics:collapse_table", ("logs", "collapse_share"), TRAINING),
+        rule="make_training_tables",
+        enabled=_training,
+    ),
+    Table(
+        *("selection", "Which checkpoint was selected", RESULTS),
+        *("selection:selection_table", ("selections",), TRAINING),
+        enabled=_selection,
+    ),
+    Table(
+        *("sweep", "What every regime was tuned to", RESULTS, "sweep:sweep_table", ("candidates",), SWEEP),
+        rule="make_sweep_table",
+        enabled=_sweep,
+    ),
+    Table(
+        *("contamination", "Memory or reasoning: questions completed word for word", RESULTS),
+        *("contamination:contamination_table", ("continued", "questions", "fresh", "shown_share"), CONTAMINATION),
         rule="make_contamination_table",
-        there=_contamination,
+        enabled=_contamination,
     ),
     Table(
-        *("win_rates", "Whose replies are preferred to those of M0", RESULTS, OPEN_ENDED),
+        *("win_rates", "Whose replies are preferred to those of M0", RESULTS),
+        *("win_rates:win_rate_table", ("replies", "prompts"), OPEN_ENDED),
         rule="make_win_rates",
-        there=_open_ended,
+        enabled=_open_ended,
     ),
     Table(
-        *("scenarios", "One kind of prompts, or both: Table 3 of arXiv 2506.21495 beside this grid", PAPER, OPEN_ENDED),
+        *("scenarios", "One kind of prompts, or both: Table 3 of arXiv 2506.21495 beside this grid", PAPER),
+        *("scenarios:scenario_table", ("main_csv", "win_rates", "online_prompts"), OPEN_ENDED),
         rule="make_win_rates",
-        there=_open_ended,
+        enabled=_open_ended,
     ),
-    Table("advice", "Advice: which K", ADVICE, "Advice", rule="advise", there=_advice),
-    Table("advice_levels", "Advice: which levels", ADVICE, "Advice", rule="advise", there=_advice),
-    Table("advice_hours", "Advice: device-hours", ADVICE, "Advice", rule="advise", there=_advice),
-    Table("advice_check", "Advice: what the grid showed", ADVICE, "Advice", rule="check_advice", there=_advice),
+    Table("advice", "Advice: which K", ADVICE, section=ADVISED, rule="advise", enabled=_advice),
+    Table("advice_levels", "Advice: which levels", ADVICE, section=ADVISED, rule="advise", enabled=_advice),
+    Table("advice_hours", "Advice: device-hours", ADVICE, section=ADVISED, rule="advise", enabled=_advice),
+    Table(
+        "advice_check", "Advice: what the grid showed", ADVICE, section=ADVISED, rule="check_advice", enabled=_advice
+    ),
 )
 FIGURES = (
     Figure("accuracy", "Figure 2: accuracy against K", RESULTS),
@@ -201,9 +299,24 @@ FIGURES = (
 )
 
 
+def table(name: str) -> Table:
+    """The table of that name.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return {one.name: one for one in TABLES}[name]
+
+
 def tables_of(config: Config) -> dict[str, Table]:
     """The tables of a configuration's grid by name, in the order of the reports."""
-    return {table.name: table for table in TABLES if table.there(config)}
+    return {one.name: one for one in TABLES if one.enabled(config)}
+
+
+def tables_of_rule(config: Config, rule: str) -> list[Table]:
+    """The tables that a rule writes; all of them where the configuration has none, and the rule therefore no job."""
+    own = [one for one in TABLES if one.rule == rule]
+    return [one for one in own if one.enabled(config)] or own
 
 
 def left_over(config: Config, folder: Path) -> list[Path]:

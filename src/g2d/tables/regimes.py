@@ -4,7 +4,7 @@ that is trained on M0's, because a better policy writes longer solutions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -58,11 +58,14 @@ def regime_table(
     return frame(rows, REGIME_COLUMNS)
 
 
-def spent_on(key: PolicyKey, bill: Sequence[Cost], config: Config) -> dict[str, float]:
+def spent_on(
+    key: PolicyKey, bill: Sequence[Cost], config: Config, path: Callable[[str], Path] = Path
+) -> dict[str, float]:
     """What is behind a policy: gradient steps, prompts, tokens generated and tokens trained on.
 
     Args:
         bill: the records of the jobs it was made by; the metrics of its trainings lie beside their bills.
+        path: where a file of the results is that jobs call so.
     """
     # The logs of a chain, one folder of which is a K, go on from one another; a round's begins anew.
     trainings: dict[Path, tuple[str, Path]] = {}
@@ -70,7 +73,7 @@ def spent_on(key: PolicyKey, bill: Sequence[Cost], config: Config) -> dict[str, 
         if record.stage.startswith("train_"):
             folder = Path(record.job).parent
             trainings[folder if key.in_rounds else folder.parent] = (record.stage, folder)
-    found = [(stage, _rows(folder / "metrics.jsonl")) for stage, folder in trainings.values()]
+    found = [(stage, _rows(path(f"{folder}/metrics.jsonl"))) for stage, folder in trainings.values()]
     logs = [rows for _, rows in found]
     return {
         "updates": sum(rows[-1]["step"] for rows in logs),

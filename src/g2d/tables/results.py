@@ -17,17 +17,16 @@ from typing import Any
 import pandas as pd
 
 from g2d.experiment import grid
-from g2d.experiment.config import Config, read
+from g2d.experiment.config import read
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.experiment.trained import trainings
 from g2d.jobs.cost import read_cost
 from g2d.jobs.files import read_lines
-from g2d.policies.policy import read_policy
 from g2d.problems import read_problems
 from g2d.rollouts.pairs import read_pairs
-from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, read_rollouts
 from g2d.tables import catalogue
 from g2d.tables.frames import read_table
+from g2d.tables.inputs import Inputs
 
 # What every frame begins with; `group_size` is 0 and `seed` null where they do not apply.
 KEY_COLUMNS = {
@@ -40,7 +39,7 @@ KEY_COLUMNS = {
 }
 
 
-class Results:
+class Results(Inputs):
     """What a grid has left.
 
     Every frame begins with the columns of `KEY_COLUMNS`, one value of each per policy (of harvests, the policy that was
@@ -52,10 +51,10 @@ class Results:
     """
 
     def __init__(self, folder: str | PathLike[str] = "results") -> None:
-        self.folder = Path(folder)
-        if not (self.folder / "config.yaml").is_file():
-            raise FileNotFoundError(f"{self.folder}: no results folder (it has no config.yaml): name the one of a run")
-        self.config: Config = read(self.folder / "config.yaml")
+        recorded = Path(folder) / "config.yaml"
+        if not recorded.is_file():
+            raise FileNotFoundError(f"{folder}: no results folder (it has no config.yaml): name the one of a run")
+        super().__init__(Path(folder), read(recorded))
 
     def __repr__(self) -> str:
         return f"g2d.open({str(self.folder)!r})"
@@ -70,7 +69,7 @@ class Results:
         """A row per policy of the configuration: `role` (`g2d.experiment.keys.ROLES`), `kind` (how it was trained),
         `folder` below the results folder, and whether its record is there (`finished`)."""
         return _frame(
-            {**_key(key), "role": key.role, "kind": key.kind, "folder": key.folder, "finished": key in self._records}
+            {**_key(key), "role": key.role, "kind": key.kind, "folder": key.folder, "finished": key in self.records}
             for key in self._policies
         )
 
@@ -79,21 +78,14 @@ class Results:
         """A row per policy, `benchmark`, problem and sample: verdicts and lengths, as in `Rollout` without the texts
         (`rollouts` has them). The seed of the sampling is called `sampling_seed`."""
         return _together(
-            _labelled(self._answers(file), {**_key(key), "benchmark": benchmark})
-            for key in self._policies
-            for benchmark in self.config.benchmarks
-            if (file := self.folder / key.folder / f"eval/{benchmark}.parquet").exists()
+            _labelled(rows, {**_key(key), "benchmark": benchmark}) for (key, benchmark), rows in self.answers.items()
         )
 
     @cached_property
     def harvests(self) -> pd.DataFrame:
         """A row per completion of the main grid's harvests, columns as in `evaluations`; their policy is `base` or
         `grpo`, whose rollouts they are."""
-        return _together(
-            _labelled(self._answers(file), _key(_harvested(key)))
-            for key in grid.harvests(self.config)
-            if (file := self.folder / key.folder / "rollouts.parquet").exists()
-        )
+        return _together(_labelled(rows, _key(_harvested(key))) for key, rows in self.harvested.items())
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
@@ -156,25 +148,15 @@ class Results:
         return pd.DataFrame([asdict(problem) for problem in read_problems(self.folder / f"problems/{name}.jsonl")])
 
     @cached_property
-    def _records(self) -> dict[PolicyKey, Any]:
-        files = {key: self.folder / key.folder / "policy.json" for key in grid.policies(self.config)}
-        return {key: read_policy(file) for key, file in files.items() if file.exists()}
-
-    @cached_property
     def _policies(self) -> list[PolicyKey]:
         """All that are configured, with the K that the tables show."""
-        finished = {key: key for key in grid.with_steps_taken(self._records)}
-        return [finished.get(key, key) for key in grid.policies(self.config)]
+        return [self.finished.get(key, key) for key in grid.policies(self.config)]
 
     @cached_property
     def _trained(self) -> list[PolicyKey]:
         """All that are trained, warm-ups that are not evaluated too."""
         shown = {key: key for key in self._policies}
         return [shown.get(key, key) for key in trainings(self.config)]
-
-    def _answers(self, file: Path) -> pd.DataFrame:
-        columns = (*TEXTLESS, BUDGET_VERDICTS)
-        return read_rollouts(file, columns).rename(columns={"seed": "sampling_seed"})
 
 
 _TABLE_TYPES = {"levels": "object", "group_size": "Int64", "seed": "Int64"}  # one level is no number; those are whole
@@ -212,7 +194,8 @@ def _harvested(key: HarvestKey) -> PolicyKey:
 
 
 def _labelled(rows: pd.DataFrame, values: Mapping[str, Any]) -> pd.DataFrame:
-    """Rows with the same values before each."""
+    """Rows with the same values before each; the seed of their sampling gets another name than that of the policy."""
+    rows = rows.rename(columns={"seed": "sampling_seed"})
     labels = pd.DataFrame({name: [value] * len(rows) for name, value in values.items()}, index=rows.index)
     return pd.concat([labels, rows], axis="columns")
 

@@ -8,6 +8,7 @@ several that all have noise, so it flatters; nothing else in a report reads it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -57,6 +58,11 @@ def candidate_table(tried: Sequence[tuple[Candidate, PolicyKey]], answers: Seque
         row |= {"chosen": number == place, "edge": None}
     rows[place]["edge"] = edge_of(tried[place][0], [candidate for candidate, _ in tried])
     return frame(rows, SWEEP_COLUMNS)
+
+
+def sweep_table(candidates: Mapping[Any, pd.DataFrame]) -> pd.DataFrame:
+    """The tables of all models and swept regimes below each other."""
+    return pd.concat(candidates.values(), ignore_index=True)
 
 
 def sweep_bills(records: Mapping[PolicyKey, Sequence[Cost]], billed: Iterable[Cost]) -> dict[PolicyKey, list[Cost]]:

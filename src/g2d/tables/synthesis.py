@@ -11,7 +11,7 @@ import pandas as pd
 
 from g2d.analysis.comparisons import LEVEL
 from g2d.analysis.crossed import centre, error_of_difference
-from g2d.analysis.statistics import holm, one_side
+from g2d.analysis.statistics import simultaneous
 from g2d.analysis.synthesis import FEWEST, Pooled, pool_studies
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, by_policy, crossed, grid_order, named
@@ -84,9 +84,16 @@ def synthesis_table(evaluations: Evaluations) -> pd.DataFrame:
             for over, benchmark, pooled in _pooled(studies):
                 found.setdefault(over, []).append((said | {"over": over, "benchmark": benchmark}, pooled))
         for family in found.values():
-            adjusted = holm([pooled.p_value for _, pooled in family])
-            for (said, pooled), p_holm in zip(family, adjusted, strict=True):
-                rows.append(said | _values(pooled, len(family), float(p_holm)))
+            results = [pooled for _, pooled in family]
+            adjusted = simultaneous(
+                [pooled.p_value for pooled in results],
+                [pooled.interval(LEVEL / len(family)) for pooled in results],
+                [pooled.effect for pooled in results],
+                LEVEL,
+            )
+            for (said, pooled), (p_holm, low, high) in zip(family, adjusted, strict=True):
+                corrected = {"family_size": len(family), "family_low": low, "family_high": high, "p_holm": p_holm}
+                rows.append(said | _values(pooled) | corrected)
     return frame(rows, SYNTHESIS_COLUMNS)
 
 
@@ -167,16 +174,12 @@ def _study(study: _Study) -> dict[str, Any]:
     }
 
 
-def _values(pooled: Pooled, family: int, p_holm: float) -> dict[str, Any]:
+def _values(pooled: Pooled) -> dict[str, Any]:
     low, high = pooled.interval(LEVEL)
-    family_low, family_high = pooled.interval(LEVEL / family)
-    if p_holm <= LEVEL:  # as `comparisons.corrected`
-        family_low, family_high = one_side(family_low, family_high, pooled.effect > 0)
     prediction_low, prediction_high = pooled.prediction(LEVEL)
     return {
         **{"n_studies": pooled.n_studies, "difference": pooled.effect, "standard_error": pooled.standard_error},
-        **{"ci_low": low, "ci_high": high, "p_value": pooled.p_value, "family_size": family},
-        **{"family_low": family_low, "family_high": family_high, "p_holm": p_holm, "tau": pooled.tau},
+        **{"ci_low": low, "ci_high": high, "p_value": pooled.p_value, "tau": pooled.tau},
         **{"i_squared": pooled.i_squared, "p_heterogeneity": pooled.p_heterogeneity},
         **{"prediction_low": prediction_low, "prediction_high": prediction_high},
     }

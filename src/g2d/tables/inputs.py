@@ -1,0 +1,343 @@
+"""What tables are made of, by policy, harvest or model: the frames that `Table.reads` names."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property, partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from g2d.analysis.calibration import LEVEL_COLUMNS
+from g2d.analysis.dynamics import steps_of
+from g2d.analysis.informativeness import Informativeness, read_informativeness, success_counts
+from g2d.experiment import grid
+from g2d.experiment.config import Config
+from g2d.experiment.controls import controls
+from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.experiment.scenarios import prompts_behind
+from g2d.experiment.sections import Collapse, Contamination, Frontier
+from g2d.experiment.trajectories import trajectories
+from g2d.jobs.attempts import Attempt, read_attempts
+from g2d.jobs.cost import Cost, CostFile, read_cost
+from g2d.jobs.files import parse_json, read_lines
+from g2d.policies.policy import Policy, read_policy
+from g2d.problems import Problem, read_problems
+from g2d.problems.settings import is_fresh
+from g2d.regimes.probes import PROBE_COLUMNS
+from g2d.regimes.training_rollouts import read_ages
+from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, read_rollouts
+from g2d.tables import catalogue
+from g2d.tables.accuracy import MAIN_COLUMNS
+from g2d.tables.controls import seen_in_training
+from g2d.tables.evaluations import Evaluations
+from g2d.tables.files import files_of
+from g2d.tables.frames import read_table
+from g2d.tables.frontier import calibration_of, costs_of
+from g2d.tables.harvest import correlation_points
+from g2d.tables.regimes import spent_on
+from g2d.tables.samples import READ
+from g2d.tables.selection import CANDIDATE_COLUMNS
+from g2d.tables.sweep import SWEEP_COLUMNS, sweep_bills
+from g2d.tables.win_rates import NEEDED
+from g2d.verifier import verify_batch
+
+Frames = Mapping[Any, pd.DataFrame]
+Measured = Mapping[PolicyKey, Mapping[str, Any]]
+
+
+class Inputs:
+    """Each input is read when it is first asked for, and then kept.
+
+    Args:
+        folder: of the results.
+        config: of the grid.
+        whole: fail where a file is missing; it is otherwise left out.
+        threads: how many workers of the verifier there may be.
+    """
+
+    def __init__(self, folder: Path, config: Config, whole: bool = False, threads: int = 1) -> None:
+        self.folder, self.config, self.whole, self.threads = folder, config, whole, threads
+        self._built: dict[str, pd.DataFrame] = {}
+
+    def build(self, name: str) -> pd.DataFrame:
+        """A table of the catalogue, computed from what is there.
+
+        Raises:
+            KeyError: there is no such table.
+        """
+        if name not in self._built:
+            table = catalogue.table(name)
+            module, _, function = table.function.partition(":")
+            build = getattr(import_module(f"g2d.tables.{module}"), function)
+            self._built[name] = build(*(getattr(self, own) for own in table.reads))
+        return self._built[name]
+
+    def path(self, file: str) -> Path:
+        """Where a file is that jobs call `results/...`."""
+        return self.folder / Path(file).relative_to("results")
+
+    def files(self, part: str) -> dict[Any, Path]:
+        """The files of a part of the grid (`g2d.tables.files`)."""
+        files = {at: self.path(file) for at, file in files_of(self.config, part).items()}
+        return {at: file for at, file in files.items() if self.whole or file.exists()}
+
+    def _read(self, part: str, read: Callable[[Path], Any]) -> dict[Any, Any]:
+        return {at: read(file) for at, file in self.files(part).items()}
+
+    # ------------------------------------------------------------------------------------------------------ policies
+
+    @cached_property
+    def records(self) -> dict[PolicyKey, Policy]:
+        """Of every finished policy."""
+        return self._read("records", read_policy)
+
+    @cached_property
+    def finished(self) -> dict[PolicyKey, PolicyKey]:
+        """The finished policies, with the K that tables show."""
+        return {key: key for key in grid.with_steps_taken(self.records)}
+
+    def _shown(self, found: Mapping[tuple[PolicyKey, str], Any]) -> dict[tuple[PolicyKey, str], Any]:
+        return {(self.finished.get(key, key), benchmark): value for (key, benchmark), value in found.items()}
+
+    @cached_property
+    def answers(self) -> Evaluations:
+        """By policy and benchmark, its answers without their texts."""
+        return self._shown(self._read("answers", _read_textless))
+
+    @cached_property
+    def sampled(self) -> Evaluations:
+        """By policy and benchmark, several answers to every problem."""
+        return self._shown(self._read("sampled", partial(read_rollouts, columns=READ)))
+
+    @cached_property
+    def replies(self) -> Frames:
+        """By policy, its replies to the held-out open-ended prompts."""
+        return self._read("replies", partial(read_rollouts, columns=NEEDED))
+
+    def equal(self, pairs: Iterable[tuple[str, str]]) -> list[bool]:
+        """Whether the second answer equals the first, by pair."""
+        judged = verify_batch([(first, rf"\boxed{{{second}}}") for first, second in pairs], workers=self.threads)
+        return [judgement.verdict == "correct" for judgement in judged]
+
+    @cached_property
+    def prompts(self) -> dict[str, str]:
+        """By the name of a policy, the kinds of prompts that it was trained on."""
+        return {key.regime: prompts_behind(self.config, key.regime) for key in grid.policies(self.config)}
+
+    @cached_property
+    def online_prompts(self) -> dict[str, str]:
+        """The same by the labels of M0 and of what is trained on fresh rollouts."""
+        own = [key for key in grid.policies(self.config) if key.trained_online or key.role == "base"]
+        return {key.label: self.prompts[key.regime] for key in own}
+
+    @cached_property
+    def selections(self) -> Frames:
+        """By the policy that was selected, its candidates."""
+        return self._read("selections", partial(read_table, columns=CANDIDATE_COLUMNS))
+
+    @cached_property
+    def candidates(self) -> Frames:
+        """By model and swept regime, what a sweep tried."""
+        return self._read("candidates", partial(read_table, columns=SWEEP_COLUMNS))
+
+    # --------------------------------------------------------------------------------------------------------- bills
+
+    @cached_property
+    def costs(self) -> dict[PolicyKey, CostFile]:
+        """The bill of every trained policy. What M0 cost is not part of this experiment."""
+        return {self.finished.get(key, key): cost for key, cost in self._read("costs", read_cost).items()}
+
+    @cached_property
+    def device_hours(self) -> dict[PolicyKey, float]:
+        """Of every finished policy."""
+        known = {key: self.costs[key].device_hours for key in self.finished if key in self.costs}
+        return {key: known.get(key, 0.0) for key in self.finished.values() if key in known or key.role == "base"}
+
+    @cached_property
+    def calibrated(self) -> Measured:
+        """What of a policy's costs is calibration."""
+        return {key: calibration_of(cost.records) for key, cost in self.costs.items()}
+
+    @cached_property
+    def calibration_hours(self) -> dict[PolicyKey, float]:
+        """The device-hours of it."""
+        return {key: own["device_hours"] for key, own in self.calibrated.items()}
+
+    @cached_property
+    def measured(self) -> Measured:
+        """Of every trained policy, what its training recorded, and the tokens generated behind it."""
+        return {
+            key: self.records[key].settings | {"tokens": sum(record.tokens_generated for record in cost.records)}
+            for key, cost in self.costs.items()
+            if key in self.records
+        }
+
+    @cached_property
+    def spent(self) -> Measured:
+        """Of every trained policy, `spent_on`."""
+        return {key: spent_on(key, cost.records, self.config, self.path) for key, cost in self.costs.items()}
+
+    @cached_property
+    def paid(self) -> Measured:
+        """Of every trained policy, `costs_of`."""
+        return {key: costs_of(key, cost.records, self.spent[key], self.config) for key, cost in self.costs.items()}
+
+    @cached_property
+    def billed(self) -> dict[PolicyKey, list[Cost]]:
+        """The jobs on the bill of every policy, those that evaluated it too, and of every sweep."""
+        bills: dict[PolicyKey, list[Cost]] = defaultdict(list, {key: [] for key in self.finished.values()})
+        for key, cost in self.costs.items():
+            bills[key] += cost.records
+        for part in ("answer_costs", "sample_costs"):
+            for (key, _), cost in self._read(part, read_cost).items():
+                bills[key] += cost.records
+        for key, cost in self._read("reply_costs", read_cost).items():
+            bills[key] += cost.records
+        tried: dict[PolicyKey, list[Cost]] = defaultdict(list)
+        for (key, _), cost in self._read("sweep_costs", read_cost).items():
+            tried[key] += cost.records
+        return bills | sweep_bills(tried, [record for bill in bills.values() for record in bill])
+
+    @cached_property
+    def attempts(self) -> list[Attempt]:
+        """All attempts at jobs. No input of a rule: what a failed job cost makes no table stale."""
+        return read_attempts(self.folder / "attempts")
+
+    # ------------------------------------------------------------------------------------------------------ harvests
+
+    @cached_property
+    def summaries(self) -> dict[HarvestKey, Informativeness]:
+        """Of every harvest."""
+        return self._read("summaries", read_informativeness)
+
+    @cached_property
+    def harvested(self) -> dict[HarvestKey, pd.DataFrame]:
+        """The rollouts of every harvest without their texts."""
+        return self._read("harvested", _read_textless)
+
+    @cached_property
+    def counts(self) -> dict[HarvestKey, pd.DataFrame]:
+        """Their `success_counts`."""
+        return {key: success_counts(rollouts) for key, rollouts in self.harvested.items()}
+
+    @cached_property
+    def points(self) -> pd.DataFrame:
+        """Every harvest with the accuracy of the policy trained on it."""
+        return correlation_points(self.summaries, self.answers)
+
+    @cached_property
+    def judged(self) -> Frames:
+        """Harvests and answers by the name of their folder or file."""
+        drawn = {key.folder: rollouts for key, rollouts in self.harvested.items()}
+        return drawn | {f"{key.folder}/eval/{name}": rows for (key, name), rows in self.answers.items()}
+
+    @cached_property
+    def levels(self) -> Frames:
+        """By model, how hard every level is."""
+        return self._read("levels", partial(read_table, columns=LEVEL_COLUMNS))
+
+    @cached_property
+    def temperatures(self) -> dict[str, dict[float, pd.DataFrame]]:
+        """By model and temperature, the rollouts of the calibration."""
+        found: dict[str, dict[float, pd.DataFrame]] = {}
+        for (model, temperature), rollouts in self._read("temperatures", _read_textless).items():
+            found.setdefault(model, {})[float(temperature)] = rollouts
+        return found
+
+    @cached_property
+    def probes(self) -> Frames:
+        """By warm-up that stops by itself."""
+        return self._read("probes", partial(read_table, columns=PROBE_COLUMNS))
+
+    # ----------------------------------------------------------------------------------------------------- trainings
+
+    @cached_property
+    def logs(self) -> Frames:
+        """`steps_of` every online training, by the policy at which it ends."""
+        logs, ages = self._read("logs", _read_log), self._read("ages", read_ages)
+        return {
+            last: steps_of(
+                logs[last],
+                pd.concat([ages[key] for key in stops if key in ages]),
+                getattr(self.config.regimes.get(last.regime), "beta", None),
+            )
+            for last, stops in trajectories(self.config).items()
+            if last in logs
+        }
+
+    @cached_property
+    def seen(self) -> Measured:
+        """Of every control, `seen_in_training`."""
+        return self._read("rewarded", seen_in_training)
+
+    # --------------------------------------------------------------------------------------------------- other tables
+
+    @property
+    def main(self) -> pd.DataFrame:
+        """Table 1."""
+        return self.build("main")
+
+    @cached_property
+    def main_csv(self) -> pd.DataFrame:
+        """Table 1 as it was written."""
+        return read_table(self.folder / "tables/main.csv", MAIN_COLUMNS)
+
+    @property
+    def win_rates(self) -> pd.DataFrame:
+        """The table of that name."""
+        return self.build("win_rates")
+
+    # ------------------------------------------------------------------------------------------------- configuration
+
+    @property
+    def controls(self) -> dict[str, str]:
+        """By the name of a control, that of the policy it is one of."""
+        return controls(self.config)
+
+    @property
+    def changes(self) -> Mapping[str, Mapping[str, Any]]:
+        """By ablation, what it changes."""
+        return grid.ablation_changes(self.config)
+
+    @property
+    def margin(self) -> float:
+        """By how much a policy that is good enough may be worse."""
+        return (self.config.frontier or Frontier()).margin
+
+    @property
+    def collapse_share(self) -> float:
+        """Of what entropy and length began with: below it, a training has collapsed."""
+        return (self.config.collapse or Collapse()).share
+
+    @cached_property
+    def continued(self) -> Frames:
+        """By model and benchmark, how M0 completed the beginnings of questions."""
+        columns = ("problem_id", "completion_text", "verdict")
+        return self._read("continued", partial(read_rollouts, columns=columns))
+
+    @cached_property
+    def questions(self) -> dict[str, list[Problem]]:
+        """By benchmark, the questions that were to be completed."""
+        return self._read("questions", read_problems)
+
+    @property
+    def fresh(self) -> list[str]:
+        """The benchmarks that were generated for this run."""
+        return [name for name in self.config.continued_benchmarks if is_fresh(self.config.benchmarks[name])]
+
+    @property
+    def shown_share(self) -> float:
+        """Of a question's words, those that were shown."""
+        return (self.config.contamination or Contamination()).share
+
+
+def _read_textless(file: Path) -> pd.DataFrame:
+    return read_rollouts(file, (*TEXTLESS, BUDGET_VERDICTS))
+
+
+def _read_log(file: Path) -> list[dict[str, Any]]:
+    return [parse_json(line) for _, line in read_lines(file)]
