@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pandas as pd
 import pytest
 
 from g2d.report.power import difference_by_seeds, power_sentences
 from g2d.report.synthesis import forest, synthesis_sentences
+from g2d.tables.frames import read_table, write_table
 from g2d.tables.power import power_table, variance_table
-from g2d.tables.synthesis import synthesis_table
+from g2d.tables.synthesis import SYNTHESIS_COLUMNS, synthesis_table
 from tests.analysis.test_synthesis import evaluations
 
 
@@ -49,3 +53,11 @@ def test_the_synthesis_in_words_and_as_a_picture(grid: dict) -> None:
     rows = next(iter(table.groupby(["reference", "policy", "K"])))[1]
     drawn = pd.DataFrame(forest(rows)["datasets"].values()).stack().map(lambda row: row.get("name"))
     assert {"m0, b0", "m0, b2", "all: 3 benchmarks"} <= set(drawn)
+
+
+def test_the_picture_of_a_synthesis_that_was_read_back_is_json(grid: dict, tmp_path: Path) -> None:
+    """What is pooled over benchmarks has none: an empty cell, which is no number in a column of texts either."""
+    write_table(tmp_path / "synthesis.csv", synthesis_table(grid))
+    table = read_table(tmp_path / "synthesis.csv", SYNTHESIS_COLUMNS)
+    for _, rows in table.groupby(["reference", "policy", "K"]):
+        json.dumps(forest(rows), allow_nan=False)

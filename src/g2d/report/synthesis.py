@@ -38,6 +38,9 @@ def _sentence(reference: str, over: str, row: dict[Any, Any], n: int) -> str:
     )
 
 
+_DRAWN = ["name", "what", "difference", "low", "high"]  # an empty text among the others would be no JSON
+
+
 def forest(synthesis: pd.DataFrame) -> Spec:
     """Every study with its interval, and below them what is pooled, with the interval for another study.
 
@@ -54,7 +57,8 @@ def forest(synthesis: pd.DataFrame) -> Spec:
     )
     rows["what"] = [_STUDY if over == STUDY else _POOLED for over in rows["over"]]
     predicted = rows[rows["over"] != STUDY].assign(what=_PREDICTED)
-    predicted = predicted.assign(low=predicted["prediction_low"], high=predicted["prediction_high"])
+    predicted = predicted.assign(low=predicted["prediction_low"], high=predicted["prediction_high"])[_DRAWN]
+    rows = rows[_DRAWN]
     y = alt.Y("name:N", title=None, sort=list(rows["name"]), axis=alt.Axis(labelLimit=260))
     x = alt.X("low:Q", title="difference in accuracy", axis=alt.Axis(format="+.1~%", tickCount=6))
     color = alt.Color("what:N", title=None, scale=named_scale([_STUDY, _POOLED, _PREDICTED], OKABE_ITO))
