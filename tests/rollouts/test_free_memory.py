@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from g2d.rollouts.free_memory import GIB, Holder, require_free
+from g2d.rollouts.free_memory import GIB, CudaMemory, Holder, require_free
 
 
 @dataclass
-class Card:
+class Card(CudaMemory):
     """A card of 80 GiB that says what a real one would."""
 
     taken: float  # GiB, by whoever

@@ -1,4 +1,4 @@
-"""Policies: which weights answer. The record that every training ends in, loading, and the base models M0."""
+"""Policies: their records, loading their weights, and the base models M0."""
 
 from g2d.policies.policy import (
     Policy,

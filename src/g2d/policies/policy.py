@@ -1,8 +1,8 @@
-"""A Policy: the record that says which weights answer, and how they came to be.
+"""The record of a policy: its weights, and how they were trained.
 
-Every way to train a policy ends by writing `policy.json` beside its adapter, and every later stage starts from that
-file alone. It carries the digest of the weights and of the files around them, so that a policy that changed makes its
-descendants stale and one that was rebuilt identically does not.
+Every training ends by writing `policy.json` beside its adapter, and later stages start from that file. It has digests
+of the weights and of the files beside them, so that a changed policy makes later results stale and an identical one
+does not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from g2d import __version__
 from g2d.jobs.files import read_json, sha256, write_json
 from g2d.jobs.run_process import release
 
-# What transformers and vLLM read beside the weights, and what decides with them which tokens a policy sees and writes.
+# Files that transformers and vLLM read beside the weights.
 BASE_FILES = (
     "config.json",
     "generation_config.json",
@@ -36,7 +36,7 @@ BASE_FILES = (
     "*.tiktoken",
 )
 
-# Of these, what says which token an id is, where there is no `tokenizer.json`.
+# Of these, the vocabularies where there is no `tokenizer.json`.
 VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt", "tekken.json", "*.model", "*.tiktoken")
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Policy:
     adapter: str | None = None  # folder of the LoRA adapter, None for M0 itself
     weights_sha256: str | None = None  # of the adapter, or of M0 where it is a local file
     continued_from: int | None = None  # K of the checkpoint a chained warm-up continued from
-    started_from: str | None = None  # policy_id of what the training began with; None for M0, and in records of 0.1.0
+    started_from: str | None = None  # policy_id of the training's start; None for M0, and in records of 0.1.0
     settings: dict[str, Any] = field(default_factory=dict)  # resolved settings of the stage that made it
     # Digests of `BASE_FILES` by name; None where a Hub revision pins them, and in records of 0.1.0.
     base_files: dict[str, str] | None = None
@@ -70,26 +70,19 @@ class Policy:
 
     @property
     def public_base(self) -> str:
-        """What the record of M0 calls it for others: its repository on the Hub, its folder from here, or a placeholder.
-
-        An absolute path says nothing elsewhere but whose machine it was.
-        """
+        """A name of M0 to publish: its repository on the Hub, its relative folder, or a placeholder for other paths."""
         if "id" in self.settings:
             return str(self.settings["id"])
         folder = Path(self.base)
         if folder.is_absolute() or ".." in folder.parts:
             return f"path/to/{self.model}"
-        return f"./{folder}"  # without the dot a folder that is not there is looked for on the Hub
+        return f"./{folder}"  # without the dot, a missing folder would be looked up on the Hub
 
 
 def as_json(policy: Policy) -> dict[str, Any]:
-    """The record as it is written; without what is younger it is that of 0.1.0, whose checkpoints are then still its
-    own."""
-    values = asdict(policy)
-    for younger in ("base_files", "started_from"):
-        if values[younger] is None:
-            del values[younger]
-    return values
+    """The record as it is written; without the fields that 0.1.0 did not have where they are None."""
+    newer = ("base_files", "started_from")
+    return {name: value for name, value in asdict(policy).items() if name not in newer or value is not None}
 
 
 def write_policy(path: str | Path, policy: Policy) -> None:
@@ -116,10 +109,10 @@ def read_policy(path: str | Path) -> Policy:
 
 
 def read_own_policy(path: str | Path) -> Policy:
-    """Read the policy.json of a results folder, for a stage that loads what it names.
+    """Read the policy.json of a results folder, for a stage that loads its weights.
 
     Raises:
-        ValueError: not a policy record, or that of another policy, whose weights would answer instead of these.
+        ValueError: not a policy record, or that of another policy.
     """
     policy = read_policy(path)
     if not f"/{Path(path).parent.as_posix()}".endswith(f"/{policy.policy_id}"):
@@ -137,8 +130,7 @@ def base_files(folder: str | Path) -> dict[str, str]:
 
 
 def tokenizer_sha256(folder: str | Path) -> str:
-    """Digest of what says which token an id is: `sha256sum tokenizer.json`, or one of the older kinds of vocabularies
-    in a folder that has none."""
+    """Digest of the vocabulary: of tokenizer.json, or of the `VOCABULARIES` in a folder without it."""
     folder = Path(folder)
     if (file := folder / "tokenizer.json").is_file():
         return sha256(file)
@@ -156,7 +148,7 @@ def changed_base_files(policy: Policy) -> list[str]:
 
 
 def require_own_base_files(policy: Policy) -> None:
-    """Check that M0's tokenizer, chat template and configuration are those that the record was written for.
+    """Check that M0's tokenizer, chat template and configuration are those of the record.
 
     Raises:
         ValueError: one was changed, added or removed; the message names it.
@@ -172,9 +164,8 @@ def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
     """The tokenizer of M0.
 
     Raises:
-        ValueError: it was changed since the record was written, it cannot be read, it has no chat template, so training
-            and evaluation could not render the same prompt, or neither a token that pads nor one that ends a turn. The
-            message names the folder.
+        ValueError: it was changed since the record was written, it cannot be read, or it has no chat template or no
+            token that ends a turn. The message names the folder.
     """
     from transformers import AutoTokenizer
 
@@ -198,7 +189,7 @@ def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
 
 
 def _way_back(policy: Policy) -> str:
-    """How to get files of M0 again that cannot be read: only what is made or fetched here may be deleted."""
+    """How to restore files of M0 that cannot be read: only files that were made or fetched here may be deleted."""
     source = policy.settings.get("source")
     if source in ("embedded", "scratch"):
         return "delete the folder to have it made again"
@@ -212,12 +203,8 @@ def _first_line(error: Exception) -> str:
 
 
 def end_tokens(policy: Policy, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Tokens that end a completion of a policy: all that M0 declares, as its own `generate` reads them, and the
-    tokenizer's end of turn.
-
-    Models declare several (Llama-3.1 ends a message, a turn or a text); who knows one of them takes completions that
-    ended by another for truncated ones.
-    """
+    """Tokens that end a completion: all that M0 declares, as its own `generate` reads them (Llama-3.1 has three), and
+    the tokenizer's end of turn."""
     files = [Path(policy.base) / name for name in ("generation_config.json", "config.json")]
     ends = next((read_json(file).get("eos_token_id") for file in files if file.is_file()), None)
     listed = ends if isinstance(ends, list) else [] if ends is None else [ends]
@@ -231,9 +218,7 @@ def context_limit(policy: Policy) -> int | None:
 
 
 def require_own_weights(policy: Policy) -> None:
-    """Check that the adapter is the one that the record was written for.
-
-    M0 itself is not read twice for this: what is cut short of it does not load.
+    """Check that the adapter is that of the record. M0 is not checked, since a file that was cut short does not load.
 
     Raises:
         ValueError: the file is missing, cut short or another one; the message names it.
@@ -262,7 +247,7 @@ def load_base(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
 
     require_own_base_files(policy)
     if torch.cuda.is_available():
-        release()  # an engine that waits for the next job holds the memory
+        release()  # the memory of an engine that waits for the next job
     dtype = torch.bfloat16 if torch.cuda.is_available() and not exact else torch.float32
     try:
         return AutoModelForCausalLM.from_pretrained(
@@ -291,13 +276,12 @@ def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
 
 
 def with_adapter(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
-    """A model with the LoRA adapter in a folder: merged into float32 weights, applied at every step to others.
+    """A model with the LoRA adapter in a folder: merged into float32 weights, applied at every step to bfloat16 ones.
 
-    Merging rounds weights that have 8 bits of precision once and for all, so that most of a small adapter vanishes and
-    what answers is not what was trained. Applied, it is the function that the trainer computed, bit for bit.
+    Merging into bfloat16 would round most of a small adapter away. Applied, it is the trainer's function bit for bit.
 
     Args:
-        model: M0, which becomes part of what is returned.
+        model: M0, which is changed.
     """
     import torch
     from peft import PeftModel

@@ -1,4 +1,4 @@
-"""Base models that exist already: a folder on this machine, a repository on the Hub, a file of recorded completions."""
+"""Existing base models: a local folder, a repository on the Hub, a file of recorded completions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ HUB_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 
 
 def resolve_base(name: str, source: LocalModel | HubModel | RecordedModel) -> Policy:
-    """The record of M0, its weights downloaded where they are not here yet.
+    """The record of M0; weights of the Hub are downloaded.
 
     Raises:
-        ValueError: there are no safetensors, in the folder or in the repository, or its tokenizer cannot be used
-            (`load_tokenizer`): better now than on a GPU.
+        ValueError: there are no safetensors, or its tokenizer cannot be used (`load_tokenizer`).
     """
     settings = source.params(without={"settings"})
     if isinstance(source, HubModel):

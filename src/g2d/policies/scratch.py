@@ -1,8 +1,7 @@
-"""The embedded demonstration model: a tiny Llama, trained in about a minute of CPU into ordinary Hugging Face format.
+"""The embedded demonstration model: a tiny Llama in Hugging Face format, trained in about a minute of CPU.
 
-It exists so that the whole experiment can be watched on a laptop, with real trainers and no download; everything
-downstream treats it like any model from the Hub. Its corpus is built so that online RL has something to fix
-(`g2d.problems.corpus`), which makes its numbers a demonstration and not evidence.
+Its corpus is made so that online RL can improve it (`g2d.problems.corpus`), so its numbers are a demonstration and not
+evidence.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ TOKEN = Regex(r"\\boxed| ?[A-Za-z]+| ?\d{1,2}| ?[^\sA-Za-z\d]|\s")
 MATRIX_LEARNING_RATE = 0.02  # Muon, for the matrices
 OTHER_LEARNING_RATE = 2e-3  # AdamW, for embeddings and norms
 WARMUP_STEPS = 30
-# A tiny model is underconfident: sharper logits keep temperature 1.3 meaningful, as it is for a large one.
+# A tiny model is underconfident: sharper logits make temperature 1.3 comparable with that of a large one.
 LOGIT_SCALE = 1.9
 
 
 def build_tokenizer(replies: bool = False) -> PreTrainedTokenizerFast:
-    """A word-level tokenizer over the closed vocabulary of the synthetic families; of replies where asked for."""
+    """A word-level tokenizer over the closed vocabulary of the synthetic families, with or without replies."""
     splitter = pre_tokenizers.Split(TOKEN, "isolated")
     texts = [*vocabulary_texts(), *(reply_texts() if replies else ()), "user\n", "assistant\n", "system\n"]
     words = sorted({word for text in texts for word, _ in splitter.pre_tokenize_str(text)})
@@ -110,7 +109,7 @@ def train_scratch(settings: ScratchModel, out: Path) -> None:
 
 
 def _optimizers(model: LlamaForCausalLM, muon: Literal["bfloat16", "float32"]) -> list[torch.optim.Optimizer]:
-    """Muon learns a model this small in a third of AdamW's steps; embeddings and norms are not for it."""
+    """Muon for matrices, which needs a third of AdamW's steps; AdamW for embeddings and norms."""
     parameters = dict(model.named_parameters())
     matrices = [name for name, p in parameters.items() if p.dim() == 2 and "embed" not in name]
     others = [p for name, p in parameters.items() if name not in matrices]
@@ -127,7 +126,7 @@ def _learning_rate(step: int, steps: int) -> float:
     return min(1.0, (step + 1) / WARMUP_STEPS) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
 
 
-Document = tuple[list[int], list[int]]  # tokens of the prompt, which are not learnt, and of the completion
+Document = tuple[list[int], list[int]]  # tokens of the prompt, which have no loss, and of the completion
 
 
 def draw_documents(
@@ -155,8 +154,8 @@ def backward(model: LlamaForCausalLM, documents: Sequence[Document], padding: in
     """Gradients of the mean cross-entropy of all tokens of the completions, which is returned.
 
     Args:
-        padding: the token to fill up with.
-        group: documents per forward pass, of similar length, since padding costs as much as text; None: all of them.
+        padding: the token that pads.
+        group: documents per forward pass, of similar length; None: all of them.
     """
     if group is not None:
         documents = sorted(documents, key=lambda document: sum(map(len, document)))
@@ -187,7 +186,7 @@ def _batch(documents: Sequence[Document], padding: int) -> Batch:
 
 
 def _loss(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
-    """Cross-entropy of the completions; logits are computed only where there is a label."""
+    """Cross-entropy of the completions; logits are computed for labels alone."""
     ids, labels, mask = batch
     hidden = model.model(input_ids=ids, attention_mask=mask).last_hidden_state[:, :-1]
     targets = labels[:, 1:]

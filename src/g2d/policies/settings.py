@@ -1,4 +1,4 @@
-"""Which base models there are, and the adapter that every training puts on them: the keys of `models` and `lora`."""
+"""Base models and the adapter of trainings: the keys of `models` and `lora`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from g2d.settings import Revision, Section, Seed, key
 
-CONTEXT_LENGTH = 256  # of the embedded model, and of those that are trained here
+CONTEXT_LENGTH = 256  # of the embedded model and of scratch models
 
 
 class ScratchModel(Section):
@@ -43,7 +43,7 @@ class ScratchModel(Section):
     settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
 
     @model_validator(mode="after")
-    def _heads_share_the_width(self) -> ScratchModel:
+    def _check_head_width(self) -> ScratchModel:
         if self.hidden_size % (2 * self.heads):
             raise ValueError(
                 f"hidden_size={self.hidden_size} is no multiple of 2 x heads={self.heads}, so no head could rotate its "
@@ -88,8 +88,7 @@ ModelSource = Annotated[
     EmbeddedModel | ScratchModel | LocalModel | HubModel | RecordedModel, Field(discriminator="source")
 ]
 
-
-LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM's LoRA kernels are built for
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # of vLLM's LoRA kernels
 
 
 class Lora(Section):
@@ -102,7 +101,7 @@ class Lora(Section):
 
 
 def model_files(source: ModelSource) -> list[str]:
-    """Files on this machine that a base model is read from."""
+    """Local files of a base model."""
     if isinstance(source, LocalModel):
         folder = Path(source.path)
         return [str(folder / "config.json"), *map(str, sorted(folder.glob("*.safetensors")))]

@@ -22,7 +22,7 @@ from g2d.regimes.offline import OfflineJob, origin_words, train_offline
 from g2d.regimes.optimizer import OptimizerKeys
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.regimes.retirement import prompt_order
-from g2d.rollouts.pairs import require_asked
+from g2d.rollouts.pairs import require_known_problems
 from g2d.settings import key
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def harvested_groups(rollouts: pd.DataFrame, problems: Sequence[Problem], settin
     Raises:
         ValueError: rollouts of a problem that is not among `problems`, or no prompt is pairable.
     """
-    require_asked(rollouts, problems)
+    require_known_problems(rollouts, problems)
     harvested = [problem for problem in problems if problem.problem_id in set(rollouts["problem_id"])]
     found = groups(rollouts, harvested, which=settings.pairs, seed=seed, margin=settings.margin)
     if not found:

@@ -21,7 +21,7 @@ from g2d.problems import Problem
 from g2d.regimes.offline import OfflineJob, origin_words, passes_words, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.rollouts.labels import labels
-from g2d.rollouts.pairs import require_asked, uniform
+from g2d.rollouts.pairs import require_known_problems, uniform
 from g2d.rollouts.rollout import IDS
 from g2d.settings import key
 
@@ -80,7 +80,7 @@ def judged_rollouts(
     Raises:
         ValueError: rollouts of a problem that is not among `problems`, or none is right, or none is wrong.
     """
-    require_asked(rollouts, problems)
+    require_known_problems(rollouts, problems)
     rollouts = rollouts.assign(label=labels(rollouts)).dropna(subset="label")
     right = rollouts["label"].astype(bool)
     kept = rollouts[~(right & (rollouts["finish_reason"] == "length"))]

@@ -17,7 +17,7 @@ from g2d.problems import Problem
 from g2d.regimes.offline import OfflineJob, origin_words, passes_words, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.rollouts.labels import labels
-from g2d.rollouts.pairs import Pair, require_asked, uniform
+from g2d.rollouts.pairs import Pair, require_known_problems, uniform
 from g2d.rollouts.rollout import IDS
 from g2d.settings import MistakeInKeyError, key
 
@@ -91,7 +91,7 @@ def right_completions(
     Raises:
         ValueError: rollouts of a problem that is not among `problems`, or no completion is right.
     """
-    require_asked(rollouts, problems)
+    require_known_problems(rollouts, problems)
     to_imitate = labels(rollouts).fillna(False).astype(bool)
     right = rollouts[to_imitate & (rollouts["finish_reason"] != "length")].sort_values("sample")
     by_text: dict[str, dict[str, Example]] = {}

@@ -1,9 +1,7 @@
-"""Accuracy at several token budgets from one generation, so that truncation can be told from reasoning.
+"""Accuracy at several token budgets from one generation.
 
-What a policy writes within b tokens is the beginning of what it writes within more: greedy decoding chooses each token
-from those before it, and a sampled token comes from a stream that does not know the budget. So the completion at a
-smaller budget is its first b tokens; it is judged as such, with finish reason `length`. Engines provide the texts,
-because only they have the tokens (`Completion.prefixes`).
+A completion at a smaller budget is the beginning of the completion at a larger one, since no token depends on the
+budget. Engines provide the texts (`Completion.prefixes`), which are judged with finish reason `length`.
 """
 
 from __future__ import annotations
@@ -18,11 +16,11 @@ from g2d.verifier import Verdict
 
 
 def prefixes(tokenizer: Any, tokens: Sequence[int], budgets: Sequence[int]) -> dict[int, str]:
-    """The text of the first b tokens for every budget b that cuts the completion.
+    """The text of the first b tokens for every budget b that is shorter than the completion.
 
     Args:
         tokenizer: decodes tokens.
-        tokens: what was generated, the end-of-turn token included.
+        tokens: of the completion, with the end-of-turn token.
         budgets: in tokens.
     """
     cutting = [budget for budget in budgets if budget < len(tokens)]

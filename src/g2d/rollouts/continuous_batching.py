@@ -1,12 +1,8 @@
-"""Completions from a causal language model, in one batch whose rows pass from a finished completion to the next.
+"""Continuous batching for a causal language model: the row of a finished completion goes to the next sample.
 
-`generate` takes closed batches: it runs until the longest completion is done, reads a prompt once for each of its
-samples, and copies all keys and values for every token. Here a prompt is read once for its samples, the row of a
-finished sample goes to the next one in the queue, and keys and values are written where they stay.
-
-All rows end at the same column of the cache, as in a batch that is padded on the left. So a model sees nothing new (a
-mask, positions, keys and values), whatever its attention is: grouped, sliding, with rotary or learned positions. Models
-that keep something else are left to `generate`; `is_supported` says which.
+A prompt is read once for its samples, and keys and values are written in place. All rows end at the same column of the
+cache, as in a batch that is padded on the left, so any attention works (grouped, sliding, rotary or learned positions).
+Models that cache anything else are left to `generate` (`is_supported`).
 """
 
 from __future__ import annotations
@@ -26,12 +22,12 @@ from g2d.rollouts.sampling import choose_tokens
 
 Sample = tuple[int, int]  # index of the prompt, number of the sample
 
-ROOM = 32  # columns that are allocated ahead, at least: moving the cache takes about as long as a step
-SHARE = 8  # rows are passed on when one in so many is free: reading prompts takes about as long as a step
+ROOM = 32  # columns that are allocated ahead: moving the cache takes about as long as a step
+SHARE = 8  # rows get new samples when one in so many is free: reading prompts takes about as long as a step
 
 
 def is_supported(model: Any) -> bool:
-    """Whether a model keeps keys and values of every token, nothing else, and is told the positions of tokens."""
+    """Whether a model caches keys and values of every token alone, and takes the positions of tokens."""
     if model.config.is_encoder_decoder or "position_ids" not in parameters(model):
         return False
     layers = DynamicCache(config=model.config).layers
@@ -39,7 +35,7 @@ def is_supported(model: Any) -> bool:
 
 
 def parameters(model: Any) -> frozenset[str]:
-    """What a model can be given."""
+    """Names of the arguments of a model's forward pass."""
     return frozenset(inspect.signature(model.forward).parameters)
 
 
@@ -66,7 +62,7 @@ class RowLayer(DynamicLayer):
         return self.columns.end - self.columns.start
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any) -> Any:
-        """Write the next column and return all that are then in use."""
+        """Write the next column and return all columns in use."""
         start, end = self.columns.start, self.columns.end
         self.keys[:, :, end] = key_states[:, :, 0]
         self.values[:, :, end] = value_states[:, :, 0]
@@ -82,17 +78,17 @@ class RowCache(Cache):
         super().__init__(layers=self.parts)
 
     def write(self, rows: torch.Tensor, read: DynamicCache, which: torch.Tensor, total: int) -> None:
-        """Put prompts into rows, of `total`, ending where all rows end; `which` of those that were read into each."""
+        """Write prompts into rows of `total`, ending at the common column; row i gets prompt `which[i]` of `read`."""
         end, capacity = self.columns.end, self.columns.capacity
         for index, (keys, values, _) in enumerate(read):
             fresh = (keys[which], values[which])
             if index == len(self.parts):
                 self.parts.append(RowLayer(self.columns, *(blank(states, total, capacity) for states in fresh)))
-            taken = slice(end - keys.shape[2], end)
-            self.parts[index].keys[rows, :, taken], self.parts[index].values[rows, :, taken] = fresh
+            used = slice(end - keys.shape[2], end)
+            self.parts[index].keys[rows, :, used], self.parts[index].values[rows, :, used] = fresh
 
     def make_room(self, reach: int) -> None:
-        """Have the columns in use end where at least `reach` columns are before, and some more after."""
+        """Move the columns in use so that they end at `reach` or later, with columns to spare behind them."""
         old = self.columns
         width = old.end - old.start
         end = max(width, reach)
@@ -119,12 +115,12 @@ class RowCache(Cache):
 
 
 def blank(like: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
-    """Keys or values of nothing: zeros, because what is masked is multiplied by 0, and 0 times NaN is NaN."""
+    """Keys or values of zeros: masked ones are multiplied by 0, and 0 times NaN would be NaN."""
     return like.new_zeros(rows, like.shape[1], columns, like.shape[3])
 
 
 class ContinuousBatch:
-    """The rows of a batch, each of them at some token of some sample, or free.
+    """The rows of a batch, each at a token of a sample, or free.
 
     Args:
         prompts: tokens of every prompt.
@@ -147,7 +143,7 @@ class ContinuousBatch:
 
     @torch.inference_mode()
     def complete(self, samples: Sequence[Sample]) -> dict[Sample, list[int]]:
-        """The tokens of every sample, the one that ended it included."""
+        """The tokens of every sample, with the one that ended it."""
         queue = deque(samples)
         self._open(min(self.decoding.batch_size, len(queue)))
         completed = self._pass_on(queue)
@@ -177,7 +173,7 @@ class ContinuousBatch:
         self.cache = RowCache()
 
     def _pass_on(self, queue: deque[Sample]) -> dict[Sample, list[int]]:
-        """Take what is completed from the free rows and give them to the next samples; close those left over."""
+        """Take completed samples from the free rows, give the rows to the next samples, and close the rest."""
         free = self.free.nonzero().flatten()
         drawn = zip(free.tolist(), self.tokens[free].tolist(), self.counts[free].tolist(), strict=True)
         completed = {
@@ -196,7 +192,7 @@ class ContinuousBatch:
         return completed
 
     def _close(self, rows: torch.Tensor) -> None:
-        """Do without these rows: the last ones of those that stay take their places."""
+        """Remove these rows; the last of the others take their places."""
         stays = torch.ones_like(self.free)
         stays[rows] = False
         n = int(stays.sum())
@@ -208,7 +204,7 @@ class ContinuousBatch:
             setattr(self, name, getattr(self, name)[kept])
 
     def _join(self, joining: list[Sample]) -> None:
-        """Put samples into the free rows: have the model read their prompts, each once, and draw the first tokens."""
+        """Put samples into the free rows: read each of their prompts once and draw the first tokens."""
         order = {prompt: i for i, prompt in enumerate(dict.fromkeys(prompt for prompt, _ in joining))}
         prompts = [self.prompts[prompt] for prompt in order]
         longest = max(map(len, prompts))
@@ -238,7 +234,7 @@ class ContinuousBatch:
         self.free[rows] = torch.isin(drawn, self.end_ids) | (counts + 1 == self.decoding.max_completion_length)
 
     def _read(self, tokens: torch.Tensor, lengths: torch.Tensor, cache: Cache) -> torch.Tensor:
-        """Logits after the last of these tokens, (rows, vocabulary); `lengths` counts a row's tokens up to there."""
+        """Logits after the last of these tokens, (rows, vocabulary); `lengths` are the rows' tokens up to it."""
         new = tokens.shape[1]
         columns = torch.arange(cache.get_seq_length() + new, device=self.device)
         padding = (len(columns) - lengths).unsqueeze(-1)

@@ -1,4 +1,4 @@
-"""How much memory vLLM's CPU build is given for keys and values. On a GPU vLLM takes what is left of its share."""
+"""Memory of keys and values for vLLM's CPU build; on a GPU vLLM takes what is left of its share."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ MOST = 2**30  # bytes; vLLM's own choice is most of the machine
 
 
 def cpu_cache_bytes(base: str | Path, sequences: int, context: int) -> int:
-    """What so many sequences fill with their keys and values in float32, and at most a GiB.
+    """Bytes of the keys and values of so many sequences in float32, at most a GiB.
 
-    vLLM writes zeros into all of it at every start, which for a GiB takes longer than the rest of a small model's.
+    vLLM fills all of it with zeros at every start, which takes seconds for a GiB.
 
     Args:
         base: folder of M0.
-        sequences: that are completed at once.
+        sequences: completed at once.
         context: tokens of each.
     """
     config = read_json(Path(base) / "config.json")
@@ -25,7 +25,7 @@ def cpu_cache_bytes(base: str | Path, sequences: int, context: int) -> int:
         heads = config["num_attention_heads"]
         width = config.get("head_dim") or config["hidden_size"] // heads
         layers, heads = config["num_hidden_layers"], config.get("num_key_value_heads") or heads
-    except KeyError:  # a model that says it otherwise
+    except KeyError:  # a configuration with other names
         return MOST
     blocks = sequences * -(-context // BLOCK) + 1  # the first one is vLLM's own
     return int(min(MOST, blocks * BLOCK * 2 * layers * heads * width * 4))

@@ -1,4 +1,4 @@
-"""Draw rollouts: render every problem, let an engine complete it, have the verifier judge it, keep the record."""
+"""Draw rollouts: render every problem, complete it by an engine, judge it by the verifier."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sampling(settings: Sampling, seed: int) -> Decoding:
 
 
 def evaluation_decoding(settings: Evaluation) -> Decoding:
-    """Greedy decoding (paper, Table 1), or the sampled evaluation that the configuration asks for."""
+    """Greedy decoding (paper, Table 1), or the configured sampled evaluation."""
     drawn = settings.sampled
     return Decoding(
         samples_per_prompt=drawn.n if drawn else 1,
@@ -60,11 +60,11 @@ def draw_rollouts(
     """`samples_per_prompt` judged rollouts per problem, ordered by problem and sample.
 
     Args:
-        prompt: what surrounds a problem; None shows the bare text, without a chat template, to be continued.
+        prompt: template of the messages; None: the bare text of a problem is continued, without a chat template.
         workers: processes that verify.
-        engine: one that already holds the policy; without it the policy is loaded.
-        verifier: one that judges many draws and stays open; without it one is started for this draw.
-        token_ids: keep the tokens, of rollouts that are to be trained on.
+        engine: one that already holds the policy; None: the policy is loaded.
+        verifier: one that stays open; None: one for this draw.
+        token_ids: keep the tokens, for training.
     """
     engine = engine or engine_for(policy)
     tokenizer = tokenizer_sha256(policy.base) if token_ids and not policy.is_recorded else None
@@ -77,7 +77,7 @@ def draw_rollouts(
         for problem, request, completions in zip(problems, requests, engine.generate(requests, decoding), strict=True)
         for sample, completion in enumerate(completions)
     ]
-    # Closed here, so that its CPU time is on this job's bill.
+    # Closed here, so that its CPU time is billed to this job.
     with nullcontext(verifier) if verifier is not None else Verifier(workers) as judge:
         judgements = judge.verify(
             [(problem.answer, completion.text) for problem, _, _, completion in drawn],
@@ -119,5 +119,5 @@ def draw_rollouts(
 
 
 def well_formed(text: str) -> str:
-    """Text that UTF-8 can hold: a lone surrogate, as recorded files may contain, becomes a question mark."""
+    """Text that can be written in UTF-8: a lone surrogate becomes a question mark."""
     return text.encode("utf-8", "replace").decode()

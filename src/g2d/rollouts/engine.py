@@ -1,7 +1,7 @@
-"""The one interface behind which completions are generated, and the choice of an engine for a policy.
+"""The interface of engines, which generate completions, and the choice of an engine for a policy.
 
-An engine renders a conversation with the model's chat template and completes prompts. It knows nothing of problems,
-verdicts or files: `g2d.rollouts.draw` adds those.
+An engine renders conversations with the model's chat template and completes prompts; problems and verdicts are added by
+`g2d.rollouts.draw`.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from g2d.rollouts.settings import EngineSettings
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How to decode. `temperature` 0 is greedy; then one sample per prompt is all there is."""
+    """How to decode. `temperature` 0 is greedy, with one sample per prompt."""
 
     samples_per_prompt: int
     temperature: float
     top_p: float
     max_completion_length: int  # tokens
-    batch_size: int  # completions generated together, where the engine does not choose that itself
+    batch_size: int  # completions generated together by transformers
     seed: int
     token_budgets: tuple[int, ...] = ()  # also return the text of the first b tokens, for each of these b
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt to complete, with the identity that its random numbers belong to."""
+    """One prompt to complete; its random numbers depend on problem_id."""
 
     problem_id: str
     prompt_text: str
@@ -40,13 +40,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What an engine returns for one sample."""
+    """One sample of an engine."""
 
     text: str
     token_count: int
     finish_reason: FinishReason
     prefixes: Mapping[int, str] = field(default_factory=dict)  # text at every token budget that cuts this completion
-    # Tokens read and drawn, with the one that ended the completion; None where text alone was recorded.
+    # With the token that ended the completion; None where text alone was recorded.
     prompt_ids: tuple[int, ...] | None = None
     token_ids: tuple[int, ...] | None = None
 
@@ -60,7 +60,7 @@ class Engine(Protocol):
         """The exact text the policy continues."""
 
     def document(self, text: str) -> str:
-        """A text as the beginning of a document, which no chat template surrounds."""
+        """A text as the beginning of a document, without a chat template."""
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
         """`samples_per_prompt` completions for every request, in order."""
@@ -69,14 +69,14 @@ class Engine(Protocol):
 def require_room(
     prompts: Sequence[Sequence[int]], names: Sequence[str], budget: int, *, model: str, limit: int | None
 ) -> None:
-    """Refuse prompts that leave no room for a completion.
+    """Check that every prompt leaves room for a completion.
 
     Args:
         prompts: tokens of each.
-        names: what to call each in the message.
+        names: of each in the message.
         budget: tokens of a completion, at most.
-        model: whose limit it is.
-        limit: tokens that a prompt and its completion may have together; None where the model states no limit.
+        model: name of the model.
+        limit: of the tokens of a prompt and its completion; None where the model states none.
 
     Raises:
         ValueError: the longest prompt is too long; the message names it.
@@ -90,7 +90,7 @@ def require_room(
 
 
 def engine_for(policy: Policy, settings: EngineSettings | None = None) -> Engine:
-    """The engine that answers for a policy: a replay of recorded completions, or the configured one."""
+    """The engine of a policy: a replay of recorded completions, or the configured one."""
     if policy.is_recorded:
         from g2d.rollouts.replay_engine import ReplayEngine
 

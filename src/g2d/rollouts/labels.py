@@ -1,8 +1,7 @@
-"""Which rollouts are to be imitated and which to be avoided, by their rewards: what every regime on pairs, groups or
-single rollouts asks.
+"""Positive and negative rollouts by their rewards, for regimes on pairs, groups and single rollouts.
 
-A binary reward says it itself. Of a scalar one, the best of a prompt stand against its worst ("Bridging Offline and
-Online RL", arXiv 2506.21495, section 4.2), and what lies between is neither. A rollout without a reward is neither too.
+A binary reward is the label. Of a scalar one, the best rollouts of a prompt are positive and the worst negative
+("Bridging Offline and Online RL", arXiv 2506.21495, section 4.2). Others, and rollouts without a reward, are neither.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ if TYPE_CHECKING:
 
 
 def is_binary(rewards: pd.Series) -> bool:
-    """Whether there is nothing but 0 and 1 among the rewards that are there."""
+    """Whether all rewards are 0, 1 or missing."""
     return bool(rewards.dropna().isin((0, 1)).all())
 
 
 def is_open_ended(rollouts: pd.DataFrame) -> pd.Series:
-    """Which rollouts are of problems without a right answer, where a scalar reward judges."""
+    """Which rollouts are of open-ended problems."""
     return rollouts["verdict"] == NO_REFERENCE
 
 
 def labels(rollouts: pd.DataFrame, margin: float | None = None) -> pd.Series:
-    """True: to be imitated; False: to be avoided; NA: neither. Indexed as `rollouts`.
+    """True: positive; False: negative; NA: neither. Indexed as `rollouts`.
 
     Args:
         rollouts: problem_id, reward and verdict are read; NaN is no reward. The index has no duplicates.
-        margin: of a scalar reward, how far the best and the worst of a prompt are apart at least; any distance if None.
+        margin: smallest distance of the best and the worst scalar reward of a prompt; None: above 0.
     """
     open_ended = is_open_ended(rollouts)
     if open_ended.any() and not open_ended.all():  # a batch of both: each kind by its own reward
@@ -46,10 +45,9 @@ def labels(rollouts: pd.DataFrame, margin: float | None = None) -> pd.Series:
 
 
 def lengths(rollouts: pd.DataFrame) -> tuple[float | None, float | None]:
-    """Mean length in tokens of what is to be imitated and of what is to be avoided; None of nothing.
+    """Mean length in tokens of positive and of negative rollouts; None without any.
 
-    Of a mixed batch it is that of open-ended prompts. Where the first is larger, a reward pays for length: "Bridging
-    Offline and Online RL" (arXiv 2506.21495, section 4.2) sees completions grow under a reward model.
+    Of a mixed batch it is that of open-ended prompts. Where the first is larger, a reward pays for length.
     """
     open_ended = is_open_ended(rollouts)
     if open_ended.any():

@@ -2,17 +2,13 @@
 
     y+ ~ U({y_i : r_i = 1}),   y- ~ U({y_i : r_i = 0})
 
-That is of a binary reward; of a scalar one, a best rollout is chosen and a worst one rejected (`labels`). One pair per
-pairable prompt; where several are asked for, the others are drawn from the remaining combinations of a
-right with a wrong rollout, all equally likely, so that no pair comes twice. As in the paper, every rollout with a
-reward may be chosen and every other one rejected, also one that used up its token budget: a solution that was cut off
-after its box is right. It has no end of turn to learn, so `truncated_sides` counts them, and `truncated_chosen="avoid"`
-chooses what ended by itself where it can.
+Of a scalar reward, a best rollout is chosen and a worst one rejected (`labels`). There is one pair per pairable prompt;
+further pairs are drawn from the remaining combinations of a right with a wrong rollout. As in the paper, a rollout that
+used up its token budget can be on either side; `truncated_sides` counts them, and `truncated_chosen="avoid"` prefers
+chosen rollouts that ended by themselves.
 
-The messages are for people and for other trainers; ours read the tokens beside them (`g2d.rollouts.tokens`).
-
-Draws are taken from a hash of seed and problem_id instead of one generator's stream: a prompt keeps its pair whatever
-happens to the other prompts, and no library version can change it.
+Trainings here read the tokens beside the messages (`g2d.rollouts.tokens`). Draws depend on a hash of seed and
+problem_id, so a prompt's pair does not depend on other prompts or on library versions.
 """
 
 from __future__ import annotations
@@ -33,8 +29,7 @@ if TYPE_CHECKING:
 
 
 class PairTokens(TypedDict, total=False):
-    """The tokens of a pair as they were drawn, with the end of a completion that ended by itself; not in files of
-    0.1.0, nor where text alone was recorded."""
+    """The tokens of a pair as they were drawn; absent from files of 0.1.0 and where text alone was recorded."""
 
     prompt_ids: list[int]
     chosen_ids: list[int]
@@ -43,13 +38,13 @@ class PairTokens(TypedDict, total=False):
 
 
 class Pair(PairTokens):
-    """One row of a preference data set in TRL's format, then where it came from."""
+    """One row of a preference data set in TRL's format, with its origin."""
 
     prompt: Messages
     chosen: Messages
     rejected: Messages
     problem_id: str
-    p_hat: float  # share of rollouts that might be chosen, 0 < p_hat < 1: of correct ones, where the truth is rewarded
+    p_hat: float  # share of rollouts that can be chosen, 0 < p_hat < 1; the correct ones of a binary reward
     chosen_sample: int
     rejected_sample: int
 
@@ -69,18 +64,18 @@ def build_pairs(
     """Draw the pairs of every pairable prompt.
 
     Args:
-        rollouts: the harvest; rows in any order. The pairs have tokens where every row has.
-        problems: what the policy was asked; the pairs come in this order.
-        prompt: how it was asked.
-        seed: of the draws, which depend on it, the problem_id and the prompt's own rollouts.
-        per_prompt: pairs of a prompt; it has fewer where fewer combinations exist. The first is always the same.
-        truncated_chosen: whether a right rollout that was cut off is chosen where another one ended by itself.
-        margin: how far a scalar reward's best and worst are apart at least.
+        rollouts: the harvest; rows in any order. The pairs have tokens where every row has them.
+        problems: of the harvest; the pairs are in this order.
+        prompt: template of the messages.
+        seed: of the draws.
+        per_prompt: pairs of a prompt, at most. The first does not depend on it.
+        truncated_chosen: whether a truncated right rollout can be chosen where another one ended by itself.
+        margin: smallest distance of a scalar reward's best and worst.
 
     Raises:
         ValueError: rollouts of a problem that is not among `problems`, or no prompt is pairable.
     """
-    require_asked(rollouts, problems)
+    require_known_problems(rollouts, problems)
     right: dict[str, list[int]] = {}  # samples by problem_id
     wrong: dict[str, list[int]] = {}
     ended: dict[str, list[int]] = {}  # those of the right ones that ended by themselves
@@ -136,8 +131,8 @@ def build_pairs(
     return pairs
 
 
-def require_asked(rollouts: pd.DataFrame, problems: Sequence[Problem]) -> None:
-    """Check that all rollouts are of the problems given.
+def require_known_problems(rollouts: pd.DataFrame, problems: Sequence[Problem]) -> None:
+    """Check that all rollouts are of these problems.
 
     Raises:
         ValueError: one is not; the message names its problem.
@@ -170,8 +165,7 @@ def truncated_sides(pairs: Sequence[Pair], rollouts: pd.DataFrame) -> tuple[int,
 def subsample(pairs: Sequence[Pair], n: int, seed: int) -> list[Pair]:
     """A uniform subset of n pairs in their order: the N-matched control of Table 3.
 
-    Subsets of one seed are nested: the 680 are among the 700. All pairs come back where there are no more than n. Pairs
-    of the same prompt are kept or dropped together, but for the last prompt.
+    Subsets of one seed are nested. Pairs of a prompt are kept or dropped together, but for the last prompt.
 
     Raises:
         ValueError: n is negative.
@@ -191,7 +185,7 @@ def read_pairs(path: str | Path) -> list[Pair]:
     """Read what `write_pairs` wrote.
 
     Raises:
-        ValueError: it is empty or cut short, or a line is not a pair; the message names file and line.
+        ValueError: the file is empty or cut short, or a line is not a pair; the message names file and line.
     """
     pairs: list[Pair] = []
     for number, line in read_lines(path):

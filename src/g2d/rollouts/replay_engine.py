@@ -1,8 +1,7 @@
-"""Rollouts that were recorded elsewhere, replayed as if they were generated now.
+"""An engine that replays recorded completions.
 
-Any JSONL or Parquet file with a column `completion` and either `problem_id` or `prompt` (the problem text) will do;
-`finish_reason` (stop or length) and `token_count` are used where present. Rows of one problem are its samples, in
-file order.
+A JSONL or Parquet file has a column `completion` and either `problem_id` or `prompt` (the problem text), and may have
+`finish_reason` (stop or length) and `token_count`. Rows of one problem are its samples, in file order.
 """
 
 from __future__ import annotations
@@ -40,18 +39,18 @@ class ReplayEngine:
             self.completions[str(row[self.by])].append(Completion(text, count, reason))
 
     def render(self, messages: Messages) -> str:
-        """The problem text itself: whatever template was used is not recorded."""
+        """The problem text, since the template is not recorded."""
         return messages[-1]["content"]
 
     def document(self, text: str) -> str:
-        """The text itself, under which, or under the id of whose problem, a continuation is recorded."""
+        """The text itself."""
         return text
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
         """The first `samples_per_prompt` recorded completions of every request.
 
         Raises:
-            ValueError: a problem has fewer; the message names the first.
+            ValueError: a problem has fewer; the message names it.
         """
         drawn = []
         for request in requests:
@@ -69,8 +68,8 @@ def read_recorded(path: Path) -> list[dict[str, Any]]:
     """Read a file of recorded completions, one row per completion.
 
     Raises:
-        ValueError: it cannot be read, is empty, or a row lacks a column or holds something else in it; the message
-            says which.
+        ValueError: the file cannot be read or is empty, or a row lacks a column or has a wrong type in it; the message
+            names it.
     """
     if path.suffix == ".parquet":
         numbered, place = _parquet_rows(path), f"{path}, row"

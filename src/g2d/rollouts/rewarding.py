@@ -1,7 +1,7 @@
-"""Rewards of rollouts: what training sees of them, beside the verifier's verdict, which stays as it is.
+"""Rewards of rollouts for training, beside the verifier's verdicts.
 
 A judgement depends on the rollout's group, its place in it and the seed, so rollouts that were drawn once can be judged
-by another reward without a model: the result is what drawing them again would have left.
+by another reward without a model.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def with_rewards(
     """The rows with the reward's numbers, and its statuses and details unless it is the truth.
 
     Args:
-        rollouts: whole groups, which are told apart by problem_id.
-        problems: those that were asked.
+        rollouts: whole groups, by problem_id.
+        problems: of the rollouts.
         reward: its settings.
         seed: of the run.
-        stream: what the rollouts are for, "training" or "harvest": it has random numbers of its own.
+        stream: use of the rollouts, "training" or "harvest", which have random numbers of their own.
         verifier: for rewards that compare answers.
 
     Raises:
@@ -46,9 +46,9 @@ def with_rewards(
     """
     if reward == TRUTH:
         return rollouts.assign(reward=(rollouts["verdict"] == "correct").astype("float64"))
-    asked = {problem.problem_id: problem for problem in problems}
+    by_id = {problem.problem_id: problem for problem in problems}
     attempts = [
-        Attempt(asked[name], name, int(sample), text, Judgement(verdict, None if pd.isna(answer) else answer))
+        Attempt(by_id[name], name, int(sample), text, Judgement(verdict, None if pd.isna(answer) else answer))
         for name, sample, text, verdict, answer in zip(*(rollouts[column] for column in GROUP), strict=True)
     ]
     judgements = judge(reward, attempts, Context(verifier, seed, stream))

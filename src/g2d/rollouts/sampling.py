@@ -1,7 +1,7 @@
-"""How a token is chosen: the likeliest, or by inverse transform from random numbers that belong to the rollout.
+"""The choice of a token: greedy, or by inverse transform from random numbers of the rollout's own.
 
-The random numbers of a rollout are a stream of its own, made from seed, problem and sample, and not the batch's. So it
-does not depend on which other prompts share its batch, its shard or its job, which `do_sample=True` cannot offer.
+The random numbers depend on seed, problem and sample, so a rollout does not depend on the other prompts of its batch,
+shard or job.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from g2d.rollouts.engine import Decoding
 
 
 def random_stream(decoding: Decoding, problem_id: str, sample: int) -> np.ndarray:
-    """Uniform numbers for the tokens of one rollout, shape (max_completion_length,); zeros, never used, when greedy."""
+    """Uniform numbers for the tokens of one rollout, shape (max_completion_length,); zeros when greedy."""
     if decoding.temperature == 0:
         return np.zeros(decoding.max_completion_length)
     digest = hashlib.shake_256(f"{decoding.seed}/{problem_id}/{sample}".encode()).digest(
@@ -25,7 +25,7 @@ def random_stream(decoding: Decoding, problem_id: str, sample: int) -> np.ndarra
 
 
 def request_seed(seed: int, problem_id: str) -> int:
-    """The seed of a problem's first sample. Samples count on from it, so neighbours must be far apart: 62 bits."""
+    """The seed of a problem's first sample, of 62 bits, since further samples count on from it."""
     digest = hashlib.sha256(f"{seed}/{problem_id}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 2
 
@@ -33,15 +33,14 @@ def request_seed(seed: int, problem_id: str) -> int:
 def choose_tokens(logits: torch.Tensor, uniforms: torch.Tensor, temperature: float, top_p: float) -> torch.Tensor:
     """The next token of every row, shape (rows,).
 
-    The tokens of the vocabulary divide the unit interval between them in their own order, each as its probability is,
-    and the one that the uniform number falls on is drawn. In this order a change of the last bits of the logits moves a
-    border by as little; ordered by probability, two tokens that are all but tied would trade places.
+    The uniform number is looked up in the cumulative distribution in the order of the vocabulary, which a change of the
+    last bits of the logits hardly moves; in the order of probability, two nearly tied tokens would change places.
 
     Args:
         logits: (rows, vocabulary).
         uniforms: (rows,) in [0, 1), float64.
         temperature: 0 is greedy.
-        top_p: mass of the nucleus: the likeliest tokens until their sum reaches it.
+        top_p: mass of the nucleus, the most probable tokens until their sum reaches it.
     """
     if temperature == 0:
         return logits.argmax(dim=-1)
@@ -51,6 +50,6 @@ def choose_tokens(logits: torch.Tensor, uniforms: torch.Tensor, temperature: flo
         outside = ordered.cumsum(dim=-1) - ordered >= top_p
         probabilities = probabilities.scatter(-1, tokens, ordered.masked_fill(outside, 0.0))
     cumulative = probabilities.cumsum(dim=-1)
-    # A double below 1 keeps the product below the whole mass, so there is always a token to the right of it.
+    # The uniform number is below 1, so the product is below the whole mass and a token is found.
     targets = uniforms.unsqueeze(-1) * cumulative[:, -1:]
     return torch.searchsorted(cumulative, targets, right=True).squeeze(-1)

@@ -1,4 +1,4 @@
-"""What generates and how completions are drawn: keys of `engine`, `calibration`, `harvest`, `pairs`, `evaluation`."""
+"""Engines and sampling: the keys of `engine`, `calibration`, `harvest`, `pairs`, `evaluation`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class EngineSettings(Section):
 
     @property
     def identity(self) -> str:
-        """What a finished result depends on. The other keys say how fast and where; they re-run nothing."""
+        """The part that finished results depend on; other keys re-run nothing."""
         return self.name
 
 
@@ -79,7 +79,7 @@ class Calibration(Sampling):
     )
 
     @model_validator(mode="after")
-    def _window_is_a_window(self) -> Calibration:
+    def _check(self) -> Calibration:
         low, high = self.window
         if not 0 <= low < high <= 1:
             raise ValueError(f"window [{low}, {high}] is empty: give two increasing shares between 0 and 1")
@@ -145,13 +145,13 @@ class Evaluation(Section):
 
     @property
     def answers(self) -> Evaluation:
-        """What accuracies are made of: without the samples where these are drawn beside."""
+        """The evaluation that accuracies are of: without the samples where they are drawn beside greedy answers."""
         beside = self.sampled is not None and self.sampled.beside_greedy
         return self.model_copy(update={"sampled": None}) if beside else self
 
     @property
     def samples(self) -> Evaluation | None:
-        """What is drawn beside the greedy answers; None where nothing is."""
+        """The samples beside the greedy answers; None where there are none."""
         if self.sampled is None or not self.sampled.beside_greedy:
             return None
         own = self.sampled.model_copy(update={"beside_greedy": False})

@@ -1,14 +1,11 @@
 """The tokens that are trained on: those that were drawn.
 
-Text does not say which they were. A chat template renders a finished answer in a way of its own (that of
-DeepSeek-R1-Distill drops what stands before `</think>`, Qwen3's adds an empty block of thinking) and closes one that
-was cut off; text has lost the special tokens; a tokenizer need not cut it where the policy did. So a harvest and fresh
-rollouts keep their tokens, and every regime trains on these.
+Text does not determine them: chat templates change finished answers and close truncated ones, text has no special
+tokens, and a tokenizer may split it in another way. So harvests and fresh rollouts keep their tokens.
 
-Files of 0.1.0 and pairs from elsewhere have text alone. Then the tokens are those of the prompt's text, followed by
-those of the completion's: neither passes through a template or gets a token that the text does not have, but for the
-one that ended a completion, which its text lacks. It comes after a completion that ended by itself, and a pair from
-elsewhere, which does not say, counts as one.
+Files of 0.1.0 and pairs from elsewhere have text alone. Their tokens are those of the prompt's text, those of the
+completion's text and, where the completion ended by itself, the token that ends a turn; a pair from elsewhere counts as
+ended.
 """
 
 from __future__ import annotations
@@ -30,8 +27,8 @@ def with_token_ids(rollouts: pd.DataFrame, base: Policy) -> pd.DataFrame:
     """Rollouts with prompt_ids and completion_ids in every row, arrays of int32.
 
     Args:
-        rollouts: in a row without tokens, prompt_text, completion_text and finish_reason are read.
-        base: M0, whose tokenizer it is; it is loaded only where tokens are missing.
+        rollouts: of rows without tokens, prompt_text, completion_text and finish_reason are read.
+        base: M0; its tokenizer is loaded only where tokens are missing.
 
     Raises:
         ValueError: the tokens are of another tokenizer.
@@ -61,8 +58,8 @@ def pairs_with_token_ids(pairs: Sequence[Pair], base: Policy) -> list[Pair]:
     """Pairs with prompt_ids, chosen_ids and rejected_ids.
 
     Args:
-        pairs: one without tokens has one message of the assistant on either side, which ended by itself.
-        base: M0, whose tokenizer it is; it is loaded only where tokens are missing.
+        pairs: those without tokens count as completions that ended by themselves.
+        base: M0; its tokenizer is loaded only where tokens are missing.
 
     Raises:
         ValueError: the tokens are of another tokenizer.
@@ -77,12 +74,12 @@ def pairs_with_token_ids(pairs: Sequence[Pair], base: Policy) -> list[Pair]:
     made = iter(
         Pair(
             **pair,
-            prompt_ids=asked,
+            prompt_ids=prompt_ids,
             chosen_ids=[*right, texts.end],
             rejected_ids=[*wrong, texts.end],
             tokenizer_sha256=digest,
         )
-        for pair, asked, right, wrong in zip(bare, prompts, chosen, rejected, strict=True)
+        for pair, prompt_ids, right, wrong in zip(bare, prompts, chosen, rejected, strict=True)
     )
     return [pair if "chosen_ids" in pair else next(made) for pair in pairs]
 
@@ -96,7 +93,7 @@ def _require_own(digests: Iterable[str], base: Policy, what: str) -> None:
 
 
 class _Texts:
-    """Tokens of texts, as nobody drew them."""
+    """Tokens of texts."""
 
     def __init__(self, base: Policy) -> None:
         self.tokenizer = load_tokenizer(base)
@@ -108,10 +105,7 @@ class _Texts:
 
 
 def closing_token(tokenizer: PreTrainedTokenizerBase, ends: Iterable[int]) -> int:
-    """Of the tokens that end a completion, the one by which the model's template closes a turn of the assistant.
-
-    Gemma's is not the tokenizer's `eos_token`.
-    """
+    """The token by which the model's template closes a turn of the assistant; Gemma's is not its `eos_token`."""
     said = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
     tokens: list[int] = tokenizer.apply_chat_template(said, tokenize=True, return_dict=False)
     ends = frozenset(ends)

@@ -1,7 +1,7 @@
-"""Completions from a transformers model in this process, on whatever device there is.
+"""Completions from a transformers model in this process, on a GPU or a CPU.
 
-Models of keys and values, which nearly all are, are decoded by `g2d.rollouts.continuous_batching`; others by their own
-`generate`, in batches of similar length. Either way a token is drawn as `g2d.rollouts.sampling` says.
+Models with a cache of keys and values alone are decoded by `g2d.rollouts.continuous_batching`; others by their own
+`generate`, in batches of similar length. Tokens are drawn by `g2d.rollouts.sampling`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class TransformersEngine:
     name = "transformers"
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, end_ids: Collection[int]) -> None:
-        self.model: Any = model  # transformers' own annotations deny that a model can generate
+        self.model: Any = model  # transformers' annotations have no `generate`
         self.tokenizer = tokenizer
         self.tokenizer.padding_side = "left"
         self.end_ids = frozenset(end_ids)
-        # Models bring defaults of their own, such as a penalty on repetition; here the decoding says all there is.
+        # Without the model's own defaults, such as a penalty on repetition.
         self.model.generation_config = GenerationConfig()
 
     @classmethod
@@ -72,7 +72,7 @@ class TransformersEngine:
             model=self.model.name_or_path,
             limit=getattr(self.model.config, "max_position_embeddings", None),
         )
-        # Neighbours have prompts of similar length; the longest come first, so that too little memory shows at once.
+        # Longest prompts first, so that too little memory shows at once.
         order = sorted(range(len(requests)), key=lambda i: len(prompts[i]), reverse=True)
         samples = [(i, j) for i in order for j in range(decoding.samples_per_prompt)]
 

@@ -1,4 +1,4 @@
-"""Which adapters vLLM can apply to which base model, told before it starts: it notices late and in other words."""
+"""Checks of adapters before vLLM starts, which finds these mistakes late."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def adapter_rank_of(folder: str | Path) -> int:
 
 
 def require_own_base(folder: str | Path, base: str) -> None:
-    """Refuse an adapter that was trained on a model of another shape, which vLLM notices late and in other words.
+    """Check that an adapter was trained on a model of this width.
 
     Raises:
         ValueError: there is no adapter in the folder, or its attention has another width than the base model's.

@@ -1,17 +1,11 @@
-"""Completions from vLLM, in this process: one call per set of prompts, continuous batching, cached prefixes.
+"""Completions from vLLM in this process: one call per set of prompts, continuous batching, cached prefixes.
 
-Prompts are rendered and tokenized, and completions decoded, by the tokenizer that every engine uses (`prompts`);
-vLLM sees tokens only. Each prompt has a seed of its own, made from (seed, problem), so that a rollout does not depend
-on which other prompts share its call, shard or job. In float32 on a CPU that holds bit for bit (a test says so). On a
-GPU in bfloat16 the logits themselves depend a little on the batch, in vLLM as in transformers; then the draws are the
-same and a near-tie may fall the other way.
+Prompts are rendered and tokenized, and completions decoded, by the tokenizer that every engine uses; vLLM sees tokens
+only. Each prompt has a seed from (seed, problem), so a rollout does not depend on other prompts: on a CPU in float32
+bit for bit (a test says so), in bfloat16 on a GPU but for near-ties, since logits depend a little on the batch.
 
-Adapters are merged into a copy of the weights before the start (`merge`) or applied at every step (`lora`). Applied
-ones can be exchanged in a running engine, which GRPO does at every step and which saves the start-up when several
-policies share an M0. docs/performance.md has what each costs.
-
-Left out on purpose: vLLM's server. One engine, one process; nothing listens on a port. `g2d.rollouts.engine_host` keeps
-such a process for the jobs that follow.
+Adapters are merged into a copy of the weights before the start (`merge`) or applied at every step (`lora`), where they
+can be exchanged in a running engine (docs/performance.md). `g2d.rollouts.engine_host` keeps an engine for later jobs.
 """
 
 from __future__ import annotations
@@ -36,24 +30,24 @@ from g2d.rollouts.settings import EngineSettings
 from g2d.rollouts.vllm_adapters import adapter_rank_of, require_own_base, supported_rank
 from g2d.rollouts.vllm_environment import on_gpu, prepare_environment
 
-CONTEXT_STEP = 256  # tokens; room for somewhat longer prompts costs nothing, a start for each of them does
-SEQUENCES = 256  # that vLLM prepares for at least, on whatever card
+CONTEXT_STEP = 256  # tokens: the context is rounded up, since a new start costs more
+SEQUENCES = 256  # that vLLM prepares for by default
 CPU_BATCH = 8192  # tokens of prompts read at once
 
 
 class VllmEngine:
     """Generates with a vLLM engine in this process.
 
-    It starts with the first `generate`, when the length of the prompts is known, and starts again in the rare case
-    that a later call needs a longer context.
+    It starts with the first `generate`, when the length of the prompts is known, and again where a later call needs a
+    longer context.
 
     Args:
         policy: M0 with or without an adapter.
-        settings: how to run it.
+        settings: of the engine.
         adapter_rank: expect adapters of this rank from `use_adapter`; None for the policy's own adapter only.
         memory_utilization: share of the GPU's memory, if not the one in `settings`.
-        most_sequences: completions that are ever asked for together, if fewer than vLLM would prepare for: for each it
-            keeps logits of its sampler, and CUDA graphs for so many. More are answered too, later.
+        most_sequences: completions at once, if fewer than vLLM would prepare memory and CUDA graphs for; further ones
+            wait.
 
     Raises:
         ValueError: the adapter cannot be used as asked; the message names it and what to change.
@@ -95,12 +89,8 @@ class VllmEngine:
 
     @property
     def merges(self) -> bool:
-        """Whether the policy's own adapter is merged.
-
-        `auto` merges on a CPU, where that generates three times faster than applying it at every step, and applies on a
-        GPU, which has kernels for it and where a merged copy of an 8B model would take 32 GB, in float32 (not measured
-        there).
-        """
+        """Whether the policy's own adapter is merged; `auto` merges on a CPU, where that is three times faster than
+        applying it, and applies it on a GPU, where a merged float32 copy of an 8B model would take 32 GB."""
         return self.settings.adapters == "merge" or (self.settings.adapters == "auto" and not on_gpu())
 
     def render(self, messages: Messages) -> str:
@@ -140,9 +130,8 @@ class VllmEngine:
         """vLLM's own outputs for tokenized prompts, in order. Sample j of a prompt is drawn with its seed + j.
 
         Args:
-            names: what to call each prompt in a message.
-            log_probabilities: return those of the tokens drawn, under the distribution they were drawn from (the
-                temperature included).
+            names: of the prompts in messages.
+            log_probabilities: return those of the tokens drawn, with the temperature.
         """
         self._reach(prompts, decoding.max_completion_length, names)
         from vllm import SamplingParams
@@ -178,7 +167,7 @@ class VllmEngine:
         return [list(sample.token_ids) for sample in drawn], log_probabilities
 
     def use_adapter(self, folder: str | Path) -> None:
-        """Generate with the adapter in a folder from now on; the folder is read again whatever it held before.
+        """Generate with the adapter in a folder from now on; the folder is read again.
 
         Raises:
             ValueError: the engine was not made for adapters, or for smaller ones.
@@ -190,7 +179,7 @@ class VllmEngine:
         prepare_environment()
         from vllm.lora.request import LoRARequest
 
-        # A number of its own for every version: vLLM's caches of weights and prefixes know an adapter by it.
+        # A new number for every version: vLLM caches weights and prefixes by it.
         self._adapters_seen += 1
         self._adapter = LoRARequest(f"adapter-{self._adapters_seen}", self._adapters_seen, str(Path(folder).resolve()))
         if self._llm is not None:
@@ -207,8 +196,8 @@ class VllmEngine:
     def start(self, context: int) -> None:
         """Start the engine for prompts and completions of together `context` tokens.
 
-        A process holds one engine: whichever runs is closed first, and starts again when it is next asked. vLLM also
-        seeds the random numbers of the whole process; a caller with random state of its own starts the engine first.
+        A process has one engine: a running one is closed first. vLLM also seeds the random numbers of the process, so a
+        caller with random state of its own starts the engine first.
         """
         if VllmEngine._running is not None:
             VllmEngine._running.close()
@@ -218,13 +207,13 @@ class VllmEngine:
         gpu, sequences = on_gpu(), min(SEQUENCES, self.most_sequences or SEQUENCES)
         if gpu:
             release()
-            if self.settings.tensor_parallel_size == 1:  # to ask would begin CUDA here, and vLLM forks for several
+            if self.settings.tensor_parallel_size == 1:  # the check initialises CUDA, and vLLM forks for several GPUs
                 require_free(self.memory_utilization)
         arguments: dict[str, Any] = {
             "model": self._weights(),
             "skip_tokenizer_init": True,
             "load_format": "safetensors",  # pickled weights can run code on loading
-            # What was merged stays in float32: in bfloat16 most of a small adapter would be rounded away.
+            # Merged weights stay in float32: in bfloat16 most of a small adapter would be rounded away.
             "dtype": "bfloat16" if gpu and self._merged is None else "float32",
             "max_model_len": context,
             "enable_prefix_caching": True,
@@ -237,7 +226,7 @@ class VllmEngine:
             arguments["gpu_memory_utilization"] = self.memory_utilization
             arguments["tensor_parallel_size"] = self.settings.tensor_parallel_size
         else:
-            # vLLM's CPU build cannot rewind a random generator, which it does whenever it reads a prompt in parts.
+            # vLLM's CPU build cannot rewind a random generator, which it does for prompts that are read in parts.
             arguments |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(context, CPU_BATCH)}
             arguments["enforce_eager"] = True  # compiling takes longer than a small model's whole harvest
             arguments["kv_cache_memory_bytes"] = cpu_cache_bytes(self.policy.base, sequences, context)
@@ -268,7 +257,7 @@ class VllmEngine:
         return self.tokenizer(texts, add_special_tokens=False)["input_ids"]
 
     def _reach(self, prompts: Sequence[Sequence[int]], budget: int, names: Sequence[str] | None) -> None:
-        """Have an engine that holds the longest prompt and its completion."""
+        """Start the engine, or start it again, with room for the longest prompt and its completion."""
         limit = context_limit(self.policy)
         names = names or [f"prompt {i}" for i in range(len(prompts))]
         require_room(prompts, names, budget, model=self.policy.base, limit=limit)
@@ -293,7 +282,6 @@ class VllmEngine:
         if reason not in ("stop", "length"):
             raise RuntimeError(f"vLLM gave a completion up: {reason}")
         text = tokens[:-1] if reason == "stop" else tokens
-        # The end-of-turn token was generated too, so it counts.
         cut = prefixes(self.tokenizer, tokens, decoding.token_budgets)
-        said = str(self.tokenizer.decode(text, skip_special_tokens=True))
-        return Completion(said, len(tokens), reason, cut, prompt, tuple(tokens))
+        decoded = str(self.tokenizer.decode(text, skip_special_tokens=True))
+        return Completion(decoded, len(tokens), reason, cut, prompt, tuple(tokens))  # with the end-of-turn token

@@ -1,4 +1,4 @@
-"""What this process is to vLLM: with or without a GPU, and what is settled before it is imported."""
+"""Environment variables and settings before vLLM is imported, with or without a GPU."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import os
 
 
 def prepare_environment() -> None:
-    """What vLLM is to find when it is imported; variables that are set already are kept."""
-    # A process of its own for the engine would import the job's script a second time.
+    """Set what vLLM reads when it is imported; existing variables are kept."""
+    # An engine in a process of its own would import the job's script again.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     if not on_gpu():
         import torch._dynamo.config
 
-        # It compiles how log-probabilities are ranked: seconds in every process, and a compiler of C++ must be there.
+        # vLLM would compile the ranking of log-probabilities: seconds in every process, and it needs a C++ compiler.
         torch._dynamo.config.disable = True
-        # Bound threads of two jobs would share the same cores and leave the others idle.
+        # Bound threads of two jobs would share the same cores.
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 
 

@@ -1,4 +1,4 @@
-"""Settings: how a key is declared, and how a mistake in one is put."""
+"""Settings: declaration of configuration keys, and messages about mistakes in them."""
 
 from g2d.settings.section import (
     LARGEST,

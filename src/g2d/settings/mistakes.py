@@ -1,4 +1,4 @@
-"""What pydantic finds wrong with a section, in lines that name the key and the fix."""
+"""pydantic's errors about a section as lines that name the key and the fix."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def messages(error: ValidationError, values: Any, root: type[Section]) -> list[s
     """pydantic's errors as lines that name the key and the fix.
 
     Args:
-        values: what was validated.
-        root: the section it was validated as.
+        values: that were validated.
+        root: type of the section.
     """
     found: dict[tuple[tuple[Any, ...], int | None], list[dict[str, Any]]] = {}
     for number, item in enumerate(error.errors()):
@@ -41,7 +41,7 @@ def messages(error: ValidationError, values: Any, root: type[Section]) -> list[s
         found.setdefault((path, None if of_a_union else number), []).append(dict(item))
     lines = []
     for (path, alone), items in found.items():
-        # Of a value that may have several types, pydantic says why it is none of them: in one line, or where inside it.
+        # pydantic has an error for every type that a value may have: they are joined, or the deeper ones are kept.
         if alone is None and any(other != path and other[: len(path)] == path for other, _ in found):
             continue
         where = ".".join(map(str, (*path, *_key_within(items[0]))))
@@ -51,26 +51,25 @@ def messages(error: ValidationError, values: Any, root: type[Section]) -> list[s
 
 
 def _key_within(item: Mapping[str, Any]) -> tuple[str, ...]:
-    """The key that a mistake is about where pydantic names its section."""
+    """The key of a mistake where pydantic names the section alone."""
     error = item.get("ctx", {}).get("error")
     if isinstance(error, MistakeInKeyError):
         return (error.name,)
     return (item["ctx"]["discriminator"].strip("'"),) if item["type"].startswith("union_tag") else ()
 
 
-A_LINE = 300  # characters of a list that somebody reads
+A_LINE = 300  # characters of a list of keys in a message
 
 
 def _sentence(item: Mapping[str, Any], root: type[Section]) -> str:
-    """What is wrong; several lines where a validator has found several mistakes."""
+    """The mistake in words; several lines where a validator has found several."""
     if item["type"] == "extra_forbidden":
         known = _known_keys(item["loc"][:-1], root)
         close = difflib.get_close_matches(str(item["loc"][-1]), known, n=1)
         listed = ", ".join(known)
-        there = (
-            f"known keys here: {listed}" if len(listed) < A_LINE else "config/README.md lists the keys of this section"
-        )
-        return f"unknown key; {f'did you mean {close[0]}?' if close else there}"
+        short = len(listed) < A_LINE
+        choice = f"known keys here: {listed}" if short else "config/README.md lists the keys of this section"
+        return f"unknown key; {f'did you mean {close[0]}?' if close else choice}"
     if item["type"] in ("missing", "union_tag_not_found"):
         return "missing; add this key"
     if item["type"] == "value_error":
@@ -81,10 +80,7 @@ def _sentence(item: Mapping[str, Any], root: type[Section]) -> str:
 
 
 def _written_path(item: Mapping[str, Any], values: Any) -> tuple[tuple[Any, ...], bool]:
-    """The keys that lead to a mistake, and whether it is one of a value that may have several types.
-
-    pydantic puts labels of types between the keys, which nobody has written.
-    """
+    """The keys that lead to a mistake, without pydantic's labels of types, and whether its value may have several."""
     path: list[Any] = []
     of_a_union = False
     for position, part in enumerate(item["loc"]):
@@ -100,7 +96,7 @@ def _written_path(item: Mapping[str, Any], values: Any) -> tuple[tuple[Any, ...]
 
 
 def _known_keys(path: tuple[Any, ...], root: type[Section]) -> list[str]:
-    """Keys of the section at a path of pydantic's; where it could be one of several, those of all of them."""
+    """Keys of the sections that may stand at a path of pydantic's."""
     kinds: list[Any] = [root]
     for part in path:
         kinds = [inner for kind in kinds for inner in _inside(kind, part)]
@@ -108,19 +104,19 @@ def _known_keys(path: tuple[Any, ...], root: type[Section]) -> list[str]:
 
 
 def _inside(kind: Any, part: Any) -> Iterator[Any]:
-    """What a value of this type may hold under a key, a name, a number, or pydantic's label of one type of several."""
+    """The types of a value under a key, a name, a number, or pydantic's label of a type."""
     if _is_section(kind):
         if part in kind.model_fields:
             yield from _one_of(kind.model_fields[part].annotation)
         elif any(part in get_args(field.annotation) for field in kind.model_fields.values()):
-            yield kind  # the label is a value of the key that tells the types apart
+            yield kind  # the label is a value of the discriminator
     elif get_origin(kind) in (dict, list, tuple):
         for item in get_args(kind):
             yield from _one_of(item)
 
 
 def _one_of(annotation: Any) -> Iterator[Any]:
-    """The types that an annotation admits."""
+    """The types of an annotation."""
     origin = get_origin(annotation)
     if origin is Annotated:
         yield from _one_of(get_args(annotation)[0])

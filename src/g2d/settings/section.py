@@ -1,4 +1,4 @@
-"""How a key is declared: type, default, bounds, unit, one sentence, the paper's value. Sections are closed and frozen.
+"""Declaration of configuration keys: type, default, bounds, unit, one sentence, the paper's value.
 
 Every room declares the keys that it reads; `g2d.experiment.config` puts the sections together.
 """
@@ -23,17 +23,17 @@ from pydantic import (
 
 
 class ConfigError(ValueError):
-    """A mistake in the configuration, already worded for the person at the keyboard: file, key and fix."""
+    """A mistake in the configuration, with file, key and fix."""
 
 
 class Section(BaseModel):
-    """A group of keys. Frozen, and closed: a key that nobody reads is a mistake, not an extension."""
+    """A group of keys: frozen, and closed to unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
-    def _written_sensibly(cls, values: Any) -> Any:
+    def _check_types(cls, values: Any) -> Any:
         for name, value in values.items() if isinstance(values, Mapping) else ():
             for item in _items(value) if name in cls.model_fields else ():
                 if isinstance(item, bool):
@@ -47,16 +47,14 @@ class Section(BaseModel):
 
     @field_validator("*", mode="after")
     @classmethod
-    def _within_reach(cls, value: Any) -> Any:
-        for item in _items(value):  # numbers that were written as text
+    def _check_size(cls, value: Any) -> Any:
+        for item in _items(value):  # numbers that YAML has as text
             if isinstance(item, (int, float)) and abs(item) > LARGEST:
                 raise ValueError(_too_large(item))
         return value
 
     def params(self, *, only: set[str] | None = None, without: set[str] | None = None) -> dict[str, Any]:
         """The keys as parameters of a job, which is stale when they change; neutral ones are left out (`key`).
-
-        Reading them again gives an equal section.
 
         Args:
             only: keys to take; all if None.
@@ -77,7 +75,7 @@ class Section(BaseModel):
 
 
 class MistakeInKeyError(ValueError):
-    """A mistake that a section found in one of its keys."""
+    """A mistake in one key of a section."""
 
     def __init__(self, name: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -85,7 +83,7 @@ class MistakeInKeyError(ValueError):
 
 
 def _items(value: Any) -> list[Any]:
-    """A value, or what is in a list of values."""
+    """The items of a list, or the value itself."""
     return list(value) if is_list(value) else [value]
 
 
@@ -104,14 +102,8 @@ def _too_large(number: float) -> str:
 
 
 LARGEST = 2**31 - 1
-
-
 NO_TRUTH_VALUE = "is what YAML makes of yes, no, on, off, true and false: quote a text, or write a number"
-
-
-PARAMS = {"for": "params"}  # tells `Section.params` from any other dump
-
-
+PARAMS = {"for": "params"}  # the serialisation context of `Section.params`
 NO_NEUTRAL: Any = object()
 
 
@@ -127,9 +119,8 @@ def key(
     """A configuration key: its default, one sentence, its unit and what the paper used.
 
     Args:
-        neutral: for a key that is younger than results which users have: the value with which everything is as it was
-            without the key. With this value it is left out of what jobs depend on, so no finished result becomes stale.
-            It must be the default, which is what a job fills in that does not find the key among its parameters.
+        neutral: the value with which results are as before the key existed. With it the key is left out of the
+            parameters of jobs, so that no finished result becomes stale. It must be the default.
     """
     extra: dict[str, Any] = {n: v for n, v in (("unit", unit), ("paper", paper)) if v is not None}
     if neutral is not NO_NEUTRAL:
@@ -141,14 +132,8 @@ def key(
     return Field(default, description=doc, json_schema_extra=extra, **bounds)
 
 
-# Part of paths and file names, which may have 255 bytes, with what the stages append.
+# Part of file names, which may have 255 bytes.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
-
-
 Steps = Annotated[int, Field(ge=0)]
-
-
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
-
-
 Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]

@@ -1,7 +1,7 @@
-"""The demonstration model as it is shipped: weights, tokenizer and the recipe that made them, with digests.
+"""The demonstration model as it is shipped: weights, tokenizer and recipe, with digests.
 
-It is a model of `g2d.policies.scratch`. Trained anew on each machine it would be another one wherever a kernel rounds
-differently, and so would every number after it. `benchmarks/embedded_model.py` made it and says how it was chosen.
+It is a model of `g2d.policies.scratch` from `benchmarks/embedded_model.py`. Trained anew it would differ with
+the CPU's kernels, and so would all results.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ FILES = (
 
 @cache
 def digests() -> dict[str, str]:
-    """SHA-256 of every file, by name, as the recipe states them."""
+    """SHA-256 of every file by name, from the recipe."""
     recipe: dict[str, Any] = read_json(FOLDER / RECIPE)
     return dict(recipe["sha256"])
 
 
 def copy_embedded(folder: Path) -> None:
-    """Put a copy of the model into a folder.
+    """Copy the model into a folder.
 
     Raises:
-        ValueError: a file of this installation is not the one that was shipped; the message names it.
+        ValueError: a file of this installation is not the shipped one; the message names it.
     """
     for name, digest in digests().items():
         if not (FOLDER / name).is_file() or sha256(FOLDER / name) != digest:
