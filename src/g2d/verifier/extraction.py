@@ -1,10 +1,8 @@
-r"""Finding the answer of a completion: the content of its last `\boxed{...}`.
+r"""The answer of a completion: the content of its last `\boxed{...}`.
 
-The last box counts, and only a terminated one is an answer. Text that was cut inside its last box has none, even if
-an earlier box was complete: the policy was about to say something else. Math-Verify's own extraction is not used for
-this, because it also accepts answers outside a box and boxes without an end.
-
-Linear in the length of the text and iterative, so that neither megabytes of text nor 100,000 nested braces matter.
+Only a terminated last box is an answer: text that was cut inside its last box has none, even after a complete earlier
+box. Math-Verify's own extraction also accepts answers without a box and boxes without an end, so it is not used.
+Linear in the length of the text, without recursion.
 """
 
 from __future__ import annotations
@@ -62,7 +60,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def _first_box(text: str) -> int:
-    """Where scanning may start: one character before the first command, to see a doubled backslash whole."""
+    """Where to start scanning: one character before the first command, for a doubled backslash."""
     found = [position for command in (r"\boxed", r"\fbox") if (position := text.find(command)) >= 0]
     return max(min(found, default=len(text)) - 1, 0)
 

@@ -1,7 +1,4 @@
-"""How the verifier and its workers talk: a 4-byte big-endian length, then that many bytes of JSON.
-
-JSON in ASCII carries whatever a policy writes, lone surrogates and NUL bytes included, and reading it runs no code.
-"""
+"""Messages between the verifier and its workers: a 4-byte big-endian length, then that many bytes of ASCII JSON."""
 
 from __future__ import annotations
 

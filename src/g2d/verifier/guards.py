@@ -1,8 +1,8 @@
-r"""Vetoes on Math-Verify's consent, each for one way in which it is known to be wrong.
+r"""Guards: objections to known errors of Math-Verify where it finds two answers equal.
 
-A reward needs both: Math-Verify finds the answers equal, and no guard objects. A guard never turns a wrong answer
-right. What is not guarded, because the right reading depends on the question: `10` and `10\%` count as equal (GSM8K
-asks for percentages and writes its references without the sign), and so do `(1,2)` and `1,2`.
+An answer is correct if Math-Verify finds it equal to the reference and no guard objects. Not guarded, because the right
+reading depends on the question: `10` and `10\%` are equal (GSM8K writes percentages without the sign), and so are
+`(1,2)` and `1,2`.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ _SIDE_BY_SIDE = re.compile(rf"(?:^|[-+=(\[{{,;<>]){_SPACE}*[0-9.]*[0-9]{_SPACE}+
 
 _NAN = re.compile(r"(?<![A-Za-z])nan(?![A-Za-z])", re.IGNORECASE)
 
-# Two numbers that Math-Verify calls equal and that differ by more than this share of the larger.
+# Of two numbers that Math-Verify finds equal, as a share of the larger.
 RELATIVE_TOLERANCE = 0.01
 
 
 def bases_differ(reference: str, answer: str) -> bool:
-    """`11_2` and `11_3`: Math-Verify ignores the base. An answer without one is taken in the reference's."""
+    """`11_2` and `11_3`: Math-Verify ignores the base. An answer without a base has the reference's."""
     expected, found = sorted(_BASE.findall(reference)), sorted(_BASE.findall(answer))
     return bool(expected and found) and expected != found
 
 
 def numbers_side_by_side(reference: str, answer: str) -> bool:
-    """`2 3` is no way to write 5: Math-Verify adds numbers that have only space between them, like mixed numbers."""
+    """`2 3` for 5: Math-Verify adds numbers with space between them, as mixed numbers."""
     if not (_SIDE_BY_SIDE.search(reference) or _SIDE_BY_SIDE.search(answer)):
         return False
     return re.sub(_SPACE, "", reference) != re.sub(_SPACE, "", answer)
 
 
 def not_a_number(reference: str, answer: str) -> bool:
-    """A `nan` on either side: it equals nothing, though Math-Verify finds it equal to itself as a word."""
+    """A `nan` on either side, which Math-Verify finds equal to itself as a word."""
     return bool(_NAN.search(reference) or _NAN.search(answer))
 
 
 def undefined(reference: Sequence[Any], answer: Sequence[Any]) -> bool:
-    r"""`12:00` and `1:00`: both divide by zero, so as members of a set they would be equal. As equal text they are.
+    r"""`12:00` and `1:00`: both divide by zero, so Math-Verify finds them equal; the same text is equal.
 
     Args:
         reference: Math-Verify's readings of the reference, its text last.
@@ -56,26 +56,26 @@ def undefined(reference: Sequence[Any], answer: Sequence[Any]) -> bool:
 
 
 def magnitudes_differ(reference: Sequence[Any], answer: Sequence[Any]) -> bool:
-    r"""`\frac{1}{2^{60}}` and `\frac{1}{2^{61}}`: Math-Verify compares a difference with zero, so small ones are equal.
+    r"""`\frac{1}{2^{60}}` and `\frac{1}{2^{61}}`: Math-Verify compares the difference with zero, by a tolerance.
 
     Args:
         reference: Math-Verify's readings of the reference.
         answer: the same for the answer.
     """
     a, b = _value(reference), _value(answer)
-    if a is None or b is None or max(abs(a), abs(b)) >= 1:  # Math-Verify's tolerance blurs only small ones
+    if a is None or b is None or max(abs(a), abs(b)) >= 1:  # the tolerance matters for small numbers
         return False
     return bool(abs(a - b) > RELATIVE_TOLERANCE * max(abs(a), abs(b)))
 
 
 def at_least_one(readings: Sequence[Any]) -> bool:
-    """Whether a reading is a number of 1 and more in size, which cannot be a share."""
+    """Whether a reading is a number of absolute value 1 or more, which cannot be a share."""
     value = _value(readings)
     return value is not None and bool(abs(value) >= 1)
 
 
 def _value(readings: Sequence[Any]) -> Any:
-    """A reading as a real number, if it is one."""
+    """A reading as a real number; None if it is not one."""
     if not readings or not isinstance(readings[0], sympy.Expr) or readings[0].free_symbols:
         return None
     try:
@@ -90,9 +90,9 @@ _SPARE = "qwzvukhjt"
 
 
 def with_capitals_renamed(reference: str, answer: str) -> tuple[str, str] | None:
-    """Both answers with another letter for every capital that stands beside its small letter in one: `R` beside `r`.
+    """Both answers with another letter for every capital that is beside its small letter in one: `R` beside `r`.
 
-    None where there is no such letter, or no letter is left to take its place.
+    None where there is no such letter, or no unused letter.
     """
     if reference == reference.lower() and answer == answer.lower():
         return None

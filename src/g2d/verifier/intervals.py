@@ -1,8 +1,7 @@
 r"""Solved inequalities as intervals: `x < -5 \text{ or } x \ge 7` for $(-\infty,-5)\cup[7,\infty)$.
 
-Math-Verify compares a relation with a set only if the reference is the relation, because its way back would also take
-`1 < x < 2` for the set of 1 and 2. Here the reference must be an interval or a union of intervals, and the answer must
-be solved: one letter compared with numbers. Nothing is solved for it.
+Math-Verify compares a relation with a set only if the reference is the relation. Here the reference is an interval or a
+union of intervals, and the answer is a solved inequality: one letter compared with numbers.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ Solution = tuple[Any, sympy.Set]  # a letter and its values
 _OR = re.compile(r"\\text\s*\{\s*or\s*\}|\\(?:lor|vee)(?![A-Za-z])|(?<![A-Za-z\\])or(?![A-Za-z])")
 _AND = re.compile(r"\\text\s*\{\s*and\s*\}|\\(?:land|wedge)(?![A-Za-z])|(?<![A-Za-z\\])and(?![A-Za-z])")
 _RELATION = re.compile(r"[<>≤≥≠]|\\(?:[lg]eq?|[lg]t|neq?)(?![A-Za-z])")
-MAX_PARTS = 8  # of an answer; more are no solution of an inequality
+MAX_PARTS = 8  # of an answer
 
 
 def same_interval(reference: Sequence[Any], answer: str, read: Reader, equal: Callable[[Any, Any], bool]) -> bool:
-    """Whether an answer is a solved inequality and says what the reference says as an interval.
+    """Whether an answer is a solved inequality with the reference's interval as its solution.
 
     Args:
         reference: Math-Verify's readings of the reference.
         answer: LaTeX.
-        read: Math-Verify's readings of LaTeX.
-        equal: how two sets are compared.
+        read: returns Math-Verify's readings of LaTeX.
+        equal: compares two sets.
     """
     letter, interval = _named(reference[0]) if reference else (None, None)
     if not _is_interval(interval) or not _RELATION.search(answer):
@@ -69,7 +68,7 @@ def _solved(readings: Sequence[Any]) -> Solution | None:
 
 
 def _combined(combine: Callable[..., sympy.Set], solutions: Iterable[Solution | None]) -> Solution | None:
-    """All of them or none, and of the same letter."""
+    """The combination of solutions of the same letter; None if one is missing or of another letter."""
     known: list[Solution] = []
     for solution in solutions:
         if solution is None or (known and known[0][0] != solution[0]):

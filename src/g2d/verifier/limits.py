@@ -1,4 +1,4 @@
-"""What one verification may cost. Whatever exceeds it gets the verdict `timeout` or `limit`, never a reward."""
+"""Limits of one verification; beyond them the verdict is `timeout` or `limit`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ MIB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds on one item; the defaults leave every answer of MATH, MATH-500 and GSM8K far below.
+    """Bounds on one item; every answer of MATH, MATH-500 and GSM8K is far below the defaults.
 
     Attributes:
         deadline_s: CPU seconds of the worker, so that a busy machine does not change verdicts.
-        wall_s: seconds on the clock, for a worker that waits instead of computing.
+        wall_s: seconds on the clock, for a worker that waits.
         memory_bytes: resident memory of a worker; an idle one holds 80 MiB.
         max_completion_chars: longer completions are not searched for an answer.
         max_answer_chars: longer answers are not parsed.

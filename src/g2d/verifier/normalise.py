@@ -1,10 +1,7 @@
-r"""One way of writing for what Math-Verify reads in several ways or not at all: text of an answer in, text out.
+r"""Normalisation of answers before Math-Verify parses them: text in, text out, for reference and answer.
 
-Reference and answer both pass through here before anything is parsed. Every step changes how an answer is written and
-never what it says; what a step cannot decide it leaves alone. The second opinion does not use this module: it would
-share its mistakes.
-
-Patterns match in linear time. Loops take a step per bracket or per character, and `Limits` bounds both.
+Every step changes how an answer is written and not its meaning. The second opinion does not use this module, since it
+would share its mistakes. Patterns match in linear time.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ def normalise(answer: str) -> str:
         with_imaginary_unit,
     ):
         text = step(text)
-    return re.sub(r"\s+", " ", text).strip()  # long runs of space take Math-Verify's own patterns seconds
+    return re.sub(r"\s+", " ", text).strip()  # Math-Verify's patterns take seconds for long runs of space
 
 
 # ------------------------------------------------------------------------------------------------- around the answer
@@ -45,7 +42,7 @@ _END_TOKEN = re.compile(r"(?:<[|｜][A-Za-z_▁]{1,40}[|｜]>|</s>|<eos>|<end_of
 
 
 def without_end_tokens(text: str) -> str:
-    """`42<|im_end|>` is 42: an end of turn that was decoded as text."""
+    """`42<|im_end|>` is 42: the end of a turn was decoded as text."""
     while text.rstrip().endswith(">") and (token := _END_TOKEN.search(text, max(len(text) - 60, 0))):
         text = text[: token.start()]
     return text
@@ -59,7 +56,7 @@ _BOLD = re.compile(r"\\(?:textbf|mathbf|boldsymbol|bm)\s*\{([^{}A-Za-z]*)\}")
 
 
 def unwrap(text: str) -> str:
-    r"""What a box, braces, `\(...\)` or bold type hold, if they hold all of it: Math-Verify reads `{5}` as a set."""
+    r"""The content of a box, braces, `\(...\)` or bold type around all of it: Math-Verify reads `{5}` as a set."""
     text = text.strip()
     while True:
         if (opening := _WRAPPER.match(text)) and _closing(text, opening.end()) == len(text) - 1:
@@ -73,7 +70,7 @@ def unwrap(text: str) -> str:
 
 
 def _closing(text: str, start: int) -> int:
-    """Where the brace closes behind which `start` is; -1 if it does not."""
+    """Position of the brace that closes the one before `start`; -1 if there is none."""
     depth = 1
     for match in _BRACE.finditer(text, start):
         depth += {"{": 1, "}": -1}.get(match.group(), 0)
@@ -128,7 +125,7 @@ def without_inner_boxes(text: str) -> str:
 
 
 def _framed(before: str, content: str) -> str:
-    """A box without its frame, fit for what stands before it."""
+    """The content of a box as it has to be written after the text before it."""
     if re.search(r"(?:[_^]|\\[A-Za-z]+)\s*\Z", before[-40:]):
         return f"{{{content}}}"  # an argument
     is_sum = re.search(r"[^\s+-][\s]*[+-]", content) and not re.search(r"[,;=<>]|\\(?:le|ge|ne|lt|gt|in)", content)
@@ -142,7 +139,7 @@ _TIE = re.compile("~(?!=)")
 
 
 def with_known_signs(text: str) -> str:
-    """Signs that Math-Verify knows only as commands, and ties, which it does not know as space."""
+    """Commands for signs, and spaces for ties, as Math-Verify needs them."""
     return _TIE.sub(" ", text if text.isascii() else text.translate(_SIGNS))
 
 
@@ -215,5 +212,5 @@ _FACTOR_I = re.compile(r"(?<![A-Za-z\\])(?P<factor>[0-9]|[abcdxyz])i(?![A-Za-z])
 
 
 def with_imaginary_unit(text: str) -> str:
-    r"""`2\mathrm{i}` and `2i` become `2 i`: only an i that stands alone tells Math-Verify of complex numbers."""
+    r"""`2\mathrm{i}` and `2i` become `2 i`: Math-Verify reads complex numbers only with a separate i."""
     return _FACTOR_I.sub(r"\g<factor> i", _UPRIGHT_I.sub(" i ", text))

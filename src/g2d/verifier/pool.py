@@ -1,8 +1,7 @@
-"""Worker processes that judge pairs of answers, each within its limits, whatever is in them.
+"""A pool of worker processes that judge pairs of answers within limits.
 
-A pair that exceeds its deadline or its memory costs its worker: the process ends, another takes its place, and the
-rest of the batch goes on. Workers start at the first batch. A pool is for one thread at a time and for the process
-that started it; `Verifier` sees to both.
+A pair that exceeds its deadline or its memory ends its worker; another takes its place and the batch goes on. Workers
+start at the first batch. A pool is for one thread at a time and for the process that started it (`Verifier`).
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from g2d.verifier.verdict import Verdict
 
 Pair = tuple[str, str]  # reference answer, answer
 
-START_S = 120.0  # importing sympy takes half a second, and much longer from a cold network file system
-REAP_S = 5.0  # a process that has closed its pipe is about to exit
-CHUNK = 32  # pairs per message; the next is sent at half, so that a worker never waits, and the tail stays short
-COALESCE_S = 0.003  # in a long batch replies are collected: to wake for each would take a worker's core
+START_S = 120.0  # for importing sympy, from a cold network file system
+REAP_S = 5.0  # for the exit of a process that has closed its pipe
+CHUNK = 32  # pairs per message; the next is sent at half, so that no worker waits
+COALESCE_S = 0.003  # to collect replies in a long batch instead of waking for each
 PACKAGE_ROOT = Path(__file__).parents[2]
 
 
 class VerifierError(RuntimeError):
-    """A worker could not be started; the message carries what it said."""
+    """A worker could not be started; the message has its output."""
 
 
 class Pool:
@@ -54,7 +53,7 @@ class Pool:
         try:
             return _Batch(self, pairs).run()
         except BaseException:
-            # Ctrl-C in the middle of a batch: replies still under way must not meet the next batch.
+            # After Ctrl-C within a batch, late replies must not be read by the next batch.
             self.close()
             raise
 
@@ -64,13 +63,13 @@ class Pool:
             self.workers.pop().end()
 
     def abandon(self) -> None:
-        """Leave the workers to the process that started them: for the child of a fork."""
+        """Leave the workers to the parent process, in the child of a fork."""
         while self.workers:
             self.workers.pop().abandon()
 
 
 def default_workers() -> int:
-    """Cores granted to this process, shared with the other ranks of a distributed run on this machine."""
+    """Cores of this process, divided by the ranks of a distributed run on this machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
@@ -98,7 +97,7 @@ class _Batch:
         return self.verdicts  # type: ignore[return-value]  # none is left open
 
     def _staff(self) -> None:
-        """Start workers, as many as there is work for."""
+        """Start as many workers as there is work for."""
         while len(self.pool.workers) < min(self.pool.size, self.unsettled):
             worker = _Worker(self.pool.limits)
             self.pool.workers.append(worker)
@@ -122,7 +121,7 @@ class _Batch:
         patience = min(worker.expires for worker in busy) - time.monotonic()
         for key, _ in self.selector.select(max(patience, 0.0)):
             worker = key.data
-            if worker.ended:  # both of its pipes spoke up, and the first was its end
+            if worker.ended:  # at the event of its other pipe
                 continue
             if key.fileobj is worker.requests:
                 if worker.flush():
@@ -146,7 +145,7 @@ class _Batch:
         self.unsettled -= 1
 
     def _bury(self, worker: _Worker, overdue: bool = False) -> None:
-        """Remove a worker, blame the pair it died of, and queue the others again."""
+        """Remove a worker, settle or retry the pair that it ended on, and queue the others again."""
         for pipe in (worker.replies, worker.requests):
             if pipe in self.selector.get_map():
                 self.selector.unregister(pipe)
@@ -154,21 +153,21 @@ class _Batch:
         code, last_words = worker.end()
         if not worker.ready:
             raise VerifierError(f"a verifier worker did not start (exit {code}): {last_words or 'no output'}")
-        if worker.assigned and code != 0:  # 0: it retired after a pair that exceeded the memory limit
+        if worker.assigned and code != 0:  # 0: it ended after a pair that exceeded the memory limit
             victim = worker.assigned.popleft()
             if overdue or code == -signal.SIGPROF:
                 self._settle(victim, "timeout")
             elif victim in self.suspects:
                 self._settle(victim, "limit")
             else:
-                # Perhaps an earlier pair had filled the memory: guilty only if it kills twice.
+                # An earlier pair may have filled the memory, so the pair is tried once more.
                 self.suspects.add(victim)
                 worker.assigned.appendleft(victim)
         self.waiting.extendleft(reversed(worker.assigned))
 
 
 class _Worker:
-    """A child process, its pipes, and the pairs it has been given and not answered yet."""
+    """A child process, its pipes, and its pairs without an answer."""
 
     def __init__(self, limits: Limits) -> None:
         command = [sys.executable, "-P", "-W", "ignore", "-m", "g2d.verifier.worker"]
@@ -207,12 +206,12 @@ class _Worker:
         return bool(self._outgoing)
 
     def flush(self) -> bool:
-        """Write what fits into the pipe; True once everything is out."""
+        """Write as much as fits into the pipe; True once everything is written."""
         try:
             sent = os.write(self.requests.fileno(), self._outgoing)
         except BlockingIOError:
             return False
-        except BrokenPipeError:  # it died; the other pipe tells
+        except BrokenPipeError:  # the worker ended, which the other pipe reports
             sent = len(self._outgoing)
         self._outgoing = self._outgoing[sent:]
         return not self._outgoing
@@ -228,7 +227,7 @@ class _Worker:
         return list(take(self._incoming))
 
     def end(self) -> tuple[int, str]:
-        """Reap the process, killing it if it is still there; its exit code and the end of its stderr."""
+        """End the process; its exit code and the end of its stderr."""
         self.ended = True
         try:
             self.process.wait(timeout=REAP_S if self.hung_up else 0)
@@ -241,9 +240,9 @@ class _Worker:
         return self.process.returncode, said[-2000:]
 
     def abandon(self) -> None:
-        """Leave the child to the process that started it."""
+        """Leave the child to the parent process."""
         self._close_pipes()
-        self.process.returncode = 0  # not ours to wait for
+        self.process.returncode = 0  # so that it is not waited for
 
     def _close_pipes(self) -> None:
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):

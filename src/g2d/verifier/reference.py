@@ -1,4 +1,4 @@
-"""What can be a reference answer at all, whoever gives it."""
+"""Checks of reference answers."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ from decimal import Decimal
 
 
 def written_out(number: float) -> str:
-    """A finite number in digits: Python's `1e-07` and `1e+16` mean nothing to who reads mathematics."""
+    """A finite number in digits, without Python's exponents (`1e-07`)."""
     return format(Decimal(repr(number)), "f")
 
 
 def require_answer(text: str) -> str:
-    r"""The same text.
-
-    "inf" and "infinity" stay: Math-Verify reads them as `\infty`, which is an answer of MATH.
+    r"""The same text. "inf" and "infinity" are allowed: Math-Verify reads them as `\infty`, an answer of MATH.
 
     Raises:
-        ValueError: it is "nan", which is how a missing number is written as text; any policy could write the same.
+        ValueError: it is "nan", a missing number as text.
     """
     if text.strip().lstrip("+-").lower() == "nan":
         raise ValueError(f"{text!r} is a missing number, not an answer")

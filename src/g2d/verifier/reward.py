@@ -1,8 +1,6 @@
-r"""The verifier as a reward function of TRL's trainers.
+r"""The verifier as a reward function of TRL's trainers, called once per generation step in the trainer's process.
 
-One call per generation step, in the trainer's process and from whatever thread it runs. Mathematics is done in worker
-processes, so that neither CUDA nor the training loop ever meets sympy. The reference answer is the data set's column
-`answer`.
+sympy runs in worker processes. The reference answer is the data set's column `answer`.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ class MathVerifyReward:
         limits: bounds on one verification.
         eos_token_ids: tokens that end a completion. TRL does not say why a completion ended; with these, one that ends
             in another token counts as `truncated` instead of `no_boxed`. The reward is 0 either way.
-        on_judged: called with the judgements and everything TRL passed, under TRL's names.
+        on_judged: called with the judgements and TRL's arguments, under TRL's names.
     """
 
     __name__ = "math_verify_reward"
@@ -59,7 +57,7 @@ class MathVerifyReward:
             completions: texts, or conversations that end with the assistant's message.
             answer: reference answers, one per completion.
             completion_ids: tokens of the completions, without padding.
-            columns: whatever else TRL passes; `log_metric` receives the share of each verdict.
+            columns: further arguments of TRL; `log_metric` receives the share of each verdict.
         """
         judgements = self.judge(completions, answer, completion_ids)
         self.log_verdicts(judgements, columns.get("log_metric"))
@@ -69,7 +67,7 @@ class MathVerifyReward:
 
     @staticmethod
     def log_verdicts(judgements: Sequence[Judgement], log_metric: Callable[[str, float], None] | None) -> None:
-        """Hand the share of each verdict to TRL, among the completions that there is an answer to compare with."""
+        """Log the share of each verdict among completions with a reference answer."""
         counts = Counter(judgement.verdict for judgement in judgements)
         del counts[NO_REFERENCE]
         if counts and log_metric:
@@ -83,7 +81,7 @@ class MathVerifyReward:
         answer: Sequence[str | None],
         completion_ids: Sequence[Sequence[int]] | None = None,
     ) -> list[Judgement]:
-        """The judgements behind the rewards; an `answer` of None is a problem without one."""
+        """The judgements behind the rewards; an open-ended problem has the `answer` None."""
         items = [(ref, completion_text(text)) for text, ref in zip(completions, answer, strict=True)]
         reasons = None
         if self.eos_token_ids and completion_ids is not None:

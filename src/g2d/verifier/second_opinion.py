@@ -1,9 +1,8 @@
-r"""A second opinion on whether an answer equals its reference, reached without Math-Verify and without sympy.
+r"""A second opinion on whether an answer equals its reference, without Math-Verify and sympy.
 
-Both are normalised as strings, in the manner of the MATH and Minerva graders, and read as exact numbers where they are
-numbers, alone or in tuples, lists, intervals, vectors and matrices. It never decides a reward: it is recorded beside
-the verdict, and the share of disagreements estimates the label noise. Hence three values: True and False only where
-the normal forms leave no doubt, None where this module cannot say.
+Both are normalised as strings, as in the MATH and Minerva graders, and read as exact numbers where they are numbers,
+alone or in tuples, lists, intervals, vectors and matrices. It decides no reward: the share of disagreements estimates
+the label noise. True and False where the normal forms are certain, else None.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from fractions import Fraction
 
 from g2d.verifier.units import Unit, find_unit
 
-# A decimal this close to the other number, as a share of it, may be the same number rounded.
+# A decimal within this share of the other number may be a rounded one.
 DOUBT = Fraction(1, 100)
 MAX_DIGITS = 1_000  # longer numbers are compared as strings
 
@@ -26,10 +25,10 @@ class Answer:
 
     Attributes:
         body: LaTeX without spaces, layout and units.
-        name: what a leading `x=` or `x\\in` assigns to.
+        name: of a leading `x=` or `x\\in`.
         unit: canonical unit, None if there is none or an unknown one.
         percent: whether a percent sign was dropped.
-        base: the base written behind a number.
+        base: of a number, written behind it.
     """
 
     body: str
@@ -40,7 +39,7 @@ class Answer:
 
 
 def second_opinion(reference: str, answer: str) -> bool | None:
-    """Whether an answer equals the reference; None if normalised strings and numbers do not tell."""
+    """Whether an answer equals the reference; None if normalised strings and numbers cannot decide."""
     expected, found = normalise(reference), normalise(answer)
     if None not in (expected.name, found.name) and expected.name != found.name:
         return None
@@ -59,7 +58,7 @@ def _same_percentage(expected: Answer, found: Answer) -> bool | None:
     """One of two answers has a percent sign."""
     literal = same(expected.body, found.body)
     if literal:
-        # Without knowing the question, 10 may be a percentage whose sign goes without saying.
+        # 10 may be a percentage without its sign.
         return True if expected.percent else None
     a, b = number(expected.body), number(found.body)
     if a is None or b is None:
@@ -126,7 +125,7 @@ def normalise(text: str) -> Answer:
 
 
 def _split_words(text: str) -> tuple[str, Unit | None]:
-    r"""Unwrap `\text{...}`; words behind a number are a label and go, their unit is returned if known."""
+    r"""Unwrap `\text{...}`; words behind a number are dropped as a label, and their unit is returned if known."""
     match = re.search(rf"(?<=[0-9}}\s!,)]){_WORDS.pattern}(?:\^\{{?([0-9])\}}?)?[\s.]*$", text)
     if match and re.search("[0-9]", text[: match.start()]) and not re.search(r"[0-9]|\b(?:or|and|not|i)\b", match[1]):
         return _WORDS.sub(r"\1", text[: match.start()]), find_unit(f"{match[1]}^{match[2] or 1}")
@@ -192,7 +191,7 @@ def _close(a: Fraction, b: Fraction, rounded: bool) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """A composite: its kind of bracket and its entries; lists and sets have no order."""
+    """The entries of a composite, by kind of bracket; lists and sets have no order."""
 
     bracket: str
     entries: tuple[str, ...]
@@ -229,7 +228,7 @@ def _same_parts(a: _Parts, b: _Parts) -> bool | None:
 
 
 def _same_members(a: tuple[str, ...], b: tuple[str, ...]) -> bool | None:
-    """Compare without order, by keys and not pair by pair: an answer may list a thousand numbers."""
+    """Compare without order, by keys, since an answer may list a thousand numbers."""
     keys, other_keys = {_key(entry) for entry in a}, {_key(entry) for entry in b}
     if keys == other_keys:
         # `D, A, E` may be an ordering.
@@ -248,7 +247,7 @@ def _key(body: str) -> Hashable:
 
 
 def _is_certain(body: str) -> bool:
-    """Whether another key means another value: an expression can be written in many ways, a decimal be rounded."""
+    """Whether another key is another value: not for expressions with several forms and rounded decimals."""
     if (parts := _parts(body)) is not None:
         return all(map(_is_certain, parts.entries))
     return _is_word(body) or (number(body) is not None and "." not in body)
@@ -279,7 +278,7 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _wraps(text: str) -> bool:
-    """Whether the first bracket closes with the last character: not so in `(1,2),(3,4)`."""
+    """Whether the first bracket closes with the last character, unlike in `(1,2),(3,4)`."""
     depth = 0
     for i, char in enumerate(text):
         depth += (char in _OPEN) - (char in _CLOSE)

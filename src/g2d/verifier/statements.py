@@ -1,7 +1,7 @@
-r"""What stands around an answer's value: a name on its left, and behind it for which letters it holds.
+r"""Parts around an answer's value: a name on its left, and a qualifier of its letters on its right.
 
 `k_{\max}(n) = 2n+1` is `2n+1` with a name, `2k\pi, k \in \mathbb{Z}` is `2k\pi` with a qualifier. Math-Verify reads
-only some of the first and none of the second.
+some of the names and none of the qualifiers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MAY_QUALIFY = re.compile(r"\\in(?![A-Za-z])|∈|\\forall|for|where|with")
 
 
 def names_differ(reference: str, answer: str) -> bool:
-    """`f(80) = 5` and `f(8) = 5`: two numbers with an index or an argument of their own, and not the same."""
+    """`f(80) = 5` and `f(8) = 5`: two numbers whose names have different indices or arguments."""
     own, other = split_name(reference), split_name(answer)
     if own is None or other is None or own[0].casefold() == other[0].casefold():
         return False
@@ -55,7 +55,7 @@ _PERCENT = re.compile(r"\s*(?:\\?%|\\(?:text|mbox|mathrm)\s*\{\s*(?:\\?%|percent
 
 
 def without_percent(latex: str) -> str | None:
-    """An answer without the percent sign that it ends in; None where it ends in none or has others."""
+    """An answer without its final percent sign; None where it has none at its end, or others."""
     if "%" not in latex and "percent" not in latex:
         return None
     bare = _PERCENT.sub("", latex)
@@ -85,9 +85,9 @@ _NAMES_OF_SETS = {"integer": "Z", "real": "R", "natural": "N", "rational": "Q"} 
 
 
 def split_qualifier(latex: str) -> tuple[str, str | None] | None:
-    r"""What stands before `, k \in \mathbb{Z}`, `\forall k` or `\text{ for all integers } k`, and the set if known.
+    r"""The part before `, k \in \mathbb{Z}`, `\forall k` or `\text{ for all integers } k`, and the set if known.
 
-    None without a qualifier, and where nothing stands before it: `x \in \mathbb{R}` is an answer.
+    None without a qualifier or without a part before it: `x \in \mathbb{R}` is an answer.
     """
     if not _MAY_QUALIFY.search(latex):
         return None
@@ -104,7 +104,7 @@ def split_qualifier(latex: str) -> tuple[str, str | None] | None:
 
 
 def _set(found: re.Match[str]) -> str | None:
-    """One letter for a whole set of numbers; None for part of one, and where none is named."""
+    """One letter for a set of numbers; None for part of one, or without one."""
     named = found["set"] or found["kind"] or found["kind_of_one"] or found["kind_of_many"]
     if named is None or found["part"]:
         return None

@@ -1,8 +1,7 @@
 """Math-Verify, called strictly: one boxed answer, no anchors, no timeouts of its own, gold before answer.
 
-Runs in a worker process (`g2d.verifier.worker`): sympy is slow to import, and nothing in here is bounded in time.
-Math-Verify's SIGALRM timeouts are off, because they work in whole seconds, only in a main thread, and cannot
-interrupt C code; the deadline belongs to the process.
+It runs in a worker process (`g2d.verifier.worker`), which has the deadline: Math-Verify's SIGALRM timeouts work in
+whole seconds, in a main thread alone, and do not interrupt C code.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from g2d.verifier.normalise import normalise
 from g2d.verifier.verdict import Verdict
 from g2d.verifier.words import letters_differ, same_words
 
-# Every call without a timeout would log a warning about that.
+# Calls without a timeout log a warning.
 logging.getLogger("math_verify").setLevel(logging.CRITICAL)
 
 _BOXED = LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)
@@ -38,7 +37,7 @@ def judge(reference: str, answer: str) -> Verdict:
         return "correct"
     if same_words(gold.latex, target.latex) is not None:
         return "incorrect"
-    # Math-Verify hands back the bare string when nothing else came of it.
+    # Math-Verify returns the string alone where it cannot parse it.
     return "incorrect" if any(not isinstance(reading, str) for reading in readings(gold, target)[1]) else "parse_error"
 
 
@@ -68,9 +67,9 @@ def agree(gold: Prepared, target: Prepared) -> bool:
 
 
 def rephrased(gold: Prepared, target: Prepared) -> Iterator[tuple[Prepared, Prepared]]:
-    r"""Two answers that are not equal as written, without their names, and without the percent sign of one of them.
+    r"""The two answers without their names, and without the percent sign of one of them.
 
-    A sign that the reference lacks may be dropped from numbers above 1 alone: 12.5 may be `12.5\%`, but 0.5 is 50 %.
+    A sign that the reference does not have is dropped from numbers of 1 or more: 12.5 may be `12.5\%`, 0.5 is 50 %.
     """
     own, other = (statements.split_name(side.latex) for side in (gold, target))
     if (own or other) and (own is None or other is None or own[0] == other[0]):
@@ -86,14 +85,14 @@ def rephrased(gold: Prepared, target: Prepared) -> Iterator[tuple[Prepared, Prep
 
 
 def readings(gold: Prepared, target: Prepared) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """What Math-Verify makes of both."""
-    # Where a tail is no unit but part of the mathematics, neither side may lose its own.
+    """Math-Verify's readings of both."""
+    # Where a tail is part of the mathematics, both sides keep theirs.
     keep_units = not (gold.tail.is_label and target.tail.is_label)
     return read(gold.latex, keep_units), read(target.latex, keep_units)
 
 
 def _case_differs(gold: Prepared, target: Prepared) -> bool:
-    """`R/r` is not 1: Math-Verify reads capitals as small letters, which is right where a letter has only one case."""
+    """`R/r` is not 1, but Math-Verify reads capitals as small letters."""
     renamed = guards.with_capitals_renamed(gold.latex, target.latex)
     return renamed is not None and not _equal(*(list(read(latex, keep_units=True)) for latex in renamed))
 
@@ -104,8 +103,7 @@ def _equal(gold: Any, target: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A normalised answer, the tail that says what it counts (dropped here, or by Math-Verify), and the numbers that a
-    qualifier says it holds for."""
+    """A normalised answer, its tail (dropped here, or by Math-Verify), and the set of numbers of its qualifier."""
 
     latex: str
     tail: units.Tail
@@ -114,7 +112,7 @@ class Prepared:
 
 @lru_cache(maxsize=4096)
 def prepare(answer: str) -> Prepared:
-    """Normalise, drop a qualifier, and find the tail: by what stands behind a number, or as what Math-Verify drops."""
+    """Normalise, drop a qualifier, and find the tail: words behind a number, or what Math-Verify drops."""
     latex = normalise(answer)
     if qualified := statements.split_qualifier(latex):
         return replace(prepare(qualified[0]), numbers=qualified[1])

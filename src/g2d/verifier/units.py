@@ -1,8 +1,8 @@
-r"""What stands behind a quantity: whether it is a unit, and which.
+r"""Tails of quantities: whether the end of an answer is a unit, and which.
 
-Math-Verify drops a trailing unit before it parses, from a list that also holds single letters and common words: `2s`
-becomes 2, `a + b + c` becomes `a +`, and `5\text{ or six}` becomes 5. And having dropped them, it cannot tell 10 cm
-from 10 m. Pure functions; only what this module can name with confidence counts as a unit.
+Math-Verify drops a trailing unit before it parses, from a list with single letters and common words: `2s` becomes 2,
+`a + b + c` becomes `a +`, `5\text{ or six}` becomes 5, and 10 cm equals 10 m. Here a tail is a unit only where that is
+certain.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _SIGN = "|".join(re.escape(sign) for sign in _CURRENCIES) + r"|\\text\s*\{\s*(?:
 _PRICE = re.compile(
     rf"(?:(?P<minus>-?)(?P<before>{_SIGN})\s*)?(?P<number>{_SINGLE_NUMBER.pattern})(?P<behind>{_SIGN})?\s*"
 )
-# Words that change what the number before them is worth, or go on calculating.
+# Words that change the value of the number before them.
 _CALCULATES = re.compile(
     r"\b(?:hundreds?|thousands?|[mb]illions?|trillions?|dozens?|hal(?:f|ves)|thirds?|fourths?|fifths?|squared|cubed|"
     r"or|and|not|but|plus|minus|times|over|by|to|than|least|most|mod|choose|factorial|base|percentage|pct|"
@@ -78,7 +78,7 @@ _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
 Unit = frozenset[tuple[str, int]]  # canonical names with their powers
 _DOLLAR: Unit = frozenset({("dollar", 1)})
-_PERCENT: Unit = frozenset({("percent", 1)})  # part of the number: Math-Verify divides by 100
+_PERCENT: Unit = frozenset({("percent", 1)})  # Math-Verify divides the number by 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,8 @@ class Tail:
 
     Attributes:
         text: as written, without spaces.
-        is_label: whether it names a unit or the thing counted, so that dropping it keeps the quantity.
-        unit: the unit, if it is one known here.
+        is_label: whether it names a unit or the things counted, so that it can be dropped.
+        unit: the unit, if it is known.
     """
 
     text: str
@@ -100,7 +100,7 @@ NO_TAIL = Tail("", True)
 
 
 def read_tail(quantity: str, tail: str) -> Tail:
-    """Classify what Math-Verify drops from the end of a quantity."""
+    """Classify the tail that Math-Verify drops from a quantity."""
     written = "".join(tail.split())
     if not written:
         return NO_TAIL
@@ -118,10 +118,9 @@ def read_tail(quantity: str, tail: str) -> Tail:
 
 
 def split_label(latex: str) -> tuple[str, Tail] | None:
-    r"""A single number and the words behind it, if they say what is counted: `18 dollars`, `\text{3 red eggs}`, `18€`.
+    r"""A single number and the words behind it, if they name what is counted: `18 dollars`, `\text{3 red eggs}`, `18€`.
 
-    Math-Verify drops only words from a list of its own and multiplies the letters of all others. None where the words
-    may belong to the mathematics: `18 xyz`, `2 sin x`, `5 or six`, `3 million`, `10 percent`.
+    None where the words may be mathematics: `18 xyz`, `2 sin x`, `5 or six`, `3 million`, `10 percent`.
     """
     price = _PRICE.fullmatch(latex)
     if price and "$" not in price["number"] and (price["before"] is None) != (price["behind"] is None):
@@ -140,12 +139,12 @@ def split_label(latex: str) -> tuple[str, Tail] | None:
 
 
 def _is_word(letters: str) -> bool:
-    """Whether letters are more likely a word than a product: three at least, and no stretch of the alphabet."""
+    """Whether letters are a word and not a product: at least three, and not consecutive in the alphabet."""
     return len(letters) >= 3 and letters not in _ALPHABET
 
 
 def read_symbol(latex: str) -> Tail:
-    """The unit that a sign stands for, where there is only one."""
+    """The unit of a sign, where there is only one."""
     named = [unit for sign, unit in _SIGNS.items() if sign in latex]
     return Tail("", True, frozenset({(named[0], 1)})) if len(named) == 1 else NO_TAIL
 
@@ -173,10 +172,10 @@ def find_unit(words: str) -> Unit | None:
 
 
 def differ(reference: Tail, answer: Tail) -> bool:
-    """Whether both name a unit, and not the same."""
+    """Whether both have a unit, and not the same."""
     return None not in (reference.unit, answer.unit) and reference.unit != answer.unit
 
 
 def _is_numeric(quantity: str) -> bool:
-    """Whether no letters are left beside commands, so that a word behind it cannot be one of several factors."""
+    """Whether a quantity has no letters outside commands, so that a word behind it is not a factor."""
     return not re.search(r"[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", quantity)) and bool(re.search(r"[0-9]", quantity))

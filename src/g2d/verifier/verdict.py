@@ -1,4 +1,4 @@
-"""What the verifier can say about a completion. Only `correct` earns a reward; everything else stays countable."""
+"""Verdicts on completions. Only `correct` has a reward; all are counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From completions to judgements: find the answer, check its size, ask each distinct question once."""
+"""From completions to judgements: find the answer, check its size, judge each distinct pair once."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from g2d.verifier.verdict import NO_REFERENCE, Judgement, Verdict
 
 CACHE_SIZE = 2**16  # judgements, a few hundred bytes each
 
-# Math-Verify compares these as integers, so no worker has to; a property test holds the two together.
+# Math-Verify compares these as integers (a property test), so no worker is needed.
 _SMALL_INTEGER = re.compile(r"-?[0-9]{1,15}")
 
 
 class Verifier:
     """Judges completions with a pool of workers; a context manager, and usable from any thread.
 
-    Verdicts do not depend on the order of the items, on the number of workers or on what was judged before.
+    Verdicts do not depend on the order of the items, on the number of workers or on earlier batches.
     """
 
     def __init__(self, workers: int = 1, limits: Limits | None = None) -> None:
@@ -62,7 +62,7 @@ class Verifier:
         return [judged[entry] if isinstance(entry, tuple) else entry for entry in found]
 
     def _extract(self, reference: str | None, text: str, finish_reason: str | None) -> Pair | Judgement:
-        """The pair of answers to compare, or the judgement where there is nothing to compare."""
+        """The pair of answers to compare, or the judgement where there is none."""
         if reference is None:
             return Judgement(NO_REFERENCE, None)
         if len(text) > self.limits.max_completion_chars:
@@ -94,7 +94,7 @@ class Verifier:
             self._pool.close()
 
     def _after_fork(self) -> None:
-        """In a child process: the workers are the parent's, and a thread that is gone may have held the lock."""
+        """In a child process: the workers are the parent's, and another thread may have held the lock."""
         self._lock = threading.Lock()
         self._pool.abandon()
 
@@ -133,7 +133,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_verifier(workers: int = 1, limits: Limits | None = None) -> Verifier:
-    """This process's verifier with these settings, made when first asked for and closed at exit."""
+    """This process's verifier with these settings, made at the first call and closed at exit."""
     settings = (workers, limits or Limits())
     with _shared_lock:
         if settings not in _shared:

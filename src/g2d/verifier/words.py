@@ -1,11 +1,10 @@
-r"""Answers that are words, orderings of letters, or lists of them: compared as strings.
+r"""Answers that are words, orderings of letters, or lists of them, compared as strings.
 
-Math-Verify multiplies the letters of a word, and a product has no order: to it `(E)(D)ACB` and `DAECB` are the same.
-The reference decides what it is, because a policy chooses how to write its answer:
+Math-Verify multiplies the letters of a word, so it finds `(E)(D)ACB` and `DAECB` equal. The reference decides:
 
-- a word: two letters and more inside `\text`, three and more side by side, or two and more capitals (`DAECB`, `B A`);
-- a list of words or of capitals. It is an ordering if it stands in brackets, or if its three members and more are not
-  in alphabetical order (`D, A, E`); otherwise it is a choice, which has none (`A, C`).
+- a word: two letters or more inside `\text`, three or more side by side, or two or more capitals (`DAECB`, `B A`);
+- a list of words or of capitals. It is an ordering if it is in brackets, or if it has three members or more that are
+  not in alphabetical order (`D, A, E`); otherwise its order does not matter (`A, C`).
 
 Two small letters (`ab`), and small letters with space between them (`x y z`), stay products.
 """
@@ -33,10 +32,7 @@ _BRACKETED = re.compile(r"[(\[][^()\[\]]*[)\]]")
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """What a reference says in words: its members as they are spelled, and whether their order counts.
-
-    An ordering of capitals has its letters as members, however they are separated.
-    """
+    """The members of a reference in words, and whether their order counts; an ordering of capitals has its letters."""
 
     members: tuple[str, ...]
     ordered: bool
