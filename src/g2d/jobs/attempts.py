@@ -20,12 +20,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import psutil
 
-from g2d.jobs.cost import Cost, Meter, Progress, merge_costs, parse_cost
-from g2d.jobs.files import read_json, write_json
+from g2d.jobs.cost import Cost, Meter, Progress, merge_costs
+from g2d.jobs.files import parse_record, read_json, write_json
 from g2d.jobs.orphans import this_machine
 from g2d.plain import say
 
@@ -239,42 +239,11 @@ def read_attempt(file: str | Path) -> Attempt:
         ValueError: it is none; the message names it.
     """
     values = read_json(file)
+    parts: dict[str, type] = {"cost": Cost, "carried": Cost, "progress": Progress, "process": Process}
     try:
-        made: dict[str, object] = {"cost": parse_cost(values["cost"], f"{file}, cost")}
-        if (carried := values.get("carried")) is not None:
-            made["carried"] = parse_cost(carried, f"{file}, carried")
-        if (progress := values.get("progress")) is not None:
-            made["progress"] = Progress(**progress)
-        if (process := values.get("process")) is not None:
-            made["process"] = Process(**process)
-        return _checked(Attempt(**values | made))
-    except (TypeError, KeyError) as error:
+        made: dict[str, object] = {
+            name: parse_record(kind, values[name], name) for name, kind in parts.items() if values.get(name)
+        }
+        return parse_record(Attempt, values | made, "record")
+    except ValueError as error:
         raise ValueError(f"{file}: not a record of an attempt ({error}); delete it and its cost is forgotten") from None
-
-
-_STATUSES = frozenset(get_args(Status))
-_LATEST = 1e11  # seconds since the epoch: beyond it no clock goes, and no calendar either
-
-
-def _checked(attempt: Attempt) -> Attempt:
-    """The attempt, if its fields are what they must be, so that whoever reads thousands of them need not ask.
-
-    Raises:
-        TypeError: one is not.
-    """
-    if attempt.status not in _STATUSES or not isinstance(attempt.host, str):
-        raise TypeError(f"status {attempt.status!r}, host {attempt.host!r}")
-    for seconds in (attempt.started, attempt.updated, attempt.start_up_s):
-        if type(seconds) not in (int, float) or not 0 <= seconds < _LATEST:
-            raise TypeError(f"a time of {seconds!r}")
-    at, process = attempt.progress, attempt.process
-    if at is not None and not all(type(step) is int and step >= 0 for step in (at.step, at.steps, at.since)):
-        raise TypeError(f"progress {at}")
-    if process is not None and not (
-        type(process.pid) is int
-        and 0 < process.pid < 2**31
-        and isinstance(process.machine, str)
-        and isinstance(process.slurm_job, str | None)
-    ):
-        raise TypeError(f"process {process}")
-    return attempt

@@ -16,18 +16,16 @@ warm-up chain.
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
-from g2d.jobs.files import read_json, write_json
+from g2d.jobs.files import parse_record, read_json, write_json
 from g2d.jobs.usage import cpu_seconds, gpu_memory_peak, memory_peak, visible_devices
 
 
@@ -229,32 +227,6 @@ def device_hours(path: str | Path) -> float:
     return read_cost(path).device_hours
 
 
-_TYPES = {"str": (str,), "int": (int,), "float": (int, float), "int | None": (int, NoneType)}
-_FIELDS = [(entry.name, str(entry.type), _TYPES[str(entry.type)]) for entry in fields(Cost)]
-
-
 def parse_cost(values: Any, where: str) -> Cost:
-    """One record, checked field by field: a bill with a hole in it must not add up to a smaller bill.
-
-    Args:
-        values: the parsed JSON. A field that has a default may be missing: it is younger than the file.
-        where: the place to name.
-
-    Raises:
-        ValueError: a field is missing, unknown or not what it must be.
-    """
-    if not isinstance(values, dict):
-        raise ValueError(f"{where}: expected an object with {', '.join(name for name, *_ in _FIELDS)}")
-    try:
-        cost = Cost(**values)
-    except TypeError:
-        if unknown := sorted(set(values) - {name for name, *_ in _FIELDS}):
-            raise ValueError(f"{where}: unknown key {unknown[0]}") from None
-        raise ValueError(f"{where}: lacks {next(name for name, *_ in _FIELDS if name not in values)}") from None
-    for name, kind, types in _FIELDS:
-        value = getattr(cost, name)
-        if type(value) not in types:
-            raise ValueError(f"{where}: {name} must be {kind}, not {value!r}")
-        if type(value) in (int, float) and not 0 <= value < math.inf:
-            raise ValueError(f"{where}: {name} must be finite and not negative, not {value!r}")
-    return cost
+    """As `parse_record`: a bill with a hole in it must not add up to a smaller bill."""
+    return parse_record(Cost, values, where)

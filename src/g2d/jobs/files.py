@@ -6,16 +6,21 @@ import codecs
 import errno
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import fields
+from functools import cache
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar, get_args, get_type_hints
 
 from g2d.jobs.disk import names_the_disk
+
+Record = TypeVar("Record")
 
 
 @contextmanager
@@ -158,6 +163,46 @@ def read_json(path: str | Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a JSON object; delete it to have it made again")
     return value
+
+
+def parse_record(kind: type[Record], values: Any, where: str) -> Record:
+    """A dataclass from the object that was written for one, checked field by field.
+
+    Args:
+        kind: its fields are text, numbers that are neither negative nor infinite, or other dataclasses, parsed already.
+        values: the parsed JSON. A field that has a default may be missing: it is younger than the file.
+        where: the place to name.
+
+    Raises:
+        ValueError: a field is missing, unknown or not what it must be.
+    """
+    known = _fields(kind)  # type: ignore[arg-type]
+    if not isinstance(values, dict):
+        raise ValueError(f"{where}: expected an object with {', '.join(known)}")
+    try:
+        record = kind(**values)
+    except TypeError:
+        wrong = [f"unknown key {name}" for name in sorted(set(values) - set(known))]
+        wrong += [f"lacks {name}" for name in known if name not in values]
+        raise ValueError(f"{where}: {wrong[0]}") from None
+    for name, (kinds, allowed) in known.items():
+        value = getattr(record, name)
+        if type(value) not in allowed and value not in allowed:
+            raise ValueError(f"{where}: {name} must be {kinds}, not {value!r}")
+        if type(value) in (int, float) and not 0 <= value < math.inf:
+            raise ValueError(f"{where}: {name} must be finite and not negative, not {value!r}")
+    return record
+
+
+@cache
+def _fields(kind: type[Any]) -> dict[str, tuple[str, tuple[Any, ...]]]:
+    """Of every field its annotation, and the types or words that it allows; a whole number may stand for a float."""
+    hints = get_type_hints(kind)
+    allowed = {name: get_args(hint) or (hint,) for name, hint in hints.items()}
+    return {
+        field.name: (str(field.type), (*allowed[field.name], *((int,) if float in allowed[field.name] else ())))
+        for field in fields(kind)
+    }
 
 
 def read_bytes(path: str | Path) -> bytes:

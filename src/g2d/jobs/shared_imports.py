@@ -31,11 +31,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
-from g2d.jobs import orphans
+from g2d.jobs import attempts, orphans
 from g2d.jobs.kernels import AVX2, pin_embedded
 from g2d.jobs.orphans import end_with_snakemake, name_of, stop, watched, when_ends
 from g2d.jobs.run_process import connect, current_run, listen, only_one, socket_of
-from g2d.jobs.usage import Elsewhere, charge, this_process
+from g2d.jobs.stage import go_offline
+from g2d.jobs.usage import Elsewhere, owe, this_process
 from g2d.plain import say
 
 IMPORTS = (
@@ -122,15 +123,6 @@ def _shared(snakemake: Any) -> tuple[Connection, Any] | None:
         return None
 
 
-_owed: list[Elsewhere] = []
-
-
-def settle() -> None:
-    """Put the CPU time of the shared imports on the bill of the job that they were made for; nothing in any other."""
-    while _owed:
-        charge(_owed.pop())
-
-
 # ------------------------------------------------------------------------------------------------- the shared process
 
 
@@ -141,8 +133,6 @@ def main(socket_file: Path, run: str) -> None:
     if lock is None or ends_with is None:
         return
     from importlib import import_module
-
-    from g2d.jobs.stage import go_offline
 
     go_offline()
     for name in IMPORTS:
@@ -217,9 +207,7 @@ def _be_the_job(connection: Connection, others: list[Connection], door: int, owe
     os.chdir(folder)
     threading.Thread(target=_obey, args=(connection,), name="signals", daemon=True).start()
     if owed is not None:
-        _owed.append(owed)
-    from g2d.jobs import attempts
-
+        owe(owed)
     attempts.started_by = waiting
     runpy.run_path(script)["main"](snakemake)
 

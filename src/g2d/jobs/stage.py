@@ -17,7 +17,7 @@ from g2d.jobs.digests import remembered_digest, write_digests
 from g2d.jobs.gpus import take as take_gpus
 from g2d.jobs.kernels import pin_embedded
 from g2d.jobs.orphans import end_with_snakemake
-from g2d.jobs.shared_imports import settle
+from g2d.jobs.usage import settle
 from g2d.plain import say
 
 # What fetches runs where there is a network (local rules); every other stage runs without one and without a token.

@@ -65,6 +65,20 @@ def charge(part: Elsewhere) -> None:
     _elsewhere.append(part)
 
 
+_owed: list[Elsewhere] = []
+
+
+def owe(part: Elsewhere) -> None:
+    """Keep what another process has done for a job that has not begun."""
+    _owed.append(part)
+
+
+def settle() -> None:
+    """Charge what is owed to the job that begins."""
+    while _owed:
+        charge(_owed.pop())
+
+
 def this_process() -> Elsewhere:
     """What this process has used so far."""
     return Elsewhere(cpu_seconds(), memory_peak(), *visible_devices())
