@@ -6,7 +6,7 @@ import inspect
 import sys
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -149,3 +149,13 @@ def test_a_new_table_is_a_function_and_a_line(monkeypatch: pytest.MonkeyPatch, t
     ]
     with pytest.raises(ValueError, match=r"eval/easy\.parquet"):
         Inputs(tmp_path / "results", config, whole=True).build("toy")
+
+
+def test_replies_and_answers_have_the_k_that_tables_show(tmp_path: Path) -> None:
+    """`scenarios.csv` joins win rates with Table 1 by it."""
+    config = Config.model_validate(SMALL | {"warmup": {"steps": [0, 10], "auto": {"every": 2, "patience": 1}}})
+    [key] = [key for key in grid.policies(config) if key.role == "auto" and key.seed == 0]
+    inputs = Inputs(tmp_path, config)
+    inputs.records = {key: SimpleNamespace(k=4)}  # type: ignore[dict-item]
+    inputs.read = lambda part, *_: {key: part} if part == "replies" else {(key, "easy"): part}  # type: ignore[method-assign]
+    assert {key.shown_k for key in [*inputs.replies, *(at[0] for at in inputs.answers)]} == {4}

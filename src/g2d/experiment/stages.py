@@ -34,7 +34,7 @@ VERSIONS = {
     "make_contamination_table": 1,
     "scratch_reward_model": 1,
     "draw_replies": 1,
-    "make_win_rates": 2,
+    "make_win_rates": 3,
     "choose_settings": 1,
     "choose_checkpoint": 1,
     "make_sweep_table": 1,

@@ -33,9 +33,9 @@ READ_FOR = {
     "points": ("summaries", "answers", "records"),
     "judged": ("harvested", "answers", "records"),
     "logs": ("logs", "ages"),
-    "seen": ("rewarded",),
     "main": ("answers", "records", "costs"),
-    "win_rates": ("replies",),
+    "replies": ("replies", "records"),
+    "win_rates": ("replies", "records"),
 }
 
 
@@ -78,7 +78,7 @@ def _tried(config: Config) -> Pairs:
             yield (key, file), f"results/{key.folder}/{file}"
 
 
-def _rewarded(config: Config) -> Pairs:
+def _seen_in_training(config: Config) -> Pairs:
     """The rollouts that controls were trained on."""
     own = controls(config)
     return ((key, learnt_from(config, key)) for key in _trained(config) if key.regime in own)
@@ -105,7 +105,7 @@ _PARTS: Mapping[str, Callable[[Config], Mapping[Any, str] | Pairs]] = {
     ),
     "probes": lambda config: _in_folders(grid.auto_warmups(config), "probes.csv"),
     "sweep_costs": _tried,
-    "rewarded": _rewarded,
+    "seen": _seen_in_training,
     "selections": lambda config: _in_folders(checkpoints(config), "selection.csv"),
     "temperatures": _temperatures,
     "sampled": sample_files,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import pandas as pd
 
 from g2d.analysis.calibration import LEVEL_COLUMNS
 from g2d.analysis.dynamics import steps_of
-from g2d.analysis.informativeness import Informativeness, read_informativeness, success_counts
+from g2d.analysis.informativeness import read_informativeness, success_counts
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.controls import controls
@@ -22,10 +22,10 @@ from g2d.experiment.scenarios import prompts_behind
 from g2d.experiment.sections import Collapse, Contamination, Frontier
 from g2d.experiment.trajectories import trajectories
 from g2d.jobs.attempts import Attempt, read_attempts
-from g2d.jobs.cost import Cost, CostFile, read_cost
+from g2d.jobs.cost import Cost, read_cost
 from g2d.jobs.files import parse_json, read_lines
-from g2d.policies.policy import Policy, read_policy
-from g2d.problems import Problem, read_problems
+from g2d.policies.policy import read_policy
+from g2d.problems import read_problems
 from g2d.problems.settings import is_fresh
 from g2d.regimes.probes import PROBE_COLUMNS
 from g2d.regimes.training_rollouts import read_ages
@@ -33,7 +33,6 @@ from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, read_rollouts
 from g2d.tables import catalogue
 from g2d.tables.accuracy import MAIN_COLUMNS
 from g2d.tables.controls import seen_in_training
-from g2d.tables.evaluations import Evaluations
 from g2d.tables.files import files_of
 from g2d.tables.frames import read_table
 from g2d.tables.frontier import calibration_of, costs_of
@@ -45,8 +44,22 @@ from g2d.tables.sweep import SWEEP_COLUMNS, sweep_bills
 from g2d.tables.win_rates import NEEDED
 from g2d.verifier import verify_batch
 
-Frames = Mapping[Any, pd.DataFrame]
+WITHOUT_TEXTS = (*TEXTLESS, BUDGET_VERDICTS)
 Measured = Mapping[PolicyKey, Mapping[str, Any]]
+
+
+class _Part(cached_property[dict[Any, Any]]):
+    """The files of the part of the grid that has the attribute's name, read by what they are of."""
+
+    def __init__(self, read: Callable[..., Any], *arguments: Any) -> None:
+        super().__init__(lambda inputs: inputs.read(self.attrname, read, *arguments))
+
+
+class _OfPolicies(cached_property[dict[Any, Any]]):
+    """The same by policy, or by policy and benchmark; policies have the K that tables show."""
+
+    def __init__(self, read: Callable[..., Any], *arguments: Any) -> None:
+        super().__init__(lambda inputs: inputs.read_of_policies(self.attrname, read, *arguments))
 
 
 class Inputs:
@@ -58,6 +71,21 @@ class Inputs:
         whole: fail where a file is missing; it is otherwise left out.
         threads: how many workers of the verifier there may be.
     """
+
+    records = _Part(read_policy)  # by policy
+    answers = _OfPolicies(read_rollouts, WITHOUT_TEXTS)  # by policy and benchmark
+    sampled = _OfPolicies(read_rollouts, READ)  # by policy and benchmark: several answers to every problem
+    costs = _OfPolicies(read_cost)  # by trained policy; what M0 cost is not part of this experiment
+    replies = _OfPolicies(read_rollouts, NEEDED)  # by policy, to the held-out open-ended prompts
+    summaries = _Part(read_informativeness)  # by harvest
+    harvested = _Part(read_rollouts, WITHOUT_TEXTS)  # by harvest
+    levels = _Part(read_table, LEVEL_COLUMNS)  # by model, how hard every level is
+    probes = _Part(read_table, PROBE_COLUMNS)  # by warm-up that stops by itself
+    seen = _Part(seen_in_training)  # by control
+    candidates = _Part(read_table, SWEEP_COLUMNS)  # by model and swept regime
+    selections = _Part(read_table, CANDIDATE_COLUMNS)  # by the policy that was selected
+    continued = _Part(read_rollouts, ("problem_id", "completion_text", "verdict"))  # by model and benchmark
+    questions = _Part(read_problems)  # by benchmark: those whose beginnings were continued
 
     def __init__(self, folder: Path, config: Config, whole: bool = False, threads: int = 1) -> None:
         self.folder, self.config, self.whole, self.threads = folder, config, whole, threads
@@ -80,43 +108,23 @@ class Inputs:
         """Where a file is that jobs call `results/...`."""
         return self.folder / Path(file).relative_to("results")
 
-    def files(self, part: str) -> dict[Any, Path]:
-        """The files of a part of the grid (`g2d.tables.files`)."""
+    def read(self, part: str, read: Callable[..., Any], *arguments: Any) -> dict[Any, Any]:
+        """What a part of the grid has left (`g2d.tables.files`)."""
         files = {at: self.path(file) for at, file in files_of(self.config, part).items()}
-        return {at: file for at, file in files.items() if self.whole or file.exists()}
+        return {at: read(file, *arguments) for at, file in files.items() if self.whole or file.exists()}
 
-    def _read(self, part: str, read: Callable[[Path], Any]) -> dict[Any, Any]:
-        return {at: read(file) for at, file in self.files(part).items()}
+    def read_of_policies(self, part: str, read: Callable[..., Any], *arguments: Any) -> dict[Any, Any]:
+        """The same, where it is of policies, or of policies and benchmarks: they have the K that tables show."""
 
-    # ------------------------------------------------------------------------------------------------------ policies
+        def shown(at: Any) -> Any:
+            return (shown(at[0]), *at[1:]) if isinstance(at, tuple) else self.finished.get(at, at)
 
-    @cached_property
-    def records(self) -> dict[PolicyKey, Policy]:
-        """Of every finished policy."""
-        return self._read("records", read_policy)
+        return {shown(at): found for at, found in self.read(part, read, *arguments).items()}
 
     @cached_property
     def finished(self) -> dict[PolicyKey, PolicyKey]:
         """The finished policies, with the K that tables show."""
         return {key: key for key in grid.with_steps_taken(self.records)}
-
-    def _shown(self, found: Mapping[tuple[PolicyKey, str], Any]) -> dict[tuple[PolicyKey, str], Any]:
-        return {(self.finished.get(key, key), benchmark): value for (key, benchmark), value in found.items()}
-
-    @cached_property
-    def answers(self) -> Evaluations:
-        """By policy and benchmark, its answers without their texts."""
-        return self._shown(self._read("answers", _read_textless))
-
-    @cached_property
-    def sampled(self) -> Evaluations:
-        """By policy and benchmark, several answers to every problem."""
-        return self._shown(self._read("sampled", partial(read_rollouts, columns=READ)))
-
-    @cached_property
-    def replies(self) -> Frames:
-        """By policy, its replies to the held-out open-ended prompts."""
-        return self._read("replies", partial(read_rollouts, columns=NEEDED))
 
     def equal(self, pairs: Iterable[tuple[str, str]]) -> list[bool]:
         """Whether the second answer equals the first, by pair."""
@@ -133,23 +141,6 @@ class Inputs:
         """The same by the labels of M0 and of what is trained on fresh rollouts."""
         own = [key for key in grid.policies(self.config) if key.trained_online or key.role == "base"]
         return {key.label: self.prompts[key.regime] for key in own}
-
-    @cached_property
-    def selections(self) -> Frames:
-        """By the policy that was selected, its candidates."""
-        return self._read("selections", partial(read_table, columns=CANDIDATE_COLUMNS))
-
-    @cached_property
-    def candidates(self) -> Frames:
-        """By model and swept regime, what a sweep tried."""
-        return self._read("candidates", partial(read_table, columns=SWEEP_COLUMNS))
-
-    # --------------------------------------------------------------------------------------------------------- bills
-
-    @cached_property
-    def costs(self) -> dict[PolicyKey, CostFile]:
-        """The bill of every trained policy. What M0 cost is not part of this experiment."""
-        return {self.finished.get(key, key): cost for key, cost in self._read("costs", read_cost).items()}
 
     @cached_property
     def device_hours(self) -> dict[PolicyKey, float]:
@@ -193,12 +184,12 @@ class Inputs:
         for key, cost in self.costs.items():
             bills[key] += cost.records
         for part in ("answer_costs", "sample_costs"):
-            for (key, _), cost in self._read(part, read_cost).items():
+            for (key, _), cost in self.read(part, read_cost).items():
                 bills[key] += cost.records
-        for key, cost in self._read("reply_costs", read_cost).items():
+        for key, cost in self.read("reply_costs", read_cost).items():
             bills[key] += cost.records
         tried: dict[PolicyKey, list[Cost]] = defaultdict(list)
-        for (key, _), cost in self._read("sweep_costs", read_cost).items():
+        for (key, _), cost in self.read("sweep_costs", read_cost).items():
             tried[key] += cost.records
         return bills | sweep_bills(tried, [record for bill in bills.values() for record in bill])
 
@@ -206,18 +197,6 @@ class Inputs:
     def attempts(self) -> list[Attempt]:
         """All attempts at jobs. No input of a rule: what a failed job cost makes no table stale."""
         return read_attempts(self.folder / "attempts")
-
-    # ------------------------------------------------------------------------------------------------------ harvests
-
-    @cached_property
-    def summaries(self) -> dict[HarvestKey, Informativeness]:
-        """Of every harvest."""
-        return self._read("summaries", read_informativeness)
-
-    @cached_property
-    def harvested(self) -> dict[HarvestKey, pd.DataFrame]:
-        """The rollouts of every harvest without their texts."""
-        return self._read("harvested", _read_textless)
 
     @cached_property
     def counts(self) -> dict[HarvestKey, pd.DataFrame]:
@@ -230,35 +209,23 @@ class Inputs:
         return correlation_points(self.summaries, self.answers)
 
     @cached_property
-    def judged(self) -> Frames:
+    def judged(self) -> dict[Any, pd.DataFrame]:
         """Harvests and answers by the name of their folder or file."""
         drawn = {key.folder: rollouts for key, rollouts in self.harvested.items()}
         return drawn | {f"{key.folder}/eval/{name}": rows for (key, name), rows in self.answers.items()}
 
     @cached_property
-    def levels(self) -> Frames:
-        """By model, how hard every level is."""
-        return self._read("levels", partial(read_table, columns=LEVEL_COLUMNS))
-
-    @cached_property
     def temperatures(self) -> dict[str, dict[float, pd.DataFrame]]:
         """By model and temperature, the rollouts of the calibration."""
         found: dict[str, dict[float, pd.DataFrame]] = {}
-        for (model, temperature), rollouts in self._read("temperatures", _read_textless).items():
+        for (model, temperature), rollouts in self.read("temperatures", read_rollouts, WITHOUT_TEXTS).items():
             found.setdefault(model, {})[float(temperature)] = rollouts
         return found
 
     @cached_property
-    def probes(self) -> Frames:
-        """By warm-up that stops by itself."""
-        return self._read("probes", partial(read_table, columns=PROBE_COLUMNS))
-
-    # ----------------------------------------------------------------------------------------------------- trainings
-
-    @cached_property
-    def logs(self) -> Frames:
+    def logs(self) -> dict[Any, pd.DataFrame]:
         """`steps_of` every online training, by the policy at which it ends."""
-        logs, ages = self._read("logs", _read_log), self._read("ages", read_ages)
+        logs, ages = self.read("logs", _read_log), self.read("ages", read_ages)
         return {
             last: steps_of(
                 logs[last],
@@ -268,13 +235,6 @@ class Inputs:
             for last, stops in trajectories(self.config).items()
             if last in logs
         }
-
-    @cached_property
-    def seen(self) -> Measured:
-        """Of every control, `seen_in_training`."""
-        return self._read("rewarded", seen_in_training)
-
-    # --------------------------------------------------------------------------------------------------- other tables
 
     @property
     def main(self) -> pd.DataFrame:
@@ -290,8 +250,6 @@ class Inputs:
     def win_rates(self) -> pd.DataFrame:
         """The table of that name."""
         return self.build("win_rates")
-
-    # ------------------------------------------------------------------------------------------------- configuration
 
     @property
     def controls(self) -> dict[str, str]:
@@ -313,17 +271,6 @@ class Inputs:
         """Of what entropy and length began with: below it, a training has collapsed."""
         return (self.config.collapse or Collapse()).share
 
-    @cached_property
-    def continued(self) -> Frames:
-        """By model and benchmark, how M0 completed the beginnings of questions."""
-        columns = ("problem_id", "completion_text", "verdict")
-        return self._read("continued", partial(read_rollouts, columns=columns))
-
-    @cached_property
-    def questions(self) -> dict[str, list[Problem]]:
-        """By benchmark, the questions that were to be completed."""
-        return self._read("questions", read_problems)
-
     @property
     def fresh(self) -> list[str]:
         """The benchmarks that were generated for this run."""
@@ -333,10 +280,6 @@ class Inputs:
     def shown_share(self) -> float:
         """Of a question's words, those that were shown."""
         return (self.config.contamination or Contamination()).share
-
-
-def _read_textless(file: Path) -> pd.DataFrame:
-    return read_rollouts(file, (*TEXTLESS, BUDGET_VERDICTS))
 
 
 def _read_log(file: Path) -> list[dict[str, Any]]:
