@@ -121,3 +121,11 @@ def test_a_p_value_and_its_interval_never_disagree(every) -> None:
     assert not disagreeing
     assert min(cells.values()) > 10
     assert min(significant.values()) > 3  # there is something to disagree about
+
+
+def test_a_control_is_named_by_the_steps_it_took() -> None:
+    stopped = {
+        (replace(key, steps_taken=30 if key.is_ablation else None), at): rows for (key, at), rows in grid(0).items()
+    }
+    found = controls_table(stopped, {policy.regime: "grpo" for policy in POLICIES if policy.is_ablation}, {})
+    assert set(found["K"]) == {30}

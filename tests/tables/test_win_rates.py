@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -134,10 +136,12 @@ SAID = [["a", "aa"]] * 4
 def test_the_table() -> None:
     base = replies([[1.0, 2.0]] * 4, SAID)
     own = replies([[2.0, 2.0], [2.0, 1.0], [3.0, np.nan], [5.0, 6.0]], [["aaa", "aa..."]] * 4)
-    given = {BASE: base, **dict.fromkeys(TWINS, base), **dict.fromkeys(BETTER, own)}
+    stopped = [replace(key, steps_taken=1) for key in TWINS]
+    given = {BASE: base, **dict.fromkeys(stopped, base), **dict.fromkeys(BETTER, own)}
     table = win_rate_table(given, {"same": "verifiable", "better": "mixed"}).set_index("policy")
     assert list(table.reset_index().columns) == [*["policy"], *[c for c in WIN_RATE_COLUMNS if c != "policy"]]
     same, better = table.loc["same"], table.loc["better"]
+    assert (same["K"], better["K"]) == (1, 2)  # the steps that were taken, as in Table 1
     assert (same["win_rate"], same["equal_length"], same["p_win"]) == (0.5, 0.5, 1)
     assert same["win_low"] < 0.5 < same["win_high"]  # four prompts without a difference do not show that there is none
     assert better["win_rate"] == pytest.approx((0.75 + 0.5 + 1 + 1) / 4)

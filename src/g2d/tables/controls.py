@@ -85,7 +85,7 @@ def _rows(
             row |= {"reward": control.reward, "truth": truth.label}
             known = [found for key in grouped[control, benchmark] if (found := seen.get(key))]
             row |= {name: mean([found[name] for found in known]) for name in ("rewarded", "right")}
-            yield named(control, benchmark) | row
+            yield named(next(iter(grouped[control, benchmark])), benchmark) | row
 
 
 def _tested(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ def win_rate_table(replies: Replies, prompts: Mapping[str, str]) -> pd.DataFrame
         base = next(frame for key, frame in replies.items() if key.model == model and key.role == "base")
         by_policy: dict[PolicyKey, list[pd.DataFrame]] = {}
         for key in sorted(key for key in replies if key.model == model and key.role != "base"):
-            by_policy.setdefault(key.over_seeds, []).append(_aligned(replies[key], base, key.folder))
+            by_policy.setdefault(replace(key, seed=None), []).append(_aligned(replies[key], base, key.folder))
         rows += _of_model(by_policy, prompts)
     return frame(rows, WIN_RATE_COLUMNS)
 
