@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 
 from g2d.experiment import grid
+from g2d.experiment.arms import arms
 from g2d.experiment.config import Config, load, read
 from g2d.experiment.keys import PolicyKey
 from tests.experiment.test_config import CONFIG, MINIMAL
@@ -113,14 +114,14 @@ CONFOUNDERS = load(
 
 
 def test_an_ablation_of_every_k_follows_the_grid() -> None:
-    model = "qwen2.5-7b-instruct"
-    assert grid.ablation_points(CONFOUNDERS, model, "n-matched") == [(0, 0), *[(2, k) for k in PAPER.warmup.steps[1:]]]
-    assert grid.ablation_points(CONFOUNDERS, model, "from-warmup")[0] == (2, 150)  # there is no warm-up at K=0
+    found = arms(CONFOUNDERS, "qwen2.5-7b-instruct")
+    assert found["n-matched"].points == ((0, 0), *((2, k) for k in PAPER.warmup.steps[1:]))
+    assert found["from-warmup"].points[0] == (2, 150)  # there is no warm-up at K=0
 
 
 def test_a_warmup_of_its_own_has_its_own_folders_and_chain() -> None:
     config = small(ablations={"long": {"steps": [3, 6], "warmup": {"max_completion_length": 64, "group_sizes": [4]}}})
-    assert grid.ablation_points(config, "demo", "long") == [(4, 3), (4, 6)]
+    assert arms(config, "demo")["long/dpo"].points == ((4, 3), (4, 6))
     assert [p.folder for p in grid.policies(config) if p.regime == "long/dpo"] == [
         "demo/seed0/long/dpo/g4/k3",
         "demo/seed0/long/dpo/g4/k6",

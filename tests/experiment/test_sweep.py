@@ -11,10 +11,10 @@ import pytest
 
 from g2d.experiment import grid
 from g2d.experiment.config import Config, load
+from g2d.experiment.grid import candidate_policies
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.plan import Plan
 from g2d.experiment.sweep import Candidate, candidates, tuning_keys, with_choice, with_choices
-from g2d.experiment.trained import candidate_policies
 from g2d.forecast.gpu_jobs import gpu_job
 from g2d.forecast.hours import GpuJob
 from g2d.jobs.cost import Cost

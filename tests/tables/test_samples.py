@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from g2d.analysis.samples import majority_right, pass_at_k, powers_up_to
 from g2d.experiment.config import Config
+from g2d.experiment.grid import drawn_beside, sample_files
 from g2d.experiment.keys import PolicyKey
-from g2d.experiment.samples import drawn_beside, sample_files
 from g2d.tables.frames import read_table, write_table
 from g2d.tables.samples import SAMPLE_COLUMNS, sample_table
 from g2d.verifier import Verifier

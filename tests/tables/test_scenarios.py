@@ -9,7 +9,7 @@ import pytest
 
 from g2d.experiment import grid
 from g2d.experiment.config import load
-from g2d.experiment.scenarios import other_prompts, prompts_behind
+from g2d.experiment.prompt_counts import other_prompts, prompts_behind
 from g2d.tables.accuracy import MAIN_COLUMNS
 from g2d.tables.frames import frame
 from g2d.tables.scenarios import SCENARIO_COLUMNS, SCENARIOS, scenario_table

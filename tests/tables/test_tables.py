@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ import pytest
 
 from g2d.analysis.informativeness import informativeness
 from g2d.analysis.statistics import accuracy_interval
-from g2d.experiment.grid import AUTO_REGIME, with_steps_taken
+from g2d.experiment.grid import with_steps_taken
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.jobs.cost import Cost, CostFile
 from g2d.policies import Policy
@@ -42,13 +43,14 @@ from g2d.verifier import Verdict
 from tests.frames import RECOMPUTED_CORRELATIONS, answers, groups, published, rollout, summarised
 
 BASE = PolicyKey("m", "base", 0, 0, None)
+AUTO_REGIME = "auto/dpo"
 
 
 def policy(regime: str, k: int, seed: int = 0, group_size: int = 2, model: str = "m") -> PolicyKey:
     """A main policy by its name; any other name is that of an ablation, `x/grpo` one of the warm-up itself."""
-    told = {} if regime in ("base", "dpo", "grpo") else {"kind": "dpo", "role": "ablation"}
+    told: dict[str, Any] = {} if regime in ("base", "dpo", "grpo") else {"kind": "dpo", "role": "ablation"}
     if regime == AUTO_REGIME:
-        told["role"] = "auto"
+        told |= {"role": "auto", "stops": True}
     if regime.endswith("/grpo"):
         told["kind"] = "grpo"
     return PolicyKey(model, regime, group_size if k else 0, k, seed, **told)

@@ -11,7 +11,7 @@ import pytest
 
 from g2d.experiment import grid
 from g2d.experiment.config import load
-from g2d.experiment.controls import controls
+from g2d.experiment.grid import controls
 from g2d.jobs.files import read_json
 from g2d.problems import read_problems
 from g2d.rewards.scoring import Scorer

@@ -29,7 +29,7 @@ rule train_iterative_dpo:
         gpu=plan.training_gpus,
     params:
         version=VERSIONS["train_iterative_dpo"],
-        settings=plan.round_settings,
+        settings=plan.dpo_settings,
     message:
         "Train {wildcards.model} to round {wildcards.k} of DPO ({wildcards.regime}), seed {wildcards.seed}"
     script:

@@ -4,7 +4,7 @@ HARVESTS = grid.harvests(CONFIG)
 PROBES = grid.probes(CONFIG)
 POLICIES = grid.policies(CONFIG)
 TRAINED = [policy for policy in POLICIES if policy.role != "base"]
-CONTROL_HARVESTS = controls.harvests_of_controls(CONFIG)
+CONTROL_HARVESTS = grid.harvests_of_controls(CONFIG)
 AUTO_WARMUPS = grid.auto_warmups(CONFIG)
 # What a sweep chooses between, and by which problems: the pool is then what is left of it.
 SWEPT = list(CONFIG.sweep.regimes) if CONFIG.sweep else []

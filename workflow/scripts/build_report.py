@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from g2d.experiment.config import load
-from g2d.experiment.controls import harvests_of_controls
-from g2d.experiment.grid import harvests
+from g2d.experiment.grid import harvests, harvests_of_controls
 from g2d.jobs.files import read_json, write_text
 from g2d.jobs.stage import stage
 from g2d.problems import read_problems

@@ -1,7 +1,7 @@
 """Rule choose_settings: of what a sweep has tried for one regime, what answered most development problems."""
 
 from g2d.experiment.config import load
-from g2d.experiment.trained import candidate_policies
+from g2d.experiment.grid import candidate_policies
 from g2d.jobs.files import write_json
 from g2d.jobs.stage import stage
 from g2d.rollouts.rollout import TEXTLESS, read_rollouts

@@ -19,6 +19,7 @@ import pandas as pd
 from scipy.optimize import nnls
 
 from g2d.experiment import grid
+from g2d.experiment.arms import Arm, arms
 from g2d.experiment.config import Config
 from g2d.experiment.keys import HarvestKey
 from g2d.forecast.guess import SOURCE, guess
@@ -26,7 +27,6 @@ from g2d.jobs.cost import Cost, CostFile
 from g2d.policies.settings import EmbeddedModel, ScratchModel
 from g2d.regimes.catalogue import ENTRIES, OFFLINE
 from g2d.regimes.dpo import DPO
-from g2d.regimes.warmup import AUTO
 from g2d.tables.frames import floats, frame, integers, strings
 
 HOURS_COLUMNS = {
@@ -193,40 +193,34 @@ def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> 
         model: one of its models.
         only: (G, K) of the one K to build, without baselines and ablations; None for the whole grid.
     """
-    probed, chain = grid.warmup_points(config, model), config.for_model(model).warmup.schedule == "chain"
-    points = probed if only is None else [only]
+    found = arms(config, model)
+    main, probed = found["grpo"], ((0, 0),) if grid.is_recorded(config, model) else found["dpo"].points
+    points, chain = probed if only is None else (only,), main.settings.schedule == "chain"
     reached = [  # a chain to the one K passes through those before it
         (g, k) for g, k in probed if only in (None, (g, k)) or (only and chain and g == only[0] and k < only[1])
     ]
-    warmups = [(point, "") for point in reached if point[1] for _ in config.seeds[1:]]
+    warmups = [(main, point) for point in reached if point[1] for _ in config.seeds[1:]]
     harvested = [point for point in points for _ in config.seeds]
     policies = [policy for policy in grid.policies(config) if policy.model == model]
+    own: list[Arm] = []
     if only is not None:
         policies = [p for p in policies if p.regime == "base" or (p.role, p.group_size, p.k) == ("dpo", *only)]
     elif not grid.is_recorded(config, model):
-        baselines = [point for point in grid.grpo_points(config, model) if point not in probed]
-        warmups += [(point, "") for point in baselines for _ in config.seeds]
-        for name in grid.variants(config):
-            if name in grid.online_entries(config):
-                harvested += [point for point in grid.entry_points(config, model, name) for _ in config.seeds]
-                continue
-            if name in grid.in_rounds(config):  # the first round is trained on the main grid's harvest of M0
-                last = max(config.regimes[name].rounds)
-                harvested += [(0, k) for k in range(1, last) for _ in config.seeds]
-                continue
-            auto = name == AUTO  # counted with all the steps that it may take
-            own_points = grid.auto_points(config, model) if auto else grid.ablation_points(config, model, name)
-            own = [point for point in own_points for _ in config.seeds]
-            warmups += [(point, name) for point in own]
-            asked_for = auto or "dpo" in config.ablations[name].policies or name in grid.asked_for(config)
-            harvested += own if asked_for else []
-    entries = {} if only or grid.is_recorded(config, model) else grid.online_entries(config)
+        own = [arm for arm in found.values() if arm.source is None and arm.variant]
+        warmups += [(main, point) for point in main.points if point not in probed for _ in config.seeds]
+    for arm in own:
+        if arm.regime == "grpo":
+            warmups += [(arm, point) for point in arm.points for _ in config.seeds]
+        if grid.is_harvested(config, arm):
+            harvested += [point for point in arm.harvest_points for _ in config.seeds]
+        if arm.phase == "rounds":  # the first round is trained on the main grid's harvest of M0
+            harvested += [(0, k) for k in range(1, arm.points[-1][1]) for _ in config.seeds]
     online = {
         f"train_{regime.name}{auto}": [
-            Job(g, k, entry.prompts_asked(k - _before(config, model, g, k, name)) * entry.responses, name)
-            for name, entry in entries.items()
-            if entry.regime == regime.name and bool(entry.auto) == bool(auto)  # counted with all that it may take
-            for g, k in grid.entry_points(config, model, name)
+            Job(g, k, arm.settings.prompts_asked(k - _before(arm, g, k)) * g, arm.name)
+            for arm in own
+            if arm.regime == regime.name and arm.stops == bool(auto)  # counted with all that it may take
+            for g, k in arm.points
             for _ in config.seeds
         ]
         for regime in ONLINE_ENTRIES
@@ -235,7 +229,9 @@ def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> 
     beside = config.for_model(model).evaluation.samples is not None
     answering = ["evaluate", "draw_samples"] if beside else ["evaluate"]
     return {
-        "train_grpo": [Job(g, k, _completions(config, model, g, k, variant)) for (g, k), variant in warmups],
+        "train_grpo": [
+            Job(g, k, (k - _before(arm, g, k)) * arm.settings.completions_per_step(g)) for arm, (g, k) in warmups
+        ],
         **{stage: jobs for stage, jobs in online.items() if jobs},
         "harvest_rollouts": [Job(g, k) for g, k in harvested],
         **{
@@ -248,10 +244,6 @@ def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> 
     }
 
 
-def _completions(config: Config, model: str, group_size: int, k: int, variant: str) -> int:
-    before = 0 if variant == AUTO else _before(config, model, group_size, k, variant)
-    return (k - before) * config.for_model(model).warmup_of(variant).completions_per_step(group_size)
-
-
-def _before(config: Config, model: str, group_size: int, k: int, variant: str) -> int:
-    return grid.chain_predecessor(config, model, group_size, k, variant) or 0
+def _before(arm: Arm, group_size: int, k: int) -> int:
+    """K of the checkpoint that a training continues; one that stops by itself counts with all steps it may take."""
+    return 0 if arm.stops else arm.before(group_size, k) or 0

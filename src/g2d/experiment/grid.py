@@ -1,27 +1,27 @@
-"""The grid: which policies a configuration asks for, where each one lives, and what each is made from.
+"""The grid: the policies, harvests and trainings of a configuration, from its arms (`g2d.experiment.arms`).
 
-Pure functions of the configuration; the Snakefile turns them into jobs and the tables into rows, so both always
-agree on what exists. A new way to train a policy (a *regime*) adds its policies here and one rule that makes them.
+Pure functions of the configuration; the Snakefile turns them into jobs and the tables into rows, so both agree on what
+exists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from statistics import mean
 from typing import Any
 
+from g2d.experiment.arms import Arm, Point, any_arms, arms, online_arm
 from g2d.experiment.config import Config
-from g2d.experiment.entries import entry_steps
 from g2d.experiment.keys import HarvestKey, PolicyKey
-from g2d.experiment.selection import SELECTED, evaluated, selecting
+from g2d.experiment.sections import Ablation
+from g2d.experiment.sweep import Candidate, candidates, sweep_seed, with_candidates
 from g2d.policies.policy import Policy
 from g2d.policies.settings import RecordedModel
 from g2d.regimes.asked import AskedPrompts
 from g2d.regimes.warmup import AUTO
 from g2d.rewards.catalogue import TRUTH, words_of
-
-AUTO_REGIME = f"{AUTO}/dpo"  # DPO on the harvest of a warm-up that stopped by itself
+from g2d.settings.cached_method import cached_method
 
 
 def is_recorded(config: Config, model: str) -> bool:
@@ -29,69 +29,129 @@ def is_recorded(config: Config, model: str) -> bool:
     return isinstance(config.models[model], RecordedModel)
 
 
-def warmup_points(config: Config, model: str) -> list[tuple[int, int]]:
-    """(G, K) of every harvested policy of a model; K=0 is M0 and has no group size, hence G=0."""
-    if is_recorded(config, model):
-        return [(0, 0)]
-    warmup = config.for_model(model).warmup
-    return [(0, 0)] * (0 in warmup.steps) + [(g, k) for g in warmup.group_sizes for k in warmup.steps if k > 0]
+def trained_models(config: Config) -> list[str]:
+    """The models that are trained: all but recorded completions."""
+    return [model for model in config.models if not is_recorded(config, model)]
 
 
-def grpo_points(config: Config, model: str) -> list[tuple[int, int]]:
-    """(G, K) of the GRPO policies reported as baselines: every baseline group size at the largest K."""
-    resolved = config.for_model(model)
-    last = max(resolved.warmup.steps)
-    if is_recorded(config, model) or last == 0:
-        return []
-    return [(g, last) for g in resolved.baselines.grpo_group_sizes]
+# --------------------------------------------------------------------------------------------------------- policies
 
 
-def learning_curve(config: Config, model: str) -> list[tuple[int, int]]:
-    """(G, K) of GRPO alone before the largest K, where it is reported, too."""
-    last, every = grpo_points(config, model), config.for_model(model).baselines.grpo_steps == "all"
-    sizes = {g for g, _ in last} if every else set()
-    return [(g, k) for g, k in warmup_points(config, model) if g in sizes and (g, k) not in last]
+@cached_method
+def policies(config: Config) -> list[PolicyKey]:
+    """Every policy that is evaluated, M0 first, then as `ROLES` has them."""
+    found = []
+    for model in trained_models(config):
+        found.append(PolicyKey(model, "base", 0, 0, None))
+        for arm in arms(config, model).values():
+            found += keys(config, model, arm, arm.evaluated)
+    return found
 
 
-def chain_predecessor(config: Config, model: str, group_size: int, k: int, variant: str = "") -> int | None:
-    """The largest smaller K whose checkpoint a chain continues from; None where it starts from M0.
+def evaluated_arms(config: Config) -> dict[str, Arm]:
+    """Those of `any_arms` that have evaluated policies."""
+    named = {key.regime for key in policies(config)}
+    return {name: arm for name, arm in any_arms(config).items() if name in named}
 
-    `variant` names the ablation whose warm-up it is, or the online entry of `regimes`, if it is not the main one.
+
+def keys(config: Config, model: str, arm: Arm, points: Iterable[Point]) -> Iterator[PolicyKey]:
+    """The policies of an arm, of all seeds."""
+    return (key_of(config, model, arm, point, seed) for point in points for seed in config.seeds)
+
+
+def key_of(config: Config, model: str, arm: Arm, point: Point, seed: int) -> PolicyKey:
+    """One policy of an arm."""
+    start = arm.online.start
+    is_curve = arm.name == "grpo" and point[1] < max(arm.settings.steps)
+    return PolicyKey(
+        *(model, arm.name, *point, seed),
+        kind=arm.regime,
+        role="curve" if is_curve else arm.role,
+        online="grpo" if arm.online.phase == "rounds" else arm.online.regime,
+        reward=other_reward(config, arm.variant),
+        stops=arm.stops,
+        start=None if start is None else key_of(config, model, *start, seed),
+        selected=arm.selected,
+    )
+
+
+@cached_method
+def trainings(config: Config) -> list[PolicyKey]:
+    """Every policy that is trained: those that are evaluated, then the online ones that are harvested or continued."""
+    found = [key for key in policies(config) if key.role != "base" and not key.selected]
+    for model in trained_models(config):
+        for role in ("grpo", "ablation", "entry"):
+            for arm in arms(config, model).values():
+                if arm.role == role and arm.phase == "online" and not arm.selected:
+                    found += keys(config, model, arm, arm.points)
+    return list(dict.fromkeys([*found, *auto_warmups(config)]))
+
+
+def trajectories(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
+    """The stops of every online training, K ascending, by the last of them: its log has all steps up to its K.
+
+    Where every K is a training of its own (`warmup.schedule: per_k`) the last one stands alone.
     """
-    if variant in (online := online_entries(config)):
-        return max((step for step in online[variant].steps if step < k), default=None)
-    warmup = config.for_model(model).warmup_of(variant)
-    if warmup.schedule == "per_k" or group_size not in warmup.group_sizes:
-        return None
-    return max((step for step in warmup.steps if 0 < step < k), default=None)
+    found: dict[PolicyKey, list[PolicyKey]] = {}
+    for key in trainings(config):
+        if key.trained_online:
+            found.setdefault(replace(key, k=0), []).append(key)
+    ways = [sorted(stops, key=lambda key: key.k) for stops in found.values()]
+    return {stops[-1]: stops if _is_chain(config, stops[-1]) else stops[-1:] for stops in ways}
 
 
-def harvests(config: Config) -> list[HarvestKey]:
-    """Every harvest of the grid."""
-    return [
-        HarvestKey(model, g, k, seed)
-        for model in config.models
-        for seed in config.seeds
-        for g, k in warmup_points(config, model)
-    ]
-
-
-def auto_points(config: Config, model: str) -> list[tuple[int, int]]:
-    """(G, K) of the policies whose warm-up stops by itself; K is the most steps it may take."""
-    warmup = config.for_model(model).warmup
-    if is_recorded(config, model) or warmup.auto is None:
-        return []
-    return [(g, warmup.total_steps) for g in warmup.group_sizes]
+def _is_chain(config: Config, key: PolicyKey) -> bool:
+    return getattr(arms(config, key.model)[key.regime].settings, "schedule", "chain") == "chain"
 
 
 def auto_warmups(config: Config) -> list[PolicyKey]:
     """Every warm-up that stops by itself; not evaluated, DPO on its harvest is."""
     return [
-        PolicyKey(model, f"{AUTO}/grpo", g, k, seed, kind="grpo", role="auto")
-        for model in config.models
-        for g, k in auto_points(config, model)
-        for seed in config.seeds
+        key
+        for model in trained_models(config)
+        if (arm := arms(config, model).get(f"{AUTO}/grpo"))
+        for key in keys(config, model, arm, arm.points)
     ]
+
+
+def stops_by_itself(config: Config, name: str) -> bool:
+    """Whether it is an online entry that stops by itself, at the latest at its K."""
+    arm = any_arms(config).get(name)
+    return arm is not None and arm.source is None and arm.stops
+
+
+def selecting(config: Config) -> dict[str, str]:
+    """By the name of a policy that is a selected checkpoint, the ablation or the online entry it belongs to."""
+    return {arm.name: arm.name.partition("/")[0] for arm in any_arms(config).values() if arm.selected}
+
+
+def chosen_by(config: Config, name: str) -> list[str]:
+    """The kinds of development prompts that a training's checkpoints are selected by: those that it asks."""
+    asked = online_arm(any_arms(config), name).asked.prompts
+    return ["verifiable", "open_ended"] if asked == "mixed" else [asked]
+
+
+def checkpoints(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
+    """By every policy that is a selected checkpoint, those that it is selected from, K ascending: all K of one
+    training, which need not be evaluated themselves."""
+    found = {}
+    for key in policies(config):
+        arm = arms(config, key.model)[key.regime] if key.selected else None
+        if arm is not None and arm.source is not None:
+            found[key] = [replace(key, regime=arm.source.name, k=k, selected=False) for _, k in arm.points]
+    return found
+
+
+def candidate_policies(config: Config) -> list[tuple[Candidate, PolicyKey]]:
+    """The policies that a sweep chooses between, of every model: evaluated on its development problems alone, and no
+    part of `policies`. Where there are several group sizes, they have the first one."""
+    found, whole = [], with_candidates(config)
+    for model in config.models:
+        evaluated = [arm for arm in arms(whole, model).values() if arm.evaluated]
+        for candidate in candidates(config):
+            (arm,) = (arm for arm in evaluated if candidate.name in arm.name.split("/"))
+            found.append((candidate, key_of(whole, model, arm, arm.evaluated[0], sweep_seed(config))))
+    return found
 
 
 def with_steps_taken(records: Mapping[PolicyKey, Policy]) -> list[PolicyKey]:
@@ -104,11 +164,24 @@ def with_steps_taken(records: Mapping[PolicyKey, Policy]) -> list[PolicyKey]:
     """
     taken: dict[PolicyKey, list[int]] = {}
     for key, record in records.items():
-        if key.role == "auto" or key.stops or key.selected:
+        if key.stops or key.selected:
             taken.setdefault(key.over_seeds, []).append(record.k)
     return [
         replace(key, steps_taken=round(mean(taken[key.over_seeds]))) if key.over_seeds in taken else key
         for key in records
+    ]
+
+
+# --------------------------------------------------------------------------------------------------------- harvests
+
+
+def harvests(config: Config) -> list[HarvestKey]:
+    """Every harvest of the main grid; recorded completions are that of M0."""
+    return [
+        HarvestKey(model, g, k, seed)
+        for model in config.models
+        for seed in config.seeds
+        for g, k in ([(0, 0)] if is_recorded(config, model) else arms(config, model)["dpo"].points)
     ]
 
 
@@ -120,132 +193,29 @@ def probes(config: Config) -> list[HarvestKey]:
 def variants(config: Config) -> list[str]:
     """Whatever has a harvest of its own beside the main grid: ablations with another warm-up, online entries of
     `regimes` whose harvest is trained on, those in rounds, and the warm-up that stops by itself, if any."""
-    own = [name for name, ablation in config.ablations.items() if ablation.has_warmup]
-    own += [
-        name for name, entry in online_entries(config).items() if "dpo" in entry.policies or name in asked_for(config)
-    ]
-    own += [name for name, entry in in_rounds(config).items() if max(entry.rounds) > 1]
-    return [*own, *[AUTO] * bool(auto_warmups(config))]
+    found = [arm for arm in any_arms(config).values() if arm.source is None and arm.variant]
+    own = [arm for arm in found if arm.role == "ablation"]
+    own += [arm for arm in found if arm.role == "entry" and arm.phase == "online" and is_harvested(config, arm)]
+    own += [arm for arm in found if arm.phase == "rounds" and arm.points[-1][1] > 1]
+    return [arm.variant for arm in own] + [AUTO] * bool(auto_warmups(config))
 
 
-def asked_for(config: Config) -> set[str]:
-    """Whose harvests, beside the main grid's, the offline entries of `regimes` are trained on."""
-    return {entry.harvest for entry in config.regimes.values() if entry.phase == "offline" and entry.harvest}
+def is_harvested(config: Config, trained: Arm) -> bool:
+    """Whether an arm is trained on the harvests of an online training."""
+    sources = [arm.source for arm in any_arms(config).values() if not arm.selected]
+    return any(source is not None and source.name == trained.name for source in sources)
 
 
-def online_entries(config: Config) -> dict[str, Any]:
-    """The entries of `regimes` that are trained on fresh rollouts."""
-    return {name: entry for name, entry in config.regimes.items() if entry.phase == "online"}
-
-
-def stops_by_itself(config: Config, name: str) -> bool:
-    """Whether it is an online entry that stops by itself, at the latest at its K."""
-    entry = online_entries(config).get(name)
-    return entry is not None and entry.auto is not None
-
-
-def start_of(config: Config, model: str, name: str, seed: int | None = None) -> PolicyKey | None:
-    """The policy that an online entry starts from; None where that is M0."""
-    entry = online_entries(config)[name]
-    if entry.start == "base":
-        return None
-    if entry.start == "warmup":
-        return PolicyKey(model, "grpo", config.for_model(model).warmup.group_sizes[0], entry.start_step, seed)
-    before, kind = start_of(config, model, entry.start, seed), config.regimes[entry.start].regime
-    at = (config.regimes[entry.start].responses, entry.start_step, seed)
-    return PolicyKey(model, entry.start, *at, kind=kind, role="entry", online=kind, start=before)
-
-
-def in_rounds(config: Config) -> dict[str, Any]:
-    """The entries of `regimes` that are trained in rounds of harvest and training."""
-    return {name: entry for name, entry in config.regimes.items() if entry.phase == "rounds"}
-
-
-def harvest_points(config: Config, model: str, variant: str = "") -> list[tuple[int, int]]:
-    """(G, K) that an ablation can be trained at: the main grid's at its first group size, or a variant's own."""
-    if variant in (online := online_entries(config)):
-        return [(online[variant].responses, k) for k in online[variant].steps]
-    warmup = config.for_model(model).warmup_of(variant)
-    return [(warmup.group_sizes[0] if k else 0, k) for k in warmup.steps]
-
-
-def ablation_regimes(config: Config, name: str) -> dict[str, str]:
-    """What an ablation's policies are called, which is the folder they lie in, and how each is trained."""
-    ablation = config.ablations[name]
-    kinds = {f"{name}/{kind}": str(kind) for kind in ablation.policies} if ablation.has_warmup else {name: "dpo"}
-    return {f"{name}/{SELECTED}": "grpo"} if ablation.select else kinds
-
-
-def entry_regimes(config: Config, name: str) -> dict[str, str]:
-    """What an entry's policies are called, and how each is trained."""
-    entry = config.regimes[name]
-    if entry.phase == "offline":
-        return {f"{entry.harvest}/{name}" if entry.harvest else name: entry.regime}
-    if entry.phase == "rounds":
-        return {name: entry.regime}
-    named = {"online": (f"{name}/{SELECTED}" if entry.select else name, entry.regime), "dpo": (f"{name}/dpo", "dpo")}
-    return dict(named[kind] for kind in entry.policies)
-
-
-def online_phases(config: Config) -> dict[str, str]:
-    """By the name of a policy, the ablation or the entry of `regimes` whose online phase is behind it, where it is not
-    the main warm-up."""
-    own = variants(config)
-    behind = {regime: name for name in config.ablations if name in own for regime in ablation_regimes(config, name)}
-    for name, entry in config.regimes.items():
-        whose = entry.harvest if entry.phase == "offline" else name
-        behind |= dict.fromkeys(entry_regimes(config, name), whose) if whose else {}
-    return behind
-
-
-def reward_name(config: Config, variant: str) -> str | None:
-    """The entry of `rewards` that judges the rollouts of an ablation or an online entry; None where the truth does."""
-    owner: Any = config.ablations.get(variant) or online_entries(config).get(variant)
-    return None if owner is None else owner.reward
-
-
-def other_reward(config: Config, variant: str) -> str:
-    """In words, what an ablation or an online entry is trained on where that is not the truth; "" where it is."""
-    name = reward_name(config, variant)
-    settings = TRUTH if name is None else config.rewards[name]
-    return "" if settings == TRUTH else words_of(settings)
+def chain_predecessor(config: Config, model: str, group_size: int, k: int, variant: str = "") -> int | None:
+    """The largest smaller K whose checkpoint an online training continues; None where it starts anew."""
+    return online_arm(arms(config, model), variant).before(group_size, k)
 
 
 def judged_again(config: Config, model: str, variant: str, k: int) -> bool:
     """Whether a variant's harvest is M0's, already drawn for the main grid, under another reward."""
-    return k == 0 and reward_name(config, variant) is not None and 0 in config.for_model(model).warmup.steps
-
-
-def entry_points(config: Config, model: str, name: str) -> list[tuple[int, int]]:
-    """(G, K) at which an entry of `regimes` is trained: on every harvest of its K, or on rollouts of its own."""
-    entry = config.regimes[name]
-    if entry.phase == "online":
-        return [(entry.responses, k) for k in entry.steps]
-    if entry.phase == "rounds":
-        return [(0, k) for k in entry.rounds]
-    points = harvest_points(config, model, entry.harvest) if entry.harvest else warmup_points(config, model)
-    return [(g, k) for g, k in points if k in entry_steps(config.for_model(model), name)]
-
-
-def ablation_changes(config: Config) -> dict[str, dict[str, Any]]:
-    """By regime, the keys that an ablation changes, with their values."""
-    return {
-        regime: {
-            **{f"warmup.{name}": value for name, value in ablation.warmup.items()},
-            **({} if ablation.reward is None else {"reward": ablation.reward}),
-            **ablation.params(only={*AskedPrompts.model_fields, "select"}),
-            **(ablation.dpo if kind == "dpo" else {}),
-        }
-        for name, ablation in config.ablations.items()
-        for regime, kind in ablation_regimes(config, name).items()
-    }
-
-
-def ablation_points(config: Config, model: str, name: str, kind: str = "dpo") -> list[tuple[int, int]]:
-    """(G, K) at which an ablation is trained; GRPO itself takes at least a step."""
-    steps = config.for_model(model).ablation_steps(name)
-    points = harvest_points(config, model, name if config.ablations[name].has_warmup else "")
-    return [(g, k) for g, k in points if k in steps and (k > 0 or kind != "grpo")]
+    found = arms(config, model)
+    arm = online_arm(found, variant)
+    return k == 0 and arm.reward is not None and 0 in found["grpo"].settings.steps
 
 
 def factorial_files(config: Config, model: str) -> dict[str, str]:
@@ -258,43 +228,102 @@ def factorial_files(config: Config, model: str) -> dict[str, str]:
     return {f"{calibration.temperature:g}": f"{folder}/rollouts.parquet", **further}
 
 
-def policies(config: Config) -> list[PolicyKey]:
-    """Every policy that is evaluated, M0 first, then as `ROLES` has them."""
-    found, entries, behind, chosen = [], online_entries(config), online_phases(config), selecting(config)
-    rewards = {regime: other_reward(config, name) for regime, name in behind.items()}
-    online = {regime: entries[name].regime for regime, name in behind.items() if name in entries}
-    for model in config.models:
-        if is_recorded(config, model):
-            continue
-        found.append(PolicyKey(model, "base", 0, 0, None))
-        named = [("dpo", "dpo", "dpo", point) for point in warmup_points(config, model)]
-        named += [(AUTO_REGIME, "dpo", "auto", point) for point in auto_points(config, model)]
-        named += [
-            (regime, kind, "entry", point)
-            for name in config.regimes
-            for regime, kind in entry_regimes(config, name).items()
-            for point in evaluated(config.regimes[name], entry_points(config, model, name))
-        ]
-        named += [("grpo", "grpo", "grpo", point) for point in grpo_points(config, model)]
-        named += [("grpo", "grpo", "curve", point) for point in learning_curve(config, model)]
-        named += [
-            (regime, kind, "ablation", point)
-            for name in config.ablations
-            for regime, kind in ablation_regimes(config, name).items()
-            for point in evaluated(config.ablations[name], ablation_points(config, model, name, kind))
-        ]
-        found += [
-            PolicyKey(
-                *(model, regime, *point, seed),
-                kind=kind,
-                role=role,
-                online=online.get(regime, "grpo"),
-                reward=rewards.get(regime, ""),
-                stops=regime in online and stops_by_itself(config, behind[regime]),
-                start=start_of(config, model, behind[regime], seed) if regime in online else None,
-                selected=regime in chosen,
-            )
-            for regime, kind, role, point in named
-            for seed in config.seeds
-        ]
-    return found
+# --------------------------------------------------------------------------------------------------------- samples
+
+
+def sample_files(config: Config) -> dict[tuple[PolicyKey, str], str]:
+    """By policy and benchmark, the file of several answers to every problem (pass@k, maj@n): drawn beside the greedy
+    ones, or the evaluation itself where that samples."""
+    places = drawn_beside(config) | _samples(config, "eval")
+    return {at: f"results/{place}.parquet" for at, place in places.items()}
+
+
+def drawn_beside(config: Config) -> dict[tuple[PolicyKey, str], str]:
+    """By policy and benchmark, where a job of its own leaves samples and their bill: below the results folder, without
+    an ending."""
+    return _samples(config, "samples")
+
+
+def _samples(config: Config, folder: str) -> dict[tuple[PolicyKey, str], str]:
+    return {
+        (key, benchmark): f"{key.folder}/{folder}/{benchmark}"
+        for key in policies(config)
+        if (sampled := config.for_model(key.model).evaluation.sampled) is not None
+        and sampled.n > 1
+        and sampled.beside_greedy == (folder == "samples")
+        for benchmark in config.benchmarks
+    }
+
+
+# --------------------------------------------------------------------------------- ablations, rewards, and controls
+
+
+def ablation_changes(config: Config) -> dict[str, dict[str, Any]]:
+    """By the name of an ablation's policies, the keys that it changes, with their values."""
+    return {
+        name: {
+            **{f"warmup.{key}": value for key, value in arm.written.warmup.items()},
+            **({} if arm.written.reward is None else {"reward": arm.written.reward}),
+            **arm.written.params(only={*AskedPrompts.model_fields, "select"}),
+            **(arm.written.dpo if arm.regime == "dpo" else {}),
+        }
+        for name, arm in evaluated_arms(config).items()
+        if arm.role == "ablation"
+    }
+
+
+def other_reward(config: Config, variant: str) -> str:
+    """In words, what the policies behind a variant's harvests are trained on where that is not the truth; "" where it
+    is."""
+    arm = online_arm(any_arms(config), variant)
+    settings = TRUTH if arm.reward is None else config.rewards[arm.reward]
+    return "" if settings == TRUTH else words_of(settings)
+
+
+def controls(config: Config) -> dict[str, str]:
+    """By the name of a policy that was trained on another reward than the truth, that of the policy it is a control of,
+    which differs from it in nothing else."""
+    found = [arm for arm in evaluated_arms(config).values() if hasattr(arm.written, "reward")]
+    found.sort(key=lambda arm: arm.role != "ablation")
+    twins = {arm.name: _twin(config, arm, found) for arm in found if other_reward(config, arm.variant)}
+    return {name: twin for name, twin in twins.items() if twin}
+
+
+def _twin(config: Config, control: Arm, others: Iterable[Arm]) -> str | None:
+    own = control.written
+    of_main = isinstance(own, Ablation) and not own.warmup and not own.asks_open_ended
+    if of_main and (control.regime == "grpo" or not own.dpo):
+        return control.regime
+    same = [
+        other
+        for other in others
+        if not other_reward(config, other.variant) and _but_for_the_reward(other.written) == _but_for_the_reward(own)
+    ]
+    return next((o.name for o in same if o.written is same[0].written and o.regime == control.regime), None)
+
+
+def _but_for_the_reward(written: Any) -> Any:
+    """What else there is to an ablation or an online entry, whatever its K."""
+    if isinstance(written, Ablation):
+        return written.warmup, written.dpo, written.params(only={*AskedPrompts.model_fields, "select"})
+    return written.regime, written.select, written.trajectory()
+
+
+def learnt_from(config: Config, key: PolicyKey) -> str:
+    """The rollouts that a policy of an ablation or an online entry was trained on: its own, or those of its harvest."""
+    if key.trained_online:
+        return f"results/{key.folder}/rollouts.parquet"
+    return f"results/{harvest_of(config, key).folder}/rollouts.parquet"
+
+
+def harvest_of(config: Config, key: PolicyKey) -> HarvestKey:
+    """The harvest that a policy is trained on."""
+    assert key.seed is not None
+    variant = arms(config, key.model)[key.regime].variant
+    return HarvestKey(key.model, key.group_size, key.k, key.seed, variant)
+
+
+def harvests_of_controls(config: Config) -> list[HarvestKey]:
+    """The harvests that another reward than the truth has judged and DPO is trained on, of the first seed."""
+    trained = [key for key in policies(config) if key.reward and key.kind == "dpo" and key.seed == config.seeds[0]]
+    return [harvest_of(config, key) for key in trained]

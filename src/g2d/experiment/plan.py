@@ -1,24 +1,310 @@
 """The plan: from the wildcards of a job to the files and settings it depends on.
 
-Rules name these functions as inputs and params; a job is stale when what they return changes. They know the
+Rules name these functions as inputs and params; a job is stale when what they return changes. They know the arms of the
 configuration and, where a finished job must keep what it was made from, its record.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from g2d.experiment import grid
-from g2d.experiment.choices import Kind, choice_files, left_open
-from g2d.experiment.online_plan import OnlinePlan
-from g2d.experiment.wildcards import Wildcards, variant_folder, variant_of
-from g2d.regimes.dpo import Dpo
-from g2d.regimes.warmup import AUTO
+from g2d.experiment.arms import Arm, arms, online_arm
+from g2d.experiment.config import Config
+from g2d.experiment.sweep import swept_keys, with_candidates, with_choice
+from g2d.experiment.wildcards import Wildcards, model_of, variant_folder, variant_of
+from g2d.jobs.cost import read_cost
+from g2d.jobs.files import read_json
+from g2d.policies.policy import Policy, read_policy
+from g2d.policies.settings import EmbeddedModel, ScratchModel
+from g2d.problems.settings import OPEN_ENDED
+from g2d.regimes.asked import AskedPrompts
+from g2d.rewards.catalogue import TRUTH, ByKind, made_files, reward_of, reward_params
+from g2d.rollouts.settings import Sampling
+from g2d.settings import Section
 
 
-class Plan(OnlinePlan):
-    """The whole plan: beside M0, generation and online phases, what is trained on a harvest."""
+class Plan:
+    """What the jobs of a grid are made from.
+
+    Args:
+        config: the whole configuration; `self.config` has the candidates of its sweep, too.
+        refused: called with the error where a record on the way cannot be read, before that is raised. Snakemake
+            drops an error of an input function whose output is there, and with it all jobs that depend on it.
+    """
+
+    def __init__(self, config: Config, refused: Callable[[Exception], None] = lambda error: None) -> None:
+        self.config = with_candidates(config)
+        self.refused = refused
+        self.for_model = self.config.for_model
+
+    def trained(self, wildcards: Wildcards) -> Arm:
+        """The arm that a training's policy is one of."""
+        name = f"{variant_folder(wildcards)}{getattr(wildcards, 'regime', 'grpo')}"
+        return arms(self.config, wildcards.model)[name]
+
+    def online(self, wildcards: Wildcards) -> Arm:
+        """The training, online or in rounds, whose policies a job trains, harvests, or trains on the harvests of."""
+        found = arms(self.config, wildcards.model)
+        own = found.get(f"{variant_folder(wildcards)}{getattr(wildcards, 'regime', '')}")
+        return own if own is not None and own.phase != "offline" else online_arm(found, variant_of(wildcards))
+
+    def is_embedded(self, model: str) -> bool:
+        """Whether this M0 is the embedded model, shipped or trained here, which is too small to hold a GPU."""
+        return isinstance(self.config.models[model], EmbeddedModel | ScratchModel)
+
+    def base_files(self, wildcards: Wildcards) -> list[str]:
+        """The record of M0, and its weights where a rule makes them."""
+        folder = f"results/{model_of(wildcards)}/base"
+        weights = [f"{folder}/model/model.safetensors"] if self.is_embedded(model_of(wildcards)) else []
+        return [f"{folder}/policy.json", *weights]
+
+    def policy_files(self, wildcards: Wildcards) -> list[str]:
+        """The record of the policy in a folder, its weights, and those of the M0 below it."""
+        folder = f"results/{wildcards.policy}"
+        own = [f"{folder}/policy.json", f"{folder}/adapter/adapter_model.safetensors"]
+        return [*(own if not wildcards.policy.endswith("base") else []), *self.base_files(wildcards)]
+
+    def settings(self, *sections: str) -> Callable[[Wildcards], dict[str, Any]]:
+        """Params: the resolved sections of the configuration that a stage depends on, and nothing else."""
+
+        def resolve(wildcards: Wildcards) -> dict[str, Any]:
+            resolved = self.for_model(model_of(wildcards))
+            return {section: getattr(resolved, section).params() for section in sections}
+
+        return resolve
+
+    def calibration_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The sections that calibration rollouts depend on, at the temperature of the job."""
+        resolved = self.for_model(wildcards.model)
+        own = resolved.calibration.params(without={"levels", "window", "factorial_temperatures"})
+        if hasattr(wildcards, "temperature"):
+            own["temperature"] = float(wildcards.temperature)
+        return {"calibration": own, "prompt": resolved.prompt.params()}
+
+    def evaluation_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The sections that the answers behind an accuracy depend on."""
+        evaluation = self.for_model(model_of(wildcards)).evaluation.answers
+        return {"evaluation": evaluation.params(), **self.settings("prompt")(wildcards)}
+
+    def sample_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The sections that samples beside greedy answers depend on."""
+        evaluation = self.for_model(model_of(wildcards)).evaluation.samples
+        drawn = {} if evaluation is None else {"evaluation": evaluation.params()}
+        return {**drawn, **self.settings("prompt")(wildcards)}
+
+    def engine(self, wildcards: Wildcards) -> str:
+        """Param: what generates; how many GPUs and how much memory it takes re-runs nothing, so the script reads it."""
+        return self.for_model(model_of(wildcards)).engine.identity
+
+    def _read(self, read: Callable[[Path], Any], path: Path) -> Any:
+        try:
+            return read(path)
+        except (OSError, ValueError) as error:
+            self.refused(error)
+            raise
+
+    def generating_gpus(self, wildcards: Wildcards, input: Any) -> int:
+        """Resource: GPUs of a job that generates with a frozen policy; merging shards takes none, nor
+        does judging again, unless a reward model does."""
+        chosen = self.for_model(model_of(wildcards)).engine
+        if input.shards or getattr(input, "judged", []):
+            return int(bool(getattr(input, "judged", [])) and self._rewarded_on_gpu(wildcards))
+        return chosen.tensor_parallel_size if chosen.name == "vllm" else 1
+
+    def training_gpus(self, wildcards: Wildcards) -> int:
+        """Resource: GPUs of a training, one for each of its processes."""
+        return self.for_model(wildcards.model).training.processes
+
+    def shards(self, stage: str, shard: str, cost: str) -> Callable[[Wildcards], list[str]]:
+        """Input: the shards that a file of rollouts is merged from, or their bills; none where one job draws it whole.
+        A finished file keeps the number of shards it was made of, which its bill tells: the rows would be the same."""
+
+        def files(wildcards: Wildcards) -> list[str]:
+            if hasattr(wildcards, "shard") or (stage == "harvest" and self.judged(wildcards)):
+                return []
+            bill = Path(cost.format(**wildcards))
+            count = getattr(self.for_model(model_of(wildcards)).engine.shards, stage)
+            folder = str(Path(shard).parent).format(**wildcards)
+            if bill.exists():
+                ancestry = self._read(read_cost, bill).ancestry
+                count = sum(record.job.startswith(f"{folder}/") for record in ancestry)
+            numbers = range(1, count + 1) if count > 1 else []
+            return [shard.format(**wildcards, shard=number, shards=count) for number in numbers]
+
+        return files
+
+    # --------------------------------------------------------------------------------------------- the online phase
+
+    def trajectory(self, wildcards: Wildcards) -> str:
+        """Folder of the online policies that pi_K is one of, whatever K."""
+        return f"results/{wildcards.model}/seed{wildcards.seed}/{self.online(wildcards).name}/g{wildcards.g}"
+
+    def warmed_up(self, wildcards: Wildcards) -> str:
+        """Folder of pi_K: GRPO's at step K, or an online entry's; M0's for K=0."""
+        w = wildcards
+        return f"results/{w.model}/base" if w.k == "0" else f"{self.trajectory(w)}/k{w.k}"
+
+    def warmed_up_files(self, wildcards: Wildcards) -> list[str]:
+        """Record and weights of pi_K, and those of M0."""
+        return [*self._warmed_up_files(wildcards), *self.base_files(wildcards)]
+
+    def _warmed_up_files(self, wildcards: Wildcards) -> list[str]:
+        folder = self.warmed_up(wildcards)
+        return [] if wildcards.k == "0" else [f"{folder}/policy.json", f"{folder}/adapter/adapter_model.safetensors"]
+
+    def warmed_up_cost(self, wildcards: Wildcards) -> str:
+        """The bill behind pi_K; M0 is given, so for K=0 it is the calibration's."""
+        if wildcards.k == "0":
+            return f"results/{wildcards.model}/calibration/cost.json"
+        return f"{self.warmed_up(wildcards)}/cost.json"
+
+    def reward(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The part of the settings that says what judges a training's rollouts, or a harvest; nothing for the truth."""
+        settings = self._judge_of(wildcards)
+        return {} if settings is None else {"reward": reward_params(settings)}
+
+    def reward_files(self, wildcards: Wildcards) -> list[str]:
+        """Input: what a rule makes of the reward that judges; usually nothing."""
+        settings = self._judge_of(wildcards)
+        return [] if settings is None else made_files(settings)
+
+    def _judge_of(self, wildcards: Wildcards) -> Section | None:
+        """What judges an online training, and its harvests; None where the truth does."""
+        arm = self.online(wildcards)
+        own: Section | None = None if arm.reward is None else self.config.rewards[arm.reward]
+        if not arm.asked.asks_open_ended:
+            return own
+        return ByKind(verifiable=own or TRUTH, open_ended=self._judge_in_training)
+
+    def judge_files(self, wildcards: Wildcards) -> list[str]:
+        """Input: what a rule makes of the reward that replies are compared by."""
+        return made_files(self._judge_of_replies)
+
+    def reply_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The sections that replies to held-out prompts depend on, and what judges them."""
+        assert self.config.open_ended is not None
+        own = self.config.open_ended.params(only={*Sampling.model_fields, "seed"})
+        return {
+            "open_ended": own,
+            "reward": reward_params(self._judge_of_replies),
+            **self.settings("prompt")(wildcards),
+        }
+
+    def development_reply_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The same of the replies that checkpoints are selected by, which are judged as in training."""
+        return self.reply_settings(wildcards) | {"reward": reward_params(self._judge_in_training)}
+
+    def training_judge_files(self, wildcards: Wildcards) -> list[str]:
+        """Input: what a rule makes of the reward that judges open-ended prompts in training."""
+        return made_files(self._judge_in_training)
+
+    @property
+    def _judge_in_training(self) -> Section:
+        assert self.config.open_ended is not None
+        judge: Section = self.config.rewards[self.config.open_ended.reward]
+        return judge
+
+    @property
+    def _judge_of_replies(self) -> Section:
+        assert self.config.open_ended is not None
+        judge: Section = self.config.rewards[self.config.open_ended.judged_by]
+        return judge
+
+    def prompts_asked(self, wildcards: Wildcards) -> list[str]:
+        """Input: the problems that an online training asks."""
+        kinds = self.online(wildcards).asked.prompts
+        training_set = [f"results/{wildcards.model}/calibration/train.jsonl"] if kinds != "open_ended" else []
+        return training_set + ([f"results/problems/{OPEN_ENDED}.jsonl"] if kinds != "verifiable" else [])
+
+    def _rewarded_on_gpu(self, wildcards: Wildcards) -> bool:
+        name = self.online(wildcards).reward
+        return name is not None and reward_of(self.config.rewards[name])[0].gpu
+
+    def harvest_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The sections that a harvest depends on."""
+        return {**self.settings("harvest", "prompt")(wildcards), **self.reward(wildcards)}
+
+    def judged(self, wildcards: Wildcards, file: str = "rollouts.parquet") -> list[str]:
+        """M0's harvest of the main grid, where this one is the same rollouts under another reward."""
+        w = wildcards
+        again = grid.judged_again(self.config, w.model, variant_of(w), int(w.k))
+        return [f"results/{w.model}/seed{w.seed}/harvest/g{w.g}/k{w.k}/{file}"] if again else []
+
+    def grpo_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The sections that a warm-up to step K depends on."""
+        resolved, arm = self.for_model(wildcards.model), self.online(wildcards)
+        prompts = arm.asked.params(only={*AskedPrompts.model_fields})
+        return {
+            "warmup": self._left_open(arm, arm.settings.trajectory(int(wildcards.k), int(wildcards.g))),
+            **self.settings("lora", "prompt")(wildcards),
+            **arm.settings.drawn_by(resolved.engine, resolved.lora, self._judge_of(wildcards) or TRUTH),
+            **({"prompts": prompts} if prompts else {}),
+            **self.reward(wildcards),
+        }
+
+    def online_entry_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The sections that an online entry's training up to K depends on."""
+        arm, engine = self.online(wildcards), self.for_model(wildcards.model).engine.identity
+        own = {arm.regime: self._left_open(arm, arm.settings.trajectory())}
+        return {**own, "engine": engine, **self.settings("lora", "prompt")(wildcards), **self.reward(wildcards)}
+
+    def auto_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The sections that a warm-up which stops by itself depends on; its probes are small harvests."""
+        resolved, arm = self.for_model(wildcards.model), self.online(wildcards)
+        return {
+            "warmup": self._left_open(arm, arm.settings.trajectory(int(wildcards.k), int(wildcards.g))),
+            "auto": arm.settings.auto.params(),
+            **arm.settings.drawn_by(resolved.engine, resolved.lora),
+            **self.settings("harvest", "lora", "prompt")(wildcards),
+        }
+
+    def auto_entry_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The sections that an online entry which stops by itself depends on."""
+        auto = self.online(wildcards).settings.auto.params()
+        return {**self.online_entry_settings(wildcards), "auto": auto, **self.settings("harvest")(wildcards)}
+
+    def auto_warmup(self, wildcards: Wildcards) -> list[str]:
+        """The record of the online phase behind a policy where that alone knows its K: it stopped by itself."""
+        return [f"{self.warmed_up(wildcards)}/policy.json"] if self.online(wildcards).stops else []
+
+    def continued_from(self, wildcards: Wildcards) -> int | None:
+        """K of the checkpoint that this K continues, None where it starts anew.
+
+        A finished K keeps the predecessor it really had. Every point of a chain is the same whichever checkpoint it
+        was reached from, so a K that is added between two others must not make the later one stale.
+        """
+        arm, record = self.online(wildcards), Path(self.warmed_up(wildcards)) / "policy.json"
+        if record.exists():
+            finished: Policy = self._read(read_policy, record)
+            settings = (self.grpo_settings if arm.regime == "grpo" else self.online_entry_settings)(wildcards)
+            for file in map(Path, self._choices(arm, wildcards)):
+                settings = with_choice(settings, self._read(read_json, file)) if file.exists() else settings
+            if finished.settings == settings:
+                return finished.continued_from
+        return arm.before(int(wildcards.g), int(wildcards.k))
+
+    def previous_checkpoint(self, wildcards: Wildcards) -> list[str]:
+        """Folder of the checkpoint that this K continues, if any."""
+        k = self.continued_from(wildcards)
+        return [] if k is None else [f"{self.trajectory(wildcards)}/k{k}/checkpoint"]
+
+    def previous_costs(self, wildcards: Wildcards) -> list[str]:
+        """Bills of the steps before this K, of what an online entry starts from, and of the calibration."""
+        before = [*self.started_from(wildcards)[:1], *self.previous_checkpoint(wildcards)]
+        return [f"results/{wildcards.model}/calibration/cost.json", *(f"{Path(b).parent}/cost.json" for b in before)]
+
+    def started_from(self, wildcards: Wildcards) -> list[str]:
+        """Record and weights of the policy that an online entry starts from, which every K of it needs: it may be the
+        reference, or still the generator. None where that is M0."""
+        start = self.online(wildcards).start
+        if start is None:
+            return []
+        before, (group_size, k) = start
+        folder = f"results/{wildcards.model}/seed{wildcards.seed}/{before.name}/g{group_size}/k{k}"
+        return [f"{folder}/policy.json", f"{folder}/adapter/adapter_model.safetensors"]
 
     # --------------------------------------------------------------------------------------------- the offline phase
 
@@ -28,22 +314,10 @@ class Plan(OnlinePlan):
         pairs = self.for_model(wildcards.model).pairs.params(without={"seed"})
         return self.settings("prompt")(wildcards) | ({"pairs": pairs} if pairs else {})
 
-    def dpo(self, wildcards: Wildcards) -> Dpo:
-        """The dpo section, with an ablation's other values."""
-        resolved = self.for_model(wildcards.model)
-        ablation = variant_of(wildcards) or wildcards.regime
-        as_it_is = ("dpo", AUTO, *grid.online_entries(self.config))
-        return resolved.dpo if ablation in as_it_is else resolved.ablation_dpo(ablation)
-
     def dpo_settings(self, wildcards: Wildcards) -> dict[str, Any]:
-        """The sections that DPO depends on."""
-        dpo = self.dpo(wildcards)
-        return {"dpo": left_open(self.config, "dpo", wildcards, dpo, dpo.params()), **self.settings("lora")(wildcards)}
-
-    def round_settings(self, wildcards: Wildcards) -> dict[str, Any]:
-        """What a round of an entry depends on: DPO's settings, with the entry's own values."""
-        dpo = self.config.regimes[wildcards.regime].dpo_of(self.for_model(wildcards.model).dpo)
-        return {"dpo": left_open(self.config, "dpo", wildcards, dpo, dpo.params()), **self.settings("lora")(wildcards)}
+        """The sections that DPO, and a round of it, depends on."""
+        arm = self.trained(wildcards)
+        return {"dpo": self._left_open(arm, arm.settings.params()), **self.settings("lora")(wildcards)}
 
     def harvest_of_round(self, wildcards: Wildcards) -> str:
         """Folder of the harvest that a round is trained on: of M0, or of the policy of the round before."""
@@ -57,42 +331,65 @@ class Plan(OnlinePlan):
 
     def entry_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """What a policy of an entry of `regimes` depends on: the entry but for its other K, under its regime's name."""
-        entry = self.config.regimes[wildcards.regime]
-        values = entry.params(without={"steps", "regime", "harvest"})
-        own = {entry.regime: left_open(self.config, "regimes", wildcards, entry, values)}
+        arm = self.trained(wildcards)
+        own = {arm.regime: self._left_open(arm, arm.settings.params(without={"steps", "regime", "harvest"}))}
         return {**own, **self.settings("lora", "prompt")(wildcards)}
 
     def start_files(self, wildcards: Wildcards) -> list[str]:
         """The policy to start from where it is not M0."""
-        entry = self.config.regimes.get(wildcards.regime) or self.dpo(wildcards)
-        return self._warmed_up_files(wildcards) if entry.start == "warmup" else []
+        return self._warmed_up_files(wildcards) if self.trained(wildcards).settings.start == "warmup" else []
 
     def pairs_file(self, wildcards: Wildcards) -> str:
         """The pairs to train on: one of every pairable prompt, or several."""
-        n = self.dpo(wildcards).pairs_per_prompt
-        name = "pairs" if n == 1 else f"pairs-{n}"
-        w = wildcards
-        return f"results/{w.model}/seed{w.seed}/{variant_folder(w)}harvest/g{w.g}/k{w.k}/{name}.jsonl"
+        n = self.trained(wildcards).settings.pairs_per_prompt
+        return self._pairs(wildcards, "pairs" if n == 1 else f"pairs-{n}")
 
     def pairs_of_entry(self, wildcards: Wildcards) -> list[str]:
         """The pairs of the harvest, one of a prompt, where an entry of `regimes` asks for them."""
-        w, asked = wildcards, self.config.regimes[wildcards.regime].needs_pairs
-        pairs = f"results/{w.model}/seed{w.seed}/{variant_folder(w)}harvest/g{w.g}/k{w.k}/pairs.jsonl"
-        return [pairs] if asked else []
+        return [self._pairs(wildcards, "pairs")] if self.trained(wildcards).settings.needs_pairs else []
+
+    def _pairs(self, wildcards: Wildcards, name: str) -> str:
+        w = wildcards
+        return f"results/{w.model}/seed{w.seed}/{variant_folder(w)}harvest/g{w.g}/k{w.k}/{name}.jsonl"
 
     def matched_pairs(self, wildcards: Wildcards) -> list[str]:
-        """The pairs to whose smallest number an N-matched control is cut."""
-        match = self.dpo(wildcards).match_pairs_to
+        """The pairs to whose smallest number an N-matched control is cut: of its own harvests, or of the main grid's
+        where what it is harvested from has other K."""
+        arm, found = self.trained(wildcards), arms(self.config, wildcards.model)
+        match, source = arm.settings.match_pairs_to, arm.online if arm.online.role == "ablation" else found["grpo"]
         if match is None:
             return []
-        others = (AUTO, *grid.online_entries(self.config))  # matched to the grid, whatever their own K
-        own = variant_folder(wildcards) if variant_of(wildcards) not in others else ""
-        points = grid.harvest_points(self.config, wildcards.model, own.rstrip("/"))
-        harvest = f"results/{wildcards.model}/seed{wildcards.seed}/{own}harvest"
-        return [f"{harvest}/g{g}/k{k}/pairs.jsonl" for g, k in points if match in (k, "min")]
+        variant = f"{source.variant}/" if source.variant else ""
+        harvest = f"results/{wildcards.model}/seed{wildcards.seed}/{variant}harvest"
+        return [f"{harvest}/g{g}/k{k}/pairs.jsonl" for g, k in source.harvest_points if match in (k, "min")]
 
     # ------------------------------------------------------------------------------------------------------ the sweep
 
-    def choice(self, kind: Kind) -> Callable[[Wildcards], list[str]]:
-        """Input: what a sweep has chosen for a training, where something is left to it."""
-        return lambda wildcards: choice_files(self.config, kind, wildcards)
+    def choice(self, kind: Literal["warmup", "dpo", "regimes"]) -> Callable[[Wildcards], list[str]]:
+        """Input: what a sweep has chosen for a training, where something is left to it.
+
+        Args:
+            kind: the section that the training reads; of `regimes`, its entry.
+        """
+        of = self.online if kind == "warmup" else self.trained
+        return lambda wildcards: self._choices(of(wildcards), wildcards)
+
+    def _choices(self, arm: Arm, wildcards: Wildcards) -> list[str]:
+        """A later file fills what the one before leaves open."""
+        return [f"results/{wildcards.model}/sweep/{name}.json" for name in self._left_to_sweep(arm)]
+
+    def _left_to_sweep(self, arm: Arm) -> dict[str, set[str]]:
+        """The keys of a training that a sweep chooses, by what is swept. A candidate's values are its own."""
+        waits: dict[str, set[str]] = {}
+        for name in arm.swept_as:
+            if keys := swept_keys(self.config, name).difference(arm.own, *waits.values()):
+                waits[name] = keys
+        return waits
+
+    def _left_open(self, arm: Arm, values: dict[str, Any]) -> dict[str, Any]:
+        """Settings of a training without what is left to a sweep, and with what an ablation set itself, also where that
+        is neutral and so no parameter of other jobs."""
+        chosen_later = set().union(*self._left_to_sweep(arm).values())
+        fixed = {key: value for key, value in values.items() if key not in chosen_later}
+        own = arm.own & swept_keys(self.config, arm.swept_as[-1])
+        return fixed | {key: getattr(arm.settings, key) for key in sorted(own)}

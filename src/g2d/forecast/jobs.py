@@ -13,14 +13,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from g2d.experiment import grid
+from g2d.experiment.arms import any_arms
 from g2d.experiment.config import Config
-from g2d.experiment.controls import harvests_of_controls
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.plan import Plan
-from g2d.experiment.samples import drawn_beside
-from g2d.experiment.selection import chosen_by, selecting
 from g2d.experiment.sweep import development_of, held_out
-from g2d.experiment.trained import checkpoints, trainings
 from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED_DEVELOPMENT
 from g2d.rewards.scratch_model import ScratchRewardModel
 from g2d.tables import catalogue
@@ -75,7 +72,7 @@ DEVICE_STAGES = frozenset(
 
 def grid_jobs(config: Config, plan: Plan) -> list[GridJob]:
     """Every job behind the target `all`, roughly in the order in which they run."""
-    found, trained = [*_problems(config), *_reward_models(config), *_models(config, plan)], trainings(config)
+    found, trained = [*_problems(config), *_reward_models(config), *_models(config, plan)], grid.trainings(config)
     found += [_training(key) for key in trained if key.trained_online]
     found += _selections(config)
     for folder, (wildcards, pairs) in _harvests(config, plan).items():
@@ -88,7 +85,7 @@ def grid_jobs(config: Config, plan: Plan) -> list[GridJob]:
         for benchmark in config.benchmarks:
             wildcards = Wildcards(policy=key.folder, benchmark=benchmark)
             found += _generation(plan, "evaluation", "evaluate", f"{key.folder}/eval/{benchmark}", wildcards)
-    for (key, benchmark), place in drawn_beside(config).items():
+    for (key, benchmark), place in grid.drawn_beside(config).items():
         wildcards = Wildcards(policy=key.folder, benchmark=benchmark)
         found += _generation(plan, "evaluation", "draw_samples", place, wildcards)
     return [*found, *_summaries(config)]
@@ -100,7 +97,7 @@ def _job(rule: str, output: str, wildcards: Wildcards | None = None, cost: str |
 
 
 def _training(key: PolicyKey) -> GridJob:
-    stops = key.trained_online and (key.role == "auto" or key.stops)
+    stops = key.trained_online and (key.stops)
     rule = f"train_{key.kind}_auto" if stops else f"train_{key.kind}"
     return _job(rule, f"{key.folder}/policy.json", _at(key), cost=f"{key.folder}/cost.json")
 
@@ -108,12 +105,12 @@ def _training(key: PolicyKey) -> GridJob:
 def _selections(config: Config) -> Iterator[GridJob]:
     """What candidates wrote to development prompts, once for all that are selected from them, and the choices."""
     rules = {"verifiable": "answer_development", "open_ended": "reply_to_development"}
-    owners, tried = selecting(config), checkpoints(config)
+    owners, tried = grid.selecting(config), grid.checkpoints(config)
     asked = [
         (key.folder, kind)
         for own, keys in tried.items()
         for key in keys
-        for kind in chosen_by(config, owners[own.regime])
+        for kind in grid.chosen_by(config, owners[own.regime])
     ]
     for folder, kind in dict.fromkeys(asked):
         place = f"{folder}/development/{kind}"
@@ -143,7 +140,7 @@ def _problems(config: Config) -> Iterator[GridJob]:
 
 
 def _reward_models(config: Config) -> Iterator[GridJob]:
-    named = [grid.reward_name(config, name) for name in (*config.ablations, *grid.online_entries(config))]
+    named = [arm.reward for arm in any_arms(config).values()]
     named += [config.open_ended.reward, config.open_ended.judged_by] if config.open_ended else []
     asked = [config.rewards[name] for name in named if name]
     for name in dict.fromkeys(own.name for own in asked if isinstance(own, ScratchRewardModel)):
@@ -188,7 +185,7 @@ def _harvests(config: Config, plan: Plan) -> dict[str, tuple[Wildcards, set[str]
         folder = f"{w.model}/seed{w.seed}/{w.variant}harvest/g{w.g}/k{w.k}"
         return found.setdefault(folder, (wildcards, set()))[1]
 
-    for key in [*grid.harvests(config), *harvests_of_controls(config)]:  # whose pairs the page shows
+    for key in [*grid.harvests(config), *grid.harvests_of_controls(config)]:  # whose pairs the page shows
         at = {"model": key.model, "seed": str(key.seed), "g": str(key.group_size), "k": str(key.k)}
         harvest(Wildcards(**at, variant=f"{key.variant}/" if key.variant else "")).add("pairs.jsonl")
     matched: set[str] = set()

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from g2d.analysis.comparisons import LEVEL
-from g2d.experiment.scenarios import THEN
+from g2d.experiment.prompt_counts import THEN
 from g2d.report.phrases import NBSP, percent, percent_interval, sentence, signed, these_weights
 
 FEW = 0.05  # share of comparisons with the shorter or longer reply below which equal length is extrapolated

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from g2d.experiment import grid
+from g2d.experiment.arms import any_arms
 from g2d.experiment.config import Config
 from g2d.experiment.printed import BRIDGING_BENCHMARKS, BRIDGING_MODEL, benchmarks_of, models_of
 from g2d.tables.frames import floats, frame, strings
@@ -81,5 +81,5 @@ def _names(printed: dict[Any, Any], config: Config) -> set[str]:
     if printed["method"] in ("Seed", "GRPO"):
         return {"base" if printed["method"] == "Seed" else "grpo"}
     period = PERIODS.get(printed["sync_steps"], printed["sync_steps"])
-    entries = grid.online_entries(config).items()
-    return {name for name, entry in entries if str(getattr(entry, "sync_every", "")) == period}
+    entries = {name: arm.settings for name, arm in any_arms(config).items() if arm.variant == name}
+    return {name for name, entry in entries.items() if str(getattr(entry, "sync_every", "")) == period}

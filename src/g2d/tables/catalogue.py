@@ -12,11 +12,7 @@ from pathlib import Path
 
 from g2d.experiment import grid
 from g2d.experiment.config import Config
-from g2d.experiment.controls import controls
 from g2d.experiment.printed import is_of_bridging
-from g2d.experiment.samples import sample_files
-from g2d.experiment.selection import selecting
-from g2d.experiment.trajectories import trajectories
 
 # Headings of Snakemake's report.
 RESULTS, ROLLOUTS, COST, PAPER, ADVICE = "1. Results", "2. Rollouts", "3. Cost", "4. The paper", "5. Advice"
@@ -71,7 +67,7 @@ def _frontier(config: Config) -> bool:
 
 
 def _controls(config: Config) -> bool:
-    return bool(controls(config)) and bool(grid.policies(config))
+    return bool(grid.controls(config)) and bool(grid.policies(config))
 
 
 def _auto(config: Config) -> bool:
@@ -79,15 +75,15 @@ def _auto(config: Config) -> bool:
 
 
 def _training(config: Config) -> bool:
-    return bool(config.regimes or config.collapse) and bool(trajectories(config))
+    return bool(config.regimes or config.collapse) and bool(grid.trajectories(config))
 
 
 def _samples(config: Config) -> bool:
-    return bool(sample_files(config))
+    return bool(grid.sample_files(config))
 
 
 def _selection(config: Config) -> bool:
-    return bool(selecting(config)) and bool(grid.policies(config))
+    return bool(grid.selecting(config)) and bool(grid.policies(config))
 
 
 def _sweep(config: Config) -> bool:

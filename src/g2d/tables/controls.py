@@ -36,7 +36,7 @@ def controls_table(
 
     Args:
         evaluations: as for `main_table`.
-        controls: by the name of a policy, that of the one it is a control of (`g2d.experiment.controls`).
+        controls: by the name of a policy, that of the one it is a control of (`g2d.experiment.grid.controls`).
         seen: of a control, the mean reward of the rollouts that it was trained on (rewarded), and the share of them
             that is right (right).
 

@@ -8,11 +8,16 @@ from typing import Any
 
 from g2d.experiment import grid
 from g2d.experiment.config import Config
-from g2d.experiment.controls import controls, learnt_from
+from g2d.experiment.grid import (
+    candidate_policies,
+    checkpoints,
+    controls,
+    drawn_beside,
+    learnt_from,
+    sample_files,
+    trajectories,
+)
 from g2d.experiment.keys import PolicyKey
-from g2d.experiment.samples import drawn_beside, sample_files
-from g2d.experiment.trained import candidate_policies, checkpoints
-from g2d.experiment.trajectories import trajectories
 from g2d.problems.settings import DEVELOPMENT
 from g2d.tables.catalogue import tables_of_rule
 

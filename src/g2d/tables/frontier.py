@@ -13,9 +13,9 @@ import pandas as pd
 
 from g2d.analysis.comparisons import compare
 from g2d.analysis.frontier import Standing, cost_interval, on_axis
-from g2d.experiment.behind import online_phases
 from g2d.experiment.config import Config
 from g2d.experiment.keys import PolicyKey
+from g2d.experiment.prompt_counts import online_phases
 from g2d.jobs.cost import Cost
 from g2d.regimes.catalogue import REGIMES
 from g2d.tables.accuracy import accuracy_row

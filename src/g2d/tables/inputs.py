@@ -16,11 +16,10 @@ from g2d.analysis.dynamics import steps_of
 from g2d.analysis.informativeness import read_informativeness, success_counts
 from g2d.experiment import grid
 from g2d.experiment.config import Config
-from g2d.experiment.controls import controls
+from g2d.experiment.grid import controls, trajectories
 from g2d.experiment.keys import HarvestKey, PolicyKey
-from g2d.experiment.scenarios import prompts_behind
+from g2d.experiment.prompt_counts import prompts_behind
 from g2d.experiment.sections import Collapse, Contamination, Frontier
-from g2d.experiment.trajectories import trajectories
 from g2d.jobs.attempts import Attempt, read_attempts
 from g2d.jobs.cost import Cost, read_cost
 from g2d.jobs.files import parse_json, read_lines

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from g2d.experiment import grid
-from g2d.experiment.behind import prompts_asked
+from g2d.experiment.arms import arms
 from g2d.experiment.config import Config
 from g2d.experiment.keys import PolicyKey
+from g2d.experiment.prompt_counts import prompts_asked
 from g2d.jobs.cost import Cost
 from g2d.jobs.files import parse_json, read_lines
 from g2d.tables.accuracy import accuracy_row
@@ -93,9 +93,10 @@ def _passes(training: str, key: PolicyKey, config: Config) -> int:
     """How often each token that was counted is trained on: GRPO's trainer counts those that it generates."""
     if not training.startswith("train_grpo"):
         return 1
-    behind = grid.online_phases(config).get(key.regime, "")
-    variant = "" if behind in grid.online_entries(config) else behind  # an entry can start from the main one alone
-    return config.for_model(key.model).warmup_of(variant).iterations
+    found = arms(config, key.model)
+    own = found[key.regime].online if key.regime in found else found["grpo"]
+    warmup = own if own.regime == "grpo" else found["grpo"]  # an entry can start from the main one alone
+    return int(warmup.settings.iterations)
 
 
 def _rows(metrics: Path) -> list[dict[str, float]]:

@@ -19,7 +19,6 @@ import pandas as pd
 from g2d.experiment import grid
 from g2d.experiment.config import read
 from g2d.experiment.keys import HarvestKey, PolicyKey
-from g2d.experiment.trained import trainings
 from g2d.jobs.cost import read_cost
 from g2d.jobs.files import read_lines
 from g2d.problems import read_problems
@@ -156,7 +155,7 @@ class Results(Inputs):
     def _trained(self) -> list[PolicyKey]:
         """All that are trained, warm-ups that are not evaluated too."""
         shown = {key: key for key in self._policies}
-        return [shown.get(key, key) for key in trainings(self.config)]
+        return [shown.get(key, key) for key in grid.trainings(self.config)]
 
 
 _TABLE_TYPES = {"levels": "object", "group_size": "Int64", "seed": "Int64"}  # one level is no number; those are whole

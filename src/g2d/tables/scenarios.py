@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from g2d.experiment.scenarios import THEN
+from g2d.experiment.prompt_counts import THEN
 from g2d.tables.frames import Columns, floats, frame, strings
 from g2d.tables.paper import published
 

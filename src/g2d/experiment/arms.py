@@ -1,0 +1,218 @@
+"""Arms: what a configuration asks for, expanded into one list that everything else asks.
+
+An arm is one way to get policies: an online training (the warm-up, an ablation's, an entry's of `regimes`), a training
+on the harvest of one, rounds of both, or the checkpoint that `select` chooses of one. A sweep's candidates are arms of
+the configuration that has them, too (`g2d.experiment.sweep.with_candidates`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from g2d.experiment.config import Config
+from g2d.experiment.entries import entry_steps
+from g2d.regimes.asked import VERIFIABLE, AskedPrompts
+from g2d.regimes.catalogue import REGIMES
+from g2d.regimes.dpo import Dpo
+from g2d.regimes.regime import Phase
+from g2d.regimes.selected import SELECTED
+from g2d.regimes.warmup import AUTO, Warmup
+from g2d.settings.cached_method import cached_method
+
+Point = tuple[int, int]  # G and K; K=0 is M0, which has no group size: G=0
+
+
+@dataclass(frozen=True, eq=False)
+class Arm:
+    """One way to get policies of a model: one policy for each of `points` and every seed."""
+
+    name: str  # the folder of its policies (`PolicyKey.regime`)
+    regime: str  # how they are trained: a name in `g2d.regimes.catalogue`
+    role: str  # one of `g2d.experiment.keys.ROLES`
+    settings: Any  # of that training: the section of the configuration, with other values filled in
+    points: tuple[Point, ...]  # where it is trained, K ascending for each G
+    evaluated: tuple[Point, ...]
+    variant: str = ""  # the folder of the harvests behind it, or of it: an ablation, an entry, `AUTO`, or the main grid
+    source: Arm | None = None  # the online arm whose harvests it is trained on, or whose checkpoints it selects from
+    selected: bool = False
+    start: tuple[Arm, Point] | None = None  # what an online training starts from, if not M0
+    written: Any = None  # the ablation or the entry that asks for it
+    own: frozenset[str] = frozenset()  # keys of `settings` that an ablation or an entry of rounds changes
+    swept_as: tuple[str, ...] = ()  # the names under which a sweep chooses keys of `settings`; the first one wins
+
+    @property
+    def phase(self) -> Phase:
+        """What its K counts: its own steps, those behind its harvest, or rounds."""
+        return REGIMES[self.regime].phase
+
+    @property
+    def online(self) -> Arm:
+        """The online training behind it: its source, or itself."""
+        return self.source or self
+
+    @property
+    def reward(self) -> str | None:
+        """The entry of `rewards` that judges the rollouts of its online training; None for the truth."""
+        return getattr(self.online.written, "reward", None)
+
+    @property
+    def asked(self) -> AskedPrompts:
+        """Which prompts its online training asks."""
+        written = self.online.written
+        return written if isinstance(written, AskedPrompts) else VERIFIABLE
+
+    @property
+    def stops(self) -> bool:
+        """Whether its online training stops by itself, at the latest at its K."""
+        return self.variant == AUTO or getattr(self.online.written, "auto", None) is not None
+
+    @property
+    def harvest_points(self) -> tuple[Point, ...]:
+        """Where its harvests are trained on by others: of GRPO, at its first group size, and those of M0."""
+        own = self.settings
+        if not isinstance(own, Warmup) or self.variant == AUTO:
+            return self.points
+        return tuple((own.group_sizes[0] if k else 0, k) for k in own.steps)
+
+    def before(self, group_size: int, k: int) -> int | None:
+        """Of an online training, the largest smaller K, whose checkpoint K continues; None where that starts anew."""
+        own = self.settings
+        if isinstance(own, Warmup) and (own.schedule == "per_k" or group_size not in own.group_sizes):
+            return None
+        return max((step for step in own.steps if 0 < step < k), default=None)
+
+
+@cached_method
+def arms(config: Config, model: str) -> Mapping[str, Arm]:
+    """The arms of a model by name, in the order of the tables: as `ROLES` has them, then as they are configured."""
+    return {arm.name: arm for arm in _expanded(config.for_model(model))}
+
+
+@cached_method
+def any_arms(config: Config) -> Mapping[str, Arm]:
+    """The arms of any model by name, for what models share: all but settings and points, and which have an `AUTO`."""
+    return {name: arm for model in reversed(config.models) for name, arm in arms(config, model).items()}
+
+
+def online_arm(found: Mapping[str, Arm], variant: str) -> Arm:
+    """The training, online or in rounds, whose policies a variant's harvests are drawn from; the main warm-up where
+    there is none of that name.
+
+    Args:
+        found: arms by name.
+    """
+    own = (found.get(name) for name in (variant, f"{variant}/grpo"))
+    return next((arm for arm in own if arm is not None and arm.phase != "offline"), found["grpo"])
+
+
+def _expanded(config: Config) -> Iterator[Arm]:
+    """The arms of a configuration as one model sees it."""
+    warmup = config.warmup
+    grid = ((0, 0),) * (0 in warmup.steps) + tuple((g, k) for g in warmup.group_sizes for k in warmup.steps if k)
+    main = _main_warmup(config, grid)
+    yield _dpo("dpo", "dpo", config.dpo, grid, main)
+    if warmup.auto is not None:
+        points = tuple((g, warmup.total_steps) for g in warmup.group_sizes)
+        auto = replace(main, name=f"{AUTO}/grpo", role="auto", points=points, evaluated=(), variant=AUTO)
+        yield from (auto, _dpo(f"{AUTO}/dpo", "auto", config.dpo, points, auto))
+    own = {name: _own_warmup(config, name) for name, ablation in config.ablations.items() if ablation.has_warmup}
+    own |= _online_entries(config, main)
+    for name, entry in config.regimes.items():
+        if entry.phase == "online":
+            yield from _asked_for(own[name], _dpo(f"{name}/dpo", "entry", config.dpo, own[name].points, own[name]))
+        elif entry.phase == "rounds":
+            yield _rounds(config, name)
+        else:
+            at = own[entry.harvest].harvest_points if entry.harvest else grid
+            points = tuple((g, k) for g, k in at if k in entry_steps(config, name))
+            folder = f"{entry.harvest}/{name}" if entry.harvest else name
+            source = own[entry.harvest] if entry.harvest else main
+            trained = Arm(folder, entry.regime, "entry", entry, points, points, source.variant, source)
+            yield replace(trained, written=entry, swept_as=(name,))
+    yield main
+    for name, ablation in config.ablations.items():
+        source, steps = own.get(name, main), config.ablation_steps(name)
+        points = tuple((g, k) for g, k in source.harvest_points if k in steps)
+        after = _dpo(f"{name}/dpo" if name in own else name, "ablation", config.ablation_dpo(name), points, source)
+        after = replace(after, written=ablation, own=frozenset(ablation.dpo))
+        if name in own:
+            yield from _asked_for(own[name], after)
+        elif ablation.select:
+            steps_taken = tuple(point for point in points if point[1])
+            yield _selected(name, replace(main, role="ablation", points=steps_taken, written=ablation), main)
+        else:
+            yield replace(after, swept_as=(name, "dpo"))
+
+
+def _dpo(name: str, role: str, settings: Dpo, points: tuple[Point, ...], source: Arm) -> Arm:
+    return Arm(name, "dpo", role, settings, points, points, source.variant, source, swept_as=("dpo",))
+
+
+def _main_warmup(config: Config, grid: tuple[Point, ...]) -> Arm:
+    """The warm-up, and GRPO alone: every baseline group size at the largest K, and at smaller ones on its way."""
+    last, sizes = max(config.warmup.steps), config.baselines.grpo_group_sizes if any(config.warmup.steps) else []
+    alone = tuple((g, last) for g in sizes)
+    curve = tuple(at for at in grid if at[0] in sizes and at not in alone and config.baselines.grpo_steps == "all")
+    points = tuple(dict.fromkeys([*(at for at in grid if at[1]), *alone]))
+    return Arm("grpo", "grpo", "grpo", config.warmup, points, alone + curve, swept_as=("warmup",))
+
+
+def _own_warmup(config: Config, name: str) -> Arm:
+    ablation, warmup = config.ablations[name], config.warmup_of(name)
+    points = tuple((warmup.group_sizes[0], k) for k in warmup.steps if k)
+    evaluated = points if "grpo" in ablation.policies and not ablation.select else ()
+    trained = Arm(f"{name}/grpo", "grpo", "ablation", warmup, points, evaluated, name, written=ablation)
+    return replace(trained, own=frozenset(ablation.warmup), swept_as=(name, "warmup"))
+
+
+def _online_entries(config: Config, main: Arm) -> dict[str, Arm]:
+    """The online trainings of `regimes`, each after the one that it starts from."""
+    found: dict[str, Arm] = {}
+
+    def add(name: str) -> Arm:
+        entry, start = config.regimes[name], None
+        if entry.start == "warmup":
+            start = (main, (config.warmup.group_sizes[0], entry.start_step))
+        elif entry.start != "base":
+            before = found.get(entry.start) or add(entry.start)
+            start = (before, (before.settings.responses, entry.start_step))
+        points = tuple((entry.responses, k) for k in entry.steps)
+        evaluated = points if "online" in entry.policies and not entry.select else ()
+        trained = Arm(name, entry.regime, "entry", entry, points, evaluated, name, start=start, written=entry)
+        found[name] = replace(trained, swept_as=(name,))
+        return found[name]
+
+    for name, entry in config.regimes.items():
+        if entry.phase == "online" and name not in found:
+            add(name)
+    return found
+
+
+def _rounds(config: Config, name: str) -> Arm:
+    entry = config.regimes[name]
+    points = tuple((0, k) for k in entry.rounds)
+    trained = Arm(name, entry.regime, "entry", entry.dpo_of(config.dpo), points, points, name, written=entry)
+    return replace(trained, own=frozenset(entry.dpo), swept_as=("dpo",))
+
+
+def _asked_for(trained: Arm, after: Arm) -> Iterator[Arm]:
+    """An online training of an ablation or an entry, and what is evaluated of it.
+
+    Args:
+        after: DPO on its harvests.
+    """
+    if not trained.evaluated:
+        yield trained
+    for policy in trained.written.policies:
+        if policy == "dpo":
+            yield replace(after, written=trained.written)
+        else:
+            yield _selected(trained.variant, trained, trained) if trained.written.select else trained
+
+
+def _selected(name: str, trained: Arm, source: Arm) -> Arm:
+    """The checkpoint that is chosen among those of a training; the last one stands for it."""
+    last = trained.points[-1:]
+    return replace(trained, name=f"{name}/{SELECTED}", evaluated=last, source=source, selected=True, start=None)

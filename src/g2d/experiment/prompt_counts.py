@@ -1,0 +1,68 @@
+"""Which prompts a policy was trained on, and how many were asked for it: by its own online phase, and by all that this
+one started from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from g2d.experiment.arms import Arm, any_arms, arms, online_arm
+from g2d.experiment.config import Config
+from g2d.experiment.keys import PolicyKey
+from g2d.regimes.catalogue import REGIMES
+from g2d.regimes.warmup import Warmup
+from g2d.rewards.catalogue import words_of
+
+THEN = ", then "  # between the kinds of prompts of a training and of the one that went on from it
+
+
+def prompts_asked(config: Config, key: PolicyKey) -> int:
+    """Prompts that were asked to make a policy: by the online steps behind it, and by the harvest where it has one."""
+    harvested = key.kind != "base" and REGIMES[key.kind].phase == "offline"
+    return prompts_asked_online(config, key) + (config.for_model(key.model).training_set.n if harvested else 0)
+
+
+def prompts_asked_online(config: Config, key: PolicyKey) -> int:
+    """Prompts that the online steps behind a policy asked, each time that they asked them."""
+    if key.in_rounds:  # each round asks the whole training set, in its harvest
+        return key.shown_k * config.for_model(key.model).training_set.n
+    return sum(asked for _, asked, _ in online_phases(config, key))
+
+
+def online_phases(config: Config, key: PolicyKey) -> Iterator[tuple[str, int, int]]:
+    """Of every online phase behind a policy, its own first: the regime, the prompts asked, the completions of each."""
+    steps, group_size = key.steps_spent, key.group_size
+    if steps:
+        own = arms(config, key.model)[key.regime].online.settings
+        if isinstance(own, Warmup):
+            asked = steps * (own.completions_per_step(group_size) // group_size) // own.iterations
+        else:
+            asked = own.prompts_asked(steps)
+        yield key.online, asked, group_size
+    if key.start is not None:
+        yield from online_phases(config, key.start)
+
+
+def prompts_behind(config: Config, regime: str) -> str:
+    """The kinds of prompts that policies of that name were trained on, in order: "verifiable, then open_ended"; "" of
+    M0.
+
+    "Bridging Offline and Online RL" (arXiv 2506.21495, section 3.3) has one kind alone, one after the other, or both.
+    """
+    arm: Arm | None = any_arms(config)[regime].online if regime != "base" else None
+    kinds: list[str] = []
+    while arm is not None:
+        kinds.insert(0, arm.asked.prompts)
+        arm = arm.start[0] if arm.start else None
+    return THEN.join(kind for i, kind in enumerate(kinds) if kind not in kinds[max(i - 1, 0) : i])
+
+
+def other_prompts(config: Config, variant: str) -> str:
+    """In words, what an ablation or an online entry asks where that is not verifiable prompts alone."""
+    arm = online_arm(any_arms(config), variant)
+    if not arm.asked.asks_open_ended:
+        return ""
+    assert config.open_ended is not None
+    judged = f"judged by {words_of(config.rewards[config.open_ended.reward])}"
+    if arm.asked.prompts == "open_ended":
+        return f"open-ended prompts, {judged}"
+    return f"verifiable prompts and, {arm.asked.open_ended_share:.0%} of them, open-ended ones, {judged}"
