@@ -60,14 +60,9 @@ def compare(policy: np.ndarray, reference: np.ndarray, pool: np.ndarray | None =
     paired = len(reference) > 1
     error = error_of_difference(deltas, pool, paired)
     middle = centre(deltas)
-
-    def interval(alpha: float) -> tuple[float, float]:
-        reach = error.reach(alpha)
-        return max(middle - reach, -1.0), min(middle + reach, 1.0)
-
-    low, high = interval(LEVEL)
+    low, high = error.interval(middle, LEVEL)
+    family_low, family_high = error.interval(middle, LEVEL / family)
     p_value = error.p_value(middle)
-    family_low, family_high = interval(LEVEL / family)
     return Comparison(
         n_seeds=policy.shape[0],
         n_problems=policy.shape[1],

@@ -49,6 +49,11 @@ class Error:
         # Seeds that agree better than the noise allows do not make the interval narrower than questions alone.
         return math.hypot(q * math.sqrt(self.questions), max(s * math.sqrt(self.seeds), q * math.sqrt(self.noise)))
 
+    def interval(self, difference: float, alpha: float) -> tuple[float, float]:
+        """Two-sided interval of level 1 - alpha of a difference in accuracy, in -1..1."""
+        reach = self.reach(alpha)
+        return max(difference - reach, -1.0), min(difference + reach, 1.0)
+
     def p_value(self, distance: float) -> float:
         """Two-sided: the alpha whose `reach` is the distance of the mean from the null hypothesis."""
         distance = abs(distance)
@@ -58,8 +63,10 @@ class Error:
         low, high = (max(2 * float(scipy.special.stdtr(f, -ratio)), SMALLEST_P) for f in (max(degrees), min(degrees)))
         if math.isclose(low, high, rel_tol=1e-12) or self.reach(low) <= distance:
             return low
-        ends = math.log(low) - 1e-9, min(math.log(high) + 1e-9, 0.0)  # beyond 1 the reach grows again
-        between = scipy.optimize.brentq(lambda x: self.reach(math.exp(x)) - distance, *ends, rtol=1e-14)
+        first, last = math.log(low) - 1e-9, min(math.log(high) + 1e-9, 0.0)  # beyond 1 the reach grows again
+        if self.reach(math.exp(last)) > distance:  # near p = 1 `stdtr` is not accurate enough
+            last = 0.0
+        between = scipy.optimize.brentq(lambda x: self.reach(math.exp(x)) - distance, first, last, rtol=1e-14)
         return min(1.0, math.exp(between))
 
     def detectable(self, alpha: float, power: float, n_questions: int) -> float:

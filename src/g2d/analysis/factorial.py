@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from g2d.analysis.informativeness import binary_entropy, in_mid_band, pairable, success_counts
+from g2d.analysis.informativeness import informative_parts, success_counts
 
 METRICS = ("pass_at_1", "pairability", "mid_band", "entropy")
 CELL_COLUMNS = ("model", "level", "temperature", "n", *METRICS, "all_wrong", "all_correct")
@@ -129,15 +129,11 @@ def _by_level(rollouts: Mapping[float, pd.DataFrame]) -> dict[int, list[pd.DataF
 
 def _sums(counts: list[pd.DataFrame]) -> tuple[np.ndarray, np.ndarray]:
     """Every metric as a ratio of two sums over problems: the terms of both, (metric, problem, temperature)."""
-    numerators, denominators = [], []
-    for frame in counts:
-        p, mixed = frame["p_hat"].to_numpy(), pairable(frame).to_numpy(dtype=float)
-        entropy = np.zeros_like(p)
-        entropy[mixed == 1] = binary_entropy(p[mixed == 1])
-        every = np.ones_like(p)
-        numerators.append([p, mixed, mixed * in_mid_band(frame).to_numpy(dtype=float), entropy])
-        denominators.append([every, every, mixed, mixed])
-    return np.moveaxis(np.array(numerators), 0, 2), np.moveaxis(np.array(denominators), 0, 2)
+    ratios = [
+        {"pass_at_1": (frame["p_hat"].to_numpy(), np.ones(len(frame)))} | informative_parts(frame) for frame in counts
+    ]
+    terms = np.array([[own[metric] for metric in METRICS] for own in ratios])  # temperature, metric, term, problem
+    return np.moveaxis(terms[:, :, 0], 0, 2), np.moveaxis(terms[:, :, 1], 0, 2)
 
 
 def _cell(weights: np.ndarray, numerators: np.ndarray, denominators: np.ndarray) -> np.ndarray:

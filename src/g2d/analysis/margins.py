@@ -78,8 +78,7 @@ class Differences:
     def interval(self, i: int, j: int, alpha: float) -> tuple[float, float]:
         """Two-sided interval of level 1 - alpha of what policy i is ahead of j."""
         middle, error = self._found[i, j]
-        reach = error.reach(alpha)
-        return max(middle - reach, -1.0), min(middle + reach, 1.0)
+        return error.interval(middle, alpha)
 
 
 def smallest_margins(differences: Differences, margin: float) -> list[Margin]:

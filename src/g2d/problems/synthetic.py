@@ -8,6 +8,8 @@ that a model with a few hundred thousand parameters can learn every fact. A hash
 from __future__ import annotations
 
 import hashlib
+import itertools
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -102,7 +104,12 @@ def require_capacity(family: Family, split: Split, n: int) -> None:
         ValueError: a level has fewer of them in this split.
     """
     for level, share in shares(LEVELS[family], n):
-        _check_enough(family, split, level, share)
+        available = _count(family, split, level, share)
+        if available < share:
+            raise ValueError(
+                f"{family}, level {level}: {share} different {split} problems asked for, {available} exist: "
+                f"lower n to at most {available * len(LEVELS[family])}"
+            )
 
 
 def shares(levels: Sequence[int], n: int) -> list[tuple[int, int]]:
@@ -189,29 +196,22 @@ def _distinct(rng: random.Random, family: Family, split: Split, level: int, n: i
     return list(drawn.values())
 
 
-def _check_enough(family: Family, split: Split, level: int, n: int) -> None:
-    """Count the level's problems up to n: level 5 has 70 million expressions."""
+def _count(family: Family, split: Split, level: int, enough: int) -> int:
+    """Number of problems of a level, counted until there are enough: level 5 has 70 million expressions."""
     available = 0
     for steps in _all_steps(level, tuple(dict.fromkeys(operators(family, level)))):
-        if available >= n:
-            return
+        if available >= enough:
+            break
         if split_of(expression(steps)) == split:
             available += _wordings(family, steps)
-    if available < n:
-        raise ValueError(
-            f"{family}, level {level}: {n} different {split} problems asked for, {available} exist: "
-            f"lower n to at most {available * len(LEVELS[family])}"
-        )
+    return available
 
 
 def _wordings(family: Family, steps: Steps) -> int:
     """Number of prompts of one expression."""
     if family == "arithmetic":
         return len(VERBS)
-    count = len(NAMES) * len(THINGS)
-    for step in steps:
-        count *= len(STORY_VERBS[step.operator])
-    return count
+    return len(NAMES) * len(THINGS) * math.prod(len(STORY_VERBS[step.operator]) for step in steps)
 
 
 def _all_steps(n: int, choices: tuple[Operator, ...]) -> Iterator[Steps]:
@@ -224,5 +224,4 @@ def _all_steps(n: int, choices: tuple[Operator, ...]) -> Iterator[Steps]:
         for move in _moves(value, choices):
             yield from extend((*steps, move), move.result)
 
-    for start in START:
-        yield from extend((), start)
+    return itertools.chain.from_iterable(extend((), start) for start in START)
