@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterable
 from contextlib import chdir
 from pathlib import Path
@@ -66,6 +67,17 @@ def test_nothing_is_done_without_yes(folder: Path, capsys: pytest.CaptureFixture
     assert f"leave {FINISHED}: its job finished it; " in said
     assert f"leave {ELSEWHERE}: it is not among the results; " in said
     assert NEVER_STARTED not in said
+    assert (folder / ".snakemake/locks").exists()
+
+
+def test_it_refuses_while_a_snakemake_runs_in_the_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with subprocess.Popen(["bash", "-c", "exec -a snakemake sleep 20"], cwd=folder) as process:
+        while "snakemake" not in Path(f"/proc/{process.pid}/cmdline").read_text().split("\0"):
+            time.sleep(0.01)
+        assert main(["recover", "--yes"]) == 2
+        process.kill()
+    said = f"process {process.pid} is a Snakemake that is running in {folder}: end it first (Ctrl-C)"
+    assert said in capsys.readouterr().err
     assert (folder / ".snakemake/locks").exists()
 
 

@@ -17,11 +17,12 @@ import shutil
 import subprocess
 import time
 from base64 import urlsafe_b64decode
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from g2d.jobs.digests import as_recorded, read_digests, set_times
 from g2d.jobs.trash import FOLDER as TRASH
@@ -115,17 +116,14 @@ def require_no_snakemake(folder: Path) -> None:
     Raises:
         RuntimeError: one does.
     """
-    for pid, command in _processes_in(folder):
+    for process in psutil.process_iter(["cwd", "cmdline"]):
+        here = process.info["cwd"] == str(folder.resolve()) and process.pid != os.getpid()
+        command = process.info["cmdline"] or []
         # Inside a job there is a Snakemake too, with the job as its target; that one is cancelled with its job.
-        if any(Path(word).name == "snakemake" for word in command) and "--target-jobs" not in command:
-            raise RuntimeError(f"process {pid} is a Snakemake that is running in {folder}: end it first (Ctrl-C)")
-
-
-def _processes_in(folder: Path) -> Iterator[tuple[int, list[str]]]:
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if (entry / "cwd").resolve() == folder.resolve() and int(entry.name) != os.getpid():
-                yield int(entry.name), (entry / "cmdline").read_text(errors="replace").split("\0")
+        if here and any(Path(word).name == "snakemake" for word in command) and "--target-jobs" not in command:
+            raise RuntimeError(
+                f"process {process.pid} is a Snakemake that is running in {folder}: end it first (Ctrl-C)"
+            )
 
 
 def unfinished_jobs(folder: Path) -> list[SlurmJob]:
