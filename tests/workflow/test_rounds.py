@@ -10,6 +10,7 @@ import pytest
 from g2d.experiment import grid
 from g2d.experiment.config import Config, load
 from g2d.experiment.plan import Plan
+from g2d.forecast.jobs import grid_jobs
 from g2d.settings import ConfigError
 from tests.workflow.test_regimes import ROUNDS
 
@@ -25,6 +26,18 @@ def test_rounds_that_are_not_evaluated_are_run_too(micro_config: dict[str, Any])
     assert grid.variants(configured(micro_config, ROUNDS | {"rounds": [1]})) == []
 
 
+def test_all_rounds_and_their_harvests_are_jobs_of_the_grid(micro_config: dict[str, Any]) -> None:
+    config = configured(micro_config, ROUNDS | {"rounds": [1, 3]})
+    jobs = [(job.rule, job.outputs[0]) for job in grid_jobs(config, Plan(config))]
+    folder = "results/micro/seed0/rounds"
+    for job in [("train_iterative_dpo", f"{folder}/g0/k{k}/policy.json") for k in (1, 2, 3)]:
+        assert jobs.count(job) == 1
+    for harvest in ("results/micro/seed0/harvest/g0/k0", f"{folder}/harvest/g0/k1", f"{folder}/harvest/g0/k2"):
+        assert jobs.count(("harvest_rollouts", f"{harvest}/rollouts.parquet")) == 1
+        assert jobs.count(("build_pairs", f"{harvest}/pairs.jsonl")) == 1
+    assert not [output for _, output in jobs if output.startswith(f"{folder}/harvest/g0/k3")]
+
+
 def at(k: int) -> Any:
     return SimpleNamespace(model="micro", seed="0", g="0", k=str(k), regime="rounds")
 
@@ -34,12 +47,12 @@ def test_a_round_has_dpos_settings_and_its_own(micro_config: dict[str, Any]) -> 
     entry = ROUNDS | {"dpo": {"beta": 0.3, "nll_weight": 1.0}}
     changes = {"dpo": micro_config["dpo"] | {"start": "base", "pairs_per_prompt": 4}}
     plan = Plan(configured(micro_config, entry, **changes))
-    dpo = plan.round_settings(at(2))["dpo"]
+    dpo = plan.dpo_settings(at(2))["dpo"]
     assert (dpo["beta"], dpo["nll_weight"], dpo["learning_rate"], dpo["pairs_per_prompt"]) == (0.3, 1.0, 5e-4, 1)
     assert plan.choice("dpo")(at(2)) == []
     swept = Plan(configured(micro_config, entry, sweep=sweep))
     assert swept.choice("dpo")(at(2)) == ["results/micro/sweep/dpo.json"]
-    dpo = swept.round_settings(at(2))["dpo"]
+    dpo = swept.dpo_settings(at(2))["dpo"]
     assert (dpo["beta"], "learning_rate" in dpo) == (0.3, False)
 
 

@@ -7,7 +7,7 @@ and the files whose presence says that it is done.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -72,7 +72,8 @@ DEVICE_STAGES = frozenset(
 
 def grid_jobs(config: Config, plan: Plan) -> list[GridJob]:
     """Every job behind the target `all`, roughly in the order in which they run."""
-    found, trained = [*_problems(config), *_reward_models(config), *_models(config, plan)], grid.trainings(config)
+    found = [*_problems(config), *_reward_models(config), *_models(config, plan)]
+    trained = list(dict.fromkeys(key for policy in grid.trainings(config) for key in _rounds(policy)))
     found += [_training(key) for key in trained if key.trained_online]
     found += _selections(config)
     for folder, (wildcards, pairs) in _harvests(config, plan).items():
@@ -96,8 +97,13 @@ def _job(rule: str, output: str, wildcards: Wildcards | None = None, cost: str |
     return GridJob(rule, outputs[-1].rpartition(".")[0], outputs, wildcards or Wildcards(), **more)
 
 
+def _rounds(key: PolicyKey) -> list[PolicyKey]:
+    """A policy in rounds with those of the rounds before; any other alone."""
+    return [replace(key, k=k) for k in range(1, key.k + 1)] if key.in_rounds else [key]
+
+
 def _training(key: PolicyKey) -> GridJob:
-    stops = key.trained_online and (key.stops)
+    stops = key.trained_online and key.stops
     rule = f"train_{key.kind}_auto" if stops else f"train_{key.kind}"
     return _job(rule, f"{key.folder}/policy.json", _at(key), cost=f"{key.folder}/cost.json")
 
@@ -193,6 +199,11 @@ def _harvests(config: Config, plan: Plan) -> dict[str, tuple[Wildcards, set[str]
         if policy.role == "base" or policy.trained_online:
             continue
         wildcards = _at(policy)
+        if policy.in_rounds:
+            for key in _rounds(policy):
+                before = {"k": str(key.k - 1), "variant": f"{key.regime}/" if key.k > 1 else ""}
+                harvest(Wildcards(**vars(wildcards) | before)).add("pairs.jsonl")
+            continue
         pairs = harvest(wildcards)
         if policy.kind == "dpo":
             pairs.add(Path(plan.pairs_file(wildcards)).name)
