@@ -1,18 +1,16 @@
-"""Token budgets that no prompt leaves room for: found when a run is planned, where the model's window is known.
+"""Token budgets as large as the model's window, which leave no room for a prompt: refused when a run is planned.
 
-How long the prompts are only the jobs know, which have its tokenizer; they refuse what does not fit
-(`g2d.rollouts.engine.require_room`). A budget as large as the window fits beside no prompt at all.
+The length of the prompts is known to the jobs, which have the tokenizer (`g2d.rollouts.engine.require_room`).
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from g2d.experiment.config import Config
 from g2d.jobs.files import read_json
-from g2d.policies.settings import CONTEXT_LENGTH, EmbeddedModel, HubModel, LocalModel, ModelSource, ScratchModel
+from g2d.policies.config_json import config_json
+from g2d.policies.settings import CONTEXT_LENGTH, EmbeddedModel, ModelSource, ScratchModel
 from g2d.settings import ConfigError
 
 
@@ -39,16 +37,10 @@ def window_of(source: ModelSource) -> int | None:
     """Tokens that a prompt and its completion may have together; None where that is not known on this machine."""
     if isinstance(source, (ScratchModel, EmbeddedModel)):
         return CONTEXT_LENGTH
-    if isinstance(source, LocalModel):
-        folder = Path(source.path)
-    elif isinstance(source, HubModel):
-        home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface"))
-        cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub")).expanduser()
-        folder = cache / f"models--{source.id.replace('/', '--')}/snapshots/{source.revision}"
-    else:
+    if (file := config_json(source)) is None:
         return None
     try:
-        limit = read_json(folder / "config.json").get("max_position_embeddings")
+        limit = read_json(file).get("max_position_embeddings")
     except (OSError, ValueError):  # whoever loads the model says so
         return None
     return limit if isinstance(limit, int) else None

@@ -11,9 +11,9 @@ import torch
 
 from g2d.forecast.passes import shortened, skeleton
 from g2d.jobs.files import parse_json
+from g2d.policies.config_json import CONFIG, config_json
 from g2d.policies.settings import HubModel, LocalModel, Lora, ModelSource, RecordedModel
 
-CONFIG = "config.json"
 SHAPES = Path(__file__).parent / "shapes"  # of the models that shipped configurations name
 
 
@@ -48,12 +48,9 @@ def config_file(name: str, source: ModelSource, given: Mapping[str, Path]) -> Pa
         return given[name]
     if isinstance(source, RecordedModel):
         return None
+    if found := config_json(source):
+        return found
     if isinstance(source, HubModel):
-        from huggingface_hub import try_to_load_from_cache
-
-        found = try_to_load_from_cache(source.id, CONFIG, revision=source.revision)
-        if isinstance(found, str):
-            return Path(found)
         if (shipped := SHAPES / f"{source.id.replace('/', '--')}.json").is_file():
             return shipped
         raise NoConfigError(
@@ -62,8 +59,6 @@ def config_file(name: str, source: ModelSource, given: Mapping[str, Path]) -> Pa
         )
     if isinstance(source, LocalModel):
         file = Path(source.path, CONFIG)
-        if file.is_file():
-            return file
         raise NoConfigError(f"models.{name}: {file} is not there: correct path, or --config-json {name}=FILE")
     raise NoConfigError(f"models.{name}: the embedded model fits anywhere: nothing to plan")
 

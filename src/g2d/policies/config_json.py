@@ -1,0 +1,32 @@
+"""Where the config.json of a model is on this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from g2d.policies.settings import HubModel, LocalModel, ModelSource
+
+CONFIG = "config.json"
+
+
+def config_json(source: ModelSource) -> Path | None:
+    """The file of a local model, or of one in the Hub's cache; None where there is none.
+
+    `huggingface_hub.try_to_load_from_cache` finds the same, and its import takes 0.3 s of every planning.
+    """
+    if isinstance(source, LocalModel):
+        file = Path(source.path, CONFIG)
+    elif isinstance(source, HubModel):
+        file = hub_cache() / f"models--{source.id.replace('/', '--')}/snapshots/{source.revision}" / CONFIG
+    else:
+        return None
+    return file if file.is_file() else None
+
+
+def hub_cache() -> Path:
+    """`huggingface_hub.constants.HF_HUB_CACHE`."""
+    variables = os.environ
+    home = variables.get("HF_HOME", f"{variables.get('XDG_CACHE_HOME', '~/.cache')}/huggingface")
+    cache = variables.get("HF_HUB_CACHE", variables.get("HUGGINGFACE_HUB_CACHE", f"{home}/hub"))
+    return Path(os.path.expandvars(Path(cache).expanduser()))
