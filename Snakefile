@@ -99,7 +99,7 @@ rule advice:
     log:
         "results/logs/advice.log",
     run:
-        from g2d.advice.since import advice_since
+        from g2d.advice.words import advice_since
 
         text = advice_since(input[0], "results")
         Path(log[0]).write_text(text, encoding="utf-8")

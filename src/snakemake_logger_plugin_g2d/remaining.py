@@ -1,4 +1,4 @@
-"""How far a run is and how long it will still take, from how long its jobs took (`g2d.forecast.pace`)."""
+"""How far a run is and how long it will still take, from how long its jobs took (`g2d.forecast.rates`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Remaining:
 
     def __init__(self) -> None:
         # Here: Snakemake imports every plugin that is installed, in runs that use another g2d as well.
-        from g2d.forecast.pace import Pace
+        from g2d.forecast.rates import Pace
 
         self.total = 0
         self.done = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,24 +10,17 @@ import pytest
 from scipy import stats
 
 from g2d.advice.check import accuracy_check, harvest_check, hours_check
-from g2d.advice.hours import Rates, hours_advice, rates, remaining_jobs
 from g2d.advice.probe import level_advice, step_advice
-from g2d.advice.words import advice_text, hours_words, level_words, step_words
+from g2d.advice.words import advice_text, level_words, step_words
 from g2d.analysis.calibration import level_table, with_mixes
 from g2d.analysis.informativeness import informativeness, success_counts
 from g2d.analysis.statistics import part_interval, wilson_interval
-from g2d.experiment.config import Config, load
 from g2d.experiment.keys import HarvestKey, PolicyKey
-from g2d.jobs.cost import Cost, CostFile
-from tests.experiment.test_config import MINIMAL
+from g2d.forecast.probe_hours import hours_advice, rates
+from tests.forecast.test_probe_hours import COST, bills, small
 from tests.frames import answers, group, groups, published, to_frame
 
 ONE, TWO = HarvestKey("demo", 0, 0, 0), HarvestKey("demo", 2, 25, 0)
-
-
-def small(**changes: Any) -> Config:
-    settings = {"seeds": [0, 1], "warmup": {"steps": [0, 10, 30]}, "training_set": {"n": 100}}
-    return load(MINIMAL | settings | changes)
 
 
 def counts(correct: np.ndarray, n: int = 8) -> pd.DataFrame:
@@ -205,151 +197,7 @@ def test_intervals_hold_what_the_whole_harvest_shows() -> None:
     assert all(0.91 < share < 0.99 for share in coverage.values()), coverage
 
 
-# ------------------------------------------------------------------------------------------------------ device-hours
-
-COST = Cost("job", "draw_probe", 1.0, 1.0, 1, "cpu", 1.0, 0, 0)
-
-
-def bills() -> dict[HarvestKey, CostFile]:
-    """Start-up 2 s and 1 ms per token; a step of warm-up takes 3 s."""
-
-    def drawn(job: str, stage: str, tokens: int) -> Cost:
-        return replace(COST, job=job, stage=stage, tokens_generated=tokens, device_s=2 + tokens / 1000)
-
-    calibrated = drawn("calibration", "calibrate", 10_000)
-    steps = [replace(COST, job=f"grpo/{k}", stage="train_grpo", device_s=s) for k, s in ((10, 30.0), (30, 60.0))]
-    return {
-        HarvestKey("demo", 0, 0, 0): CostFile(drawn("k0", "draw_probe", 400), (calibrated,)),
-        HarvestKey("demo", 2, 10, 0): CostFile(drawn("k10", "draw_probe", 480), (calibrated, steps[0])),
-        HarvestKey("demo", 2, 30, 0): CostFile(drawn("k30", "draw_probe", 560), (calibrated, *steps)),
-    }
-
-
-def test_rates_come_from_the_bills_of_calibration_and_probe() -> None:
-    found = rates(small(), "demo", bills(), n_probed=10)
-    assert found.seconds_per_completion == pytest.approx(90 / 30 / 16)
-    assert (found.start_up, found.seconds_per_token) == pytest.approx((2, 0.001))
-    assert found.tokens == {(0, 0): 40, (2, 10): 48, (2, 30): 56}
-    assert found.tokens_per_completion == pytest.approx(48 / 8)
-    assert found.harvested((4, 30)) == pytest.approx(48)
-
-
-def test_a_rate_is_never_negative() -> None:
-    """Where the larger job was the faster one, a line would promise jobs that take less than no time."""
-    fast = {
-        key: replace(bill, own=replace(bill.own, device_s=20.0, tokens_generated=10)) for key, bill in bills().items()
-    }
-    found = rates(small(), "demo", fast, n_probed=10)
-    assert found.start_up >= 0
-    assert found.seconds_per_token >= 0
-    assert found.generation(1000, 1) > 0
-
-
-def test_the_rest_of_the_grid_is_what_the_probe_has_not_made() -> None:
-    config = small(baselines={"grpo_group_sizes": [2, 4]}, ablations={"ipo": {"steps": [10], "dpo": {"loss": "ipo"}}})
-    jobs = remaining_jobs(config, "demo", None)
-    # Steps of the other seed's chain, 10 and 20, and of the baseline with G=4, 30 with both seeds.
-    assert sorted(job.completions / 16 for job in jobs["train_grpo"]) == [10, 20, 30, 30]
-    assert len(jobs["harvest_rollouts"]) == 3 * 2
-    assert len(jobs["train_dpo"]) == 3 * 2 + 2
-    assert len(jobs["evaluate"]) == 1 + 3 * 2 + 2 * 2 + 2
-    alone = remaining_jobs(config, "demo", (2, 10))
-    assert [job.completions / 16 for job in alone["train_grpo"]] == [10]
-    assert {stage: len(found) for stage, found in alone.items() if stage != "train_grpo"} == {
-        "harvest_rollouts": 2,
-        "train_dpo": 2,
-        "evaluate": 1 + 2,
-    }
-    assert sorted(job.completions / 16 for job in remaining_jobs(config, "demo", (2, 30))["train_grpo"]) == [10, 20]
-    separate = small(warmup={"steps": [0, 10, 30], "schedule": "per_k"})
-    assert [job.completions / 16 for job in remaining_jobs(separate, "demo", (2, 30))["train_grpo"]] == [30]
-    assert remaining_jobs(config, "demo", (0, 0))["train_grpo"] == []
-
-
-def test_an_ablation_with_a_warmup_of_its_own_is_not_forgotten() -> None:
-    other = {"warmup": {"mask_truncated": True}, "steps": [10, 30], "policies": ["dpo", "grpo"]}
-    jobs = remaining_jobs(small(baselines={"grpo_group_sizes": [2]}, ablations={"masked": other}), "demo", None)
-    assert sorted(job.completions / 16 for job in jobs["train_grpo"]) == [10, 10, 10, 20, 20, 20]
-    assert len(jobs["harvest_rollouts"]) == 3 * 2 + 2 * 2
-    assert len(jobs["train_dpo"]) == 3 * 2 + 2 * 2
-    alone = remaining_jobs(small(ablations={"masked": other | {"policies": ["grpo"]}}), "demo", None)
-    assert len(alone["harvest_rollouts"]) == 3 * 2
-
-
-def test_a_warmup_that_stops_by_itself_counts_with_all_its_steps() -> None:
-    auto = {"warmup": {"steps": [0, 10, 30], "auto": {"every": 5, "prompts": 50}}}
-    plain, more = (remaining_jobs(small(**own), "demo", None) for own in ({"warmup": {"steps": [0, 10, 30]}}, auto))
-    added = {stage: len(more[stage]) - len(plain[stage]) for stage in plain}
-    assert added == {"train_grpo": 2, "harvest_rollouts": 2, "train_dpo": 2, "evaluate": 2}
-    added_jobs = more["train_grpo"][len(plain["train_grpo"]) :]
-    assert sum(job.completions for job in added_jobs) == 2 * 30 * 16
-
-
-def test_an_entry_that_is_trained_on_fresh_rollouts_counts_its_own() -> None:
-    """Two seeds, updates 1 to 5 and 6 to 20 of 8 prompts with 4 rollouts each; DPO on both harvests."""
-    online = {"regime": "semi_online_dpo", "steps": [5, 20], "prompts_per_update": 8, "responses": 4}
-    config = small(regimes={"online": online | {"policies": ["online", "dpo"]}})
-    jobs = remaining_jobs(config, "demo", None)
-    plain = remaining_jobs(small(), "demo", None)
-    assert [job.completions for job in jobs["train_semi_online_dpo"]] == [160, 160, 480, 480]
-    assert {stage: len(jobs[stage]) - len(found) for stage, found in plain.items()} == {
-        "train_grpo": 0,
-        "harvest_rollouts": 4,
-        "train_dpo": 4,
-        "evaluate": 8,
-    }
-    assert "train_semi_online_dpo" not in remaining_jobs(config, "demo", (2, 10))
-    hub = {"demo": {"source": "hub", "id": "a/b", "revision": "a" * 40}}
-    measured = rates(config, "demo", bills(), 10)
-    # 7.6 billion parameters: updates of 32 completions of 1024 tokens, drawn at once, trained on with 256 of a prompt.
-    update = 1024 * (0.07 + 15.2e9 / 3e12) + 8 * 7.6e9 * 32 * 1280 / 3.5e14 + 1
-    for models, hours in (({}, None), ({"models": hub}, (4 * 30 + 40 * update) / 3600)):
-        table = hours_advice(small(regimes={"online": online}, **models), "demo", measured, None, {"held-out": 50})
-        row = table[table["stage"] == "train_semi_online_dpo"].iloc[0]
-        assert row["n_jobs"] == 4
-        assert pd.isna(row["device_hours"]) if hours is None else row["device_hours"] == pytest.approx(hours)
-
-
-def test_hours_worked_out_by_hand() -> None:
-    measured = Rates(3.0 / 16, 2.0, 0.001, {(0, 0): 40.0, (2, 10): 48.0, (2, 30): 56.0}, 6.0)
-    config = small(baselines={"grpo_group_sizes": [2]})
-    table = hours_advice(config, "demo", measured, (2, 10), {"held-out": 50}).set_index(["scope", "stage"])
-    hours = table["device_hours"] * 3600
-    assert hours["grid", "train_grpo"] == pytest.approx(3 * 30)
-    assert hours["grid", "harvest_rollouts"] == pytest.approx(2 * (3 * 2 + 0.1 * (40 + 48 + 56)))
-    assert hours["grid", "evaluate"] == pytest.approx(9 * (2 + 50 * 6 / 1000))
-    assert hours["advised K", "train_grpo"] == pytest.approx(3 * 10)
-    assert hours["advised K", "harvest_rollouts"] == pytest.approx(2 * (2 + 4.8))
-    # Nobody has measured DPO on a model of one's own; for a pretrained one there is a guess: 150 pairs of 512 tokens.
-    assert pd.isna(hours["grid", "train_dpo"])
-    assert table.loc[("grid", "train_dpo"), "source"] == "not measured yet"
-    assert "6 train_dpo, which nobody has measured" in hours_words(table.reset_index())
-    hub = {"demo": {"source": "hub", "id": "a/b", "revision": "a" * 40}}
-    pretrained = hours_advice(small(models=hub), "demo", measured, None, {"held-out": 50})
-    row = pretrained[pretrained["stage"] == "train_dpo"].iloc[0]
-    dpo = 30 + 8 * 7.6e9 * 2 * 150 * 512 / 3.5e14
-    assert (row["device_hours"], row["source"]) == (pytest.approx(6 * dpo / 3600), "guess")
-    assert set(pretrained["scope"]) == {"grid"}
-
-
-def test_steps_of_so_many_prompts_cost_more_where_groups_are_larger() -> None:
-    warmup = {"steps": [0, 10], "prompts_per_step": 8}
-    baselines = {"grpo_group_sizes": [2, 4]}
-    rate = rates(small(warmup=warmup), "demo", {key: bill for key, bill in bills().items() if key.k <= 10}, 10)
-    assert rate.seconds_per_completion == pytest.approx(30 / 10 / 16)
-    jobs = remaining_jobs(small(warmup=warmup, baselines=baselines), "demo", None)["train_grpo"]
-    assert sorted((job.group_size, job.completions) for job in jobs) == [(2, 160), (4, 320), (4, 320)]
-
-
-def test_recorded_completions_have_nothing_to_train() -> None:
-    config = small(models={"demo": {"source": "recorded", "path": "file"}}, warmup={"steps": [0, 10]})
-    jobs = remaining_jobs(config, "demo", None)
-    assert {stage: len(found) for stage, found in jobs.items()} == {
-        "train_grpo": 0,
-        "harvest_rollouts": 2,
-        "train_dpo": 0,
-        "evaluate": 0,
-    }
+# -------------------------------------------------------------------------------------------------------------- text
 
 
 def test_the_text_names_the_demonstration_and_every_model() -> None:

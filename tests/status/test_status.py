@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from g2d.cli import main
 from g2d.experiment.config import load
 from g2d.experiment.plan import Plan
+from g2d.forecast.eta import eta
 from g2d.forecast.jobs import grid_jobs
 from g2d.jobs.attempts import BEAT_S, SILENT_S, Attempt, Process, Status, attempt_file, log_of
 from g2d.jobs.cost import Cost, Progress
 from g2d.jobs.files import write_json, write_text
 from g2d.jobs.orphans import this_machine
 from g2d.plain import plain
-from g2d.status.ahead import ahead
 from g2d.status.screen import screen, span
 from g2d.status.snapshot import Grid, Snapshot
 from g2d.status.states import STATES
@@ -313,10 +313,10 @@ def test_gpu_hours_to_go_follow_from_what_was_measured_and_from_the_steps_that_a
     snapshot = Grid(results).look()
     assert (snapshot.spent.gpu, snapshot.spent.unknown, snapshot.spent.cpu) == pytest.approx((2.1, 1 / 60, 0))
     assert snapshot.spent.in_vain == pytest.approx(0.1)
-    [training] = [line for line in snapshot.ahead.gpu_hours if line.stage == "train_grpo"]
+    [training] = [line for line in snapshot.eta.gpu_hours if line.stage == "train_grpo"]
     assert training.hours == pytest.approx(2 * 150 / 100)  # two hours took 100 steps, and 150 of 200 are left
     assert training.source == "measured here (demo, n=1)"
-    assert snapshot.ahead.not_counted == ()
+    assert snapshot.eta.not_counted == ()
     text = screen(snapshot, 300, 40)
     assert "step 150 of 300" in text
 
@@ -325,7 +325,7 @@ def test_before_anything_is_measured_hours_are_guessed(results: Path) -> None:
     """300 steps in two jobs: 16 completions of 192 tokens from a model of 7.6 billion, in four passes."""
     config = load(GPU)
     config.save(results / "config.yaml")
-    to_go = {line.stage: line.hours for line in Grid(results).look().ahead.gpu_hours}
+    to_go = {line.stage: line.hours for line in Grid(results).look().eta.gpu_hours}
     step = 192 * (0.07 + 7.6e9 * 2 / 3e12) + 4 * 0.5 + 1
     assert to_go["train_grpo"] == pytest.approx((2 * 30 + 300 * step) / 3600)
     assert None not in to_go.values()
@@ -336,11 +336,10 @@ def test_time_left_needs_a_job_that_runs(results: Path) -> None:
         attempted(results, status, f"demo/seed0/grpo/g2/k{k}", seconds=40, started=50, heard=1)  # type: ignore[arg-type]
     done(results)
     snapshot = Grid(results).look()
-    assert snapshot.ahead.at_once == 1
-    assert snapshot.ahead.seconds is not None
+    assert snapshot.eta.at_once == 1
+    assert snapshot.eta.seconds is not None
     states = [state if state.state == "finished" else replace(state, state="waiting") for state in snapshot.states]
-    config = load(CONFIG)
-    assert ahead(config, Plan(config), states, time.time()).seconds is None
+    assert eta(Plan(load(CONFIG)), states, time.time()).seconds is None
     assert "one job after the other" in screen(snapshot, 200, 40)
 
 

@@ -9,8 +9,8 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from g2d.experiment.config import read as read_config
 from g2d.experiment.owner import owner
-from g2d.forecast.gpu_jobs import gpu_job
-from g2d.forecast.hours import estimate, measured_rates, report as report_hours
+from g2d.forecast.hours import estimate, planned_gpu_job, report as report_hours
+from g2d.forecast.rates import measured_rates
 from g2d.jobs.digests import changed_inputs
 from g2d.jobs.stage import FETCHING, from_elsewhere
 from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
@@ -138,7 +138,7 @@ def say_hours(dag):
     def with_hours(record):
         if getattr(record, "event", None) == LogEvent.RUN_INFO:
             jobs = [
-                gpu_job(plan, job.rule.name, job.wildcards, job.input.get("shards") or job.input.get("judged"))
+                planned_gpu_job(plan, job.rule.name, job.wildcards, job.input.get("shards") or job.input.get("judged"))
                 for job in dag.needrun_jobs(exclude_finished=False)
                 if "gpu" in job.rule.resources
             ]

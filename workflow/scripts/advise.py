@@ -2,7 +2,6 @@
 
 import pandas as pd
 
-from g2d.advice.hours import hours_advice, rates
 from g2d.advice.probe import level_advice, step_advice
 from g2d.advice.words import advice_text
 from g2d.analysis.calibration import LEVEL_COLUMNS
@@ -10,6 +9,7 @@ from g2d.analysis.informativeness import success_counts
 from g2d.experiment import grid
 from g2d.experiment.config import load
 from g2d.forecast.power import planned_words
+from g2d.forecast.probe_hours import hours_advice, rates
 from g2d.jobs.cost import read_cost
 from g2d.jobs.files import write_text
 from g2d.jobs.stage import stage

@@ -3,11 +3,11 @@
 import pandas as pd
 
 from g2d.advice.check import accuracy_check, harvest_check, hours_check
-from g2d.advice.hours import HOURS_COLUMNS
 from g2d.advice.probe import STEP_COLUMNS
 from g2d.analysis.informativeness import read_informativeness
 from g2d.experiment import grid
 from g2d.experiment.config import load
+from g2d.forecast.probe_hours import HOURS_COLUMNS
 from g2d.jobs.cost import read_cost
 from g2d.jobs.stage import stage
 from g2d.rollouts.rollout import TEXTLESS, read_rollouts

@@ -1,7 +1,7 @@
-"""Advice before the grid: which levels to train on, which K looks best, how sure that is, and what the rest costs.
+"""Advice before the grid: which levels to train on, which K looks best and with which probability, and what it costs.
 
-It rests on the calibration and on a probe: a few training prompts harvested at every K of the first seed. A rollout's
-random numbers belong to its problem and sample, so a probe is literally a part of the harvest to come, and its
-intervals are for that harvest: no width where every prompt was probed. They say nothing about other seeds, and H is a
-hint at accuracy, no measurement of it; `check` sets what was advised beside what the grid then showed.
+It is based on the calibration and on a probe, a few training prompts harvested at every K of the first seed. A
+rollout's random numbers depend on its problem and sample, so the probe is a part of the harvest to come, and its
+intervals are for that harvest, not for other seeds. `check` compares the advice with the finished grid
+(docs/analysis.md, Advice before the grid).
 """

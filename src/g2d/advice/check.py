@@ -1,4 +1,4 @@
-"""What was advised, beside what the grid then showed: the table advice_check.csv."""
+"""The advice compared with the finished grid: the table advice_check.csv."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ CHECK_COLUMNS = {
     **floats("mean_over_seeds"),
     "note": "object",
 }
-FOUND_AS = {"n_pairs": "n_pairable"}  # attribute of `Informativeness`, where it has another name
+FOUND_AS = {"n_pairs": "n_pairable"}  # attributes of `Informativeness` that have another name
 
 
 def harvest_check(steps: pd.DataFrame, summaries: Mapping[HarvestKey, Informativeness], seed: int) -> pd.DataFrame:
-    """The probe's predictions against the whole harvest of its seed, and the K it found best.
+    """The probe's predictions and the whole harvest of its seed; the advised K and the K of the highest H.
 
     Args:
         steps: advice.csv, of all models.
@@ -38,8 +38,8 @@ def harvest_check(steps: pd.DataFrame, summaries: Mapping[HarvestKey, Informativ
         seed: the probed one.
 
     Returns:
-        `CHECK_COLUMNS`. mean_over_seeds is the mean of all seeds, which the intervals are not for. In the row
-        best_K_by_entropy, predicted is the advised K, found the K of the highest H, the smallest of equals.
+        `CHECK_COLUMNS`. The intervals are for the probed seed, not for mean_over_seeds. In the row best_K_by_entropy,
+        predicted is the advised K and found the smallest K of the highest H.
     """
     rows = []
     for step in steps.to_dict("records"):
@@ -81,7 +81,7 @@ def harvest_check(steps: pd.DataFrame, summaries: Mapping[HarvestKey, Informativ
 
 
 def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> pd.DataFrame:
-    """The policy of the advised K against the one with the highest accuracy, over all seeds.
+    """The policy of the advised K and the one with the highest accuracy, over all seeds.
 
     Args:
         steps: advice.csv, of all models.
@@ -90,9 +90,9 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
 
     Returns:
         `CHECK_COLUMNS`, a row per model with an advised K and policies: found is accuracy minus that of the best K,
-        low and high its 95 % interval over seeds and questions (`comparisons.compare`), for all K that might have
-        come out best at once, inside whether that holds the predicted 0. The best of several is picked because it came
-        out best, so the true difference is smaller on average.
+        low and high its 95 % interval over seeds and questions (`comparisons.compare`), corrected for choosing the best
+        K, and inside whether that contains 0. The best K is chosen on the same answers, so found is too large on
+        average.
     """
     rows = []
     for model in dict.fromkeys(steps["model"]):
@@ -122,7 +122,7 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
 
 
 def hours_check(hours: pd.DataFrame, before: Iterable[Cost], bills: Iterable[Cost]) -> pd.DataFrame:
-    """The device-hours that the rest of the grid was expected to take against its bills.
+    """The device-hours that were predicted for the rest of the grid, and its bills.
 
     Args:
         hours: advice_hours.csv, of all models.
@@ -130,7 +130,7 @@ def hours_check(hours: pd.DataFrame, before: Iterable[Cost], bills: Iterable[Cos
         bills: records of the finished grid; repeated jobs count once.
 
     Returns:
-        `CHECK_COLUMNS`, a row per model and stage with jobs; no interval, hence nothing inside.
+        `CHECK_COLUMNS`, a row per model and stage with jobs, without intervals.
     """
     done = {record.job for record in before}
     left = {record.job: record for record in bills if record.job not in done}

@@ -1,4 +1,4 @@
-"""What calibration and probe say: the tables advice_levels.csv and advice.csv. Pure functions over counts."""
+"""Advice on levels and K from calibration and probe: the tables advice_levels.csv and advice.csv."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ STEP_COLUMNS = {
 
 
 def level_advice(model: str, table: pd.DataFrame, window: tuple[float, float]) -> pd.DataFrame:
-    """How many pairs every level promises for M0, and which levels the window of pass@1 would choose.
+    """Expected pairs of M0 on every level, and which levels lie in the window of pass@1.
 
     Args:
         model: its name.
@@ -70,7 +70,7 @@ def level_advice(model: str, table: pd.DataFrame, window: tuple[float, float]) -
 
 
 def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> pd.DataFrame:
-    """What the whole harvest of every K will look like, and which K is most likely the one with the highest H.
+    """Informativeness of the whole harvest of every K, estimated, and which K most likely has the highest H.
 
     Args:
         counts: of one model and seed, the success counts of the same probed prompts at every (G, K), from
@@ -79,13 +79,13 @@ def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> pd
 
     Returns:
         `STEP_COLUMNS`, one row per (G, K) by ascending K. pairability, n_pairs, entropy and mid_band (paper, section
-        2.2) with 95 % intervals of the value over all n_prompts. p_best_*: the chance that K has the highest value of
-        all, from resamples of the prompts, the same ones at every K. advised: the K with the highest p_best_entropy, of
-        equal ones that with the highest H, of equal ones the smallest; none where no prompt is pairable at any K.
-        behind_advised: H of the advised K minus H, with the interval of the resamples; as_good: that interval holds 0.
+        2.2) with 95 % intervals for all n_prompts. p_best_*: the probability that K has the highest value, from
+        resamples of the prompts, the same ones at every K. advised: the K with the highest p_best_entropy; ties are
+        broken by H, then by the smaller K; none where no prompt is pairable at any K. behind_advised: H of the advised
+        K minus H, with the interval of the resamples; as_good: that interval contains 0.
 
     Raises:
-        ValueError: the probes are of different prompts, or of more than n_prompts.
+        ValueError: the probes have different prompts, or more than n_prompts.
     """
     keys = sorted(counts, key=lambda key: (key.k, key.group_size))
     if not keys:
@@ -128,7 +128,7 @@ def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> pd
 
 
 def _estimates(counts: pd.DataFrame, n_prompts: int) -> dict[str, float | None]:
-    """rho, the number of pairs, H and mu of the whole harvest; ends named `_low` and `_high`."""
+    """rho, the number of pairs, H and mu of the whole harvest, with `_low` and `_high`."""
     n, candidates = len(counts), counts[pairable(counts)]
     low, high = part_interval(len(candidates), n, n_prompts)
     share = len(candidates) / n
@@ -154,10 +154,10 @@ def _entropy(counts: pd.DataFrame) -> float:
 
 
 def _resampled(counts: pd.DataFrame, metric: str, unseen: float) -> np.ndarray:
-    """(resamples,) values of a ratio over the whole harvest; NaN where a resample holds no pairable prompt.
+    """(resamples,) values of a ratio over the whole harvest; NaN where a resample has no pairable prompt.
 
-    Only the prompts that were not probed are uncertain, so deviations shrink by sqrt(1 - n/N). Equal numbers of prompts
-    give equal resamples (`g2d.analysis.statistics.resample`), which pairs the K.
+    Only the prompts that were not probed are uncertain, so deviations shrink by sqrt(1 - n/N). The resamples are the
+    same at every K (`g2d.analysis.statistics.resample`), so comparisons of K are paired.
     """
     values, weights = informative_parts(counts)[metric]
     center = float(values.sum() / weights.sum()) if weights.any() else math.nan
@@ -167,11 +167,10 @@ def _resampled(counts: pd.DataFrame, metric: str, unseen: float) -> np.ndarray:
 
 
 def _chance_of_being_best(values: np.ndarray) -> np.ndarray:
-    """Chance of each row to have the highest value, equals sharing it; values (rows, resamples).
+    """Probability of each row to have the highest value, shared between ties; values (rows, resamples).
 
-    The rows are drawn together first (`drawn_together`): rows that scatter no more than noise does have equal chances.
-
-    A row without a value in a resample cannot be best in it; resamples in which no row has one count for nobody.
+    The rows are shrunk first (`drawn_together`), so that rows which differ by noise alone are equally probable. A row
+    without a value in a resample cannot be best in it; resamples without any value are left out.
     """
     possible = np.isfinite(values).any(axis=1)
     chances = np.zeros(len(values))
@@ -179,7 +178,7 @@ def _chance_of_being_best(values: np.ndarray) -> np.ndarray:
         return chances
     rows = values[possible]
     shrunk = drawn_together(rows)
-    # Rounded, because equal values reached through different sums differ in the last bit.
+    # Rounded: equal values from different sums differ in the last bit.
     shrunk = np.where(np.isfinite(rows), shrunk, -np.inf).round(12)
     best = (shrunk == shrunk.max(axis=0)) & np.isfinite(shrunk)
     chances[possible] = (best / np.maximum(best.sum(axis=0), 1)).mean(axis=1)

@@ -1,17 +1,20 @@
-"""The advice in sentences, for people: results/advice.md."""
+"""The advice in sentences (results/advice.md), and what `snakemake advice` prints."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from g2d.advice.hours import MEASURED
 from g2d.advice.probe import single_levels
 from g2d.analysis.calibration import format_levels
 from g2d.experiment.config import Config
+from g2d.forecast.probe_hours import MEASURED
 from g2d.markdown import literal
+from g2d.status.screen import hours_to_go
+from g2d.status.snapshot import Grid
 
 Row = Mapping[Hashable, Any] | pd.Series
 
@@ -26,7 +29,7 @@ def advice_text(
         levels: `LEVEL_COLUMNS` of all models.
         steps: `STEP_COLUMNS` of all models.
         hours: `HOURS_COLUMNS` of all models.
-        power: what the grid can see (`g2d.forecast.power.planned_words`).
+        power: which differences the grid can find (`g2d.forecast.power.planned_words`).
     """
     parts = [f"# Advice: {literal(config.title)}", *([literal(config.demonstration)] if config.demonstration else [])]
     for model in config.models:
@@ -40,6 +43,19 @@ def advice_text(
         "a measurement of it: once the grid has run, snakemake advice_check compares."
     )
     return "\n\n".join(parts) + "\n"
+
+
+def advice_since(advice: str, results: str) -> str:
+    """The text of the advice, and the GPU-hours that are left of the grid at the rates of all that it has measured.
+
+    Args:
+        advice: the file.
+        results: the folder of the grid.
+    """
+    text = Path(advice).read_text(encoding="utf-8")
+    for line in hours_to_go(Grid(Path(results)).look().eta.gpu_hours):
+        text += f"\nThe whole grid, with all that it has measured since the probe: {line}\n"
+    return text
 
 
 def level_words(config: Config, model: str, levels: pd.DataFrame) -> str:
@@ -68,7 +84,7 @@ def level_words(config: Config, model: str, levels: pd.DataFrame) -> str:
 
 
 def step_words(steps: pd.DataFrame) -> str:
-    """Which K looks best, how sure that is, and the cheapest one that may be as good."""
+    """Which K looks best and with which probability, and the cheapest K that is not significantly worse."""
     if not steps["advised"].any():
         return "K: no probed prompt is pairable at any K, so there is nothing to choose by: calibrate first."
     best = steps[steps["advised"]].iloc[0]
@@ -103,7 +119,7 @@ def step_list(steps: pd.DataFrame) -> str:
 
 
 def hours_words(hours: pd.DataFrame) -> str:
-    """Device-hours of what is left, in all and by stage, and what the advised K alone would save of them."""
+    """Device-hours of the rest of the grid, in total and by stage, and how many of them the advised K alone saves."""
     scopes = {str(scope): rows[rows["n_jobs"] > 0] for scope, rows in hours.groupby("scope", sort=False)}
     words = [f"Device-hours of the rest of the grid: {_bill(scopes['grid'])}."]
     if "advised K" in scopes:
@@ -114,7 +130,7 @@ def hours_words(hours: pd.DataFrame) -> str:
 
 
 def _bill(jobs: pd.DataFrame) -> str:
-    """The sum and the stages it is made of; what nobody has measured is named."""
+    """The sum and its stages; stages that nobody has measured are named."""
     known = jobs[jobs["device_hours"].notna()]
     stages = [
         f"{row['stage']} {row['device_hours']:.2g}" + ("" if row["source"] == MEASURED else f" ({row['source']})")
@@ -126,7 +142,7 @@ def _bill(jobs: pd.DataFrame) -> str:
 
 
 def _names(levels: pd.DataFrame) -> str:
-    """Levels of some rows as the paper writes them."""
+    """The levels of some rows, as the paper writes them."""
     labels: Sequence[str] = [*levels["levels"]]
     if not labels:
         return "no level"

@@ -1,11 +1,11 @@
-"""What to change in a configuration where a job does not fit: the first change that helps without changing a result."""
+"""What to change in a configuration where a job does not fit: the first change that leaves results as they are."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from g2d.forecast.needs import GIB, Card, Need, drawing_need, training_need
+from g2d.forecast.memory import GIB, Card, Need, drawing_need, training_need
 from g2d.forecast.workloads import Drawing, Training
 from g2d.rollouts.settings import EngineSettings
 
@@ -19,9 +19,9 @@ SHARES = tuple(n / 20 for n in range(1, 19))  # of the card for vLLM beside a tr
 def training_change(
     training: Training, need: Need, shape: ModelShape, counted: Counted, engine: EngineSettings, card: Card
 ) -> str | None:
-    """A line that says what to set, or that nothing does; None where the job fits.
+    """A line that says what to set, or that nothing helps; None where the job fits.
 
-    Smaller passes come first, which change no result, then another share for vLLM, the nearest that does.
+    Smaller passes are tried first, then other shares of the card for vLLM, the nearest first.
     """
     if need.verdict == "fits":
         return None
@@ -66,7 +66,7 @@ def _settings(training: Training, units: int, share: float | None, verdict: str)
 def drawing_change(
     drawing: Drawing, need: Need, shape: ModelShape, counted: Counted, engine: EngineSettings, card: Card
 ) -> str | None:
-    """The same for what is drawn from frozen policies."""
+    """The same for completions from a frozen policy."""
     if need.verdict == "fits":
         return None
     if engine.name == "vllm":

@@ -1,4 +1,4 @@
-"""`g2d plan CONFIG`: what fits on a card, stage by stage, what to change, and what the grid can see; nothing runs.
+"""`g2d plan CONFIG`: which jobs fit on a card, what to change, and which differences the grid can find; nothing runs.
 
 g2d plan my.yaml --memory 24
 g2d plan config/paper.yaml --models qwen2.5-7b-instruct --config-json qwen2.5-7b-instruct=config.json
@@ -12,19 +12,19 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from g2d.experiment.config import Config, read
-from g2d.forecast.needs import GIB, Card, Need, as_json
+from g2d.forecast.memory import GIB, Card, Need
 from g2d.forecast.power import benchmark_sizes, planned_words
-from g2d.forecast.workloads import Drawing, Training, drawings, reward_models, trainings
+from g2d.forecast.workloads import PROMPT_TOKENS, Drawing, Training, drawings, reward_models, trainings
 from g2d.plain import say
 from g2d.settings import ConfigError
 from g2d.tables.power import planned_power
 
 ASSUMED_CARD = 80.0  # GiB, the paper's A100
-PROMPT_TOKENS = 256
 ESTIMATE = (
     "An estimate: activations are counted by running the model's code on shapes, the rest is arithmetic, and what is "
     "called assumed is a guess. No card was asked. How far real passes were from it: docs/performance.md, Memory."
@@ -94,7 +94,7 @@ def _model(config: Config, name: str, given: dict[str, Path], card: Card) -> dic
         return said | {"nothing": f"models.{name}: recorded completions need no card"}
 
     from g2d.forecast.changes import drawing_change, training_change
-    from g2d.forecast.needs import drawing_need, training_need
+    from g2d.forecast.memory import drawing_need, training_need
     from g2d.forecast.passes import Counted
 
     made = model_config(file)
@@ -102,17 +102,17 @@ def _model(config: Config, name: str, given: dict[str, Path], card: Card) -> dic
     for drawing in drawings(own):
         need = drawing_need(drawing, shape, counted, own.engine, card)
         change = drawing_change(drawing, need, shape, counted, own.engine, card)
-        said["jobs"].append(_job(need, change))
+        said["jobs"].append(_as_json(need, change))
     for training in trainings(own):
         need = training_need(training, shape, counted, own.engine, card)
         change = training_change(training, need, shape, counted, own.engine, card)
-        said["jobs"].append(_job(need, change))
+        said["jobs"].append(_as_json(need, change))
     said["jobs"] = _merged(said["jobs"])
     return said | {"parameters": shape.parameters, "adapter": shape.adapter, "config_json": str(file)}
 
 
 def _merged(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Jobs that differ in nothing but their names are one."""
+    """One entry for jobs that differ in their names alone."""
     unlike: list[dict[str, Any]] = []
     for job in jobs:
         same = (other for other in unlike if {**other, "job": ""} == {**job, "job": ""})
@@ -123,12 +123,20 @@ def _merged(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return unlike
 
 
-def _job(need: Need, change: str | None) -> dict[str, Any]:
-    return as_json(need) | {"change": change}
+def _as_json(need: Need, change: str | None) -> dict[str, Any]:
+    return {
+        "job": need.job,
+        "verdict": need.verdict,
+        "total_bytes": need.total,
+        "card_bytes": need.card,
+        "parts": [asdict(part) for part in need.parts],
+        "said": need.said,
+        "change": change,
+    }
 
 
 def _tokens(config: Config) -> list[dict[str, Any]]:
-    """Completions and tokens of one job of every kind, at most."""
+    """The most completions and tokens of one job of every kind."""
     jobs: list[Drawing | Training] = [*drawings(config), *trainings(config)]
     return [
         {"job": job.name, "completions": job.completions, "tokens": job.completions * job.budget, "budget": job.budget}
@@ -170,7 +178,7 @@ def _files(pairs: list[str], config: Config) -> dict[str, Path]:
 
 
 def _memory_here() -> float | None:
-    """GiB of the smallest card of this machine, from the driver's own tool; None without one."""
+    """GiB of the smallest card of this machine, by nvidia-smi; None without one."""
     if shutil.which("nvidia-smi") is None:
         return None
     query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]

@@ -1,11 +1,10 @@
 """GPU-hours that nobody has measured yet: a guess from the size of a model and the tokens of a job, for one H100.
 
 A step of decoding reads all weights and launches their kernels. A pass of training does 8 operations for every
-parameter and token: forward and backward (no gradients of weights, only of adapters), the forward pass repeated for
-checkpointed activations, and the reference. The constants were measured on one H100 80GB with models of 0.5 and 7.6
-billion parameters (docs/performance.md); what was measured there comes out within a factor of two. What is not known
-before a run is assumed: completions half as long as they may be, half of the prompts pairable, benchmarks of 1,000
-problems.
+parameter and token: forward and backward (of adapters only), the forward pass repeated for checkpointed activations,
+and the reference. The constants were measured on one H100 80GB with models of 0.5 and 7.6 billion parameters and
+reproduce these measurements within a factor of two (docs/performance.md). Assumed: completions half as long as they may
+be, half of the prompts pairable, benchmarks of 1,000 problems.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from pathlib import Path
 
 from g2d.experiment.config import Config
 from g2d.experiment.wildcards import Wildcards, variant_of
+from g2d.forecast.workloads import PROMPT_TOKENS, drawings
 from g2d.policies.settings import HubModel, LocalModel, ModelSource
 from g2d.problems.settings import SyntheticProblems
 from g2d.regimes.warmup import AUTO
-from g2d.rollouts.settings import Evaluation, Sampling
 
 SOURCE = "guess"
 CAVEAT = "a guess, from size and tokens, is for one H100 and within a factor of 3"
@@ -36,7 +35,6 @@ UPDATE = 1.0  # seconds of an update of online training beside drawing and passe
 START = {"transformers": 30.0, "vllm": 60.0}  # seconds of a job before its first token
 
 ASSUMED_PARAMETERS = 7.6e9
-PROMPT_TOKENS = 256
 LENGTH = 0.5  # of a completion, of what it may have
 PAIRABLE = 0.5  # of the prompts
 PROBLEMS = 1000  # of a benchmark that is not here yet
@@ -56,23 +54,14 @@ def parameters(source: ModelSource) -> float:
 
 @dataclass(frozen=True)
 class Work:
-    """What a job has a card do.
+    """What a job has a card do."""
 
-    Attributes:
-        drawn: completions.
-        rows: completions that are drawn together.
-        length: tokens of a completion.
-        trained: sequences that pass through the model in training.
-        passes: that they do it in.
-        updates: of an online training.
-    """
-
-    drawn: float = 0.0
-    rows: int = 1
-    length: float = 0.0
-    trained: float = 0.0
-    passes: float = 0.0
-    updates: float = 0.0
+    drawn: float = 0.0  # completions
+    rows: int = 1  # completions that are drawn together
+    length: float = 0.0  # tokens of a completion
+    trained: float = 0.0  # sequences that pass through the model in training
+    passes: float = 0.0  # forward and backward passes that take them
+    updates: float = 0.0  # of an online training
 
 
 def seconds(work: Work, size: float, engine: str) -> float:
@@ -89,7 +78,7 @@ def seconds(work: Work, size: float, engine: str) -> float:
     return drawing + max(work.passes * PASS, 8 * size * tokens / OPERATIONS) + work.updates * UPDATE
 
 
-def guess(config: Config, stage: str, model: str, wildcards: Wildcards, completions: float) -> float:
+def guess(config: Config, stage: str, model: str, wildcards: Wildcards, units: float) -> float:
     """GPU-hours of a job.
 
     Args:
@@ -97,61 +86,59 @@ def guess(config: Config, stage: str, model: str, wildcards: Wildcards, completi
         stage: its rule, without `_shard`.
         model: its M0.
         wildcards: its own.
-        completions: of an online training, to generate; of a job that generates for a part of the prompts, the share.
+        units: completions of an online training; of a job that generates, its share of the prompts.
     """
+    if stage.startswith(("train_grpo", "train_semi_online_dpo")):
+        work = _online(config, stage, wildcards, units)
+    elif stage.startswith("train_"):
+        work = _offline(config, stage, wildcards)
+    else:
+        work = _drawing(config, stage, wildcards, units)
     engine = config.engine.name
-    work = _online(config, stage, wildcards, completions) or _offline(config, stage, wildcards)
-    work = work or _drawing(config, stage, wildcards, completions)
     return (START[engine] + seconds(work, parameters(config.models[model]), engine)) / 3600
 
 
-def _online(config: Config, stage: str, wildcards: Wildcards, completions: float) -> Work | None:
-    if stage.startswith("train_semi_online_dpo"):
-        entry = config.regimes[wildcards.regime]
-        per_update = entry.prompts_per_update * entry.responses
-        rows = _rows(config, per_update, min(per_update, entry.batch_size))
-        length = entry.max_completion_length * LENGTH
-        passes = completions / min(per_update, entry.per_device_batch_size)
-        return Work(completions, rows, length, completions, passes, completions / per_update)
-    if stage in ("train_grpo", "train_grpo_auto"):
-        warmup = config.warmup_of(variant_of(wildcards) if stage == "train_grpo" else AUTO)
-        per_step = warmup.completions_per_step(int(wildcards.g))
-        passes = completions / warmup.per_device_batch_size
-        length = warmup.max_completion_length * LENGTH
-        return Work(completions, per_step, length, completions, passes, completions / per_step)
-    return None
+def _online(config: Config, stage: str, wildcards: Wildcards, completions: float) -> Work:
+    if stage.startswith("train_grpo"):
+        keys = config.warmup_of(variant_of(wildcards) if stage == "train_grpo" else AUTO)
+        rows = per_update = keys.completions_per_step(int(wildcards.g))
+    else:
+        keys = config.regimes[wildcards.regime]
+        per_update = keys.prompts_per_update * keys.responses
+        rows = _rows(config, per_update, keys.batch_size)
+    passes = completions / min(per_update, keys.per_device_batch_size)
+    length = keys.max_completion_length * LENGTH
+    return Work(completions, rows, length, completions, passes, completions / per_update)
 
 
-def _offline(config: Config, stage: str, wildcards: Wildcards) -> Work | None:
-    if not stage.startswith("train_"):
-        return None
-    prompts, length = config.training_set.n, config.harvest.max_completion_length * LENGTH
-    name = wildcards.regime
-    if stage == "train_dpo" or name not in config.regimes:
-        dpo = config.ablation_dpo(name) if name in config.ablations else config.dpo
-        pairs = prompts * PAIRABLE * dpo.pairs_per_prompt * dpo.epochs
-        return Work(length=length, trained=2 * pairs, passes=pairs / dpo.per_device_batch_size)
-    entry = config.regimes[name]
-    own = entry if hasattr(entry, "per_device_batch_size") else config.dpo  # rounds of DPO train as DPO does
-    of_prompt = {"kto": config.harvest.samples_per_prompt, "group_dpo": PAIRABLE * config.harvest.samples_per_prompt}
-    rows = prompts * of_prompt.get(entry.regime, PAIRABLE * (1 if entry.regime == "rft" else 2)) * own.epochs
-    return Work(length=length, trained=rows, passes=rows / own.per_device_batch_size)
+def _offline(config: Config, stage: str, wildcards: Wildcards) -> Work:
+    name, samples = wildcards.regime, config.harvest.samples_per_prompt
+    if stage in ("train_dpo", "train_iterative_dpo"):
+        keys = config.ablation_dpo(name) if name in config.ablations else config.dpo
+        keys = config.regimes[name].dpo_of(keys) if stage == "train_iterative_dpo" else keys
+        of_prompt, per_pass = 2 * PAIRABLE * keys.pairs_per_prompt, 2 * keys.per_device_batch_size
+    else:
+        keys = config.regimes[name]
+        of_prompt = {"kto": samples, "group_dpo": PAIRABLE * samples, "rft": PAIRABLE}.get(keys.regime, 2 * PAIRABLE)
+        per_pass = keys.per_device_batch_size
+    sequences = config.training_set.n * of_prompt * keys.epochs
+    return Work(length=config.harvest.max_completion_length * LENGTH, trained=sequences, passes=sequences / per_pass)
 
 
 def _drawing(config: Config, stage: str, wildcards: Wildcards, share: float) -> Work:
-    how: Sampling | Evaluation
+    calibrate, harvest, evaluate = drawings(config)
     if stage in ("harvest_rollouts", "draw_probe"):
-        how, n = config.harvest, config.training_set.n * config.harvest.samples_per_prompt
+        job, n = harvest, harvest.completions
     elif stage.startswith("calibrate"):
-        how = asked = config.calibration
-        levels = LEVELS if asked.levels == "auto" else len(asked.levels)
-        n = levels * asked.problems_per_level * asked.samples_per_prompt
+        job, n = calibrate, calibrate.completions
+        n = n or LEVELS * config.calibration.problems_per_level * config.calibration.samples_per_prompt
     else:
-        how, sampled = config.evaluation, config.evaluation.sampled
+        job, sampled = evaluate, config.evaluation.sampled
         source = config.problem_sources.get(getattr(wildcards, "benchmark", ""))
         n = source.n if isinstance(source, SyntheticProblems) else PROBLEMS
         n *= sampled.n if sampled and (stage == "draw_samples" or not sampled.beside_greedy) else 1
-    return Work(n * share, _rows(config, n * share, how.batch_size), how.max_completion_length * LENGTH)
+    completions = (n or 0) * share
+    return Work(completions, _rows(config, completions, job.batch), job.budget * LENGTH)
 
 
 def _rows(config: Config, completions: float, batch: int) -> int:

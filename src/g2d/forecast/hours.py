@@ -1,24 +1,25 @@
-"""GPU-hours of a grid before it runs: what `snakemake -n` adds to its table of jobs.
+"""GPU-hours of jobs: what `snakemake -n` prints of those that it plans, and `g2d status` of those that are left.
 
-A rate comes from the jobs of the same stage and model that have already run on a GPU here, or, where there are none,
-from `g2d.forecast.guess`. With `warmup.iterations` above 1 a step generates only a part of the completions it is
-trained on, and the hours are at most those of the estimate.
-
-`workflow/rules/guards.smk` collects the jobs.
+A job's rate is the mean over the jobs of its stage and model that have finished on a GPU here (`g2d.forecast.rates`),
+or else a guess (`g2d.forecast.guess`). With `warmup.iterations` above 1 a step generates only a part of the completions
+that it is trained on, so the hours are an upper bound.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from statistics import mean
 
-from g2d.forecast.guess import CAVEAT, SOURCE
-from g2d.jobs.cost import read_cost
-from g2d.policies.policy import read_policy
+from g2d.experiment import grid
+from g2d.experiment.plan import Plan
+from g2d.experiment.wildcards import Wildcards, model_of, variant_of
+from g2d.forecast.guess import CAVEAT, SOURCE, guess
+from g2d.forecast.jobs import GridJob
+from g2d.forecast.rates import AUTO_STAGES
+from g2d.regimes.warmup import AUTO
 
-AUTO_STAGES = ("train_grpo_auto", "train_semi_online_dpo_auto")  # may stop long before their last step
+CHAINED = ("train_grpo", "train_semi_online_dpo")  # rules whose jobs may continue a checkpoint
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,60 @@ class Line:
     source: str
 
 
+def planned_gpu_job(plan: Plan, rule: str, wildcards: Wildcards, shards: Sequence[str]) -> GpuJob | None:
+    """A job that Snakemake plans; None where it holds no GPU.
+
+    Args:
+        plan: of the whole configuration.
+        rule: its name.
+        wildcards: its own.
+        shards: what it merges, if anything.
+    """
+    if shards or plan.is_embedded(model_of(wildcards)):
+        return None
+    return _gpu_job(plan, rule, wildcards, (plan.continued_from(wildcards) or 0) if rule in CHAINED else 0)
+
+
+def gpu_job(plan: Plan, job: GridJob) -> GpuJob:
+    """A job of the grid that trains or generates, on whatever device."""
+    return _gpu_job(plan, job.rule, job.wildcards, continued_step(plan, job))
+
+
+def continued_step(plan: Plan, job: GridJob) -> int:
+    """K of the checkpoint that a training continues; 0 where it continues none."""
+    if job.rule not in CHAINED:
+        return 0
+    w = job.wildcards
+    variant = variant_of(w) if job.rule == "train_grpo" else w.regime
+    return grid.chain_predecessor(plan.config, w.model, int(w.g), int(w.k), variant) or 0
+
+
+def _gpu_job(plan: Plan, rule: str, wildcards: Wildcards, before: int) -> GpuJob:
+    job = _units(plan, rule, wildcards, before)
+    if plan.is_embedded(job.model) or plan.config.models[job.model].source == "recorded" or not job.units:
+        return job
+    hours = guess(plan.for_model(job.model), job.stage, job.model, wildcards, job.units)
+    return replace(job, guess=hours / job.units)
+
+
+def _units(plan: Plan, rule: str, wildcards: Wildcards, before: int) -> GpuJob:
+    model, stage = model_of(wildcards), rule.removesuffix("_shard")
+    if stage in ("train_semi_online_dpo", "train_semi_online_dpo_auto"):  # the second makes as many updates at most
+        entry = plan.config.regimes[wildcards.regime]
+        return GpuJob(stage, model, entry.prompts_asked(int(wildcards.k) - before) * entry.responses)
+    if stage in ("train_grpo", "train_grpo_auto"):  # the second takes as many steps at most
+        warmup = plan.for_model(model).warmup_of(variant_of(wildcards) if stage == "train_grpo" else AUTO)
+        steps = int(wildcards.k) - before
+        return GpuJob(
+            stage, model, steps * warmup.completions_per_step(int(wildcards.g)), at_most=warmup.iterations > 1
+        )
+    if stage == "draw_probe":
+        n_prompts = plan.for_model(model).training_set.n
+        share = min(plan.config.probe.prompts, n_prompts) / n_prompts
+        return GpuJob(stage, model, share, rate_of="harvest_rollouts")
+    return GpuJob(stage, model, 1 / int(wildcards.get("shards", 1)))
+
+
 def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence[float]]) -> list[Line]:
     """GPU-hours by stage and source of the rate, in the order of the jobs.
 
@@ -53,14 +108,13 @@ def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence
     found: dict[tuple[str, str], list[float | None]] = {}
     means = mean_rates(measured)
     for job in jobs:
-        stage = job.rate_of or job.stage
-        rates, rate = measured.get((stage, job.model)), rate_of(job, means)
+        rates, hours = measured.get((job.rate_of or job.stage, job.model)), hours_of(job, means)
         source = f"measured here ({job.model}, n={len(rates)})" if rates else SOURCE
-        if rate is None:
+        if hours is None:
             source = "not measured yet"
         elif job.at_most or job.stage in AUTO_STAGES:
             source = f"at most; {source}"
-        found.setdefault((job.stage, source), []).append(None if rate is None else rate * job.units)
+        found.setdefault((job.stage, source), []).append(hours)
     return [
         Line(stage, len(hours), None if None in hours else sum(h for h in hours if h is not None), source)
         for (stage, source), hours in found.items()
@@ -72,41 +126,10 @@ def mean_rates(measured: Mapping[tuple[str, str], Sequence[float]]) -> dict[tupl
     return {at: mean(rates) for at, rates in measured.items() if rates}
 
 
-def rate_of(job: GpuJob, means: Mapping[tuple[str, str], float]) -> float | None:
-    """GPU-hours per unit of a job: measured here, else guessed; None where neither is known."""
-    return means.get((job.rate_of or job.stage, job.model), job.guess)
-
-
-def measured_rates(results: str | Path, models: Iterable[str]) -> dict[tuple[str, str], list[float]]:
-    """GPU-hours per unit of everything that is finished, by (stage, model), from the bills below the results folder.
-
-    What ran without a GPU does not count. A bill that cannot be read is left out: the job that needs it says so.
-    """
-    rates: dict[tuple[str, str], list[float]] = {}
-    for model in models:
-        for path in sorted(Path(results, model).rglob("*cost.json")):
-            try:
-                bill = read_cost(path)
-                stage, units = bill.own.stage, 1
-                if stage in ("train_grpo", "train_semi_online_dpo", *AUTO_STAGES):
-                    units = _completions(path.parent)
-            except (OSError, ValueError, KeyError):
-                continue
-            shards = [record for record in bill.ancestry if record.stage == stage and ".shards/" in record.job]
-            if seconds := sum(record.device_s for record in (bill.own, *shards) if record.device != "cpu"):
-                rates.setdefault((stage, model), []).append(seconds / 3600 / units)
-    return rates
-
-
-def _completions(folder: Path) -> int:
-    """Completions that a warm-up was trained on after the checkpoint that it continued."""
-    policy = read_policy(folder / "policy.json")
-    last = policy.settings.get("steps_trained", policy.k)  # what stops by itself trains beyond its K
-    if (entry := policy.settings.get("semi_online_dpo")) is not None:
-        return int(last - (policy.continued_from or 0)) * int(entry["prompts_per_update"] * entry["responses"])
-    warmup = policy.settings["warmup"]  # a step that was asked for in prompts stands there in completions
-    per_step = warmup["per_device_batch_size"] * warmup["gradient_accumulation_steps"]
-    return int(last - (policy.continued_from or 0)) * per_step
+def hours_of(job: GpuJob, means: Mapping[tuple[str, str], float]) -> float | None:
+    """GPU-hours of a job: measured here, else guessed; None where neither is known."""
+    rate = means.get((job.rate_of or job.stage, job.model), job.guess)
+    return None if rate is None else rate * job.units
 
 
 def report(lines: Sequence[Line]) -> str:

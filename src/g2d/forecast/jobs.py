@@ -1,7 +1,6 @@
-"""The jobs of a grid, from its configuration alone: what Snakemake would plan in an empty folder, without Snakemake.
+"""The jobs of a grid, from its configuration alone: those that Snakemake would plan in an empty folder.
 
-A test compares the list with Snakemake's own. Each job has the name that its bill and the records of its attempts have,
-and the files whose presence says that it is done.
+A test compares the list with Snakemake's. A job has the name that its bill and the records of its attempts have.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from g2d.tables import catalogue
 
 
 class Wildcards(SimpleNamespace):
-    """What the plan asks for, as Snakemake's own hand it over."""
+    """Snakemake's wildcards, as far as the plan uses them."""
 
     def get(self, name: str, default: Any = None) -> Any:
         """A wildcard that the rule may not have."""
@@ -37,10 +36,10 @@ class GridJob:
 
     rule: str
     name: str  # in its bill and the records of its attempts
-    outputs: tuple[str, ...]  # there when it is done: the first of its rule and, written last, its bill
+    outputs: tuple[str, ...]  # exist when it is done: the first output of its rule and its bill, which is written last
     wildcards: Wildcards
-    merged_into: str | None = None  # of a shard, whose outputs are temporary: what is there when they are gone
-    merges: bool = False  # shards, which other jobs have drawn
+    merged_into: str | None = None  # of a shard, whose outputs are temporary: the file that they are merged into
+    merges: bool = False  # shards that other jobs have drawn
 
     @property
     def stage(self) -> str:
@@ -49,7 +48,7 @@ class GridJob:
 
     @property
     def holds_device(self) -> bool:
-        """Whether it trains or generates with a model; the other jobs take seconds."""
+        """Whether it trains or generates with a model; other jobs take seconds."""
         return not self.merges and (self.stage in DEVICE_STAGES or self.stage.startswith("train_"))
 
 
@@ -109,7 +108,7 @@ def _training(key: PolicyKey) -> GridJob:
 
 
 def _selections(config: Config) -> Iterator[GridJob]:
-    """What candidates wrote to development prompts, once for all that are selected from them, and the choices."""
+    """Answers of candidates to development prompts, shared by all selections, and the selections."""
     rules = {"verifiable": "answer_development", "open_ended": "reply_to_development"}
     owners, tried = grid.selecting(config), grid.checkpoints(config)
     asked = [
@@ -170,7 +169,7 @@ def _models(config: Config, plan: Plan) -> Iterator[GridJob]:
 
 
 def _generation(plan: Plan, kind: str, rule: str, output: str, wildcards: Wildcards) -> Iterator[GridJob]:
-    """A job that leaves a file of rollouts, after those that draw its shards."""
+    """A job that writes a file of rollouts, after those that draw its shards."""
     model = wildcards.get("model") or wildcards.policy.split("/")[0]
     shards = getattr(plan.for_model(model).engine.shards, kind)
     cost = f"{output}.cost.json" if kind == "evaluation" else f"{output.rpartition('/')[0]}/cost.json"
@@ -183,7 +182,7 @@ def _generation(plan: Plan, kind: str, rule: str, output: str, wildcards: Wildca
 
 
 def _harvests(config: Config, plan: Plan) -> dict[str, tuple[Wildcards, set[str]]]:
-    """By folder, every harvest and the files of pairs that are made from it: the grid's own and what is trained on."""
+    """By folder, every harvest and the files of pairs that are made from it."""
     found: dict[str, tuple[Wildcards, set[str]]] = {}
 
     def harvest(wildcards: Wildcards) -> set[str]:
@@ -216,7 +215,7 @@ def _harvests(config: Config, plan: Plan) -> dict[str, tuple[Wildcards, set[str]
 
 
 def _summaries(config: Config) -> Iterator[GridJob]:
-    """Tables, figures, cards and reports; the first output of each."""
+    """Tables, figures, cards and reports, each with its first output."""
     tables = catalogue.tables_of(config)
     if config.probe.compare:
         for probe in grid.probes(config):

@@ -1,4 +1,4 @@
-"""The sizes of a model, from its config.json: parameters are counted by building it without weights."""
+"""The sizes of a model, from its config.json: it is built without weights, and its parameters are counted."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class NoConfigError(ValueError):
 
 
 def config_file(name: str, source: ModelSource, given: Mapping[str, Path]) -> Path | None:
-    """Where the config.json of a model is; None for completions that somebody recorded, which need no card.
+    """Where the config.json of a model is; None for recorded completions, which need no card.
 
     Args:
         name: the model's in the configuration.
-        given: files by the name of the model, which come before everything else.
+        given: files by the name of the model, which take precedence.
 
     Raises:
         NoConfigError: it is nowhere on this machine.
@@ -67,7 +67,7 @@ def model_config(file: Path) -> Any:
     """transformers' configuration of a file, without running code of the model's own.
 
     Raises:
-        ValueError: it is none, or of an architecture that this version does not know.
+        ValueError: it is no configuration, or of an architecture that this version does not know.
     """
     from transformers import AutoConfig
 

@@ -1,12 +1,11 @@
-"""Memory of one pass through a model, from its config.json alone: the pass is run on shapes.
+"""Memory of one pass through a model, from its config.json alone: the pass runs on shapes.
 
-Torch's fake tensors have shapes, types and storages, and no numbers: the model's own code runs on them, adapters,
-checkpointing and autocast included, and every storage is counted as it comes and goes. So no formula for the
-activations of an architecture stands here. A block is like the next, so two short models are run and the line
-through them is followed to the full number of blocks.
+Torch's fake tensors have shapes, types and storages but no numbers. The model's own code runs on them, with adapters,
+checkpointing and autocast, and every storage is counted while it lives, so no architecture needs a formula. All blocks
+are alike, so two short models are run and the count is extrapolated to the full number of blocks.
 
-What this does not see: workspaces of kernels, the CUDA context, and the gaps between tensors. `benchmarks/memory.py`
-compares with what torch's allocator says of real steps.
+Not counted: workspaces of kernels, the CUDA context, and gaps between tensors. `benchmarks/memory.py` compares with
+torch's allocator in real steps.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ from torch.utils._pytree import tree_iter
 from g2d.policies.settings import Lora
 from g2d.regimes.training import lora_config
 
-SHORT = (1, 2)  # blocks of the models that are run
+SHORT = (1, 2)  # blocks of the two models
 Device = Literal["cuda", "cpu"]
 
 
 @dataclass(frozen=True)
 class Passage:
-    """Bytes of a pass: those that stay when the forward pass has ended, and the most there were at any moment."""
+    """Bytes of a pass: those that are kept when the forward pass has ended, and the most at any moment."""
 
     kept: int
     peak: int
 
 
 class Storages(TorchDispatchMode):
-    """Counts the bytes of all storages that appear while it is active; those of `known` tensors are not counted."""
+    """Counts the bytes of all storages that appear while it is active, without those of `known` tensors."""
 
     def __init__(self, known: Iterator[torch.Tensor]) -> None:
         super().__init__()
@@ -66,7 +65,7 @@ class Storages(TorchDispatchMode):
 
 
 def skeleton(config: Any, lora: Lora | None, *, dtype: torch.dtype) -> Any:
-    """The model of a configuration on torch's meta device, with an adapter on it or not: shapes only."""
+    """The model of a configuration on torch's meta device, with an adapter or without: shapes only."""
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
@@ -89,7 +88,7 @@ def shortened(config: Any, blocks: int) -> Any:
 
 @contextmanager
 def _on_shapes(config: Any, lora: Lora | None, half: bool) -> Iterator[tuple[Any, Storages]]:
-    """A model on fake tensors, and the count of what it then makes; gradients of the adapter are there already."""
+    """A model on fake tensors, with the gradients of its adapter, and the count of what it allocates."""
     model = skeleton(config, lora, dtype=torch.bfloat16 if half else torch.float32)
     with FakeTensorMode(allow_non_fake_inputs=True):
         known = []
@@ -111,8 +110,8 @@ def _on_shapes(config: Any, lora: Lora | None, half: bool) -> Iterator[tuple[Any
             yield model, counted
 
 
-def _followed(config: Any, measure: Callable[[Any], Passage]) -> Passage:
-    """What `measure` says of the whole model, from two short ones."""
+def _extrapolated(config: Any, measure: Callable[[Any], Passage]) -> Passage:
+    """`measure` of the whole model, from two short ones."""
     blocks = config.num_hidden_layers
     if blocks <= SHORT[1]:
         return measure(config)
@@ -125,7 +124,7 @@ def _followed(config: Any, measure: Callable[[Any], Passage]) -> Passage:
 
 
 class Counted:
-    """The passes of one model with one adapter; equal ones are counted once.
+    """The passes of one model with one adapter, each counted once.
 
     Args:
         config: transformers' configuration.
@@ -142,7 +141,7 @@ class Counted:
         self.drawing = lru_cache(None)(self._drawing)
 
     def _training(self, rows: int, tokens: int) -> Passage:
-        """Blocks, forward and backward, of so many sequences; the head is counted apart (`head`)."""
+        """Forward and backward pass of so many sequences through the blocks; the head is counted apart (`head`)."""
 
         def measure(config: Any) -> Passage:
             with _on_shapes(config, self.lora, self.half) as (model, counted):
@@ -150,34 +149,34 @@ class Counted:
                 if self.half:
                     model.gradient_checkpointing_enable()
                     model.enable_input_require_grads()
-                hidden = _blocks(model)(**_asked(rows, tokens), use_cache=False).last_hidden_state
+                hidden = _blocks(model)(**_tokens(rows, tokens), use_cache=False).last_hidden_state
                 kept = counted.live
                 hidden.backward(torch.empty_like(hidden))
                 return Passage(kept, counted.peak)
 
-        return _followed(self.config, measure)
+        return _extrapolated(self.config, measure)
 
     def _reading(self, rows: int, tokens: int, adapted: bool = True) -> Passage:
-        """Blocks of so many sequences without a gradient, as a reference is asked (in a trainer's precision) or, not
-        `adapted`, a frozen policy."""
+        """Pass of so many sequences through the blocks without a gradient: of a reference, in a trainer's precision,
+        or, not `adapted`, of a frozen policy."""
 
         def measure(config: Any) -> Passage:
             with torch.no_grad(), _on_shapes(config, self.lora if adapted else None, self.half) as (model, counted):
-                hidden = _blocks(model)(**_asked(rows, tokens), use_cache=False).last_hidden_state
+                hidden = _blocks(model)(**_tokens(rows, tokens), use_cache=False).last_hidden_state
                 del hidden
                 return Passage(counted.live, counted.peak)
 
-        return _followed(self.config, measure)
+        return _extrapolated(self.config, measure)
 
     def _drawing(self, rows: int, columns: int) -> Passage:
-        """The next token of so many sequences, drawn by `g2d.rollouts`; their keys and values, of `columns` tokens
-        each, are what is kept."""
+        """The next token of so many sequences, as `g2d.rollouts` draws it; kept are their keys and values, of `columns`
+        tokens each."""
         from g2d.rollouts.continuous_batching import RowCache, RowLayer
         from g2d.rollouts.sampling import choose_tokens
 
         def measure(config: Any) -> Passage:
             with torch.no_grad(), _on_shapes(config, None, self.half) as (model, counted):
-                prompt = model(**_asked(1, 1), use_cache=True, logits_to_keep=1).past_key_values
+                prompt = model(**_tokens(1, 1), use_cache=True, logits_to_keep=1).past_key_values
                 cache = RowCache()
                 cache.columns.end, cache.columns.capacity = columns - 1, columns
                 for keys, values, *_ in prompt:
@@ -201,14 +200,14 @@ class Counted:
                 choose_tokens(logits, torch.empty(rows, dtype=torch.float64), 1.3, 1.0)
                 return Passage(kept, counted.peak)
 
-        return _followed(self.config, measure)
+        return _extrapolated(self.config, measure)
 
     def head(self, scored: int) -> int:
-        """Bytes of the language-model head beyond the blocks, forward and backward, for so many scored tokens.
+        """Bytes of the language-model head, forward and backward, for so many scored tokens.
 
-        TRL's `_ChunkedLogProbFunction` never has all logits: a tile of them, and the gradient of the hidden states in
-        float32. On a GPU the tile is turned into its gradient in place; elsewhere in a few copies of it, which are
-        counted by running it.
+        TRL's `_ChunkedLogProbFunction` has a tile of the logits at a time, and the gradient of the hidden states in
+        float32. On a GPU the gradient replaces the tile in place; elsewhere it takes a few copies, which are counted by
+        running it.
         """
         from trl.kernels.chunked_logprob import TOKEN_CHUNK_SIZE
         from trl.trainer import utils as trl
@@ -239,5 +238,5 @@ def _precision(half: bool) -> Any:
     return torch.autocast("cpu", torch.bfloat16) if half else nullcontext()
 
 
-def _asked(rows: int, tokens: int) -> dict[str, torch.Tensor]:
+def _tokens(rows: int, tokens: int) -> dict[str, torch.Tensor]:
     return {name: torch.empty(rows, tokens, dtype=torch.long) for name in ("input_ids", "attention_mask")}

@@ -1,4 +1,4 @@
-"""What a grid can see, in words: for `g2d plan` and the advice before it runs, and for the page afterwards."""
+"""Which differences a grid can find, in words: for `g2d plan`, the advice and the page."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ UNKNOWN_SIZE = 500  # problems of a benchmark that is not here yet: MATH-500's
 
 
 def planned_words(config: Config, n_problems: Mapping[str, int | None]) -> list[str]:
-    """Paragraphs, and tables in Markdown, on what the tests of a grid will see, from assumptions alone.
+    """Paragraphs and Markdown tables on the power of a grid's tests, from assumptions; none without two K to compare.
 
     Args:
         config: the whole configuration.
-        n_problems: of every benchmark, `UNKNOWN_SIZE` where None; none at all without two K to compare.
+        n_problems: of every benchmark, `UNKNOWN_SIZE` where None.
     """
     sizes = {name: n or UNKNOWN_SIZE for name, n in n_problems.items()}
     planned = planned_power(config, sizes)
@@ -42,7 +42,7 @@ def planned_words(config: Config, n_problems: Mapping[str, int | None]) -> list[
 
 
 def _of_benchmark(benchmark: str, rows: pd.DataFrame, guessed: bool) -> list[str]:
-    """The table of the first family of tests, and what finding the target takes."""
+    """The table of the first family of tests, and the seeds and problems that the target difference takes."""
     own = rows[rows["against"] == rows["against"].iloc[0]]
     first = own.iloc[0]
     head = (
@@ -64,7 +64,7 @@ def _of_benchmark(benchmark: str, rows: pd.DataFrame, guessed: bool) -> list[str
 
 
 def needed_words(rows: pd.DataFrame) -> str:
-    """How many seeds and problems finding the target takes.
+    """How many seeds and problems it takes to find the target difference.
 
     Args:
         rows: of `power_table` or `planned_power`, one benchmark and family.

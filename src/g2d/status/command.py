@@ -1,4 +1,4 @@
-"""`g2d status`: what has finished, what runs and at which step, what failed and why, what it cost and will cost."""
+"""`g2d status`: finished, running and failed jobs, what they cost, and the hours that are left."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from g2d.status.screen import screen
 from g2d.status.snapshot import Grid, Snapshot
 
 CLEAR = "\033[H\033[2J"
-UNCUT = 1_000_000  # lines and columns of what is no terminal
+UNCUT = 1_000_000  # lines and columns where the output is no terminal
 
 
 def register(subparsers: Any) -> None:
@@ -41,7 +41,7 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the state of a grid; 0 whatever it is.
+    """Print the state of a grid.
 
     Raises:
         FileNotFoundError: there is no results folder, or no run has begun in it.
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise FileNotFoundError(f"no results folder at {results}: run this where Snakemake runs, or name the folder")
     if not (results / "config.yaml").is_file():
         raise FileNotFoundError(f"{results}/config.yaml is not there: no run has begun in this folder")
-    gc.set_threshold(1_000_000)  # of ten thousand records none is garbage, and looking for it takes as long as reading
+    gc.set_threshold(1_000_000)  # none of ten thousand records is garbage, and looking takes as long as reading them
     grid = Grid(results)
     try:
         while True:

@@ -1,4 +1,4 @@
-"""The last line of a log: what others wrote, made harmless for a terminal."""
+"""The last line of a log, without what could control a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TAIL = 8192  # bytes at the end of a log that are looked at
 
 
 def last_line(log: Path) -> str:
-    """The last line that is not empty, as `plain` text; empty if there is none or the log cannot be read."""
+    """The last line with text in it, as `plain` text; "" if there is none or the log cannot be read."""
     try:
         with open(log, "rb") as file:
             file.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""A snapshot as text: one screen, cut to the terminal, the most urgent first."""
+"""A snapshot as text on one screen, cut to the terminal, the most urgent first."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ COLUMNS: tuple[State, ...] = ("finished", "running", *TROUBLE, "waiting")
 
 
 def screen(snapshot: Snapshot, width: int, height: int) -> str:
-    """At most so many lines of so many characters.
-
-    Where not everything finds room, the last lines of a list say how many jobs are left out; `--json` has all.
-    """
+    """At most `height` lines of `width` characters; lists that are too long say how many jobs they leave out."""
     head, foot = list(_head(snapshot)), list(_foot(snapshot))
     table = list(_table(snapshot))
     running, trouble = snapshot.of("running"), snapshot.of(*TROUBLE)
@@ -37,7 +34,7 @@ def _head(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _table(snapshot: Snapshot) -> Iterator[str]:
-    """A row for every stage that is on its way; those that are done, or have not begun, share a line."""
+    """A row for every stage in progress, and one line each for the finished and for the waiting stages."""
     shown = [state for state in COLUMNS if snapshot.counts[state]]
     done, rows, later = [], [], []
     for stage, counts in snapshot.stages.items():
@@ -94,7 +91,7 @@ def _named(state: JobState) -> str:
 
 
 def _shared(room: int, *lengths: int) -> tuple[int, ...]:
-    """How many lines of each list are shown: all if there is room (a heading each), else a fair share."""
+    """Lines of each list that are shown: all if there is room for them and their headings, else a fair share."""
     room -= sum(length > 0 for length in lengths)
     if sum(lengths) <= room:
         return lengths
@@ -115,7 +112,7 @@ def _listed(lines: Sequence[str], total: int, what: str) -> Iterator[str]:
 
 
 def hours_to_go(lines: Sequence[Line]) -> Iterator[str]:
-    """One line with the GPU-hours of what has not finished; none where no job holds a GPU."""
+    """One line with the GPU-hours that are left; none where no job holds a GPU."""
     if not lines:
         return
     known_from = (line.source.removeprefix("at most; ") for line in lines if line.hours is not None)
@@ -127,7 +124,7 @@ def hours_to_go(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _foot(snapshot: Snapshot) -> Iterator[str]:
-    spent, to_go = snapshot.spent, snapshot.ahead
+    spent, to_go = snapshot.spent, snapshot.eta
     hours = [f"{spent.gpu:.1f} GPU-hours"] if spent.gpu or to_go.gpu_hours else []
     hours += [f"{span(3600 * spent.cpu)} without a GPU"] if spent.cpu or not hours else []
     hours += [f"{span(3600 * spent.unknown)} on what is not recorded yet"] if spent.unknown else []
@@ -149,7 +146,7 @@ def _foot(snapshot: Snapshot) -> Iterator[str]:
 
 
 def span(seconds: float) -> str:
-    """A length of time as people say it: `40 s`, `12 min`, `3 h 5 min`, `2 d 4 h`."""
+    """A length of time in words: `40 s`, `12 min`, `3 h 5 min`, `2 d 4 h`."""
     seconds = max(0.0, seconds)
     if seconds < 60:
         return f"{seconds:.0f} s"

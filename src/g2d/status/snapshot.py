@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,25 +12,46 @@ from typing import Any
 
 from g2d.experiment.config import Config, read
 from g2d.experiment.plan import Plan
+from g2d.forecast.eta import Eta, eta
 from g2d.forecast.jobs import grid_jobs
-from g2d.jobs.attempts import log_of
+from g2d.jobs.attempts import Attempt, log_of, lost_device_s
 from g2d.jobs.recover import is_locked
 from g2d.plain import plain
-from g2d.status.ahead import Ahead, Hours, ahead, hours
 from g2d.status.logs import last_line
 from g2d.status.states import STATES, TROUBLE, JobState, Records, State, job_states
 
 
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Device-hours of all attempts, also of those that failed or whose jobs are no longer asked for."""
+
+    gpu: float
+    cpu: float  # a machine without a GPU counts as one device
+    unknown: float  # of attempts that run or were killed and had not recorded their device
+    in_vain: float  # those of all three that no result came of
+
+
+def spent(attempts: Iterable[Attempt]) -> Spent:
+    """What all attempts have cost."""
+    attempts = list(attempts)
+    by_device = {"gpu": 0.0, "cpu": 0.0, "unknown": 0.0}
+    for attempt in attempts:
+        device = attempt.cost.device
+        by_device[device if device in by_device else "gpu"] += attempt.cost.device_s / 3600
+    over = [attempt for attempt in attempts if attempt.status != "running"]
+    return Spent(**by_device, in_vain=sum(lost_device_s(over).values()) / 3600)
+
+
 @dataclass(frozen=True)
 class Snapshot:
-    """A grid at one moment."""
+    """The state of a grid at one moment."""
 
     results: Path
     title: str
     now: float  # seconds since the epoch
     states: Sequence[JobState]
-    spent: Hours
-    ahead: Ahead
+    spent: Spent
+    eta: Eta
     is_locked: bool  # by a Snakemake that works in the folder, or by one that was killed
     unreadable: Sequence[str]  # records of attempts, with the reason
 
@@ -41,14 +62,14 @@ class Snapshot:
 
     @property
     def stages(self) -> dict[str, Counter[State]]:
-        """The same for every stage, in the order in which they run; shards count as jobs."""
+        """Jobs by state for every stage, in the order in which stages run; shards count as jobs."""
         found: dict[str, Counter[State]] = {}
         for state in self.states:
             found.setdefault(state.job.stage, Counter())[state.state] += 1
         return found
 
     def of(self, *wanted: State) -> list[JobState]:
-        """The jobs in some states, in the order of these, those that changed last first."""
+        """The jobs in some states, ordered by state, then by their last change, the newest first."""
         chosen = [state for state in self.states if state.state in wanted]
         return sorted(chosen, key=lambda state: (wanted.index(state.state), -(state.last.updated if state.last else 0)))
 
@@ -58,8 +79,8 @@ class Snapshot:
         return last_line(log) if log else ""
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, as docs/status.md has it."""
-        to_go = self.ahead
+        """Everything, with the keys of docs/status.md."""
+        to_go = self.eta
         known = [line.hours for line in to_go.gpu_hours if line.hours is not None]
         return {
             "results": str(self.results),
@@ -87,7 +108,7 @@ class Snapshot:
 
     def _job(self, state: JobState) -> dict[str, Any]:
         last = state.last
-        assert last is not None  # no state but finished and waiting is without
+        assert last is not None  # only finished and waiting jobs have no attempt
         step, steps = state.position or (None, None)
         return {
             "stage": state.job.stage,
@@ -105,7 +126,7 @@ class Snapshot:
 
 
 class Grid:
-    """A results folder that is looked at again and again.
+    """A results folder whose state is read repeatedly.
 
     Raises:
         ConfigError: its `config.yaml` cannot be read.
@@ -118,7 +139,7 @@ class Grid:
         self._read_config()
 
     def look(self) -> Snapshot:
-        """The grid as it is now."""
+        """Read the current state."""
         self._read_config()
         found = self.records.read()
         states = job_states(self.results, self.jobs, found)
@@ -128,14 +149,14 @@ class Grid:
             title=plain(self.config.title),
             now=now,
             states=states,
-            spent=hours(recorded.attempt for attempts in found.values() for recorded in attempts),
-            ahead=ahead(self.config, self.plan, states, now),
+            spent=spent(recorded.attempt for attempts in found.values() for recorded in attempts),
+            eta=eta(self.plan, states, now),
             is_locked=is_locked(self.results.resolve().parent),
             unreadable=[plain(reason) for reason in self.records.unreadable],
         )
 
     def _read_config(self) -> None:
-        """A run that begins writes its configuration; it may ask for other jobs than the one before."""
+        """Read the configuration again where a new run has written one, which may ask for other jobs."""
         file = self.results / "config.yaml"
         recorded = file.stat().st_mtime
         if recorded != self._recorded:

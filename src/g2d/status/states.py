@@ -1,8 +1,7 @@
-"""What has become of every job, from the files of a results folder alone.
+"""The state of every job, from the files of a results folder alone.
 
-A job is finished when its files are there. What is in between is told by the records that every attempt keeps
-(`g2d.jobs.attempts`). Nothing is guessed: of an attempt that was begun on another machine and has fallen silent, this
-says since when, and not that it has failed.
+A job has finished when its files are there; before that, the records of its attempts tell (`g2d.jobs.attempts`). An
+attempt on another machine that has fallen silent is reported as silent, not as failed.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ class Recorded:
 
 @dataclass(slots=True)
 class Records:
-    """The records of all attempts below a folder; read again, only those of attempts that had not ended are read."""
+    """The records of all attempts below a folder; records of attempts that have ended are read once."""
 
     folder: Path
-    unreadable: list[str] = field(default_factory=list)  # why, a line for each record
+    unreadable: list[str] = field(default_factory=list)  # one error message for each record
     _over: dict[str, Recorded] = field(default_factory=dict)
 
     def read(self) -> dict[tuple[str, str], list[Recorded]]:
@@ -70,14 +69,14 @@ class Records:
 
 
 def _json_files(folder: str) -> Iterator[str]:
-    """Files below a folder, as `Path.rglob` finds them, in a third of its time."""
+    """JSON files below a folder; `Path.rglob` takes three times as long."""
     try:
         entries = os.scandir(folder)
     except (FileNotFoundError, NotADirectoryError):
         return
     with entries:
         for entry in entries:
-            if entry.name.endswith(".json") and not entry.name.startswith("."):  # a draft does
+            if entry.name.endswith(".json") and not entry.name.startswith("."):  # drafts begin with a dot
                 yield entry.path
             elif entry.is_dir(follow_symlinks=False):
                 yield from _json_files(entry.path)
@@ -85,7 +84,7 @@ def _json_files(folder: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """A job and what has become of it."""
+    """A job and its state."""
 
     job: GridJob
     state: State
@@ -99,8 +98,10 @@ class JobState:
 
     @property
     def position(self) -> tuple[int, int] | None:
-        """The step that a training is at and the one where it ends: at the last sign of life, or, where it does not
-        run, of the newest checkpoint, from which it would go on. None where no file knows."""
+        """The current step of a training and its last one; None where no file has them.
+
+        The current step is that of the last sign of life or, where the training does not run, of its newest checkpoint.
+        """
         if self.last is None or self.last.progress is None:
             return None
         step = self.last.progress.step if self.state == "running" else self.kept_step
@@ -110,7 +111,7 @@ class JobState:
 def job_states(
     results: Path, jobs: Sequence[GridJob], records: Mapping[tuple[str, str], list[Recorded]]
 ) -> list[JobState]:
-    """What has become of every job of a grid.
+    """The state of every job of a grid.
 
     Args:
         results: the folder.
@@ -148,7 +149,7 @@ def _exists(path: str) -> bool:
 
 
 def inside(results: str, path: str) -> str:
-    """Where a path that begins with `results/` is when the folder has another name or place."""
+    """A path that begins with `results/`, in a folder with another name or place."""
     return f"{results}/{path.removeprefix('results/')}"
 
 

@@ -1,9 +1,9 @@
-"""Bytes that a job needs on a card, part by part, each with its arithmetic in words."""
+"""Memory that a job needs on a card, part by part, each with its arithmetic."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from g2d.forecast.workloads import Drawing, Training
 from g2d.rollouts.free_memory import GIB
@@ -23,11 +23,11 @@ SAMPLER = 3  # float32 copies of a step's logits in vLLM: logits, processed log-
 
 @dataclass(frozen=True)
 class Part:
-    """One term of a sum."""
+    """One term of the sum."""
 
     name: str
     bytes: int
-    how: str  # the arithmetic, for the reader
+    how: str  # the arithmetic in words
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Need:
     job: str
     parts: list[Part]
     card: int  # bytes
-    said: list[str] = field(default_factory=list)  # what else follows: tokens, sequences, what to change
+    said: list[str] = field(default_factory=list)  # notes on vLLM's cache
     needs_more: bool = False  # it cannot run on this card whatever the sum: vLLM's share holds no sequence
 
     @property
@@ -55,14 +55,14 @@ class Need:
 
 @dataclass(frozen=True)
 class Card:
-    """What is known of the card and of the data."""
+    """The card, and the longest prompt."""
 
     memory: int  # bytes
-    prompt_tokens: int  # of the longest prompt, assumed
+    prompt_tokens: int  # assumed
 
 
 def training_need(training: Training, shape: ModelShape, counted: Counted, engine: EngineSettings, card: Card) -> Need:
-    """Memory of the gradient steps of a policy, and of what generates in the same process."""
+    """Memory of a training, and of what generates in the same process."""
     rows, tokens = training.rows, card.prompt_tokens + training.budget
     n, divided = training.parts, f" / {training.parts}" * (training.parts > 1)
     weights = 2 * shape.parameters // n
@@ -134,7 +134,7 @@ def drawing_need(drawing: Drawing, shape: ModelShape, counted: Counted, engine: 
 
 @dataclass(frozen=True)
 class VllmCache:
-    """vLLM's cache of keys and values: what its share leaves after everything else."""
+    """vLLM's cache of keys and values: what its share of the card leaves after everything else."""
 
     parts: list[Part]  # everything else
     bytes: int  # below 0 where the share does not even hold the rest
@@ -179,11 +179,11 @@ def vllm_cache(
     split: int = 1,
     most_sequences: int | None = None,
 ) -> VllmCache:
-    """What is left of a share of the card for keys and values.
+    """vLLM's cache where it has a share of the card.
 
     Args:
         split: cards that the model is split over.
-        most_sequences: that are ever asked for together.
+        most_sequences: the most that one request asks for.
     """
     length = card.prompt_tokens + budget
     sequences, batched = vllm_limits(card.memory)
@@ -199,15 +199,3 @@ def vllm_cache(
     ]
     rest = int(share * card.memory) - sum(part.bytes for part in parts)
     return VllmCache(parts, rest, 2 * shape.cache_per_token // split, length, wanted)
-
-
-def as_json(need: Need) -> dict[str, Any]:
-    """A need as JSON."""
-    return {
-        "job": need.job,
-        "verdict": need.verdict,
-        "total_bytes": need.total,
-        "card_bytes": need.card,
-        "parts": [asdict(part) for part in need.parts],
-        "said": need.said,
-    }

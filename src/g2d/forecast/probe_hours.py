@@ -1,0 +1,197 @@
+"""Device-hours of the rest of the grid after a probe, and of the advised K alone: the table advice_hours.csv.
+
+Rates are measured by the calibration and the probe: warm-up by the first seed's bills, per completion that its steps
+consume; generation by a line through the bills, start-up plus seconds per token. DPO and the entries of `regimes` have
+not run yet: they get a guess (`g2d.forecast.guess`) for a pretrained model, and no hours otherwise. Nothing else in the
+results folder is read, so that the advice does not depend on what happens to be finished. Not counted: calibrations at
+further temperatures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import nnls
+
+from g2d.experiment import grid
+from g2d.experiment.config import Config
+from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.experiment.plan import Plan
+from g2d.experiment.wildcards import model_of
+from g2d.forecast.guess import SOURCE
+from g2d.forecast.hours import gpu_job
+from g2d.forecast.jobs import GridJob, grid_jobs
+from g2d.jobs.cost import Cost, CostFile
+from g2d.regimes.catalogue import ENTRIES, OFFLINE
+from g2d.tables.frames import floats, frame, integers, strings
+
+HOURS_COLUMNS = {
+    **strings("model", "scope", "stage"),
+    **integers("n_jobs"),
+    **floats("device_hours"),
+    **strings("source"),
+}
+MEASURED = "calibration and probe"
+ALWAYS = ("train_grpo", "harvest_rollouts", "train_dpo", "evaluate")  # a row each, also without a job
+ONLINE = [f"train_{regime.name}{auto}" for regime in ENTRIES if regime.phase == "online" for auto in ("", "_auto")]
+OFFLINES = [f"train_{regime.name}" for regime in OFFLINE]
+STAGES = ("train_grpo", *ONLINE, "harvest_rollouts", *OFFLINES, "evaluate", "draw_samples")
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the bills of calibration and probe tell about one model."""
+
+    seconds_per_completion: float | None  # device seconds of warm-up; None where nothing was warmed up
+    start_up: float  # device seconds of a job that generates, before its first token
+    seconds_per_token: float
+    tokens: Mapping[tuple[int, int], float]  # generated per probed prompt, by (G, K)
+    tokens_per_completion: float
+
+    def generation(self, tokens: float, jobs: int) -> float:
+        """Device seconds of `jobs` jobs (shards) that generate so many tokens together."""
+        return jobs * self.start_up + tokens * self.seconds_per_token
+
+    def harvested(self, point: tuple[int, int]) -> float:
+        """Tokens per prompt at (G, K), the mean of all probes where that point was not probed."""
+        return self.tokens.get(point, fsum(self.tokens.values()) / len(self.tokens))
+
+
+def rates(config: Config, model: str, probes: Mapping[HarvestKey, CostFile], n_probed: int) -> Rates:
+    """Rates of one model.
+
+    Args:
+        config: the whole configuration.
+        model: one of its models.
+        probes: the probes' bills, the calibration's among their ancestry.
+        n_probed: prompts of a probe.
+    """
+    resolved = config.for_model(model)
+    # The bill of the largest K of a group size holds its whole warm-up, K steps, whatever it continued.
+    longest = {key.group_size: key for key in sorted(probes, key=lambda key: key.k) if key.k}
+    warmed = [r.device_s for key in longest.values() for r in probes[key].records if r.stage == "train_grpo"]
+    completions = sum(key.k * resolved.warmup.completions_per_step(key.group_size) for key in longest.values())
+    device = next(iter(probes.values())).own.device
+    drawn = {
+        record.job: record
+        for bill in probes.values()
+        for record in bill.records
+        if record.stage in ("calibrate", "draw_probe") and record.tokens_generated and record.device == device
+    }
+    start_up, per_token = _line([*drawn.values()])
+    tokens = {(key.group_size, key.k): bill.own.tokens_generated / n_probed for key, bill in probes.items()}
+    return Rates(
+        seconds_per_completion=fsum(warmed) / completions if completions else None,
+        start_up=start_up,
+        seconds_per_token=per_token,
+        tokens=tokens,
+        tokens_per_completion=fsum(tokens.values()) / len(tokens) / resolved.harvest.samples_per_prompt,
+    )
+
+
+def _line(records: Sequence[Cost]) -> tuple[float, float]:
+    """Least squares of device seconds on tokens, neither part negative."""
+    if not records:
+        return 0.0, 0.0
+    tokens = np.array([[1.0, record.tokens_generated] for record in records])
+    found, _ = nnls(tokens, np.array([record.device_s for record in records]))
+    return float(found[0]), float(found[1])
+
+
+def hours_advice(
+    config: Config, model: str, measured: Rates, advised: tuple[int, int] | None, n_problems: Mapping[str, int]
+) -> pd.DataFrame:
+    """What the rest of the grid takes after the probe, and what the advised K takes without the others.
+
+    Args:
+        config: the whole configuration.
+        model: one of its models.
+        measured: from `rates`.
+        advised: (G, K), None where no K is advised.
+        n_problems: problems of every benchmark.
+
+    Returns:
+        `HOURS_COLUMNS`, a row per scope and stage: scope "grid" is everything the configuration asks for that the
+        probe has not made, "advised K" the warm-ups, harvests, DPO and evaluations of M0 and that K with every seed.
+        device_hours is null where nobody has measured the stage.
+    """
+    plan, resolved = Plan(config), config.for_model(model)
+    shards, answers, samples = resolved.engine.shards, resolved.evaluation.answers, resolved.evaluation.samples
+    per_problem = {
+        "evaluate": answers.sampled.n if answers.sampled else 1,
+        "draw_samples": samples.sampled.n if samples and samples.sampled else 1,
+    }
+
+    def seconds(stage: str, job: GridJob) -> float | None:
+        w = job.wildcards
+        if stage == "harvest_rollouts":
+            tokens = measured.harvested((int(w.g), int(w.k))) * resolved.training_set.n
+            return measured.generation(tokens, shards.harvest)
+        if stage in per_problem:
+            tokens = n_problems[w.benchmark] * per_problem[stage] * measured.tokens_per_completion
+            return measured.generation(tokens, shards.evaluation)
+        work = gpu_job(plan, job)
+        rate = measured.seconds_per_completion if stage == "train_grpo" else work.guess and 3600 * work.guess
+        return None if rate is None else work.units * rate
+
+    rows = []
+    for scope, only in {"grid": None, "advised K": advised}.items():
+        if scope == "advised K" and only is None:
+            continue
+        for stage, jobs in remaining_jobs(config, model, only).items():
+            times = [seconds(stage, job) for job in jobs]
+            known = [time for time in times if time is not None]
+            guessed = stage in (*ONLINE, *OFFLINES) and bool(known)
+            unknown = len(known) < len(times)
+            rows.append(
+                {
+                    "model": model,
+                    "scope": scope,
+                    "stage": stage,
+                    "n_jobs": len(jobs),
+                    "device_hours": None if unknown else fsum(known) / 3600,
+                    "source": "not measured yet" if unknown else SOURCE if guessed else MEASURED,
+                }
+            )
+    return frame(rows, HOURS_COLUMNS)
+
+
+def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> dict[str, list[GridJob]]:
+    """By stage, what is left to run for a model after calibration and probe; shards are no jobs of their own.
+
+    Args:
+        config: the whole configuration.
+        model: one of its models.
+        only: (G, K) of the one K to build, without baselines and ablations; None for the whole grid.
+    """
+    points = [(key.group_size, key.k) for key in grid.probes(config) if key.model == model]
+    warmed_up = _folders(model, "grpo", points, config.seeds[:1])
+    found: dict[str, list[GridJob]] = {stage: [] for stage in STAGES}
+    for job in grid_jobs(config, Plan(config)):
+        stage = job.stage.replace("train_grpo_auto", "train_grpo")
+        if stage in found and job.merged_into is None and model_of(job.wildcards) == model:
+            found[stage].append(job)
+    found["train_grpo"] = [job for job in found["train_grpo"] if _folder(job) not in warmed_up]
+    if only is not None:
+        # A chain to the one K passes through those before it.
+        chain = config.for_model(model).warmup.schedule == "chain"
+        reached = [at for at in points if at == only or (chain and at[0] == only[0] and at[1] < only[1])]
+        wanted = {f"{model}/base", *_folders(model, "dpo", [only], config.seeds)}
+        wanted |= {HarvestKey(model, *only, seed).folder for seed in config.seeds}
+        for stage, jobs in found.items():
+            own = _folders(model, "grpo", reached, config.seeds) if stage == "train_grpo" else wanted
+            found[stage] = [job for job in jobs if _folder(job) in own]
+    return {stage: jobs for stage, jobs in found.items() if jobs or stage in ALWAYS}
+
+
+def _folders(model: str, regime: str, points: Sequence[tuple[int, int]], seeds: Sequence[int]) -> set[str]:
+    return {PolicyKey(model, regime, g, k, seed).folder for g, k in points for seed in seeds}
+
+
+def _folder(job: GridJob) -> str:
+    """The folder of the policy or harvest that a job makes or evaluates."""
+    return str(job.wildcards.get("policy") or job.name.removeprefix("results/").rpartition("/")[0])
