@@ -32,7 +32,7 @@ include: "workflow/rules/guards.smk"
 include: "workflow/rules/base_model.smk"
 include: "workflow/rules/problems.smk"
 include: "workflow/rules/calibration.smk"
-include: "workflow/rules/warmup.smk"
+include: "workflow/rules/trainings.smk"
 include: "workflow/rules/harvest.smk"
 include: "workflow/rules/advice.smk"
 include: "workflow/rules/evaluation.smk"
@@ -43,12 +43,6 @@ include: "workflow/rules/selection.smk"
 include: "workflow/rules/summary.smk"
 include: "workflow/rules/cards.smk"
 include: "workflow/rules/report.smk"
-
-
-# One file per regime of the catalogue; that of GRPO is the warm-up's.
-for regime in OWN_RULES:
-
-    include: f"workflow/rules/{regime.name}.smk"
 
 
 # Targets for people: `snakemake calibration`, `advice`, `sweep`, `harvest`, `tables`, `audit`, or one per K, such as `snakemake k150`.

@@ -96,6 +96,7 @@ def steps_of(regime: str, base: Any, setting: Any) -> tuple[float, tuple[int, in
     from g2d.problems.synthetic import generate
     from g2d.regimes.dpo import Dpo, train_dpo
     from g2d.regimes.grpo import train_grpo
+    from g2d.regimes.job import TrainingJob
     from g2d.regimes.warmup import Warmup
     from g2d.rollouts.tokens import pairs_with_token_ids
 
@@ -145,14 +146,14 @@ def steps_of(regime: str, base: Any, setting: Any) -> tuple[float, tuple[int, in
         common: dict[str, Any] = {"lora": Lora(), "seed": 0, "work": work}
         if regime == "grpo":
             warmup = Warmup(steps=[0, 2], max_completion_length=budget, keep_rollouts="none")
-            train_grpo(base, problems, warmup=warmup, prompt=Prompt(), group_size=2, k=2, **common)
+            train_grpo(TrainingJob(base, problems, warmup, group_size=2, k=2, **common))
         else:
             sides = {
                 side: [{"role": "assistant", "content": f"{n} " * budget}]
                 for side, n in (("chosen", 1), ("rejected", 2))
             }
             pairs = [{"prompt": conversation(problem, Prompt()), **sides} for problem in problems]
-            train_dpo(base, pairs_with_token_ids(pairs, base), dpo=Dpo(max_steps=2), **common)
+            train_dpo(TrainingJob(base, pairs_with_token_ids(pairs, base), Dpo(max_steps=2), **common))
     return ends[-1], sizes[0], drawing[0]
 
 
@@ -227,12 +228,13 @@ def warmed_up(
     from g2d.problems.prompts import Prompt
     from g2d.problems.synthetic import generate
     from g2d.regimes.grpo import train_grpo
+    from g2d.regimes.job import TrainingJob
     from g2d.regimes.warmup import Warmup
 
     warmup = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-3, max_completion_length=16)
     own = {"prompt": Prompt(), "group_size": 2, "k": k, "seed": 0, "work": work, "resume_from": resume_from}
     problems = generate("arithmetic", "train", 40, seed=0)
-    return train_grpo(policy, problems, warmup=warmup, lora=Lora(dropout=dropout), engine=engine, **own)
+    return train_grpo(TrainingJob(policy, problems, warmup, lora=Lora(dropout=dropout), engine=engine, **own)).log
 
 
 def adapter_of(work: Path) -> dict[str, Any]:

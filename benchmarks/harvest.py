@@ -276,6 +276,7 @@ def grpo(base: Policy, problems: list[Problem], steps: int) -> None:
     """Time per GRPO step on either engine, from the second step on, and what of it synchronisation takes."""
     from g2d.regimes import grpo_vllm
     from g2d.regimes.grpo import train_grpo
+    from g2d.regimes.job import TrainingJob
 
     warmup = Warmup(steps=[steps], learning_rate=2e-4, max_completion_length=26)
     print(f"\n| GRPO, {steps} steps of {warmup.completions_per_step(2)} completions | ms per step | ms of hand-over |")
@@ -283,17 +284,18 @@ def grpo(base: Policy, problems: list[Problem], steps: int) -> None:
     for settings in (EngineSettings(), EngineSettings(name="vllm")):
         with timed(grpo_vllm.VllmGeneration, "sync_weights") as handed_over:
             log = train_grpo(
-                base,
-                problems,
-                warmup=warmup,
-                lora=Lora(),
-                prompt=Prompt(),
-                group_size=2,
-                k=steps,
-                seed=0,
-                work=Path(mkdtemp(prefix="g2d-benchmark-")),
-                engine=settings,
-            )
+                TrainingJob(
+                    base,
+                    problems,
+                    warmup,
+                    lora=Lora(),
+                    group_size=2,
+                    k=steps,
+                    seed=0,
+                    work=Path(mkdtemp(prefix="g2d-benchmark-")),
+                    engine=settings,
+                )
+            ).log
         took = statistics.median(row["step_time"] for row in log if "step_time" in row)
         share = f"{statistics.median(handed_over) * 1000:.0f}" if handed_over else "none"
         print(f"| {settings.name} | {took * 1000:.0f} | {share} |", flush=True)

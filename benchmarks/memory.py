@@ -205,6 +205,7 @@ def train(regime: str, base: Any, work: Path) -> None:
     from g2d.problems.synthetic import generate
     from g2d.regimes.dpo import Dpo, train_dpo
     from g2d.regimes.grpo import train_grpo
+    from g2d.regimes.job import TrainingJob
     from g2d.regimes.warmup import Warmup
     from g2d.rollouts.tokens import pairs_with_token_ids
 
@@ -217,15 +218,14 @@ def train(regime: str, base: Any, work: Path) -> None:
             gradient_accumulation_steps=2,
             keep_rollouts="none",
         )
-        own = {"warmup": warmup, "lora": Lora(), "prompt": prompt, "group_size": 2, "k": 1, "seed": 0, "work": work}
-        train_grpo(base, problems, **own)
+        train_grpo(TrainingJob(base, problems, warmup, lora=Lora(), group_size=2, k=1, seed=0, work=work))
         return
     said = {
         name: [{"role": "assistant", "content": text}] for name, text in (("chosen", PAIR), ("rejected", PAIR + "3"))
     }
     pairs = [{"prompt": conversation(problem, prompt), **said} for problem in problems]
     dpo = Dpo(per_device_batch_size=1, gradient_accumulation_steps=2, max_steps=1)
-    train_dpo(base, pairs_with_token_ids(pairs, base), dpo=dpo, lora=Lora(), seed=0, work=work)
+    train_dpo(TrainingJob(base, pairs_with_token_ids(pairs, base), dpo, lora=Lora(), seed=0, work=work))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from g2d.jobs.cost import Meter
 from g2d.policies.policy import read_policy
 from g2d.problems import read_problems
 from g2d.problems.settings import OPEN_ENDED
+from g2d.regimes.job import TrainingJob
 from g2d.regimes.semi_online_dpo import train_semi_online_dpo
 from g2d.rewards.catalogue import TRUTH
 
@@ -43,17 +44,19 @@ def train(results: Path, config: Config, model: str, name: str, updates: int) ->
     with tempfile.TemporaryDirectory() as work, redirect_stdout(StringIO()):  # the trainer's log
         began = time.process_time()
         train_semi_online_dpo(
-            read_policy(results / model / "base/policy.json"),
-            [problem for file in files for problem in read_problems(file)],
-            settings=entry.model_copy(update={"steps": [updates], "keep_rollouts": "none"}),
-            lora=own.lora,
-            prompt=own.prompt,
-            k=updates,
-            seed=0,
-            work=Path(work),
-            reward=reward_settings_of(own, entry.reward, entry.asks_open_ended) or TRUTH,
-            engine=own.engine,
-            meter=meter,
+            TrainingJob(
+                read_policy(results / model / "base/policy.json"),
+                [problem for file in files for problem in read_problems(file)],
+                entry.model_copy(update={"steps": [updates], "keep_rollouts": "none"}),
+                lora=own.lora,
+                prompt=own.prompt,
+                k=updates,
+                seed=0,
+                work=Path(work),
+                reward=reward_settings_of(own, entry.reward, entry.asks_open_ended) or TRUTH,
+                engine=own.engine,
+                meter=meter,
+            )
         )
         return (time.process_time() - began) / updates, meter.tokens_generated / updates
 

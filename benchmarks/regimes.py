@@ -29,6 +29,7 @@ from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import Prompt, messages
 from g2d.regimes.fresh import FreshRollouts
 from g2d.regimes.grpo import train_grpo
+from g2d.regimes.job import TrainingJob
 from g2d.regimes.retirement import prompt_order
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.regimes.training import lora_config, trainer_arguments
@@ -77,15 +78,16 @@ def semi_online(base: Policy, problems: list[Problem], updates: int, engine: str
     }
     with tempfile.TemporaryDirectory() as work:
         train_semi_online_dpo(
-            base,
-            problems,
-            settings=SemiOnlineDpo.model_validate(values | keys),
-            lora=LORA,
-            prompt=Prompt(),
-            k=updates,
-            seed=0,
-            work=Path(work),
-            engine=EngineSettings(name=engine),
+            TrainingJob(
+                base,
+                problems,
+                SemiOnlineDpo.model_validate(values | keys),
+                lora=LORA,
+                k=updates,
+                seed=0,
+                work=Path(work),
+                engine=EngineSettings(name=engine),
+            )
         )
 
 
@@ -103,16 +105,17 @@ def grpo(base: Policy, problems: list[Problem], updates: int, engine: str, **key
     )
     with tempfile.TemporaryDirectory() as work:
         train_grpo(
-            base,
-            problems,
-            warmup=warmup,
-            lora=LORA,
-            prompt=Prompt(),
-            group_size=8,
-            k=updates,
-            seed=0,
-            work=Path(work),
-            engine=EngineSettings(name=engine),
+            TrainingJob(
+                base,
+                problems,
+                warmup,
+                lora=LORA,
+                group_size=8,
+                k=updates,
+                seed=0,
+                work=Path(work),
+                engine=EngineSettings(name=engine),
+            )
         )
 
 

@@ -16,11 +16,11 @@ from g2d.experiment.config import Config, load, read
 from g2d.experiment.requirements import require_files, require_installed
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
-from g2d.problems.prompts import Prompt, messages
+from g2d.problems.prompts import messages
 from g2d.regimes.checkpoints import Checkpointing
 from g2d.regimes.dpo import Dpo
+from g2d.regimes.job import TrainingJob
 from g2d.regimes.warmup import AutoStop, Warmup
-from g2d.rollouts.settings import Harvest
 from g2d.settings import ConfigError, key
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -498,7 +498,7 @@ def test_a_neutral_value_that_is_not_the_default_is_refused() -> None:
 
 def test_checkpoints_of_a_stopped_training_outlive_a_new_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What names the job of a checkpoint has no neutral key either."""
-    from g2d.regimes import auto_stop, dpo, grpo, grpo_auto, offline
+    from g2d.regimes import auto_stop, dpo, grpo, offline
 
     class SeenError(Exception):
         pass
@@ -506,23 +506,21 @@ def test_checkpoints_of_a_stopped_training_outlive_a_new_key(monkeypatch: pytest
     def see(_folder: Path, job: dict[str, Any], *_others: Any) -> None:
         raise SeenError(job)
 
-    def job(train: Any, **sections: Any) -> dict[str, Any]:
+    def job(train: Any, settings: Any, **others: Any) -> dict[str, Any]:
+        base = Policy("m/base", "m", "base", "m")
         with pytest.raises(SeenError) as seen:
-            train(Policy("m/base", "m", "base", "m"), [], seed=0, work=tmp_path, lora=Lora(), **sections)
+            train(TrainingJob(base, [], settings, seed=0, work=tmp_path, lora=Lora(), **others))
         return seen.value.args[0]
 
     for module, name in ((offline, "Checkpoints"), (grpo, "Checkpoints"), (auto_stop, "_History")):
         monkeypatch.setattr(module, name, see)
-    assert job(dpo.train_dpo, dpo=NewerDpo()) == job(dpo.train_dpo, dpo=Dpo())
+    assert job(dpo.train_dpo, NewerDpo()) == job(dpo.train_dpo, Dpo())
     grpo_job, auto_job = (
         [
-            job(train, warmup=warmup, prompt=Prompt(), group_size=2, **others)
-            for warmup in (Warmup(), NewerWarmup(), NewerWarmup(clip=0.1))
+            job(grpo.train_grpo, kind(auto=auto, **changes), k=150, group_size=2)
+            for kind, changes in ((Warmup, {}), (NewerWarmup, {}), (NewerWarmup, {"clip": 0.1}))
         ]
-        for train, others in (
-            (grpo.train_grpo, {"k": 150}),
-            (grpo_auto.train_until_decline, {"auto": AutoStop(), "harvest": Harvest(), "policy_id": "m/auto"}),
-        )
+        for auto in (None, AutoStop())
     )
     for plain, newer, changed in (grpo_job, auto_job):
         assert plain == newer != changed

@@ -17,6 +17,7 @@ from g2d.policies import Policy, load_base, load_model
 from g2d.policies.policy import with_adapter
 from g2d.policies.settings import Lora
 from g2d.regimes.dpo import Dpo, train_dpo
+from g2d.regimes.job import TrainingJob
 from g2d.regimes.training import hand_over_adapter
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import adapted, tiny_policy, two_ends_policy
@@ -33,7 +34,7 @@ def from_warmed_up(work: Path, base: Policy) -> None:
     """DPO that continues an adapter whose configuration names M0 as others know it."""
     warmed_up(work / "warm", base)
     start = Policy("x/warm", "x", "grpo", base.base, adapter=str(work / "warm/adapter"))
-    train_dpo(base, pairs(8), dpo=Dpo(max_steps=1), lora=Lora(), seed=0, work=work, start=start)
+    train_dpo(TrainingJob(base, pairs(8), Dpo(max_steps=1), lora=Lora(), seed=0, work=work, start=start))
 
 
 @pytest.mark.parametrize("trained", [warmed_up, from_warmed_up])

@@ -15,10 +15,10 @@ from g2d.jobs.files import sha256
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
-from g2d.regimes import auto_stop
+from g2d.regimes import auto_stop, grpo
 from g2d.regimes.auto_stop import Outcome, _History, probe_rollouts
 from g2d.regimes.checkpoints import TrainingStoppedError
-from g2d.regimes.grpo_auto import train_until_decline
+from g2d.regimes.job import TrainingJob
 from g2d.regimes.probes import Probe, best, has_declined, summarised
 from g2d.regimes.warmup import AutoStop
 from g2d.rollouts.draw import draw_rollouts, sampling
@@ -102,10 +102,14 @@ def test_a_probe_that_was_beaten_stays_beaten(
 # ---------------------------------------------------------------------------------------------------------- training
 
 
+def job_of(work: Path, **kwargs: Any) -> TrainingJob:
+    warmup = WARMUP.model_copy(update={"auto": kwargs.pop("auto", AUTO)})
+    own: dict[str, Any] = {"harvest": HARVEST, "checkpointing": EVERY_STEP, "group_size": 2, "policy_id": "tiny/auto"}
+    return TrainingJob(tiny_policy(), easy(10), warmup, lora=Lora(), seed=0, work=work, **own | kwargs)
+
+
 def until_decline(work: Path, **kwargs: Any) -> Outcome:
-    arguments: dict[str, Any] = {"auto": AUTO, "warmup": WARMUP, "harvest": HARVEST, "checkpointing": EVERY_STEP}
-    arguments |= {"lora": Lora(), "prompt": Prompt(), "group_size": 2, "seed": 0, "policy_id": "tiny/auto"} | kwargs
-    return train_until_decline(tiny_policy(), easy(10), work=work, **arguments)
+    return grpo.until_decline(job_of(work, **kwargs))
 
 
 def without_times(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -135,11 +139,12 @@ def test_it_is_the_policy_of_a_fixed_k_and_its_probe_is_part_of_its_harvest(
     assert without_times(outcome.log) == without_times(logs[k])
     pd.testing.assert_frame_equal(*(pd.read_parquet(folder / "rollouts.parquet") for folder in (work, fixed[k])))
 
+    job = job_of(work)
     for seen in outcome.probes:
         adapter = str(adapters[seen.step].parent)
         policy = Policy("tiny/auto", "tiny", "grpo", tiny_policy().base, seed=0, adapter=adapter)
         harvest = draw_rollouts(policy, easy(10), Prompt(), sampling(HARVEST, seed=0))
-        rows = probe_rollouts(policy, easy(10)[:6], HARVEST, Prompt(), None, workers=1)
+        rows = probe_rollouts(job, policy)
         assert rows == harvest[: 6 * 8]
         assert seen == summarised(seen.step, rows)
         assert seen.pass_at_1 == sum(row.reward for row in rows) / len(rows)

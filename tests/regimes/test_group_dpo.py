@@ -14,6 +14,7 @@ from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
 from g2d.regimes.dpo import Dpo, train_dpo
 from g2d.regimes.group_dpo import GroupDpo, harvested_groups, train_group_dpo
 from g2d.regimes.groups import Group
+from g2d.regimes.job import TrainingJob
 from tests.models import tiny_policy
 from tests.regimes.test_groups import PROBLEMS, rollouts
 from tests.regimes.test_resume import adapter, terminated_after
@@ -49,27 +50,31 @@ def in_groups(n: int, base: Policy | None = None) -> list[Group]:
 
 def group_dpo(work: Path, found: list[Group], lora: Lora | None = None, **changes: Any) -> list[dict[str, Any]]:
     log = train_group_dpo(
-        tiny_policy(),
-        found,
-        group_dpo=GroupDpo.model_validate(VALUES | changes),
-        lora=lora or Lora(),
-        seed=0,
-        work=work,
-        checkpointing=Checkpointing(every_steps=1),
-    )
+        TrainingJob(
+            tiny_policy(),
+            found,
+            GroupDpo.model_validate(VALUES | changes),
+            lora=lora or Lora(),
+            seed=0,
+            work=work,
+            checkpointing=Checkpointing(every_steps=1),
+        )
+    ).log
     return [row for row in log if "loss" in row]
 
 
 def test_with_one_pair_a_prompt_it_is_the_dpo_of_trl(tmp_path: Path) -> None:
     """One step on all pairs: the same loss, gradient, margins, entropy and tokens."""
     log = train_dpo(
-        tiny_policy(),
-        pairs(8),
-        dpo=Dpo(per_device_batch_size=8, gradient_accumulation_steps=1, max_steps=2, learning_rate=5e-3),
-        lora=NO_DROPOUT,
-        seed=0,
-        work=tmp_path / "trl",
-    )
+        TrainingJob(
+            tiny_policy(),
+            pairs(8),
+            Dpo(per_device_batch_size=8, gradient_accumulation_steps=1, max_steps=2, learning_rate=5e-3),
+            lora=NO_DROPOUT,
+            seed=0,
+            work=tmp_path / "trl",
+        )
+    ).log
     ours = group_dpo(tmp_path / "ours", in_groups(8), NO_DROPOUT, prompts_per_update=8, max_steps=2)
     theirs = [row for row in log if "loss" in row]
     assert len(ours) == len(theirs) == 2

@@ -17,6 +17,7 @@ from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.grpo import train_grpo
 from g2d.regimes.grpo_trainer import Grpo
+from g2d.regimes.job import TrainingJob
 from g2d.regimes.warmup import Warmup
 from tests.models import tiny_policy
 from tests.regimes.test_off_policy import Seen, log_probabilities, watch  # noqa: F401 -- a fixture
@@ -31,7 +32,7 @@ SURE, NOISY = Lora(dropout=0.0), Lora(dropout=0.5)
 def warm_up(work: Path, base: Policy, k: int, lora: Lora = SURE, own: dict[str, Any] | None = None, **job: Any) -> Any:
     warmup = WARMUP.model_copy(update=own or {})
     job |= {"prompt": Prompt(), "group_size": 2, "seed": 0, "work": work, "lora": lora}
-    train_grpo(base, easy(20), warmup=warmup, k=k, **job)
+    train_grpo(TrainingJob(base, easy(20), warmup, k=k, **job))
     return pd.read_parquet(work / "rollouts.parquet")
 
 

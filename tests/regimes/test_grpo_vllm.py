@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,11 @@ import pytest
 from g2d.jobs.files import sha256
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
-from g2d.problems.prompts import Prompt
 from g2d.regimes import grpo_vllm
 from g2d.regimes.auto_stop import probe_rollouts
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
-from g2d.regimes.grpo import train_grpo
-from g2d.regimes.grpo_auto import train_until_decline
+from g2d.regimes.grpo import train_grpo, until_decline
+from g2d.regimes.job import TrainingJob, train_on
 from g2d.regimes.warmup import AutoStop, Warmup
 from g2d.rollouts.settings import EngineSettings, Harvest
 from tests.models import tiny_policy
@@ -50,19 +50,20 @@ def warm_up(
     work: Path, k: int, *, sync_every: int = 1, resume_from: Path | None = None, lora: Lora = SURE, **own: Any
 ) -> list[dict[str, Any]]:
     log = train_grpo(
-        tiny_policy(heads=1),
-        easy(20),
-        warmup=WARMUP.model_copy(update={"sync_every": sync_every} | own),
-        lora=lora,
-        prompt=Prompt(),
-        group_size=2,
-        k=k,
-        seed=0,
-        work=work,
-        resume_from=resume_from,
-        engine=VLLM,
-        checkpointing=Checkpointing(every_steps=1),
-    )
+        TrainingJob(
+            tiny_policy(heads=1),
+            easy(20),
+            WARMUP.model_copy(update={"sync_every": sync_every} | own),
+            lora=lora,
+            group_size=2,
+            k=k,
+            seed=0,
+            work=work,
+            resume_from=resume_from,
+            engine=VLLM,
+            checkpointing=Checkpointing(every_steps=1),
+        )
+    ).log
     return [row for row in log if "loss" in row]
 
 
@@ -112,12 +113,14 @@ def test_one_generation_serves_v_updates(
 
 @pytest.mark.usefixtures("processes_are_forked")
 def test_every_process_has_an_engine_and_together_they_draw_what_one_would(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"warmup": WARMUP.model_copy(update={"keep_rollouts": "completions"}), "group_size": 2}
-    job = settings | {"lora": SURE, "prompt": Prompt(), "seed": 0, "engine": VLLM, "k": 3}
-    base, alone, both = tiny_policy(heads=1), tmp_path / "alone", tmp_path / "both"
-    same = [row for row in train_grpo(base, easy(20), work=alone, **job) if "loss" in row]
+    alone, both = tmp_path / "alone", tmp_path / "both"
+    warmup = WARMUP.model_copy(update={"keep_rollouts": "completions"})
+    job = TrainingJob(
+        tiny_policy(heads=1), easy(20), warmup, lora=SURE, seed=0, work=alone, engine=VLLM, group_size=2, k=3
+    )
+    same = [row for row in train_grpo(job).log if "loss" in row]
     bill = meter()
-    log = [row for row in in_two(train_grpo, both, base, easy(20), work=both, own=bill, **job) if "loss" in row]
+    log = [row for row in in_two(train_on, both, train_grpo, replace(job, work=both), own=bill).log if "loss" in row]
     for row, other in zip(log, same, strict=True):
         assert row["loss"] == pytest.approx(other["loss"], abs=1e-5)
         assert row["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)
@@ -168,24 +171,16 @@ def test_the_rollouts_of_training_are_kept(tmp_path: Path) -> None:
 
 
 def test_training_and_probes_take_turns_in_one_process(tmp_path: Path) -> None:
-    base, harvest = tiny_policy(heads=1), Harvest(samples_per_prompt=8, temperature=0.8, max_completion_length=12)
-    outcome = train_until_decline(
-        base,
-        easy(20),
-        auto=AutoStop(every=3, prompts=6, patience=1),
-        warmup=WARMUP,
-        harvest=harvest,
-        lora=SURE,
-        prompt=Prompt(),
-        group_size=2,
-        seed=0,
-        work=tmp_path,
-        policy_id="tiny/auto",
-        engine=VLLM,
-    )
+    harvest = Harvest(samples_per_prompt=8, temperature=0.8, max_completion_length=12)
+    warmup = WARMUP.model_copy(update={"auto": AutoStop(every=3, prompts=6, patience=1)})
+    job = TrainingJob(
+        tiny_policy(heads=1), easy(20), warmup, lora=SURE, seed=0, work=tmp_path, engine=VLLM, group_size=2,
+        harvest=harvest, policy_id="tiny/auto",
+    )  # fmt: skip
+    outcome = until_decline(job)
     assert [probe.step for probe in outcome.probes] == [3, 6]
-    policy = Policy("tiny/auto", "tiny", "grpo", base.base, seed=0, adapter=str(tmp_path / "adapter"))
-    rows = probe_rollouts(policy, easy(20)[:6], harvest, Prompt(), VLLM, workers=1)
+    policy = Policy("tiny/auto", "tiny", "grpo", job.base.base, seed=0, adapter=str(tmp_path / "adapter"))
+    rows = probe_rollouts(job, policy)
     assert {row.engine for row in rows} == {"vllm"}
     assert outcome.chosen.tokens_generated == sum(row.token_count for row in rows)
 

@@ -18,6 +18,7 @@ from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
+from g2d.regimes.job import TrainingJob
 from g2d.regimes.kto import Judged, Kto, judged_rollouts, train_kto, weights
 from tests.frames import spelled, text_of
 from tests.models import adapted, completion_logprobs, tiny_policy
@@ -113,15 +114,17 @@ def rows(n: int = 12) -> list[Judged]:
 def kto(work: Path, *, lora: Lora | None = None, start: Policy | None = None, **settings: Any) -> list[dict[str, Any]]:
     values = {"regime": "kto", "learning_rate": 2e-3, "gradient_accumulation_steps": 2, "epochs": 3} | settings
     log = train_kto(
-        tiny_policy(),
-        rows(),
-        kto=Kto.model_validate(values),
-        lora=lora or Lora(),
-        seed=0,
-        work=work,
-        start=start,
-        checkpointing=Checkpointing(every_steps=1),
-    )
+        TrainingJob(
+            tiny_policy(),
+            rows(),
+            Kto.model_validate(values),
+            lora=lora or Lora(),
+            seed=0,
+            work=work,
+            start=start,
+            checkpointing=Checkpointing(every_steps=1),
+        )
+    ).log
     return [row for row in log if "loss" in row]
 
 

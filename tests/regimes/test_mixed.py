@@ -16,8 +16,9 @@ from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
 from g2d.problems.replies import generate
-from g2d.regimes.asked import VERIFIABLE, AskedPrompts, order, times_before
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
+from g2d.regimes.job import TrainingJob
+from g2d.regimes.prompt_mix import VERIFIABLE, PromptMix, order, times_before
 from g2d.regimes.retirement import prompt_order
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.rewards.catalogue import TRUTH, ByKind
@@ -32,7 +33,7 @@ from tests.regimes.test_training import WARMUP, easy, warm_up
 from tests.rewards.models import reward_model
 from tests.shared import made_once
 
-MIXED = AskedPrompts(prompts="mixed")
+MIXED = PromptMix(prompts="mixed")
 
 
 def problems(n_verifiable: int, n_open_ended: int) -> list[Problem]:
@@ -51,7 +52,7 @@ def test_every_update_has_the_same_proportions_and_each_kind_its_own_order(
     n_verifiable: int, n_open_ended: int, per_update: int, open_ended: int, updates: int, seed: int
 ) -> None:
     open_ended = min(open_ended, per_update - 1)
-    asked = AskedPrompts(prompts="mixed", open_ended_share=open_ended / per_update)
+    asked = PromptMix(prompts="mixed", open_ended_share=open_ended / per_update)
     pool = [Problem(f"v{i}", "?", "1", 1, None, "") for i in range(n_verifiable)]
     pool += [Problem(f"o{i}", "?", None, None, None, "") for i in range(n_open_ended)]
     found = order(asked, pool, updates * per_update, per_update, seed)
@@ -71,7 +72,7 @@ def test_one_kind_alone_is_asked_as_ever() -> None:
     pool = problems(10, 3)
     assert order(VERIFIABLE, pool[:10], 24, 4, seed=1) == prompt_order(10, 24, seed=1)
     assert [*times_before(prompt_order(10, 24, seed=1))] == [i // 10 for i in range(24)]
-    alone = order(AskedPrompts(prompts="open_ended"), pool[10:], 7, 7, seed=1)
+    alone = order(PromptMix(prompts="open_ended"), pool[10:], 7, 7, seed=1)
     assert alone == prompt_order(3, 7, seed=1)
     with pytest.raises(ValueError, match="no problem of the kind open_ended to ask"):
         order(MIXED, pool[:10], 8, 4, seed=1)
@@ -84,7 +85,7 @@ def test_one_kind_alone_is_asked_as_ever() -> None:
     [(0.5, 4, 2), (0.333, 15, 5), (1 / 3, 3, 1), (0.5, 3, "write 0.3333 for 1"), (0.1, 4, "write 0.25 for 1")],
 )
 def test_a_share_is_a_whole_number_of_prompts(share: float, per_update: int, found: int | str) -> None:
-    asked = AskedPrompts(prompts="mixed", open_ended_share=share)
+    asked = PromptMix(prompts="mixed", open_ended_share=share)
     if isinstance(found, int):
         assert asked.open_ended_of(per_update) == found
         return
@@ -113,18 +114,19 @@ def grpo(work: Path, k: int = 4, **kwargs: Any) -> list[dict[str, Any]]:
 def semi_online(work: Path, k: int = 4, **kwargs: Any) -> list[dict[str, Any]]:
     settings = SETTINGS | {"sync_every": 2, "prompts": "mixed", "margin": 0.001, "steps": [2, 4]}
     log = train_semi_online_dpo(
-        tiny_policy(),
-        problems(10, 6),
-        settings=SemiOnlineDpo.model_validate(settings),
-        lora=Lora(),
-        prompt=Prompt(),
-        k=k,
-        seed=0,
-        work=work,
-        reward=reward(),
-        checkpointing=Checkpointing(every_steps=1),
-        **kwargs,
-    )
+        TrainingJob(
+            tiny_policy(),
+            problems(10, 6),
+            SemiOnlineDpo.model_validate(settings),
+            lora=Lora(),
+            k=k,
+            seed=0,
+            work=work,
+            reward=reward(),
+            checkpointing=Checkpointing(every_steps=1),
+            **kwargs,
+        )
+    ).log
     return [row for row in log if "loss" in row]
 
 
@@ -175,7 +177,7 @@ def test_another_proportion_is_another_job(tmp_path: Path) -> None:
     """A checkpoint of other proportions is not continued."""
     with terminated_after(1), pytest.raises(TrainingStoppedError):
         grpo(tmp_path / "work", k=3)
-    quarter = AskedPrompts(prompts="mixed", open_ended_share=0.25)
+    quarter = PromptMix(prompts="mixed", open_ended_share=0.25)
     grpo(tmp_path / "work", k=3, prompts=quarter)
     grpo(tmp_path / "fresh", k=3, prompts=quarter)
     assert adapter(tmp_path / "work") == adapter(tmp_path / "fresh")

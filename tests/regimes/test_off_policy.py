@@ -16,12 +16,11 @@ from trl import GRPOTrainer
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import sha256
 from g2d.policies.settings import Lora
-from g2d.problems.prompts import Prompt
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
-from g2d.regimes.grpo import train_grpo
-from g2d.regimes.grpo_auto import train_until_decline
+from g2d.regimes.grpo import train_grpo, until_decline
 from g2d.regimes.grpo_trainer import REFERENCE, Grpo, mixed_groups
-from g2d.regimes.warmup import AutoStop, Warmup
+from g2d.regimes.job import TrainingJob
+from g2d.regimes.warmup import Warmup
 from g2d.rollouts.settings import Harvest
 from tests.models import tiny_policy
 from tests.regimes.test_resume import EVERY_STEP, terminated_after
@@ -52,18 +51,19 @@ def warm_up(
     **kwargs: Any,
 ) -> list[dict[str, Any]]:
     log = train_grpo(
-        tiny_policy(),
-        easy(20),
-        warmup=Warmup.model_validate(PLAIN | own),
-        lora=Lora(dropout=0.0),  # so that the policy before an update is the one that sampled
-        prompt=Prompt(),
-        group_size=group_size,
-        k=k,
-        seed=0,
-        work=work,
-        checkpointing=checkpointing,
-        **kwargs,
-    )
+        TrainingJob(
+            tiny_policy(),
+            easy(20),
+            Warmup.model_validate(PLAIN | own),
+            lora=Lora(dropout=0.0),
+            group_size=group_size,
+            k=k,
+            seed=0,
+            work=work,
+            checkpointing=checkpointing,
+            **kwargs,
+        )
+    ).log
     return [{name: value for name, value in row.items() if name != "step_time"} for row in log if "loss" in row]
 
 
@@ -123,19 +123,19 @@ def test_the_bill_needs_no_record_and_survives_a_stop(tmp_path: Path) -> None:
 
 def test_a_warmup_that_stops_by_itself_bills_every_generation(tmp_path: Path) -> None:
     meter = Meter("job", "train_grpo_auto")
-    outcome = train_until_decline(
-        tiny_policy(),
-        easy(20),
-        auto=AutoStop(every=4, prompts=6, patience=1),
-        warmup=Warmup.model_validate(PLAIN | V2_I2),
-        harvest=Harvest(samples_per_prompt=8, temperature=0.8, max_completion_length=12),
-        lora=Lora(dropout=0.0),
-        prompt=Prompt(),
-        group_size=2,
-        seed=0,
-        work=tmp_path,
-        policy_id="tiny/auto",
-        meter=meter,
+    outcome = until_decline(
+        TrainingJob(
+            tiny_policy(),
+            easy(20),
+            Warmup.model_validate(PLAIN | V2_I2 | {"auto": {"every": 4, "prompts": 6, "patience": 1}}),
+            harvest=Harvest(samples_per_prompt=8, temperature=0.8, max_completion_length=12),
+            lora=Lora(dropout=0.0),
+            group_size=2,
+            seed=0,
+            work=tmp_path,
+            policy_id="tiny/auto",
+            meter=meter,
+        )
     )
     judged = [rollouts(tmp_path / f"k{step}") for step in (4, 8)]
     assert [len(frame) for frame in judged] == [32, 32]

@@ -26,11 +26,11 @@ from g2d.jobs.files import read_json
 from g2d.jobs.launchers import forget_launcher
 from g2d.policies import Policy, write_policy
 from g2d.policies.settings import Lora
-from g2d.problems.prompts import Prompt
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError, require_intact, step_of
 from g2d.regimes.dpo import Dpo, train_dpo
 from g2d.regimes.group_dpo import GroupDpo, train_group_dpo
 from g2d.regimes.grpo import train_grpo
+from g2d.regimes.job import TrainingJob, train_on
 from g2d.regimes.launch import launched
 from g2d.regimes.processes import NotTheFirstError, Processes, is_first, n_processes, own_part, share
 from g2d.regimes.rft import Rft, chosen_completions, train_rft
@@ -116,14 +116,9 @@ def divided(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> A
         return function(*arguments, **keywords)
 
 
-def dpo(work: Path) -> dict[str, Any]:
-    return {
-        "dpo": DPO,
-        "lora": NO_DROPOUT,
-        "seed": 0,
-        "work": work,
-        "checkpointing": Checkpointing(every_steps=1),
-    }
+def dpo(work: Path, base: Policy, settings: Dpo = DPO, n: int = 16, **own: Any) -> TrainingJob:
+    values: dict[str, Any] = {"lora": NO_DROPOUT, "checkpointing": Checkpointing(every_steps=1)}
+    return TrainingJob(base, pairs(n, base), settings, seed=0, work=work, **values | own)
 
 
 def assert_alike(log: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
@@ -184,38 +179,39 @@ def in_half_precision() -> Iterator[None]:
 def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str, list[dict[str, Any]]]:
     """Trained one after another, by as many processes as call this; one of them goes on from the adapter `warm`."""
     job: dict[str, Any] = {"lora": NO_DROPOUT, "seed": 0, "meter": meter}
-    asked = {"prompt": Prompt(), "problems": easy(10), "k": 3}
     examples = chosen_completions(pairs(13, base))
     logs = {}
     with suppress(NotTheFirstError):
-        logs["dpo"] = train_dpo(base, pairs(16, base), meter=meter, **dpo(work / "dpo") | {"checkpointing": None})
+        logs["dpo"] = train_dpo(dpo(work / "dpo", base, meter=meter, checkpointing=Checkpointing())).log
     with suppress(NotTheFirstError):
         start = Policy("tiny/warm", "tiny", "grpo", base=base.base, adapter=str(warm))
-        own = dpo(work / "continued") | {"dpo": SHORT.model_copy(update={"start": "warmup"})}
-        logs["continued"] = train_dpo(base, pairs(16, base), meter=meter, start=start, **own)
+        short = SHORT.model_copy(update={"start": "warmup"})
+        logs["continued"] = train_dpo(dpo(work / "continued", base, short, meter=meter, start=start)).log
     with suppress(NotTheFirstError), in_half_precision():
-        logs["half"] = train_dpo(base, pairs(16, base), meter=meter, **dpo(work / "half") | {"dpo": SHORT})
+        logs["half"] = train_dpo(dpo(work / "half", base, SHORT, meter=meter)).log
     with suppress(NotTheFirstError):
-        logs["rft"] = train_rft(base, examples[:8], rft=Rft.model_validate(RFT), work=work / "rft", **job)
+        logs["rft"] = train_rft(TrainingJob(base, examples[:8], Rft.model_validate(RFT), work=work / "rft", **job)).log
     with suppress(NotTheFirstError):
-        logs["uneven_dpo"] = train_dpo(base, pairs(13, base), meter=meter, **dpo(work / "uneven_dpo") | {"dpo": SHORT})
+        logs["uneven_dpo"] = train_dpo(dpo(work / "uneven_dpo", base, SHORT, n=13, meter=meter)).log
     with suppress(NotTheFirstError):
         own = Rft.model_validate(RFT | {"per_device_batch_size": 4})
-        logs["uneven_rft"] = train_rft(base, examples, rft=own, work=work / "uneven_rft", **job)
+        logs["uneven_rft"] = train_rft(TrainingJob(base, examples, own, work=work / "uneven_rft", **job)).log
     with suppress(NotTheFirstError):
         # 7 prompts, 4 an update, 3 passes of up to 4 rollouts: the last one of an update has nobody beside it.
         settings = GroupDpo.model_validate(VALUES | {"prompts_per_update": 5, "per_device_batch_size": 4})
         logs["group_dpo"] = train_group_dpo(
-            base, in_groups(7, base), group_dpo=settings, work=work / "group_dpo", **job
-        )
+            TrainingJob(base, in_groups(7, base), settings, work=work / "group_dpo", **job)
+        ).log
     with suppress(NotTheFirstError), sampled_row_by_row():
-        logs["grpo"] = train_grpo(base, warmup=GRPO, group_size=2, work=work / "grpo", **asked, **job)
+        logs["grpo"] = train_grpo(TrainingJob(base, easy(10), GRPO, group_size=2, k=3, work=work / "grpo", **job)).log
     with suppress(NotTheFirstError), sampled_row_by_row():
-        logs["masked"] = train_grpo(base, warmup=MASKED, group_size=4, work=work / "masked", **asked, **job)
+        logs["masked"] = train_grpo(
+            TrainingJob(base, easy(10), MASKED, group_size=4, k=3, work=work / "masked", **job)
+        ).log
     with suppress(NotTheFirstError):
         if not is_sharded():
-            online = {"settings": ONLINE, "work": work / "semi_online_dpo"}
-            logs["semi_online_dpo"] = train_semi_online_dpo(base, **online, **asked, **job)
+            online = TrainingJob(base, easy(10), ONLINE, k=3, work=work / "semi_online_dpo", **job)
+            logs["semi_online_dpo"] = train_semi_online_dpo(online).log
     return logs
 
 
@@ -304,10 +300,10 @@ def when(there: Callable[[], bool], then: Callable[[], None]) -> threading.Threa
 
 
 def test_stopped_and_killed_it_goes_on_as_if_nothing_had_happened(trained: Any, tmp_path: Path) -> None:
-    base, rows, work = tiny_policy(), pairs(16), tmp_path / "stopped"
+    base, work = tiny_policy(), tmp_path / "stopped"
     when((work / "step-3").is_dir, lambda: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(TrainingStoppedError, match=r"stopped by SIGTERM at step \d+ of 40, which is kept"):
-        in_two(train_dpo, work, base, rows, **dpo(work))
+        in_two(train_on, work, train_dpo, dpo(work, base))
     reached = max(int(folder.name.removeprefix("step-")) for folder in work.glob("step-*"))
     assert reached < 40
 
@@ -315,13 +311,13 @@ def test_stopped_and_killed_it_goes_on_as_if_nothing_had_happened(trained: Any, 
     kill = lambda: os.kill(int((work / "processes/1.pid").read_text()), signal.SIGKILL)  # noqa: E731
     when((work / f"step-{reached + 3}").is_dir, kill)
     with pytest.raises(RuntimeError, match=r"process 1 of 2 was ended by SIGKILL; its log: .*/job\.rank1\.log"):
-        in_two(train_dpo, work, base, rows, own=first, **dpo(work))
+        in_two(train_on, work, train_dpo, dpo(work, base), own=first)
     assert first.progress is not None
     assert first.progress.since == reached
     assert isinstance(first.carried, Cost)
 
     last = meter()
-    log = in_two(train_dpo, work, base, rows, own=last, **dpo(work))
+    log = in_two(train_on, work, train_dpo, dpo(work, base), own=last).log
     assert adapter(work) == adapter(trained["both"][0] / "dpo")
     assert [row["step"] for row in log if "loss" in row] == list(range(1, 41))
     assert last.progress is not None
@@ -346,17 +342,15 @@ def with_and_without_a_stop(base: Policy, work: Path, meter: Meter) -> dict[str,
 
 
 def _grpo(base: Policy, work: Path, **job: Any) -> list[dict[str, Any]]:
-    asked = {"prompt": Prompt(), "problems": easy(10), "k": 3, "group_size": 2}
-    return train_grpo(base, warmup=GRPO, work=work, seed=0, lora=Lora(), **asked, **job)
+    return train_grpo(TrainingJob(base, easy(10), GRPO, k=3, group_size=2, work=work, seed=0, lora=Lora(), **job)).log
 
 
 def _dpo(base: Policy, work: Path, **job: Any) -> list[dict[str, Any]]:
-    return train_dpo(base, pairs(16, base), **dpo(work) | {"dpo": SHORT, "lora": Lora()} | job)
+    return train_dpo(dpo(work, base, SHORT, lora=Lora(), **job)).log
 
 
 def _online(base: Policy, work: Path, **job: Any) -> list[dict[str, Any]]:
-    asked = {"prompt": Prompt(), "problems": easy(10), "k": 3}
-    return train_semi_online_dpo(base, settings=ONLINE, work=work, seed=0, lora=Lora(), **asked, **job)
+    return train_semi_online_dpo(TrainingJob(base, easy(10), ONLINE, k=3, work=work, seed=0, lora=Lora(), **job)).log
 
 
 @pytest.mark.parametrize(("training", "regimes"), [(TWO, ["_grpo", "_online"]), (DIVIDED, ["_grpo", "_dpo"])])
@@ -394,9 +388,9 @@ def test_when_the_job_is_killed_its_processes_save_the_step_and_end(tmp_path: Pa
 KILLED = """
 from pathlib import Path
 from g2d.policies import read_policy
-from tests.regimes.test_processes import dpo, in_two, pairs, train_dpo
+from tests.regimes.test_processes import dpo, in_two, train_dpo, train_on
 base = read_policy("{base}")
-in_two(train_dpo, Path("{work}"), base, pairs(16, base), **dpo(Path("{work}")))
+in_two(train_on, Path("{work}"), train_dpo, dpo(Path("{work}"), base))
 """
 
 
@@ -419,7 +413,7 @@ def test_what_one_of_them_fails_of_is_said_with_its_log(tmp_path: Path) -> None:
     said = r"process [01] of 2 failed: training\.strategy: fsdp needs GPUs, .*; its log: .*/job\.(rank1\.)?log"
     job = {"training": DIVIDED, "work": tmp_path, "log": tmp_path / "job.log", "meter": meter()}
     with pytest.raises(RuntimeError, match=said):
-        launched(train_dpo, (tiny_policy(), pairs(16)), dpo(tmp_path), **job)
+        launched(train_on, (train_dpo, dpo(tmp_path, tiny_policy())), {}, **job)
 
 
 # --------------------------------------------------------------------------------------------------------- arithmetic

@@ -17,9 +17,9 @@ from trl.trainer import dpo_trainer, kto_trainer
 from g2d.jobs.files import read_json, write_json
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
-from g2d.problems.prompts import Prompt
 from g2d.regimes.dpo import Dpo, train_dpo
 from g2d.regimes.group_dpo import GroupDpo, train_group_dpo
+from g2d.regimes.job import TrainingJob
 from g2d.regimes.kto import Judged, Kto, train_kto
 from g2d.regimes.offline_trainers import own_rows
 from g2d.regimes.pair_trainer import PairTrainer, pair_losses
@@ -38,7 +38,7 @@ def dpo(work: Path, n: int = N, shape: tuple[int, int] = (N, 1), **own: Any) -> 
     start = own.pop("start", None)
     values = {"per_device_batch_size": shape[0], "gradient_accumulation_steps": shape[1], "max_steps": 1} | own
     settings = Dpo.model_validate(values | ({"start": "warmup"} if start else {}))
-    return train_dpo(tiny_policy(), pairs(n), dpo=settings, work=work, start=start, **JOB)
+    return train_dpo(TrainingJob(tiny_policy(), pairs(n), settings, work=work, start=start, **JOB)).log
 
 
 def kto(work: Path, n: int = N, shape: tuple[int, int] = (2 * N, 1), **own: Any) -> list[dict[str, Any]]:
@@ -49,24 +49,25 @@ def kto(work: Path, n: int = N, shape: tuple[int, int] = (2 * N, 1), **own: Any)
         Judged(prompt_ids=pair["prompt_ids"], completion_ids=pair["rejected_ids"], label=False) for pair in pairs(n)
     ]
     settings = Kto.model_validate({"regime": "kto", **values})
-    return train_kto(tiny_policy(), rows, kto=settings, work=work, start=start, **JOB)
+    return train_kto(TrainingJob(tiny_policy(), rows, settings, work=work, start=start, **JOB)).log
 
 
 def group_dpo(work: Path, start: Policy | None = None) -> list[dict[str, Any]]:
     settings = GroupDpo.model_validate(VALUES | {"prompts_per_update": N, "max_steps": 1})
-    return train_group_dpo(tiny_policy(), in_groups(N), group_dpo=settings, work=work, start=start, **JOB)
+    return train_group_dpo(TrainingJob(tiny_policy(), in_groups(N), settings, work=work, start=start, **JOB)).log
 
 
 def rft(work: Path, n: int, shape: tuple[int, int]) -> list[dict[str, Any]]:
     values = {"per_device_batch_size": shape[0], "gradient_accumulation_steps": shape[1], "max_steps": 1}
     examples = chosen_completions(pairs(n))
-    return train_rft(tiny_policy(), examples, rft=Rft.model_validate({"regime": "rft", **values}), work=work, **JOB)
+    return train_rft(
+        TrainingJob(tiny_policy(), examples, Rft.model_validate({"regime": "rft", **values}), work=work, **JOB)
+    ).log
 
 
 def semi_online(work: Path, start: Policy | None = None, **own: Any) -> list[dict[str, Any]]:
     settings = SemiOnlineDpo.model_validate(SETTINGS | {"steps": [2], "start": "warmup", "start_step": 2} | own)
-    asked = {"prompt": Prompt(), "problems": easy(10), "k": 2}
-    return train_semi_online_dpo(tiny_policy(), settings=settings, work=work, start=start, **asked, **JOB)
+    return train_semi_online_dpo(TrainingJob(tiny_policy(), easy(10), settings, k=2, work=work, start=start, **JOB)).log
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,7 @@ from g2d.regimes.checkpoints import (
     require_intact,
 )
 from g2d.regimes.dpo import Dpo, train_dpo
+from g2d.regimes.job import TrainingJob
 from g2d.regimes.stopping import stop_requests
 from tests.models import tiny_policy
 from tests.regimes.test_training import WARMUP, easy, pairs, warm_up
@@ -57,7 +58,9 @@ def adapter(work: Path) -> str:
 
 def dpo(work: Path, *, settings: Dpo = DPO, saving: Checkpointing = EVERY_STEP, **kwargs: Any) -> list[dict[str, Any]]:
     base = tiny_policy()
-    log = train_dpo(base, pairs(22, base), dpo=settings, lora=Lora(), seed=0, work=work, checkpointing=saving, **kwargs)
+    log = train_dpo(
+        TrainingJob(base, pairs(22, base), settings, lora=Lora(), seed=0, work=work, checkpointing=saving, **kwargs)
+    ).log
     return [row for row in log if "loss" in row]
 
 

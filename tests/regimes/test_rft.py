@@ -12,6 +12,7 @@ from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
+from g2d.regimes.job import TrainingJob
 from g2d.regimes.rft import Example, Rft, chosen_completions, right_completions, train_rft
 from g2d.rollouts.pairs import build_pairs
 from tests.frames import spelled, text_of
@@ -81,14 +82,16 @@ def examples(n: int) -> list[Example]:
 def rft(work: Path, n: int = 22, **settings: Any) -> list[dict[str, Any]]:
     values = {"regime": "rft", "learning_rate": 2e-3, "gradient_accumulation_steps": 2} | settings
     log = train_rft(
-        tiny_policy(),
-        examples(n),
-        rft=Rft.model_validate(values),
-        lora=Lora(),
-        seed=0,
-        work=work,
-        checkpointing=Checkpointing(every_steps=1),
-    )
+        TrainingJob(
+            tiny_policy(),
+            examples(n),
+            Rft.model_validate(values),
+            lora=Lora(),
+            seed=0,
+            work=work,
+            checkpointing=Checkpointing(every_steps=1),
+        )
+    ).log
     return [row for row in log if "loss" in row]
 
 

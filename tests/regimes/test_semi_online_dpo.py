@@ -16,13 +16,13 @@ from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
-from g2d.regimes import fresh
+from g2d.regimes import fresh, semi_online_dpo
 from g2d.regimes.auto_stop import Outcome
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError, require_intact
 from g2d.regimes.fresh import FreshRollouts, sync_period
 from g2d.regimes.groups import groups
+from g2d.regimes.job import TrainingJob
 from g2d.regimes.retirement import prompt_order
-from g2d.regimes.semi_online_auto import train_semi_online_until_decline
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, seed_after, train_semi_online_dpo
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
@@ -57,17 +57,18 @@ def semi_online(work: Path, k: int = 6, *, n_problems: int = 10, lora: Lora | No
     if (started := kwargs.pop("started", None)) is not None:
         kwargs["start"], changes = started, {"start": "warmup", "start_step": started.k} | changes
     log = train_semi_online_dpo(
-        kwargs.pop("base", None) or tiny_policy(),
-        kwargs.pop("problems", None) or easy(n_problems),
-        settings=SemiOnlineDpo.model_validate(SETTINGS | changes),
-        lora=lora or (NO_DROPOUT if changes.get("reference") == "sync" else Lora()),
-        prompt=Prompt(),
-        k=k,
-        seed=0,
-        work=work,
-        checkpointing=Checkpointing(every_steps=1),
-        **kwargs,
-    )
+        TrainingJob(
+            kwargs.pop("base", None) or tiny_policy(),
+            kwargs.pop("problems", None) or easy(n_problems),
+            SemiOnlineDpo.model_validate(SETTINGS | changes),
+            lora=lora or (NO_DROPOUT if changes.get("reference") == "sync" else Lora()),
+            k=k,
+            seed=0,
+            work=work,
+            checkpointing=Checkpointing(every_steps=1),
+            **kwargs,
+        )
+    ).log
     return [row for row in log if "loss" in row]
 
 
@@ -88,7 +89,7 @@ def test_never_handing_over_trains_on_the_pairs_of_the_harvest_of_m0(tmp_path: P
     )  # fmt: skip
     found: dict[str, Any] = {}
     for step in range(6):
-        own = drawn.of(step, lambda folder: pytest.fail("handed over"))
+        own = drawn.rollouts_for(step, lambda folder: pytest.fail("handed over"))
         found |= {group.problem_id: group for group in groups(own, drawn.asked(own), which="one", seed=0)}
     drawn.close()
 
@@ -280,9 +281,10 @@ def test_an_update_without_a_pair_has_a_zero_gradient(tmp_path: Path) -> None:
     """No rollout is right where every answer is one that cannot be."""
     impossible = [Problem(p.problem_id, p.prompt, "x", None, None, "tests") for p in easy(10)]
     log = train_semi_online_dpo(
-        tiny_policy(), impossible, settings=SemiOnlineDpo.model_validate(SETTINGS), lora=Lora(), prompt=Prompt(),
-        k=3, seed=0, work=tmp_path,
-    )  # fmt: skip
+        TrainingJob(
+            tiny_policy(), impossible, SemiOnlineDpo.model_validate(SETTINGS), lora=Lora(), k=3, seed=0, work=tmp_path
+        )
+    ).log
     rows = [row for row in log if "loss" in row]
     assert [row["pairs"] for row in rows] == [0, 0, 0]
     assert [row["grad_norm"] for row in rows] == [0, 0, 0]
@@ -320,11 +322,12 @@ HARVEST = Harvest(samples_per_prompt=8, temperature=0.8, max_completion_length=1
 
 
 def until_decline(work: Path, meter: Meter, **changes: Any) -> Outcome:
-    return train_semi_online_until_decline(
-        tiny_policy(), easy(10), settings=SemiOnlineDpo.model_validate(SETTINGS | AUTO | changes), harvest=HARVEST,
-        lora=NO_DROPOUT, prompt=Prompt(), seed=0, work=work, policy_id="tiny/auto", meter=meter,
-        checkpointing=Checkpointing(every_steps=1),
+    settings = SemiOnlineDpo.model_validate(SETTINGS | AUTO | changes)
+    job = TrainingJob(
+        tiny_policy(), easy(10), settings, harvest=HARVEST, lora=NO_DROPOUT, seed=0, work=work, policy_id="tiny/auto",
+        meter=meter, checkpointing=Checkpointing(every_steps=1),
     )  # fmt: skip
+    return semi_online_dpo.until_decline(job)
 
 
 @pytest.mark.parametrize("changes", [{"sync_every": 2}, {"sync_every": "never", **DYNAMIC}])

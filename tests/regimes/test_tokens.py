@@ -26,6 +26,7 @@ from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation, render
 from g2d.regimes.dpo import Dpo, train_dpo
 from g2d.regimes.group_dpo import GroupDpo, harvested_groups, train_group_dpo
+from g2d.regimes.job import TrainingJob
 from g2d.regimes.kto import Kto, judged_rollouts, train_kto
 from g2d.regimes.rft import Rft, chosen_completions, right_completions, train_rft
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
@@ -187,7 +188,7 @@ ONE_PASS = {"epochs": 1, "per_device_batch_size": 4, "gradient_accumulation_step
 
 
 def of_dpo(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
-    train_dpo(harvest.base, harvest.pairs, dpo=Dpo.model_validate(ONE_PASS), work=work, start=start, **JOB)
+    train_dpo(TrainingJob(harvest.base, harvest.pairs, Dpo.model_validate(ONE_PASS), work=work, start=start, **JOB))
     sides = ("chosen_sample", "rejected_sample")
     return sorted(harvest.sampled[pair["problem_id"], pair[side]] for pair in harvest.pairs for side in sides)
 
@@ -195,14 +196,14 @@ def of_dpo(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
 def of_group_dpo(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
     settings = GroupDpo.model_validate({"regime": "group_dpo", "epochs": 1})
     found = harvested_groups(harvest.rollouts, PROBLEMS, settings, 0)
-    train_group_dpo(harvest.base, found, group_dpo=settings, work=work, start=start, **JOB)
+    train_group_dpo(TrainingJob(harvest.base, found, settings, work=work, start=start, **JOB))
     return harvest.of(harvest.rollouts)
 
 
 def of_rft(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
     found = right_completions(harvest.rollouts, PROBLEMS, None, 0)
     rft = Rft.model_validate({"regime": "rft", **ONE_PASS})
-    train_rft(harvest.base, found, rft=rft, work=work, start=start, **JOB)
+    train_rft(TrainingJob(harvest.base, found, rft, work=work, start=start, **JOB))
     rows = harvest.rollouts.query("reward == 1 and finish_reason == 'stop'")
     return harvest.of(rows.drop_duplicates(["problem_id", "completion_text"]))
 
@@ -210,14 +211,14 @@ def of_rft(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
 def of_rft_on_chosen(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
     one_each = build_pairs(harvest.rollouts, PROBLEMS, Prompt(), 0)
     rft = Rft.model_validate({"regime": "rft", "examples": "chosen", **ONE_PASS})
-    train_rft(harvest.base, chosen_completions(one_each), rft=rft, work=work, start=start, **JOB)
+    train_rft(TrainingJob(harvest.base, chosen_completions(one_each), rft, work=work, start=start, **JOB))
     return sorted(harvest.sampled[pair["problem_id"], pair["chosen_sample"]] for pair in one_each)
 
 
 def of_kto(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
     rows = judged_rollouts(harvest.rollouts, PROBLEMS, "all", 0)
     kto = Kto.model_validate({"regime": "kto", **ONE_PASS})
-    train_kto(harvest.base, rows, kto=kto, work=work, start=start, **JOB)
+    train_kto(TrainingJob(harvest.base, rows, kto, work=work, start=start, **JOB))
     return harvest.of(harvest.rollouts.query("reward == 0 or finish_reason == 'stop'"))
 
 
@@ -262,9 +263,16 @@ def test_semi_online_dpo_and_its_grpo_term_train_on_the_tokens_that_were_sampled
     )
     with sampled() as drawn, trained() as seen:
         log = train_semi_online_dpo(
-            harvest.base, PROBLEMS, settings=settings, prompt=Prompt(), k=2, work=tmp_path,
-            reward=reward_settings({"reward": "random", "p": 0.5}), **JOB,
-        )  # fmt: skip
+            TrainingJob(
+                harvest.base,
+                PROBLEMS,
+                settings,
+                k=2,
+                work=tmp_path,
+                reward=reward_settings({"reward": "random", "p": 0.5}),
+                **JOB,
+            )
+        ).log
     assert sum(row["pairable"] for row in log if "loss" in row) == 2
     assert sorted(seen) == sorted(drawn)
     ends = end_tokens(harvest.base, harvest.tokenizer)

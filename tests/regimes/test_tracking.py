@@ -18,7 +18,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from g2d.policies.settings import Lora
-from g2d.problems.prompts import Prompt
+from g2d.regimes.job import TrainingJob
 from g2d.regimes.training import Logging
 from g2d.regimes.warmup import Warmup
 from g2d.policies import Policy
@@ -28,18 +28,13 @@ from g2d.problems.synthetic import generate
 
 work, base, tracker, policy_id = Path("work"), *sys.argv[1:]
 assert tracker not in sys.modules
-log = train_grpo(
-    Policy("tiny/base", "tiny", "base", base=base),
-    generate("arithmetic", "train", 16, seed=0),
-    warmup=Warmup(steps=[2], max_completion_length=12),
-    lora=Lora(),
-    prompt=Prompt(),
-    group_size=2,
-    k=2,
-    seed=0,
-    work=work,
-    tracking=tracking_arguments(Logging(report_to=tracker), policy_id),
+problems, warmup = generate("arithmetic", "train", 16, seed=0), Warmup(steps=[2], max_completion_length=12)
+tracking = tracking_arguments(Logging(report_to=tracker), policy_id)
+job = TrainingJob(
+    Policy("tiny/base", "tiny", "base", base=base), problems, warmup,
+    lora=Lora(), group_size=2, k=2, seed=0, work=work, tracking=tracking,
 )
+log = train_grpo(job).log
 write_metrics(work / "metrics.jsonl", log)
 """
 

@@ -21,6 +21,7 @@ from g2d.problems.prompts import Prompt, messages, render
 from g2d.problems.synthetic import generate
 from g2d.regimes.dpo import Dpo, train_dpo
 from g2d.regimes.grpo import completions_tokens, train_grpo
+from g2d.regimes.job import TrainingJob
 from g2d.regimes.retirement import prompt_order
 from g2d.regimes.warmup import Warmup
 from g2d.rollouts.pairs import Pair
@@ -32,17 +33,18 @@ WARMUP = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-3, max_completion_l
 
 def warm_up(work: Path, problems: list[Problem], *, k: int, warmup: Warmup = WARMUP, **kwargs: Any) -> list[Any]:
     return train_grpo(
-        kwargs.pop("base", None) or tiny_policy(),
-        problems,
-        warmup=warmup,
-        lora=kwargs.pop("lora", Lora()),
-        prompt=Prompt(),
-        group_size=kwargs.pop("group_size", 2),
-        k=k,
-        seed=0,
-        work=work,
-        **kwargs,
-    )
+        TrainingJob(
+            kwargs.pop("base", None) or tiny_policy(),
+            problems,
+            warmup,
+            lora=kwargs.pop("lora", Lora()),
+            group_size=kwargs.pop("group_size", 2),
+            k=k,
+            seed=0,
+            work=work,
+            **kwargs,
+        )
+    ).log
 
 
 def easy(n: int) -> list[Problem]:
@@ -138,7 +140,7 @@ FIRST_LOSS = {"sigmoid": math.log(2), "ipo": 25.0, "ipo_sum": 25.0}
 @pytest.mark.parametrize("loss", FIRST_LOSS)
 def test_dpo_starts_at_the_loss_of_an_untrained_policy_and_learns(tmp_path: Path, loss: str) -> None:
     dpo = Dpo.model_validate({"loss": loss, "learning_rate": 2e-3, "epochs": 4})
-    log = train_dpo(tiny_policy(), pairs(), dpo=dpo, lora=Lora(), seed=0, work=tmp_path)
+    log = train_dpo(TrainingJob(tiny_policy(), pairs(), dpo, lora=Lora(), seed=0, work=tmp_path)).log
     losses = [row["loss"] for row in log if "loss" in row]
     assert losses[0] == pytest.approx(FIRST_LOSS[loss], rel=1e-4)
     assert losses[-1] < losses[0]
@@ -153,7 +155,7 @@ def test_the_nll_of_m0_is_added_to_the_first_loss(tmp_path: Path, loss: str, at_
     n, weight = 8, 2.0
     shape = {"per_device_batch_size": n if at_once else 1, "gradient_accumulation_steps": 1 if at_once else n}
     settings = Dpo.model_validate({"loss": loss, "nll_weight": weight, "max_steps": 1, **shape})
-    log = train_dpo(tiny_policy(), pairs(n), dpo=settings, lora=Lora(), seed=0, work=tmp_path)
+    log = train_dpo(TrainingJob(tiny_policy(), pairs(n), settings, lora=Lora(), seed=0, work=tmp_path)).log
     scores = [completion_logprobs(tiny_policy(), pair["prompt_ids"], pair["chosen_ids"]) for pair in pairs(n)]
     batches = [[score for pair in scores for score in pair]] if at_once else scores
     nll = -mean(mean(batch) for batch in batches)
@@ -165,7 +167,9 @@ def test_dpo_from_the_warmed_up_policy_moves_its_adapter(tmp_path: Path) -> None
     warm_up(tmp_path / "warm", generate("arithmetic", "train", 20, seed=0), k=2)
     start = Policy("tiny/warm", "tiny", "grpo", base=tiny_policy().base, adapter=str(tmp_path / "warm/adapter"))
     (tmp_path / "dpo").mkdir()
-    log = train_dpo(tiny_policy(), pairs(), dpo=Dpo(), lora=Lora(), seed=0, work=tmp_path / "dpo", start=start)
+    log = train_dpo(
+        TrainingJob(tiny_policy(), pairs(), Dpo(), lora=Lora(), seed=0, work=tmp_path / "dpo", start=start)
+    ).log
     # Dropout in an adapter that is not zero moves the first loss a little off ln 2.
     assert log[0]["loss"] == pytest.approx(math.log(2), abs=0.02)
     assert adapter_digest(tmp_path / "dpo") != adapter_digest(tmp_path / "warm")
@@ -181,7 +185,9 @@ def test_a_reference_that_is_computed_once_gives_the_same_training(tmp_path: Pat
     logs = []
     for once in (False, True):
         dpo = Dpo(learning_rate=2e-3, precompute_reference=once)
-        log = train_dpo(tiny_policy(), pairs(), dpo=dpo, start=start, lora=lora, seed=0, work=tmp_path / str(once))
+        log = train_dpo(
+            TrainingJob(tiny_policy(), pairs(), dpo, start=start, lora=lora, seed=0, work=tmp_path / str(once))
+        ).log
         logs.append([row for row in log if "loss" in row])
     for name in ("loss", "grad_norm", "rewards/margins"):
         each, once = ([row[name] for row in log] for log in logs)

@@ -205,7 +205,7 @@ def test_killed_and_preempted_training_goes_on_where_it_was(
     reached = steps(work)
     assert reached >= 3
     wait_for(lambda: steps(work) > reached, preempted)
-    [trainer] = processes(grid, "train_grpo.py")
+    [trainer] = processes(grid, "train.py")
     os.kill(trainer, signal.SIGTERM)
     said, _ = preempted.communicate()
     assert preempted.returncode == 0, said
@@ -224,7 +224,7 @@ def test_killed_and_preempted_training_goes_on_where_it_was(
     assert finished.carried is not None
     assert 0 < finished.carried.wall_s <= sum(attempt.cost.wall_s for attempt in stopped)
     assert bills[0].tokens_generated == bills[1].tokens_generated
-    assert processes(grid, "train_grpo.py") == []
+    assert processes(grid, "train.py") == []
     assert status_of(grid, folder).state == "finished"
 
 
@@ -248,7 +248,7 @@ def test_a_job_that_is_still_importing_ends_with_its_snakemake(
     grid.configure(micro_config | {"share_imports": share})
     shutil.rmtree(grid.root / DPO)
     killed = start(grid, f"{DPO}/policy.json")
-    wait_for(lambda: bool(processes(grid, "train_dpo.py")), killed)
+    wait_for(lambda: bool(processes(grid, "train.py")), killed)
     killed.kill()
     said, _ = killed.communicate()  # once nobody is left who has its terminal
     assert "the Snakemake that started this job is gone" in said
@@ -292,7 +292,7 @@ def recorded(project: Project) -> dict[Path, Path]:
 # Python imports this before anything else: the first trainer that starts with it never gets any further.
 HELD_AT_ITS_START = """
 import os, sys, time
-if sys.orig_argv[-1].endswith("train_grpo.py") and not os.path.exists("starting"):
+if sys.orig_argv[-1].endswith("train.py") and not os.path.exists("starting"):
     with open("starting", "w") as file:
         file.write(str(os.getpid()))
     time.sleep(3600)

@@ -199,12 +199,12 @@ CASES: dict[str, tuple[Callable[[Project, Config], AbstractContextManager[None]]
         (),
     ),
     "add a comment in workflow/scripts": (
-        edited("workflow/scripts/train_grpo.py", "def main(", "# A comment.\ndef main("),
+        edited("workflow/scripts/train.py", "def main(", "# A comment.\ndef main("),
         {},
         (),
     ),
     "add a comment in workflow/rules": (
-        edited("workflow/rules/warmup.smk", "rule train_grpo:", "# A comment.\nrule train_grpo:"),
+        edited("workflow/rules/trainings.smk", "# Offline:", "# A comment.\n# Offline:"),
         {},
         (),
     ),
@@ -219,7 +219,7 @@ CASES: dict[str, tuple[Callable[[Project, Config], AbstractContextManager[None]]
         (),
     ),
     "touch a script, a rule file or the configuration": (
-        touched("workflow/scripts/train_grpo.py", "workflow/rules/warmup.smk", "config/config.yaml"),
+        touched("workflow/scripts/train.py", "workflow/rules/trainings.smk", "config/config.yaml"),
         {},
         (),
     ),

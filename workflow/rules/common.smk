@@ -27,8 +27,8 @@ try:
     from g2d.plain import plain, say
     from g2d.policies.settings import model_files
     from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, is_fresh, problem_files
-    from g2d.regimes.catalogue import OWN_RULES
-    from g2d.regimes.selected import SELECTED
+    from g2d.regimes.catalogue import ENTRIES, of_phase
+    from g2d.regimes.regime import SELECTED
     from g2d.regimes.warmup import AUTO
     from g2d.rewards.scratch_model import ScratchRewardModel
     from g2d.settings import ConfigError
@@ -91,11 +91,15 @@ def variant_pattern(names):
     return f"(?:{'|'.join(f'{re.escape(name)}/' for name in sorted(names))})?"
 
 
+# Policies that DPO trains on the harvests of the grid: the main one, and ablations without a warm-up of their own.
+DPO_POLICIES = names(["dpo", *(name for name in plan.config.ablations if name not in grid.variants(plan.config))])
+
+
 wildcard_constraints:
     model=r"[^/]+",
     policy=r"[^/]+/base|[^/]+/seed\d+/(?:[^/]+/)?[^/]+/g\d+/k\d+",
     variant=variant_pattern(grid.variants(plan.config)),
-    regime=names(["dpo", *(name for name in plan.config.ablations if name not in grid.variants(plan.config))]),
+    regime=DPO_POLICIES,
     benchmark=r"[^/]+",
     seed=r"\d+",
     g=r"\d+",

@@ -13,7 +13,7 @@ from typing import Any
 
 from g2d.experiment.config import Config
 from g2d.experiment.entries import entry_steps
-from g2d.regimes.asked import VERIFIABLE, AskedPrompts
+from g2d.regimes.prompt_mix import VERIFIABLE, PromptMix
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.dpo import Dpo
 from g2d.regimes.regime import Phase
@@ -58,10 +58,10 @@ class Arm:
         return getattr(self.online.written, "reward", None)
 
     @property
-    def asked(self) -> AskedPrompts:
+    def asked(self) -> PromptMix:
         """Which prompts its online training asks."""
         written = self.online.written
-        return written if isinstance(written, AskedPrompts) else VERIFIABLE
+        return written if isinstance(written, PromptMix) else VERIFIABLE
 
     @property
     def stops(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from g2d.regimes.asked import VERIFIABLE, AskedPrompts
+from g2d.regimes.prompt_mix import VERIFIABLE, PromptMix
 from g2d.regimes.regime import OnlineEntry
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ def harvested_steps(config: Config, name: str) -> list[int]:
     return steps
 
 
-def asked_prompts(config: Config, name: str) -> AskedPrompts:
+def asked_prompts(config: Config, name: str) -> PromptMix:
     """Which prompts an ablation or an online entry asks; verifiable ones where it is neither."""
     owner = config.ablations.get(name) or config.regimes.get(name)
-    return owner if isinstance(owner, AskedPrompts) else VERIFIABLE
+    return owner if isinstance(owner, PromptMix) else VERIFIABLE
 
 
 def require_reward(config: Config, where: str, name: str) -> None:

@@ -18,7 +18,7 @@ from g2d.experiment.sections import Ablation
 from g2d.experiment.sweep import Candidate, candidates, sweep_seed, with_candidates
 from g2d.policies.policy import Policy
 from g2d.policies.settings import RecordedModel
-from g2d.regimes.asked import AskedPrompts
+from g2d.regimes.prompt_mix import PromptMix
 from g2d.regimes.warmup import AUTO
 from g2d.rewards.catalogue import TRUTH, words_of
 from g2d.settings.cached_method import cached_method
@@ -264,7 +264,7 @@ def ablation_changes(config: Config) -> dict[str, dict[str, Any]]:
         name: {
             **{f"warmup.{key}": value for key, value in arm.written.warmup.items()},
             **({} if arm.written.reward is None else {"reward": arm.written.reward}),
-            **arm.written.params(only={*AskedPrompts.model_fields, "select"}),
+            **arm.written.params(only={*PromptMix.model_fields, "select"}),
             **(arm.written.dpo if arm.regime == "dpo" else {}),
         }
         for name, arm in evaluated_arms(config).items()
@@ -305,7 +305,7 @@ def _twin(config: Config, control: Arm, others: Iterable[Arm]) -> str | None:
 def _but_for_the_reward(written: Any) -> Any:
     """What else there is to an ablation or an online entry, whatever its K."""
     if isinstance(written, Ablation):
-        return written.warmup, written.dpo, written.params(only={*AskedPrompts.model_fields, "select"})
+        return written.warmup, written.dpo, written.params(only={*PromptMix.model_fields, "select"})
     return written.regime, written.select, written.trajectory()
 
 

@@ -16,7 +16,7 @@ from g2d.problems.settings import (
     is_open_ended,
     place_of,
 )
-from g2d.regimes.asked import AskedPrompts
+from g2d.regimes.prompt_mix import PromptMix
 from g2d.rewards.catalogue import TRUTH, ByKind, reward_of
 from g2d.rollouts.settings import Sampling
 from g2d.settings import Name, Section, Seed, key
@@ -94,7 +94,7 @@ def _asking(config: Config) -> Iterator[tuple[str, Section]]:
     """The ablations and entries that ask open-ended prompts, and where they stand."""
     for kind in ("ablations", "regimes"):
         for name, own in getattr(config, kind).items():
-            if isinstance(own, AskedPrompts) and own.asks_open_ended:
+            if isinstance(own, PromptMix) and own.asks_open_ended:
                 yield f"{kind}.{name}", own
 
 

@@ -20,7 +20,8 @@ from g2d.jobs.files import read_json
 from g2d.policies.policy import Policy, read_policy
 from g2d.policies.settings import EmbeddedModel, ScratchModel
 from g2d.problems.settings import OPEN_ENDED
-from g2d.regimes.asked import AskedPrompts
+from g2d.regimes.catalogue import REGIMES
+from g2d.regimes.prompt_mix import PromptMix
 from g2d.rewards.catalogue import TRUTH, ByKind, made_files, reward_of, reward_params
 from g2d.rollouts.settings import Sampling
 from g2d.settings import Section
@@ -236,7 +237,7 @@ class Plan:
     def grpo_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that a warm-up to step K depends on."""
         resolved, arm = self.for_model(wildcards.model), self.online(wildcards)
-        prompts = arm.asked.params(only={*AskedPrompts.model_fields})
+        prompts = arm.asked.params(only={*PromptMix.model_fields})
         return {
             "warmup": self._left_open(arm, arm.settings.trajectory(int(wildcards.k), int(wildcards.g))),
             **self.settings("lora", "prompt")(wildcards),
@@ -339,6 +340,20 @@ class Plan:
         """The policy to start from where it is not M0."""
         return self._warmed_up_files(wildcards) if self.trained(wildcards).settings.start == "warmup" else []
 
+    def harvested(self, wildcards: Wildcards) -> dict[str, Any]:
+        """Input: what an offline training reads of the harvest of pi_K, by name."""
+        w, regime = wildcards, REGIMES[self.trained(wildcards).regime]
+        if regime.section == "dpo":
+            names = {"pairs": self.pairs_file, "warmup": self.auto_warmup, "matched": self.matched_pairs}
+            return {name: files(w) for name, files in names.items()}
+        if regime.consumes == "pairs":
+            return {"pairs": self._pairs(w, "pairs")}
+        return {
+            "rollouts": f"results/{w.model}/seed{w.seed}/{variant_folder(w)}harvest/g{w.g}/k{w.k}/rollouts.parquet",
+            "problems": f"results/{w.model}/calibration/train.jsonl",
+            "pairs": self.pairs_of_entry(w),
+        }
+
     def pairs_file(self, wildcards: Wildcards) -> str:
         """The pairs to train on: one of every pairable prompt, or several."""
         n = self.trained(wildcards).settings.pairs_per_prompt
@@ -346,7 +361,9 @@ class Plan:
 
     def pairs_of_entry(self, wildcards: Wildcards) -> list[str]:
         """The pairs of the harvest, one of a prompt, where an entry of `regimes` asks for them."""
-        return [self._pairs(wildcards, "pairs")] if self.trained(wildcards).settings.needs_pairs else []
+        arm = self.trained(wildcards)
+        asked = arm.settings.needs_pairs or REGIMES[arm.regime].consumes == "pairs"
+        return [self._pairs(wildcards, "pairs")] if asked else []
 
     def _pairs(self, wildcards: Wildcards, name: str) -> str:
         w = wildcards

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
 
-from g2d.regimes.asked import AskedPrompts
-from g2d.regimes.selected import Selects
+from g2d.regimes.prompt_mix import PromptMix
+from g2d.regimes.regime import Selects
 from g2d.settings import Name, Section, Steps, key, repeated
 
 
@@ -55,7 +55,7 @@ class Contamination(Section):
         return benchmarks
 
 
-class Ablation(Selects, AskedPrompts):
+class Ablation(Selects, PromptMix):
     """Policies that differ from the main ones in named keys (paper, Table 3): one confounder, one row.
 
     With other keys of `warmup`, or another reward, they have a warm-up, and a harvest, of their own. One that differs

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from g2d.experiment.entries import asked_prompts
 from g2d.jobs.files import atomic
 from g2d.policies.policy import Policy, require_own_weights, write_policy
-from g2d.regimes.selected import SELECTED, Selects
+from g2d.regimes.regime import SELECTED, Selects
 
 if TYPE_CHECKING:
     from g2d.experiment.config import Config

@@ -19,8 +19,8 @@ from g2d.experiment.entries import entry_steps
 from g2d.experiment.sections import Ablation
 from g2d.policies.settings import RecordedModel
 from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED_DEVELOPMENT, ProblemSource, SyntheticProblems
-from g2d.regimes.asked import AskedPrompts
 from g2d.regimes.dpo import Dpo
+from g2d.regimes.prompt_mix import PromptMix
 from g2d.regimes.warmup import Warmup
 from g2d.settings import Section, Seed, Steps, key, repeated
 from g2d.settings.mistakes import changed
@@ -261,7 +261,7 @@ def tuning_keys(section: type[Section]) -> list[str]:
     return [
         name
         for name, field in section.model_fields.items()
-        if (field.annotation in numbers and name not in AskedPrompts.model_fields) or name in COUNTS
+        if (field.annotation in numbers and name not in PromptMix.model_fields) or name in COUNTS
     ]
 
 

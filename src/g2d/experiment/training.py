@@ -1,15 +1,11 @@
-"""What the trainings have in common: a job that goes on where an earlier attempt was stopped and leaves a policy.
-
-A training works in a folder that is no output, so it outlives an attempt that fails; it vanishes when every output is
-there. What it leaves is installed beside `policy.json`, the record that every later stage starts from.
-"""
+"""From a training's rule to its job, and from what it leaves to the policy that every later stage starts from."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,146 +15,141 @@ from g2d.jobs.cost import Meter
 from g2d.jobs.files import install, read_json, sha256
 from g2d.jobs.launchers import forget_launcher
 from g2d.jobs.stage import stage
-from g2d.policies.policy import Policy, read_own_policy, write_policy
+from g2d.policies.policy import Policy, read_own_policy, read_policy, write_policy
 from g2d.policies.settings import Lora
+from g2d.problems.prompts import Prompt
+from g2d.regimes.catalogue import REGIMES
+from g2d.regimes.dpo import Dpo
+from g2d.regimes.job import Trained, TrainingJob, train_on
+from g2d.regimes.prompt_mix import PromptMix
+from g2d.regimes.regime import Entry, Regime
 from g2d.regimes.stopping import work_folder
 from g2d.regimes.training import tracking_arguments, write_metrics
+from g2d.regimes.warmup import Warmup
+from g2d.rewards.catalogue import reward_settings
+from g2d.rollouts.settings import Harvest
+
+PARTS = ("adapter", "checkpoint", "rollouts.parquet")  # what a training may leave in its work folder for its policy
 
 
 @dataclass(frozen=True)
-class TrainingJob:
+class GridTraining:
     """One training of the grid: what its rule gave it, and where it leaves what it made."""
 
     snakemake: Any
+    regime: Regime
     folder: Path  # of the policy
-    work: Path  # kept between attempts
-    meter: Meter
-    base: Policy  # M0
     config: Config  # as the model sees it: for what does not change the result
-    settings: dict[str, Any]  # what the result depends on
+    params: dict[str, Any]  # what the result depends on
+    job: TrainingJob
 
-    @property
-    def policy_id(self) -> str:
-        """The policy's folder below the results folder."""
-        return str(self.folder.relative_to("results"))
-
-    @property
-    def group_size(self) -> int:
-        """G of the warm-up, 0 without one."""
-        return int(self.snakemake.wildcards.g)
-
-    @property
-    def k(self) -> int:
-        """K in the name of the folder."""
-        return int(self.snakemake.wildcards.k)
-
-    @property
-    def seed(self) -> int:
-        """Seed of the run."""
-        return int(self.snakemake.wildcards.seed)
-
-    @property
-    def start(self) -> Policy | None:
-        """The policy to start from, where that is not M0."""
-        files = self.snakemake.input.get("start")
-        return read_own_policy(files[0]) if files else None
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """What every training takes beside its data and its own settings."""
-        return {
-            "lora": Lora.model_validate(self.settings["lora"]),
-            "seed": self.seed,
-            "work": self.work,
-            "checkpointing": self.config.checkpoints,
-            "tracking": tracking_arguments(self.config.logging, self.policy_id),
-            "meter": self.meter,
-            "version": self.snakemake.params.version,
-        }
-
-    def train(self, function: Callable[..., list[dict[str, Any]]], *data: Any, **settings: Any) -> list[dict[str, Any]]:
-        """Call a regime's training: here, or in as many processes as the configuration says.
-
-        Args:
-            function: one of a regime.
-            data: what it trains, and on what.
-            settings: its own; `arguments` are added.
-
-        Returns:
-            The trainer's log.
-        """
+    def train(self) -> Trained:
+        """Train in as many processes as the configuration says; what stops by itself, in this one."""
         forget_launcher()
-        keywords, training = settings | self.arguments, self.config.training
-        if training.processes == 1:
-            return function(*data, **keywords)
+        job = replace(self.job, data=self.regime.read(self.job, self.snakemake.input))
+        if self.config.training.processes == 1 or getattr(job.settings, "auto", None) is not None:
+            return self.regime.train(job)
         from g2d.regimes.launch import launched
 
         log = Path(self.snakemake.log[0])
-        del keywords["meter"]
-        found: list[dict[str, Any]] = launched(
-            function, data, keywords, training=training, work=self.work, log=log, meter=self.meter
+        given = self.regime.train, replace(job, meter=Meter("", ""))
+        found: Trained = launched(
+            train_on, given, {}, training=self.config.training, work=job.work, log=log, meter=job.meter
         )
         return found
 
-    def leave(
-        self,
-        regime: str,
-        log: list[dict[str, Any]],
-        *,
-        k: int | None = None,
-        parts: Sequence[str] = ("adapter",),
-        continued_from: int | None = None,
-        **found: Any,
-    ) -> None:
-        """Install what the training left in `work`, and write metrics and record.
-
-        Args:
-            regime: the policy's name in the grid (`g2d.experiment.keys.PolicyKey`).
-            log: the trainer's, one row per gradient step.
-            k: warm-up steps behind the policy, where the folder's name does not say.
-            parts: files and folders in `work`.
-            continued_from: K of the checkpoint that it continued.
-            found: what the training found out, for the record, beside its settings.
-        """
-        output = self.snakemake.output
-        write_metrics(output.metrics, log)
-        for part in parts:
-            install(self.work / part, self.folder / part)
+    def leave(self, trained: Trained) -> None:
+        """Install what the training left in its work folder, and write metrics and record."""
+        output, job = self.snakemake.output, self.job
+        write_metrics(output.metrics, trained.log)
+        for part in PARTS:
+            if (job.work / part).exists():
+                install(job.work / part, self.folder / part)
         policy = Policy(
-            policy_id=self.policy_id,
+            policy_id=job.policy_id,
             model=self.snakemake.wildcards.model,
-            regime=regime,
-            base=self.base.base,
-            group_size=self.group_size,
-            k=self.k if k is None else k,
-            seed=self.seed,
-            revision=self.base.revision,
-            base_files=self.base.base_files,
+            regime="/".join(self.folder.parts[3:-2]),
+            base=job.base.base,
+            group_size=job.group_size,
+            k=trained.k or self._steps_before(),
+            seed=job.seed,
+            revision=job.base.revision,
+            base_files=job.base.base_files,
             adapter=str(self.folder / "adapter"),
             weights_sha256=sha256(output.adapter),
-            continued_from=continued_from,
-            started_from=self.start.policy_id if self.start else None,
-            settings=self.settings | found,
+            continued_from=read_policy(job.resume_from.parent / "policy.json").k if job.resume_from else None,
+            started_from=job.start.policy_id if job.start else None,
+            settings=self.params | dict(trained.found),
         )
         write_policy(output.policy, policy)
 
+    def _steps_before(self) -> int:
+        """K in the name of the folder, or of a warm-up that stopped by itself, which alone knows it."""
+        stopped = self.snakemake.input.get("warmup")
+        return read_policy(stopped[0]).k if stopped else self.job.k
+
 
 @contextmanager
-def training(snakemake: Any) -> Iterator[TrainingJob]:
-    """Run the body of a training's script; everything else as `g2d.jobs.stage.stage`."""
-    folder, settings = Path(snakemake.output.policy).parent, snakemake.params.settings
+def training(snakemake: Any) -> Iterator[GridTraining]:
+    """Run the body of the script of all trainings; everything else as `g2d.jobs.stage.stage`.
+
+    A training works in a folder that is no output, so it outlives an attempt that fails; it vanishes when every output
+    is there.
+    """
+    folder, params = Path(snakemake.output.policy).parent, snakemake.params.settings
     for file in snakemake.input.get("choice", []):  # of a sweep
-        settings = with_choice(settings, read_json(file))
+        params = with_choice(params, read_json(file))
+    regime = REGIMES[snakemake.rule.removeprefix("train_").removesuffix("_auto")]
     try:
         with work_folder(folder / "work") as work, stage(snakemake) as meter:
-            yield TrainingJob(
-                snakemake=snakemake,
-                folder=folder,
-                work=work,
-                meter=meter,
-                base=read_own_policy(snakemake.input.base),
-                config=with_candidates(load(snakemake.config)).for_model(snakemake.wildcards.model),
-                settings=settings,
-            )
+            config = with_candidates(load(snakemake.config)).for_model(snakemake.wildcards.model)
+            job = _job(snakemake, regime, config, params, work=work, meter=meter)
+            yield GridTraining(snakemake, regime, folder, config, params, job)
     except (OSError, RuntimeError) as error:  # of the work folder: the stage says and ends what else there is
         sys.exit(f"{snakemake.rule}: {error}")
+
+
+def _job(
+    snakemake: Any, regime: Regime, config: Config, params: Mapping[str, Any], *, work: Path, meter: Meter
+) -> TrainingJob:
+    wildcards, policy_id = snakemake.wildcards, str(Path(*work.parts[1:-1]))
+    start, checkpoint = (snakemake.input.get(name) for name in ("start", "checkpoint"))
+    return TrainingJob(
+        base=read_own_policy(snakemake.input.base),
+        data=None,
+        settings=_settings(regime, config, params, wildcards),
+        seed=int(wildcards.seed),
+        work=work,
+        lora=Lora.model_validate(params["lora"]),
+        start=read_own_policy(start[0]) if start else None,
+        checkpointing=config.checkpoints,
+        tracking=tracking_arguments(config.logging, policy_id),
+        meter=meter,
+        version=snakemake.params.version,
+        k=int(wildcards.k),
+        group_size=int(wildcards.g),
+        prompt=Prompt.model_validate(params.get("prompt", {})),
+        prompt_mix=PromptMix.model_validate(params.get("prompts", {})),
+        reward=reward_settings(params.get("reward")),
+        engine=config.engine,
+        resume_from=Path(checkpoint[0]) if checkpoint else None,
+        harvest=Harvest.model_validate(params.get("harvest", {})),
+        policy_id=policy_id,
+        workers=snakemake.threads,
+    )
+
+
+def _settings(regime: Regime, config: Config, params: Mapping[str, Any], wildcards: Any) -> Any:
+    """The settings of a regime: what the result depends on, and what is kept of an online training up to K."""
+    values = dict(params[regime.section or regime.name])
+    if regime.phase == "online":
+        values |= {"steps": [int(wildcards.k)]} | ({"auto": params["auto"]} if "auto" in params else {})
+    if regime.section == "warmup":
+        own = config.warmup_of(str(wildcards.get("variant", "")).rstrip("/"))
+        return Warmup.model_validate(values | {"group_sizes": [int(wildcards.g)], "keep_rollouts": own.keep_rollouts})
+    if regime.section == "dpo":
+        return Dpo.model_validate(values)
+    assert issubclass(regime.settings, Entry)
+    if regime.phase == "online":
+        values |= {"keep_rollouts": config.regimes[wildcards.regime].keep_rollouts}
+    return regime.settings.model_validate(values | {"regime": regime.name})

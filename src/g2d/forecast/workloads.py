@@ -9,7 +9,7 @@ from typing import Any
 from g2d.experiment.config import Config
 from g2d.regimes.dpo import Dpo
 from g2d.regimes.processes import largest_part
-from g2d.regimes.semi_online_keys import SemiOnlineDpo
+from g2d.regimes.semi_online_dpo import SemiOnlineDpo
 from g2d.regimes.warmup import Warmup
 from g2d.rewards.model import RewardModel
 

@@ -1,6 +1,6 @@
 """Training that stops by itself (paper, recipe step 3 and appendix B): train, probe, train on, until H and mu decline.
 
-The trainer is that of every other online phase and knows nothing of this (`grpo_auto`, `semi_online_auto`). A run is a
+The trainer is that of every other online phase and knows nothing of this. A run is a
 chain of segments that each continue the checkpoint of the one before, which equals an uninterrupted run bit for bit;
 between two of them the frozen adapter is harvested on a few prompts, with the harvest's own decoding. So a probe cannot
 disturb the trajectory, the policy is the one that a fixed K of the same number of steps would have given, and, because
@@ -14,7 +14,7 @@ from __future__ import annotations
 import gc
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +25,16 @@ from g2d.jobs.files import atomic, read_json, sha256, write_json
 from g2d.plain import say
 from g2d.policies.policy import Policy, as_json
 from g2d.problems import Problem
-from g2d.problems.prompts import Prompt
 from g2d.regimes.checkpoints import TrainingStoppedError, carry, job_digest
-from g2d.regimes.grpo import completions_tokens
+from g2d.regimes.job import Trained, TrainingJob
+from g2d.regimes.online import completions_tokens
 from g2d.regimes.probes import PROBE_COLUMNS, Probe, best, has_declined, summarised
 from g2d.regimes.stopping import stop_requests
 from g2d.regimes.training import read_log
-from g2d.regimes.warmup import AutoStop
+from g2d.regimes.warmup import AUTO, AutoStop
 from g2d.rollouts.draw import draw_rollouts, sampling
 from g2d.rollouts.engine import engine_for
 from g2d.rollouts.rollout import Rollout
-from g2d.rollouts.settings import EngineSettings, Harvest
 
 PROBES = "probes.json"  # in the work folder: the probes that are finished, and of which job
 
@@ -55,66 +54,50 @@ class Outcome:
         rows = [{**asdict(probe), "chosen": probe == self.chosen} for probe in self.probes]
         return pd.DataFrame(rows, columns=list(PROBE_COLUMNS)).astype(PROBE_COLUMNS)
 
+    @property
+    def trained(self) -> Trained:
+        """The same, as every training leaves it."""
+        return Trained(self.log, {"steps_trained": self.probes[-1].step}, self.chosen.step, self.table)
+
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """An online training that passes through every step, and how to go from one to the next."""
+    """An online training that passes through every step, and what is particular to it."""
 
-    regime: str  # of the policy, in its record
-    stage: str
+    train: Callable[[TrainingJob], object]  # to `k`, from `resume_from`
     limit: int  # the most steps it may take
-    group_size: int
     completions: int  # drawn for one row of the trainer's log that says how long they are
     identity: Mapping[str, Any]  # what the training depends on beside M0, problems, prompt, seed and engine, as JSON
-    # To a step, in a folder, from the checkpoint of an earlier one; the meter is the job's.
-    train: Callable[[int, Path, Path | None, Meter], object]
 
 
-def until_decline(
-    base: Policy,
-    problems: Sequence[Problem],
-    trajectory: Trajectory,
-    *,
-    auto: AutoStop,
-    harvest: Harvest,
-    prompt: Prompt,
-    seed: int,
-    work: Path,
-    policy_id: str,
-    engine: EngineSettings | None = None,
-    workers: int = 1,
-    meter: Meter | None = None,
-    version: int = 0,
-) -> Outcome:
+def train_until_decline(job: TrainingJob, trajectory: Trajectory) -> Outcome:
     """Train until the policy's harvest declines, at most to the end of the schedule; leave `work/adapter` and
     `work/rollouts.parquet` of the best probe's policy.
 
-    An attempt that was stopped leaves its segments and probes in `work`, and the next one goes on from them.
+    An attempt that was stopped leaves its segments and probes in `work`, and the next one goes on from them. The tokens
+    of steps and probes are added to the bill.
 
     Args:
-        base: M0.
-        problems: the training set; the first `auto.prompts` of them are the probe.
-        harvest: how a probe is sampled.
-        policy_id: what the policy will be called, in the rows of its probes too.
-        workers: processes that verify.
-        meter: of the job that this is; the tokens of steps and probes are added, and what is kept keeps its bill.
+        job: its data is the training set, whose first `auto.prompts` problems are the probe.
 
     Raises:
         As the training and the engine do.
     """
-    job = {
-        "version": version,
-        "base": as_json(base),
+    auto: AutoStop = job.settings.auto
+    problems: Sequence[Problem] = job.data
+    identity = {
+        "version": job.version,
+        "base": as_json(job.base),
         "problems": [asdict(problem) for problem in problems],
         "auto": auto.params(),
-        "harvest": harvest.params(),
-        "prompt": prompt.params(),
-        "seed": seed,
-        "engine": engine.identity if engine else None,
+        "harvest": job.harvest.params(),
+        "prompt": job.prompt.params(),
+        "seed": job.seed,
+        "engine": job.engine.identity if job.engine else None,
         **trajectory.identity,
     }
-    meter = meter or Meter(policy_id, trajectory.stage)
-    history = _History(work, job, meter, trajectory.completions)
+    to_a_step = replace(job, settings=job.settings.model_copy(update={"auto": None}))
+    history = _History(job.work, identity, job.meter, trajectory.completions)
     for step in range(auto.every, trajectory.limit + 1, auto.every):
         if history.reached >= step:
             continue
@@ -123,45 +106,40 @@ def until_decline(
         segment = history.segment(step)
         with stop_requests() as requests:
             before = history.segment(history.reached) / "checkpoint" if history.reached else None
-            trajectory.train(step, segment, before, meter)
+            trajectory.train(replace(to_a_step, k=step, work=segment, resume_from=before))
         if requests:  # in the last step of the segment, which the trainer thinks is the end
             raise TrainingStoppedError(
                 f"stopped by {requests[0]} at step {step}, which is kept: run the same command again to go on from "
                 "there"
             )
         free_memory()
-        policy = Policy(
-            policy_id=policy_id,
-            model=base.model,
-            regime=trajectory.regime,
-            base=base.base,
-            group_size=trajectory.group_size,
-            k=step,
-            seed=seed,
-            revision=base.revision,
-            base_files=base.base_files,
-            adapter=str(segment / "adapter"),
-            weights_sha256=sha256(segment / "adapter/adapter_model.safetensors"),
-        )
-        rollouts = probe_rollouts(policy, problems[: auto.prompts], harvest, prompt, engine, workers)
-        history.add(summarised(step, rollouts))
+        history.add(summarised(step, probe_rollouts(job, _policy(job, step, segment / "adapter"))))
         free_memory()
     return history.hand_over()
 
 
-def probe_rollouts(
-    policy: Policy,
-    problems: Sequence[Problem],
-    harvest: Harvest,
-    prompt: Prompt,
-    engine: EngineSettings | None,
-    workers: int,
-) -> list[Rollout]:
-    """What the harvest of a policy would draw for these prompts, on the one GPU that the trainer has."""
-    if engine is not None:
-        engine = engine.model_copy(update={"tensor_parallel_size": 1})
-    decoding = sampling(harvest, policy.seed or 0)
-    return draw_rollouts(policy, problems, prompt, decoding, workers=workers, engine=engine_for(policy, engine))
+def _policy(job: TrainingJob, step: int, adapter: Path) -> Policy:
+    return Policy(
+        policy_id=job.policy_id,
+        model=job.base.model,
+        regime=AUTO,
+        base=job.base.base,
+        group_size=job.group_size,
+        k=step,
+        seed=job.seed,
+        revision=job.base.revision,
+        base_files=job.base.base_files,
+        adapter=str(adapter),
+        weights_sha256=sha256(adapter / "adapter_model.safetensors"),
+    )
+
+
+def probe_rollouts(job: TrainingJob, policy: Policy) -> list[Rollout]:
+    """What the harvest of a policy would draw for the first prompts, on the one GPU that the trainer has."""
+    problems, decoding = job.data[: job.settings.auto.prompts], sampling(job.harvest, job.seed)
+    settings = job.engine and job.engine.model_copy(update={"tensor_parallel_size": 1})
+    engine = engine_for(policy, settings)
+    return draw_rollouts(policy, problems, job.prompt, decoding, workers=job.workers, engine=engine)
 
 
 def free_memory() -> None:

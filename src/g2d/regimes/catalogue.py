@@ -1,7 +1,7 @@
 """The catalogue: every way to train a policy. What may stand in a configuration, versions of stages, rules, labels and
 sentences are looked up here; nothing elsewhere tells regimes apart by their names.
 
-To add one, see CONTRIBUTING.md: a module with its settings, a line below, and its rule in `workflow/rules/{name}.smk`.
+To add one, see CONTRIBUTING.md: a module, and its line below.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from g2d.regimes.group_dpo import GROUP_DPO
 from g2d.regimes.grpo import GRPO
 from g2d.regimes.iterative_dpo import ITERATIVE_DPO
 from g2d.regimes.kto import KTO
-from g2d.regimes.regime import Entry, Regime
+from g2d.regimes.regime import Entry, Phase, Regime
 from g2d.regimes.rft import RFT
 from g2d.regimes.semi_online_dpo import SEMI_ONLINE_DPO
 
@@ -28,11 +28,16 @@ REGIMES: dict[str, Regime] = {
 # Those whose trainings are offline: on a harvest that is there.
 OFFLINE = [regime for regime in REGIMES.values() if regime.phase != "online"]
 
-# Those with a file of rules of their own; GRPO's is that of the warm-up.
+# All but the warm-up's.
 OWN_RULES = [regime for regime in REGIMES.values() if regime is not GRPO]
 
 # Those that `regimes` may have entries of; GRPO and DPO have sections of their own.
 ENTRIES = [regime for regime in REGIMES.values() if issubclass(regime.settings, Entry)]
+
+
+def of_phase(phase: Phase) -> list[Regime]:
+    """The regimes of a phase."""
+    return [regime for regime in REGIMES.values() if regime.phase == phase]
 
 
 def _any_of(regimes: list[Regime]) -> Any:

@@ -12,12 +12,13 @@ roomy, so these pairs stay by default, as in the paper. The harvest's informativ
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
-from g2d.policies.policy import Policy
-from g2d.regimes.offline import OfflineJob, train_offline
+from g2d.regimes.job import Trained, TrainingJob
+from g2d.regimes.offline import n_steps, train_offline
 from g2d.regimes.regime import Regime
+from g2d.rollouts.pairs import Pair, read_pairs, subsample
+from g2d.rollouts.tokens import pairs_with_token_ids
 from g2d.settings import Section, Steps, key
 
 
@@ -64,15 +65,18 @@ class Dpo(Section):
     )
 
 
-def train_dpo(
-    base: Policy, pairs: Sequence[Mapping[str, Any]], *, dpo: Dpo, **job: Unpack[OfflineJob]
-) -> list[dict[str, Any]]:
-    """Train on preference pairs and leave `work/adapter`; for all else see `g2d.regimes.offline.train_offline`.
+def read_dpo(job: TrainingJob, inputs: Any) -> list[Pair]:
+    """The pairs of a harvest, with their tokens; as many as the smallest of those that it is matched to."""
+    pairs = pairs_with_token_ids(read_pairs(inputs.pairs), job.base)
+    if matched := inputs.get("matched"):
+        pairs = subsample(pairs, min(len(read_pairs(file)) for file in matched), job.seed)
+    return pairs
 
-    Args:
-        pairs: with `prompt_ids`, `chosen_ids` and `rejected_ids`; `pairs_with_token_ids` adds them where text is all.
-    """
-    rows = [{name: pair[name] for name in ("prompt_ids", "chosen_ids", "rejected_ids")} for pair in pairs]
+
+def train_dpo(job: TrainingJob) -> Trained:
+    """Train on preference pairs, with their tokens; see `g2d.regimes.offline.train_offline`."""
+    dpo: Dpo = job.settings
+    rows = [{name: pair[name] for name in ("prompt_ids", "chosen_ids", "rejected_ids")} for pair in job.data]
 
     def trainer(arguments: dict[str, Any], **parts: Any) -> Any:
         from trl import DPOConfig
@@ -87,15 +91,21 @@ def train_dpo(
         )
         return PairTrainer(loss=dpo.loss, nll_weight=dpo.nll_weight, args=configured, **parts)
 
-    identity = {"pairs": rows, "dpo": dpo.params()}
-    return train_offline("dpo", base, rows, dpo, job, identity=identity, trainer=trainer)
+    log = train_offline("dpo", job, rows, identity={"pairs": rows, "dpo": dpo.params()}, trainer=trainer)
+    return Trained(log, {"n_pairs": len(rows), "gradient_steps": n_steps(log)})
 
 
 DPO = Regime(
     name="dpo",
     version=3,
     phase="offline",
+    consumes="pairs",
     settings=Dpo,
+    section="dpo",
+    read=read_dpo,
+    train=train_dpo,
     label="DPO",
     card="DPO ({regime}) on pairs harvested {harvested}",
+    message="Train {wildcards.variant}{wildcards.regime} on the pairs of {wildcards.model} at K={wildcards.k}, "
+    "G={wildcards.g}, seed {wildcards.seed}",
 )

@@ -25,9 +25,9 @@ from g2d.policies.policy import Policy
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
-from g2d.regimes.asked import times_before
 from g2d.regimes.generator import Generator
 from g2d.regimes.processes import gathered, n_processes, own_part
+from g2d.regimes.prompt_mix import times_before
 from g2d.regimes.retirement import AskedGroup, PromptChoice
 from g2d.regimes.training_rollouts import Keep
 from g2d.rewards.catalogue import TRUTH
@@ -114,7 +114,7 @@ class FreshRollouts(Generator):
         at_once = updates * self.per_update * self.decoding.samples_per_prompt
         self.start_vllm(settings, lora, asked, self.decoding.max_completion_length, at_once)
 
-    def of(self, step: int, hand_over: Callable[[Path], None]) -> pd.DataFrame:
+    def rollouts_for(self, step: int, hand_over: Callable[[Path], None]) -> pd.DataFrame:
         """The judged rollouts of the update after `step` updates; `problem_id` says how often it was asked before.
 
         Args:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import model_validator
 
-from g2d.policies.policy import Policy
 from g2d.problems import Problem
 from g2d.regimes.groups import Group, GroupLoss, groups
-from g2d.regimes.offline import OfflineJob, origin_words, train_offline
+from g2d.regimes.job import Trained, TrainingJob
+from g2d.regimes.offline import n_steps, origin_words, read_harvest, train_offline
 from g2d.regimes.optimizer import OptimizerKeys
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.regimes.retirement import prompt_order
@@ -82,17 +82,21 @@ def harvested_groups(rollouts: pd.DataFrame, problems: Sequence[Problem], settin
     return found
 
 
-def train_group_dpo(
-    base: Policy, found: Sequence[Group], *, group_dpo: GroupDpo, **job: Unpack[OfflineJob]
-) -> list[dict[str, Any]]:
-    """Train on groups and leave `work/adapter`; for all else see `g2d.regimes.offline.train_offline`.
+def read_group_dpo(job: TrainingJob, inputs: Any) -> list[Group]:
+    """The groups of a harvest."""
+    return harvested_groups(*read_harvest(job, inputs), job.settings, job.seed)
 
-    Args:
-        found: from `harvested_groups`. Every pass goes through them in an order of its own, made from the seed.
+
+def train_group_dpo(job: TrainingJob) -> Trained:
+    """Train on groups (`harvested_groups`); see `g2d.regimes.offline.train_offline`.
+
+    Every pass goes through them in an order of its own, made from the seed.
     """
+    group_dpo: GroupDpo = job.settings
+    found: Sequence[Group] = job.data
     steps, per_update = group_dpo.gradient_steps(len(found)), group_dpo.prompts_per_update
     n_rows = steps * per_update if group_dpo.max_steps else group_dpo.epochs * len(found)
-    order = prompt_order(len(found), n_rows, job["seed"])
+    order = prompt_order(len(found), n_rows, job.seed)
 
     def updates(step: int) -> tuple[list[Group], int, dict[str, Any]]:
         own = [found[i] for i in order[step * per_update : (step + 1) * per_update]]
@@ -119,7 +123,8 @@ def train_group_dpo(
     as_json = [{name: getattr(group, name) for name in Group.__slots__} for group in found]
     identity = {"groups": as_json, "group_dpo": group_dpo.params(without={"steps"})}
     rows = [{"update": step} for step in range(steps)]
-    return train_offline("group_dpo", base, rows, group_dpo, job, identity=identity, trainer=trainer)
+    log = train_offline("group_dpo", job, rows, identity=identity, trainer=trainer)
+    return Trained(log, {"n_pairs": sum(len(group.pairs) for group in found), "gradient_steps": n_steps(log)})
 
 
 def _methods(settings: GroupDpo) -> str:
@@ -136,8 +141,13 @@ GROUP_DPO = Regime(
     name="group_dpo",
     version=3,
     phase="offline",
+    consumes="rollouts",
     settings=GroupDpo,
+    read=read_group_dpo,
+    train=train_group_dpo,
     label="GroupDPO",
     card="GroupDPO ({regime}) on all pairs of rollouts harvested {harvested}",
+    message="Train {wildcards.model} on all pairs "
+    "at K={wildcards.k} ({wildcards.variant}{wildcards.regime}), G={wildcards.g}, seed {wildcards.seed}",
     methods=_methods,
 )

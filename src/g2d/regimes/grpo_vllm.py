@@ -27,15 +27,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from g2d.policies.policy import Policy
-from g2d.policies.settings import Lora
-from g2d.problems.prompts import Messages
+from g2d.problems import Problem
+from g2d.problems.prompts import conversation
 from g2d.regimes.adapters import save_adapter
 from g2d.regimes.generator import vllm_beside_trainer
+from g2d.regimes.job import TrainingJob
 from g2d.regimes.warmup import Warmup
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.sampling import request_seed
-from g2d.rollouts.settings import EngineSettings
 
 
 class VllmGeneration:
@@ -45,33 +44,26 @@ class VllmGeneration:
     after the training.
 
     Args:
-        base: M0.
-        conversations: every prompt that training will ask; the longest decides how much the engine reserves.
-        most_sequences: completions of one generation.
+        job: whose engine is vLLM.
+        problems: every one that training will ask; the longest decides how much the engine reserves.
 
     Raises:
         ValueError: the longest prompt and its completion do not fit the model.
     """
 
-    def __init__(
-        self,
-        base: Policy,
-        conversations: Sequence[Messages],
-        *,
-        engine: EngineSettings,
-        warmup: Warmup,
-        lora: Lora,
-        seed: int,
-        most_sequences: int | None = None,
-    ) -> None:
+    def __init__(self, job: TrainingJob, problems: Sequence[Problem]) -> None:
+        assert job.engine is not None
+        warmup: Warmup = job.settings
+        at_once = warmup.completions_per_generation(job.group_size)
         self.sync_every = warmup.sync_every
         self.synchronised_at: list[int] = []  # the steps at which the engine took the adapter over
         self._last_draw = (-1, 0)  # step, and how many draws it had before: more than one where prompts are replaced
-        self._decoding = Decoding(1, warmup.temperature, 1.0, warmup.max_completion_length, 0, seed)
+        self._decoding = Decoding(1, warmup.temperature, 1.0, warmup.max_completion_length, 0, job.seed)
         self._trainer: Any = None
-        self._engine = vllm_beside_trainer(base, engine, lora, most_sequences)
+        self._engine = vllm_beside_trainer(job.base, job.engine, job.lora, at_once)
         self._engine.start_for(
-            {self._engine.render(conversation) for conversation in conversations}, warmup.max_completion_length
+            {self._engine.render(conversation(problem, job.prompt)) for problem in problems},
+            warmup.max_completion_length,
         )
 
     def attach(self, trainer: Any) -> None:

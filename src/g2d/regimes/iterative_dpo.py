@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from pydantic import field_validator
 
-from g2d.regimes.dpo import Dpo
+from g2d.regimes.dpo import Dpo, read_dpo, train_dpo
 from g2d.regimes.regime import Entry, Regime
 from g2d.settings import MistakeInKeyError, key, repeated
 from g2d.settings.mistakes import changed
@@ -77,9 +77,14 @@ ITERATIVE_DPO = Regime(
     name="iterative_dpo",
     version=3,
     phase="rounds",
+    consumes="pairs",
     settings=IterativeDpo,
+    section="dpo",
+    read=read_dpo,
+    train=train_dpo,
     label="DPO in rounds",
     card="{k} rounds of harvest and DPO ({regime}), each from the policy of the round before",
+    message="Train {wildcards.model} to round {wildcards.k} of DPO ({wildcards.regime}), seed {wildcards.seed}",
     unit="rounds of harvest and DPO",
     methods=lambda settings: (
         "rounds of harvest and DPO, the first from M0, each on pairs of the policy of the round before, which it starts"

@@ -14,11 +14,11 @@ With `start: warmup` the adapter of pi_K goes on and a frozen copy of it is the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from g2d.policies.policy import Policy
 from g2d.problems import Problem
-from g2d.regimes.offline import OfflineJob, origin_words, passes_words, train_offline
+from g2d.regimes.job import Trained, TrainingJob
+from g2d.regimes.offline import n_steps, origin_words, passes_words, read_harvest, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.rollouts.labels import labels
 from g2d.rollouts.pairs import require_known_problems, uniform
@@ -125,12 +125,15 @@ def with_neighbours(rows: Sequence[Judged], batch: int) -> list[dict[str, Any]]:
     ]
 
 
-def train_kto(base: Policy, rows: Sequence[Judged], *, kto: Kto, **job: Unpack[OfflineJob]) -> list[dict[str, Any]]:
-    """Train on judged rollouts and leave `work/adapter`; for all else see `g2d.regimes.offline.train_offline`.
+def read_kto(job: TrainingJob, inputs: Any) -> list[Judged]:
+    """The judged rollouts of a harvest."""
+    return judged_rollouts(*read_harvest(job, inputs), job.settings.rollouts, job.seed)
 
-    Args:
-        rows: from `judged_rollouts`; their order is that of the training.
-    """
+
+def train_kto(job: TrainingJob) -> Trained:
+    """Train on judged rollouts, in their order (`judged_rollouts`); see `g2d.regimes.offline.train_offline`."""
+    kto: Kto = job.settings
+    rows: Sequence[Judged] = job.data
     n_right = sum(row["label"] for row in rows)
     right, wrong = weights(n_right, len(rows) - n_right, kto.balance)
 
@@ -160,7 +163,9 @@ def train_kto(base: Policy, rows: Sequence[Judged], *, kto: Kto, **job: Unpack[O
 
     identity = {"rows": list(rows), "kto": kto.params(without={"steps"})}
     read = with_neighbours(rows, kto.per_device_batch_size)
-    return train_offline("kto", base, read, kto, job, identity=identity, trainer=trainer)
+    log = train_offline("kto", job, read, identity=identity, trainer=trainer)
+    found = {"n_right": n_right, "n_wrong": len(rows) - n_right, "gradient_steps": n_steps(log)}
+    return Trained(log, found)
 
 
 def _methods(kto: Kto) -> str:
@@ -176,8 +181,13 @@ KTO = Regime(
     name="kto",
     version=3,
     phase="offline",
+    consumes="rollouts",
     settings=Kto,
+    read=read_kto,
+    train=train_kto,
     label="KTO",
     card="Kahneman-Tversky optimisation ({regime}) on right and wrong rollouts harvested {harvested}",
+    message="Train {wildcards.model} on right and wrong rollouts "
+    "at K={wildcards.k} ({wildcards.variant}{wildcards.regime}), G={wildcards.g}, seed {wildcards.seed}",
     methods=_methods,
 )

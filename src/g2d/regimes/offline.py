@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal, Protocol, Required, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from g2d.jobs.cost import Meter
-from g2d.policies.policy import Policy, as_json, load_tokenizer
-from g2d.policies.settings import Lora
-from g2d.regimes.checkpoints import Checkpointing, Checkpoints, train
+from g2d.policies.policy import as_json, load_tokenizer
+from g2d.problems import Problem, read_problems
+from g2d.regimes.checkpoints import Checkpoints, train
+from g2d.regimes.job import TrainingJob
 from g2d.regimes.processes import share
 from g2d.regimes.training import (
     hand_over_adapter,
@@ -23,19 +22,11 @@ from g2d.regimes.training import (
     starting_model,
     trainer_arguments,
 )
+from g2d.rollouts.rollout import read_rollouts
+from g2d.rollouts.tokens import with_token_ids
 
-
-class OfflineJob(TypedDict, total=False):
-    """What every offline training takes beside its data and its own settings."""
-
-    lora: Required[Lora]
-    seed: Required[int]
-    work: Required[Path]  # a folder to train in, kept between attempts
-    start: Policy | None  # pi_K to start from; None for a fresh adapter on M0
-    checkpointing: Checkpointing | None  # how often to save on the way
-    tracking: Mapping[str, Any] | None  # from `tracking_arguments`; nothing is reported if None
-    meter: Meter | None  # of the job that this is; checkpoints keep its bill
-    version: int  # of the stage; an attempt of another version is not continued
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Passes(Protocol):
@@ -54,24 +45,17 @@ class Passes(Protocol):
 
 def train_offline(
     regime: str,
-    base: Policy,
+    job: TrainingJob,
     rows: Sequence[Mapping[str, Any]],
-    settings: Passes,
-    job: OfflineJob,
     *,
     identity: Mapping[str, Any],
     trainer: Callable[..., Any],
 ) -> list[dict[str, Any]]:
     """Train on rows and leave `work/adapter`.
 
-    An attempt that was stopped leaves checkpoints in `work`, and the next one goes on from them.
-
     Args:
         regime: its name in the catalogue.
-        base: M0.
         rows: what the trainer reads.
-        settings: of the regime.
-        job: the rest.
         identity: the regime's part, data and settings as JSON, of what names the job of a checkpoint.
         trainer: makes the TRL trainer, from the arguments common to all configurations and from the keywords common to
             all trainers; where it is called, TRL may be imported.
@@ -83,16 +67,16 @@ def train_offline(
         TrainingStoppedError: a signal stopped it early.
         RuntimeError: the training does not begin at its reference.
     """
-    lora, seed, work, start = job["lora"], job["seed"], job["work"], job.get("start")
+    settings: Passes = job.settings
     everything = {
-        "version": job.get("version", 0),
-        "base": as_json(base),
+        "version": job.version,
+        "base": as_json(job.base),
         **identity,
-        "lora": lora.params(),
-        "seed": seed,
-        "start": as_json(start) if start else None,
+        "lora": job.lora.params(),
+        "seed": job.seed,
+        "start": as_json(job.start) if job.start else None,
     }
-    checkpoints = Checkpoints(work, everything, job.get("meter") or Meter(str(work), f"train_{regime}"))
+    checkpoints = Checkpoints(job.work, everything, job.meter)
 
     # Of the groups of an update, the trainer itself gives every process its part.
     alone = settings.gradient_accumulation_steps
@@ -101,7 +85,7 @@ def train_offline(
     from datasets import Dataset
 
     arguments = {
-        **trainer_arguments(checkpoints.draft, seed, job.get("tracking")),
+        **trainer_arguments(checkpoints.draft, job.seed, job.tracking),
         "num_train_epochs": settings.epochs,
         "max_steps": settings.max_steps or -1,
         "learning_rate": settings.learning_rate,
@@ -112,21 +96,31 @@ def train_offline(
     }
     made = trainer(
         arguments,
-        model=starting_model(base, start),
+        model=starting_model(job.base, job.start),
         train_dataset=Dataset.from_list([dict(row) for row in rows]),
-        processing_class=load_tokenizer(base),
-        peft_config=lora_config(lora) if start is None else None,
+        processing_class=load_tokenizer(job.base),
+        peft_config=lora_config(job.lora) if job.start is None else None,
     )
     reached = train(
         made,
         checkpoints,
-        job.get("checkpointing") or Checkpointing(),
+        job.checkpointing,
         # The reference adapter of `start` is made anew from it. Beside it, the trainer would not load our own.
         save=lambda folder: shutil.rmtree(folder / "ref", ignore_errors=True),
         restore=restore_token_count(made),
     )
-    hand_over_adapter(reached, work / "adapter", base)
+    hand_over_adapter(reached, job.work / "adapter", job.base)
     return read_log(reached)
+
+
+def n_steps(log: Sequence[Mapping[str, Any]]) -> int:
+    """Gradient steps of a trainer's log."""
+    return sum("loss" in row for row in log)
+
+
+def read_harvest(job: TrainingJob, inputs: Any) -> tuple[pd.DataFrame, list[Problem]]:
+    """The rollouts of a harvest with their tokens, and the problems that were asked."""
+    return with_token_ids(read_rollouts(inputs.rollouts), job.base), read_problems(inputs.problems)
 
 
 def passes_words(settings: Passes, rows: str) -> str:

@@ -8,15 +8,18 @@ from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
 
-from g2d.regimes.asked import AskedPrompts
+from g2d.regimes.job import Trained, TrainingJob
+from g2d.regimes.prompt_mix import PromptMix
 from g2d.regimes.retirement import PromptKeys
-from g2d.regimes.selected import Selects
 from g2d.regimes.training_rollouts import Keep
 from g2d.regimes.warmup import AutoStop
 from g2d.settings import Name, Section, Steps, key, repeated
 
 # K steps on fresh rollouts, a training on the harvest of pi_K, or K rounds of harvest and training.
 Phase = Literal["online", "offline", "rounds"]
+
+
+SELECTED = "selected"  # folder of the policies that are a copy of the checkpoint chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +29,35 @@ class Regime:
     name: str  # in the configuration, in rules (`train_{name}`) and in tables
     version: int  # of the stage `train_{name}`: raised when what it computes changes
     phase: Phase
+    consumes: Literal["prompts", "pairs", "rollouts"]  # of a harvest, where it is not online
     settings: type[Section]
+    read: Callable[[TrainingJob, Any], Any]  # what it trains on, given the inputs of its rule by name
+    train: Callable[[TrainingJob], Trained]
     label: str  # what legends call its family of policies
     card: str  # how a policy came to be, for its card; a template with regime, k, group_size and harvested
+    message: str  # what its rule says, a template with the wildcards of the rule
+    auto_message: str = ""  # of an online one: the same where it stops by itself
     unit: str = ""  # of one that is not offline: what its K counts
     methods: Callable[[Any], str] = lambda settings: ""  # a sentence on these settings, for the methods paragraph
+    section: str = ""  # of the configuration, where it has one of its own and no entries in `regimes`
+
+    @property
+    def configured_in(self) -> str:
+        """The section of the configuration that has the keys of its trainings."""
+        return self.section or "regimes"
+
+
+class Selects(Section):
+    """The key of ablations and online entries that take one checkpoint instead of every K, as "Bridging Offline and
+    Online RL" does (arXiv 2506.21495, sections 3.1 and 3.3). `g2d.analysis.selection` says by what it is chosen."""
+
+    select: bool = key(
+        False,
+        "Evaluate one checkpoint alone, for every seed the K of `steps` that scores best on the development problems "
+        "(docs/rewards.md); no benchmark is answered before it is chosen.",
+        paper="yes, in arXiv 2506.21495",
+        neutral=False,
+    )
 
 
 class Entry(Section):
@@ -75,7 +102,7 @@ def auto_words(auto: AutoStop) -> str:
     )
 
 
-class OnlineEntry(Selects, AskedPrompts, PromptKeys, Entry):
+class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
     """A trajectory on fresh rollouts, which passes through every K named; K counts its own updates."""
 
     steps: list[Steps] = key(..., "The values of K, in updates, at which the policy is kept and evaluated.")

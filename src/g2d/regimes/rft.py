@@ -8,17 +8,18 @@ that was cut off after its box shows how to go on after it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from pydantic import model_validator
 
-from g2d.policies.policy import Policy
 from g2d.problems import Problem
-from g2d.regimes.offline import OfflineJob, origin_words, passes_words, train_offline
+from g2d.regimes.job import Trained, TrainingJob
+from g2d.regimes.offline import n_steps, origin_words, passes_words, read_harvest, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.rollouts.labels import labels
-from g2d.rollouts.pairs import Pair, require_known_problems, uniform
+from g2d.rollouts.pairs import Pair, read_pairs, require_known_problems, uniform
 from g2d.rollouts.rollout import IDS
+from g2d.rollouts.tokens import pairs_with_token_ids
 from g2d.settings import MistakeInKeyError, key
 
 if TYPE_CHECKING:
@@ -130,14 +131,17 @@ def chosen_completions(pairs: Sequence[Pair]) -> list[Example]:
     return [Example(prompt_ids=pair["prompt_ids"], completion_ids=pair["chosen_ids"]) for pair in pairs]
 
 
-def train_rft(
-    base: Policy, examples: Sequence[Example], *, rft: Rft, **job: Unpack[OfflineJob]
-) -> list[dict[str, Any]]:
-    """Fine-tune on the examples and leave `work/adapter`; for all else see `g2d.regimes.offline.train_offline`.
+def read_rft(job: TrainingJob, inputs: Any) -> list[Example]:
+    """The examples of a harvest."""
+    if job.settings.needs_pairs:
+        return chosen_completions(pairs_with_token_ids(read_pairs(inputs.pairs[0]), job.base))
+    return right_completions(*read_harvest(job, inputs), job.settings.per_prompt, job.seed)
 
-    Args:
-        examples: from `right_completions` or `chosen_completions`.
-    """
+
+def train_rft(job: TrainingJob) -> Trained:
+    """Fine-tune on examples; see `g2d.regimes.offline.train_offline`."""
+    rft: Rft = job.settings
+    examples: Sequence[Example] = job.data
     rows = [
         {"input_ids": [*asked, *answered], "labels": [IGNORED] * len(asked) + [*answered]}
         for asked, answered in ((example["prompt_ids"], example["completion_ids"]) for example in examples)
@@ -155,7 +159,8 @@ def train_rft(
         return ExampleTrainer(args=SFTConfig(**arguments, packing=False), **parts)
 
     identity = {"examples": rows, "rft": rft.params(without={"steps"})}
-    return train_offline("rft", base, rows, rft, job, identity=identity, trainer=trainer)
+    log = train_offline("rft", job, rows, identity=identity, trainer=trainer)
+    return Trained(log, {"n_completions": len(rows), "gradient_steps": n_steps(log)})
 
 
 def _methods(rft: Rft) -> str:
@@ -174,8 +179,13 @@ RFT = Regime(
     name="rft",
     version=2,
     phase="offline",
+    consumes="rollouts",
     settings=Rft,
+    read=read_rft,
+    train=train_rft,
     label="RFT",
     card="rejection-sampling fine-tuning ({regime}) on right completions harvested {harvested}",
+    message="Fine-tune {wildcards.model} on the right completions "
+    "at K={wildcards.k} ({wildcards.variant}{wildcards.regime}), G={wildcards.g}, seed {wildcards.seed}",
     methods=_methods,
 )

@@ -16,99 +16,144 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from g2d.jobs.cost import Meter
-from g2d.policies.policy import Policy, as_json, context_limit, load_tokenizer
-from g2d.policies.settings import Lora
+from pydantic import model_validator
+
+from g2d.policies.policy import Policy, as_json, load_tokenizer
 from g2d.problems import Problem
-from g2d.problems.prompts import Prompt, conversation, render
 from g2d.regimes.adapters import copy_to_reference, load_reference, save_adapter, with_own_adapter
-from g2d.regimes.asked import order
-from g2d.regimes.checkpoints import Checkpointing, Checkpoints, require_intact, train
-from g2d.regimes.groups import groups, summary
-from g2d.regimes.grpo import ROLLOUTS, hand_over
-from g2d.regimes.regime import Regime, auto_words
+from g2d.regimes.checkpoints import Checkpoints, require_intact, train
+from g2d.regimes.groups import GroupLoss, groups, summary
+from g2d.regimes.job import Trained, TrainingJob
+from g2d.regimes.online import ROLLOUTS, hand_over, read_prompts, require_prompts_fit
+from g2d.regimes.optimizer import OptimizerKeys
+from g2d.regimes.prompt_mix import order
+from g2d.regimes.regime import OnlineEntry, Regime, auto_words
 from g2d.regimes.retirement import PromptChoice, choice_words
-from g2d.regimes.semi_online_keys import SemiOnlineDpo
 from g2d.regimes.training import lora_config, restore_token_count, starting_model, trainer_arguments
 from g2d.rewards.catalogue import TRUTH, reward_params
-from g2d.rollouts.engine import Decoding, require_room
-from g2d.rollouts.settings import EngineSettings
+from g2d.rollouts.engine import Decoding
 from g2d.rollouts.tokens import with_token_ids
-from g2d.settings import Section
+from g2d.settings import key
 from g2d.verifier.pool import default_workers
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from g2d.regimes.auto_stop import Outcome
     from g2d.regimes.fresh import FreshRollouts
 
 
-def train_semi_online_dpo(
-    base: Policy,
-    problems: Sequence[Problem],
-    *,
-    settings: SemiOnlineDpo,
-    lora: Lora,
-    prompt: Prompt,
-    k: int,
-    seed: int,
-    work: Path,
-    reward: Section = TRUTH,
-    start: Policy | None = None,
-    resume_from: Path | None = None,
-    engine: EngineSettings | None = None,
-    checkpointing: Checkpointing | None = None,
-    tracking: Mapping[str, Any] | None = None,
-    meter: Meter | None = None,
-    version: int = 0,
-) -> list[dict[str, Any]]:
-    """Train M0, or the policy of `start`, for K updates; leave `work/adapter`, `work/checkpoint` and
-    `work/rollouts.parquet`.
+class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
+    """DPO on fresh rollouts; how fresh, `sync_every` says (arXiv 2506.21495)."""
 
-    Arguments, what is returned and what is raised are those of `train_grpo`, beside
+    regime: Literal["semi_online_dpo"] = key(..., "Train on pairs of fresh rollouts.")
+    sync_every: int | Literal["pass", "never"] = key(
+        1,
+        "s: updates between two hand-overs of the policy to its generator; pass: those of one pass over the training "
+        "set; 1 is online.",
+        unit="updates",
+        paper="1, 5, 10, 100 and never",
+    )
+    reference: Literal["base", "start", "sync"] = key(
+        "base",
+        "M0; the policy of `start`, as for `dpo.start: warmup`; or the policy as it was last handed over to the "
+        "generator.",
+        paper="base and sync",
+    )
+    temperature: float = key(
+        1.0,
+        "Sampling temperature. DPO scores at 1: another one needs `scored_at_one: true`.",
+        paper="1.0",
+        gt=0,
+        le=5,
+    )
+    scored_at_one: bool = key(False, "Accept that rollouts drawn at another temperature are scored at 1.")
+    max_completion_length: int = key(2048, "Token budget of a rollout.", unit="tokens", paper="2048", ge=1)
+    batch_size: int = key(64, "Rollouts that transformers generates together; vLLM chooses by itself.", ge=1)
+    per_device_batch_size: int = key(8, "Rollouts that pass through the model in training together.", ge=2)
+    learning_rate: float = key(1e-5, "Peak learning rate.", paper="1e-6, without LoRA", gt=0)
+    lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="not stated")
 
-    Args:
-        start: the policy that is trained on, with an optimizer, a schedule and random numbers of its own; needed from
-            every checkpoint on, as it may be the reference or the generator. None for a fresh adapter on M0.
+    @model_validator(mode="after")
+    def _possible(self) -> SemiOnlineDpo:
+        if isinstance(self.sync_every, int) and self.sync_every < 1:
+            raise ValueError(f"sync_every: {self.sync_every} is no number of updates: write 1 or more, pass or never")
+        if self.reference == "sync" and self.sync_every == "never":
+            raise ValueError("reference: sync follows a generator that sync_every: never leaves as it is: change one")
+        if self.reference == "start" and self.start == "base":
+            raise ValueError("reference: start is M0 where start: base: write reference: base, or name a start")
+        if self.temperature != 1 and not self.scored_at_one:
+            raise ValueError(
+                f"temperature: rollouts drawn at {self.temperature:g} are not the policy's own at 1, where DPO scores "
+                "them: set it to 1, or accept that with scored_at_one: true"
+            )
+        if self.grpo_weight and self.sync_every != 1:
+            raise ValueError(
+                f"grpo_weight: GRPO's loss is for the policy's own rollouts, and with sync_every: {self.sync_every} "
+                "they are an older one's: set sync_every to 1 or the weight to 0"
+            )
+        return self
+
+    def mistakes(self, model: str, n_problems: int, dropout: float) -> Iterator[str]:
+        """As for every online entry, and what s and the reference do not go with."""
+        yield from super().mistakes(model, n_problems, dropout)
+        if self.sync_every == "pass" and n_problems % self.prompts_per_update:
+            yield (
+                f"sync_every: pass: training_set.n={n_problems} of {model} is no multiple of prompts_per_update="
+                f"{self.prompts_per_update}, so no update ends a pass: change one of them, or write a number"
+            )
+        if self.reference == "sync" and dropout > 0:
+            yield (
+                f"reference: sync: with lora.dropout={dropout:g} of {model} the policy differs from the copy of it "
+                "that is its reference by what is dropped: set lora.dropout to 0 or reference to base"
+            )
+
+    def trajectory(self) -> dict[str, Any]:
+        """What the run to step K depends on: every key but the grid and what is kept of it."""
+        own = self.params(without={"steps", "regime", "keep_rollouts", "policies", "reward", "auto", "select"})
+        return own | {"horizon": self.total_steps}
+
+
+def train_semi_online_dpo(job: TrainingJob) -> Trained:
+    """Train M0, or the policy of `start`, for K updates or until H and mu decline; leave `work/adapter`,
+    `work/rollouts.parquet` and, for another K, `work/checkpoint`.
+
+    `start` is needed from every checkpoint on: it may be the reference or the generator. Its training goes on with an
+    optimizer, a schedule and random numbers of its own. What is raised is as for `train_grpo`.
     """
-    continued = require_intact(resume_from) if resume_from else None
-    run_seed, seed = seed, seed if start is None else seed_after(seed, start)
+    if job.settings.auto is not None:
+        return until_decline(job).trained
+    settings: SemiOnlineDpo = job.settings
+    problems: Sequence[Problem] = job.data
+    continued = require_intact(job.resume_from) if job.resume_from else None
+    seed = job.seed if job.start is None else seed_after(job.seed, job.start)
     from g2d.regimes.fresh import FreshRollouts, sync_period
 
-    meter = meter or Meter(str(work), "train_semi_online_dpo")
-    job = {
-        "version": version,
-        "base": as_json(base),
+    meter = job.meter
+    identity = {
+        "version": job.version,
+        "base": as_json(job.base),
         "problems": [asdict(problem) for problem in problems],
         "semi_online_dpo": settings.trajectory() | {"keep_rollouts": settings.keep_rollouts},
-        "lora": lora.params(),
-        "prompt": prompt.params(),
-        "k": k,
-        "seed": run_seed,
-        "engine": engine.identity if engine else None,
+        "lora": job.lora.params(),
+        "prompt": job.prompt.params(),
+        "k": job.k,
+        "seed": job.seed,
+        "engine": job.engine.identity if job.engine else None,
         "start": continued,
-        **({} if start is None else {"started_from": as_json(start)}),
-        **({} if reward == TRUTH else {"reward": reward_params(reward)}),
+        **({} if job.start is None else {"started_from": as_json(job.start)}),
+        **({} if job.reward == TRUTH else {"reward": reward_params(job.reward)}),
     }
-    checkpoints = Checkpoints(work, job, meter)
-    tokenizer = load_tokenizer(base)
-    require_room(
-        tokenizer([render(tokenizer, conversation(problem, prompt)) for problem in problems], add_special_tokens=False)[
-            "input_ids"
-        ],
-        [f"problem {problem.problem_id}" for problem in problems],
-        settings.max_completion_length,
-        model=base.base,
-        limit=context_limit(base),
-    )
+    checkpoints = Checkpoints(job.work, identity, meter)
+    require_prompts_fit(job)
     horizon, per_update = settings.total_steps, settings.prompts_per_update
     fresh = FreshRollouts(
-        base,
+        job.base,
         problems,
         order(settings, problems, horizon * per_update, per_update, seed),
         per_update=per_update,
@@ -120,20 +165,20 @@ def train_semi_online_dpo(
             batch_size=settings.batch_size,
             seed=seed,
         ),
-        prompt=prompt,
+        prompt=job.prompt,
         sync_every=sync_period(settings.sync_every, len(problems) // per_update),
-        until=k,
+        until=job.k,
         keep=settings.keep_rollouts,
         workers=default_workers(),
-        reward=reward,
-        start=start,
+        reward=job.reward,
+        start=job.start,
         choice=PromptChoice.of(len(problems), seed, settings),
         margin=settings.margin,
     )
-    if engine is not None and engine.name == "vllm":
-        fresh.use_vllm(engine, lora)
+    if job.engine is not None and job.engine.name == "vllm":
+        fresh.use_vllm(job.engine, job.lora)
     try:
-        trainer = _trainer(base, fresh, settings, lora, seed, checkpoints.draft, tracking, start)
+        trainer = _trainer(job, fresh, seed, checkpoints.draft)
         before = meter.tokens_generated
 
         def save(folder: Path) -> None:
@@ -149,39 +194,48 @@ def train_semi_online_dpo(
             if settings.reference == "sync" and fresh.adapter is not None:
                 load_reference(trainer.model, fresh.adapter)
 
-        if resume_from is not None:
-            restore(resume_from, None)
+        if job.resume_from is not None:
+            restore(job.resume_from, None)
         reached = train(
             trainer,
             checkpoints,
-            checkpointing or Checkpointing(),
-            until=k,
-            start=resume_from,
+            job.checkpointing,
+            until=job.k,
+            start=job.resume_from,
             save=save,
             restore=lambda folder: restore(folder, folder / ROLLOUTS),
         )
     finally:
         fresh.close()
-    return hand_over(reached, work, base)
+    return Trained(hand_over(reached, job.work, job.base))
 
 
-def _trainer(
-    base: Policy,
-    fresh: FreshRollouts,
-    settings: SemiOnlineDpo,
-    lora: Lora,
-    seed: int,
-    draft: Path,
-    tracking: Mapping[str, Any] | None,
-    start: Policy | None,
-) -> Any:
+def until_decline(job: TrainingJob) -> Outcome:
+    """Train until the policy's harvest declines (`auto`), at most to the largest K."""
+    from g2d.regimes.auto_stop import Trajectory, train_until_decline
+
+    settings: SemiOnlineDpo = job.settings
+    drawn = settings.prompts_per_update * settings.responses
+    identity = {
+        "semi_online_dpo": settings.trajectory() | {"keep_rollouts": settings.keep_rollouts},
+        "lora": job.lora.params(),
+        **({} if job.start is None else {"started_from": as_json(job.start)}),
+    }
+    return train_until_decline(job, Trajectory(train_semi_online_dpo, settings.steps[-1], drawn, identity))
+
+
+def _trainer(job: TrainingJob, fresh: FreshRollouts, seed: int, draft: Path) -> Any:
     from datasets import Dataset
     from trl import DPOConfig
 
     from g2d.regimes.group_trainer import GroupTrainer
 
+    settings: SemiOnlineDpo = job.settings
+
     def updates(step: int) -> Any:
-        own: pd.DataFrame = with_token_ids(fresh.of(step, hand_over_to), base)  # a checkpoint of 0.1.0 may lack them
+        own: pd.DataFrame = with_token_ids(
+            fresh.rollouts_for(step, hand_over_to), job.base
+        )  # a checkpoint of 0.1.0 may lack them
         asked = fresh.asked(own)
         whole, margin = settings.grpo_weight > 0, settings.margin
         found = groups(own, asked, which=settings.pairs, seed=seed, whole=whole, margin=margin)
@@ -195,13 +249,13 @@ def _trainer(
             copy_to_reference(model)
 
     moving = settings.reference == "sync"
-    model = starting_model(base, start)
-    if start is None and moving:
-        model = with_own_adapter(model, lora, seed)
+    model = starting_model(job.base, job.start)
+    if job.start is None and moving:
+        model = with_own_adapter(model, job.lora, seed)
     trainer = GroupTrainer(
         model=model,
         args=DPOConfig(
-            **trainer_arguments(draft, seed, tracking, settings),
+            **trainer_arguments(draft, seed, job.tracking, settings),
             max_steps=settings.total_steps,
             learning_rate=settings.learning_rate,
             lr_scheduler_type=settings.lr_schedule,
@@ -212,13 +266,13 @@ def _trainer(
             disable_dropout=False,
         ),
         train_dataset=Dataset.from_list([{"update": i} for i in range(settings.total_steps)]),
-        processing_class=load_tokenizer(base),
+        processing_class=load_tokenizer(job.base),
         updates=updates,
         loss=settings,
         rollouts_per_pass=settings.per_device_batch_size,
-        peft_config=lora_config(lora) if start is None and not moving else None,
+        peft_config=lora_config(job.lora) if job.start is None and not moving else None,
     )
-    if start is not None and settings.reference == "base":
+    if job.start is not None and settings.reference == "base":
         trainer.model.delete_adapter("ref")  # the copy of `start`; without it, TRL switches the adapter off for M0
         trainer.begins_at_reference = False
     return trainer
@@ -256,9 +310,16 @@ SEMI_ONLINE_DPO = Regime(
     name="semi_online_dpo",
     version=3,
     phase="online",
+    consumes="prompts",
     settings=SemiOnlineDpo,
+    read=read_prompts,
+    train=train_semi_online_dpo,
     label="semi-online DPO",
     card="{k} updates of DPO on its own fresh rollouts ({regime})",
+    message="Train {wildcards.model} on fresh pairs to K={wildcards.k} ({wildcards.regime}), "
+    "G={wildcards.g}, seed {wildcards.seed}",
+    auto_message="Train {wildcards.model} on fresh pairs until H and mu decline, at most to K={wildcards.k} "
+    "({wildcards.regime}), G={wildcards.g}, seed {wildcards.seed}",
     unit="updates of DPO on fresh rollouts",
     methods=_methods,
 )

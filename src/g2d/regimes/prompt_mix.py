@@ -22,7 +22,7 @@ from g2d.settings import MistakeInKeyError, Section, key
 NEARLY = 0.01  # of a prompt: 0.333 of 15 prompts are 5
 
 
-class AskedPrompts(Section):
+class PromptMix(Section):
     """The keys of what is asked, which an ablation and an online entry share."""
 
     prompts: Literal["verifiable", "open_ended", "mixed"] = key(
@@ -42,7 +42,7 @@ class AskedPrompts(Section):
 
     @model_validator(mode="after")
     def _of_a_mix(self) -> Self:
-        if self.prompts != "mixed" and self.open_ended_share != AskedPrompts.model_fields["open_ended_share"].default:
+        if self.prompts != "mixed" and self.open_ended_share != PromptMix.model_fields["open_ended_share"].default:
             raise MistakeInKeyError("open_ended_share", "is about mixed prompts: drop it, or write prompts: mixed")
         return self
 
@@ -68,10 +68,10 @@ class AskedPrompts(Section):
         return n
 
 
-VERIFIABLE = AskedPrompts()
+VERIFIABLE = PromptMix()
 
 
-def order(asked: AskedPrompts, problems: Sequence[Problem], n_prompts: int, per_update: int, seed: int) -> list[int]:
+def order(asked: PromptMix, problems: Sequence[Problem], n_prompts: int, per_update: int, seed: int) -> list[int]:
     """Indices of the problems that a trajectory asks, those of one update after another.
 
     Args:
