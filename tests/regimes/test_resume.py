@@ -260,7 +260,7 @@ def test_a_checkpoint_that_says_nothing_of_its_cost_is_used(stopped: Path, strai
     """One of 0.1.0: the bill is then that of the last attempt."""
     for folder in stopped.glob("step-*"):
         manifest = read_json(folder / MANIFEST)
-        assert manifest.pop("spent")["stage"] == "train_dpo"
+        assert manifest.pop("spent")["stage"] == "training"
         write_json(folder / MANIFEST, manifest)
     meter = clock.attempt()
     assert (dpo(stopped, meter=meter), adapter(stopped)) == straight

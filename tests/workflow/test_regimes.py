@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -404,3 +406,86 @@ def test_a_harvest_of_before_has_no_tokens_and_is_trained_on_as_text(project: Pr
     for pair, before in zip(read_pairs(folder / "pairs.jsonl"), paired, strict=True):
         assert pair.keys() == before.keys()
         assert all(pair[name] == before[name] for name in pair.keys() - made)  # type: ignore[literal-required]
+
+
+TOY = '''
+"""Fine-tuning on the shortest right completion of every prompt."""
+
+from typing import Any, Literal
+
+from g2d.regimes.job import Trained, TrainingJob
+from g2d.regimes.offline import n_steps, read_harvest, train_offline
+from g2d.regimes.regime import OfflineEntry, Regime
+from g2d.settings import key
+
+
+class Toy(OfflineEntry):
+    """Fine-tuning on the shortest right completion of every prompt."""
+
+    regime: Literal["toy"] = key(..., "Fine-tune on the shortest right completions.")
+    epochs: int = key(1, "Passes over them.", ge=1)
+    max_steps: int | None = key(None, "Gradient steps.", ge=1)
+    learning_rate: float = key(5e-5, "Peak learning rate.", gt=0)
+    lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")
+    per_device_batch_size: int = key(4, "Completions per device and accumulation step.", ge=1)
+    gradient_accumulation_steps: int = key(1, "Accumulation steps per gradient step.", ge=1)
+
+
+def read(job: TrainingJob, inputs: Any) -> list[dict[str, Any]]:
+    rollouts, _ = read_harvest(job, inputs)
+    right = rollouts[rollouts["reward"] == 1].sort_values(["token_count", "sample"]).groupby("problem_id").head(1)
+    drawn = zip(right["prompt_ids"], right["completion_ids"], strict=True)
+    return [{"input_ids": [*a, *b], "labels": [-100] * len(a) + [*b]} for a, b in drawn]
+
+
+def train(job: TrainingJob) -> Trained:
+    def trainer(arguments: dict[str, Any], **parts: Any) -> Any:
+        from trl import SFTConfig, SFTTrainer
+
+        return SFTTrainer(args=SFTConfig(**arguments, packing=False), **parts)
+
+    identity = {"rows": job.data, "toy": job.settings.params(without={"steps"})}
+    log = train_offline("toy", job, job.data, identity=identity, trainer=trainer)
+    return Trained(log, {"n_completions": len(job.data), "gradient_steps": n_steps(log)})
+
+
+TOY = Regime(
+    name="toy",
+    version=1,
+    phase="offline",
+    consumes="rollouts",
+    settings=Toy,
+    read=read,
+    train=train,
+    label="toy",
+    card="Fine-tuning ({regime}) on the shortest right completions harvested {harvested}",
+    message="Fine-tune {wildcards.model} on the shortest right completions at K={wildcards.k}",
+)
+'''
+CATALOGUE = "src/g2d/regimes/catalogue.py"
+
+
+def test_a_further_regime_is_a_module_and_a_line(project: Project, micro_config: dict[str, Any]) -> None:
+    """The steps of CONTRIBUTING.md: the workflow trains it by the rule of all offline regimes."""
+    module, folder = project.root / "src/g2d/regimes/toy.py", "results/micro/seed0/toy/g2/k2"
+    project.configure(changed(micro_config, toy={"regime": "toy", "steps": [2]}))
+    module.write_text(TOY)
+    line = "from g2d.regimes.semi_online_dpo import SEMI_ONLINE_DPO\n"
+    try:
+        with (
+            project.edited(CATALOGUE, line, line + "from g2d.regimes.toy import TOY\n"),
+            project.edited(CATALOGUE, "ITERATIVE_DPO)", "ITERATIVE_DPO, TOY)"),
+        ):
+            planned = project.snakemake("-n", "--quiet", "rules", anew=True)
+            assert re.search(r"^train_toy +1$", planned.stdout, re.M), planned.stdout
+            assert re.search(r"^evaluate +2$", planned.stdout, re.M)
+            built = project.build(f"{folder}/policy.json", anew=True)
+            assert "Fine-tune micro on the shortest right completions at K=2" in built
+    finally:
+        module.unlink()
+    record = read_json(project.root / folder / "policy.json")
+    assert (record["regime"], record["k"]) == ("toy", 2)
+    assert record["settings"]["toy"]["epochs"] == 1
+    assert record["settings"]["n_completions"] > 0
+    assert (project.root / folder / "adapter/adapter_model.safetensors").is_file()
+    shutil.rmtree((project.root / folder).parents[1])
