@@ -107,7 +107,7 @@ def reward() -> ByKind:
 def grpo(work: Path, k: int = 4, **kwargs: Any) -> list[dict[str, Any]]:
     """8 prompts a step, 4 of each kind: of 6 open-ended ones the second step asks some again."""
     warmup = WARMUP.model_copy(update={"keep_rollouts": "completions"})
-    own = {"reward": reward(), "prompts": MIXED, "checkpointing": EVERY_STEP} | kwargs
+    own = {"reward": reward(), "prompt_mix": MIXED, "checkpointing": EVERY_STEP} | kwargs
     return [row for row in warm_up(work, problems(10, 6), k=k, warmup=warmup, **own) if "loss" in row]
 
 
@@ -178,8 +178,8 @@ def test_another_proportion_is_another_job(tmp_path: Path) -> None:
     with terminated_after(1), pytest.raises(TrainingStoppedError):
         grpo(tmp_path / "work", k=3)
     quarter = PromptMix(prompts="mixed", open_ended_share=0.25)
-    grpo(tmp_path / "work", k=3, prompts=quarter)
-    grpo(tmp_path / "fresh", k=3, prompts=quarter)
+    grpo(tmp_path / "work", k=3, prompt_mix=quarter)
+    grpo(tmp_path / "fresh", k=3, prompt_mix=quarter)
     assert adapter(tmp_path / "work") == adapter(tmp_path / "fresh")
 
 
