@@ -84,7 +84,7 @@ for regime in of_phase("rounds"):
             gpu=plan.training_gpus,
         params:
             version=VERSIONS[f"train_{regime.name}"],
-            settings=plan.round_settings,
+            settings=plan.dpo_settings,
         message:
             regime.message
         script:
