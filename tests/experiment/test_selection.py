@@ -110,7 +110,7 @@ def test_candidates_of_a_sweep_are_not_selected_from() -> None:
             {"open_ended": OPEN | {"samples_per_prompt": 1}, "x": {"prompts": "mixed"}},
             "regimes.x.select: what length alone pays shows in several replies to a prompt: set open_ended.samples",
         ),
-        ({"also": {"selected": {"regime": "rft"}}}, "regimes.regime: the name is taken by the checkpoints that"),
+        ({"also": {"selected": {"regime": "rft"}}}, "regimes.selected: the name is taken by the checkpoints that"),
         (
             {"ablations": {"best": {"steps": [2], "select": True, "policies": ["grpo"]}}},
             r"ablations.best.select: \[2\] leaves nothing to choose",

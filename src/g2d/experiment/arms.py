@@ -16,8 +16,7 @@ from g2d.experiment.entries import entry_steps
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.dpo import Dpo
 from g2d.regimes.prompt_mix import VERIFIABLE, PromptMix
-from g2d.regimes.regime import Phase
-from g2d.regimes.regime import SELECTED
+from g2d.regimes.regime import SELECTED, Phase
 from g2d.regimes.warmup import AUTO, Warmup
 from g2d.settings.cached_method import cached_method
 
