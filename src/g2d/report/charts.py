@@ -14,7 +14,19 @@ import altair as alt
 import pandas as pd
 
 from g2d.experiment.stages import RUNNING_ORDER
-from g2d.report.marks import CALLED, COLORS, DASHES, OKABE_ITO, SHAPES, Mark, Marks, legend, marks_of, names, of_lines
+from g2d.report.marks import (
+    COLORS,
+    DASHES,
+    OKABE_ITO,
+    POLICY_NAMES,
+    SHAPES,
+    Mark,
+    Marks,
+    legend,
+    marks_of,
+    names,
+    of_lines,
+)
 from g2d.report.vega import HEIGHT, Spec, finished, named_scale, outlined, padded, series_channels
 
 ROW_HEIGHT = 26  # pixels, of a bar
@@ -339,7 +351,7 @@ def budgets(table: pd.DataFrame, known: Marks) -> Spec:
         table: rows of budgets.csv of one model and benchmark.
         known: how policies are drawn; lines of one colour differ by shape and dash.
     """
-    rows = table[table["policy"].isin(CALLED)]
+    rows = table[table["policy"].isin(POLICY_NAMES)]
     looks = of_lines(rows, known)
     rows = rows.assign(series=names(rows))
     series = {name: i - (len(looks) - 1) / 2 for i, name in enumerate(looks)}

@@ -12,7 +12,7 @@ import pandas as pd
 from g2d.report import charts, frontier, training
 from g2d.report.answer import answers
 from g2d.report.contamination import memory_warnings
-from g2d.report.marks import CALLED, Marks
+from g2d.report.marks import POLICY_NAMES, Marks
 from g2d.report.vega import Spec
 from g2d.tables.accuracy import MAIN_COLUMNS
 from g2d.tables.contamination import CONTAMINATION_COLUMNS
@@ -107,7 +107,7 @@ def calibration_words(main: pd.DataFrame, standings: pd.DataFrame | None) -> dic
             continue
         shares = 1 - known[f"cost{WITHOUT}"] / known["cost"]
         most = known.loc[[shares.idxmax()]].to_dict("records")[0]
-        called = CALLED.get(most["policy"], most["policy"])
+        called = POLICY_NAMES.get(most["policy"], most["policy"])
         found[axis] = (
             "Calibration is made once, and every policy and seed is charged the whole of it: "
             f"{100 * shares.max():.0f} % of what {called} (K={most['K']}) cost, and less of all others. main.csv and "

@@ -73,12 +73,12 @@ def sentences(rows: pd.DataFrame) -> tuple[str, ...]:
         rows: of `frontier.csv`, one model and benchmark.
     """
     axes = list(dict.fromkeys(rows["axis"]))
-    spoken = rows[rows["axis"] == axes[0]].assign(name=names).sort_values("cost", kind="stable")
-    weights = these_weights(int(spoken["n_seeds"].max()))
-    return (_on_it(spoken, weights), _good_enough(spoken, weights), *_other_axes(rows, axes, weights))
+    first = rows[rows["axis"] == axes[0]].assign(name=names).sort_values("cost", kind="stable")
+    weights = these_weights(int(first["n_seeds"].max()))
+    return (_on_frontier(first, weights), _good_enough(first, weights), *_other_axes(rows, axes, weights))
 
 
-def _on_it(rows: pd.DataFrame, weights: str) -> str:
+def _on_frontier(rows: pd.DataFrame, weights: str) -> str:
     by_status = {status: list(rows.loc[rows["status"] == status, "name"]) for status in (ON, BEATEN, OPEN, CHEAPEST)}
     tested = by_status[ON] + by_status[BEATEN] + by_status[OPEN]
     if not tested:

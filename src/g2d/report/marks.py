@@ -23,7 +23,7 @@ DASHES = ((1, 0), (6, 3), (2, 2), (8, 2, 2, 2))
 
 KINDS = ("base", "dpo", *(name for name in REGIMES if name != "dpo"))
 COLORS = {kind: OKABE_ITO[i % len(OKABE_ITO)] for i, kind in enumerate(KINDS)}
-CALLED = {"base": "M0", "dpo": "DPO", "g2d": "G2D", "g2d-auto": "G2D auto", "grpo": "GRPO"}
+POLICY_NAMES = {"base": "M0", "dpo": "DPO", "g2d": "G2D", "g2d-auto": "G2D auto", "grpo": "GRPO"}
 SERIES = {"base": "M0", "g2d": "G2D (at K=0: DPO)", "g2d-auto": "G2D auto", "grpo": "GRPO alone"}
 
 
@@ -109,5 +109,5 @@ def names(rows: pd.DataFrame) -> list[str]:
     found = []
     for policy, k, size in zip(rows["policy"], rows["K"], rows["group_size"], strict=True):
         group = f", G={int(size)}" if policy in several and not pd.isna(size) else ""
-        found.append(CALLED["base"] if policy == "base" else f"{CALLED.get(policy, policy)} (K={k}{group})")
+        found.append(POLICY_NAMES["base"] if policy == "base" else f"{POLICY_NAMES.get(policy, policy)} (K={k}{group})")
     return found

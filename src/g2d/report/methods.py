@@ -245,9 +245,9 @@ def _evaluation(config: Config, provenance: Mapping[str, Any], tables: Collectio
     return " ".join(sentences)
 
 
-def _preferences(asked: OpenEnded, config: Config, problems: Mapping[str, Any]) -> str:
-    judge = words_of(config.rewards[asked.judged_by])
-    return preference_methods(_problems(asked.held_out, problems[HELD_OUT]), _sampling(asked), judge)
+def _preferences(settings: OpenEnded, config: Config, problems: Mapping[str, Any]) -> str:
+    judge = words_of(config.rewards[settings.judged_by])
+    return preference_methods(_problems(settings.held_out, problems[HELD_OUT]), _sampling(settings), judge)
 
 
 def _comparisons(n_seeds: int, tables: Collection[str], margin: float) -> list[str]:

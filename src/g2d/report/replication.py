@@ -11,7 +11,7 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -116,14 +116,11 @@ def _software(a: Path, b: Path) -> list[Difference]:
 
 
 def _problems(a: Path, b: Path, names: list[str]) -> list[Difference]:
-    found = []
-    for name in names:
-        files = [folder / f"problems/{name}.jsonl" for folder in (a, b)]
-        if missing := _missing("problems", name, files):
-            found += missing
-        elif sha256(files[0]) != sha256(files[1]):
-            found.append(Difference("problems", name, f"other problems{_seeds(a, b, name)}", "asked"))
-    return found
+    def compare(name: str, first: Path, second: Path) -> list[Difference]:
+        same = sha256(first) == sha256(second)
+        return [] if same else [Difference("problems", name, f"other problems{_seeds(a, b, name)}", "asked")]
+
+    return _each("problems", a, b, {name: f"problems/{name}.jsonl" for name in names}, compare)
 
 
 def _seeds(a: Path, b: Path, name: str) -> str:
@@ -134,24 +131,19 @@ def _seeds(a: Path, b: Path, name: str) -> str:
 
 
 def _policies(a: Path, b: Path, keys: list[PolicyKey]) -> list[Difference]:
-    found = []
-    for key in keys:
-        files = [folder / key.folder / "policy.json" for folder in (a, b)]
-        if missing := _missing("policy", key.folder, files):
-            found += missing
-            continue
+    def compare(name: str, *files: Path) -> list[Difference]:
         first, second = map(read_policy, files)
         weights = [file.parent / ("adapter/adapter_model" if first.adapter else "model/model") for file in files]
         own = [file.with_name(f"{file.name}.safetensors") for file in weights]
         if first.adapter or any(file.exists() for file in own):  # weights of other M0 are not in the folder
-            if missing := _missing("policy", key.folder, own):
-                found += missing
-                continue
+            if missing := _missing("policy", name, own):
+                return missing
             _require_recorded(own[0], first)
             _require_recorded(own[1], second)
-        if first.weights_sha256 != second.weights_sha256:
-            found.append(Difference("policy", key.folder, "other weights", "expected"))
-    return found
+        same = first.weights_sha256 == second.weights_sha256
+        return [] if same else [Difference("policy", name, "other weights", "expected")]
+
+    return _each("policy", a, b, {key.folder: f"{key.folder}/policy.json" for key in keys}, compare)
 
 
 def _require_recorded(weights: Path, policy: Policy) -> None:
@@ -182,38 +174,34 @@ def _rows(file: Path, columns: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def _harvests(a: Path, b: Path, keys: list[HarvestKey]) -> list[Difference]:
-    found = []
-    for key in keys:
-        files = [folder / key.folder / "rollouts.parquet" for folder in (a, b)]
-        if missing := _missing("harvest", key.folder, files):
-            found += missing
-            continue
+    def compare(name: str, *files: Path) -> list[Difference]:
         first, second = (_rows(file, ["completion_text"]) for file in files)
         texts = ["problem_id", "sample", "completion_text"]
         if not first[texts].equals(second[texts]):
             both = first.merge(second, on=["problem_id", "sample"])
             same = (both["completion_text_x"] == both["completion_text_y"]).sum() / max(len(first), len(second))
-            found.append(Difference("harvest", key.folder, f"{same:.1%} of the rollouts are identical", "expected"))
-        elif not first["reward"].equals(second["reward"]):
-            found.append(Difference("harvest", key.folder, "the same rollouts with other rewards", "expected"))
-    return found
+            return [Difference("harvest", name, f"{same:.1%} of the rollouts are identical", "expected")]
+        if not first["reward"].equals(second["reward"]):
+            return [Difference("harvest", name, "the same rollouts with other rewards", "expected")]
+        return []
+
+    return _each("harvest", a, b, {key.folder: f"{key.folder}/rollouts.parquet" for key in keys}, compare)
 
 
 def _evaluations(a: Path, b: Path, keys: list[PolicyKey], benchmarks: list[str]) -> list[Difference]:
     """Evaluations that differ, with an exact paired test on their questions, Holm-corrected over all."""
-    found: list[Difference] = []
     tested = []
-    for name in (f"{key.folder}/eval/{benchmark}" for key in keys for benchmark in benchmarks):
-        files = [folder / f"{name}.parquet" for folder in (a, b)]
-        if missing := _missing("evaluation", name, files):
-            found += missing
-            continue
+
+    def compare(name: str, *files: Path) -> list[Difference]:
         right = [_rows(file).groupby("problem_id")["reward"].sum() for file in files]
         if not right[0].index.equals(right[1].index):
-            found.append(Difference("evaluation", name, "other questions", "asked"))
-            continue
+            return [Difference("evaluation", name, "other questions", "asked")]
         delta = (right[1] - right[0]).to_numpy().astype(int)
         tested.append((name, right[0].mean(), right[1].mean(), int((delta != 0).sum()), sign_flip_p(delta)))
+        return []
+
+    names = [f"{key.folder}/eval/{benchmark}" for key in keys for benchmark in benchmarks]
+    found = _each("evaluation", a, b, {name: f"{name}.parquet" for name in names}, compare)
     corrected = holm([p for *_, p in tested])
     return found + [
         Difference(
@@ -225,6 +213,17 @@ def _evaluations(a: Path, b: Path, keys: list[PolicyKey], benchmarks: list[str])
         for (name, before, after, changed, _), p in zip(tested, corrected, strict=True)
         if changed
     ]
+
+
+def _each(
+    kind: Kind, a: Path, b: Path, paths: Mapping[str, str], compare: Callable[..., list[Difference]]
+) -> list[Difference]:
+    """The differences of files by name: those that `compare(name, first, second)` finds, or that one is missing."""
+    found = []
+    for name, path in paths.items():
+        files = [a / path, b / path]
+        found += _missing(kind, name, files) or compare(name, *files)
+    return found
 
 
 def _missing(kind: Kind, name: str, files: list[Path]) -> list[Difference]:

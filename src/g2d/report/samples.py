@@ -5,7 +5,7 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from g2d.report.marks import CALLED, Marks, names, of_lines
+from g2d.report.marks import POLICY_NAMES, Marks, names, of_lines
 from g2d.report.vega import Spec, finished, series_channels
 
 
@@ -18,7 +18,7 @@ def pass_at_k(samples: pd.DataFrame, known: Marks) -> Spec:
         samples: rows of samples.csv of one model and benchmark.
         known: how policies are drawn; lines of one colour differ by dash.
     """
-    rows = samples[(samples["measure"] == "pass") & samples["policy"].isin(CALLED)]
+    rows = samples[(samples["measure"] == "pass") & samples["policy"].isin(POLICY_NAMES)]
     bounds = zip(rows["ci_low"], rows["ci_high"], strict=True)
     looks = of_lines(rows, known)
     rows = rows.assign(series=names(rows), interval=[f"{low:.3f} to {high:.3f}" for low, high in bounds])

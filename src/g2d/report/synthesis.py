@@ -30,9 +30,9 @@ def _sentence(reference: str, over: str, row: dict[Any, Any], n: int) -> str:
     difference = points(row["difference"], row["family_low"], row["family_high"])
     prediction = signed_interval(row["prediction_low"], row["prediction_high"])
     best = f", the largest of {n} mean differences" if n > 1 else ""
-    told = "" if row["p_holm"] <= LEVEL else ", not significantly different from 0"
+    test = "" if row["p_holm"] <= LEVEL else ", not significantly different from 0"
     return (
-        f"Over {over} ({row['n_studies']} studies), K={row['K']} is {difference} from {reference}{best}{told} "
+        f"Over {over} ({row['n_studies']} studies), K={row['K']} is {difference} from {reference}{best}{test} "
         f"(p = {row['p_holm']:.2g}). Between studies the true difference varies by an estimated {100 * row['tau']:.1f} "
         f"points (standard deviation); in another such study it lies in {prediction} (95 % prediction interval)."
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from g2d.report.marks import CALLED, Marks, legend, marks_of
+from g2d.report.marks import POLICY_NAMES, Marks, legend, marks_of
 from g2d.report.phrases import percent
 from g2d.report.vega import Spec, finished, series_channels
 
@@ -51,6 +51,6 @@ def collapse_caveats(collapses: pd.DataFrame, model: str) -> tuple[str, ...]:
             share = percent(seeds["share"].iloc[0], 0)
             runs = f"{fallen} of {len(seeds)} {'seeds' if len(seeds) > 1 else 'seed'}"
             regime = str(policy).removesuffix("/grpo")  # as the tables call it, without the slash of its folder
-            training = f"{CALLED.get(regime, regime)}, G={size}"
+            training = f"{POLICY_NAMES.get(regime, regime)}, G={size}"
             said.append(f"The {measure} of {training} fell below {share} of its start in training, in {runs}.")
     return tuple(said)

@@ -25,13 +25,13 @@ def win_rate_sentences(table: pd.DataFrame) -> list[str]:
     Args:
         table: `win_rates.csv`, from `g2d.tables.win_rates.win_rate_table`.
     """
-    said = []
+    sentences = []
     for model, rows in table.groupby("model", sort=False):
-        asked = rows["prompts"] != "verifiable"
-        said += [_sentence(row) for row in rows[asked].to_dict("records")]
-        if not asked.all():
-            said.append(_others(str(model), rows[~asked]))
-    return said
+        open_ended = rows["prompts"] != "verifiable"
+        sentences += [_sentence(row) for row in rows[open_ended].to_dict("records")]
+        if not open_ended.all():
+            sentences.append(_others(str(model), rows[~open_ended]))
+    return sentences
 
 
 def preference_methods(prompts: str, drawn: str, judge: str) -> str:
@@ -75,20 +75,20 @@ def _trained_on(prompts: str) -> str:
 
 
 def _verdict(row: dict[Any, Any]) -> str:
-    """What the two tests show."""
-    told, better = row["p_win"] <= LEVEL, row["win_rate"] > 0.5
-    told_at_equal, better_at_equal = row["p_equal_length"] <= LEVEL, row["equal_length"] > 0.5
+    """The results of the two tests."""
+    differs, better = row["p_win"] <= LEVEL, row["win_rate"] > 0.5
+    differs_at_equal, better_at_equal = row["p_equal_length"] <= LEVEL, row["equal_length"] > 0.5
     tests = f"(p = {row['p_win']:.2g}; at equal length {row['p_equal_length']:.2g})"
-    if told and told_at_equal and better == better_at_equal:
+    if differs and differs_at_equal and better == better_at_equal:
         return f"Both differ significantly from 50{NBSP}% {tests}."
-    if told and told_at_equal:
+    if differs and differs_at_equal:
         return f"Both differ significantly from 50{NBSP}% {tests}, on opposite sides: length decides."
-    if told:
+    if differs:
         return (
             f"The first differs significantly from 50{NBSP}% {tests}, the second does not: length may be all that the "
             "judge pays for."
         )
-    if told_at_equal:
+    if differs_at_equal:
         return f"The second differs significantly from 50{NBSP}% {tests}, the first does not: length hides it."
     if row["minimum_detectable"] >= 0.5:
         return f"Neither differs significantly from 50{NBSP}% {tests}; so few prompts can hardly show anything."
@@ -101,22 +101,23 @@ def _verdict(row: dict[Any, Any]) -> str:
 
 def _unknown(row: dict[Any, Any]) -> str:
     """The test of the win rate alone, where lengths hardly overlap and so there is none at equal length."""
-    told = "differs significantly" if row["p_win"] <= LEVEL else "does not differ significantly"
+    verb = "differs significantly" if row["p_win"] <= LEVEL else "does not differ significantly"
     share, side = (row["longer"], "longer") if row["longer"] > 0.5 else (1 - row["longer"], "shorter")
     return (
-        f"This {told} from 50{NBSP}% (p = {row['p_win']:.2g}). In {percent(share)} of comparisons its reply is "
+        f"This {verb} from 50{NBSP}% (p = {row['p_win']:.2g}). In {percent(share)} of comparisons its reply is "
         f"{side} than M0's, so the data do not say what it would be at equal length."
     )
 
 
 def _others(model: str, rows: pd.DataFrame) -> str:
     """How many policies that were trained on verifiable prompts alone are preferred to M0."""
-    told = rows[rows["p_win"] <= LEVEL]
-    better = int((told["win_rate"] > 0.5).sum())
+    significant = rows[rows["p_win"] <= LEVEL]
+    better = int((significant["win_rate"] > 0.5).sum())
+    worse = len(significant) - better
     policies = f"{len(rows)} {'policy' if len(rows) == 1 else 'policies'} of {model}"
     return (
         f"Of {policies} trained on verifiable prompts alone, {better} {'is' if better == 1 else 'are'} preferred to M0 "
-        f"significantly more often than not{these_weights(rows['n_seeds'].min())}, and {len(told) - better} less often."
+        f"significantly more often than not{these_weights(rows['n_seeds'].min())}, and {worse} less often."
     )
 
 
