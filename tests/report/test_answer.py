@@ -165,17 +165,17 @@ def test_one_seed_is_a_caveat() -> None:
     caveats = answer(grid, "m", "b").caveats
     assert caveats[0].startswith("One seed, that is one training run each:")
     assert "what other problems would show with these weights. Other seeds may show the reverse." in caveats[0]
-    assert "The best of 2 policies was picked on the same problems, which flatters its accuracy." in caveats
+    assert "The best of 2 policies was chosen on the same problems, so its accuracy is biased upwards." in caveats
 
 
 def test_what_the_pick_costs_is_said() -> None:
     table = main(("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0), n_seeds=2)
     caveats = answer(table, "m", "b", comparisons(comparison(("g2d", 150), ("dpo", 0), 0.2))).caveats
     assert (
-        "Differences are corrected for the pick: the interval of K=150 against K=0 is [−2.1, +6.1] points and holds "
+        "Differences are corrected for this choice: the interval of K=150 against K=0 is [−2.1, +6.1] points and holds "
         "for any of 3 such comparisons; uncorrected it is [−1.2, +5.2]."
     ) in caveats[2]
-    assert caveats[1].startswith("2 seeds are few: how much seeds differ is learnt from all policies together")
+    assert caveats[1].startswith("2 seeds are few: the variance between seeds is pooled over all policies")
 
 
 def test_a_grid_without_trained_policies_says_so() -> None:

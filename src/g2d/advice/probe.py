@@ -13,7 +13,7 @@ import scipy
 from g2d.analysis.informativeness import binary_entropy, in_mid_band, informative_parts, pairable
 from g2d.analysis.statistics import (
     RESAMPLES,
-    drawn_together,
+    shrunk_together,
     part_interval,
     percentile_interval,
     resample,
@@ -169,7 +169,7 @@ def _resampled(counts: pd.DataFrame, metric: str, unseen: float) -> np.ndarray:
 def _chance_of_being_best(values: np.ndarray) -> np.ndarray:
     """Probability of each row to have the highest value, shared between ties; values (rows, resamples).
 
-    The rows are shrunk first (`drawn_together`), so that rows which differ by noise alone are equally probable. A row
+    The rows are shrunk first (`shrunk_together`), so that rows which differ by noise alone are equally probable. A row
     without a value in a resample cannot be best in it; resamples without any value are left out.
     """
     possible = np.isfinite(values).any(axis=1)
@@ -177,7 +177,7 @@ def _chance_of_being_best(values: np.ndarray) -> np.ndarray:
     if not possible.any():
         return chances
     rows = values[possible]
-    shrunk = drawn_together(rows)
+    shrunk = shrunk_together(rows)
     # Rounded: equal values from different sums differ in the last bit.
     shrunk = np.where(np.isfinite(rows), shrunk, -np.inf).round(12)
     best = (shrunk == shrunk.max(axis=0)) & np.isfinite(shrunk)

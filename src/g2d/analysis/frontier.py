@@ -38,7 +38,7 @@ class Standing:
     beaten: float  # accuracy less that of `beaten_by`; NaN where not beaten, as both ends
     beaten_low: float  # two-sided, for all such statements at once; agrees with p_beaten
     beaten_high: float
-    chance: float  # share of resamples in which it is on the frontier, after `drawn_together`
+    chance: float  # share of resamples in which it is on the frontier, after `shrunk_together`
     margin: Margin
     cheapest_enough: bool  # good enough, and no other good enough policy is shown to cost less
 
@@ -85,12 +85,12 @@ def on_axis(costs: Sequence[np.ndarray], differences: Differences, margin: float
             beaten_by = min(shown[i], key=lambda j, i=i: differences.better(j, i))  # type: ignore[misc]
             low, high = differences.interval(i, beaten_by, LEVEL / len(undercut) / len(shown[i]))
             beaten = differences.mean(i, beaten_by), low, min(high, 0.0)
-        ahead = resampled[i] > resampled[perhaps[i]].max(axis=0) if perhaps[i] else np.ones(1)
+        leads = resampled[i] > resampled[perhaps[i]].max(axis=0) if perhaps[i] else np.ones(1)
         on = CHEAPEST if not perhaps[i] else ON if p_on[i] <= LEVEL else OPEN
         found.append(
             Standing(
                 *(BEATEN if beaten_by is not None else on, float(p_on[i]), float(p_beaten[i]), beaten_by, *beaten),
-                chance=float(np.mean(ahead)),
+                chance=float(np.mean(leads)),
                 margin=margins[i],
                 cheapest_enough=i in enough and not any(more[i][j][0] > 0 for j in enough),
             )

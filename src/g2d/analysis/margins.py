@@ -2,9 +2,9 @@
 
 A policy is shown to be less than a margin worse than the best where a one-sided test against *every* other policy
 shows it, so the best need not be known (Hsu 1984, "Constrained simultaneous confidence intervals for multiple
-comparisons with the best"). The smallest such margin is the largest upper bound on what others are ahead. The bounds of
-n policies hold at once, one-sided, because only the n - 1 bounds against the truly best policy have to, each at level
-5 % / (n - 1); tests/analysis/test_margins.py simulates it.
+comparisons with the best"). The smallest such margin is the largest upper bound on another policy's accuracy less its
+own. The bounds of n policies hold at once, one-sided, because only the n - 1 bounds against the truly best policy have
+to, each at level 5 % / (n - 1); tests/analysis/test_margins.py simulates it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from g2d.analysis.comparisons import LEVEL
 from g2d.analysis.crossed import Error, centre, error_of_difference
-from g2d.analysis.statistics import drawn_together, resample
+from g2d.analysis.statistics import resample, shrunk_together
 
 Pool = Callable[[int, int], np.ndarray | None]
 
@@ -27,7 +27,7 @@ Pool = Callable[[int, int], np.ndarray | None]
 class Margin:
     """How a policy compares with the best of all others, in accuracy, -1..1."""
 
-    behind: float  # the most accurate other policy's accuracy less its own, as estimated
+    behind: float  # accuracy of the most accurate other policy less its own
     margin_shown: float  # it is at most this much worse than any other; 0 where it is shown to be the best
     p_enough: float  # corrected and one-sided: it is less than the margin worse than any other
     enough: bool  # p_enough is at most 5 %: margin_shown is at most the margin
@@ -55,12 +55,12 @@ class Differences:
 
     @cached_property
     def resampled(self) -> np.ndarray:
-        """(n_policies, resamples) accuracies in resamples of seeds and questions, drawn together by their noise."""
+        """(n_policies, resamples) accuracies in resamples of seeds and questions, shrunk together by their noise."""
         # Rounded: equal values from different sums differ in the last bit.
-        return drawn_together(np.stack([resample(own) for own in self.answers])).round(12)
+        return shrunk_together(np.stack([resample(own) for own in self.answers])).round(12)
 
     def _better(self, i: int, j: int) -> float:
-        """Two-sided p-value of the difference where policy i is ahead of j, else 1."""
+        """Two-sided p-value of the difference where policy i is better than j, else 1."""
         middle, error = self._found[i, j]
         return error.p_value(middle) if middle > 0 else 1.0
 
@@ -76,7 +76,7 @@ class Differences:
         return float(self.answers[i].mean() - self.answers[j].mean())
 
     def interval(self, i: int, j: int, alpha: float) -> tuple[float, float]:
-        """Two-sided interval of level 1 - alpha of what policy i is ahead of j."""
+        """Two-sided interval of level 1 - alpha of the accuracy of policy i less that of j."""
         middle, error = self._found[i, j]
         return error.interval(middle, alpha)
 

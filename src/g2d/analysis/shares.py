@@ -54,8 +54,8 @@ class Share:
         if gain.p_holm <= LEVEL:
             low, high = one_side(low, high, gain.difference * true_gain.difference > 0)
         if difference.p_holm <= LEVEL:
-            ahead = not difference.difference * true_gain.difference > 0
-            low, high = one_side(low, high, ahead, of=1.0)
+            above_1 = not difference.difference * true_gain.difference > 0
+            low, high = one_side(low, high, above_1, of=1.0)
         return Share(self.share, low if math.isfinite(low) else None, high if math.isfinite(high) else None)
 
 

@@ -144,7 +144,7 @@ def crossed_variance(values: np.ndarray) -> tuple[float, float]:
     return total / values.size, total**2 / uncertainty if uncertainty else float(rest_degrees)
 
 
-def drawn_together(rows: np.ndarray) -> np.ndarray:
+def shrunk_together(rows: np.ndarray) -> np.ndarray:
     """Resampled values of several policies, shrunk together by the part of their scatter that is noise.
 
     The highest of several estimates is biased upwards, so the rows' means are shrunk towards their mean, and their

@@ -269,28 +269,30 @@ def _caveats(candidates: Sequence[Row], best: Row, comparisons: pd.DataFrame | N
     tested = comparisons is not None and not comparisons.empty
     if tested and 1 < seeds < ENOUGH_SEEDS:
         found.append(
-            f"{seeds} seeds are few: how much seeds differ is learnt from all policies together, which is safe as long "
+            f"{seeds} seeds are few: the variance between seeds is pooled over all policies, which is safe as long "
             "as no policy's seeds scatter more than three times as much as another's."
         )
     if len(candidates) > 1:
-        found.append(_picked(candidates, best, comparisons))
+        found.append(_choice(candidates, best, comparisons))
     if not tested:
         found.append("Two policies are said to differ only where their intervals do not overlap.")
     found.append("A device is a GPU, or the CPU where there is none.")
     return tuple(found)
 
 
-def _picked(candidates: Sequence[Row], best: Row, comparisons: pd.DataFrame | None) -> str:
+def _choice(candidates: Sequence[Row], best: Row, comparisons: pd.DataFrame | None) -> str:
     """The correction for choosing the best K afterwards."""
-    flattered = f"The best of {len(candidates)} policies was picked on the same problems, which flatters its accuracy"
+    chosen = (
+        f"The best of {len(candidates)} policies was chosen on the same problems, so its accuracy is biased upwards"
+    )
     none, warmed = _without_and_with(candidates)
     if none is None or warmed is None:
-        return f"{flattered}."
+        return f"{chosen}."
     difference, weights = compare(warmed, none, comparisons), these_weights(best.n_seeds)
     if difference.single is None or difference.family is None or difference.family_size == 1:
-        return f"{flattered}."
+        return f"{chosen}."
     return (
-        f"{flattered}. Differences are corrected for the pick: the interval of {warmed.name} against K=0{weights} is "
+        f"{chosen}. Differences are corrected for this choice: the interval of {warmed.name} against K=0{weights} is "
         f"{signed_interval(*difference.family)} points and holds for any of {difference.family_size} such comparisons; "
         f"uncorrected it is {signed_interval(*difference.single)}."
     )

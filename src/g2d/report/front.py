@@ -70,7 +70,7 @@ def panels(
         if rows["device_hours"].notna().any():
             names["hours"] = f"{entry.model}/{entry.benchmark}/hours"
             specs[names["hours"]] = charts.accuracy_by_hours(rows, known)
-        said: dict[str, tuple[str, ...]] = {}
+        sentences: dict[str, tuple[str, ...]] = {}
         if standings is not None:
             at = standings[(standings["model"] == entry.model) & (standings["benchmark"] == entry.benchmark)]
             for axis, of_axis in ((str(axis), part) for axis, part in at.groupby("axis", sort=False)):
@@ -78,7 +78,7 @@ def panels(
                     names[axis] = f"{entry.model}/{entry.benchmark}/{axis}"
                     specs[names[axis]] = frontier.picture(of_axis, known)
                 # The axis that the chart shows is the one that the sentences speak of.
-                said[CHARTED.get(axis, axis)] = frontier.sentences(pd.concat([of_axis, at[at["axis"] != axis]]))
+                sentences[CHARTED.get(axis, axis)] = frontier.sentences(pd.concat([of_axis, at[at["axis"] != axis]]))
         if collapses is not None:
             collapsed = training.collapse_caveats(collapses, entry.model)
             entry = replace(entry, caveats=(*entry.caveats, *collapsed))  # noqa: PLW2901
@@ -87,7 +87,7 @@ def panels(
             entry = replace(entry, caveats=(*warnings, *entry.caveats))  # noqa: PLW2901
         shared = calibration_words(rows, None if standings is None else at)
         reading = {axis: " ".join(filter(None, [READING[axis], shared.get(axis)])) for axis in names}
-        found.append({"answer": entry, "charts": names, "reading": reading, "said": said})
+        found.append({"answer": entry, "charts": names, "reading": reading, "said": sentences})
     return found
 
 

@@ -105,7 +105,7 @@ def _formula(match: re.Match[str]) -> Markup:
 def _serialised(element: Element) -> str:
     """An element as markup, rebuilt from known names and values.
 
-    The converter writes symbols as entities ("&#x0003C;") and leaves them to be unescaped by whoever serialises.
+    The converter writes symbols as entities ("&#x0003C;") and does not unescape them.
 
     Raises:
         ValueError: an element that is not MathML.

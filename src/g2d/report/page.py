@@ -138,9 +138,9 @@ def build(
     sections = []
     for title in SECTIONS:
         found = tuple(entry for name, entry in entries.items() if section_of(name) == title)
-        said = advice.strip().split("\n\n") if title == "Advice" else []
-        own_words = [part for part in said if part != literal(config.demonstration or "")]
-        text = tuple(shown(part) for part in own_words if not part.startswith(("# ", "|")))
+        paragraphs = advice.strip().split("\n\n") if title == "Advice" else []
+        demonstration = literal(config.demonstration or "")
+        text = tuple(shown(own) for own in paragraphs if own != demonstration and not own.startswith(("# ", "|")))
         sentences, read = _SECTION_SENTENCES.get(title, (None, {}))
         if sentences and read.keys() <= tables.keys():
             text = tuple(sentences(*(read_table(tables[name], columns) for name, columns in read.items())))

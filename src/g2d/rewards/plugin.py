@@ -93,8 +93,8 @@ def _loaded(name: str) -> Reward:
         with contained():
             reward = installed[name].load()
     except Exception as error:
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
-        what = f"{installed[name].value} cannot be imported ({said}): mend that package"
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        what = f"{installed[name].value} cannot be imported ({reason}): mend that package"
         raise MistakeInKeyError("name", what) from None
     if not isinstance(reward, Reward):
         raise MistakeInKeyError("name", f"{installed[name].value} is no g2d.rewards.reward.Reward: mend that package")

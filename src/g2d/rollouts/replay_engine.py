@@ -84,13 +84,13 @@ def read_recorded(path: Path) -> list[dict[str, Any]]:
                 f"{place} {number}: lacks {missing[0]}; every row needs completion and one of problem_id, prompt "
                 f"(it has {', '.join(row)})"
             )
-        for column, fits, said in (
+        for column, fits, kind in (
             (identity, _is_identity, "text or a number"),
             ("completion", lambda value: isinstance(value, str), "text"),
             ("token_count", _is_count, "a number of tokens"),
         ):
             if not fits(value := row.get(column)):
-                raise ValueError(f"{place} {number}: {column} is {value!r:.40} where {said} was expected: correct it")
+                raise ValueError(f"{place} {number}: {column} is {value!r:.40} where {kind} was expected: correct it")
     return [row for _, row in numbered]
 
 

@@ -106,7 +106,7 @@ class _Texts:
 
 def closing_token(tokenizer: PreTrainedTokenizerBase, ends: Iterable[int]) -> int:
     """The token by which the model's template closes a turn of the assistant; Gemma's is not its `eos_token`."""
-    said = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
-    tokens: list[int] = tokenizer.apply_chat_template(said, tokenize=True, return_dict=False)
+    turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
+    tokens: list[int] = tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False)
     ends = frozenset(ends)
     return next((token for token in reversed(tokens) if token in ends), int(tokenizer.eos_token_id))

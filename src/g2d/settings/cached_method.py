@@ -1,4 +1,4 @@
-"""Methods of sections that are computed once: sections are frozen, so what follows from one is always the same."""
+"""A cache for methods of sections, which are frozen."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ Found = TypeVar("Found")
 
 
 def cached_method(method: Callable[Concatenate[Owner, Given], Found]) -> Callable[Concatenate[Owner, Given], Found]:
-    """Remember what a method has returned, by its arguments, as long as its owner lives; an error is not remembered.
+    """Cache a method's results by owner and arguments, as long as the owner lives; exceptions are not cached.
 
-    By the identity of the owner and not by its value, which would take as long to compare. What is returned must not be
-    changed. A copy begins with nothing.
+    Owners are compared by identity, which is faster than by value. Results must not be changed.
     """
     known: dict[int, dict[Any, Found]] = {}
 
@@ -25,9 +24,9 @@ def cached_method(method: Callable[Concatenate[Owner, Given], Found]) -> Callabl
         if id(self) not in known:
             known[id(self)] = {}
             weakref.finalize(self, known.pop, id(self))
-        own, asked = known[id(self)], (given, tuple(sorted(named.items())))
-        if asked not in own:
-            own[asked] = method(self, *given, **named)
-        return own[asked]
+        results, arguments = known[id(self)], (given, tuple(sorted(named.items())))
+        if arguments not in results:
+            results[arguments] = method(self, *given, **named)
+        return results[arguments]
 
     return ask
