@@ -13,10 +13,10 @@ import scipy
 from g2d.analysis.informativeness import binary_entropy, in_mid_band, informative_parts, pairable
 from g2d.analysis.statistics import (
     RESAMPLES,
-    shrunk_together,
     part_interval,
     percentile_interval,
     resample,
+    shrunk_together,
     standard_error,
     wilson_interval,
 )
