@@ -19,7 +19,8 @@ class Accuracies:
         import pyarrow.parquet as pq
         import yaml
 
-        from g2d.experiment.grid import Config, policies
+        from g2d.experiment.grid import policies
+        from g2d.experiment.sections import Config
 
         with open("results/config.yaml", encoding="utf-8") as file:
             config = Config.model_validate(yaml.safe_load(file))

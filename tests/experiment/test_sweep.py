@@ -10,11 +10,12 @@ from unittest.mock import ANY
 import pytest
 
 from g2d.experiment import grid
+from g2d.experiment.checks import tuning_keys
 from g2d.experiment.config import Config, load
 from g2d.experiment.grid import candidate_policies
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.plan import Plan
-from g2d.experiment.sweep import Candidate, candidates, tuning_keys, with_choice, with_choices
+from g2d.experiment.sweep import Candidate, candidates, with_choice, with_choices
 from g2d.forecast.hours import GpuJob, planned_gpu_job
 from g2d.jobs.cost import Cost
 from g2d.problems import Problem

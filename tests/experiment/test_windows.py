@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from g2d.experiment.config import load
-from g2d.experiment.windows import require_windows
+from g2d.experiment.requirements import require_windows
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL
 

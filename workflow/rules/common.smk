@@ -13,12 +13,11 @@ try:
     from g2d.experiment.config import load
     from g2d.experiment.config_file import require_whole, require_written_well
     from g2d.experiment.plan import Plan
-    from g2d.experiment.requirements import require_files, require_installed
+    from g2d.experiment.requirements import require_files, require_installed, require_windows
     from g2d.experiment.sections import Contamination
     from g2d.experiment.stages import VERSIONS
     from g2d.experiment.sweep import development_of, held_out, section_name
     from g2d.experiment.grid import candidate_policies, checkpoints, chosen_by, selecting
-    from g2d.experiment.windows import require_windows
     from g2d.jobs import recover
     from g2d.jobs.digests import recorded_inputs
     from g2d.jobs.orphans import name_of

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from g2d.experiment.config import Config
-from g2d.experiment.entries import entry_steps
+from g2d.experiment.sections import Config
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.dpo import Dpo
 from g2d.regimes.prompt_mix import VERIFIABLE, PromptMix
@@ -215,3 +214,26 @@ def _selected(name: str, trained: Arm, source: Arm) -> Arm:
     """The checkpoint that is chosen among those of a training; the last one stands for it."""
     last = trained.points[-1:]
     return replace(trained, name=f"{name}/{SELECTED}", evaluated=last, source=source, selected=True, start=None)
+
+
+# ------------------------------------------------------------------------------------------------ K of an offline entry
+
+
+def entry_steps(config: Config, name: str) -> list[int]:
+    """The K of an offline entry; "all" leaves K=0 out where a warm-up is needed.
+
+    Args:
+        config: as the model sees it (`Config.for_model`).
+    """
+    entry = config.regimes[name]
+    steps = harvested_steps(config, name) if entry.steps == "all" else entry.steps
+    return [k for k in steps if k > 0 or entry.start == "base"]
+
+
+def harvested_steps(config: Config, name: str) -> list[int]:
+    """The K of the harvests that an offline entry may be trained on."""
+    whose = config.regimes[name].harvest
+    if whose is None:
+        return config.warmup.steps
+    steps: list[int] = config.regimes[whose].steps if whose in config.regimes else config.ablation_steps(whose)
+    return steps

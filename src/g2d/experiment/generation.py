@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from g2d.experiment.config import load
-from g2d.experiment.parts import draw_in_parts
+from g2d.experiment.resumable_draw import draw_in_parts
 from g2d.jobs.cost import Meter
 from g2d.policies.policy import as_json, read_own_policy
 from g2d.problems import Problem

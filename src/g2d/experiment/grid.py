@@ -12,9 +12,8 @@ from statistics import mean
 from typing import Any
 
 from g2d.experiment.arms import Arm, Point, any_arms, arms, online_arm
-from g2d.experiment.config import Config
 from g2d.experiment.keys import HarvestKey, PolicyKey
-from g2d.experiment.sections import Ablation
+from g2d.experiment.sections import Ablation, Config
 from g2d.experiment.sweep import Candidate, candidates, sweep_seed, with_candidates
 from g2d.policies.policy import Policy
 from g2d.policies.settings import RecordedModel
@@ -127,8 +126,7 @@ def selecting(config: Config) -> dict[str, str]:
 
 def chosen_by(config: Config, name: str) -> list[str]:
     """The kinds of development prompts that a training's checkpoints are selected by: those that it asks."""
-    asked = online_arm(any_arms(config), name).asked.prompts
-    return ["verifiable", "open_ended"] if asked == "mixed" else [asked]
+    return online_arm(any_arms(config), name).asked.kinds
 
 
 def checkpoints(config: Config) -> dict[PolicyKey, list[PolicyKey]]:

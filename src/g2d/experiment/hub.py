@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from g2d.experiment.config import Config
+from g2d.experiment.sections import Config
 from g2d.policies.settings import HubModel
 from g2d.problems.settings import HubProblems
 from g2d.rewards.model import RewardModel

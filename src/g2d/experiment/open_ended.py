@@ -4,76 +4,17 @@ to have for them ("Bridging Offline and Online RL", arXiv 2506.21495, section 3)
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
+from g2d.experiment.sections import Config, OpenEnded
 from g2d.problems.settings import (
-    HELD_OUT,
-    OPEN_ENDED,
-    OPEN_ENDED_DEVELOPMENT,
     OPEN_ENDED_SETS,
-    ProblemSource,
     SyntheticProblems,
     is_open_ended,
     place_of,
 )
 from g2d.regimes.prompt_mix import PromptMix
-from g2d.rewards.catalogue import TRUTH, ByKind, reward_of
-from g2d.rollouts.settings import Sampling
-from g2d.settings import Name, Section, Seed, key
-
-if TYPE_CHECKING:
-    from g2d.experiment.config import Config
-
-
-class OpenEnded(Sampling):
-    """Prompts without a right answer: to train on, and held out, where every policy is compared with M0."""
-
-    pool: ProblemSource = key(
-        ..., "Prompts to train on; of a file or data set no column of answers is read.", paper="100,000 of WildChat"
-    )
-    held_out: ProblemSource = key(
-        ..., "Prompts that every policy and M0 reply to, for the win rates.", paper="AlpacaEval 2, ArenaHard"
-    )
-    development: ProblemSource | None = key(
-        None,
-        "Prompts that checkpoints are selected by (`select`), in neither of the others.",
-        paper="470, none of AlpacaEval 2",
-        neutral=None,
-    )
-    reward: Name = key(
-        ..., "The entry of `rewards` that judges them in training; it looks at no reference.", paper="Athene-RM-8B"
-    )
-    judge: Name | None = key(
-        None, "The entry of `rewards` that the win rates are by; null: the one trained on.", paper="GPT-4-1106, GPT-4o"
-    )
-    samples_per_prompt: int = key(4, "Replies of a policy to each held-out prompt.", paper="1", ge=1)
-    temperature: float = key(1.0, "Sampling temperature of the replies.", gt=0, le=5)
-    max_completion_length: int = key(2048, "Token budget of a reply.", unit="tokens", ge=1)
-    seed: Seed = key(0, "Seed of the replies; a policy and M0 draw with the same random numbers.")
-
-    @property
-    def sources(self) -> dict[str, Any]:
-        """Its sets of problems, by the names of their files."""
-        development = {} if self.development is None else {OPEN_ENDED_DEVELOPMENT: self.development}
-        return {OPEN_ENDED: self.pool, HELD_OUT: self.held_out, **development}
-
-    @property
-    def judged_by(self) -> str:
-        """The entry of `rewards` that the win rates are by."""
-        return self.judge or self.reward
-
-
-def reward_settings_of(config: Config, name: str | None, asks_open_ended: bool) -> Section | None:
-    """What judges a training, None where the truth does.
-
-    Args:
-        name: the entry of `rewards` that judges verifiable prompts, None for the truth.
-    """
-    own: Section | None = None if name is None else config.rewards[name]
-    if not asks_open_ended:
-        return own
-    assert config.open_ended is not None
-    return ByKind(verifiable=own or TRUTH, open_ended=config.rewards[config.open_ended.reward])
+from g2d.rewards.catalogue import reward_of
+from g2d.settings import Section
 
 
 def open_ended_mistakes(config: Config) -> Iterator[str]:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from g2d.experiment.config import FILES, Config, read
+from g2d.experiment.config import read
+from g2d.experiment.sections import FILES, Config
 from g2d.settings import ConfigError
 
 

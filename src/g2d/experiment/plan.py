@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from g2d.experiment import grid
 from g2d.experiment.arms import Arm, arms, online_arm
-from g2d.experiment.config import Config
+from g2d.experiment.sections import Config
 from g2d.experiment.sweep import swept_keys, with_candidates, with_choice
 from g2d.experiment.wildcards import Wildcards, model_of, variant_folder, variant_of
 from g2d.jobs.cost import read_cost

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from pathlib import PurePath
 
-from g2d.experiment.config import Config
+from g2d.experiment.sections import Config
 from g2d.policies.settings import ModelSource
 from g2d.problems.settings import ProblemSource
 

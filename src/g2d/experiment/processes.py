@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from g2d.experiment.sections import Config
 from g2d.regimes.processes import indivisible
 from g2d.regimes.regime import OnlineEntry
 from g2d.regimes.warmup import Warmup
-
-if TYPE_CHECKING:
-    from g2d.experiment.config import Config
 
 ALONE = "with one process alone: set training.processes to 1, or"
 

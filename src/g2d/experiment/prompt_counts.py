@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from g2d.experiment.arms import Arm, any_arms, arms, online_arm
-from g2d.experiment.config import Config
 from g2d.experiment.keys import PolicyKey
+from g2d.experiment.sections import Config
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.warmup import Warmup
 from g2d.rewards.catalogue import words_of

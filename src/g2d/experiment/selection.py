@@ -10,32 +10,12 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from g2d.experiment.entries import asked_prompts
+from g2d.experiment.sections import Config
 from g2d.jobs.files import atomic
 from g2d.policies.policy import Policy, require_own_weights, write_policy
 from g2d.regimes.regime import SELECTED, Selects
-
-if TYPE_CHECKING:
-    from g2d.experiment.config import Config
-
-
-def selecting(config: Config) -> dict[str, str]:
-    """By the name of a policy that is a selected checkpoint, the ablation or the online entry it belongs to."""
-    return {f"{name}/{SELECTED}": name for _, name, _ in _selecting(config)}
-
-
-def evaluated(owner: Any, points: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Of the (G, K) that an ablation or an entry is trained at, K ascending, those that policies are evaluated at: the
-    last one stands for all that it is selected from."""
-    return points[-1:] if getattr(owner, "select", False) else points
-
-
-def chosen_by(config: Config, name: str) -> list[str]:
-    """The kinds of development prompts that a training's checkpoints are selected by: those that it asks."""
-    asked = asked_prompts(config, name).prompts
-    return ["verifiable", "open_ended"] if asked == "mixed" else [asked]
 
 
 def take_over(chosen: Policy, folder: Path, regime: str, steps: Sequence[int]) -> None:
@@ -70,12 +50,12 @@ def selection_mistakes(config: Config) -> Iterator[str]:
     """What is asked of the selection of checkpoints and cannot be: key and fix."""
     for where, name, owner in _selecting(config):
         yield from (f"{where}.{mistake}" for mistake in _mistakes_in(config, name, owner))
-    kinds = {kind for name in selecting(config).values() for kind in chosen_by(config, name)}
+    kinds = {kind for _, _, owner in _selecting(config) for kind in owner.kinds}
     if config.sweep is not None and not config.sweep.regimes and "verifiable" not in kinds:
         yield "sweep: its problems choose nothing: name keys in sweep.regimes, set select in a training, or drop it"
     if config.open_ended is not None and config.open_ended.development is not None and "open_ended" not in kinds:
         yield "open_ended.development: no checkpoint is selected by them: set select in a training, or drop them"
-    if selecting(config) and SELECTED in {name.lower() for name in config.regimes}:
+    if kinds and SELECTED in {name.lower() for name in config.regimes}:
         yield f"regimes.{SELECTED}: the name is taken by the checkpoints that `select` chooses: choose another"
 
 
@@ -91,7 +71,7 @@ def _mistakes_in(config: Config, name: str, owner: Any) -> Iterator[str]:
         steps = config.for_model(model).ablation_steps(name) if name in config.ablations else owner.steps
         if len([k for k in steps if k > 0]) < 2:
             yield f"select: {steps} leaves nothing to choose (M0 is no candidate): list two K or more in steps"
-    kinds = chosen_by(config, name)
+    kinds = owner.kinds
     if "verifiable" in kinds and config.sweep is None:
         yield "select: there are no development problems to choose by: add the section sweep with the key development"
     if "open_ended" in kinds and config.open_ended is not None:

@@ -8,48 +8,21 @@ an input and fill their settings from (`with_choice`): the graph is the same wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-from pydantic import Field
-
-from g2d.experiment.entries import entry_steps
-from g2d.experiment.sections import Ablation
-from g2d.policies.settings import RecordedModel
-from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED_DEVELOPMENT, ProblemSource, SyntheticProblems
+from g2d.experiment.arms import entry_steps
+from g2d.experiment.sections import Ablation, Config
+from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED_DEVELOPMENT
 from g2d.regimes.dpo import Dpo
-from g2d.regimes.prompt_mix import PromptMix
 from g2d.regimes.warmup import Warmup
-from g2d.settings import Section, Seed, Steps, key, repeated
+from g2d.settings import Section
 from g2d.settings.mistakes import changed
-
-if TYPE_CHECKING:
-    from g2d.experiment.config import Config
 
 SECTIONS: dict[str, type[Section]] = {"warmup": Warmup, "dpo": Dpo}
 COUNTS = ("epochs", "max_steps")  # the whole numbers among the keys that say how far a training goes
-
-
-class Sweep(Section):
-    """What every regime is tuned by, and which checkpoints are taken, by problems of no training and no benchmark."""
-
-    development: Annotated[int, Field(ge=1)] | ProblemSource = key(
-        ...,
-        "The problems that choose: so many held out of the pool, which are then neither calibrated nor trained on; or "
-        "a source of problems as for the pool, which it must not share any with.",
-    )
-    regimes: dict[str, dict[str, list[float]]] = key(
-        {},
-        "By what is swept (warmup, dpo, an ablation or an entry of regimes): keys with the values to try, every "
-        "combination of them. Keys are numbers that a training is tuned by: rates, weights, clips, epochs. Those of an "
-        "ablation are keys of its warm-up if it has one, else of dpo. Empty: the problems select checkpoints alone "
-        "(`select`).",
-        neutral={},
-    )
-    at: dict[str, Steps] = key({}, "The K of the candidates, by what is swept; without one, the largest there is.")
-    seed: Seed | None = key(None, "Seed of the candidates; null: the grid's first one, whose harvests are there.")
 
 
 @dataclass(frozen=True)
@@ -95,7 +68,7 @@ def section_name(config: Config, name: str) -> str:
     return name if name in SECTIONS else str(config.regimes[name].regime)
 
 
-def _section(config: Config, name: str) -> Section:
+def swept_section(config: Config, name: str) -> Section:
     """What is swept, as it is configured."""
     if name in config.ablations:
         has_warmup = section_name(config, name) == "warmup"
@@ -108,7 +81,7 @@ def candidates(config: Config) -> list[Candidate]:
     """All candidates, by what is swept; of each, in ascending order of the values."""
     found: list[Candidate] = []
     for name, lists in config.sweep.regimes.items() if config.sweep else ():
-        base, k = _section(config, name), k_of(config, name)
+        base, k = swept_section(config, name), k_of(config, name)
         combined = []
         for values in product(*lists.values()):
             tried = changed(f"sweep.regimes.{name}", base, dict(zip(lists, values, strict=True)))
@@ -198,85 +171,3 @@ def with_choices(config: Config, chosen: Mapping[str, Mapping[str, float]]) -> C
         else:
             sections["regimes"][name] = changed(f"regimes.{name}", config.regimes[name], values)
     return config.model_copy(update=sections)
-
-
-# --------------------------------------------------------------------------------------------------------- mistakes
-
-
-def sweep_mistakes(config: Config) -> Iterator[str]:
-    """What is asked of the sweep and cannot be: key and fix."""
-    sweep = config.sweep
-    if sweep is None:
-        return
-    for model, source in config.models.items():
-        if isinstance(source, RecordedModel):
-            yield f"sweep: {model} has recorded completions and is not trained: drop the model or the sweep"
-        for name, keys in sweep.regimes.items():
-            if both := sorted(set(keys) & set(source.settings.get(name, {}))):
-                yield f"models.{model}.settings.{name}.{both[0]}: the sweep chooses it: drop one of them"
-    for name in config.benchmarks:
-        if name.lower() in (DEVELOPMENT, "pool.training"):
-            yield f"benchmarks.{name}: the name is taken by the problems of the sweep: choose another"
-    n, pool = held_out(config), config.pool
-    for model in config.models:
-        if not n or not isinstance(pool, SyntheticProblems):
-            break
-        if n + (wanted := config.for_model(model).training_set.n) > pool.n:
-            yield (
-                f"sweep.development: {n} problems held out of the pool's {pool.n} leave fewer than the training_set.n="
-                f"{wanted} of {model}: lower one of them or enlarge the pool"
-            )
-    if unknown := sorted(set(sweep.at) - set(sweep.regimes)):
-        yield f"sweep.at.{unknown[0]}: is not swept: choose from {', '.join(sweep.regimes)}"
-    found = [line for name in sweep.regimes for line in _mistakes_in_keys(config, name)]
-    yield from found
-    if not found:
-        yield from _mistakes_in_candidates(config)
-
-
-def _mistakes_in_keys(config: Config, name: str) -> Iterator[str]:
-    assert config.sweep is not None
-    where, lists = f"sweep.regimes.{name}", config.sweep.regimes[name]
-    if name not in (known := [*SECTIONS, *config.ablations, *config.regimes]):
-        yield f"{where}: is no section, ablation or entry of regimes: choose from {', '.join(known)}"
-        return
-    if not lists:
-        yield f"{where}: name a key with the values to try"
-    tuned, section = tuning_keys(type(_section(config, name))), section_name(config, name)
-    for own, values in lists.items():
-        if name in config.ablations and own in getattr(config.ablations[name], section):
-            yield f"ablations.{name}.{section}.{own}: the sweep chooses it: drop one of them"
-        if own not in tuned:
-            yield f"{where}.{own}: no number that {name} is tuned by: choose from {', '.join(tuned)}"
-        elif len(values) < 2:
-            yield f"{where}.{own}: {values} leaves nothing to choose: list two values or more, or drop the key"
-        elif repeated(values):
-            yield f"{where}.{own}: values repeat: {values}"
-
-
-def tuning_keys(section: type[Section]) -> list[str]:
-    """The keys of a section that can be swept: they change how far a training goes from the same start on the same
-    kind of data, and neither which files there are nor what a K counts."""
-    numbers = (float, float | None)
-    return [
-        name
-        for name, field in section.model_fields.items()
-        if (field.annotation in numbers and name not in PromptMix.model_fields) or name in COUNTS
-    ]
-
-
-def _mistakes_in_candidates(config: Config) -> Iterator[str]:
-    """Whatever may be chosen must go with the rest of the grid."""
-    try:
-        tried = candidates(config)
-        grids = [with_candidates(config)]
-        grids += [with_choices(config, {candidate.swept: dict(candidate.values)}) for candidate in tried]
-    except ValueError as error:
-        yield from str(error).splitlines()
-        return
-    for whole in grids:
-        for model in config.models:
-            try:
-                whole.for_model(model)
-            except ValueError as error:
-                yield from str(error).splitlines()

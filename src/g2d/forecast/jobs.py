@@ -199,8 +199,8 @@ def _harvests(config: Config, plan: Plan) -> dict[str, tuple[Wildcards, set[str]
             continue
         wildcards = _at(policy)
         if policy.in_rounds:
-            for key in _rounds(policy):
-                before = {"k": str(key.k - 1), "variant": f"{key.regime}/" if key.k > 1 else ""}
+            for k in range(policy.k):
+                before = {"k": str(k), "variant": f"{policy.regime}/" if k else ""}
                 harvest(Wildcards(**vars(wildcards) | before)).add("pairs.jsonl")
             continue
         pairs = harvest(wildcards)

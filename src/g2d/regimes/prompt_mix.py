@@ -51,6 +51,11 @@ class PromptMix(Section):
         """Whether any of its prompts is open-ended."""
         return self.prompts != "verifiable"
 
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of its prompts."""
+        return ["verifiable", "open_ended"] if self.prompts == "mixed" else [self.prompts]
+
     def open_ended_of(self, per_update: int) -> int:
         """How many of an update's prompts are open-ended.
 

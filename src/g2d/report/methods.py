@@ -11,9 +11,8 @@ import pandas as pd
 from g2d.analysis.crossed import ENOUGH_SEEDS, INFLATION
 from g2d.experiment.config import Config
 from g2d.experiment.grid import chosen_by, other_reward, selecting
-from g2d.experiment.open_ended import OpenEnded
 from g2d.experiment.prompt_counts import other_prompts
-from g2d.experiment.sections import Frontier
+from g2d.experiment.sections import Frontier, OpenEnded
 from g2d.experiment.sweep import held_out
 from g2d.markdown import literal
 from g2d.policies.settings import EmbeddedModel, HubModel, LocalModel, ModelSource, ScratchModel

@@ -1,0 +1,372 @@
+"""What a configuration asks for and cannot have: rules between keys, each with the key and the fix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from g2d.experiment.arms import entry_steps, harvested_steps
+from g2d.experiment.open_ended import open_ended_mistakes
+from g2d.experiment.processes import process_mistakes
+from g2d.experiment.sections import Ablation, Config
+from g2d.experiment.selection import selection_mistakes
+from g2d.experiment.sweep import (
+    COUNTS,
+    SECTIONS,
+    candidates,
+    held_out,
+    section_name,
+    swept_section,
+    with_candidates,
+    with_choices,
+)
+from g2d.policies.settings import LORA_RANKS, RecordedModel
+from g2d.problems import generated
+from g2d.problems.settings import DEVELOPMENT, SyntheticProblems, is_open_ended
+from g2d.regimes.prompt_mix import PromptMix
+from g2d.regimes.regime import OnlineEntry
+from g2d.regimes.warmup import AUTO, Warmup, check_group_sizes
+from g2d.settings import Section, repeated
+
+# What lies beside the models' folders:
+RESERVED_FOLDERS = frozenset(
+    {"problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "report", "reward-models"}
+)
+
+
+RESERVED_FILES = frozenset({"config.yaml", "methods.md", "advice.md", "provenance.json", "report.html", "report.zip"})
+
+
+RESERVED_REGIMES = frozenset({"base", "grpo", "dpo", "harvest", "probe", "calibration", AUTO})
+
+
+def mistakes(config: Config) -> list[str]:
+    """All that is wrong with a configuration whose sections are valid by themselves: a line each, with key and fix."""
+    found = [f"seeds repeat: {config.seeds}"] if repeated(config.seeds) else []
+    found += reserved_names("models", config.models, RESERVED_FOLDERS, "a folder of the results")
+    found += reserved_names("models", config.models, RESERVED_FILES, "a file of the results")
+    if any(name.lower() == "pool" for name in config.benchmarks):
+        found.append('benchmarks: "pool" is the training pool\'s name: choose another')
+    for section in ("ablations", "regimes"):
+        found += reserved_names(section, getattr(config, section), RESERVED_REGIMES, "a stage")
+    found += reserved_names("regimes", config.regimes, {name.lower() for name in config.ablations}, "an ablation")
+    for section in ("models", "benchmarks", "ablations", "regimes", "rewards"):
+        found += case_collisions(section, getattr(config, section))
+    found += [*open_ended_mistakes(config), *impossible_draws(config), *unknown_benchmarks(config)]
+    for model in config.models:
+        try:
+            check_model(config.for_model(model), model)
+        except ValueError as error:
+            found += str(error).splitlines()
+    found += [] if found else [*selection_mistakes(config), *sweep_mistakes(config)]
+    return list(dict.fromkeys(found))  # several models can make the same mistake
+
+
+def check_model(config: Config, model: str) -> None:
+    """Refuse what sections demand of each other, after a model's own settings are in.
+
+    Raises:
+        ValueError: key and fix.
+    """
+    check_group_sizes(config.warmup, config.baselines.grpo_group_sizes, "baselines.grpo_group_sizes")
+    check_warmup(config, "warmup", config.warmup)
+    if config.engine.name == "vllm" and config.lora.r > LORA_RANKS[-1]:
+        raise ValueError(
+            f"lora.r={config.lora.r} exceeds {LORA_RANKS[-1]}, the largest rank that vLLM applies: lower it or "
+            "change the engine"
+        )
+    auto = config.warmup.auto
+    if auto is not None and auto.prompts > config.training_set.n:
+        raise ValueError(
+            f"warmup.auto.prompts={auto.prompts} exceeds training_set.n={config.training_set.n} of {model}: lower it "
+            "or draw a larger training set"
+        )
+    match = config.dpo.match_pairs_to
+    if isinstance(match, int) and match not in config.warmup.steps:
+        raise ValueError(
+            f"dpo.match_pairs_to: K={match} is not in warmup.steps {config.warmup.steps} of {model}: "
+            "add it there or choose another"
+        )
+    for name, ablation in config.ablations.items():
+        check_ablation(config, name, ablation, model)
+    for name in config.regimes:
+        check_entry(config, name, model)
+    for mistake in process_mistakes(config):
+        raise ValueError(f"{mistake} ({model})")
+
+
+# ---------------------------------------------------------------------------------------------- names and problems
+
+
+def reserved_names(section: str, names: Iterable[str], reserved: Iterable[str], by: str) -> list[str]:
+    """Names that the results use for something else, also on file systems that tell no upper from lower case."""
+    return [f"{section}.{n}: the name is taken by {by}: choose another" for n in names if n.lower() in reserved]
+
+
+def case_collisions(section: str, names: Iterable[str]) -> Iterator[str]:
+    """Names that are the same on such a file system."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if (first := seen.setdefault(name.lower(), name)) != name:
+            yield f"{section}.{name}: differs from {first} in upper and lower case only: choose another"
+
+
+def impossible_draws(config: Config) -> Iterator[str]:
+    """What is asked of generated problems and does not exist; of others, the first stage that reads them says so."""
+    for name, source in config.problem_sources.items():
+        if isinstance(source, SyntheticProblems):
+            try:
+                generated.require_capacity(source)
+            except ValueError as error:
+                yield f"{config.place_of(name)}.n: {error}"
+    if not isinstance(config.pool, SyntheticProblems) or is_open_ended(config.pool):
+        return
+    there = generated.levels_of(config.pool)
+    pinned = [("calibration", config.calibration.levels)]
+    for model, entry in config.models.items():
+        own = entry.settings.get("calibration")
+        if isinstance(own, Mapping):
+            pinned.append((f"models.{model}.settings.calibration", own.get("levels", "auto")))
+    for where, levels in pinned:
+        for level in levels if isinstance(levels, list) else []:
+            if level not in there:
+                yield f"{where}.levels: the pool has no level {level}: choose from {there[0]} to {there[-1]}"
+
+
+def unknown_benchmarks(config: Config) -> Iterator[str]:
+    """Benchmarks whose questions M0 is to continue, and which are none."""
+    for name in config.continued_benchmarks:
+        if name not in config.benchmarks:
+            there = ", ".join(config.benchmarks)
+            yield f"contamination.benchmarks: {name} is no benchmark ({there}): add it there or drop it"
+
+
+# ------------------------------------------------------------------------------------------ ablations and entries
+
+
+def check_warmup(config: Config, where: str, warmup: Warmup) -> None:
+    """Refuse a warm-up that the engine or the adapter does not allow.
+
+    Raises:
+        ValueError: with key and fix.
+    """
+    if warmup.sync_every > 1 and config.engine.name != "vllm":
+        raise ValueError(
+            f"{where}.sync_every={warmup.sync_every} needs engine.name: vllm, because {config.engine.name} "
+            "generates with the weights in training: set it to 1 or change the engine"
+        )
+    if warmup.reference == "sync" and config.lora.dropout > 0:
+        raise ValueError(
+            f"{where}.reference: sync needs lora.dropout: 0, because with {config.lora.dropout:g} the policy differs "
+            "from itself as reference: change either"
+        )
+
+
+def check_ablation(config: Config, name: str, ablation: Ablation, model: str) -> None:
+    """Refuse an ablation that a model's other sections do not allow.
+
+    Raises:
+        ValueError: with key and fix.
+    """
+    where = f"ablations.{name}"
+    dpo, steps = config.ablation_dpo(name), config.ablation_steps(name)
+    if ablation.reward is not None:
+        require_reward(config, f"{where}.reward", ablation.reward)
+    elif ablation.has_warmup and 0 in steps:
+        raise ValueError(f"{where}: at K=0 there is no warm-up to change: drop 0 from steps")
+    if ablation.policies == ["grpo"] and not any(steps):
+        raise ValueError(f"{where}: at K=0 no GRPO is trained: add a K to steps, or dpo to policies")
+    if dpo.start == "warmup" and 0 in steps:
+        raise ValueError(f"{where}: at K=0 there is no warm-up to start from: drop 0 from steps")
+    if not steps:
+        raise ValueError(f"{where}: warmup.steps {config.warmup.steps} of {model} has no K for it: add one")
+    own = config.warmup_of(name if ablation.has_warmup else "")
+    check_warmup(config, f"{where}.warmup", own)
+    try:
+        ablation.open_ended_of(own.completions_per_step(own.group_sizes[0]) // own.group_sizes[0])
+    except ValueError as error:
+        raise ValueError(f"{where}.{error}") from None
+    if ablation.prompts == "mixed" and (own.retire or own.resample):
+        raise ValueError(f"{where}.prompts: mixed: retire and resample would change the proportions: drop them")
+    if ablation.asks_open_ended and own.reference == "sync" and own.reference_every == "pass":
+        raise ValueError(
+            f"{where}.warmup.reference_every: pass is one over verifiable prompts alone: write a number of steps"
+        )
+    grid = own.steps
+    for step in [*steps, *([dpo.match_pairs_to] if isinstance(dpo.match_pairs_to, int) else [])]:
+        if step not in grid:
+            raise ValueError(
+                f"{where}: K={step} is not in {'its steps' if ablation.has_warmup else 'warmup.steps'} {grid} of "
+                f"{model}: add it there or choose another"
+            )
+
+
+def require_reward(config: Config, where: str, name: str) -> None:
+    """Check that a reward has its entry.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if name not in config.rewards:
+        raise ValueError(
+            f"{where}: {name} is no entry of rewards ({', '.join(config.rewards) or 'none'}): add it there"
+        )
+
+
+def check_entry(config: Config, name: str, model: str) -> None:
+    """Refuse an entry that the other sections, with a model's own settings in them, do not go with.
+
+    Raises:
+        ValueError: key and fix.
+    """
+    entry, where = config.regimes[name], f"regimes.{name}"
+    if isinstance(entry, OnlineEntry):
+        if entry.reward is not None:
+            require_reward(config, f"{where}.reward", entry.reward)
+        for mistake in entry.mistakes(model, config.training_set.n, config.lora.dropout):
+            raise ValueError(f"{where}.{mistake}")
+        if entry.start != "base":
+            _check_start(config, name, entry, model)
+        return
+    if entry.phase == "rounds":
+        try:
+            entry.dpo_of(config.dpo)
+        except ValueError as error:
+            raise ValueError("\n".join(f"{where}.{line}" for line in str(error).splitlines())) from None
+        return
+    if entry.harvest and not _has_online_phase(config, entry.harvest):
+        raise ValueError(
+            f"{where}.harvest: {entry.harvest} is neither an ablation with a warm-up of its own nor an entry of "
+            "regimes that is trained on fresh rollouts: name one, or leave the key out for the main grid's harvests"
+        )
+    harvested = config.ablations.get(entry.harvest) or config.regimes.get(entry.harvest)
+    if harvested is not None and harvested.asks_open_ended:
+        raise ValueError(
+            f"{where}.harvest: {entry.harvest} asks open-ended prompts, of which no harvest is drawn: drop it"
+        )
+    if entry.harvest in config.regimes and config.regimes[entry.harvest].auto is not None:
+        raise ValueError(
+            f"{where}.harvest: {entry.harvest} stops by itself: have DPO on its harvest by its own policies, or name "
+            "another"
+        )
+    whose, there = f"steps of {entry.harvest}" if entry.harvest else "warmup.steps", harvested_steps(config, name)
+    if entry.steps != "all" and (unknown := [k for k in entry.steps if k not in there]):
+        raise ValueError(
+            f"{where}.steps: K={unknown[0]} is not in {whose} {there} of {model}: add it there or choose another"
+        )
+    if entry.start == "warmup" and 0 in (steps := entry.steps if entry.steps != "all" else []):
+        raise ValueError(f"{where}.steps: at K=0 there is no warm-up to start from: drop 0 from {steps}")
+    if not entry_steps(config, name):
+        raise ValueError(f"{where}: {whose} {there} of {model} has no K for it: add one")
+
+
+def _check_start(config: Config, name: str, entry: OnlineEntry, model: str) -> None:
+    """Refuse a start that is no policy on the way of another online training."""
+    where, online = f"regimes.{name}", {n: e for n, e in config.regimes.items() if isinstance(e, OnlineEntry)}
+    path = [name, entry.start]
+    while path[-1] not in ("base", "warmup"):
+        if path[-1] not in online:
+            raise ValueError(
+                f"{where}.start: {path[-1]} is no entry of regimes that is trained on fresh rollouts: name one, or "
+                "write base or warmup"
+            )
+        if path[-1] in path[:-1]:
+            raise ValueError(f"{where}.start: {' from '.join(path)}: start one of them from base or warmup")
+        path.append(online[path[-1]].start)
+    whose, steps = f"steps of {entry.start}", online[entry.start].steps if entry.start in online else []
+    if entry.start in online and online[entry.start].auto is not None:
+        raise ValueError(f"{where}.start: {entry.start} stops by itself, at a K that is not known: name another")
+    if entry.start == "warmup":
+        whose, steps = "warmup.steps", config.warmup.steps
+    if entry.start_step not in steps:
+        raise ValueError(
+            f"{where}.start_step: K={entry.start_step} is not in {whose} {steps} of {model}: add it there or choose "
+            "another"
+        )
+
+
+def _has_online_phase(config: Config, name: str) -> bool:
+    """Whether policies of that name, an ablation or an entry, have an online phase of their own."""
+    ablation, entry = config.ablations.get(name), config.regimes.get(name)
+    return bool(ablation and ablation.has_warmup) or isinstance(entry, OnlineEntry)
+
+
+# ----------------------------------------------------------------------------------------------------------- the sweep
+
+
+def sweep_mistakes(config: Config) -> Iterator[str]:
+    """What is asked of the sweep and cannot be: key and fix."""
+    sweep = config.sweep
+    if sweep is None:
+        return
+    for model, source in config.models.items():
+        if isinstance(source, RecordedModel):
+            yield f"sweep: {model} has recorded completions and is not trained: drop the model or the sweep"
+        for name, keys in sweep.regimes.items():
+            if both := sorted(set(keys) & set(source.settings.get(name, {}))):
+                yield f"models.{model}.settings.{name}.{both[0]}: the sweep chooses it: drop one of them"
+    for name in config.benchmarks:
+        if name.lower() in (DEVELOPMENT, "pool.training"):
+            yield f"benchmarks.{name}: the name is taken by the problems of the sweep: choose another"
+    n, pool = held_out(config), config.pool
+    for model in config.models:
+        if not n or not isinstance(pool, SyntheticProblems):
+            break
+        if n + (wanted := config.for_model(model).training_set.n) > pool.n:
+            yield (
+                f"sweep.development: {n} problems held out of the pool's {pool.n} leave fewer than the training_set.n="
+                f"{wanted} of {model}: lower one of them or enlarge the pool"
+            )
+    if unknown := sorted(set(sweep.at) - set(sweep.regimes)):
+        yield f"sweep.at.{unknown[0]}: is not swept: choose from {', '.join(sweep.regimes)}"
+    found = [line for name in sweep.regimes for line in _mistakes_in_keys(config, name)]
+    yield from found
+    if not found:
+        yield from _mistakes_in_candidates(config)
+
+
+def _mistakes_in_keys(config: Config, name: str) -> Iterator[str]:
+    assert config.sweep is not None
+    where, lists = f"sweep.regimes.{name}", config.sweep.regimes[name]
+    if name not in (known := [*SECTIONS, *config.ablations, *config.regimes]):
+        yield f"{where}: is no section, ablation or entry of regimes: choose from {', '.join(known)}"
+        return
+    if not lists:
+        yield f"{where}: name a key with the values to try"
+    tuned, section = tuning_keys(type(swept_section(config, name))), section_name(config, name)
+    for own, values in lists.items():
+        if name in config.ablations and own in getattr(config.ablations[name], section):
+            yield f"ablations.{name}.{section}.{own}: the sweep chooses it: drop one of them"
+        if own not in tuned:
+            yield f"{where}.{own}: no number that {name} is tuned by: choose from {', '.join(tuned)}"
+        elif len(values) < 2:
+            yield f"{where}.{own}: {values} leaves nothing to choose: list two values or more, or drop the key"
+        elif repeated(values):
+            yield f"{where}.{own}: values repeat: {values}"
+
+
+def tuning_keys(section: type[Section]) -> list[str]:
+    """The keys of a section that can be swept: they change how far a training goes from the same start on the same
+    kind of data, and neither which files there are nor what a K counts."""
+    numbers = (float, float | None)
+    return [
+        name
+        for name, field in section.model_fields.items()
+        if (field.annotation in numbers and name not in PromptMix.model_fields) or name in COUNTS
+    ]
+
+
+def _mistakes_in_candidates(config: Config) -> Iterator[str]:
+    """Whatever may be chosen must go with the rest of the grid."""
+    try:
+        tried = candidates(config)
+        grids = [with_candidates(config)]
+        grids += [with_choices(config, {candidate.swept: dict(candidate.values)}) for candidate in tried]
+    except ValueError as error:
+        yield from str(error).splitlines()
+        return
+    for whole in grids:
+        for model in config.models:
+            try:
+                check_model(whole.for_model(model), model)
+            except ValueError as error:
+                yield from str(error).splitlines()
