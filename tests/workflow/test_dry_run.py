@@ -352,6 +352,20 @@ def test_the_audit_prints_every_time_it_is_asked_for_and_trains_nothing(project:
         shutil.rmtree(project.results)
 
 
+def test_another_snakemake_is_refused_by_name(project: Project) -> None:
+    """One in which what the workflow patches may be another thing."""
+    for change, version in (
+        ("sys.modules['snakemake'].__version__ = '10.1.0'", "10.1.0"),
+        ("del sys.modules['snakemake.dag'].DAG.update_needrun", ""),
+    ):
+        code = f"import sys; from snakemake.cli import main; {change}; main(['-n'])"
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=project.root, capture_output=True, text=True, check=False
+        )
+        assert done.returncode != 0
+        assert re.search(rf"Snakemake {version}.* is not one that this workflow is made for", done.stdout + done.stderr)
+
+
 def test_targets_are_listed(project: Project) -> None:
     listed = project.snakemake("--list-target-rules").stdout
     assert {"calibration", "advice", "advice_check", "harvest", "tables", "audit", "k0", "k2"} <= set(listed.split())

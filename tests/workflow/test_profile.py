@@ -27,7 +27,9 @@ def test_the_papers_grid_and_its_gpu_hours_before_anything_is_submitted(project:
     assert re.search(r"^train_dpo +80$", done.stdout, re.M)
     for stage, jobs in (("train_grpo", 60), ("evaluate", 204)):
         assert re.search(rf"^{stage} +{jobs} +[\d.]+  guess$", done.stdout, re.M), done.stdout
-    assert re.search(r"^total +406 +[\d.]+$", done.stdout, re.M)
+    *_, total, last = done.stdout.rstrip().splitlines()
+    assert re.match(r"total +406 +[\d.]+$", total)
+    assert last.startswith("This was a dry-run")
 
 
 def test_another_configuration_replaces_the_papers(project: Project) -> None:

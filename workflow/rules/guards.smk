@@ -133,17 +133,24 @@ def say_what_looks_newer(dag):
 
 
 def say_hours(dag):
-    """Add the GPU-hours of the jobs to Snakemake's table of them, in a dry-run and before anything is submitted."""
+    """Add the GPU-hours of the jobs to Snakemake's table of them before anything is submitted, and to the end of a dry-run.
+
+    The messages of a run pass through here: that is what Snakemake offers in the place of a hook.
+    """
+
+    def hours():
+        jobs = [
+            planned_gpu_job(plan, job.rule.name, job.wildcards, job.input.get("shards") or job.input.get("judged"))
+            for job in dag.needrun_jobs(exclude_finished=False)
+            if "gpu" in job.rule.resources
+        ]
+        return report_hours(estimate(filter(None, jobs), measured_rates("results", CONFIG.models) if any(jobs) else {}))
 
     def with_hours(record):
-        if getattr(record, "event", None) == LogEvent.RUN_INFO:
-            jobs = [
-                planned_gpu_job(plan, job.rule.name, job.wildcards, job.input.get("shards") or job.input.get("judged"))
-                for job in dag.needrun_jobs(exclude_finished=False)
-                if "gpu" in job.rule.resources
-            ]
-            lines = estimate(filter(None, jobs), measured_rates("results", CONFIG.models) if any(jobs) else {})
-            record.msg = "\n".join(filter(None, [record.msg, report_hours(lines)]))
+        if workflow.dryrun and str(record.msg).startswith("This was a dry-run"):
+            record.msg = "\n".join(filter(None, [hours(), record.msg]))
+        elif not workflow.dryrun and getattr(record, "event", None) == LogEvent.RUN_INFO:
+            record.msg = "\n".join(filter(None, [record.msg, hours()]))
         return True
 
     logger.addFilter(with_hours)
