@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from g2d.analysis.equal_length import at_equal_length
-from g2d.tables.selection import CANDIDATE_COLUMNS, checkpoint_table
-from g2d.tables.sweep import best
+from g2d.tables.choices import CANDIDATE_COLUMNS, best, checkpoint_table
 
 
 def test_the_reward_at_equal_length_by_hand() -> None:

@@ -25,7 +25,7 @@ from g2d.regimes.semi_online_dpo import SemiOnlineDpo
 from g2d.regimes.warmup import Warmup
 from g2d.report.sweep import sweep_paragraph, sweep_sentences
 from g2d.settings import ConfigError
-from g2d.tables.sweep import best, candidate_table, edge_of, sweep_bills
+from g2d.tables.choices import best, candidate_table, edge_of, sweep_bills
 from tests.experiment.test_config import MINIMAL
 from tests.frames import groups
 

@@ -14,8 +14,7 @@ from g2d.rewards.catalogue import TRUTH, ByKind, made_files, reward_params, rewa
 from g2d.rewards.scoring import Scorer
 from g2d.rewards.scratch import ScratchReward, train_scratch_reward
 from g2d.rewards.scratch_model import ScratchRewardModel
-from g2d.tables.selection import checkpoint_table
-from g2d.tables.sweep import best
+from g2d.tables.choices import best, checkpoint_table
 from tests.rewards.models import SEED
 
 

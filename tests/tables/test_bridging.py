@@ -10,8 +10,8 @@ import pytest
 from g2d.experiment.config import Config
 from g2d.experiment.printed import is_of_bridging
 from g2d.tables.accuracy import MAIN_COLUMNS
-from g2d.tables.bridging import BRIDGING_COLUMNS, bridging_table
 from g2d.tables.frames import frame, read_table, write_table
+from g2d.tables.paper import BRIDGING_COLUMNS, bridging_table
 
 DPO = {"regime": "semi_online_dpo", "steps": [10, 20]}
 CONFIG: dict[str, Any] = {

@@ -118,8 +118,8 @@ def test_a_grid_has_the_tables_of_its_configuration(keys: dict[str, Any], more: 
 def test_a_table_is_a_function_of_what_it_reads(table: Table) -> None:
     module, function = table.function.split(":")
     build = getattr(import_module(f"g2d.tables.{module}"), function)
-    inspect.signature(build).bind(*table.reads)
-    assert set(table.reads) <= set(dir(Inputs)) | {"config"}
+    inspect.signature(build).bind(*table.reads.split())
+    assert set(table.reads.split()) <= set(dir(Inputs)) | {"config"}
 
 
 def right_answers(answers: Evaluations, margin: float) -> pd.DataFrame:
@@ -132,7 +132,7 @@ def test_a_new_table_is_a_function_and_a_line(monkeypatch: pytest.MonkeyPatch, t
     module = ModuleType("g2d.tables.toy")
     module.right_answers = right_answers  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "g2d.tables.toy", module)
-    toy = Table("toy", "How many answers are right", RESULTS, "toy:right_answers", ("answers", "margin"), rule="toys")
+    toy = Table("toy", "How many answers are right", RESULTS, "toy:right_answers", "answers margin", rule="toys")
     monkeypatch.setattr(catalogue, "TABLES", (*TABLES, toy))
     config = Config.model_validate(SMALL)
     answers = [f"results/{key.folder}/eval/easy.parquet" for key in grid.policies(config)]

@@ -12,10 +12,9 @@ import pytest
 from g2d.analysis.comparisons import LEVEL
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.controls import controls_table
-from g2d.tables.families import comparison_table
+from g2d.tables.families import comparison_table, margin_table
 from g2d.tables.frontier import AXES, frontier_table, matched_table
 from g2d.tables.harvest import correlation_table
-from g2d.tables.margins import margin_table
 from g2d.tables.synthesis import synthesis_table
 from g2d.tables.win_rates import win_rate_table
 

@@ -16,7 +16,8 @@ from g2d.experiment.keys import PolicyKey
 from g2d.jobs.cost import Cost
 from g2d.report.frontier import picture, sentences
 from g2d.rollouts.rollout import to_frame
-from g2d.tables.frontier import AXES, costs_of, critical_path_s, frontier_table, matched_table, paper_hours
+from g2d.tables.bills import costs_of, critical_path_s, paper_hours
+from g2d.tables.frontier import AXES, frontier_table, matched_table
 from g2d.tables.published_hours import HOURS_OF_HARVEST_AND_DPO, HOURS_PER_COMPLETION, PUBLISHED
 from tests.frames import rollout
 

@@ -11,8 +11,8 @@ from g2d.experiment.grid import policies
 from g2d.experiment.keys import PolicyKey
 from g2d.jobs.cost import Cost
 from g2d.tables.accuracy import equal_compute_table
+from g2d.tables.bills import regime_table, spent_on
 from g2d.tables.families import comparison_table
-from g2d.tables.regimes import regime_table, spent_on
 
 from .test_tables import policy, solved
 

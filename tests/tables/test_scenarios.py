@@ -12,7 +12,7 @@ from g2d.experiment.config import load
 from g2d.experiment.prompt_counts import other_prompts, prompts_behind
 from g2d.tables.accuracy import MAIN_COLUMNS
 from g2d.tables.frames import frame
-from g2d.tables.scenarios import SCENARIO_COLUMNS, SCENARIOS, scenario_table
+from g2d.tables.paper import SCENARIO_COLUMNS, SCENARIOS, scenario_table
 from g2d.tables.win_rates import WIN_RATE_COLUMNS
 from tests.tables.test_catalogue import OPEN_ENDED, SMALL
 

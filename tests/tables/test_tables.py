@@ -26,7 +26,6 @@ from g2d.tables.accuracy import (
     main_table,
 )
 from g2d.tables.bills import COST_COLUMNS, cost_table
-from g2d.tables.calibration import calibration_table
 from g2d.tables.disputes import dispute_table
 from g2d.tables.families import COMPARISON_COLUMNS, comparison_table
 from g2d.tables.frames import read_table, write_table
@@ -34,6 +33,7 @@ from g2d.tables.harvest import (
     AUTO_COLUMNS,
     HARVEST_COLUMNS,
     auto_table,
+    calibration_table,
     correlation_points,
     correlation_table,
     harvest_table,

@@ -24,6 +24,9 @@ from g2d.jobs.cost import read_cost
 from g2d.policies import read_policy
 from g2d.status.screen import screen
 from g2d.status.snapshot import Grid
+from g2d.tables.catalogue import tables_of
+from g2d.tables.files import READ_FOR
+from g2d.tables.results import Results
 from tests.shared import folder_of
 from tests.workflow.conftest import REPOSITORY, Project
 
@@ -63,6 +66,23 @@ def test_a_stage_without_a_model_imports_nothing_that_only_models_need(micro_gri
 
 
 # ----------------------------------------------------------------------------------------------------------- results
+
+
+class RememberingResults(Results):
+    """Knows which parts of the grid have been read."""
+
+    def read(self, part: str, *more: Any) -> dict[Any, Any]:
+        self.__dict__.setdefault("parts", set()).add(part)
+        return super().read(part, *more)
+
+
+def test_what_a_table_is_computed_from_is_an_input_of_its_rule(micro_grid: Project) -> None:
+    """Each table alone, so that nothing has been read for another one; and it is what the run wrote."""
+    for name, table in tables_of(g2d.open(micro_grid.results).config).items():
+        results = RememberingResults(micro_grid.results)
+        assert len(results.build(name)) == len(results.tables[name]), name
+        declared = {part for own in table.reads.split() for part in READ_FOR.get(own, (own,))}
+        assert vars(results).get("parts", set()) <= declared, name
 
 
 def test_main_table_has_every_policy_and_is_computed_from_the_evaluations(micro_grid: Project) -> None:

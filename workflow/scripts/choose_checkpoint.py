@@ -7,9 +7,8 @@ from g2d.jobs.stage import stage
 from g2d.policies.policy import read_own_policy
 from g2d.regimes.regime import SELECTED
 from g2d.rollouts.rollout import TEXTLESS, read_rollouts
+from g2d.tables.choices import OF_REPLIES, best, checkpoint_table
 from g2d.tables.frames import write_table
-from g2d.tables.selection import OF_REPLIES, checkpoint_table
-from g2d.tables.sweep import best
 
 
 def main(snakemake):

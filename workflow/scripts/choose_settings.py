@@ -5,8 +5,8 @@ from g2d.experiment.grid import candidate_policies
 from g2d.jobs.files import write_json
 from g2d.jobs.stage import stage
 from g2d.rollouts.rollout import TEXTLESS, read_rollouts
+from g2d.tables.choices import best, candidate_table
 from g2d.tables.frames import write_table
-from g2d.tables.sweep import best, candidate_table
 
 
 def main(snakemake):

@@ -6,10 +6,9 @@ from g2d.jobs.files import read_json, write_text
 from g2d.jobs.stage import stage
 from g2d.report.methods import methods
 from g2d.report.sweep import sweep_paragraph
-from g2d.tables.calibration import CALIBRATION_COLUMNS
+from g2d.tables.choices import SWEEP_COLUMNS
 from g2d.tables.frames import read_table
-from g2d.tables.harvest import HARVEST_COLUMNS
-from g2d.tables.sweep import SWEEP_COLUMNS
+from g2d.tables.harvest import CALIBRATION_COLUMNS, HARVEST_COLUMNS
 
 
 def main(snakemake):

@@ -18,10 +18,9 @@ from g2d.tables.accuracy import MAIN_COLUMNS
 from g2d.tables.contamination import CONTAMINATION_COLUMNS
 from g2d.tables.controls import CONTROL_COLUMNS
 from g2d.tables.dynamics import COLLAPSE_COLUMNS
-from g2d.tables.families import COMPARISON_COLUMNS
+from g2d.tables.families import COMPARISON_COLUMNS, MARGIN_COLUMNS
 from g2d.tables.frames import Columns, read_table
 from g2d.tables.frontier import FRONTIER_COLUMNS
-from g2d.tables.margins import MARGIN_COLUMNS
 
 CHARTED = {"device_hours": "hours"}  # an axis of cost: the name of its chart, where they differ
 WITHOUT = "_without_calibration"  # suffix of columns of costs without calibration

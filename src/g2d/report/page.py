@@ -40,16 +40,15 @@ from g2d.report.tables import Table, read_cells
 from g2d.report.vega import Spec
 from g2d.report.win_rates import win_rate_sentences
 from g2d.tables.bills import COST_COLUMNS
-from g2d.tables.calibration import CALIBRATION_COLUMNS
 from g2d.tables.catalogue import CONTAMINATION, OPEN_ENDED, POWER, SECTIONS, SWEEP, SYNTHESIS, section_of
+from g2d.tables.choices import SWEEP_COLUMNS
 from g2d.tables.contamination import CONTAMINATION_COLUMNS
 from g2d.tables.dynamics import TRAINING_COLUMNS
 from g2d.tables.frames import Columns, read_table
-from g2d.tables.harvest import HARVEST_COLUMNS
+from g2d.tables.harvest import CALIBRATION_COLUMNS, HARVEST_COLUMNS
 from g2d.tables.parts import DECOMPOSITION_COLUMNS
 from g2d.tables.power import POWER_COLUMNS, VARIANCE_COLUMNS
 from g2d.tables.samples import SAMPLE_COLUMNS
-from g2d.tables.sweep import SWEEP_COLUMNS
 from g2d.tables.synthesis import SYNTHESIS_COLUMNS
 from g2d.tables.win_rates import WIN_RATE_COLUMNS
 

@@ -14,7 +14,7 @@ def sweep_sentences(table: pd.DataFrame) -> list[str]:
     """A sentence for every entry of the sweep, and a warning where its choice is the last value of a list.
 
     Args:
-        table: `sweep.csv`, from `g2d.tables.sweep.candidate_table`.
+        table: `sweep.csv`, from `g2d.tables.choices.candidate_table`.
     """
     several = table["model"].nunique() > 1
     sentences: list[str] = []

@@ -14,7 +14,7 @@ import pandas as pd
 from g2d.analysis.statistics import accuracy_interval, standard_deviation, standard_error
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, by_policy, crossed, grid_order, named
-from g2d.tables.frames import floats, frame, integers, mean, strings
+from g2d.tables.frames import Rows, floats, frame, integers, mean, strings, table_of
 
 ACCURACY_COLUMNS = {
     **ROW_COLUMNS,
@@ -32,11 +32,12 @@ EQUAL_COMPUTE_COLUMNS = {
 }
 
 
+@table_of(MAIN_COLUMNS)
 def main_table(
     evaluations: Evaluations,
     device_hours: Mapping[PolicyKey, float],
     calibration_hours: Mapping[PolicyKey, float] | None = None,
-) -> pd.DataFrame:
+) -> Rows:
     """Table 1: M0, DPO, G2D by K and GRPO on every benchmark; ablations are left to `ablation_table`.
 
     For g2d-auto, whose warm-up stops by itself, K is the mean over seeds of the steps it took, rounded.
@@ -52,18 +53,13 @@ def main_table(
         one seed; standard_error the plain one, s / sqrt(n) over the n problems' mean scores, these seeds given (Miller
         2024, "Adding error bars to evals", section 2); ci_low and ci_high the 95 % interval of `accuracy_interval` over
         seeds and problems; device_hours the mean over seeds.
-
-    Raises:
-        ValueError: the seeds of a policy answered different problems.
     """
     grouped = by_policy(evaluations, keep=lambda key: not key.is_ablation)
     rest = {key: hours - (calibration_hours or {}).get(key, 0.0) for key, hours in device_hours.items()}
-    rows = []
     for at in grid_order(grouped):
         row = accuracy_row(grouped[at], device_hours, at[1])
         known = [rest[key] for key in grouped[at] if key in rest]
-        rows.append(row | {"device_hours_without_calibration": mean(known)})
-    return frame(rows, MAIN_COLUMNS)
+        yield row | {"device_hours_without_calibration": mean(known)}
 
 
 def ablation_table(
@@ -132,9 +128,6 @@ def equal_compute_table(
     Returns:
         `EQUAL_COMPUTE_COLUMNS`, one row per regime (and group size) and benchmark; difference is accuracy minus
         reference_accuracy.
-
-    Raises:
-        ValueError: the seeds of a policy answered different problems.
     """
     whole = any(key.role == "entry" for key, _ in evaluations)
 

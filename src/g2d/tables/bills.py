@@ -1,19 +1,27 @@
-"""The bill: what every stage behind a policy cost, and what the grid cost with the attempts that came to nothing."""
+"""The bill: what the stages behind every policy cost, what every policy took, and what all attempts cost."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
-import pandas as pd
-
+from g2d.experiment.arms import arms
+from g2d.experiment.config import Config
 from g2d.experiment.keys import PolicyKey
+from g2d.experiment.prompt_counts import online_phases, prompts_asked
 from g2d.jobs.attempts import ENDED_BADLY, Attempt, kept, lost, lost_device_s
 from g2d.jobs.cost import Cost
-from g2d.tables.frames import floats, frame, integers, strings
+from g2d.jobs.files import parse_json, read_lines
+from g2d.regimes.catalogue import REGIMES
+from g2d.tables.accuracy import accuracy_row
+from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, by_policy, grid_order
+from g2d.tables.frames import Rows, floats, integers, mean, strings, table_of
+from g2d.tables.published_hours import PUBLISHED
 
+OF_CHECKPOINTS = ("answer_development", "reply_to_development")
 COST_COLUMNS = {
     **strings("model", "policy"),
     **integers("K"),
@@ -37,7 +45,8 @@ ATTEMPT_COLUMNS = {
 }
 
 
-def cost_table(bills: Mapping[PolicyKey, Sequence[Cost]], attempts: Sequence[Attempt] = ()) -> pd.DataFrame:
+@table_of(COST_COLUMNS)
+def cost_table(bills: Mapping[PolicyKey, Sequence[Cost]], attempts: Sequence[Attempt] = ()) -> Rows:
     """The bill: what each stage behind a policy cost.
 
     Args:
@@ -52,36 +61,33 @@ def cost_table(bills: Mapping[PolicyKey, Sequence[Cost]], attempts: Sequence[Att
         share stand in each of their bills, so sum within a policy, not over the column.
     """
     without_result, in_vain = lost(attempts), lost_device_s(attempts)
-    rows = []
     for key, bill in bills.items():
         for stage in dict.fromkeys(record.stage for record in bill):
             jobs = [record for record in bill if record.stage == stage]
             lost_s = math.fsum(in_vain.get(job.job, 0.0) for job in jobs)
-            rows.append(
-                {
-                    "model": key.model,
-                    "policy": key.label,
-                    "K": key.shown_k,
-                    "group_size": key.group_size or None,
-                    "seed": key.seed,
-                    "regime": key.regime,
-                    "stage": stage,
-                    "n_jobs": len(jobs),
-                    "wall_s": math.fsum(job.wall_s for job in jobs),
-                    "cpu_s": math.fsum(job.cpu_s for job in jobs),
-                    "device_hours": _device_hours(jobs),
-                    "devices": max(job.devices for job in jobs),
-                    "device": ", ".join(dict.fromkeys(job.device for job in jobs)),
-                    "tokens_generated": sum(job.tokens_generated for job in jobs),
-                    **_peaks(jobs),
-                    "n_lost_attempts": sum(len(without_result.get(job.job, [])) for job in jobs),
-                    "device_hours_with_lost_attempts": _device_hours(jobs) + lost_s / 3600,
-                }
-            )
-    return frame(rows, COST_COLUMNS)
+            yield {
+                "model": key.model,
+                "policy": key.label,
+                "K": key.shown_k,
+                "group_size": key.group_size or None,
+                "seed": key.seed,
+                "regime": key.regime,
+                "stage": stage,
+                "n_jobs": len(jobs),
+                "wall_s": math.fsum(job.wall_s for job in jobs),
+                "cpu_s": math.fsum(job.cpu_s for job in jobs),
+                "device_hours": _device_hours(jobs),
+                "devices": max(job.devices for job in jobs),
+                "device": ", ".join(dict.fromkeys(job.device for job in jobs)),
+                "tokens_generated": sum(job.tokens_generated for job in jobs),
+                **_peaks(jobs),
+                "n_lost_attempts": sum(len(without_result.get(job.job, [])) for job in jobs),
+                "device_hours_with_lost_attempts": _device_hours(jobs) + lost_s / 3600,
+            }
 
 
-def attempt_table(attempts: Sequence[Attempt]) -> pd.DataFrame:
+@table_of(ATTEMPT_COLUMNS)
+def attempt_table(attempts: Sequence[Attempt]) -> Rows:
     """What the grid really cost, beside what the results that were kept cost.
 
     Args:
@@ -98,29 +104,25 @@ def attempt_table(attempts: Sequence[Attempt]) -> pd.DataFrame:
     # Jobs of two stages may have one name.
     attempts = [replace(one, cost=replace(one.cost, job=f"{one.cost.stage} {one.cost.job}")) for one in attempts]
     stages = list(dict.fromkeys(attempt.cost.stage for attempt in sorted(attempts, key=lambda a: a.started)))
-    rows = []
     for stage in [*stages, "all"] if stages else []:
         own = [attempt for attempt in attempts if stage in (attempt.cost.stage, "all")]
         costs = [attempt.cost for attempt in own]
         bills = [attempt.bill for attempt in kept(own).values()]
         statuses = Counter(attempt.status for attempt in own)
-        rows.append(
-            {
-                "stage": stage,
-                "n_jobs": len({cost.job for cost in costs}),
-                "n_attempts": len(own),
-                **{f"n_{status}": statuses[status] for status in ENDED_BADLY},
-                "n_repeated": statuses["ok"] - len(bills),
-                "device_hours_kept": _device_hours(bills),
-                "device_hours_all": _device_hours(bills) + math.fsum(lost_device_s(own).values()) / 3600,
-                "wall_s_all": math.fsum(cost.wall_s for cost in costs),
-                "cpu_s_all": math.fsum(cost.cpu_s for cost in costs),
-                "start_up_s_all": math.fsum(attempt.start_up_s for attempt in own),
-                "tokens_generated_all": sum(cost.tokens_generated for cost in costs),
-                **_peaks(costs),
-            }
-        )
-    return frame(rows, ATTEMPT_COLUMNS)
+        yield {
+            "stage": stage,
+            "n_jobs": len({cost.job for cost in costs}),
+            "n_attempts": len(own),
+            **{f"n_{status}": statuses[status] for status in ENDED_BADLY},
+            "n_repeated": statuses["ok"] - len(bills),
+            "device_hours_kept": _device_hours(bills),
+            "device_hours_all": _device_hours(bills) + math.fsum(lost_device_s(own).values()) / 3600,
+            "wall_s_all": math.fsum(cost.wall_s for cost in costs),
+            "cpu_s_all": math.fsum(cost.cpu_s for cost in costs),
+            "start_up_s_all": math.fsum(attempt.start_up_s for attempt in own),
+            "tokens_generated_all": sum(cost.tokens_generated for cost in costs),
+            **_peaks(costs),
+        }
 
 
 def _device_hours(costs: Sequence[Cost]) -> float:
@@ -134,3 +136,148 @@ def _peaks(costs: Sequence[Cost]) -> dict[str, float | None]:
         "peak_memory_gb": max(cost.peak_memory_bytes for cost in costs) / 1e9,
         "peak_gpu_memory_gb": max(on_gpu) / 1e9 if on_gpu else None,
     }
+
+
+def costs_of(key: PolicyKey, bill: Sequence[Cost], spent: Mapping[str, float], config: Config) -> dict[str, float]:
+    """What a policy cost, on every axis; NaN where nobody knows.
+
+    Args:
+        bill: the records of the jobs it was made by.
+        spent: from `g2d.tables.bills.spent_on`.
+    """
+    return {
+        "tokens_generated": spent["tokens_generated"],
+        "updates": spent["updates"],
+        "device_hours": math.fsum(record.device_s for record in bill) / 3600,
+        "paper_hours": paper_hours(key, config),
+        "critical_path_hours": critical_path_s(bill) / 3600,
+    }
+
+
+def calibration_of(bill: Sequence[Cost]) -> dict[str, float]:
+    """What calibration has of a policy's costs: it has no gradient steps, and the paper does not count it."""
+    own = [record for record in bill if record.stage == "calibrate"]
+    rest = [record for record in bill if record.stage != "calibrate"]
+    return {
+        "tokens_generated": sum(record.tokens_generated for record in own),
+        "updates": 0.0,
+        "device_hours": math.fsum(record.device_s for record in own) / 3600,
+        "paper_hours": 0.0,
+        "critical_path_hours": (critical_path_s(bill) - critical_path_s(rest)) / 3600,
+    }
+
+
+def critical_path_s(bill: Sequence[Cost]) -> float:
+    """Seconds from the first job behind a policy to its last with as many devices as can be used.
+
+    What is behind one policy is a chain, calibration, online phase, harvest, training, in which only the shards of a
+    stage run side by side, and the answers of the checkpoints that one is selected from: of these the slowest counts.
+    """
+    shards: dict[str, float] = {}
+    total = 0.0
+    for record in bill:
+        whole, is_shard, _ = record.job.partition(".shards/")
+        if record.stage in OF_CHECKPOINTS:  # one for every candidate
+            whole, is_shard = record.stage, record.stage
+        if is_shard:
+            shards[whole] = max(shards.get(whole, 0.0), record.wall_s)
+        else:
+            total += record.wall_s
+    return total + math.fsum(shards.values())
+
+
+def paper_hours(key: PolicyKey, config: Config) -> float:
+    """GPU-hours of a 7-8B model on one A100 at the rates of the paper's Table 1, without calibration, as there.
+
+    NaN for a training that the table does not have.
+    """
+    if key.kind == "base":
+        return 0.0
+    hours = 0.0
+    if key.in_rounds:
+        return key.shown_k * (PUBLISHED["harvest_rollouts"] + PUBLISHED["train_dpo"])
+    for regime, asked, group_size in online_phases(config, key):
+        hours += PUBLISHED.get(f"train_{regime}", math.nan) * asked * group_size
+    if REGIMES[key.kind].phase == "offline":
+        hours += PUBLISHED["harvest_rollouts"] + PUBLISHED.get(f"train_{key.kind}", math.nan)
+    return hours
+
+
+SPENT = ("updates", "empty_updates", "prompts", "tokens_generated", "tokens_trained")
+REGIME_COLUMNS = {
+    **ROW_COLUMNS,
+    **integers("n_seeds"),
+    **floats("accuracy", "ci_low", "ci_high", *SPENT, "device_hours"),
+}
+
+
+@table_of(REGIME_COLUMNS)
+def regime_table(
+    evaluations: Evaluations,
+    device_hours: Mapping[PolicyKey, float],
+    spent: Mapping[PolicyKey, Mapping[str, float]],
+) -> Rows:
+    """Every policy that is no ablation of DPO, with what was spent on it.
+
+    Args:
+        evaluations: as for `main_table`.
+        device_hours: as for `main_table`.
+        spent: of every trained policy, what `spent_on` says.
+
+    Returns:
+        `REGIME_COLUMNS`, one row per (model, policy, K, group_size, benchmark): accuracy and interval as in
+        `main_table`; means over seeds of the gradient steps behind the policy (online and offline), those among them
+        that had no pair to learn from (of regimes that form pairs as they go), the prompts asked, the tokens generated
+        (calibration included) and the tokens trained on, as the trainers count them (prompt and completion, each time a
+        gradient step sees them); M0 took nothing.
+    """
+    grouped = by_policy(evaluations, keep=lambda key: not key.is_ablation or key.kind == "grpo")
+    for at in grid_order(grouped):
+        row = accuracy_row(grouped[at], device_hours, at[1])
+        known = [spent[key] for key in grouped[at] if key in spent] or [dict.fromkeys(SPENT, 0.0)]
+        yield row | {name: mean([own[name] for own in known]) for name in SPENT}
+
+
+def spent_on(
+    key: PolicyKey, bill: Sequence[Cost], config: Config, path: Callable[[str], Path] = Path
+) -> dict[str, float]:
+    """What is behind a policy: gradient steps, prompts, tokens generated and tokens trained on.
+
+    Args:
+        bill: the records of the jobs it was made by; the metrics of its trainings lie beside their bills.
+        path: where a file of the results is that jobs call so.
+    """
+    # The logs of a chain, one folder of which is a K, go on from one another; a round's begins anew.
+    trainings: dict[Path, tuple[str, Path]] = {}
+    for record in bill:
+        if record.stage.startswith("train_"):
+            folder = Path(record.job).parent
+            trainings[folder if key.in_rounds else folder.parent] = (record.stage, folder)
+    found = [(stage, _rows(path(f"{folder}/metrics.jsonl"))) for stage, folder in trainings.values()]
+    logs = [rows for _, rows in found]
+    return {
+        "updates": sum(rows[-1]["step"] for rows in logs),
+        "empty_updates": sum(row.get("pairs") == 0 for rows in logs for row in rows),
+        "prompts": prompts_asked(config, key) + sum(row.get("prompts/discarded", 0) for rows in logs for row in rows),
+        "tokens_generated": sum(record.tokens_generated for record in bill),
+        "tokens_trained": sum(_tokens(rows) * _passes(name, key, config) for name, rows in found),
+    }
+
+
+def _tokens(rows: Sequence[Mapping[str, float]]) -> float:
+    """The trainer's running count; where a generation serves several gradient steps, the first one's row has it."""
+    return max(row["num_tokens"] for row in rows if "num_tokens" in row)
+
+
+def _passes(training: str, key: PolicyKey, config: Config) -> int:
+    """How often each token that was counted is trained on: GRPO's trainer counts those that it generates."""
+    if not training.startswith("train_grpo"):
+        return 1
+    found = arms(config, key.model)
+    own = found[key.regime].online if key.regime in found else found["grpo"]
+    warmup = own if own.regime == "grpo" else found["grpo"]  # an entry can start from the main one alone
+    return int(warmup.settings.iterations)
+
+
+def _rows(metrics: Path) -> list[dict[str, float]]:
+    return [parse_json(line) for _, line in read_lines(metrics)]

@@ -17,6 +17,7 @@ from g2d.experiment.printed import is_of_bridging
 # Headings of Snakemake's report.
 RESULTS, ROLLOUTS, COST, PAPER, ADVICE = "1. Results", "2. Rollouts", "3. Cost", "4. The paper", "5. Advice"
 # Headings of the page, in its order; the first is for tables without one of their own.
+OTHERS = "Tables"
 SWEEP = "The sweep"
 TRAINING = "Online training"
 CONTAMINATION = "Memory or reasoning"
@@ -28,8 +29,9 @@ GAINS = "Where a gain comes from"
 BILL = "The bill"
 BESIDE = "Beside the papers"
 ADVISED = "Advice"
+DISPUTES = "Verifier disagreements"
 SECTIONS = (
-    "Tables",
+    OTHERS,
     FRONTIER,
     SYNTHESIS,
     POWER,
@@ -41,7 +43,7 @@ SECTIONS = (
     BILL,
     BESIDE,
     ADVISED,
-    "Verifier disagreements",
+    DISPUTES,
 )
 
 
@@ -53,45 +55,17 @@ def _factorial(config: Config) -> bool:
     return any(grid.factorial_files(config, model) for model in config.models)
 
 
-def _equal_compute(config: Config) -> bool:
-    varied = any("grpo" in ablation.policies for ablation in config.ablations.values()) or bool(config.regimes)
-    return varied and bool(grid.policies(config))
-
-
-def _regimes(config: Config) -> bool:
-    return bool(config.regimes) and bool(grid.policies(config))
+def _training(config: Config) -> bool:
+    return bool(config.regimes or config.collapse) and bool(grid.trajectories(config))
 
 
 def _frontier(config: Config) -> bool:
     return bool(config.regimes or config.frontier) and bool(grid.policies(config))
 
 
-def _controls(config: Config) -> bool:
-    return bool(grid.controls(config)) and bool(grid.policies(config))
-
-
-def _auto(config: Config) -> bool:
-    return bool(grid.auto_warmups(config))
-
-
-def _training(config: Config) -> bool:
-    return bool(config.regimes or config.collapse) and bool(grid.trajectories(config))
-
-
-def _samples(config: Config) -> bool:
-    return bool(grid.sample_files(config))
-
-
-def _selection(config: Config) -> bool:
-    return bool(grid.selecting(config)) and bool(grid.policies(config))
-
-
-def _sweep(config: Config) -> bool:
-    return config.sweep is not None and bool(config.sweep.regimes)
-
-
-def _contamination(config: Config) -> bool:
-    return config.contamination is not None
+def _equal_compute(config: Config) -> bool:
+    varied = any("grpo" in ablation.policies for ablation in config.ablations.values()) or bool(config.regimes)
+    return varied and bool(grid.policies(config))
 
 
 def _open_ended(config: Config) -> bool:
@@ -105,10 +79,6 @@ def _synthesis(config: Config) -> bool:
     return studies >= FEWEST and bool(config.warmup.steps[-1]) and bool(grid.policies(config))
 
 
-def _advice(config: Config) -> bool:
-    return config.probe.compare
-
-
 @dataclass(frozen=True)
 class Table:
     """A table: `results/tables/{name}.csv`, the same as a page, and its caption `workflow/report/{name}.rst`."""
@@ -117,10 +87,10 @@ class Table:
     title: str
     chapter: str  # of Snakemake's report
     function: str = ""  # computes it: "module:function" of this package; empty where its rule has a script of its own
-    reads: tuple[str, ...] = ()  # the arguments of the function: attributes of `g2d.tables.inputs.Inputs`
-    section: str = SECTIONS[0]  # of the page
-    rule: str = "make_tables"  # writes it
+    reads: str = ""  # its arguments, separated by spaces: attributes of `g2d.tables.inputs.Inputs`
+    section: str = OTHERS  # of the page
     enabled: Callable[[Config], bool] = _always  # for this configuration
+    rule: str = "make_tables"  # writes it
 
 
 @dataclass(frozen=True)
@@ -140,151 +110,120 @@ class Figure:
 
 TABLES = (
     Table(
-        *("main", "Table 1: accuracy and cost", RESULTS),
-        *("accuracy:main_table", ("answers", "device_hours", "calibration_hours")),
+        "main", "Table 1: accuracy and cost", RESULTS, "accuracy:main_table", "answers device_hours calibration_hours"
+    ),
+    Table("comparisons", "Which differences are real: paired tests", RESULTS, "families:comparison_table", "answers"),
+    Table("margins", "How much worse than the best every K can be", RESULTS, "families:margin_table", "answers margin"),
+    Table(
+        *("synthesis", "One effect over models and benchmarks", RESULTS, "synthesis:synthesis_table", "answers"),
+        *(SYNTHESIS, _synthesis),
     ),
     Table(
-        "comparisons", "Which differences are real: paired tests", RESULTS, "families:comparison_table", ("answers",)
+        *("power", "The smallest difference and margin that can be seen", RESULTS, "power:power_table"),
+        *("answers margin", POWER),
     ),
     Table(
-        *("margins", "How much worse than the best every K can be", RESULTS),
-        *("margins:margin_table", ("answers", "margin")),
+        "variance", "Where the variance of differences comes from", RESULTS, "power:variance_table", "answers", POWER
+    ),
+    Table("decomposition", "Where a gain comes from", RESULTS, "parts:decomposition_table", "answers", GAINS),
+    Table("budgets", "Accuracy by token budget", RESULTS, "parts:budget_table", "answers", GAINS),
+    Table("harvest", "Table 2: informativeness of the harvest", ROLLOUTS, "harvest:harvest_table", "summaries counts"),
+    Table("correlations", "Table 2: correlation with accuracy", ROLLOUTS, "harvest:correlation_table", "points"),
+    Table(
+        *("ablations", "Table 3: ablations", RESULTS, "accuracy:ablation_table"),
+        "answers device_hours changes measured",
+    ),
+    Table("calibration", "Table 4: difficulty calibration", ROLLOUTS, "harvest:calibration_table", "levels"),
+    Table("disputes", "Verifier: disputed answers", ROLLOUTS, "disputes:dispute_table", "judged", DISPUTES),
+    Table("cost", "The bill by policy and stage", COST, "bills:cost_table", "billed attempts", BILL),
+    Table("published", "The paper's Table 1 beside this grid's", PAPER, "paper:published_table", "main config", BESIDE),
+    Table(
+        *("bridging", "Bridging Offline and Online RL, Table 1, beside this grid's", PAPER, "paper:bridging_table"),
+        *("main config", BESIDE, is_of_bridging),
     ),
     Table(
-        *("synthesis", "One effect over models and benchmarks", RESULTS, "synthesis:synthesis_table", ("answers",)),
-        section=SYNTHESIS,
-        enabled=_synthesis,
+        *("attempts", "What the grid really cost, failed attempts included", COST, "bills:attempt_table"),
+        *("attempts", BILL),
     ),
     Table(
-        *("power", "The smallest difference and margin that can be seen", RESULTS),
-        *("power:power_table", ("answers", "margin"), POWER),
+        *("factorial", "Level x temperature: the cells", ROLLOUTS, "harvest:factorial_table", "temperatures"),
+        *(OTHERS, _factorial, "make_factorial"),
     ),
     Table(
-        *("variance", "Where the variance of differences comes from", RESULTS),
-        *("power:variance_table", ("answers",), POWER),
+        *("factorial_effects", "Level x temperature: the effects", ROLLOUTS, "harvest:factorial_effect_table"),
+        *("temperatures", OTHERS, _factorial, "make_factorial"),
     ),
     Table(
-        *("decomposition", "Where a gain comes from", RESULTS, "parts:decomposition_table", ("answers",)),
-        section=GAINS,
-    ),
-    Table("budgets", "Accuracy by token budget", RESULTS, "parts:budget_table", ("answers",), GAINS),
-    Table(
-        *("harvest", "Table 2: informativeness of the harvest", ROLLOUTS),
-        *("harvest:harvest_table", ("summaries", "counts")),
-    ),
-    Table("correlations", "Table 2: correlation with accuracy", ROLLOUTS, "harvest:correlation_table", ("points",)),
-    Table(
-        *("ablations", "Table 3: ablations", RESULTS),
-        *("accuracy:ablation_table", ("answers", "device_hours", "changes", "measured")),
-    ),
-    Table("calibration", "Table 4: difficulty calibration", ROLLOUTS, "calibration:calibration_table", ("levels",)),
-    Table(
-        *("disputes", "Verifier: disputed answers", ROLLOUTS, "disputes:dispute_table", ("judged",)),
-        section="Verifier disagreements",
-    ),
-    Table("cost", "The bill by policy and stage", COST, "bills:cost_table", ("billed", "attempts"), BILL),
-    Table(
-        *("published", "The paper's Table 1 beside this grid's", PAPER),
-        *("paper:published_table", ("main", "config"), BESIDE),
+        *("frontier", "The frontier: accuracy against cost", RESULTS, "frontier:frontier_table"),
+        *("answers paid margin calibrated", FRONTIER, _frontier),
     ),
     Table(
-        *("bridging", "Bridging Offline and Online RL, Table 1, beside this grid's", PAPER),
-        *("bridging:bridging_table", ("main", "config"), BESIDE),
-        enabled=is_of_bridging,
+        *("matched", "What else the tokens of G2D could buy", RESULTS, "frontier:matched_table"),
+        *("answers paid", FRONTIER, _frontier),
     ),
     Table(
-        *("attempts", "What the grid really cost, failed attempts included", COST),
-        *("bills:attempt_table", ("attempts",), BILL),
+        *("regimes", "What every regime took and gave", RESULTS, "bills:regime_table", "answers device_hours spent"),
+        enabled=lambda config: bool(config.regimes) and bool(grid.policies(config)),
     ),
     Table(
-        *("factorial", "Level x temperature: the cells", ROLLOUTS, "calibration:factorial_table", ("temperatures",)),
-        rule="make_factorial",
-        enabled=_factorial,
+        *("controls", "What a control gets of the gain", RESULTS, "controls:controls_table", "answers controls seen"),
+        enabled=lambda config: bool(grid.controls(config)) and bool(grid.policies(config)),
     ),
     Table(
-        *("factorial_effects", "Level x temperature: the effects", ROLLOUTS),
-        *("calibration:factorial_effect_table", ("temperatures",)),
-        rule="make_factorial",
-        enabled=_factorial,
+        *("equal_compute", "Regimes at equal compute", RESULTS, "accuracy:equal_compute_table"),
+        *("answers device_hours measured", OTHERS, _equal_compute),
     ),
     Table(
-        *("frontier", "The frontier: accuracy against cost", RESULTS),
-        *("frontier:frontier_table", ("answers", "paid", "margin", "calibrated"), FRONTIER),
-        enabled=_frontier,
-    ),
-    Table(
-        *("matched", "What else the tokens of G2D could buy", RESULTS),
-        *("frontier:matched_table", ("answers", "paid"), FRONTIER),
-        enabled=_frontier,
-    ),
-    Table(
-        *("regimes", "What every regime took and gave", RESULTS),
-        *("regimes:regime_table", ("answers", "device_hours", "spent")),
-        enabled=_regimes,
-    ),
-    Table(
-        *("controls", "What a control gets of the gain", RESULTS),
-        *("controls:controls_table", ("answers", "controls", "seen")),
-        enabled=_controls,
-    ),
-    Table(
-        *("equal_compute", "Regimes at equal compute", RESULTS),
-        *("accuracy:equal_compute_table", ("answers", "device_hours", "measured")),
-        enabled=_equal_compute,
-    ),
-    Table(
-        *("samples", "Several answers: pass@k and maj@n", RESULTS, "samples:sample_table", ("sampled", "equal")),
+        *("samples", "Several answers: pass@k and maj@n", RESULTS, "samples:sample_table", "sampled equal"),
+        enabled=lambda config: bool(grid.sample_files(config)),
         rule="make_sample_table",
-        enabled=_samples,
     ),
     Table(
-        *("auto", "Warm-up that stops by itself: its probes", ROLLOUTS, "harvest:auto_table", ("probes",)),
-        enabled=_auto,
+        *("auto", "Warm-up that stops by itself: its probes", ROLLOUTS, "harvest:auto_table", "probes"),
+        enabled=lambda config: bool(grid.auto_warmups(config)),
     ),
     Table(
-        *("training", "Step by step", RESULTS, "dynamics:training_table", ("logs",), TRAINING),
-        rule="make_training_tables",
-        enabled=_training,
+        *("training", "Step by step", RESULTS, "dynamics:training_table", "logs"),
+        *(TRAINING, _training, "make_training_tables"),
     ),
     Table(
-        *("collapses", "Entropy and length: which trainings collapsed", RESULTS),
-        *("dynamics:collapse_table", ("logs", "collapse_share"), TRAINING),
-        rule="make_training_tables",
-        enabled=_training,
+        *("collapses", "Entropy and length: which trainings collapsed", RESULTS, "dynamics:collapse_table"),
+        *("logs collapse_share", TRAINING, _training, "make_training_tables"),
     ),
     Table(
-        *("selection", "Which checkpoint was selected", RESULTS),
-        *("selection:selection_table", ("selections",), TRAINING),
-        enabled=_selection,
+        *("selection", "Which checkpoint was selected", RESULTS, "choices:selection_table", "selections", TRAINING),
+        enabled=lambda config: bool(grid.selecting(config)) and bool(grid.policies(config)),
     ),
     Table(
-        *("sweep", "What every regime was tuned to", RESULTS, "sweep:sweep_table", ("candidates",), SWEEP),
+        *("sweep", "What every regime was tuned to", RESULTS, "choices:sweep_table", "candidates", SWEEP),
+        enabled=lambda config: config.sweep is not None and bool(config.sweep.regimes),
         rule="make_sweep_table",
-        enabled=_sweep,
     ),
     Table(
         *("contamination", "Memory or reasoning: questions completed word for word", RESULTS),
-        *("contamination:contamination_table", ("continued", "questions", "fresh", "shown_share"), CONTAMINATION),
+        *("contamination:contamination_table", "continued questions fresh shown_share", CONTAMINATION),
+        enabled=lambda config: config.contamination is not None,
         rule="make_contamination_table",
-        enabled=_contamination,
     ),
     Table(
-        *("win_rates", "Whose replies are preferred to those of M0", RESULTS),
-        *("win_rates:win_rate_table", ("replies", "prompts"), OPEN_ENDED),
-        rule="make_win_rates",
-        enabled=_open_ended,
+        *("win_rates", "Whose replies are preferred to those of M0", RESULTS, "win_rates:win_rate_table"),
+        *("replies prompts", OPEN_ENDED, _open_ended, "make_win_rates"),
     ),
     Table(
         *("scenarios", "One kind of prompts, or both: Table 3 of arXiv 2506.21495 beside this grid", PAPER),
-        *("scenarios:scenario_table", ("main_csv", "win_rates", "online_prompts"), OPEN_ENDED),
-        rule="make_win_rates",
+        *("paper:scenario_table", "main_csv win_rates online_prompts"),
+        section=OPEN_ENDED,
         enabled=_open_ended,
+        rule="make_win_rates",
     ),
-    Table("advice", "Advice: which K", ADVICE, section=ADVISED, rule="advise", enabled=_advice),
-    Table("advice_levels", "Advice: which levels", ADVICE, section=ADVISED, rule="advise", enabled=_advice),
-    Table("advice_hours", "Advice: device-hours", ADVICE, section=ADVISED, rule="advise", enabled=_advice),
-    Table(
-        "advice_check", "Advice: what the grid showed", ADVICE, section=ADVISED, rule="check_advice", enabled=_advice
+    *(
+        Table(name, title, ADVICE, section=ADVISED, rule=rule, enabled=lambda config: config.probe.compare)
+        for name, title, rule in (
+            ("advice", "Advice: which K", "advise"),
+            ("advice_levels", "Advice: which levels", "advise"),
+            ("advice_hours", "Advice: device-hours", "advise"),
+            ("advice_check", "Advice: what the grid showed", "check_advice"),
+        )
     ),
 )
 FIGURES = (
@@ -328,4 +267,4 @@ def left_over(config: Config, folder: Path) -> list[Path]:
 
 def section_of(name: str) -> str:
     """The page's heading for a table."""
-    return next((table.section for table in TABLES if table.name == name), SECTIONS[0])
+    return next((table.section for table in TABLES if table.name == name), OTHERS)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from g2d.analysis.comparisons import LEVEL, Comparison, compare, corrected
 from g2d.analysis.shares import share_of_gain
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, Row, by_policy, crossed, grid_order, named
+from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, Row, by_grid, by_policy, crossed, named
 from g2d.tables.families import Grouped, paired, pool
-from g2d.tables.frames import floats, frame, integers, mean, strings
+from g2d.tables.frames import Rows, floats, frame, integers, mean, strings
 
 CONTROL_COLUMNS = {
     **ROW_COLUMNS,
@@ -46,9 +45,6 @@ def controls_table(
         controls of the model and benchmark (family_size): p_gain, p_truth and p_holm are Holm-corrected, the intervals
         hold for the whole family and agree with them. p_value is that of the difference, uncorrected. share is gain
         over truth_gain, with the interval of `share_of_gain`; null where p_truth is above 5 %.
-
-    Raises:
-        ValueError: two policies answered different problems, or have different seeds.
     """
     return frame(_rows(evaluations, controls, seen), CONTROL_COLUMNS)
 
@@ -67,11 +63,10 @@ def _rows(
     evaluations: Evaluations,
     controls: Mapping[str, str],
     seen: Mapping[PolicyKey, Mapping[str, float]],
-) -> Iterator[dict[str, Any]]:
+) -> Rows:
     grouped = by_policy(evaluations, keep=lambda key: True)
-    order = grid_order(grouped)
-    for model, benchmark in dict.fromkeys((policy.model, name) for policy, name in order):
-        own = [policy for policy, name in order if (policy.model, name) == (model, benchmark)]
+    for (_, benchmark), rows in by_grid(grouped).items():
+        own = [policy for policy, _ in rows]
         base = next((policy for policy in own if policy.role == "base"), None)
         at = {(policy.regime, policy.group_size, policy.k): policy for policy in own}
         family = [
@@ -88,9 +83,7 @@ def _rows(
             yield named(next(iter(grouped[control, benchmark])), benchmark) | row
 
 
-def _tested(
-    grouped: Grouped, benchmark: str, family: Sequence[tuple[PolicyKey, PolicyKey]], base: PolicyKey
-) -> Iterator[dict[str, Any]]:
+def _tested(grouped: Grouped, benchmark: str, family: Sequence[tuple[PolicyKey, PolicyKey]], base: PolicyKey) -> Rows:
     """Of every control and its truth both gains, their difference and their ratio."""
     accuracies = {at: crossed(own, at[1]).mean(axis=1) for at, own in grouped.items() if at[1] == benchmark}
     of_base, size = (base, benchmark), len(family)

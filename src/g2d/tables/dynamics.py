@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import pandas as pd
 
 from g2d.analysis.dynamics import MEASURES, WATCHED, binned, collapse
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.frames import floats, frame, integers, strings
+from g2d.tables.frames import Rows, floats, frame, integers, strings
 
 _NAMES = {**strings("model", "policy"), **integers("K", "group_size")}
 TRAINING_COLUMNS = {
@@ -44,7 +43,7 @@ def training_table(logs: Mapping[PolicyKey, pd.DataFrame]) -> pd.DataFrame:
     return frame((row for measure in MEASURES for row in _course(grouped, measure)), TRAINING_COLUMNS)
 
 
-def _course(grouped: Mapping[PolicyKey, list[pd.DataFrame]], measure: str) -> Iterator[dict[str, Any]]:
+def _course(grouped: Mapping[PolicyKey, list[pd.DataFrame]], measure: str) -> Rows:
     for key, courses in grouped.items():
         together = pd.concat(courses)
         stretches = together.groupby(level=0)

@@ -49,19 +49,35 @@ def grid_order(rows: Iterable[Row], regimes: Sequence[str] = (), k_first: bool =
     return sorted(rows, key=position)
 
 
+def by_grid(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
+    """Rows by model and benchmark, in `grid_order`."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for at in grid_order(rows):
+        found.setdefault((at[0].model, at[1]), []).append(at)
+    return found
+
+
 def named(key: PolicyKey, benchmark: str) -> dict[str, Any]:
     group_size = key.group_size or None
     return {"model": key.model, "policy": key.label, "K": key.shown_k, "group_size": group_size, "benchmark": benchmark}
 
 
 def crossed(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> np.ndarray:
-    """Share of correct answers, (n_seeds, n_problems), with the problems in one order for all seeds."""
+    """Share of correct answers, (n_seeds, n_problems), with the problems in one order for all seeds.
+
+    Raises:
+        ValueError: the seeds answered different problems. So does every table that is made of answers.
+    """
     rewards = {key: answers.assign(value=answers["reward"]) for key, answers in by_key.items()}
     return crossed_values(rewards, benchmark)
 
 
 def crossed_values(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> np.ndarray:
-    """Mean of the column `value` per seed and problem, as `crossed`."""
+    """Mean of the column `value` per seed and problem, as `crossed`.
+
+    Raises:
+        ValueError: the policies answered different problems.
+    """
     shares = [answers.groupby("problem_id", sort=True)["value"].mean() for answers in by_key.values()]
     for key, share in zip(by_key, shares, strict=True):
         if share.empty or not share.index.equals(shares[0].index):

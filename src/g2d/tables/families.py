@@ -16,16 +16,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from g2d.analysis.comparisons import compare, corrected
-from g2d.analysis.margins import Differences
+from g2d.analysis.margins import Differences, smallest_margins
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Row, by_policy, crossed, grid_order, named
-from g2d.tables.frames import floats, frame, integers, strings
+from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Row, by_grid, by_policy, crossed, named
+from g2d.tables.frames import Rows, floats, frame, integers, strings, table_of
 
 Grouped = Mapping[Row, Mapping[PolicyKey, pd.DataFrame]]
 Family = tuple[str, list[tuple[PolicyKey, PolicyKey]]]  # its name, and pairs (policy, reference)
@@ -57,19 +56,12 @@ def comparison_table(evaluations: Evaluations) -> pd.DataFrame:
     Returns:
         `COMPARISON_COLUMNS`, see `comparisons.Comparison`; p_holm corrects p_value over the family_size comparisons
         of the same model, benchmark and family, of which one may be picked.
-
-    Raises:
-        ValueError: two policies answered different problems, or have different seeds.
     """
     return frame(compared(evaluations), COMPARISON_COLUMNS)
 
 
-def compared(evaluations: Evaluations) -> Iterator[dict[str, Any]]:
-    """Rows of comparisons.csv: every family, each comparison with its Holm-corrected p and simultaneous interval.
-
-    Raises:
-        ValueError: two policies answered different problems, or have different seeds.
-    """
+def compared(evaluations: Evaluations) -> Rows:
+    """Rows of comparisons.csv: every family, each comparison with its Holm-corrected p and simultaneous interval."""
     grouped = by_policy(evaluations, keep=lambda key: True)
     accuracies = {at: crossed(own, at[1]).mean(axis=1) for at, own in grouped.items()}
     for name, family in families(grouped):
@@ -90,9 +82,8 @@ def compared(evaluations: Evaluations) -> Iterator[dict[str, Any]]:
 
 def families(grouped: Iterable[Row]) -> Iterator[tuple[str, list[tuple[Row, Row]]]]:
     """Families by name, pairs (policy, reference) of each."""
-    order = grid_order(grouped)
-    for model, benchmark in dict.fromkeys((policy.model, name) for policy, name in order):
-        own = [policy for policy, name in order if (policy.model, name) == (model, benchmark)]
+    for (_, benchmark), rows in by_grid(grouped).items():
+        own = [policy for policy, _ in rows]
         for role in CALLED:
             members = [policy for policy in own if policy.role == role]
             found = _of_others(members, own) if role in ("entry", "ablation") else _of_main(members, own)
@@ -153,7 +144,11 @@ def _worth_comparing(policy: PolicyKey, reference: PolicyKey) -> bool:
 
 
 def paired(grouped: Grouped, at: Row, reference: Row) -> tuple[np.ndarray, np.ndarray]:
-    """Answers of both, (n_seeds, n_problems), seed by seed and problem by problem."""
+    """Answers of both, (n_seeds, n_problems), seed by seed and problem by problem.
+
+    Raises:
+        ValueError: they answered different problems, or have different seeds. So does every table with differences.
+    """
     both = grouped[reference], grouped[at]
     seeds = [[key.seed for key in side] for side in both]
     if seeds[0] not in ([None], seeds[1]):
@@ -192,3 +187,32 @@ def differences_of(grouped: Grouped, rows: Sequence[Row]) -> Differences:
         return pool({row: grouped[row] for row in rows}, accuracies, at, other) if several else None
 
     return Differences(answers, alike)
+
+
+MARGIN_COLUMNS = {
+    **BY_BENCHMARK,
+    **integers("n_seeds", "n_problems"),
+    **floats("accuracy", "behind", "margin_shown", "margin", "p_enough"),
+    "enough": "bool",
+}
+
+
+@table_of(MARGIN_COLUMNS)
+def margin_table(evaluations: Evaluations, margin: float) -> Rows:
+    """DPO at every K (and G) against the best of the other K.
+
+    Args:
+        evaluations: as for `main_table`.
+        margin: by how much a K that is good enough may be worse, in 0..1 (`frontier.margin`).
+
+    Returns:
+        `MARGIN_COLUMNS`, one row per model, benchmark, K and group_size, see `g2d.analysis.margins.Margin`: all
+        margin_shown of a model and benchmark hold at once, one-sided 95 %.
+    """
+    grouped = by_policy(evaluations, keep=lambda key: key.role == "dpo")
+    for (_, benchmark), own in by_grid(grouped).items():
+        differences = differences_of(grouped, own)
+        for at, answers, found in zip(own, differences.answers, smallest_margins(differences, margin), strict=True):
+            row = named(next(iter(grouped[at])), benchmark) | asdict(found) | {"margin": margin}
+            row |= {"n_seeds": answers.shape[0], "n_problems": answers.shape[1], "accuracy": answers.mean()}
+            yield row

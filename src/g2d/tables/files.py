@@ -51,7 +51,7 @@ def files_of(config: Config, part: str) -> dict[Any, str]:
 
 def table_inputs(config: Config, rule: str) -> dict[str, list[str]]:
     """What the tables of a rule are made of: files by part."""
-    reads = chain.from_iterable(table.reads for table in tables_of_rule(config, rule))
+    reads = chain.from_iterable(table.reads.split() for table in tables_of_rule(config, rule))
     parts = dict.fromkeys(chain.from_iterable(READ_FOR.get(name, (name,)) for name in reads))
     return {part: list(files_of(config, part).values()) for part in parts if part in _PARTS}
 

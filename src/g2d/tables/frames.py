@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 import pandas as pd
 
 from g2d.jobs.files import atomic, read_lines
 
+Rows = Iterator[dict[str, Any]]
+P = ParamSpec("P")
 Columns = Mapping[str, str]  # type by name, in the order of the file
 
 
@@ -38,6 +41,19 @@ def strings(*names: str) -> dict[str, str]:
 def frame(rows: Iterable[Mapping[str, Any]], columns: Columns) -> pd.DataFrame:
     """Rows as a table of these columns and types; what a row lacks is null, and what it has besides is left out."""
     return pd.DataFrame(list(rows), columns=list(columns)).astype(dict(columns))
+
+
+def table_of(columns: Columns) -> Callable[[Callable[P, Iterable[Mapping[str, Any]]]], Callable[P, pd.DataFrame]]:
+    """Of a function that yields rows, the one that returns them as a table (`frame`)."""
+
+    def decorate(rows: Callable[P, Iterable[Mapping[str, Any]]]) -> Callable[P, pd.DataFrame]:
+        @wraps(rows)
+        def build(*args: P.args, **kwargs: P.kwargs) -> pd.DataFrame:
+            return frame(rows(*args, **kwargs), columns)
+
+        return build
+
+    return decorate
 
 
 def mean(values: Sequence[float]) -> float | None:

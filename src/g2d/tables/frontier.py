@@ -9,20 +9,14 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from g2d.analysis.comparisons import compare
 from g2d.analysis.frontier import Standing, cost_interval, on_axis
-from g2d.experiment.config import Config
 from g2d.experiment.keys import PolicyKey
-from g2d.experiment.prompt_counts import online_phases
-from g2d.jobs.cost import Cost
-from g2d.regimes.catalogue import REGIMES
 from g2d.tables.accuracy import accuracy_row
-from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Row, by_policy, crossed, grid_order, named
+from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Row, by_grid, by_policy, crossed, grid_order, named
 from g2d.tables.families import Grouped, differences_of, paired, pool
-from g2d.tables.frames import floats, frame, integers, strings
-from g2d.tables.published_hours import PUBLISHED
+from g2d.tables.frames import Rows, floats, integers, strings, table_of
 
 AXES = {  # what a policy cost: its words on the page
     "tokens_generated": "tokens generated",
@@ -32,7 +26,6 @@ AXES = {  # what a policy cost: its words on the page
     "critical_path_hours": "hours on the critical path",
 }
 NOT_TESTED = "not tested"  # status of GRPO before its last K and of its ablations
-OF_CHECKPOINTS = ("answer_development", "reply_to_development")
 FRONTIER_COLUMNS = {
     **BY_BENCHMARK,
     **strings("axis"),
@@ -57,12 +50,13 @@ MATCHED_COLUMNS = {
 }
 
 
+@table_of(FRONTIER_COLUMNS)
 def frontier_table(
     evaluations: Evaluations,
     costs: Mapping[PolicyKey, Mapping[str, float]],
     margin: float,
     calibration: Mapping[PolicyKey, Mapping[str, float]] | None = None,
-) -> pd.DataFrame:
+) -> Rows:
     """Where every policy that is no ablation of DPO stands on every axis of cost.
 
     Args:
@@ -77,15 +71,9 @@ def frontier_table(
         its `Standing` and its `Margin`. GRPO before its last K and ablations of GRPO are in no test, neither as
         policies nor as what others are compared with: their status is `NOT_TESTED`. An axis that is not known for all
         policies has rows only of those for which it is.
-
-    Raises:
-        ValueError: the seeds of a policy answered different problems.
     """
     grouped = _on_the_picture(evaluations)
-    order = grid_order(grouped)
-    rows = []
-    for model, benchmark in dict.fromkeys((policy.model, name) for policy, name in order):
-        own = [at for at in order if (at[0].model, at[1]) == (model, benchmark)]
+    for (_, benchmark), own in by_grid(grouped).items():
         shown = {at: accuracy_row(grouped[at], {}, benchmark) for at in own}
         differences = cache(partial(differences_of, grouped))  # most axes are known for the same policies
         for axis in AXES:
@@ -103,8 +91,7 @@ def frontier_table(
                 if len(spent[at]) > 1:
                     low, high = cost_interval(spent[at])
                     row |= {"cost_low": max(low, 0.0), "cost_high": high}
-                rows.append(row | standing.get(at, {"status": NOT_TESTED, "enough": False, "cheapest_enough": False}))
-    return frame(rows, FRONTIER_COLUMNS)
+                yield row | standing.get(at, {"status": NOT_TESTED, "enough": False, "cheapest_enough": False})
 
 
 def _standing(found: Standing, names: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -115,7 +102,8 @@ def _standing(found: Standing, names: Sequence[Mapping[str, Any]]) -> dict[str, 
     return {name: value for name, value in row.items() if name != "margin"}
 
 
-def matched_table(evaluations: Evaluations, costs: Mapping[PolicyKey, Mapping[str, float]]) -> pd.DataFrame:
+@table_of(MATCHED_COLUMNS)
+def matched_table(evaluations: Evaluations, costs: Mapping[PolicyKey, Mapping[str, float]]) -> Rows:
     """At the tokens of every G2D policy, the best policy of every other regime that generated no more.
 
     Tokens, because they do not depend on how busy a machine was. The best is picked by its accuracy, so intervals and
@@ -126,15 +114,11 @@ def matched_table(evaluations: Evaluations, costs: Mapping[PolicyKey, Mapping[st
 
     Returns:
         `MATCHED_COLUMNS`, one row per G2D policy and other regime; difference is the other's accuracy less G2D's.
-
-    Raises:
-        ValueError: the seeds of a policy answered different problems, or two policies have different seeds.
     """
     grouped = _on_the_picture(evaluations)
     order = [at for at in grid_order(grouped) if at[0].role != "base"]
     spent = {at: float(_costs(grouped[at], costs, "tokens_generated").mean()) for at in order}
     accuracies = {at: crossed(grouped[at], at[1]).mean(axis=1) for at in order}
-    rows = []
     for model, benchmark in dict.fromkeys((policy.model, name) for policy, name in order):
         own = [at for at in order if (at[0].model, at[1]) == (model, benchmark)]
         warmed = [at for at in own if at[0].role == "dpo" and at[0].k > 0]
@@ -152,7 +136,7 @@ def matched_table(evaluations: Evaluations, costs: Mapping[PolicyKey, Mapping[st
         for ((at, _), other), comparison in zip(picked.items(), found, strict=True):
             values = asdict(comparison)
             name, p = named(next(iter(grouped[other])), benchmark), min(1.0, comparison.p_value * len(candidates))
-            rows.append(
+            yield (
                 named(next(iter(grouped[at])), benchmark)
                 | {
                     key: values[key]
@@ -162,72 +146,6 @@ def matched_table(evaluations: Evaluations, costs: Mapping[PolicyKey, Mapping[st
                 | {"other_K": name["K"], "other_group_size": name["group_size"], "other_tokens_generated": spent[other]}
                 | {"other_accuracy": accuracies[other].mean(), "family_size": len(candidates), "p_corrected": p}
             )
-    return frame(rows, MATCHED_COLUMNS)
-
-
-def costs_of(key: PolicyKey, bill: Sequence[Cost], spent: Mapping[str, float], config: Config) -> dict[str, float]:
-    """What a policy cost, on every axis; NaN where nobody knows.
-
-    Args:
-        bill: the records of the jobs it was made by.
-        spent: from `g2d.tables.regimes.spent_on`.
-    """
-    return {
-        "tokens_generated": spent["tokens_generated"],
-        "updates": spent["updates"],
-        "device_hours": math.fsum(record.device_s for record in bill) / 3600,
-        "paper_hours": paper_hours(key, config),
-        "critical_path_hours": critical_path_s(bill) / 3600,
-    }
-
-
-def calibration_of(bill: Sequence[Cost]) -> dict[str, float]:
-    """What calibration has of a policy's costs: it has no gradient steps, and the paper does not count it."""
-    own = [record for record in bill if record.stage == "calibrate"]
-    rest = [record for record in bill if record.stage != "calibrate"]
-    return {
-        "tokens_generated": sum(record.tokens_generated for record in own),
-        "updates": 0.0,
-        "device_hours": math.fsum(record.device_s for record in own) / 3600,
-        "paper_hours": 0.0,
-        "critical_path_hours": (critical_path_s(bill) - critical_path_s(rest)) / 3600,
-    }
-
-
-def critical_path_s(bill: Sequence[Cost]) -> float:
-    """Seconds from the first job behind a policy to its last with as many devices as can be used.
-
-    What is behind one policy is a chain, calibration, online phase, harvest, training, in which only the shards of a
-    stage run side by side, and the answers of the checkpoints that one is selected from: of these the slowest counts.
-    """
-    shards: dict[str, float] = {}
-    total = 0.0
-    for record in bill:
-        whole, is_shard, _ = record.job.partition(".shards/")
-        if record.stage in OF_CHECKPOINTS:  # one for every candidate
-            whole, is_shard = record.stage, record.stage
-        if is_shard:
-            shards[whole] = max(shards.get(whole, 0.0), record.wall_s)
-        else:
-            total += record.wall_s
-    return total + math.fsum(shards.values())
-
-
-def paper_hours(key: PolicyKey, config: Config) -> float:
-    """GPU-hours of a 7-8B model on one A100 at the rates of the paper's Table 1, without calibration, as there.
-
-    NaN for a training that the table does not have.
-    """
-    if key.kind == "base":
-        return 0.0
-    hours = 0.0
-    if key.in_rounds:
-        return key.shown_k * (PUBLISHED["harvest_rollouts"] + PUBLISHED["train_dpo"])
-    for regime, asked, group_size in online_phases(config, key):
-        hours += PUBLISHED.get(f"train_{regime}", math.nan) * asked * group_size
-    if REGIMES[key.kind].phase == "offline":
-        hours += PUBLISHED["harvest_rollouts"] + PUBLISHED.get(f"train_{key.kind}", math.nan)
-    return hours
 
 
 def _on_the_picture(evaluations: Evaluations) -> Grouped:

@@ -1,5 +1,4 @@
-"""Table 2: how informative every harvest is, and whether that goes with the accuracy of the policy trained on it; and
-the probes of a warm-up that stops by itself, which measure the same on the way."""
+"""Tables 2 and 4: how informative every harvest is, and how hard every level; the probes of a warm-up that stops."""
 
 from __future__ import annotations
 
@@ -11,13 +10,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from g2d.analysis.calibration import LEVEL_COLUMNS
 from g2d.analysis.correlations import permutation_p, ranks_within, within_correlation
+from g2d.analysis.factorial import factorial_cells, factorial_effects
 from g2d.analysis.informativeness import Informativeness, informative_parts
 from g2d.analysis.statistics import hierarchical_bootstrap, standard_deviation
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.regimes.probes import PROBE_COLUMNS
 from g2d.tables.evaluations import Evaluations
-from g2d.tables.frames import floats, frame, integers, mean, strings
+from g2d.tables.frames import Rows, floats, frame, integers, mean, strings, table_of
 
 CORRELATED_METRICS = ("pairability", "entropy", "mid_band")
 HARVEST_METRICS = {  # column: attribute of Informativeness
@@ -50,9 +51,8 @@ CORRELATION_COLUMNS = {
 AUTO_COLUMNS = {"model": "object", **dict.fromkeys(("group_size", "seed"), "Int64"), **PROBE_COLUMNS}
 
 
-def harvest_table(
-    harvests: Mapping[HarvestKey, Informativeness], counts: Mapping[HarvestKey, pd.DataFrame]
-) -> pd.DataFrame:
+@table_of(HARVEST_COLUMNS)
+def harvest_table(harvests: Mapping[HarvestKey, Informativeness], counts: Mapping[HarvestKey, pd.DataFrame]) -> Rows:
     """Table 2: the informativeness of every harvest, mean and sample standard deviation over seeds.
 
     Args:
@@ -71,7 +71,6 @@ def harvest_table(
     for key in sorted(harvests, key=lambda key: key.seed):
         groups.setdefault((key.model, key.group_size, key.k), []).append(harvests[key])
     models = list(dict.fromkeys(key.model for key in harvests))
-    rows = []
     for model, group_size, k in sorted(groups, key=lambda group: (models.index(group[0]), *group[1:])):
         seeds = groups[model, group_size, k]
         row: dict[str, Any] = {"model": model, "group_size": group_size or None, "K": k, "n_seeds": len(seeds)}
@@ -79,8 +78,7 @@ def harvest_table(
             known = [value for seed in seeds if (value := getattr(seed, attribute)) is not None]
             row |= {metric: mean(known), f"{metric}_std": standard_deviation(known)}
         keys = [HarvestKey(model, group_size, k, seed) for seed in sorted(_seeds(harvests, model, group_size, k))]
-        rows.append(row | _harvest_intervals([counts[key] for key in keys], keys[0].folder))
-    return frame(rows, HARVEST_COLUMNS)
+        yield row | _harvest_intervals([counts[key] for key in keys], keys[0].folder)
 
 
 def _seeds(harvests: Iterable[HarvestKey], model: str, group_size: int, k: int) -> list[int]:
@@ -123,7 +121,8 @@ def correlation_points(harvests: Mapping[HarvestKey, Informativeness], evaluatio
     return frame.astype(dict.fromkeys(["accuracy", *CORRELATED_METRICS], "float64"))
 
 
-def correlation_table(points: pd.DataFrame) -> pd.DataFrame:
+@table_of(CORRELATION_COLUMNS)
+def correlation_table(points: pd.DataFrame) -> Rows:
     """Last row of Table 2: the correlation of a harvest's informativeness with the accuracy of the policy trained on
     it.
 
@@ -142,16 +141,14 @@ def correlation_table(points: pd.DataFrame) -> pd.DataFrame:
         p_value assumes independent points, which seeds that share their K are not; permutation_p does not, because it
         permutes the K of all seeds of a model together.
     """
-    rows = []
     for (model, benchmark), group in points.groupby(["model", "benchmark"], sort=False):
         averaged = group.groupby(["group_size", "K"], as_index=False)[["accuracy", *CORRELATED_METRICS]].mean()
-        rows += _correlations(averaged.assign(model=str(model), seed=0), model, benchmark, "means over seeds")
+        yield from _correlations(averaged.assign(model=str(model), seed=0), model, benchmark, "means over seeds")
         if group["seed"].nunique() > 1:
-            rows += _correlations(group, model, benchmark, "within seeds")
+            yield from _correlations(group, model, benchmark, "within seeds")
     if points["model"].nunique() > 1:
         for benchmark, group in points.groupby("benchmark", sort=False):
-            rows += _correlations(group, "all", benchmark, "within seeds and models")
-    return frame(rows, CORRELATION_COLUMNS)
+            yield from _correlations(group, "all", benchmark, "within seeds and models")
 
 
 def _correlations(points: pd.DataFrame, model: Hashable, benchmark: Hashable, pooling: str) -> list[dict[str, Any]]:
@@ -198,3 +195,22 @@ def auto_table(probes: Mapping[PolicyKey, pd.DataFrame]) -> pd.DataFrame:
         ({str(name): value for name, value in row.items()} for f in frames for row in f.to_dict("records")),
         AUTO_COLUMNS,
     )
+
+
+CALIBRATION_COLUMNS = {"model": "object", **LEVEL_COLUMNS}
+
+
+def calibration_table(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Table 4 of every model: the frames of `calibration.with_mixes` below each other, after a column `model`."""
+    frames = [frame.assign(model=model)[["model", *frame.columns]] for model, frame in tables.items()]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["model"])
+
+
+def factorial_table(rollouts: Mapping[str, Mapping[float, pd.DataFrame]]) -> pd.DataFrame:
+    """`factorial_cells` of every model, from its rollouts by temperature."""
+    return pd.concat([factorial_cells(model, own) for model, own in rollouts.items()])
+
+
+def factorial_effect_table(rollouts: Mapping[str, Mapping[float, pd.DataFrame]]) -> pd.DataFrame:
+    """`factorial_effects` of every model, from its rollouts by temperature."""
+    return pd.concat([factorial_effects(model, own) for model, own in rollouts.items()])

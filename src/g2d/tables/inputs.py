@@ -31,15 +31,13 @@ from g2d.regimes.training_rollouts import read_ages
 from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, read_rollouts
 from g2d.tables import catalogue
 from g2d.tables.accuracy import MAIN_COLUMNS
+from g2d.tables.bills import calibration_of, costs_of, spent_on
+from g2d.tables.choices import CANDIDATE_COLUMNS, SWEEP_COLUMNS, sweep_bills
 from g2d.tables.controls import seen_in_training
 from g2d.tables.files import files_of
 from g2d.tables.frames import read_table
-from g2d.tables.frontier import calibration_of, costs_of
 from g2d.tables.harvest import correlation_points
-from g2d.tables.regimes import spent_on
 from g2d.tables.samples import READ
-from g2d.tables.selection import CANDIDATE_COLUMNS
-from g2d.tables.sweep import SWEEP_COLUMNS, sweep_bills
 from g2d.tables.win_rates import NEEDED
 from g2d.verifier import verify_batch
 
@@ -100,7 +98,7 @@ class Inputs:
             table = catalogue.table(name)
             module, _, function = table.function.partition(":")
             build = getattr(import_module(f"g2d.tables.{module}"), function)
-            self._built[name] = build(*(getattr(self, own) for own in table.reads))
+            self._built[name] = build(*(getattr(self, own) for own in table.reads.split()))
         return self._built[name]
 
     def path(self, file: str) -> Path:

@@ -1,25 +1,28 @@
-"""What the papers printed, as data, and Table 1 of the G2D paper beside a grid's own."""
+"""What the papers printed beside a grid's own: Table 1 of the G2D paper, and Tables 1 and 3 of "Bridging Offline and
+Online RL" (arXiv 2506.21495)."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Mapping
 from importlib import resources
 from io import StringIO
 from typing import Any
 
 import pandas as pd
 
+from g2d.experiment.arms import any_arms
 from g2d.experiment.config import Config
-from g2d.experiment.printed import benchmarks_of, models_of
+from g2d.experiment.printed import BRIDGING_BENCHMARKS, BRIDGING_MODEL, benchmarks_of, models_of
+from g2d.experiment.prompt_counts import THEN
 from g2d.tables.evaluations import ROW_COLUMNS
-from g2d.tables.frames import floats, frame
+from g2d.tables.frames import Columns, Rows, floats, frame, strings, table_of
 
 POLICIES = {"SFT": "base", "DPO": "dpo", "G2D": "g2d", "GRPO": "grpo"}  # Table 1's names: ours
 BENCHMARKS = ("math500", "gsm8k")  # its columns of accuracies
-OWN = ("accuracy", "ci_low", "ci_high", "device_hours")
+OWN = ("accuracy", "ci_low", "ci_high")
 PUBLISHED_COLUMNS = {
     **ROW_COLUMNS,
-    **floats("paper_accuracy", "paper_std", *OWN[:3], "difference", "paper_gpu_hours", OWN[3]),
+    **floats("paper_accuracy", "paper_std", *OWN, "difference", "paper_gpu_hours", "device_hours"),
 }
 
 
@@ -29,7 +32,8 @@ def published(name: str) -> pd.DataFrame:
     return pd.read_csv(StringIO(text), comment="#", dtype=str, keep_default_na=False)
 
 
-def published_table(main: pd.DataFrame, config: Config) -> pd.DataFrame:
+@table_of(PUBLISHED_COLUMNS)
+def published_table(main: pd.DataFrame, config: Config) -> Rows:
     """Table 1 of the G2D paper beside a grid's own, for the models and benchmarks that both have.
 
     A model is the paper's if its Hub id, or its folder, ends with the paper's name for it; a benchmark, if its name or
@@ -46,7 +50,6 @@ def published_table(main: pd.DataFrame, config: Config) -> pd.DataFrame:
     """
     paper = published("g2d_table1")
     own = {_row(row): row for row in main.to_dict("records")}
-    rows = []
     for model, name in models_of(config, set(paper["model"])).items():
         for printed in paper[paper["model"] == name].to_dict("records"):
             for benchmark, column in benchmarks_of(config, BENCHMARKS):
@@ -54,18 +57,15 @@ def published_table(main: pd.DataFrame, config: Config) -> pd.DataFrame:
                 at = {"model": model, "policy": POLICIES[printed["method"]], "K": k, "group_size": group_size or None}
                 found = own.get(_row(at | {"benchmark": benchmark}), {})
                 accuracy = float(printed[column]) / 100
-                rows.append(
-                    {
-                        **at,
-                        "benchmark": benchmark,
-                        "paper_accuracy": accuracy,
-                        "paper_std": _number(printed.get(f"{column}_std"), 100),
-                        "paper_gpu_hours": _number(printed["gpu_hours"]),
-                        **{name: found.get(name) for name in OWN},
-                        "difference": found["accuracy"] - accuracy if found else None,
-                    }
-                )
-    return frame(rows, PUBLISHED_COLUMNS)
+                yield {
+                    **at,
+                    "benchmark": benchmark,
+                    "paper_accuracy": accuracy,
+                    "paper_std": _number(printed.get(f"{column}_std"), 100),
+                    "paper_gpu_hours": _number(printed["gpu_hours"]),
+                    **{name: found.get(name) for name in (*OWN, "device_hours")},
+                    "difference": found["accuracy"] - accuracy if found else None,
+                }
 
 
 def _row(values: dict[Hashable, Any] | dict[str, Any]) -> tuple[Any, ...]:
@@ -75,3 +75,119 @@ def _row(values: dict[Hashable, Any] | dict[str, Any]) -> tuple[Any, ...]:
 
 def _number(text: str | None, divisor: float = 1) -> float | None:
     return float(text) / divisor if text else None
+
+
+SAMPLING = {"n": 50, "temperature": 0.6, "top_p": 0.9}  # section 3.2: mean of 50 samples
+PERIODS = {"inf": "never"}  # its word for s, ours
+BRIDGING_COLUMNS = {
+    **strings("model", "benchmark", "method", "sync_every"),
+    **floats("paper_accuracy", "paper_standard_error"),
+    **strings("policy"),
+    **dict.fromkeys(("K", "group_size"), "Int64"),
+    **floats(*OWN, "difference"),
+    "same_sampling": "bool",
+}
+
+
+def bridging_table(main: pd.DataFrame, config: Config) -> pd.DataFrame:
+    """The paper's rows, each with what the grid has of it at its largest K: M0, GRPO alone, and every entry of
+    `regimes` of DPO on fresh rollouts with the same s, whatever else differs.
+
+    Args:
+        main: from `g2d.tables.accuracy.main_table`.
+        config: the grid's configuration.
+
+    Returns:
+        `BRIDGING_COLUMNS`: accuracies in 0..1, difference = accuracy - paper_accuracy; same_sampling says whether
+        accuracy is a mean of 50 samples at temperature 0.6 and top-p 0.9, as the paper's. The grid's columns are null
+        where it has no such policy. Empty if the paper has none of its models, or of its benchmarks.
+    """
+    paper = published("bridging_table1").to_dict("records")
+    return frame(
+        (
+            _beside(printed, column, found) | {"model": model, "benchmark": benchmark, "same_sampling": same}
+            for model in models_of(config, {BRIDGING_MODEL})
+            for same in [_is_sampled_alike(config, model)]
+            for benchmark, column in benchmarks_of(config, BRIDGING_BENCHMARKS)
+            for printed in paper
+            for found in _own(main[(main["model"] == model) & (main["benchmark"] == benchmark)], printed, config)
+        ),
+        BRIDGING_COLUMNS,
+    )
+
+
+def _is_sampled_alike(config: Config, model: str) -> bool:
+    sampled = config.for_model(model).evaluation.answers.sampled
+    return sampled is not None and sampled.model_dump(include={*SAMPLING}) == SAMPLING
+
+
+def _beside(printed: dict[Any, Any], column: str, found: dict[Any, Any]) -> dict[str, Any]:
+    accuracy = float(printed[column]) / 100
+    return {
+        "method": printed["method"],
+        "sync_every": PERIODS.get(printed["sync_steps"], printed["sync_steps"]) or None,
+        "paper_accuracy": accuracy,
+        "paper_standard_error": float(printed[f"{column}_se"]) / 100,
+        **{name: found.get(name) for name in ("policy", "K", "group_size", *OWN)},
+        "difference": found["accuracy"] - accuracy if found else None,
+    }
+
+
+def _own(rows: pd.DataFrame, printed: dict[Any, Any], config: Config) -> Iterator[dict[Any, Any]]:
+    """The grid's policies of a printed row, each at its largest K; one empty record if there is none."""
+    last = rows.sort_values("K", kind="stable").groupby(["policy", rows["group_size"].fillna(0)], sort=False).tail(1)
+    found = last[last["policy"].isin(_names(printed, config))].to_dict("records")
+    yield from found or [{}]
+
+
+def _names(printed: dict[Any, Any], config: Config) -> set[str]:
+    if printed["method"] in ("Seed", "GRPO"):
+        return {"base" if printed["method"] == "Seed" else "grpo"}
+    period = PERIODS.get(printed["sync_steps"], printed["sync_steps"])
+    entries = {name: arm.settings for name, arm in any_arms(config).items() if arm.variant == name}
+    return {name for name, entry in entries.items() if str(getattr(entry, "sync_every", "")) == period}
+
+
+# Its columns "Seed" and "Dataset" of the 8B rows, and what such a policy was trained on here.
+SEED = "Llama-3.1-8B-Instruct"
+SCENARIOS = {
+    (SEED, ""): "",
+    (SEED, "NM"): "verifiable",
+    (SEED, "WC"): "open_ended",
+    ("WC-Checkpoint", "NM"): THEN.join(("open_ended", "verifiable")),
+    ("NM-Checkpoint", "WC"): THEN.join(("verifiable", "open_ended")),
+    (SEED, "NM+WC"): "mixed",
+}
+PRINTED = ("math500", "math500_se", "amc23", "amc23_se", "alpacaeval_lc", "alpacaeval_lc_se", "arenahard")
+SCENARIO_COLUMNS: Columns = {
+    **strings("prompts", "paper_seed", "paper_dataset"),
+    **floats(*(f"paper_{name}" for name in PRINTED)),
+    **strings("model", "policy"),
+    **dict.fromkeys(("K", "group_size"), "Int64"),
+    **strings("benchmark"),
+    **floats("accuracy", "ci_low", "ci_high", "win_rate", "equal_length", "equal_length_low", "equal_length_high"),
+}
+SAME = ["model", "policy", "K", "group_size"]
+
+
+@table_of(SCENARIO_COLUMNS)
+def scenario_table(main: pd.DataFrame, win_rates: pd.DataFrame, prompts: Mapping[str, str]) -> Rows:
+    """The paper's rows, each with every policy of the grid that was trained on the same kinds of prompts.
+
+    Args:
+        main: from `g2d.tables.accuracy.main_table`.
+        win_rates: from `g2d.tables.win_rates.win_rate_table`.
+        prompts: by the label of M0 and of every policy on fresh rollouts, the kinds of prompts that it was trained on.
+
+    Returns:
+        `SCENARIO_COLUMNS`, in the paper's order: its numbers over 100, win rates as in `win_rates.csv` (M0 has none),
+        accuracies of every benchmark; the grid's columns are null where it has no such policy.
+    """
+    own = main.assign(prompts=main["policy"].map(dict(prompts))).dropna(subset="prompts")
+    own = own.merge(win_rates.drop(columns="prompts"), on=SAME, how="left", validate="many_to_one")
+    printed = {(row["seed_model"], row["dataset"]): row for row in published("bridging_table3").to_dict("records")}
+    for at, kinds in SCENARIOS.items():
+        paper: dict[Any, Any] = {"prompts": kinds, "paper_seed": at[0], "paper_dataset": at[1]}
+        paper |= {f"paper_{name}": float(printed[at][name]) / 100 for name in PRINTED}
+        found = own[own["prompts"] == kinds].to_dict("records") or [{}]
+        yield from [{**row, **paper} for row in found]

@@ -12,7 +12,7 @@ from g2d.analysis.statistics import accuracy_interval, calibrated, percentile_in
 from g2d.experiment.keys import PolicyKey
 from g2d.rollouts.budgets import at_budgets
 from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, by_policy, crossed_values, grid_order, named
-from g2d.tables.frames import floats, frame, integers
+from g2d.tables.frames import Rows, floats, integers, table_of
 
 DECOMPOSITION_COLUMNS = {
     **BY_BENCHMARK,
@@ -27,7 +27,8 @@ BUDGET_COLUMNS = {
 }
 
 
-def decomposition_table(evaluations: Evaluations) -> pd.DataFrame:
+@table_of(DECOMPOSITION_COLUMNS)
+def decomposition_table(evaluations: Evaluations) -> Rows:
     """Where each policy's gain over M0 comes from; see `g2d.analysis.decomposition`.
 
     Returns:
@@ -35,12 +36,8 @@ def decomposition_table(evaluations: Evaluations) -> pd.DataFrame:
         and correct are P(finished), P(parseable | finished) and P(correct | parseable), means over seeds and problems;
         gain = accuracy - M0's = from_finishing + from_format + from_reasoning, each with its 95 % interval over seeds
         and problems. Nothing is decomposed for M0 itself or without it.
-
-    Raises:
-        ValueError: two policies answered different problems.
     """
     grouped = by_policy(evaluations, keep=lambda key: True)
-    rows = []
     for at in grid_order(grouped):
         policy_key, benchmark = at
         base = grouped.get((PolicyKey(policy_key.model, "base", 0, 0, None), benchmark), {})
@@ -60,8 +57,7 @@ def decomposition_table(evaluations: Evaluations) -> pd.DataFrame:
         if base and policy_key.role != "base":
             reference = np.broadcast_to(reached[:, :1], policy.shape)
             row |= _gain(reference, policy)
-        rows.append(row)
-    return frame(rows, DECOMPOSITION_COLUMNS)
+        yield row
 
 
 def _gain(reference: np.ndarray, policy: np.ndarray) -> dict[str, float]:
@@ -88,7 +84,8 @@ def _reached(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str, column: s
     return np.stack(values)
 
 
-def budget_table(evaluations: Evaluations) -> pd.DataFrame:
+@table_of(BUDGET_COLUMNS)
+def budget_table(evaluations: Evaluations) -> Rows:
     """Accuracy at every token budget of `evaluation.token_budgets`, from one generation; see `g2d.rollouts.budgets`.
 
     Returns:
@@ -99,7 +96,6 @@ def budget_table(evaluations: Evaluations) -> pd.DataFrame:
         ValueError: the seeds of a policy answered different problems or were judged at different budgets.
     """
     grouped = by_policy(evaluations, keep=lambda key: True)
-    rows = []
     for at in grid_order(grouped):
         own, benchmark = grouped[at], at[1]
         verdicts = {key: at_budgets(answers) for key, answers in own.items()}
@@ -110,7 +106,7 @@ def budget_table(evaluations: Evaluations) -> pd.DataFrame:
             reached = _reached(cut, benchmark, "cut")
             finished, parseable, _ = decomposition.factors(reached.mean(axis=(1, 2)))
             low, high = accuracy_interval(reached[2])
-            rows.append(
+            yield (
                 named(next(iter(own)), benchmark)
                 | {
                     "budget": budget,
@@ -123,4 +119,3 @@ def budget_table(evaluations: Evaluations) -> pd.DataFrame:
                     "parseable": parseable,
                 }
             )
-    return frame(rows, BUDGET_COLUMNS)

@@ -4,21 +4,19 @@ afterwards, from the variance that its own answers show."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from g2d.analysis.power import ASSUMED, Design, questions_needed, smallest_difference, smallest_margin
 from g2d.analysis.variance import Components, decompose
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.sections import Frontier
-from g2d.tables.evaluations import Evaluations, Row, by_policy, crossed, grid_order
+from g2d.tables.evaluations import Evaluations, Row, by_grid, by_policy, crossed
 from g2d.tables.families import ALIKE, families
-from g2d.tables.frames import floats, frame, integers, strings
+from g2d.tables.frames import Rows, floats, integers, strings, table_of
 
 SEEDS = (1, 2, 3, 5, 8, 12)
 SEED_SDS = (0.005, 0.01, 0.02)  # of accuracies: half a point, one, two
@@ -45,7 +43,8 @@ VARIANCE_COLUMNS = {
 NO_ONLINE, OTHERS = "K=0", "every other K"
 
 
-def power_table(evaluations: Evaluations, target: float) -> pd.DataFrame:
+@table_of(POWER_COLUMNS)
+def power_table(evaluations: Evaluations, target: float) -> Rows:
     """What this grid, and one with other numbers of seeds, can see, by the variance of its own answers.
 
     Args:
@@ -60,15 +59,14 @@ def power_table(evaluations: Evaluations, target: float) -> pd.DataFrame:
         are equally good (`margins.csv`). problems_needed: with as many seeds, to find the target; null where 20,000
         do not suffice. With one seed a difference is one between these weights. null where nothing is known of seeds.
     """
-    rows: list[dict[str, Any]] = []
     for (model, benchmark), (known, answers) in _alike(evaluations).items():
         _, n_seeds, n_problems = answers.shape
         components = decompose(answers).components
-        rows += _rows(model, benchmark, components, known, Design(n_seeds, n_problems, len(answers)), target)
-    return frame(rows, POWER_COLUMNS)
+        yield from _rows(model, benchmark, components, known, Design(n_seeds, n_problems, len(answers)), target)
 
 
-def planned_power(config: Config, n_problems: Mapping[str, int]) -> pd.DataFrame:
+@table_of(POWER_COLUMNS)
+def planned_power(config: Config, n_problems: Mapping[str, int]) -> Rows:
     """The same before anything has run, by `ASSUMED`: the first model's families on these benchmarks.
 
     Args:
@@ -82,14 +80,13 @@ def planned_power(config: Config, n_problems: Mapping[str, int]) -> pd.DataFrame
     model = next(iter(config.models))
     policies = dict.fromkeys(key.over_seeds for key in grid.policies(config) if key.model == model)
     alike = sum(policy.role in ALIKE for policy in policies)
-    rows: list[dict[str, Any]] = []
     for benchmark, n in n_problems.items() if alike > 1 else ():
         design = Design(len(config.seeds), n, alike)
-        rows += _rows(model, benchmark, ASSUMED, [(policy, benchmark) for policy in policies], design, target)
-    return frame(rows, POWER_COLUMNS)
+        yield from _rows(model, benchmark, ASSUMED, [(policy, benchmark) for policy in policies], design, target)
 
 
-def variance_table(evaluations: Evaluations) -> pd.DataFrame:
+@table_of(VARIANCE_COLUMNS)
+def variance_table(evaluations: Evaluations) -> Rows:
     """Where the variance of the differences between policies comes from, and what would make it smaller.
 
     Args:
@@ -104,7 +101,6 @@ def variance_table(evaluations: Evaluations) -> pd.DataFrame:
         power against K=0 (or, without it, another K), with twice the seeds and twice the questions beside; more says
         which of the two makes it smaller.
     """
-    rows = []
     for (model, benchmark), (known, answers) in _alike(evaluations).items():
         found = decompose(answers)
         n_policies, n_seeds, n_problems = answers.shape
@@ -115,24 +111,21 @@ def variance_table(evaluations: Evaluations) -> pd.DataFrame:
         designs = now, replace(now, n_seeds=2 * n_seeds), replace(now, n_questions=2 * n_problems)
         seen = [smallest_difference(found.components, design) for design in designs]
         several = n_seeds > 1
-        rows.append(
-            {
-                "model": model,
-                "benchmark": benchmark,
-                **{"n_policies": n_policies, "n_seeds": n_seeds, "n_problems": n_problems},
-                "seed_sd": found.components.seed_sd,
-                **{"seed_sd_low": found.seed_sd_low, "seed_sd_high": found.seed_sd_high, "cancelled": found.cancelled},
-                **{
-                    name: part / sum(parts) if several and sum(parts) else None
-                    for name, part in zip(("from_questions", "from_seeds", "from_answers"), parts, strict=True)
-                },
-                "difference": seen[0],
-                "difference_twice_seeds": seen[1] if several else None,
-                "difference_twice_questions": seen[2],
-                "more": ("seeds" if seen[1] < seen[2] else "questions") if several else None,
-            }
-        )
-    return frame(rows, VARIANCE_COLUMNS)
+        yield {
+            "model": model,
+            "benchmark": benchmark,
+            **{"n_policies": n_policies, "n_seeds": n_seeds, "n_problems": n_problems},
+            "seed_sd": found.components.seed_sd,
+            **{"seed_sd_low": found.seed_sd_low, "seed_sd_high": found.seed_sd_high, "cancelled": found.cancelled},
+            **{
+                name: part / sum(parts) if several and sum(parts) else None
+                for name, part in zip(("from_questions", "from_seeds", "from_answers"), parts, strict=True)
+            },
+            "difference": seen[0],
+            "difference_twice_seeds": seen[1] if several else None,
+            "difference_twice_questions": seen[2],
+            "more": ("seeds" if seen[1] < seen[2] else "questions") if several else None,
+        }
 
 
 def family_sizes(known: Iterable[Row]) -> dict[str, int]:
@@ -149,11 +142,8 @@ def _alike(evaluations: Evaluations) -> dict[tuple[str, str], tuple[list[Row], n
     """By model and benchmark, all policies and the answers, (n_policies, n_seeds, n_problems), of those that were
     trained alike; at least two of these, whose tests belong to some family."""
     grouped = by_policy(evaluations, keep=lambda key: True)
-    found: dict[tuple[str, str], list[Row]] = {}
-    for at in grid_order(grouped):
-        found.setdefault((at[0].model, at[1]), []).append(at)
     alike = {}
-    for place, known in found.items():
+    for place, known in by_grid(grouped).items():
         answers = [crossed(grouped[at], at[1]) for at in known if at[0].role in ALIKE]
         if len(answers) > 1 and len({own.shape for own in answers}) == 1 and family_sizes(known):
             alike[place] = known, np.stack(answers)
@@ -162,7 +152,7 @@ def _alike(evaluations: Evaluations) -> dict[tuple[str, str], tuple[list[Row], n
 
 def _rows(
     model: str, benchmark: str, components: Components, known: Iterable[Row], design: Design, target: float
-) -> Iterator[dict[str, Any]]:
+) -> Rows:
     """Rows of `POWER_COLUMNS`, for every family and number of seeds."""
     by_sd = {points: replace(components, policy_seed=sd**2) for sd, points in POINTS.items()}
     own = None if math.isnan(components.policy_seed) else components

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -10,7 +9,7 @@ import pandas as pd
 from g2d.analysis.samples import Equal, majority_right, pass_at_k, powers_up_to
 from g2d.analysis.statistics import accuracy_interval
 from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, by_policy, crossed_values, grid_order, named
-from g2d.tables.frames import floats, frame, integers, strings
+from g2d.tables.frames import Rows, floats, frame, integers, strings
 
 READ = ("problem_id", "verdict", "reward", "extracted_answer")
 SAMPLE_COLUMNS = {
@@ -41,7 +40,7 @@ def sample_table(samples: Evaluations, equal: Equal) -> pd.DataFrame:
     return frame((row for at in grid_order(grouped) for row in _rows(grouped[at], at[1], equal)), SAMPLE_COLUMNS)
 
 
-def _rows(by_key: dict[Any, pd.DataFrame], benchmark: str, equal: Equal) -> Iterator[dict[str, Any]]:
+def _rows(by_key: dict[Any, pd.DataFrame], benchmark: str, equal: Equal) -> Rows:
     keys = list(by_key)
     counts = {key: rows.groupby("problem_id", sort=True)["reward"].agg(["sum", "size"]) for key, rows in by_key.items()}
     n = int(counts[keys[0]]["size"].iloc[0])

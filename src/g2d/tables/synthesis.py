@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pandas as pd
-
 from g2d.analysis.comparisons import LEVEL
 from g2d.analysis.crossed import centre, error_of_difference
 from g2d.analysis.statistics import simultaneous
@@ -16,7 +14,7 @@ from g2d.analysis.synthesis import FEWEST, Pooled, pool_studies
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, by_policy, crossed, grid_order, named
 from g2d.tables.families import paired, pool
-from g2d.tables.frames import floats, frame, integers, strings
+from g2d.tables.frames import Rows, floats, integers, strings, table_of
 
 SYNTHESIS_COLUMNS = {
     **strings("reference"),
@@ -50,7 +48,8 @@ class _Study:
         return self.of_questions + self.of_seeds
 
 
-def synthesis_table(evaluations: Evaluations) -> pd.DataFrame:
+@table_of(SYNTHESIS_COLUMNS)
+def synthesis_table(evaluations: Evaluations) -> Rows:
     """Every K against DPO at K=0 and against GRPO alone, pooled over models and benchmarks.
 
     A study is a model on a benchmark. Trainings of a model are shared by its benchmarks, so with three models and more
@@ -66,11 +65,7 @@ def synthesis_table(evaluations: Evaluations) -> pd.DataFrame:
         for all K against one reference at once (family_size). tau: the standard deviation of the true differences
         between studies, i_squared the share of their scatter that it explains, p_heterogeneity that of no such scatter;
         prediction_low, prediction_high: 95 % for the true difference of another such study.
-
-    Raises:
-        ValueError: two policies answered different problems, or have different seeds.
     """
-    rows: list[dict[str, Any]] = []
     effects = _effects(evaluations)
     for reference in dict.fromkeys(reference for _, reference in effects):
         found: dict[str, list[tuple[dict[str, Any], Pooled]]] = {}
@@ -80,7 +75,7 @@ def synthesis_table(evaluations: Evaluations) -> pd.DataFrame:
             said = {"reference": reference} | {
                 key: value for key, value in named(policy, "").items() if key in ("policy", "K", "group_size")
             }
-            rows += [said | _study(study) for study in studies]
+            yield from [said | _study(study) for study in studies]
             for over, benchmark, pooled in _pooled(studies):
                 found.setdefault(over, []).append((said | {"over": over, "benchmark": benchmark}, pooled))
         for family in found.values():
@@ -93,8 +88,7 @@ def synthesis_table(evaluations: Evaluations) -> pd.DataFrame:
             )
             for (said, pooled), (p_holm, low, high) in zip(family, adjusted, strict=True):
                 corrected = {"family_size": len(family), "family_low": low, "family_high": high, "p_holm": p_holm}
-                rows.append(said | _values(pooled) | corrected)
-    return frame(rows, SYNTHESIS_COLUMNS)
+                yield said | _values(pooled) | corrected
 
 
 def _effects(evaluations: Evaluations) -> dict[tuple[PolicyKey, str], list[_Study]]:

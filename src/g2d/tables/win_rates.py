@@ -14,7 +14,7 @@ from g2d.analysis.comparisons import POWER, Comparison, compare, corrected
 from g2d.analysis.win_rates import WinRate, length_controlled, preferences, raw, share_longer
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import grid_order
-from g2d.tables.frames import Columns, floats, frame, integers, strings
+from g2d.tables.frames import Columns, Rows, floats, integers, strings, table_of
 
 WIN_RATE_COLUMNS: Columns = {
     **strings("model", "policy"),
@@ -35,7 +35,8 @@ Replies = Mapping[PolicyKey, pd.DataFrame]
 Rates = tuple[WinRate, WinRate | None]  # as it is and at equal length
 
 
-def win_rate_table(replies: Replies, prompts: Mapping[str, str]) -> pd.DataFrame:
+@table_of(WIN_RATE_COLUMNS)
+def win_rate_table(replies: Replies, prompts: Mapping[str, str]) -> Rows:
     """One row per policy but M0, over its seeds.
 
     Args:
@@ -56,14 +57,12 @@ def win_rate_table(replies: Replies, prompts: Mapping[str, str]) -> pd.DataFrame
     Raises:
         ValueError: replies are not to the same prompts.
     """
-    rows: list[dict[str, Any]] = []
     for model in dict.fromkeys(key.model for key in replies):
         base = next(frame for key, frame in replies.items() if key.model == model and key.role == "base")
         by_policy: dict[PolicyKey, list[pd.DataFrame]] = {}
         for key in sorted(key for key in replies if key.model == model and key.role != "base"):
             by_policy.setdefault(replace(key, seed=None), []).append(_aligned(replies[key], base, key.folder))
-        rows += _of_model(by_policy, prompts)
-    return frame(rows, WIN_RATE_COLUMNS)
+        yield from _of_model(by_policy, prompts)
 
 
 def _aligned(own: pd.DataFrame, base: pd.DataFrame, where: str) -> pd.DataFrame:

@@ -1,0 +1,197 @@
+"""What is chosen on development problems: the settings that a sweep tried, and the checkpoints of a training.
+
+The best score is chosen; of equal ones the smallest values of a sweep, by the first key that differs, or the smallest
+K: they have moved the policy least. The chosen score is the largest of several noisy ones, so it is biased upwards and
+nothing else in a report reads it. That of a checkpoint is the accuracy on verifiable prompts, the reward at equal
+length on open-ended ones (`g2d.analysis.equal_length`), and the mean of both where a training asks both ("Bridging
+Offline and Online RL", arXiv 2506.21495, section 3.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from g2d.analysis.equal_length import at_equal_length
+from g2d.analysis.statistics import accuracy_interval
+from g2d.experiment.keys import PolicyKey
+from g2d.experiment.sweep import DEVELOPMENT, Candidate
+from g2d.jobs.cost import Cost
+from g2d.tables.accuracy import accuracy_row
+from g2d.tables.frames import Rows, floats, frame, integers, strings, table_of
+
+SWEEP_COLUMNS = {
+    **strings("model", "swept", "settings"),
+    **integers("K"),
+    "group_size": "Int64",
+    **integers("seed", "n_problems"),
+    **floats("accuracy", "ci_low", "ci_high"),
+    "chosen": "bool",
+    **strings("edge"),
+}
+
+
+def candidate_table(tried: Sequence[tuple[Candidate, PolicyKey]], answers: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The candidates of one model and one swept regime.
+
+    Args:
+        tried: in ascending order of their values.
+        answers: of each, to the development problems.
+
+    Returns:
+        `SWEEP_COLUMNS`, one row per candidate: accuracy and interval as in `main_table`, for one seed; chosen; and for
+        that one, edge: the keys whose chosen value is the smallest or the largest tried, so that the best may lie
+        beyond it.
+
+    Raises:
+        ValueError: the candidates answered different problems.
+    """
+    asked = [set(own["problem_id"]) for own in answers]
+    if any(own != asked[0] for own in asked):
+        raise ValueError(f"{tried[0][0].swept}: candidates answered different problems: evaluate all on the same file")
+    rows = []
+    for (candidate, key), own in zip(tried, answers, strict=True):
+        row = accuracy_row({key: own}, {}, DEVELOPMENT)
+        row |= {"swept": candidate.swept, "K": candidate.k, "seed": key.seed}
+        row |= {"settings": ", ".join(f"{name}={value}" for name, value in candidate.values)}
+        rows.append(row)
+    place = _first_of_the_best([row["accuracy"] for row in rows])
+    for number, row in enumerate(rows):
+        row |= {"chosen": number == place, "edge": None}
+    rows[place]["edge"] = edge_of(tried[place][0], [candidate for candidate, _ in tried])
+    return frame(rows, SWEEP_COLUMNS)
+
+
+def sweep_table(candidates: Mapping[Any, pd.DataFrame]) -> pd.DataFrame:
+    """The tables of all models and swept regimes below each other."""
+    return pd.concat(candidates.values(), ignore_index=True)
+
+
+def sweep_bills(records: Mapping[PolicyKey, Sequence[Cost]], billed: Iterable[Cost]) -> dict[PolicyKey, list[Cost]]:
+    """What a sweep cost, by model: its own bill, for what was chosen is used by many policies.
+
+    Args:
+        records: the bill of every candidate, its evaluation included.
+        billed: the jobs that are on the bills of the grid's own policies, whose harvests candidates share.
+    """
+    known = {cost.job for cost in billed}
+    bills: dict[PolicyKey, dict[str, Cost]] = {}
+    for key, bill in records.items():
+        own = bills.setdefault(PolicyKey(key.model, "sweep", 0, 0, key.seed, kind="sweep", role="entry"), {})
+        own.update({cost.job: cost for cost in bill if cost.job not in known})
+    return {key: list(own.values()) for key, own in bills.items()}
+
+
+def best(table: pd.DataFrame) -> int:
+    """The row of the chosen candidate."""
+    return list(table["chosen"]).index(True)
+
+
+def _first_of_the_best(accuracies: Sequence[float]) -> int:
+    return max(range(len(accuracies)), key=lambda number: (accuracies[number], -number))
+
+
+def edge_of(chosen: Candidate, tried: Sequence[Candidate]) -> str | None:
+    """Which of the chosen values are the smallest or the largest tried; None where each lies between two others."""
+    found = []
+    for name, value in chosen.values:
+        others = {dict(candidate.values)[name] for candidate in tried}
+        if value in ((smallest := min(others)), max(others)):
+            found.append(f"{name} is the {'smallest' if value == smallest else 'largest'} tried")
+    return ", ".join(found) or None
+
+
+CHARACTERS = 1000  # as many as `length_penalty` of a reward model is about
+
+CANDIDATE_COLUMNS = {
+    **integers("K"),
+    "n_problems": "Int64",
+    **floats("accuracy", "ci_low", "ci_high"),
+    **dict.fromkeys(("n_prompts", "not_judged"), "Int64"),
+    **floats("reward", "length", "reward_per_1000", "reward_at_equal_length", "score"),
+    "chosen": "bool",
+}
+SELECTION_COLUMNS = {
+    **strings("model", "policy"),
+    **dict.fromkeys(("group_size", "seed"), "Int64"),
+    **CANDIDATE_COLUMNS,
+}
+OF_REPLIES = ("problem_id", "sample", "completion_text", "reward")
+
+
+def checkpoint_table(
+    steps: Sequence[int], answers: Sequence[pd.DataFrame], replies: Sequence[pd.DataFrame]
+) -> pd.DataFrame:
+    """The candidates of one training.
+
+    Args:
+        steps: K of each, ascending.
+        answers: of each, to the verifiable development problems; empty where none are asked.
+        replies: of each, to the open-ended ones, with the scores of what judged them in training; empty likewise.
+
+    Returns:
+        `CANDIDATE_COLUMNS`, one row per candidate: accuracy with the 95 % interval of `main_table`, for one seed; of
+        open-ended prompts, the mean reward and the mean length in characters, the reward that 1,000 characters more
+        bring (reward_per_1000, the same for all) and the reward at equal length; replies without a reward are counted
+        in not_judged. What is not asked is null.
+
+    Raises:
+        ValueError: candidates answered different problems, or nothing of theirs was judged.
+    """
+    rows: list[dict[str, Any]] = [{"K": k} for k in steps]
+    scores = []
+    if answers:
+        scores.append(_accuracies(rows, answers))
+    if replies:
+        scores.append(_rewards(rows, replies))
+    score = np.mean(scores, axis=0)
+    for number, row in enumerate(rows):
+        row |= {"score": score[number], "chosen": number == int(np.argmax(score))}
+    return frame(rows, CANDIDATE_COLUMNS)
+
+
+def _accuracies(rows: Sequence[dict[str, Any]], answers: Sequence[pd.DataFrame]) -> np.ndarray:
+    """Add what verifiable prompts say, and return it."""
+    correct = [own.groupby("problem_id", sort=True)["reward"].mean() for own in answers]
+    _require_same(correct)
+    for row, own in zip(rows, correct, strict=True):
+        low, high = accuracy_interval(own.to_numpy()[None])
+        row |= {"n_problems": len(own), "accuracy": own.mean(), "ci_low": low, "ci_high": high}
+    return np.array([own.mean() for own in correct])
+
+
+def _rewards(rows: Sequence[dict[str, Any]], replies: Sequence[pd.DataFrame]) -> np.ndarray:
+    """Add what open-ended prompts say, and return the rewards at equal length."""
+    indexed = [own.set_index(["problem_id", "sample"]).sort_index() for own in replies]
+    _require_same(indexed)
+    rewards = np.stack([own["reward"].unstack("sample").to_numpy(dtype=float) for own in indexed])
+    texts = [own["completion_text"].str.len() for own in indexed]
+    found = at_equal_length(rewards, np.stack([own.unstack("sample").to_numpy(dtype=float) for own in texts]))
+    for number, row in enumerate(rows):
+        row |= {"n_prompts": rewards.shape[1], "not_judged": int(indexed[number]["reward"].isna().sum())}
+        row |= {"reward": found.raw[number], "length": found.lengths[number]}
+        row |= {"reward_per_1000": CHARACTERS * found.slope, "reward_at_equal_length": found.rewards[number]}
+    return found.rewards
+
+
+def _require_same(candidates: Sequence[pd.Series[Any] | pd.DataFrame]) -> None:
+    if any(not own.index.equals(candidates[0].index) for own in candidates):
+        raise ValueError("checkpoints answered different development problems: have all answer the same file")
+
+
+@table_of(SELECTION_COLUMNS)
+def selection_table(candidates: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
+    """The candidates of every training.
+
+    Args:
+        candidates: by the policy that was selected, from `checkpoint_table`.
+
+    Returns:
+        `SELECTION_COLUMNS`, one row per selected policy and candidate.
+    """
+    for key, table in candidates.items():
+        names = {"model": key.model, "policy": key.label, "group_size": key.group_size, "seed": key.seed}
+        yield from [{**names, **row} for row in table.to_dict("records")]
