@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
+from g2d.experiment.arms import Arm, arms, online_arm
 from g2d.experiment.config import Config
-from g2d.experiment.wildcards import Wildcards, variant_of
+from g2d.experiment.wildcards import Wildcards, variant_folder, variant_of
 from g2d.forecast.workloads import PROMPT_TOKENS, drawings
 from g2d.policies.settings import HubModel, LocalModel, ModelSource
 from g2d.problems.settings import SyntheticProblems
-from g2d.regimes.warmup import AUTO
+from g2d.regimes.dpo import Dpo
 
 SOURCE = "guess"
 CAVEAT = "a guess, from size and tokens, is for one H100 and within a factor of 3"
@@ -89,21 +90,21 @@ def guess(config: Config, stage: str, model: str, wildcards: Wildcards, units: f
         units: completions of an online training; of a job that generates, its share of the prompts.
     """
     if stage.startswith(("train_grpo", "train_semi_online_dpo")):
-        work = _online(config, stage, wildcards, units)
+        own = online_arm(arms(config, model), variant_of(wildcards) or getattr(wildcards, "regime", ""))
+        work = _online(config, own, wildcards, units)
     elif stage.startswith("train_"):
-        work = _offline(config, stage, wildcards)
+        work = _offline(config, arms(config, model)[f"{variant_folder(wildcards)}{wildcards.regime}"])
     else:
         work = _drawing(config, stage, wildcards, units)
     engine = config.engine.name
     return (START[engine] + seconds(work, parameters(config.models[model]), engine)) / 3600
 
 
-def _online(config: Config, stage: str, wildcards: Wildcards, completions: float) -> Work:
-    if stage.startswith("train_grpo"):
-        keys = config.warmup_of(variant_of(wildcards) if stage == "train_grpo" else AUTO)
+def _online(config: Config, arm: Arm, wildcards: Wildcards, completions: float) -> Work:
+    keys = arm.settings
+    if arm.regime == "grpo":
         rows = per_update = keys.completions_per_step(int(wildcards.g))
     else:
-        keys = config.regimes[wildcards.regime]
         per_update = keys.prompts_per_update * keys.responses
         rows = _rows(config, per_update, keys.batch_size)
     passes = completions / min(per_update, keys.per_device_batch_size)
@@ -111,17 +112,10 @@ def _online(config: Config, stage: str, wildcards: Wildcards, completions: float
     return Work(completions, rows, length, completions, passes, completions / per_update)
 
 
-def _offline(config: Config, stage: str, wildcards: Wildcards) -> Work:
-    name, samples = wildcards.regime, config.harvest.samples_per_prompt
-    if stage in ("train_dpo", "train_iterative_dpo"):
-        keys = config.ablation_dpo(name) if name in config.ablations else config.dpo
-        keys = config.regimes[name].dpo_of(keys) if stage == "train_iterative_dpo" else keys
-        of_prompt, per_pass = 2 * PAIRABLE * keys.pairs_per_prompt, 2 * keys.per_device_batch_size
-    else:
-        keys = config.regimes[name]
-        of_prompt = {"kto": samples, "group_dpo": PAIRABLE * samples, "rft": PAIRABLE}.get(keys.regime, 2 * PAIRABLE)
-        per_pass = keys.per_device_batch_size
-    sequences = config.training_set.n * of_prompt * keys.epochs
+def _offline(config: Config, arm: Arm) -> Work:
+    keys = arm.settings
+    sequences = config.training_set.n * keys.sequences(config.harvest.samples_per_prompt, PAIRABLE) * keys.epochs
+    per_pass = keys.per_device_batch_size * (2 if isinstance(keys, Dpo) else 1)  # DPO's is in pairs
     return Work(length=config.harvest.max_completion_length * LENGTH, trained=sequences, passes=sequences / per_pass)
 
 

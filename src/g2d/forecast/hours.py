@@ -11,13 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
-from g2d.experiment import grid
 from g2d.experiment.plan import Plan
-from g2d.experiment.wildcards import Wildcards, model_of, variant_of
+from g2d.experiment.wildcards import Wildcards, model_of
 from g2d.forecast.guess import CAVEAT, SOURCE, guess
 from g2d.forecast.jobs import GridJob
 from g2d.forecast.rates import AUTO_STAGES
-from g2d.regimes.warmup import AUTO
 
 CHAINED = ("train_grpo", "train_semi_online_dpo")  # rules whose jobs may continue a checkpoint
 
@@ -68,8 +66,7 @@ def continued_step(plan: Plan, job: GridJob) -> int:
     if job.rule not in CHAINED:
         return 0
     w = job.wildcards
-    variant = variant_of(w) if job.rule == "train_grpo" else w.regime
-    return grid.chain_predecessor(plan.config, w.model, int(w.g), int(w.k), variant) or 0
+    return plan.online(w).before(int(w.g), int(w.k)) or 0
 
 
 def _gpu_job(plan: Plan, rule: str, wildcards: Wildcards, before: int) -> GpuJob:
@@ -83,10 +80,10 @@ def _gpu_job(plan: Plan, rule: str, wildcards: Wildcards, before: int) -> GpuJob
 def _units(plan: Plan, rule: str, wildcards: Wildcards, before: int) -> GpuJob:
     model, stage = model_of(wildcards), rule.removesuffix("_shard")
     if stage in ("train_semi_online_dpo", "train_semi_online_dpo_auto"):  # the second makes as many updates at most
-        entry = plan.config.regimes[wildcards.regime]
+        entry = plan.online(wildcards).settings
         return GpuJob(stage, model, entry.prompts_asked(int(wildcards.k) - before) * entry.responses)
     if stage in ("train_grpo", "train_grpo_auto"):  # the second takes as many steps at most
-        warmup = plan.for_model(model).warmup_of(variant_of(wildcards) if stage == "train_grpo" else AUTO)
+        warmup = plan.online(wildcards).settings
         steps = int(wildcards.k) - before
         return GpuJob(
             stage, model, steps * warmup.completions_per_step(int(wildcards.g)), at_most=warmup.iterations > 1

@@ -64,6 +64,10 @@ class Dpo(Section):
         neutral=False,
     )
 
+    def sequences(self, samples: int, pairable: float) -> float:
+        """About how many sequences of a prompt pass through the model in an epoch; a pair is two."""
+        return 2 * pairable * self.pairs_per_prompt
+
 
 def read_dpo(job: TrainingJob, inputs: Any) -> list[Pair]:
     """The pairs of a harvest, with their tokens; as many as the smallest of those that it is matched to."""

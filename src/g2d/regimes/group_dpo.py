@@ -61,6 +61,10 @@ class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
         """Gradient steps on so many pairable prompts."""
         return self.max_steps or math.ceil(self.epochs * n_groups / self.prompts_per_update)
 
+    def sequences(self, samples: int, pairable: float) -> float:
+        """Those of an epoch and prompt."""
+        return pairable * samples
+
 
 def harvested_groups(rollouts: pd.DataFrame, problems: Sequence[Problem], settings: GroupDpo, seed: int) -> list[Group]:
     """The groups of a harvest's pairable prompts.

@@ -57,6 +57,10 @@ class Kto(OfflineEntry):
     )
     gradient_accumulation_steps: int = key(4, "Accumulation steps per gradient step.", ge=1)
 
+    def sequences(self, samples: int, pairable: float) -> float:
+        """Those of an epoch and prompt."""
+        return samples
+
 
 class Judged(TypedDict):
     """A completion, as the tokens that were drawn, and whether it is right."""

@@ -80,6 +80,15 @@ class OfflineEntry(Entry):
         neutral=None,
     )
 
+    def sequences(self, samples: int, pairable: float) -> float:
+        """About how many sequences of a prompt pass through the model in an epoch; a pair is two.
+
+        Args:
+            samples: of a prompt, in the harvest.
+            pairable: the share of prompts with right and wrong ones.
+        """
+        return 2 * pairable
+
     @property
     def needs_pairs(self) -> bool:
         """Whether it reads the preference pairs of the harvest, one of every pairable prompt."""

@@ -65,6 +65,10 @@ class Rft(OfflineEntry):
         """Whether the pairs choose the completions."""
         return self.examples == "chosen"
 
+    def sequences(self, samples: int, pairable: float) -> float:
+        """Those of an epoch and prompt."""
+        return pairable
+
 
 IGNORED = -100  # a label that has no part in the loss
 
