@@ -24,8 +24,8 @@ from g2d.report.marks import (
     Marks,
     legend,
     marks_of,
+    marks_of_lines,
     names,
-    of_lines,
 )
 from g2d.report.vega import HEIGHT, Spec, finished, named_scale, outlined, padded, series_channels
 
@@ -352,7 +352,7 @@ def budgets(table: pd.DataFrame, known: Marks) -> Spec:
         known: how policies are drawn; lines of one colour differ by shape and dash.
     """
     rows = table[table["policy"].isin(POLICY_NAMES)]
-    looks = of_lines(rows, known)
+    looks = marks_of_lines(rows, known)
     rows = rows.assign(series=names(rows))
     series = {name: i - (len(looks) - 1) / 2 for i, name in enumerate(looks)}
     rows = rows.assign(at=rows["budget"] * (1 + 0.01 * rows["series"].map(series)))  # intervals beside each other
@@ -363,6 +363,32 @@ def budgets(table: pd.DataFrame, known: Marks) -> Spec:
     bars = alt.Chart(rows).mark_rule(strokeWidth=1)
     ends = {"y": _accuracy_axis(rows, "ci_low"), "y2": "ci_high:Q"}
     return finished(bars.encode(x=x, color=channels["color"], **ends), lines.mark_line(), lines.mark_point(**POINT))
+
+
+def pass_at_k(samples: pd.DataFrame, known: Marks) -> Spec:
+    """pass@k against k, a line per policy of the main grid, with its interval under the pointer.
+
+    Where lines cross, a policy is better with one answer and worse with several. Other policies are in the table.
+
+    Args:
+        samples: rows of samples.csv of one model and benchmark.
+        known: how policies are drawn; lines of one colour differ by dash.
+    """
+    rows = samples[(samples["measure"] == "pass") & samples["policy"].isin(POLICY_NAMES)]
+    bounds = zip(rows["ci_low"], rows["ci_high"], strict=True)
+    looks = marks_of_lines(rows, known)
+    rows = rows.assign(series=names(rows), interval=[f"{low:.3f} to {high:.3f}" for low, high in bounds])
+    ks = sorted(int(k) for k in rows["k"].unique())
+    x = alt.X("k:Q", title="samples k", axis=alt.Axis(values=ks, grid=False), scale=alt.Scale(type="log", base=2))
+    y = alt.Y("share:Q", title="pass@k", scale=alt.Scale(zero=False))
+    tooltip = [
+        alt.Tooltip("series:N", title="policy"),
+        alt.Tooltip("k:Q"),
+        alt.Tooltip("share:Q", title="pass@k", format=".3f"),
+        alt.Tooltip("interval:N", title="95 %"),
+    ]
+    lines = alt.Chart(rows).encode(x=x, y=y, tooltip=tooltip, **series_channels(looks))
+    return finished(lines.mark_line(), lines.mark_point(filled=True, size=60, opacity=1))
 
 
 # ------------------------------------------------------------------------------------------------------------- parts

@@ -93,7 +93,7 @@ def legend(rows: pd.DataFrame, known: Marks) -> dict[str, Mark]:
     return {mark.series: mark for mark in sorted(own, key=lambda mark: order.get(mark.series, len(order)))}
 
 
-def of_lines(rows: pd.DataFrame, known: Marks) -> dict[str, Mark]:
+def marks_of_lines(rows: pd.DataFrame, known: Marks) -> dict[str, Mark]:
     """The marks of policies one by one, also of those that differ by K: the colour of the series, shape and dash of
     their own."""
     policies = rows[["policy", "group_size"]].assign(name=names(rows)).drop_duplicates("name")

@@ -29,7 +29,7 @@ from g2d.experiment.config import Config
 from g2d.experiment.grid import other_reward
 from g2d.markdown import literal, shown
 from g2d.plain import plain
-from g2d.report import charts, front, samples, training
+from g2d.report import charts, front, training
 from g2d.report.contamination import contamination_sentences
 from g2d.report.marks import Marks, marks
 from g2d.report.pair_browser import PROBLEMS_PER_CONTROL, PROBLEMS_PER_SERIES, Series
@@ -226,7 +226,7 @@ _TABLE_CHARTS: dict[str, tuple[Columns, list[str], Callable[[pd.DataFrame, Marks
     "power": (POWER_COLUMNS, ["model", "benchmark"], lambda rows, _: difference_by_seeds(rows)),
     "synthesis": (SYNTHESIS_COLUMNS, ["reference", "policy", "K"], lambda rows, _: forest(rows)),
     "training": (TRAINING_COLUMNS, ["model", "measure"], training.course),
-    "samples": (SAMPLE_COLUMNS, ["model", "benchmark"], samples.pass_at_k),
+    "samples": (SAMPLE_COLUMNS, ["model", "benchmark"], charts.pass_at_k),
     "cost": (COST_COLUMNS, ["model"], lambda rows, _: charts.bill(rows)),
 }
 
