@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from g2d.experiment.arms import arms
 from g2d.experiment.config import read
 from g2d.forecast.guess import Work, guess, parameters, seconds
 from g2d.forecast.hours import GpuJob, Line, estimate, report
@@ -53,7 +54,8 @@ def test_a_guess_worked_out_by_hand() -> None:
     assert parameters(config.models[model]) == 0.5e9
     drawing = 100 * 160 * (0.003 + 128 * 2.5e-5 + 1e9 / 3e12)
     passes = 100 * 16 * 0.5  # their tokens would take 61 s
-    found = guess(config.for_model(model), "train_grpo", model, SimpleNamespace(g="8", k="200", variant=""), 100 * 128)
+    own, warmup = config.for_model(model), arms(config, model)["grpo"]
+    found = guess(own, "train_grpo", model, SimpleNamespace(g="8", k="200", variant=""), 100 * 128, warmup)
     assert found * 3600 == pytest.approx(60 + drawing + passes + 100)
 
 

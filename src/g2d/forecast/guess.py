@@ -13,14 +13,16 @@ import re
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
+from typing import Any
 
-from g2d.experiment.arms import Arm, arms, online_arm
+from g2d.experiment.arms import Arm
 from g2d.experiment.config import Config
-from g2d.experiment.wildcards import Wildcards, variant_folder, variant_of
-from g2d.forecast.workloads import PROMPT_TOKENS, drawings
+from g2d.experiment.wildcards import Wildcards
+from g2d.forecast.workloads import PROMPT_TOKENS, completions_per_update, drawings
 from g2d.policies.settings import HubModel, LocalModel, ModelSource
 from g2d.problems.settings import SyntheticProblems
 from g2d.regimes.dpo import Dpo
+from g2d.regimes.warmup import Warmup
 
 SOURCE = "guess"
 CAVEAT = "a guess, from size and tokens, is for one H100 and within a factor of 3"
@@ -79,7 +81,7 @@ def seconds(work: Work, size: float, engine: str) -> float:
     return drawing + max(work.passes * PASS, 8 * size * tokens / OPERATIONS) + work.updates * UPDATE
 
 
-def guess(config: Config, stage: str, model: str, wildcards: Wildcards, units: float) -> float:
+def guess(config: Config, stage: str, model: str, wildcards: Wildcards, units: float, arm: Arm | None) -> float:
     """GPU-hours of a job.
 
     Args:
@@ -88,34 +90,31 @@ def guess(config: Config, stage: str, model: str, wildcards: Wildcards, units: f
         model: its M0.
         wildcards: its own.
         units: completions of an online training; of a job that generates, its share of the prompts.
+        arm: of a training.
     """
-    if stage.startswith(("train_grpo", "train_semi_online_dpo")):
-        own = online_arm(arms(config, model), variant_of(wildcards) or getattr(wildcards, "regime", ""))
-        work = _online(config, own, wildcards, units)
-    elif stage.startswith("train_"):
-        work = _offline(config, arms(config, model)[f"{variant_folder(wildcards)}{wildcards.regime}"])
-    else:
+    if arm is None:
         work = _drawing(config, stage, wildcards, units)
+    elif arm.phase == "online":
+        work = _online(config, arm.settings, int(wildcards.g), units)
+    else:
+        work = _offline(config, arm)
     engine = config.engine.name
     return (START[engine] + seconds(work, parameters(config.models[model]), engine)) / 3600
 
 
-def _online(config: Config, arm: Arm, wildcards: Wildcards, completions: float) -> Work:
-    keys = arm.settings
-    if arm.regime == "grpo":
-        rows = per_update = keys.completions_per_step(int(wildcards.g))
-    else:
-        per_update = keys.prompts_per_update * keys.responses
-        rows = _rows(config, per_update, keys.batch_size)
-    passes = completions / min(per_update, keys.per_device_batch_size)
-    length = keys.max_completion_length * LENGTH
+def _online(config: Config, settings: Any, group_size: int, completions: float) -> Work:
+    per_update = completions_per_update(settings, group_size)
+    rows = per_update if isinstance(settings, Warmup) else _rows(config, per_update, settings.batch_size)
+    passes = completions / min(per_update, settings.per_device_batch_size)
+    length = settings.max_completion_length * LENGTH
     return Work(completions, rows, length, completions, passes, completions / per_update)
 
 
 def _offline(config: Config, arm: Arm) -> Work:
-    keys = arm.settings
-    sequences = config.training_set.n * keys.sequences(config.harvest.samples_per_prompt, PAIRABLE) * keys.epochs
-    per_pass = keys.per_device_batch_size * (2 if isinstance(keys, Dpo) else 1)  # DPO's is in pairs
+    settings = arm.settings
+    sequences = config.training_set.n * settings.sequences(config.harvest.samples_per_prompt, PAIRABLE)
+    sequences *= settings.epochs
+    per_pass = settings.per_device_batch_size * (2 if isinstance(settings, Dpo) else 1)  # DPO's is in pairs
     return Work(length=config.harvest.max_completion_length * LENGTH, trained=sequences, passes=sequences / per_pass)
 
 

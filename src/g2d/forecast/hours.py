@@ -15,7 +15,8 @@ from g2d.experiment.plan import Plan
 from g2d.experiment.wildcards import Wildcards, model_of
 from g2d.forecast.guess import CAVEAT, SOURCE, guess
 from g2d.forecast.jobs import GridJob
-from g2d.forecast.rates import AUTO_STAGES
+from g2d.forecast.rates import AUTO_STAGES, ONLINE_STAGES
+from g2d.forecast.workloads import completions_per_update
 
 CHAINED = ("train_grpo", "train_semi_online_dpo")  # rules whose jobs may continue a checkpoint
 
@@ -63,36 +64,27 @@ def gpu_job(plan: Plan, job: GridJob) -> GpuJob:
 
 def continued_step(plan: Plan, job: GridJob) -> int:
     """K of the checkpoint that a training continues; 0 where it continues none."""
-    if job.rule not in CHAINED:
-        return 0
     w = job.wildcards
-    return plan.online(w).before(int(w.g), int(w.k)) or 0
+    return (plan.online(w).before(int(w.g), int(w.k)) or 0) if job.rule in CHAINED else 0
 
 
 def _gpu_job(plan: Plan, rule: str, wildcards: Wildcards, before: int) -> GpuJob:
-    job = _units(plan, rule, wildcards, before)
-    if plan.is_embedded(job.model) or plan.config.models[job.model].source == "recorded" or not job.units:
-        return job
-    hours = guess(plan.for_model(job.model), job.stage, job.model, wildcards, job.units)
-    return replace(job, guess=hours / job.units)
-
-
-def _units(plan: Plan, rule: str, wildcards: Wildcards, before: int) -> GpuJob:
     model, stage = model_of(wildcards), rule.removesuffix("_shard")
-    if stage in ("train_semi_online_dpo", "train_semi_online_dpo_auto"):  # the second makes as many updates at most
-        entry = plan.online(wildcards).settings
-        return GpuJob(stage, model, entry.prompts_asked(int(wildcards.k) - before) * entry.responses)
-    if stage in ("train_grpo", "train_grpo_auto"):  # the second takes as many steps at most
-        warmup = plan.online(wildcards).settings
-        steps = int(wildcards.k) - before
-        return GpuJob(
-            stage, model, steps * warmup.completions_per_step(int(wildcards.g)), at_most=warmup.iterations > 1
-        )
-    if stage == "draw_probe":
-        n_prompts = plan.for_model(model).training_set.n
-        share = min(plan.config.probe.prompts, n_prompts) / n_prompts
-        return GpuJob(stage, model, share, rate_of="harvest_rollouts")
-    return GpuJob(stage, model, 1 / int(wildcards.get("shards", 1)))
+    config, arm = plan.for_model(model), None
+    if stage in ONLINE_STAGES:
+        arm, steps = plan.online(wildcards), int(wildcards.k) - before  # at most so many, where it stops by itself
+        units = steps * completions_per_update(arm.settings, int(wildcards.g))
+        job = GpuJob(stage, model, units, at_most=getattr(arm.settings, "iterations", 1) > 1)
+    elif stage.startswith("train_"):
+        arm, job = plan.trained(wildcards), GpuJob(stage, model)
+    elif stage == "draw_probe":
+        share = min(plan.config.probe.prompts, config.training_set.n) / config.training_set.n
+        job = GpuJob(stage, model, share, rate_of="harvest_rollouts")
+    else:
+        job = GpuJob(stage, model, 1 / int(wildcards.get("shards", 1)))
+    if plan.is_embedded(model) or plan.config.models[model].source == "recorded" or not job.units:
+        return job
+    return replace(job, guess=guess(config, stage, model, wildcards, job.units, arm) / job.units)
 
 
 def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence[float]]) -> list[Line]:

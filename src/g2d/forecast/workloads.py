@@ -51,6 +51,13 @@ class Training:
         return self.rows // self.per_row
 
 
+def completions_per_update(settings: Any, group_size: int) -> int:
+    """Completions that one update of an online training consumes."""
+    if isinstance(settings, Warmup):
+        return settings.completions_per_step(group_size)
+    return int(settings.prompts_per_update * settings.responses)
+
+
 def drawings(config: Config) -> Iterator[Drawing]:
     """Calibration, harvest and evaluation, of one model's configuration."""
     c, h, e = config.calibration, config.harvest, config.evaluation
@@ -124,7 +131,8 @@ def _dpo(config: Config, dpo: Dpo, name: str, section: str) -> Training:
 def _entry(config: Config, name: str, entry: Any) -> Iterator[Training]:
     section = f"regimes.{name}"
     if isinstance(entry, SemiOnlineDpo):
-        every = entry.sync_every if isinstance(entry.sync_every, int) else entry.total_steps
+        per_update = completions_per_update(entry, entry.responses)
+        at_once = per_update * (entry.sync_every if isinstance(entry.sync_every, int) else entry.total_steps)
         yield Training(
             name,
             section,
@@ -132,10 +140,10 @@ def _entry(config: Config, name: str, entry: Any) -> Iterator[Training]:
             entry.per_device_batch_size,
             reference=True,
             adapters=1 if entry.reference == "base" else 2,
-            at_once=every * entry.prompts_per_update * entry.responses,
-            batch=min(entry.batch_size, every * entry.prompts_per_update * entry.responses),
+            at_once=at_once,
+            batch=min(entry.batch_size, at_once),
             own_copy=True,
-            completions=max(entry.steps) * entry.prompts_per_update * entry.responses,
+            completions=max(entry.steps) * per_update,
         )
     elif hasattr(entry, "per_device_batch_size"):
         started = getattr(entry, "start", "base") != "base"
