@@ -16,10 +16,9 @@ from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes import auto_stop, grpo
-from g2d.regimes.auto_stop import Outcome, _History, probe_rollouts
+from g2d.regimes.auto_stop import Outcome, Probe, _History, best, has_declined, probe_rollouts, summarised
 from g2d.regimes.checkpoints import TrainingStoppedError
 from g2d.regimes.job import TrainingJob
-from g2d.regimes.probes import Probe, best, has_declined, summarised
 from g2d.regimes.warmup import AutoStop
 from g2d.rollouts.draw import draw_rollouts, sampling
 from g2d.rollouts.settings import Harvest

@@ -21,7 +21,7 @@ from g2d.regimes.dpo import Dpo, train_dpo
 from g2d.regimes.group_dpo import GroupDpo, train_group_dpo
 from g2d.regimes.job import TrainingJob
 from g2d.regimes.kto import Judged, Kto, train_kto
-from g2d.regimes.offline_trainers import own_rows
+from g2d.regimes.offline import own_rows
 from g2d.regimes.pair_trainer import PairTrainer, pair_losses
 from g2d.regimes.rft import Rft, chosen_completions, train_rft
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo

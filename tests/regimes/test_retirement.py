@@ -159,7 +159,7 @@ def test_in_semi_online_dpo_a_choice_that_retires_nothing_changes_nothing(tmp_pa
 def grpo(work: Path, k: int = 6, meter: Meter | None = None, resume_from: Path | None = None, **changes: Any) -> Any:
     warmup = type(WARMUP).model_validate(WARMUP.model_dump() | {"keep_rollouts": "completions"} | changes)
     log = warm_up(
-        work, PROBLEMS, k=k, warmup=warmup, meter=meter, resume_from=resume_from,
+        work, PROBLEMS, k=k, warmup=warmup, meter=meter or Meter("tests", "train_grpo"), resume_from=resume_from,
         checkpointing=Checkpointing(every_steps=1),
     )  # fmt: skip
     return [{name: value for name, value in row.items() if name != "step_time"} for row in log if "loss" in row]

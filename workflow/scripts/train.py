@@ -6,11 +6,12 @@ from g2d.jobs.shared_imports import run
 def main(snakemake):
     # Here, for a job that shares its imports makes none of its own.
     from g2d.experiment.training import training
-    from g2d.tables.frames import write_table
 
     with training(snakemake) as job:
         trained = job.train()
         if trained.probes is not None:
+            from g2d.tables.frames import write_table
+
             write_table(snakemake.output.probes, trained.probes)
         job.leave(trained)
 

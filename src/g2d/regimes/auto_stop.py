@@ -1,10 +1,10 @@
 """Training that stops by itself (paper, recipe step 3 and appendix B): train, probe, train on, until H and mu decline.
 
-The trainer is that of every other online phase and knows nothing of this. A run is a
-chain of segments that each continue the checkpoint of the one before, which equals an uninterrupted run bit for bit;
-between two of them the frozen adapter is harvested on a few prompts, with the harvest's own decoding. So a probe cannot
-disturb the trajectory, the policy is the one that a fixed K of the same number of steps would have given, and, because
-random numbers belong to the rollout, a probe's rows are among those that the harvest of the same policy draws.
+A run is a chain of segments of an online training. Each continues the checkpoint of the one before, which equals an
+uninterrupted run bit for bit; between two of them the frozen adapter is harvested on a few prompts, with the harvest's
+own decoding. So a probe cannot disturb the trajectory, and the policy is the one that a fixed K of the same number of
+steps would have given. Because random numbers belong to the rollout, a probe's rows are among those that the harvest
+of the same policy draws.
 
 K=0 is no candidate: the question is how long to warm up, and M0 has a row of its own.
 """
@@ -12,14 +12,16 @@ K=0 is no candidate: the question is how long to warm up, and M0 has a row of it
 from __future__ import annotations
 
 import gc
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from g2d.analysis.informativeness import Informativeness, informativeness
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import atomic, read_json, sha256, write_json
 from g2d.plain import say
@@ -28,13 +30,72 @@ from g2d.problems import Problem
 from g2d.regimes.checkpoints import TrainingStoppedError, carry, job_digest
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.online import completions_tokens
-from g2d.regimes.probes import PROBE_COLUMNS, Probe, best, has_declined, summarised
 from g2d.regimes.stopping import stop_requests
 from g2d.regimes.training import read_log
 from g2d.regimes.warmup import AUTO, AutoStop
 from g2d.rollouts.draw import draw_rollouts, sampling
 from g2d.rollouts.engine import engine_for
-from g2d.rollouts.rollout import Rollout
+from g2d.rollouts.rollout import Rollout, to_frame
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A small harvest on the way. H, mu and their intervals are None where no prompt was pairable."""
+
+    step: int  # gradient steps behind the policy
+    tokens_generated: int
+    n_prompts: int
+    pass_at_1: float
+    pairability: float
+    pairability_low: float
+    pairability_high: float
+    entropy: float | None
+    entropy_low: float | None
+    entropy_high: float | None
+    mid_band: float | None
+    mid_band_low: float | None
+    mid_band_high: float | None
+
+
+# What a probe has in common with `Informativeness`.
+METRICS = tuple(entry.name for entry in fields(Probe) if entry.name not in ("step", "tokens_generated"))
+PROBE_COLUMNS = {  # of probes.csv
+    "step": "int64",
+    **dict.fromkeys(METRICS, "float64"),
+    "n_prompts": "int64",
+    "chosen": "bool",
+    "tokens_generated": "int64",
+}
+
+
+def summarised(step: int, rollouts: Sequence[Rollout]) -> Probe:
+    """The probe at a step, from its rollouts."""
+    found: Informativeness = informativeness(to_frame(rollouts))
+    tokens = sum(rollout.token_count for rollout in rollouts)
+    return Probe(step=step, tokens_generated=tokens, **{name: getattr(found, name) for name in METRICS})
+
+
+def has_declined(history: Sequence[Probe], patience: int) -> bool:
+    """Whether H and mu were both below their maxima so far in each of the last `patience` probes.
+
+    A probe without a pairable prompt has neither, and no pairs to train on: it is below any probe that has some.
+    """
+    below = [
+        _known(probe.entropy) < max(_known(past.entropy) for past in history[: i + 1])
+        and _known(probe.mid_band) < max(_known(past.mid_band) for past in history[: i + 1])
+        for i, probe in enumerate(history)
+    ]
+    return len(below) >= patience and all(below[-patience:])
+
+
+def best(history: Sequence[Probe]) -> Probe:
+    """The probe with the highest H; mu breaks ties, then fewer steps."""
+    return max(history, key=lambda probe: (_known(probe.entropy), _known(probe.mid_band), -probe.step))
+
+
+def _known(value: float | None) -> float:
+    return -math.inf if value is None else value
+
 
 PROBES = "probes.json"  # in the work folder: the probes that are finished, and of which job
 

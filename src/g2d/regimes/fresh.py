@@ -29,7 +29,7 @@ from g2d.regimes.generator import Generator
 from g2d.regimes.processes import gathered, n_processes, own_part
 from g2d.regimes.prompt_mix import times_before
 from g2d.regimes.retirement import AskedGroup, PromptChoice
-from g2d.regimes.training_rollouts import Keep
+from g2d.regimes.training_rollouts import Keep, write_training_rollouts
 from g2d.rewards.catalogue import TRUTH
 from g2d.rewards.reward import AGAIN, group_name
 from g2d.rollouts.draw import draw_rollouts
@@ -251,11 +251,7 @@ class FreshRollouts(Generator):
     def save_rollouts(self, path: Path) -> None:
         """Write `COLUMNS` of the updates since the checkpoint of the K before."""
         frame = pd.concat(self.rows) if self.rows else pd.DataFrame(columns=list(self.columns))
-        texts = ["problem_id", "finish_reason", "verdict", "extracted_answer", "completion_text"]
-        texts += ["reward_status"] if "reward_status" in self.columns else []
-        numbers = dict.fromkeys(("step", "generated_at", "sample", "token_count"), "int64") | {"reward": "float64"}
-        with atomic(path) as draft:
-            frame.astype(dict.fromkeys(texts, "string[pyarrow]") | numbers).to_parquet(draft, index=False)
+        write_training_rollouts(path, frame)
 
     def restore(self, folder: Path, rollouts: Path | None) -> None:
         """Go on from a checkpoint.

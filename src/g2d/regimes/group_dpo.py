@@ -19,9 +19,9 @@ from g2d.problems import Problem
 from g2d.regimes.groups import Group, GroupLoss, groups
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.offline import n_steps, origin_words, read_harvest, train_offline
-from g2d.regimes.optimizer import OptimizerKeys
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.regimes.retirement import prompt_order
+from g2d.regimes.training import OptimizerKeys
 from g2d.rollouts.pairs import require_known_problems
 from g2d.settings import key
 
@@ -110,7 +110,7 @@ def train_group_dpo(job: TrainingJob) -> Trained:
         from trl import DPOConfig
 
         from g2d.regimes.group_trainer import GroupTrainer
-        from g2d.regimes.optimizer import optimizer_arguments
+        from g2d.regimes.training import optimizer_arguments
 
         own = {"per_device_train_batch_size": 1, "num_train_epochs": 1, "max_steps": steps}
         configured = DPOConfig(

@@ -19,7 +19,7 @@ from trl import DPOTrainer
 from trl.trainer.utils import pad
 
 from g2d.regimes.groups import Group, GroupLoss, in_passes, pair_weights
-from g2d.regimes.offline_trainers import FixedReference, TakesTokens
+from g2d.regimes.offline import FixedReference, TakesTokens
 from g2d.regimes.processes import gathered, n_processes
 
 MODEL_KEYS = ("input_ids", "attention_mask", "completion_mask")

@@ -20,15 +20,13 @@ from g2d.problems.prompts import conversation
 from g2d.regimes.adapters import with_own_adapter
 from g2d.regimes.checkpoints import Checkpoints, require_intact, train
 from g2d.regimes.job import Trained, TrainingJob
-from g2d.regimes.objective import Objective
 from g2d.regimes.online import ROLLOUTS, completions_tokens, hand_over, read_prompts, require_prompts_fit
-from g2d.regimes.optimizer import OptimizerKeys
 from g2d.regimes.prompt_mix import VERIFIABLE, order, times_before
 from g2d.regimes.regime import Regime
 from g2d.regimes.retirement import PromptChoice, choice_words, load_choice, save_choice
-from g2d.regimes.training import forget_samplers, lora_config, read_log, trainer_arguments
+from g2d.regimes.training import OptimizerKeys, forget_samplers, lora_config, read_log, trainer_arguments
 from g2d.regimes.training_rollouts import TrainingRollouts
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.warmup import Objective, Warmup
 from g2d.rewards.catalogue import TRUTH, reward_params
 from g2d.rewards.reward import group_name
 from g2d.rewards.training import TrainingReward

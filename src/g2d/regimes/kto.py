@@ -144,7 +144,7 @@ def train_kto(job: TrainingJob) -> Trained:
     def trainer(arguments: dict[str, Any], **parts: Any) -> Any:
         from trl import KTOConfig, KTOTrainer
 
-        from g2d.regimes.offline_trainers import EqualRows, FixedReference, TakesTokens
+        from g2d.regimes.offline import EqualRows, FixedReference, TakesTokens
 
         class JudgedTrainer(TakesTokens, FixedReference, EqualRows, KTOTrainer):
             def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:

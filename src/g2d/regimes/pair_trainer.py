@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import logsigmoid
 from trl import DPOTrainer
 
-from g2d.regimes.offline_trainers import EqualRows, FixedReference, TakesTokens
+from g2d.regimes.offline import EqualRows, FixedReference, TakesTokens
 
 Loss = Literal["sigmoid", "ipo", "ipo_sum"]
 REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")

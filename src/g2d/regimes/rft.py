@@ -154,7 +154,7 @@ def train_rft(job: TrainingJob) -> Trained:
     def trainer(arguments: dict[str, Any], **parts: Any) -> Any:
         from trl import SFTConfig, SFTTrainer
 
-        from g2d.regimes.offline_trainers import EqualRows
+        from g2d.regimes.offline import EqualRows
 
         class ExampleTrainer(EqualRows, SFTTrainer):
             def weigh(self, batch: dict[str, Any], own: int, weight: float) -> None:

@@ -30,11 +30,10 @@ from g2d.regimes.checkpoints import Checkpoints, require_intact, train
 from g2d.regimes.groups import GroupLoss, groups, summary
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.online import ROLLOUTS, hand_over, read_prompts, require_prompts_fit
-from g2d.regimes.optimizer import OptimizerKeys
 from g2d.regimes.prompt_mix import order
 from g2d.regimes.regime import OnlineEntry, Regime, auto_words
 from g2d.regimes.retirement import PromptChoice, choice_words
-from g2d.regimes.training import lora_config, restore_token_count, starting_model, trainer_arguments
+from g2d.regimes.training import OptimizerKeys, lora_config, restore_token_count, starting_model, trainer_arguments
 from g2d.rewards.catalogue import TRUTH, reward_params
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.tokens import with_token_ids

@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from g2d.jobs.files import atomic
 from g2d.regimes.processes import gathered, is_first
 from g2d.rewards.reward import Judgement as Rewarded
 from g2d.verifier import Judgement
 from g2d.verifier.reward import Completion, completion_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Keep = Literal["none", "verdicts", "sampled", "completions"]
 COLUMNS = (
@@ -110,14 +113,7 @@ class TrainingRollouts:
         """Write the rows of this job so far: of the steps since the checkpoint of the K before it."""
         import pandas as pd
 
-        frame = pd.DataFrame(self.rows, columns=list(self.columns))
-        texts = ["problem_id", "finish_reason", "verdict", "extracted_answer", "completion_text"]
-        texts += ["reward_status"] if "reward_status" in self.columns else []
-        numbers = {"step": "int64", "sample": "int64", "token_count": "int64", "reward": "float64"}
-        numbers |= {"generated_at": "int64"} if "generated_at" in self.columns else {}
-        # Types are named because a column without a value has none of its own.
-        with atomic(path) as draft:
-            frame.astype(dict.fromkeys(texts, "string[pyarrow]") | numbers).to_parquet(draft, index=False)
+        write_training_rollouts(path, pd.DataFrame(self.rows, columns=list(self.columns)))
 
     def restore(self, path: Path) -> None:
         """Go on from rows that were saved."""
@@ -127,6 +123,15 @@ class TrainingRollouts:
             {str(name): None if pd.isna(value) else value for name, value in row.items()}
             for row in pd.read_parquet(path).to_dict("records")
         ]
+
+
+def write_training_rollouts(path: Path, frame: pd.DataFrame) -> None:
+    """Write the record of a training; types are named because a column without a value has none of its own."""
+    numbers = dict.fromkeys(("step", "generated_at", "sample", "token_count"), "int64") | {"reward": "float64"}
+    with atomic(path) as draft:
+        frame.astype({name: numbers.get(name, "string[pyarrow]") for name in map(str, frame)}).to_parquet(
+            draft, index=False
+        )
 
 
 def read_ages(path: str | Path) -> Any:

@@ -8,16 +8,188 @@ from typing import Any, Literal
 from pydantic import field_validator, model_validator
 
 from g2d.policies.settings import Lora
-from g2d.regimes.objective import Loss, Objective
-from g2d.regimes.off_policy import OffPolicy
-from g2d.regimes.optimizer import OptimizerKeys
 from g2d.regimes.processes import share
 from g2d.regimes.retirement import PromptKeys
+from g2d.regimes.training import OptimizerKeys
 from g2d.rewards.catalogue import TRUTH, is_scalar
 from g2d.rollouts.settings import EngineSettings
 from g2d.settings import Section, Steps, key, repeated
 
 AUTO = "auto"  # folder of the policies whose warm-up stops by itself
+Loss = Literal["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo"]  # vespo needs another vLLM correction
+
+
+class Objective(Section):
+    """GRPO's objective beside `loss` and `beta`, as TRL 1.16 has it (docs/off_policy.md says which keys are whose).
+
+    At `updates_per_generation` and `iterations` 1 the policy is the one that sampled, the ratio is 1, and no clip can
+    act.
+    """
+
+    epsilon: float = key(0.2, "Clip of the ratio: from 1 - epsilon on.", gt=0, neutral=0.2)
+    epsilon_high: float | None = key(
+        None,
+        "Clip of the ratio: up to 1 + epsilon_high; null: epsilon. With loss: cispo the largest ratio itself.",
+        gt=0,
+        neutral=None,
+    )
+    importance_sampling: Literal["token", "sequence"] = key(
+        "token", "The ratio of every token, or the geometric mean of a completion's (GSPO).", neutral="token"
+    )
+    scale_rewards: Literal["group", "batch", "none"] = key(
+        "group",
+        "Standard deviation that advantages are divided by: of the group, of all rewards of a generation, or 1.",
+        neutral="group",
+    )
+    deviation: Literal["unbiased", "population"] = key(
+        "unbiased",
+        "What scale_rewards divides by, for a sum S of G squares: unbiased is TRL's sqrt(S / (G - 1)) + 1e-4; "
+        "population is sqrt(S / G + 1e-4), by which advantages are larger beside beta's KL term, 1.41 times at G=2.",
+        neutral="unbiased",
+    )
+    bias_corrected_kl: bool = key(
+        True,
+        "Weight the KL term by the ratio (TRL's default); false: the plain estimator of GRPO's papers.",
+        neutral=True,
+    )
+    entropy_coefficient: float = key(
+        0.0,
+        "Weight of the mean entropy of the next token over a micro-batch, which is rewarded.",
+        ge=0,
+        neutral=0.0,
+    )
+
+    def check_clip(self, loss: str) -> None:
+        """Refuse a CISPO without its clip.
+
+        Raises:
+            ValueError: one sentence that names the keys and the fix.
+        """
+        if loss == "cispo" and (self.epsilon_high is None or self.epsilon_high < 1):
+            raise ValueError(
+                f"loss: cispo clips the ratio at epsilon_high itself, which is {self.epsilon_high}: set it to 1 or "
+                "more (5 in arXiv 2510.13786)"
+            )
+
+    def check_deviation(self) -> None:
+        """Refuse a standard deviation that nothing is divided by.
+
+        Raises:
+            ValueError: one sentence that names the keys and the fix.
+        """
+        if self.scale_rewards == "none" and self.deviation != "unbiased":
+            raise ValueError(
+                f"deviation: {self.deviation} is of the rewards' scale, and scale_rewards: none divides by 1: drop "
+                "deviation, or set scale_rewards to group or batch"
+            )
+
+    @property
+    def objective_arguments(self) -> dict[str, Any]:
+        """These keys by TRL's names."""
+        return {
+            "epsilon": self.epsilon,
+            "epsilon_high": self.epsilon_high,
+            "importance_sampling_level": self.importance_sampling,
+            "scale_rewards": self.scale_rewards,
+            "use_bias_correction_kl": self.bias_corrected_kl,
+            "entropy_coef": self.entropy_coefficient,
+            "sapo_temperature_neg": 1.05,  # arXiv 2511.20347; TRL's defaults
+            "sapo_temperature_pos": 1.0,
+        }
+
+
+class OffPolicy(Section):
+    """How stale the rollouts and the reference of GRPO may be (Revisiting GRPO, arXiv 2505.22257, algorithm 1).
+
+    TRL draws the rollouts of v updates at once, from the policy before the first, and deals them out in random order:
+    an update holds as many completions as ever, but not whole groups; their advantages are those of whole groups.
+    """
+
+    updates_per_generation: int = key(
+        1,
+        "Gradient steps on the rollouts of one policy, fresh prompts in each (v in docs/off_policy.md); 1: on-policy.",
+        ge=1,
+        neutral=1,
+    )
+    iterations: int = key(
+        1,
+        "Gradient steps on every rollout (i in docs/off_policy.md, num_iterations of TRL); asks 1/i of the prompts.",
+        ge=1,
+        neutral=1,
+    )
+    ratio: Literal["sampler", "none"] = key(
+        "sampler",
+        "sampler: the policy over the one that sampled, clipped; none: 1, stale rollouts are taken as fresh ones.",
+        neutral="sampler",
+    )
+    mask_uniform_groups: bool = key(
+        False,
+        "Leave groups whose rewards are all equal out of KL and entropy terms too (arXiv 2505.22257, eq. 8); their "
+        "advantage is 0 in any case.",
+        neutral=False,
+    )
+    reference: Literal["base", "sync"] = key(
+        "base", "Of the KL term: M0, or the policy itself as it was at the last swap; M0 before.", neutral="base"
+    )
+    reference_every: int | Literal["pass"] = key(
+        "pass",
+        "Gradient steps between two swaps; pass: when all training prompts have been asked once more.",
+        neutral="pass",
+    )
+    reset_optimizer: bool = key(False, "Forget AdamW's averages at a swap of the reference.", neutral=False)
+
+    @property
+    def updates_between_generations(self) -> int:
+        """Gradient steps that the rollouts of one generation serve: v x i."""
+        return self.updates_per_generation * self.iterations
+
+    def check_staleness(self, beta: float, sync_every: int) -> None:
+        """Refuse keys that contradict each other.
+
+        Raises:
+            ValueError: one sentence that names them and the fix.
+        """
+        period = self.updates_between_generations
+        if period > 1 and sync_every > 1:
+            raise ValueError(
+                f"sync_every={sync_every} and updates_per_generation x iterations={period} both make rollouts stale, "
+                "at different steps: set one of them to 1"
+            )
+        if self.reference == "base":
+            if self.reset_optimizer or self.reference_every != "pass":
+                raise ValueError(
+                    "reference_every and reset_optimizer are about swaps of the reference, and there are none: set "
+                    "reference to sync, or leave them out"
+                )
+            return
+        if beta == 0:
+            raise ValueError(
+                "reference: sync without a KL term changes nothing: set beta above 0, or reference to base"
+            )
+        if self.reference_every != "pass" and (self.reference_every < 1 or self.reference_every % period):
+            raise ValueError(
+                f"reference_every={self.reference_every} is no multiple of updates_per_generation x "
+                f"iterations={period}, the steps at which rollouts meet the reference: change either"
+            )
+
+    def swaps_reference(self, step: int, prompts_per_step: int, n_prompts: int) -> bool:
+        """Whether the policy becomes the reference after a gradient step.
+
+        A pass ends inside a generation as a rule; the swap is then at its end, where the next rollouts meet the
+        reference.
+
+        Args:
+            step: from 1.
+            prompts_per_step: that a gradient step asks, on all devices.
+            n_prompts: of the training set.
+        """
+        period = self.updates_between_generations
+        if self.reference == "base" or step % period:
+            return False
+        if self.reference_every != "pass":
+            return step % self.reference_every == 0
+        asked = [at * prompts_per_step // self.iterations for at in (step - period, step)]
+        return asked[1] // n_prompts > asked[0] // n_prompts
 
 
 class AutoStop(Section):

@@ -26,7 +26,7 @@ from g2d.jobs.files import parse_json, read_lines
 from g2d.policies.policy import read_policy
 from g2d.problems import read_problems
 from g2d.problems.settings import is_fresh
-from g2d.regimes.probes import PROBE_COLUMNS
+from g2d.regimes.auto_stop import PROBE_COLUMNS
 from g2d.regimes.training_rollouts import read_ages
 from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, read_rollouts
 from g2d.tables import catalogue
