@@ -170,12 +170,8 @@ def accuracy_row(
     low, high = accuracy_interval(correct)
     return {
         **named(keys[0], benchmark),
-        "n_seeds": len(keys),
-        "n_problems": correct.shape[1],
-        "accuracy": float(per_seed.mean()),
+        **{"n_seeds": len(keys), "n_problems": correct.shape[1], "accuracy": float(per_seed.mean())},
         "std_over_seeds": standard_deviation(per_seed),
-        "standard_error": standard_error(correct.mean(axis=0)),
-        "ci_low": low,
-        "ci_high": high,
+        **{"standard_error": standard_error(correct.mean(axis=0)), "ci_low": low, "ci_high": high},
         "device_hours": mean([device_hours[key] for key in keys if key in device_hours]),
     }

@@ -66,14 +66,8 @@ def cost_table(bills: Mapping[PolicyKey, Sequence[Cost]], attempts: Sequence[Att
             jobs = [record for record in bill if record.stage == stage]
             lost_s = math.fsum(in_vain.get(job.job, 0.0) for job in jobs)
             yield {
-                "model": key.model,
-                "policy": key.label,
-                "K": key.shown_k,
-                "group_size": key.group_size or None,
-                "seed": key.seed,
-                "regime": key.regime,
-                "stage": stage,
-                "n_jobs": len(jobs),
+                **{"model": key.model, "policy": key.label, "K": key.shown_k, "group_size": key.group_size or None},
+                **{"seed": key.seed, "regime": key.regime, "stage": stage, "n_jobs": len(jobs)},
                 "wall_s": math.fsum(job.wall_s for job in jobs),
                 "cpu_s": math.fsum(job.cpu_s for job in jobs),
                 "device_hours": _device_hours(jobs),
@@ -110,9 +104,7 @@ def attempt_table(attempts: Sequence[Attempt]) -> Rows:
         bills = [attempt.bill for attempt in kept(own).values()]
         statuses = Counter(attempt.status for attempt in own)
         yield {
-            "stage": stage,
-            "n_jobs": len({cost.job for cost in costs}),
-            "n_attempts": len(own),
+            **{"stage": stage, "n_jobs": len({cost.job for cost in costs}), "n_attempts": len(own)},
             **{f"n_{status}": statuses[status] for status in ENDED_BADLY},
             "n_repeated": statuses["ok"] - len(bills),
             "device_hours_kept": _device_hours(bills),

@@ -72,12 +72,8 @@ def compared(evaluations: Evaluations) -> Rows:
         for (at, reference), comparison in zip(family, corrected(found), strict=True):
             other_name = named(next(iter(grouped[reference])), at[1])
             row = named(next(iter(grouped[at])), at[1]) | asdict(comparison)
-            yield row | {
-                "family": name,
-                "reference": other_name["policy"],
-                "reference_K": other_name["K"],
-                "reference_group_size": other_name["group_size"],
-            }
+            references = {f"reference_{key}": other_name[key] for key in ("K", "group_size")}
+            yield row | {"family": name, "reference": other_name["policy"]} | references
 
 
 def families(grouped: Iterable[Row]) -> Iterator[tuple[str, list[tuple[Row, Row]]]]:

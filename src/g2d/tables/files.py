@@ -8,15 +8,6 @@ from typing import Any
 
 from g2d.experiment import grid
 from g2d.experiment.config import Config
-from g2d.experiment.grid import (
-    candidate_policies,
-    checkpoints,
-    controls,
-    drawn_beside,
-    learnt_from,
-    sample_files,
-    trajectories,
-)
 from g2d.experiment.keys import PolicyKey
 from g2d.problems.settings import DEVELOPMENT
 from g2d.tables.catalogue import tables_of_rule
@@ -78,15 +69,15 @@ def _replied(config: Config) -> list[PolicyKey]:
 
 def _tried(config: Config) -> Pairs:
     """The bills of a sweep's candidates."""
-    for _, key in candidate_policies(config):
+    for _, key in grid.candidate_policies(config):
         for file in ("cost.json", f"eval/{DEVELOPMENT}.cost.json"):
             yield (key, file), f"results/{key.folder}/{file}"
 
 
 def _seen_in_training(config: Config) -> Pairs:
     """The rollouts that controls were trained on."""
-    own = controls(config)
-    return ((key, learnt_from(config, key)) for key in _trained(config) if key.regime in own)
+    own = grid.controls(config)
+    return ((key, grid.learnt_from(config, key)) for key in _trained(config) if key.regime in own)
 
 
 def _temperatures(config: Config) -> Pairs:
@@ -101,7 +92,9 @@ _PARTS: Mapping[str, Callable[[Config], Mapping[Any, str] | Pairs]] = {
     "harvested": lambda config: _in_folders(grid.harvests(config), "rollouts.parquet"),
     "answers": lambda config: _evaluated(config, "parquet"),
     "answer_costs": lambda config: _evaluated(config, "cost.json"),
-    "sample_costs": lambda config: ((at, f"results/{place}.cost.json") for at, place in drawn_beside(config).items()),
+    "sample_costs": lambda config: (
+        (at, f"results/{place}.cost.json") for at, place in grid.drawn_beside(config).items()
+    ),
     "reply_costs": lambda config: _in_folders(_replied(config), "open-ended/cost.json"),
     "records": lambda config: _in_folders(grid.policies(config), "policy.json"),
     "costs": lambda config: _in_folders(_trained(config), "cost.json"),
@@ -111,9 +104,9 @@ _PARTS: Mapping[str, Callable[[Config], Mapping[Any, str] | Pairs]] = {
     "probes": lambda config: _in_folders(grid.auto_warmups(config), "probes.csv"),
     "sweep_costs": _tried,
     "seen": _seen_in_training,
-    "selections": lambda config: _in_folders(checkpoints(config), "selection.csv"),
+    "selections": lambda config: _in_folders(grid.checkpoints(config), "selection.csv"),
     "temperatures": _temperatures,
-    "sampled": sample_files,
+    "sampled": grid.sample_files,
     "candidates": lambda config: (
         ((model, swept), f"results/{model}/sweep/{swept}.csv")
         for model in config.models
@@ -125,8 +118,8 @@ _PARTS: Mapping[str, Callable[[Config], Mapping[Any, str] | Pairs]] = {
         for name in config.continued_benchmarks
     ),
     "questions": lambda config: ((name, f"results/problems/{name}.jsonl") for name in config.continued_benchmarks),
-    "logs": lambda config: _in_folders(trajectories(config), "metrics.jsonl"),
-    "ages": lambda config: _in_folders(chain.from_iterable(trajectories(config).values()), "rollouts.parquet"),
+    "logs": lambda config: _in_folders(grid.trajectories(config), "metrics.jsonl"),
+    "ages": lambda config: _in_folders(chain.from_iterable(grid.trajectories(config).values()), "rollouts.parquet"),
     "replies": lambda config: _in_folders(_replied(config), "open-ended/rollouts.parquet"),
     "main_csv": lambda config: {"main": "results/tables/main.csv"},
 }

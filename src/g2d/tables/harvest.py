@@ -151,30 +151,22 @@ def correlation_table(points: pd.DataFrame) -> Rows:
             yield from _correlations(group, "all", benchmark, "within seeds and models")
 
 
-def _correlations(points: pd.DataFrame, model: Hashable, benchmark: Hashable, pooling: str) -> list[dict[str, Any]]:
-    rows = []
+def _correlations(points: pd.DataFrame, model: Hashable, benchmark: Hashable, pooling: str) -> Rows:
     for metric in CORRELATED_METRICS:
         known = points.dropna(subset=[metric])
         subjects = known.groupby(["model", "seed"]).ngroup().to_numpy()
         x, y = known[metric].to_numpy(), known["accuracy"].to_numpy()
         found = within_correlation(x, y, subjects)
         ranked = within_correlation(ranks_within(x, subjects), ranks_within(y, subjects), subjects)
-        rows.append(
-            {
-                "model": model,
-                "benchmark": benchmark,
-                "metric": metric,
-                "pooling": pooling,
-                "n": found.n,
-                "pearson_r": found.r,
-                "ci_low": found.low,
-                "ci_high": found.high,
-                "p_value": found.p,
-                "permutation_p": None if found.r is None else permutation_p(known, metric, "accuracy"),
-                "spearman_rho": ranked.r,
-            }
-        )
-    return rows
+        yield {
+            "model": model,
+            "benchmark": benchmark,
+            **{"metric": metric, "pooling": pooling},
+            "n": found.n,
+            **{"pearson_r": found.r, "ci_low": found.low, "ci_high": found.high, "p_value": found.p},
+            "permutation_p": None if found.r is None else permutation_p(known, metric, "accuracy"),
+            "spearman_rho": ranked.r,
+        }
 
 
 def auto_table(probes: Mapping[PolicyKey, pd.DataFrame]) -> pd.DataFrame:

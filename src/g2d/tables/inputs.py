@@ -222,7 +222,7 @@ class Inputs:
     @cached_property
     def logs(self) -> dict[Any, pd.DataFrame]:
         """`steps_of` every online training, by the policy at which it ends."""
-        logs, ages = self.read("logs", _read_log), self.read("ages", read_ages)
+        logs, ages = self.read("logs", read_log), self.read("ages", read_ages)
         return {
             last: steps_of(
                 logs[last],
@@ -279,5 +279,6 @@ class Inputs:
         return (self.config.contamination or Contamination()).share
 
 
-def _read_log(file: Path) -> list[dict[str, Any]]:
+def read_log(file: Path) -> list[dict[str, Any]]:
+    """What a trainer logged, by step."""
     return [parse_json(line) for _, line in read_lines(file)]

@@ -46,14 +46,8 @@ def decomposition_table(evaluations: Evaluations) -> Rows:
         policy = reached[:, -len(own) :]
         shares = policy.mean(axis=(1, 2))
         finished, parseable, correct = decomposition.factors(shares)
-        row = named(next(iter(own)), benchmark) | {
-            "n_seeds": len(own),
-            "n_problems": policy.shape[2],
-            "accuracy": shares[2],
-            "finished": finished,
-            "parseable": parseable,
-            "correct": correct,
-        }
+        row = named(next(iter(own)), benchmark) | {"n_seeds": len(own), "n_problems": policy.shape[2]}
+        row |= {"accuracy": shares[2], "finished": finished, "parseable": parseable, "correct": correct}
         if base and policy_key.role != "base":
             reference = np.broadcast_to(reached[:, :1], policy.shape)
             row |= _gain(reference, policy)
@@ -108,14 +102,7 @@ def budget_table(evaluations: Evaluations) -> Rows:
             low, high = accuracy_interval(reached[2])
             yield (
                 named(next(iter(own)), benchmark)
-                | {
-                    "budget": budget,
-                    "n_seeds": len(own),
-                    "n_problems": reached.shape[2],
-                    "accuracy": float(reached[2].mean()),
-                    "ci_low": low,
-                    "ci_high": high,
-                    "finished": finished,
-                    "parseable": parseable,
-                }
+                | {"budget": budget, "n_seeds": len(own), "n_problems": reached.shape[2]}
+                | {"accuracy": float(reached[2].mean()), "ci_low": low, "ci_high": high}
+                | {"finished": finished, "parseable": parseable}
             )

@@ -112,8 +112,7 @@ def variance_table(evaluations: Evaluations) -> Rows:
         seen = [smallest_difference(found.components, design) for design in designs]
         several = n_seeds > 1
         yield {
-            "model": model,
-            "benchmark": benchmark,
+            **{"model": model, "benchmark": benchmark},
             **{"n_policies": n_policies, "n_seeds": n_seeds, "n_problems": n_problems},
             "seed_sd": found.components.seed_sd,
             **{"seed_sd_low": found.seed_sd_low, "seed_sd_high": found.seed_sd_high, "cancelled": found.cancelled},

@@ -91,7 +91,7 @@ class Results(Inputs):
         """A row per policy and gradient step: what its trainer logged. The warm-ups between are policies, too; each
         has the steps of those that it continued."""
         return _together(
-            _labelled(pd.DataFrame(list(_json_lines(file))), _key(key))
+            _labelled(pd.DataFrame([json.loads(line) for _, line in read_lines(file)]), _key(key))
             for key in self._trained
             if (file := self.folder / key.folder / "metrics.jsonl").exists()
         )
@@ -201,17 +201,9 @@ def _labelled(rows: pd.DataFrame, values: Mapping[str, Any]) -> pd.DataFrame:
 
 def _together(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
     frames = list(frames)
-    return _typed(pd.concat(frames, ignore_index=True)) if frames else _frame([])
+    return pd.concat(frames, ignore_index=True).astype(KEY_COLUMNS) if frames else _frame([])
 
 
 def _frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     rows = list(rows)
-    return _typed(pd.DataFrame(rows, columns=None if rows else list(KEY_COLUMNS)))
-
-
-def _typed(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.astype(KEY_COLUMNS)
-
-
-def _json_lines(file: Path) -> Iterator[Any]:
-    return (json.loads(line) for _, line in read_lines(file))
+    return pd.DataFrame(rows, columns=None if rows else list(KEY_COLUMNS)).astype(KEY_COLUMNS)
