@@ -47,14 +47,14 @@ def test_labels_follow_the_paper() -> None:
 
 def test_a_chain_continues_the_largest_smaller_k() -> None:
     config = small()
-    assert grid.chain_predecessor(config, "demo", 2, 4) == 2
-    assert grid.chain_predecessor(config, "demo", 2, 2) is None
-    assert grid.chain_predecessor(config, "demo", 4, 4) is None  # a baseline that is trained at one K only
+    assert arms(config, "demo")["grpo"].before(2, 4) == 2
+    assert arms(config, "demo")["grpo"].before(2, 2) is None
+    assert arms(config, "demo")["grpo"].before(4, 4) is None  # a baseline that is trained at one K only
 
 
 def test_independent_runs_continue_nothing() -> None:
     config = small(warmup={"steps": [0, 2, 4], "schedule": "per_k"})
-    assert grid.chain_predecessor(config, "demo", 2, 4) is None
+    assert arms(config, "demo")["grpo"].before(2, 4) is None
     assert config.warmup.trajectory(2, 2)["horizon"] == 2
     assert config.warmup.trajectory(4, 2)["horizon"] == 4
 
@@ -126,8 +126,8 @@ def test_a_warmup_of_its_own_has_its_own_folders_and_chain() -> None:
         "demo/seed0/long/dpo/g4/k3",
         "demo/seed0/long/dpo/g4/k6",
     ]
-    assert grid.chain_predecessor(config, "demo", 4, 6, "long") == 3
-    assert grid.chain_predecessor(config, "demo", 2, 4) == 2
+    assert arms(config, "demo")["long/grpo"].before(4, 6) == 3
+    assert arms(config, "demo")["grpo"].before(2, 4) == 2
     main, own = config.warmup_of("").trajectory(4, 2), config.warmup_of("long").trajectory(4, 2)
     assert {key for key in main if main[key] != own[key]} == {"max_completion_length"}  # the horizon stays the grid's
 

@@ -10,14 +10,15 @@ from snakemake.exceptions import WorkflowError
 
 try:
     from g2d.experiment import grid, hub
+    from g2d.experiment.arms import any_arms
     from g2d.experiment.config import load
+    from g2d.experiment.grid import candidate_policies, checkpoints, chosen_by, selecting
     from g2d.experiment.config_file import require_whole, require_written_well
     from g2d.experiment.plan import Plan
     from g2d.experiment.requirements import require_files, require_installed, require_windows
     from g2d.experiment.sections import Contamination
     from g2d.experiment.stages import VERSIONS
     from g2d.experiment.sweep import development_of, held_out, section_name
-    from g2d.experiment.grid import candidate_policies, checkpoints, chosen_by, selecting
     from g2d.jobs import recover
     from g2d.jobs.digests import recorded_inputs
     from g2d.jobs.orphans import name_of
@@ -90,15 +91,21 @@ def variant_pattern(names):
     return f"(?:{'|'.join(f'{re.escape(name)}/' for name in sorted(names))})?"
 
 
-# Policies that DPO trains on the harvests of the grid: the main one, and ablations without a warm-up of their own.
-DPO_POLICIES = names(["dpo", *(name for name in plan.config.ablations if name not in grid.variants(plan.config))])
+ARMS = any_arms(plan.config).values()
+ABLATED_WARMUPS = [arm.variant for arm in ARMS if arm.role == "ablation" and arm.source is None]
+
+
+def folders(regime, stops=False):
+    """A wildcard constraint: the folders of the arms that a regime trains, those that stop by themselves or the others."""
+    trained = [arm for arm in ARMS if arm.regime == regime and not arm.selected]
+    return names({arm.name.rpartition("/")[2]: arm for arm in trained if arm.source is not None or arm.stops == stops})
 
 
 wildcard_constraints:
     model=r"[^/]+",
     policy=r"[^/]+/base|[^/]+/seed\d+/(?:[^/]+/)?[^/]+/g\d+/k\d+",
     variant=variant_pattern(grid.variants(plan.config)),
-    regime=DPO_POLICIES,
+    regime=folders("dpo"),
     benchmark=r"[^/]+",
     seed=r"\d+",
     g=r"\d+",

@@ -2,16 +2,6 @@
 # regime's own `train`.
 
 
-def entries_of(regime, auto=False):
-    """A wildcard constraint: the entries of `regimes` that a regime trains, those that stop by themselves or the others."""
-    config = plan.config
-    return names(
-        name
-        for name, entry in config.regimes.items()
-        if entry.regime == regime.name and grid.stops_by_itself(config, name) == auto
-    )
-
-
 # Offline: on the harvest of pi_K, from a fresh M0 or from pi_K.
 for regime in of_phase("offline"):
     entry = regime in ENTRIES
@@ -37,7 +27,7 @@ for regime in of_phase("offline"):
         benchmark:
             f"results/benchmarks/train_{regime.name}/{{model}}/seed{{seed}}/{{variant}}{{regime}}/g{{g}}/k{{k}}.tsv"
         wildcard_constraints:
-            regime=entries_of(regime) if entry else DPO_POLICIES,
+            regime=folders(regime.name),
         conda:
             "../../envs/g2d.yaml"
         threads: 1
@@ -76,7 +66,7 @@ for regime in of_phase("rounds"):
         benchmark:
             f"results/benchmarks/train_{regime.name}/{{model}}/seed{{seed}}/{{regime}}/g{{g}}/k{{k}}.tsv"
         wildcard_constraints:
-            regime=entries_of(regime),
+            regime=folders(regime.name),
         conda:
             "../../envs/g2d.yaml"
         threads: 1
@@ -122,8 +112,8 @@ for regime in of_phase("online"):
         benchmark:
             f"results/benchmarks/train_{regime.name}/{{model}}/seed{{seed}}/{logged}g{{g}}/k{{k}}.tsv"
         wildcard_constraints:
-            variant=variant_pattern(set(grid.variants(plan.config)) & set(plan.config.ablations)),
-            regime=entries_of(regime),
+            variant=variant_pattern(ABLATED_WARMUPS),
+            regime=folders(regime.name),
         conda:
             "../../envs/g2d.yaml"
         threads: 1
@@ -168,7 +158,7 @@ for regime in of_phase("online"):
             f"results/benchmarks/train_{regime.name}_auto/{{model}}/seed{{seed}}/{logged}g{{g}}/k{{k}}.tsv"
         wildcard_constraints:
             model="[^/]+" if entry else names(sorted({warmup.model for warmup in AUTO_WARMUPS})),
-            regime=entries_of(regime, auto=True),
+            regime=folders(regime.name, True),
         conda:
             "../../envs/g2d.yaml"
         threads: 1

@@ -113,12 +113,6 @@ def auto_warmups(config: Config) -> list[PolicyKey]:
     ]
 
 
-def stops_by_itself(config: Config, name: str) -> bool:
-    """Whether it is an online entry that stops by itself, at the latest at its K."""
-    arm = any_arms(config).get(name)
-    return arm is not None and arm.source is None and arm.stops
-
-
 def selecting(config: Config) -> dict[str, str]:
     """By the name of a policy that is a selected checkpoint, the ablation or the online entry it belongs to."""
     return {arm.name: arm.name.partition("/")[0] for arm in any_arms(config).values() if arm.selected}
@@ -202,11 +196,6 @@ def is_harvested(config: Config, trained: Arm) -> bool:
     """Whether an arm is trained on the harvests of an online training."""
     sources = [arm.source for arm in any_arms(config).values() if not arm.selected]
     return any(source is not None and source.name == trained.name for source in sources)
-
-
-def chain_predecessor(config: Config, model: str, group_size: int, k: int, variant: str = "") -> int | None:
-    """The largest smaller K whose checkpoint an online training continues; None where it starts anew."""
-    return online_arm(arms(config, model), variant).before(group_size, k)
 
 
 def judged_again(config: Config, model: str, variant: str, k: int) -> bool:
