@@ -80,7 +80,9 @@ def test_what_a_table_is_computed_from_is_an_input_of_its_rule(micro_grid: Proje
     """Each table alone, so that nothing has been read for another one; and it is what the run wrote."""
     for name, table in tables_of(g2d.open(micro_grid.results).config).items():
         results = RememberingResults(micro_grid.results)
-        assert len(results.build(name)) == len(results.tables[name]), name
+        built, written = results.build(name), results.tables[name]
+        assert list(built) == list(written), name
+        assert len(built) == len(written) or name == "attempts"  # which there have been more of since
         declared = {part for own in table.reads.split() for part in READ_FOR.get(own, (own,))}
         assert vars(results).get("parts", set()) <= declared, name
 

@@ -92,10 +92,12 @@ class Inputs:
         """A table of the catalogue, computed from what is there.
 
         Raises:
-            KeyError: there is no such table.
+            KeyError: there is no such table, or its rule has a script of its own (the advice).
         """
         if name not in self._built:
             table = catalogue.table(name)
+            if not table.function:
+                raise KeyError(f"{name}: the rule {table.rule} makes it: `tables` has what it wrote")
             module, _, function = table.function.partition(":")
             build = getattr(import_module(f"g2d.tables.{module}"), function)
             self._built[name] = build(*(getattr(self, own) for own in table.reads.split()))
