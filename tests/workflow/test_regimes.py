@@ -435,7 +435,8 @@ def read(job: TrainingJob, inputs: Any) -> list[dict[str, Any]]:
     rollouts, _ = read_harvest(job, inputs)
     right = rollouts[rollouts["reward"] == 1].sort_values(["token_count", "sample"]).groupby("problem_id").head(1)
     drawn = zip(right["prompt_ids"], right["completion_ids"], strict=True)
-    return [{"input_ids": [*a, *b], "labels": [-100] * len(a) + [*b]} for a, b in drawn]
+    rows = [(asked.tolist(), answered.tolist()) for asked, answered in drawn]
+    return [{"input_ids": asked + answered, "labels": [-100] * len(asked) + answered} for asked, answered in rows]
 
 
 def train(job: TrainingJob) -> Trained:
