@@ -22,14 +22,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 from g2d.experiment.config import Config, read
-from g2d.experiment.open_ended import reward_settings_of
 from g2d.jobs.cost import Meter
 from g2d.policies.policy import read_policy
 from g2d.problems import read_problems
 from g2d.problems.settings import OPEN_ENDED
 from g2d.regimes.job import TrainingJob
 from g2d.regimes.semi_online_dpo import train_semi_online_dpo
-from g2d.rewards.catalogue import TRUTH
+from g2d.rewards.catalogue import TRUTH, ByKind
 
 ALONE, BOTH = ("verifiable", "open-ended"), "together"
 
@@ -40,6 +39,9 @@ def train(results: Path, config: Config, model: str, name: str, updates: int) ->
     entry = own.regimes[name]
     files = [results / f"problems/{OPEN_ENDED}.jsonl"] if entry.asks_open_ended else []
     files += [results / model / "calibration/train.jsonl"] if entry.prompts != "open_ended" else []
+    reward = own.rewards[entry.reward] if entry.reward else TRUTH
+    if entry.asks_open_ended and own.open_ended:
+        reward = ByKind(verifiable=reward, open_ended=own.rewards[own.open_ended.reward])
     meter = Meter(name, "benchmark")
     with tempfile.TemporaryDirectory() as work, redirect_stdout(StringIO()):  # the trainer's log
         began = time.process_time()
@@ -53,7 +55,7 @@ def train(results: Path, config: Config, model: str, name: str, updates: int) ->
                 k=updates,
                 seed=0,
                 work=Path(work),
-                reward=reward_settings_of(own, entry.reward, entry.asks_open_ended) or TRUTH,
+                reward=reward,
                 engine=own.engine,
                 meter=meter,
             )

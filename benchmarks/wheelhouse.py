@@ -70,7 +70,8 @@ def missing(has: dict[str, str] | None, python: str) -> list[str]:
     if has is None:
         direct = (needed.name for name in TAKEN_TO_BE_THERE for needed in needs(name, python))
         has = dict.fromkeys(map(canonicalize_name, [*TAKEN_TO_BE_THERE, *direct]), "")
-    found, waiting = set(), ["g2d"]
+    found: set[str] = set()
+    waiting = ["g2d"]
     while waiting:
         asking = waiting.pop()
         for requirement in needs(asking, python):
@@ -85,7 +86,8 @@ def missing(has: dict[str, str] | None, python: str) -> list[str]:
 
 def needs(name: str, python: str) -> Iterator[Requirement]:
     """What a package that is installed here requires under a version of Python, without extras."""
-    there = {**default_environment(), "python_version": python, "python_full_version": f"{python}.0", "extra": ""}
+    there = {name: str(value) for name, value in default_environment().items()}
+    there |= {"python_version": python, "python_full_version": f"{python}.0", "extra": ""}
     for requirement in map(Requirement, requires(name) or ()):
         if requirement.marker is None or requirement.marker.evaluate(there):
             yield requirement

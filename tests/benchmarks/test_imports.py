@@ -1,0 +1,19 @@
+"""Benchmarks are run by hand, seldom: what they import of the package is there."""
+
+from __future__ import annotations
+
+import ast
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.parametrize("file", sorted(Path("benchmarks").glob("*.py")), ids=lambda file: file.stem)
+def test_what_a_benchmark_imports_is_there(file: Path) -> None:
+    imports = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)]
+    for node in imports:
+        if node.module and node.module.split(".")[0] == "g2d":
+            module = import_module(node.module)
+            for name in node.names:
+                assert hasattr(module, name.name) or import_module(f"{node.module}.{name.name}"), name.name
