@@ -211,7 +211,7 @@ def read_bytes(path: str | Path) -> bytes:
     Raises:
         OSError: it cannot be read, or is a device or a FIFO, which may have no end.
     """
-    if not stat.S_ISREG(Path(path).stat().st_mode):
+    if not stat.S_ISREG(mode := Path(path).stat().st_mode) and not stat.S_ISDIR(mode):
         raise OSError(errno.EINVAL, "a device or a FIFO, no regular file", str(path))
     return Path(path).read_bytes()
 
