@@ -61,7 +61,7 @@ def random_weights(shape: str, setting: Any) -> Iterator[tuple[Any, Any, dict[st
     """Have trainers load random weights of this shape: the policy, its configuration, numbers of parameters."""
     import torch
 
-    from g2d.forecast.model_shape import model_shape
+    from g2d.memory.model_shape import model_shape
     from g2d.policies import Policy
     from g2d.policies.scratch import build_tokenizer
     from g2d.policies.settings import Lora
@@ -256,8 +256,7 @@ def dropout_noise(setting: Any) -> dict[str, Any]:
     import torch
     from peft import get_peft_model
 
-    from g2d.policies.settings import Lora
-    from g2d.regimes.training import lora_config
+    from g2d.policies.settings import Lora, lora_config
 
     shape, length = tiny_or(setting, "tiny", "qwen2.5-0.5b"), tiny_or(setting, 16, 384)
     dtype = torch.bfloat16 if setting.device == "cuda" else torch.float32

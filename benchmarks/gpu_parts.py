@@ -119,8 +119,7 @@ def adapters(setting: Setting) -> Found:
     import torch
     from peft import get_peft_model
 
-    from g2d.policies.settings import Lora
-    from g2d.regimes.training import lora_config
+    from g2d.policies.settings import Lora, lora_config
 
     shape = tiny_or(setting, "tiny", "qwen2.5-0.5b")
     tokens = torch.randint(0, 400, (2, 64), device=setting.device)
@@ -153,7 +152,7 @@ def training(setting: Setting, shape: str) -> Found:
     """Seconds of a step and peak memory of GRPO and DPO at the paper's settings, beside `g2d plan`."""
     import torch
 
-    from g2d.forecast.passes import Counted
+    from g2d.memory.passes import Counted
     from g2d.policies.settings import Lora
 
     found: Found = {}
@@ -186,7 +185,7 @@ def harvest(setting: Setting, shape: str) -> Found:
     import torch
     from gpu_models import drawn_by_transformers, drawn_by_vllm
 
-    from g2d.forecast.model_shape import model_shape
+    from g2d.memory.model_shape import model_shape
     from g2d.policies.settings import Lora
 
     shape = tiny_or(setting, "tiny", shape)

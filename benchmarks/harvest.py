@@ -38,11 +38,11 @@ from typing import Any, NamedTuple
 import torch
 
 from g2d.policies import Policy, embedded, load_base, load_model, load_tokenizer
-from g2d.policies.settings import Lora
+from g2d.policies.settings import Lora, lora_config
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, messages
 from g2d.problems.synthetic import generate
-from g2d.regimes.training import lora_config, trainer_arguments
+from g2d.regimes.training import trainer_arguments
 from g2d.regimes.warmup import Warmup
 from g2d.rollouts.engine import Decoding, Engine, Request
 from g2d.rollouts.settings import EngineSettings

@@ -92,7 +92,7 @@ def forecast(shape: str, rows: int, tokens: int, half: bool, *, reference: bool)
     """What `g2d plan` says of such a pass: what is kept and the largest moment."""
     from transformers import LlamaConfig
 
-    from g2d.forecast.passes import Counted
+    from g2d.memory.passes import Counted
     from g2d.policies.settings import Lora
 
     counted = Counted(LlamaConfig(**SHAPES[shape], tie_word_embeddings=True), Lora(), "cpu", half=half)

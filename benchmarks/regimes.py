@@ -24,7 +24,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 from g2d.policies.policy import Policy, load_base, load_tokenizer, read_policy
-from g2d.policies.settings import Lora
+from g2d.policies.settings import Lora, lora_config
 from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import Prompt, messages
 from g2d.regimes.fresh import FreshRollouts
@@ -32,7 +32,7 @@ from g2d.regimes.grpo import train_grpo
 from g2d.regimes.job import TrainingJob
 from g2d.regimes.retirement import prompt_order
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
-from g2d.regimes.training import lora_config, trainer_arguments
+from g2d.regimes.training import trainer_arguments
 from g2d.regimes.warmup import Warmup
 from g2d.rollouts.settings import EngineSettings
 from g2d.rollouts.transformers_engine import TransformersEngine

@@ -101,7 +101,7 @@ def adapted(base: Policy, folder: Path, *, std: float, seed: int = 0) -> Policy:
     import torch
     from peft import get_peft_model
 
-    from g2d.regimes.training import lora_config
+    from g2d.policies.settings import lora_config
 
     torch.manual_seed(seed)
     model = get_peft_model(load_base(base), lora_config(Lora()))

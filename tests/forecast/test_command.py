@@ -13,10 +13,10 @@ from transformers import LlamaConfig
 from g2d.cli import main
 from g2d.experiment.config import Config, load, read
 from g2d.forecast.changes import training_change
-from g2d.forecast.memory import GIB, Card, training_need
-from g2d.forecast.model_shape import config_file, model_config, model_shape
-from g2d.forecast.passes import Counted, skeleton
 from g2d.forecast.workloads import trainings
+from g2d.memory.model_shape import config_file, model_config, model_shape
+from g2d.memory.need import GIB, Card, training_need
+from g2d.memory.passes import Counted, skeleton
 from g2d.policies.settings import HubModel, Lora
 from tests.experiment.test_config import MINIMAL
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from g2d.forecast.memory import GIB, Card, Need, drawing_need, training_need
-from g2d.forecast.workloads import Drawing, Training
+from g2d.memory.need import GIB, Card, Need, drawing_need, training_need
+from g2d.memory.workload import Drawing, Training
 from g2d.rollouts.settings import EngineSettings
 
 if TYPE_CHECKING:
-    from g2d.forecast.model_shape import ModelShape
-    from g2d.forecast.passes import Counted
+    from g2d.memory.model_shape import ModelShape
+    from g2d.memory.passes import Counted
 
 SHARES = tuple(n / 20 for n in range(1, 19))  # of the card for vLLM beside a trainer
 

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from g2d.experiment.config import Config, read
-from g2d.forecast.memory import GIB, Card, Need
 from g2d.forecast.power import benchmark_sizes, planned_words
-from g2d.forecast.workloads import PROMPT_TOKENS, Drawing, Training, drawings, reward_models, trainings
+from g2d.forecast.workloads import PROMPT_TOKENS, drawings, reward_models, trainings
+from g2d.memory.need import GIB, Card, Need
+from g2d.memory.workload import Drawing, Training
 from g2d.plain import say
 from g2d.settings import ConfigError
 from g2d.tables.power import planned_power
@@ -82,7 +83,7 @@ def _model(config: Config, name: str, given: dict[str, Path], card: Card) -> dic
     if judges := reward_models(config):
         said["not_counted"] = judges
 
-    from g2d.forecast.model_shape import NoConfigError, config_file, model_config, model_shape
+    from g2d.memory.model_shape import NoConfigError, config_file, model_config, model_shape
 
     try:
         file = config_file(name, config.models[name], given)
@@ -94,8 +95,8 @@ def _model(config: Config, name: str, given: dict[str, Path], card: Card) -> dic
         return said | {"nothing": f"models.{name}: recorded completions need no card"}
 
     from g2d.forecast.changes import drawing_change, training_change
-    from g2d.forecast.memory import drawing_need, training_need
-    from g2d.forecast.passes import Counted
+    from g2d.memory.need import drawing_need, training_need
+    from g2d.memory.passes import Counted
 
     made = model_config(file)
     shape, counted = model_shape(made, own.lora), Counted(made, own.lora)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from g2d.experiment.config import Config
+from g2d.memory.workload import Drawing, Training
 from g2d.regimes.dpo import Dpo
 from g2d.regimes.processes import largest_part
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo
@@ -14,41 +15,6 @@ from g2d.regimes.warmup import Warmup
 from g2d.rewards.model import RewardModel
 
 PROMPT_TOKENS = 256  # of a prompt, assumed
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """Completions from a frozen policy: calibration, harvest, evaluation."""
-
-    name: str
-    section: str  # of the configuration
-    budget: int  # tokens of a completion, at most
-    batch: int  # completions at once, with transformers
-    samples: int  # completions of a prompt
-    completions: int | None  # of one job; None where the number of problems is not configured
-
-
-@dataclass(frozen=True)
-class Training:
-    """Gradient steps of one policy."""
-
-    name: str
-    section: str
-    budget: int  # tokens of a completion, at most
-    rows: int  # sequences of a forward and backward pass
-    per_row: int = 1  # sequences that one unit of per_device_batch_size brings: 2 for a pair
-    reference: bool = False  # its pass runs while the policy's activations are kept
-    adapters: int = 1  # in memory: 2 where the reference is not M0
-    at_once: int | None = None  # completions that one process draws at once; None: it draws none
-    batch: int | None = None  # of these, how many transformers generates together
-    own_copy: bool = False  # transformers generates from copies of M0 beside the trainer's
-    completions: int | None = None  # the most that one run generates
-    parts: int = 1  # processes that the model is divided among
-
-    @property
-    def units(self) -> int:
-        """The value of per_device_batch_size."""
-        return self.rows // self.per_row
 
 
 def completions_per_update(settings: Any, group_size: int) -> int:

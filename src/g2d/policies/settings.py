@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from g2d.settings import Revision, Section, Seed, key
+
+if TYPE_CHECKING:
+    from peft import LoraConfig
 
 CONTEXT_LENGTH = 256  # of the embedded model and of scratch models
 
@@ -98,6 +101,19 @@ class Lora(Section):
     alpha: int = key(32, "Scaling numerator.", paper="32", ge=1)
     dropout: float = key(0.05, "Dropout on the adapter's input.", paper="0.05", ge=0, lt=1)
     target_modules: str | list[str] = key("all-linear", "Modules that get an adapter.", paper="not stated")
+
+
+def lora_config(lora: Lora) -> LoraConfig:
+    """PEFT's view of the adapter settings (paper, section 4.1)."""
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=lora.r,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=lora.target_modules,
+        task_type="CAUSAL_LM",
+    )
 
 
 def model_files(source: ModelSource) -> list[str]:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from g2d.policies.settings import Lora
+from g2d.policies.settings import Lora, lora_config
 from g2d.regimes.processes import is_first
 from g2d.regimes.sharding import is_sharded
-from g2d.regimes.training import lora_config
 
 
 def with_own_adapter(model: Any, lora: Lora, seed: int) -> Any:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from g2d.policies.policy import as_json, end_tokens, load_base, load_tokenizer
+from g2d.policies.settings import lora_config
 from g2d.problems import Problem
 from g2d.problems.prompts import conversation
 from g2d.regimes.adapters import with_own_adapter
@@ -24,7 +25,7 @@ from g2d.regimes.online import ROLLOUTS, completions_tokens, hand_over, read_pro
 from g2d.regimes.prompt_mix import VERIFIABLE, order, times_before
 from g2d.regimes.regime import Regime
 from g2d.regimes.retirement import PromptChoice, choice_words, load_choice, save_choice
-from g2d.regimes.training import OptimizerKeys, forget_samplers, lora_config, read_log, trainer_arguments
+from g2d.regimes.training import OptimizerKeys, forget_samplers, read_log, trainer_arguments
 from g2d.regimes.training_rollouts import TrainingRollouts
 from g2d.regimes.warmup import Objective, Warmup
 from g2d.rewards.catalogue import TRUTH, reward_params

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from g2d.policies.policy import as_json, load_tokenizer
+from g2d.policies.settings import lora_config
 from g2d.problems import Problem, read_problems
 from g2d.regimes.checkpoints import Checkpoints, train
 from g2d.regimes.job import TrainingJob
@@ -22,7 +23,6 @@ from g2d.regimes.processes import n_processes, share
 from g2d.regimes.training import (
     evaluation_mode,
     hand_over_adapter,
-    lora_config,
     read_log,
     restore_token_count,
     starting_model,

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import model_validator
 
 from g2d.policies.policy import Policy, as_json, load_tokenizer
+from g2d.policies.settings import lora_config
 from g2d.problems import Problem
 from g2d.regimes.adapters import copy_to_reference, load_reference, save_adapter, with_own_adapter
 from g2d.regimes.checkpoints import Checkpoints, require_intact, train
@@ -33,7 +34,7 @@ from g2d.regimes.online import ROLLOUTS, hand_over, read_prompts, require_prompt
 from g2d.regimes.prompt_mix import order
 from g2d.regimes.regime import OnlineEntry, Regime, auto_words
 from g2d.regimes.retirement import PromptChoice, choice_words
-from g2d.regimes.training import OptimizerKeys, lora_config, restore_token_count, starting_model, trainer_arguments
+from g2d.regimes.training import OptimizerKeys, restore_token_count, starting_model, trainer_arguments
 from g2d.rewards.catalogue import TRUTH, reward_params
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.tokens import with_token_ids

@@ -12,21 +12,17 @@ import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import field_validator
 
 from g2d.jobs.files import read_json, write_json, write_jsonl
 from g2d.policies.policy import Policy, load_base, require_own_weights
-from g2d.policies.settings import Lora
 from g2d.regimes.processes import n_processes
 from g2d.regimes.sharding import is_sharded
 from g2d.rewards.judging import require_numbers
 from g2d.rewards.reward import Status
 from g2d.settings import Section, key
-
-if TYPE_CHECKING:
-    from peft import LoraConfig
 
 
 class Logging(Section):
@@ -115,19 +111,6 @@ def tracking_arguments(settings: Logging, policy_id: str) -> dict[str, Any]:
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(logs / "tensorboard" / policy_id)
     os.environ["TRACKIO_DIR"] = str(logs / "trackio")
     return {"report_to": settings.report_to, "run_name": policy_id, "project": "g2d"}
-
-
-def lora_config(lora: Lora) -> LoraConfig:
-    """PEFT's view of the adapter settings (paper, section 4.1)."""
-    from peft import LoraConfig
-
-    return LoraConfig(
-        r=lora.r,
-        lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
-        target_modules=lora.target_modules,
-        task_type="CAUSAL_LM",
-    )
 
 
 def starting_model(base: Policy, start: Policy | None) -> Any:

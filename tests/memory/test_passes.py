@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from transformers import LlamaConfig
 
-from g2d.forecast.model_shape import model_config, model_shape
-from g2d.forecast.passes import Counted
+from g2d.memory.model_shape import model_config, model_shape
+from g2d.memory.passes import Counted
 from g2d.policies.settings import Lora
 
 WIDTH, INNER, WORDS, HEADS, SHARED = 64, 160, 300, 4, 2
@@ -52,7 +52,7 @@ def test_of_a_file_only_the_configuration_is_read(tmp_path: Path) -> None:
 
 def test_two_short_models_say_what_the_whole_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     followed = Counted(llama(7), Lora()).training(3, 40)
-    monkeypatch.setattr("g2d.forecast.passes.SHORT", (1, 7))  # now the whole one is run
+    monkeypatch.setattr("g2d.memory.passes.SHORT", (1, 7))  # now the whole one is run
     whole = Counted(llama(7), Lora()).training(3, 40)
     assert followed.kept == pytest.approx(whole.kept, rel=0.01)
     assert followed.peak == pytest.approx(whole.peak, rel=0.01)

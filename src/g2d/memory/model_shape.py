@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from g2d.forecast.passes import shortened, skeleton
 from g2d.jobs.files import parse_json
+from g2d.memory.passes import shortened, skeleton
 from g2d.policies.config_json import CONFIG, config_json
 from g2d.policies.settings import HubModel, LocalModel, Lora, ModelSource, RecordedModel
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from g2d.forecast.workloads import Drawing, Training
+from g2d.memory.workload import Drawing, Training
 from g2d.rollouts.free_memory import GIB
 from g2d.rollouts.settings import EngineSettings
 
 if TYPE_CHECKING:  # both import torch
-    from g2d.forecast.model_shape import ModelShape
-    from g2d.forecast.passes import Counted
+    from g2d.memory.model_shape import ModelShape
+    from g2d.memory.passes import Counted
 
 CONTEXT = GIB  # assumed: CUDA's context, loaded kernels and their workspaces
 ROOMY = 0.9  # of the card; torch's allocator leaves gaps, so what needs more may fail

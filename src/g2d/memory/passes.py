@@ -23,8 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from g2d.policies.settings import Lora
-from g2d.regimes.training import lora_config
+from g2d.policies.settings import Lora, lora_config
 
 SHORT = (1, 2)  # blocks of the two models
 Device = Literal["cuda", "cpu"]

@@ -1,0 +1,1 @@
+"""What a model needs of a card: in a pass, in a training, while it draws."""
