@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from g2d.analysis.dynamics import MEASURES, binned, collapse, steps_of
+from g2d.analysis.dynamics import MEASURES, RATIO_BOUND, binned, collapse, steps_of
 from g2d.experiment.keys import PolicyKey
-from g2d.report.training import collapse_caveats, course
+from g2d.report.phrases import percent
+from g2d.report.training import collapse_caveats, course, mismatch_caveats
 from g2d.tables.dynamics import COLLAPSE_COLUMNS, TRAINING_COLUMNS, collapse_table, training_table
 from g2d.tables.frames import read_table, write_table
 
@@ -72,7 +74,7 @@ def test_tables_figure_and_caveat(tmp_path) -> None:
     keys = [PolicyKey("m", "grpo", 2, 20, seed) for seed in (0, 1)]
     logs = {keys[0]: steps_of(grpo(20, entropy=falls)), keys[1]: steps_of(grpo(20))}
     table = training_table(logs)
-    assert set(table["measure"]) == set(MEASURES) - {"clipped", "ratio", "staleness"}
+    assert set(table["measure"]) == set(MEASURES) - {"clipped", "ratio", "capped", "staleness"}
     entropy = table[table["measure"] == "entropy"]
     assert entropy["value"].to_list() == pytest.approx([0.4] * 10 + [0.205] * 10)
     assert entropy["step"].to_list() == list(range(1, 21))
@@ -93,3 +95,28 @@ def test_tables_figure_and_caveat(tmp_path) -> None:
     assert entropy["value_high"].to_list() == pytest.approx([0.4] * 20)
     [drawn] = course(entropy, {})["datasets"].values()
     assert [row["tokens"] for row in drawn] == entropy["tokens"].to_list()
+
+
+RATIO, CAPPED = "sampling/importance_sampling_ratio/mean", "sampling/capped"
+
+
+@pytest.mark.parametrize(("ratio", "warned"), [(0.85, True), (0.95, False), (1.05, False), (1.15, True)])
+def test_a_mean_ratio_off_1_is_a_caveat(ratio: float, warned: bool) -> None:
+    values = [ratio - 0.2, ratio + 0.2] * 10
+    logs = {PolicyKey("m", "grpo", 2, 20, 0): steps_of(grpo(20, **{RATIO: values, CAPPED: [0.25, 0.75] * 10}))}
+    table = training_table(logs)
+    assert table[table["measure"] == "capped"]["value"].to_list() == [0.25, 0.75] * 10
+    said = mismatch_caveats(table, "m")
+    expected = f"ratio is {ratio:.2f} on average, off 1 by more than 0.1; {percent(0.5, 0)} of the ratios exceeded"
+    assert [expected in sentence for sentence in said] == [True] * warned
+    assert mismatch_caveats(table, "another") == ()
+
+
+def test_a_training_of_before_has_a_ratio_and_no_count() -> None:
+    table = training_table({PolicyKey("m", "grpo", 2, 20, 0): steps_of(grpo(20, **{RATIO: [0.5] * 20}))})
+    [said] = mismatch_caveats(table, "m")
+    assert said.endswith("their ratio is 0.50 on average, off 1 by more than 0.1.")
+
+
+def test_the_caption_states_the_bound() -> None:
+    assert f"off 1 by more than {RATIO_BOUND:g}\n" in Path("workflow/report/training.rst").read_text()

@@ -15,11 +15,13 @@ LOGGED = {
     "length": ("completions/mean_length",),  # tokens
     "no_signal": ("frac_reward_zero_std",),  # share of groups whose rewards are all the same
     "clipped": ("clip_ratio/region_mean",),  # share of tokens whose ratio the clip acts on
-    "ratio": ("sampling/importance_sampling_ratio/mean",),  # trainer's over the engine's probabilities
+    "ratio": ("sampling/importance_sampling_ratio/mean",),  # trainer's over the engine's probabilities, capped
+    "capped": ("sampling/capped",),  # share of these ratios that exceed their cap and were masked or truncated
     "distance": ("kl", "log_ratio"),  # from the reference, nats: GRPO's estimate of the KL divergence; of DPO see below
 }
 MEASURES = (*LOGGED, "staleness")
 WATCHED = ("entropy", "length")  # whose fall is a collapse
+RATIO_BOUND = 0.1  # distance of a training's mean ratio from 1 that the page warns of: so much weight is lost or added
 SHARE_OF_STEPS = 0.1  # of a training, over which means are taken to find a collapse
 FEWEST_STEPS = 5  # of such a mean
 

@@ -154,6 +154,13 @@ def check_warmup(config: Config, where: str, warmup: Warmup) -> None:
             f"{where}.sync_every={warmup.sync_every} needs engine.name: vllm, because {config.engine.name} "
             "generates with the weights in training: set it to 1 or change the engine"
         )
+    if (idle := warmup.correction_keys) and config.engine.name != "vllm":
+        raise ValueError(
+            f"{where}.{next(iter(idle))} needs engine.name: vllm, because {config.engine.name} computes what the "
+            "trainer computes and nothing is corrected: drop the key or change the engine"
+        )
+    if warmup.float32_logits and "lm_head" in config.lora.target_modules:
+        raise ValueError(f"{where}.float32_logits: TRL refuses it where lora.target_modules has lm_head: drop either")
     if warmup.reference == "sync" and config.lora.dropout > 0:
         raise ValueError(
             f"{where}.reference: sync needs lora.dropout: 0, because with {config.lora.dropout:g} the policy differs "

@@ -25,9 +25,9 @@ from g2d.regimes.online import ROLLOUTS, completions_tokens, hand_over, read_pro
 from g2d.regimes.prompt_mix import VERIFIABLE, order, times_before
 from g2d.regimes.regime import Regime
 from g2d.regimes.retirement import PromptChoice, choice_words, load_choice, save_choice
-from g2d.regimes.training import OptimizerKeys, forget_samplers, read_log, trainer_arguments
+from g2d.regimes.training import OptimizerKeys, forget_samplers, read_log, trainer_arguments, untie_head
 from g2d.regimes.training_rollouts import TrainingRollouts
-from g2d.regimes.warmup import Objective, Warmup
+from g2d.regimes.warmup import Mismatch, Objective, Warmup
 from g2d.rewards.catalogue import TRUTH, reward_params
 from g2d.rewards.reward import group_name
 from g2d.rewards.training import TrainingReward
@@ -104,6 +104,8 @@ def train_grpo(job: TrainingJob) -> Trained:
     generation = _generation(job, problems if choice else asked)
     model = load_base(job.base)
     forget_samplers(model, ends)
+    if warmup.float32_logits:
+        untie_head(model)
     moving = warmup.reference == "sync"
     trainer = Grpo(
         warmup=warmup,
@@ -167,6 +169,7 @@ def _arguments(job: TrainingJob, draft: Path) -> Any:
     return GRPOConfig(
         **trainer_arguments(draft, job.seed, job.tracking, warmup),
         **warmup.objective_arguments,
+        **warmup.mismatch_arguments,
         max_steps=_steps(job),
         learning_rate=warmup.learning_rate,
         lr_scheduler_type=warmup.lr_schedule,
@@ -185,8 +188,6 @@ def _arguments(job: TrainingJob, draft: Path) -> Any:
         shuffle_dataset=False,
         use_vllm=False,  # TRL's own backend; see `g2d.regimes.grpo_vllm` for ours
         vllm_importance_sampling_correction=warmup.ratio == "sampler",
-        vllm_importance_sampling_mode="sequence_mask",
-        vllm_importance_sampling_clip_max=3.0,
     )
 
 
@@ -231,7 +232,7 @@ def _methods(warmup: Warmup) -> str:
         reset = ", where the optimizer's averages began anew" if warmup.reset_optimizer else ""
         said.append(f"the policy became the reference of the KL term {often}{reset}")
     said += [words] if (words := choice_words(warmup)) else []
-    own = warmup.params(only={*Objective.model_fields, *OptimizerKeys.model_fields})
+    own = warmup.params(only={*Objective.model_fields, *Mismatch.model_fields, *OptimizerKeys.model_fields})
     said += [f"{name} was {value}" for name, value in own.items()]
     return f"In GRPO, {'; '.join(said)}." if said else ""
 

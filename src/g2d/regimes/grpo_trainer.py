@@ -88,6 +88,8 @@ class Grpo(GRPOTrainer):
         if self.prompts is not None:
             inputs = self._chosen(len(inputs) // self.num_generations)
         batch = super()._generate_and_score_completions(inputs)
+        if "importance_sampling_ratio" in batch:
+            self._log_capped(batch)
         if self.warmup.deviation == "population":
             of_batch = self.warmup.scale_rewards == "batch"
             advantages = population_advantages(self._rewards, self.num_generations, of_batch)
@@ -103,6 +105,18 @@ class Grpo(GRPOTrainer):
         if self.warmup.updates_per_generation > 1:
             batch["row"] = torch.arange(len(batch["advantages"]))
         return batch
+
+    def _log_capped(self, batch: dict[str, Any]) -> None:
+        """Log which share of the weights, of all processes, was above the cap."""
+        own = above_cap(
+            batch["old_per_token_logps"],
+            batch["sampling_per_token_logps"],
+            batch["completion_mask"],
+            self.warmup.correction_cap,
+            of_tokens=self.warmup.weighs_tokens,
+        )
+        capped, weights = self.accelerator.gather(own[None]).sum(dim=0).tolist()
+        self._metrics["train"]["sampling/capped"].append(capped / weights)
 
     def _own(self, batch: dict[str, Any]) -> slice:
         """The rows of this process among those of all."""
@@ -215,6 +229,25 @@ class _Swaps(TrainerCallback):
             state.global_step, asked // self.trainer.num_generations, self.n_problems
         ):
             self.trainer.swap_reference()
+
+
+def above_cap(
+    log_probs: torch.Tensor, sampled: torch.Tensor, mask: torch.Tensor, cap: float, *, of_tokens: bool
+) -> torch.Tensor:
+    """How many weights exceed the cap, and how many there are.
+
+    Args:
+        log_probs: of the tokens, by the trainer, (B, T).
+        sampled: by the engine that drew them; NaN where it gave none, which counts as the trainer's.
+        mask: 1 where there is a token.
+        of_tokens: a weight is a token's; else the product over a completion.
+
+    Returns:
+        (2,).
+    """
+    log_ratios = ((log_probs - sampled) * mask).nan_to_num(nan=0.0)
+    weights = log_ratios[mask.bool()] if of_tokens else log_ratios.sum(dim=1)
+    return torch.stack([(weights.exp() > cap).sum(), torch.tensor(len(weights), device=weights.device)])
 
 
 def mixed_groups(rewards: torch.Tensor, group_size: int) -> torch.Tensor:

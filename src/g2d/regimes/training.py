@@ -151,6 +151,19 @@ def forget_samplers(model: Any, ends: Collection[int]) -> None:
     model.generation_config = GenerationConfig(eos_token_id=sorted(ends))
 
 
+def untie_head(model: Any) -> None:
+    """Give a head that shares its weights with the embeddings a copy of its own.
+
+    TRL 1.16 casts a tied head to float32 together with embeddings that it does not find in a model with adapters.
+    """
+    import torch
+
+    if model.config.tie_word_embeddings:
+        head = model.get_output_embeddings()
+        head.weight = torch.nn.Parameter(head.weight.detach().clone(), requires_grad=False)
+        model.config.tie_word_embeddings = False
+
+
 def restore_token_count(trainer: Any) -> Callable[[Path], None]:
     """Have a trainer go on counting tokens from its checkpoint: what `checkpoints.train` calls to restore.
 

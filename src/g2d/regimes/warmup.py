@@ -192,6 +192,47 @@ class OffPolicy(Section):
         return asked[1] // n_prompts > asked[0] // n_prompts
 
 
+class Mismatch(Section):
+    """What GRPO does about an engine whose log-probabilities are not the trainer's (docs/off_policy.md).
+
+    The weight of a token or a completion is the trainer's probability over the engine's, as TRL 1.16 has it. The
+    neutral values are those that were fixed before.
+    """
+
+    correction: Literal["sequence_mask", "sequence_truncate", "token_mask", "token_truncate"] = key(
+        "sequence_mask",
+        "Whether completions or tokens are weighted, and what a weight above correction_cap becomes: 0 (mask) or the "
+        "cap (truncate).",
+        neutral="sequence_mask",
+    )
+    correction_cap: float = key(3.0, "Largest weight.", ge=1, neutral=3.0)
+    float32_logits: bool = key(
+        False,
+        "The trainer computes logits in float32, as float32 models do in any case (cast_lm_head_to_fp32 of TRL); takes "
+        "four bytes more for every weight of the head.",
+        neutral=False,
+    )
+
+    @property
+    def weighs_tokens(self) -> bool:
+        """Whether every token has a weight, not every completion."""
+        return self.correction.startswith("token")
+
+    @property
+    def correction_keys(self) -> dict[str, Any]:
+        """The keys of the correction that are not neutral."""
+        return self.params(only={"correction", "correction_cap"})
+
+    @property
+    def mismatch_arguments(self) -> dict[str, Any]:
+        """These keys by TRL's names."""
+        return {
+            "vllm_importance_sampling_mode": self.correction,
+            "vllm_importance_sampling_clip_max": self.correction_cap,
+            "cast_lm_head_to_fp32": self.float32_logits,
+        }
+
+
 class AutoStop(Section):
     """Warm-up that stops by itself: once H and mu of a small harvest have begun to decline (recipe step 3)."""
 
@@ -207,7 +248,7 @@ class AutoStop(Section):
     )
 
 
-class Warmup(OptimizerKeys, OffPolicy, PromptKeys, Objective):
+class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Objective):
     """Stage 1: K steps of GRPO with LoRA (paper, sections 2.1 and 4.1, appendix B)."""
 
     steps: list[Steps] = key(
@@ -286,6 +327,11 @@ class Warmup(OptimizerKeys, OffPolicy, PromptKeys, Objective):
         self.check_clip(self.loss)
         self.check_deviation()
         self.check_staleness(self.beta, self.sync_every)
+        if self.ratio == "none" and (idle := self.correction_keys):
+            raise ValueError(
+                f"{next(iter(idle))} is about weights, and with ratio: none there are none: set ratio to sampler, or "
+                "leave it out"
+            )
         self._check_generations()
         if self.auto is not None:
             self._check_auto(self.auto)

@@ -17,7 +17,7 @@ from g2d.report.vega import Spec
 from g2d.tables.accuracy import MAIN_COLUMNS
 from g2d.tables.contamination import CONTAMINATION_COLUMNS
 from g2d.tables.controls import CONTROL_COLUMNS
-from g2d.tables.dynamics import COLLAPSE_COLUMNS
+from g2d.tables.dynamics import COLLAPSE_COLUMNS, TRAINING_COLUMNS
 from g2d.tables.families import COMPARISON_COLUMNS, MARGIN_COLUMNS
 from g2d.tables.frames import Columns, read_table
 from g2d.tables.frontier import FRONTIER_COLUMNS
@@ -60,6 +60,7 @@ def panels(
     margins = read("margins", MARGIN_COLUMNS)
     continued = read("contamination", CONTAMINATION_COLUMNS)
     collapses = read("collapses", COLLAPSE_COLUMNS)
+    courses = read("training", TRAINING_COLUMNS)
     found: list[dict[str, Any]] = []
     said_of = (answers(main, benchmark, comparisons, controls, margins) for benchmark in benchmarks)
     for entry in (entry for of_benchmark in said_of for entry in of_benchmark):
@@ -81,6 +82,9 @@ def panels(
         if collapses is not None:
             collapsed = training.collapse_caveats(collapses, entry.model)
             entry = replace(entry, caveats=(*entry.caveats, *collapsed))  # noqa: PLW2901
+        if courses is not None:
+            off = training.mismatch_caveats(courses, entry.model)
+            entry = replace(entry, caveats=(*entry.caveats, *off))  # noqa: PLW2901
         if continued is not None:
             warnings = memory_warnings(continued, entry.model, entry.benchmark)
             entry = replace(entry, caveats=(*warnings, *entry.caveats))  # noqa: PLW2901

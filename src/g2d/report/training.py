@@ -1,10 +1,12 @@
-"""Online trainings: a figure per measure against tokens, and a caveat for every training that collapsed."""
+"""Online trainings: a figure per measure against tokens, and caveats: which collapsed, and where the engine's
+probabilities are not the trainer's."""
 
 from __future__ import annotations
 
 import altair as alt
 import pandas as pd
 
+from g2d.analysis.dynamics import RATIO_BOUND
 from g2d.report.marks import POLICY_NAMES, Marks, legend, marks_of
 from g2d.report.phrases import percent
 from g2d.report.vega import Spec, finished, series_channels
@@ -50,7 +52,32 @@ def collapse_caveats(collapses: pd.DataFrame, model: str) -> tuple[str, ...]:
         if fallen := int(seeds["collapsed"].sum()):
             share = percent(seeds["share"].iloc[0], 0)
             runs = f"{fallen} of {len(seeds)} {'seeds' if len(seeds) > 1 else 'seed'}"
-            regime = str(policy).removesuffix("/grpo")  # as the tables call it, without the slash of its folder
-            training = f"{POLICY_NAMES.get(regime, regime)}, G={size}"
-            said.append(f"The {measure} of {training} fell below {share} of its start in training, in {runs}.")
+            said.append(
+                f"The {measure} of {_called(policy, size)} fell below {share} of its start in training, in {runs}."
+            )
     return tuple(said)
+
+
+def mismatch_caveats(training: pd.DataFrame, model: str) -> tuple[str, ...]:
+    """A sentence for every training of a model whose mean importance ratio is off 1 by more than `RATIO_BOUND`.
+
+    Args:
+        training: training.csv.
+    """
+    said = []
+    own = training[training["model"] == model]
+    for (policy, size), rows in own.groupby(["policy", "group_size"], sort=False):
+        mean = rows.groupby("measure")["value"].mean()
+        if abs(mean.get("ratio", 1.0) - 1) > RATIO_BOUND:
+            capped = f"; {percent(mean['capped'], 0)} of the ratios exceeded their cap" if "capped" in mean else ""
+            said.append(
+                f"In the training of {_called(policy, size)} the probabilities of engine and trainer differ: their "
+                f"ratio is {mean['ratio']:.2f} on average, off 1 by more than {RATIO_BOUND:g}{capped}."
+            )
+    return tuple(said)
+
+
+def _called(policy: object, group_size: object) -> str:
+    """A training as the tables call it, without the slash of its folder."""
+    regime = str(policy).removesuffix("/grpo")
+    return f"{POLICY_NAMES.get(regime, regime)}, G={group_size}"

@@ -1,0 +1,119 @@
+"""Weights for the mismatch between engine and trainer: every key does something, its neutral value what was before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from g2d.experiment.config import load
+from g2d.policies.policy import load_base
+from g2d.regimes import grpo
+from g2d.regimes.grpo import GRPO
+from g2d.regimes.grpo_trainer import Grpo, above_cap
+from g2d.regimes.warmup import Warmup
+from g2d.settings import ConfigError
+from tests.experiment.test_config import MINIMAL
+from tests.regimes.test_off_policy import log_probabilities, warm_up, watch  # noqa: F401 -- a fixture
+
+CAP = 1.5
+
+
+class AnotherEngine:
+    """Completions of three tokens, some of which the trainer takes for likelier and some for less likely."""
+
+    sync_weights = close = lambda self: None
+
+    def attach(self, trainer: Any) -> None:
+        trainer.use_vllm, trainer.vllm_generation, trainer._last_loaded_step = True, self, -1
+
+    def generate(self, prompts: list[list[int]], images: Any, num_generations: int, profiler: Any = None) -> Any:
+        tokens = [[5 + i % 7, 6 + i % 5, 7 + i % 3] for i in range(len(prompts))]
+        return prompts, tokens, [[[-1.0 - 4 * (i % 8)]] * 3 for i in range(len(prompts))], None
+
+
+@pytest.fixture
+def _another_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpo, "_generation", lambda job, asked: AnotherEngine())
+
+
+def by_hand(correction: str, log_ratios: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The weights, and which of them exceeded the cap."""
+    weights = (log_ratios if correction.startswith("token") else log_ratios.sum(dim=1, keepdim=True)).exp()
+    kept = weights.clamp(max=CAP) if correction.endswith("truncate") else weights.where(weights <= CAP, 0.0)
+    return kept, weights > CAP
+
+
+@pytest.mark.usefixtures("_another_engine")
+@pytest.mark.parametrize("correction", ["sequence_mask", "sequence_truncate", "token_mask", "token_truncate"])
+def test_weights_and_their_count_are_those_of_the_keys(tmp_path: Path, watch: Any, correction: str) -> None:  # noqa: F811
+    found: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
+        with torch.no_grad():  # the first step: the adapter is still nothing
+            own = log_probabilities(trainer, model, inputs)
+        weights, capped = by_hand(correction, own - inputs["sampling_per_token_logps"])
+        torch.testing.assert_close(inputs["importance_sampling_ratio"], weights, rtol=1e-4, atol=1e-5)
+        found.append((weights, capped))
+
+    watch(seen)
+    [row] = warm_up(tmp_path, {"correction": correction, "correction_cap": CAP}, 1)
+    weights, capped = (torch.cat(parts) for parts in zip(*found, strict=True))
+    assert 0 < capped.float().mean() < 1
+    assert row["sampling/capped"] == pytest.approx(capped.float().mean().item())
+    assert row["sampling/importance_sampling_ratio/mean"] == pytest.approx(weights.mean().item(), rel=1e-4)
+
+
+def test_what_exceeds_the_cap_by_hand() -> None:
+    log_probs, sampled = torch.zeros(2, 3), torch.tensor([[-1.0, -1.0, -9.0], [1.0, torch.nan, -0.5]])
+    mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
+    # Completions: e^2 and e^-0.5. Tokens: e, e; 1/e, 1 (none was given), e^0.5.
+    assert above_cap(log_probs, sampled, mask, 2.0, of_tokens=False).tolist() == [1, 2]
+    assert above_cap(log_probs, sampled, mask, 1.5, of_tokens=True).tolist() == [3, 5]
+
+
+def test_neutral_values_are_what_was_fixed_before() -> None:
+    fixed = {"vllm_importance_sampling_mode": "sequence_mask", "vllm_importance_sampling_clip_max": 3.0}
+    assert Warmup().mismatch_arguments == fixed | {"cast_lm_head_to_fp32": False}
+    assert Warmup(correction="sequence_mask", correction_cap=3, float32_logits=False).params() == Warmup().params()
+    own = Warmup(correction="token_truncate", float32_logits=True)
+    assert own.params().keys() - Warmup().params().keys() == {"correction", "float32_logits"}
+    assert GRPO.methods(own) == "In GRPO, correction was token_truncate; float32_logits was True."
+
+
+@pytest.mark.parametrize("own", [{"correction": "token_mask"}, {"correction_cap": 2.0}])
+def test_a_correction_of_nothing_is_refused(own: dict[str, Any]) -> None:
+    [name] = own
+    with pytest.raises(ValidationError, match=f"{name} is about weights, and with ratio: none there are none"):
+        Warmup.model_validate(own | {"ratio": "none"})
+    with pytest.raises(ConfigError, match=rf"warmup\.{name} needs engine\.name: vllm, because transformers computes"):
+        load(MINIMAL | {"warmup": own})
+    load(MINIMAL | {"warmup": own, "engine": {"name": "vllm"}})
+
+
+def test_float32_logits_and_an_adapter_of_the_head_are_refused() -> None:
+    own = {"warmup": {"float32_logits": True}}
+    with pytest.raises(ConfigError, match=r"warmup\.float32_logits: TRL refuses it where lora\.target_modules has lm_"):
+        load(MINIMAL | own | {"lora": {"target_modules": ["q_proj", "lm_head"]}})
+    load(MINIMAL | own | {"lora": {"target_modules": ["q_proj"]}})
+
+
+def test_logits_in_float32_are_those_of_the_key(
+    tmp_path: Path, watch: Any, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+) -> None:  # fmt: skip
+    """Of a bfloat16 model; a rounded logit has no more than 8 bits."""
+    monkeypatch.setattr(grpo, "load_base", lambda policy: load_base(policy).to(torch.bfloat16))
+    kinds: dict[bool, torch.dtype] = {}
+
+    for float32 in (False, True):
+
+        def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor, own: bool = float32) -> None:
+            with torch.no_grad():
+                kinds[own] = model.get_output_embeddings()(model.get_input_embeddings()(inputs["prompt_ids"])).dtype
+
+        watch(seen)
+        warm_up(tmp_path / str(float32), {"float32_logits": float32}, 1)
+    assert kinds == {False: torch.bfloat16, True: torch.float32}
