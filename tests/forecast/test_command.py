@@ -145,4 +145,15 @@ def test_every_training_of_a_shipped_configuration_is_known(file: str) -> None:
         own = config.for_model(name)
         names = ", ".join(training.name for training in trainings(own))
         assert "dpo" in names
-        assert all(entry in names for entry, settings in own.regimes.items() if settings.regime != "iterative_dpo")
+        assert all(entry in names for entry in own.regimes)
+
+
+def test_a_training_is_counted_with_its_own_group_size_and_an_untrained_one_is_not() -> None:
+    """DPO on the harvest of `wide` is not asked for, and rounds of DPO are."""
+    wide = {"steps": [1], "warmup": {"group_sizes": [4], "max_completion_length": 64}, "policies": ["grpo"]}
+    rounds = {"regime": "iterative_dpo", "rounds": [1, 2], "dpo": {"per_device_batch_size": 2}}
+    config = load(MINIMAL | {"ablations": {"wide": wide}, "regimes": {"in_rounds": rounds}})
+    own = {training.section: training for training in trainings(config)}
+    assert own["ablations.wide.warmup"].completions == config.warmup_of("wide").completions_per_step(4)
+    assert own["regimes.in_rounds"].name == "in_rounds"
+    assert "ablations.wide.dpo" not in own

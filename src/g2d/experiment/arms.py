@@ -7,11 +7,11 @@ the configuration that has them, too (`g2d.experiment.sweep.with_candidates`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from g2d.experiment.sections import Config
+from g2d.experiment.sections import Ablation, Config
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.dpo import Dpo
 from g2d.regimes.prompt_mix import VERIFIABLE, PromptMix
@@ -36,7 +36,8 @@ class Arm:
     source: Arm | None = None  # the online arm whose harvests it is trained on, or whose checkpoints it selects from
     selected: bool = False
     start: tuple[Arm, Point] | None = None  # what an online training starts from, if not M0
-    written: Any = None  # the ablation or the entry that asks for it
+    owner: str = ""  # the name of the ablation or the entry that asks for it
+    written: Any = None  # that ablation or entry
     own: frozenset[str] = frozenset()  # keys of `settings` that an ablation or an entry of rounds changes
     swept_as: tuple[str, ...] = ()  # the names under which a sweep chooses keys of `settings`; the first one wins
 
@@ -44,6 +45,14 @@ class Arm:
     def phase(self) -> Phase:
         """What its K counts: its own steps, those behind its harvest, or rounds."""
         return REGIMES[self.regime].phase
+
+    @property
+    def section(self) -> str:
+        """Where the keys of its training are configured."""
+        section = "dpo" if isinstance(self.settings, Dpo) else "warmup"
+        if isinstance(self.written, Ablation):
+            return f"ablations.{self.owner}.{section}"
+        return f"regimes.{self.owner}" if self.owner and (self.settings is self.written or not self.source) else section
 
     @property
     def online(self) -> Arm:
@@ -85,13 +94,36 @@ class Arm:
 @cached_method
 def arms(config: Config, model: str) -> Mapping[str, Arm]:
     """The arms of a model by name, in the order of the tables: as `ROLES` has them, then as they are configured."""
-    return {arm.name: arm for arm in _expanded(config.for_model(model))}
+    return {arm.name: arm for arm in expanded(config.for_model(model))}
 
 
 @cached_method
 def any_arms(config: Config) -> Mapping[str, Arm]:
     """The arms of any model by name, for what models share: all but settings and points, and which have an `AUTO`."""
     return {name: arm for model in reversed(config.models) for name, arm in arms(config, model).items()}
+
+
+def asked_for(config: Config, role: str) -> dict[str, Any]:
+    """The ablations, or the entries of `regimes`, by name, as they are written.
+
+    Args:
+        role: ablation or entry.
+    """
+    return {arm.owner: arm.written for arm in any_arms(config).values() if arm.role == role}
+
+
+def by_section(found: Iterable[Arm]) -> dict[str, list[Arm]]:
+    """Trainings by where their keys are configured (`Arm.section`); a selected checkpoint is no training."""
+    sections: dict[str, list[Arm]] = {}
+    for arm in found:
+        if arm.points and not arm.selected:
+            sections.setdefault(arm.section, []).append(arm)
+    return sections
+
+
+def group_sizes(found: Iterable[Arm]) -> list[int]:
+    """The G that online trainings have."""
+    return list(dict.fromkeys(g for arm in found for g, _ in arm.points))
 
 
 def online_arm(found: Mapping[str, Arm], variant: str) -> Arm:
@@ -105,7 +137,7 @@ def online_arm(found: Mapping[str, Arm], variant: str) -> Arm:
     return next((arm for arm in own if arm is not None and arm.phase != "offline"), found["grpo"])
 
 
-def _expanded(config: Config) -> Iterator[Arm]:
+def expanded(config: Config) -> Iterator[Arm]:
     """The arms of a configuration as one model sees it."""
     warmup = config.warmup
     grid = ((0, 0),) * (0 in warmup.steps) + tuple((g, k) for g in warmup.group_sizes for k in warmup.steps if k)
@@ -128,18 +160,18 @@ def _expanded(config: Config) -> Iterator[Arm]:
             folder = f"{entry.harvest}/{name}" if entry.harvest else name
             source = own[entry.harvest] if entry.harvest else main
             trained = Arm(folder, entry.regime, "entry", entry, points, points, source.variant, source)
-            yield replace(trained, written=entry, swept_as=(name,))
+            yield replace(trained, owner=name, written=entry, swept_as=(name,))
     yield main
     for name, ablation in config.ablations.items():
         source, steps = own.get(name, main), config.ablation_steps(name)
         points = tuple((g, k) for g, k in source.harvest_points if k in steps)
         after = _dpo(f"{name}/dpo" if name in own else name, "ablation", config.ablation_dpo(name), points, source)
-        after = replace(after, written=ablation, own=frozenset(ablation.dpo))
+        after = replace(after, owner=name, written=ablation, own=frozenset(ablation.dpo))
         if name in own:
             yield from _asked_for(own[name], after)
         elif ablation.select:
-            steps_taken = tuple(point for point in points if point[1])
-            yield _selected(name, replace(main, role="ablation", points=steps_taken, written=ablation), main)
+            of_main = replace(main, role="ablation", points=tuple(point for point in points if point[1]))
+            yield _selected(name, replace(of_main, owner=name, written=ablation), main)
         else:
             yield replace(after, swept_as=(name, "dpo"))
 
@@ -161,7 +193,7 @@ def _own_warmup(config: Config, name: str) -> Arm:
     ablation, warmup = config.ablations[name], config.warmup_of(name)
     points = tuple((warmup.group_sizes[0], k) for k in warmup.steps if k)
     evaluated = points if "grpo" in ablation.policies and not ablation.select else ()
-    trained = Arm(f"{name}/grpo", "grpo", "ablation", warmup, points, evaluated, name, written=ablation)
+    trained = Arm(f"{name}/grpo", "grpo", "ablation", warmup, points, evaluated, name, owner=name, written=ablation)
     return replace(trained, own=frozenset(ablation.warmup), swept_as=(name, "warmup"))
 
 
@@ -178,8 +210,8 @@ def _online_entries(config: Config, main: Arm) -> dict[str, Arm]:
             start = (before, (before.settings.responses, entry.start_step))
         points = tuple((entry.responses, k) for k in entry.steps)
         evaluated = points if "online" in entry.policies and not entry.select else ()
-        trained = Arm(name, entry.regime, "entry", entry, points, evaluated, name, start=start, written=entry)
-        found[name] = replace(trained, swept_as=(name,))
+        trained = Arm(name, entry.regime, "entry", entry, points, evaluated, name, start=start)
+        found[name] = replace(trained, owner=name, written=entry, swept_as=(name,))
         return found[name]
 
     for name, entry in config.regimes.items():
@@ -191,8 +223,8 @@ def _online_entries(config: Config, main: Arm) -> dict[str, Arm]:
 def _rounds(config: Config, name: str) -> Arm:
     entry = config.regimes[name]
     points = tuple((0, k) for k in entry.rounds)
-    trained = Arm(name, entry.regime, "entry", entry.dpo_of(config.dpo), points, points, name, written=entry)
-    return replace(trained, own=frozenset(entry.dpo), swept_as=("dpo",))
+    trained = Arm(name, entry.regime, "entry", entry.dpo_of(config.dpo), points, points, name, owner=name)
+    return replace(trained, written=entry, own=frozenset(entry.dpo), swept_as=("dpo",))
 
 
 def _asked_for(trained: Arm, after: Arm) -> Iterator[Arm]:
@@ -205,7 +237,7 @@ def _asked_for(trained: Arm, after: Arm) -> Iterator[Arm]:
         yield trained
     for policy in trained.written.policies:
         if policy == "dpo":
-            yield replace(after, written=trained.written)
+            yield replace(after, owner=trained.owner, written=trained.written)
         else:
             yield _selected(trained.variant, trained, trained) if trained.written.select else trained
 

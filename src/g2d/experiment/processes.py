@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from g2d.experiment.arms import by_section, expanded, group_sizes
 from g2d.experiment.sections import Config
+from g2d.regimes.dpo import Dpo
 from g2d.regimes.processes import indivisible
 from g2d.regimes.regime import OnlineEntry
 from g2d.regimes.warmup import Warmup
@@ -22,17 +24,14 @@ def process_mistakes(config: Config) -> Iterator[str]:
     n = config.training.processes
     if n == 1:
         return
-    if any(config.warmup.steps):
-        sizes = [*config.warmup.group_sizes, *config.baselines.grpo_group_sizes]
-        yield from _of_a_warmup(config, "warmup", config.warmup, sizes)
-    yield from _of_dpo("dpo", config.dpo, n)
-    for name, ablation in config.ablations.items():
-        yield from _of_dpo(f"ablations.{name}.dpo", config.ablation_dpo(name), n)
-        if ablation.has_warmup:
-            own = config.warmup_of(name)
-            yield from _of_a_warmup(config, f"ablations.{name}.warmup", own, own.group_sizes)
-    for name, entry in config.regimes.items():
-        yield from _of_an_entry(config, f"regimes.{name}", entry)
+    for section, found in by_section(expanded(config)).items():
+        settings = found[0].settings
+        if isinstance(settings, Warmup):
+            yield from _of_a_warmup(config, section, settings, group_sizes(found))
+        elif isinstance(settings, Dpo):
+            yield from _of_dpo(f"{section}.dpo" if found[0].phase == "rounds" else section, settings, n)
+        else:
+            yield from _of_an_entry(config, section, settings)
 
 
 def _of_a_warmup(config: Config, where: str, warmup: Warmup, group_sizes: list[int]) -> Iterator[str]:
@@ -82,8 +81,6 @@ def _of_an_entry(config: Config, where: str, entry: Any) -> Iterator[str]:
         yield f"{where}: KTO compares the rows that one device holds, and so goes {ALONE} drop the entry"
     elif entry.regime == "rft":
         yield from _of_dpo(where, entry, n)
-    elif entry.regime == "iterative_dpo":
-        yield from _of_dpo(f"{where}.dpo", entry.dpo_of(config.dpo), n)
     elif isinstance(entry, OnlineEntry):
         if config.training.strategy == "fsdp":
             yield (

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from g2d.experiment.arms import by_section, expanded
 from g2d.experiment.sections import Config
 from g2d.jobs.files import read_json
 from g2d.plain import plain
@@ -144,14 +145,8 @@ def budgets(config: Config) -> Iterator[tuple[str, int]]:
     """
     always = {name: getattr(config, name) for name in ("calibration", "harvest", "evaluation")}
     sometimes = {name: getattr(config, name) for name in ("contamination", "open_ended")}
-    trained = {"warmup": config.warmup} if any(config.warmup.steps) or config.warmup.auto else {}
-    trained |= {
-        f"ablations.{name}.warmup": config.warmup_of(name)
-        for name, ablation in config.ablations.items()
-        if ablation.has_warmup and any(config.ablation_steps(name))
-    }
-    entries = {f"regimes.{name}": entry for name, entry in config.regimes.items()}
-    for name, section in (always | sometimes | trained | entries).items():
+    trained = {section: found[0].settings for section, found in by_section(expanded(config)).items()}
+    for name, section in (always | sometimes | trained).items():
         budget = getattr(section, "max_completion_length", None)
         if budget is not None:
             yield name, budget

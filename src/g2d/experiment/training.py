@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from g2d.experiment.config import Config, load
-from g2d.experiment.sweep import with_candidates, with_choice
+from g2d.experiment.plan import Plan
+from g2d.experiment.sweep import with_choice
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import install, read_json, sha256
 from g2d.jobs.launchers import forget_launcher
@@ -22,7 +23,7 @@ from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.dpo import Dpo
 from g2d.regimes.job import Trained, TrainingJob, train_on
 from g2d.regimes.prompt_mix import PromptMix
-from g2d.regimes.regime import Entry, Regime
+from g2d.regimes.regime import Regime
 from g2d.regimes.stopping import work_folder
 from g2d.regimes.training import tracking_arguments, write_metrics
 from g2d.regimes.warmup import Warmup
@@ -102,22 +103,23 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
     regime = REGIMES[snakemake.rule.removeprefix("train_").removesuffix("_auto")]
     try:
         with work_folder(folder / "work") as work, stage(snakemake) as meter:
-            config = with_candidates(load(snakemake.config)).for_model(snakemake.wildcards.model)
-            job = _job(snakemake, regime, config, params, work=work, meter=meter)
-            yield GridTraining(snakemake, regime, folder, config, params, job)
+            plan = Plan(load(snakemake.config))
+            job = _job(snakemake, regime, plan, params, work=work, meter=meter)
+            yield GridTraining(snakemake, regime, folder, plan.for_model(snakemake.wildcards.model), params, job)
     except (OSError, RuntimeError) as error:  # of the work folder: the stage says and ends what else there is
         sys.exit(f"{snakemake.rule}: {error}")
 
 
 def _job(
-    snakemake: Any, regime: Regime, config: Config, params: Mapping[str, Any], *, work: Path, meter: Meter
+    snakemake: Any, regime: Regime, plan: Plan, params: Mapping[str, Any], *, work: Path, meter: Meter
 ) -> TrainingJob:
     wildcards, policy_id = snakemake.wildcards, str(Path(*work.parts[1:-1]))
+    config = plan.for_model(wildcards.model)
     start, checkpoint = (snakemake.input.get(name) for name in ("start", "checkpoint"))
     return TrainingJob(
         base=read_own_policy(snakemake.input.base),
         data=None,
-        settings=_settings(regime, config, params, wildcards),
+        settings=_settings(regime, plan, params, wildcards),
         seed=int(wildcards.seed),
         work=work,
         lora=Lora.model_validate(params["lora"]),
@@ -139,17 +141,14 @@ def _job(
     )
 
 
-def _settings(regime: Regime, config: Config, params: Mapping[str, Any], wildcards: Any) -> Any:
+def _settings(regime: Regime, plan: Plan, params: Mapping[str, Any], wildcards: Any) -> Any:
     """The settings of a regime: what the result depends on, and what is kept of an online training up to K."""
     values = dict(params[regime.section or regime.name])
     if regime.phase == "online":
         values |= {"steps": [int(wildcards.k)]} | ({"auto": params["auto"]} if "auto" in params else {})
+        values |= {"keep_rollouts": plan.online(wildcards).settings.keep_rollouts}
     if regime.section == "warmup":
-        own = config.warmup_of(str(wildcards.get("variant", "")).rstrip("/"))
-        return Warmup.model_validate(values | {"group_sizes": [int(wildcards.g)], "keep_rollouts": own.keep_rollouts})
+        return Warmup.model_validate(values | {"group_sizes": [int(wildcards.g)]})
     if regime.section == "dpo":
         return Dpo.model_validate(values)
-    assert issubclass(regime.settings, Entry)
-    if regime.phase == "online":
-        values |= {"keep_rollouts": config.regimes[wildcards.regime].keep_rollouts}
     return regime.settings.model_validate(values | {"regime": regime.name})

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from g2d.experiment.arms import Arm, by_section, expanded, group_sizes
 from g2d.experiment.config import Config
 from g2d.memory.workload import Drawing, Training
 from g2d.regimes.dpo import Dpo
@@ -56,17 +57,26 @@ def trainings(config: Config) -> list[Training]:
 
 
 def _trainings(config: Config) -> Iterator[Training]:
-    sizes = sorted({*config.warmup.group_sizes, *config.baselines.grpo_group_sizes})
-    if any(config.warmup.steps):
-        yield from (_grpo(config.warmup, size, "grpo" + f" G={size}" * (len(sizes) > 1), "warmup") for size in sizes)
-    for name, ablation in config.ablations.items():
-        if ablation.has_warmup:
-            yield _grpo(config.warmup_of(name), sizes[0], f"grpo of {name}", f"ablations.{name}.warmup")
-    yield _dpo(config, config.dpo, "dpo", "dpo")
-    for name in config.ablations:
-        yield _dpo(config, config.ablation_dpo(name), f"dpo of {name}", f"ablations.{name}.dpo")
-    for name, entry in config.regimes.items():
-        yield from _entry(config, name, entry)
+    kinds = "warmup", "dpo", "entry"
+    found = sorted(by_section(expanded(config)).items(), key=lambda item: kinds.index(_kind(item[1][0])))
+    for section, (arm, *others) in found:
+        settings = arm.settings
+        name = f"{arm.regime} of {arm.owner}" if arm.role == "ablation" else arm.owner or arm.regime
+        if isinstance(settings, Warmup):
+            sizes = sorted(group_sizes([arm, *others]))
+            for size in sizes:
+                yield _grpo(settings, size, name + f" G={size}" * (len(sizes) > 1), section)
+        elif isinstance(settings, Dpo):
+            yield _dpo(config, settings, name, section)
+        else:
+            yield _entry(config, name, section, settings)
+
+
+def _kind(arm: Arm) -> str:
+    """What an arm's section is about, in the order of the screen."""
+    if arm.section.startswith("regimes."):
+        return "entry"
+    return "dpo" if isinstance(arm.settings, Dpo) else "warmup"
 
 
 def _grpo(warmup: Warmup, size: int, name: str, section: str) -> Training:
@@ -94,12 +104,11 @@ def _dpo(config: Config, dpo: Dpo, name: str, section: str) -> Training:
     )
 
 
-def _entry(config: Config, name: str, entry: Any) -> Iterator[Training]:
-    section = f"regimes.{name}"
+def _entry(config: Config, name: str, section: str, entry: Any) -> Training:
     if isinstance(entry, SemiOnlineDpo):
         per_update = completions_per_update(entry, entry.responses)
         at_once = per_update * (entry.sync_every if isinstance(entry.sync_every, int) else entry.total_steps)
-        yield Training(
+        return Training(
             name,
             section,
             entry.max_completion_length,
@@ -111,16 +120,14 @@ def _entry(config: Config, name: str, entry: Any) -> Iterator[Training]:
             own_copy=True,
             completions=max(entry.steps) * per_update,
         )
-    elif hasattr(entry, "per_device_batch_size"):
-        started = getattr(entry, "start", "base") != "base"
-        yield Training(
-            name,
-            section,
-            config.harvest.max_completion_length,
-            entry.per_device_batch_size,
-            reference=entry.regime != "rft",
-            adapters=2 if started and entry.regime != "rft" else 1,
-        )
+    return Training(
+        name,
+        section,
+        config.harvest.max_completion_length,
+        entry.per_device_batch_size,
+        reference=entry.regime != "rft",
+        adapters=2 if entry.start != "base" and entry.regime != "rft" else 1,
+    )
 
 
 def reward_models(config: Config) -> list[str]:

@@ -9,10 +9,11 @@ from typing import Any
 import pandas as pd
 
 from g2d.analysis.crossed import ENOUGH_SEEDS, INFLATION
+from g2d.experiment.arms import asked_for
 from g2d.experiment.config import Config
 from g2d.experiment.grid import chosen_by, other_reward, selecting
 from g2d.experiment.prompt_counts import other_prompts
-from g2d.experiment.sections import Frontier, OpenEnded
+from g2d.experiment.sections import Ablation, Frontier, OpenEnded
 from g2d.experiment.sweep import held_out
 from g2d.markdown import literal
 from g2d.policies.settings import EmbeddedModel, HubModel, LocalModel, ModelSource, ScratchModel
@@ -136,7 +137,7 @@ def _training(config: Config, harvest: pd.DataFrame) -> str:
             "training prompts were sampled as in the harvest, training stopped once H and mu had both been below their "
             f"maxima in {auto.patience} probes in a row, and the policy of the probe with the highest H was harvested."
         )
-    for name, entry in config.regimes.items():
+    for name, entry in asked_for(config, "entry").items():
         at = "every K" if entry.steps == "all" else f"K={numbers(entry.steps)}"
         at += f" of {literal(entry.harvest)}" if getattr(entry, "harvest", None) else ""
         at += f", from {_start(entry)}" if entry.phase == "online" and entry.start != "base" else ""
@@ -149,11 +150,11 @@ def _training(config: Config, harvest: pd.DataFrame) -> str:
         sentences.append(
             f"The baselines are GRPO alone at K={last} with G {choice(config.baselines.grpo_group_sizes)}."
         )
-    if config.ablations:
+    if ablations := asked_for(config, "ablation"):
         named = [
-            f"{name} ({settings_of({**entry.dpo, **entry.warmup, **_rewarded(config, name)})}; "
+            f"{name} ({settings_of({**entry.dpo, **entry.warmup, **_rewarded(config, name, entry)})}; "
             f"{'every K' if entry.steps == 'all' else f'K={numbers(entry.steps)}'})"
-            for name, entry in config.ablations.items()
+            for name, entry in ablations.items()
         ]
         sentences.append(f"Ablations: {'; '.join(named)}.")
     differing = [f"for {name}, {nested(source.settings)}" for name, source in config.models.items() if source.settings]
@@ -200,9 +201,9 @@ def _start(entry: Any) -> str:
     return f"{whose} at K={entry.start_step} with a new optimizer and schedule"
 
 
-def _rewarded(config: Config, name: str) -> dict[str, str]:
+def _rewarded(config: Config, name: str, ablation: Ablation) -> dict[str, str]:
     found = {"reward": other_reward(config, name), "prompts": other_prompts(config, name)}
-    found["checkpoint"] = "selected" if config.ablations[name].select else ""
+    found["checkpoint"] = "selected" if ablation.select else ""
     return {key: words for key, words in found.items() if words}
 
 

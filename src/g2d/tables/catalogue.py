@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from g2d.experiment import grid
+from g2d.experiment.arms import asked_for
 from g2d.experiment.config import Config
 from g2d.experiment.printed import is_of_bridging
 
@@ -56,16 +57,16 @@ def _factorial(config: Config) -> bool:
 
 
 def _training(config: Config) -> bool:
-    return bool(config.regimes or config.collapse) and bool(grid.trajectories(config))
+    return bool(asked_for(config, "entry") or config.collapse) and bool(grid.trajectories(config))
 
 
 def _frontier(config: Config) -> bool:
-    return bool(config.regimes or config.frontier) and bool(grid.policies(config))
+    return bool(asked_for(config, "entry") or config.frontier) and bool(grid.policies(config))
 
 
 def _equal_compute(config: Config) -> bool:
-    varied = any("grpo" in ablation.policies for ablation in config.ablations.values()) or bool(config.regimes)
-    return varied and bool(grid.policies(config))
+    found = grid.evaluated_arms(config).values()
+    return any(arm.role == "entry" or (arm.role == "ablation" and arm.regime == "grpo") for arm in found)
 
 
 def _open_ended(config: Config) -> bool:
@@ -268,7 +269,7 @@ TABLES = (
         RESULTS,
         function="bills:regime_table",
         reads="answers device_hours spent",
-        enabled=lambda config: bool(config.regimes) and bool(grid.policies(config)),
+        enabled=lambda config: bool(asked_for(config, "entry")) and bool(grid.policies(config)),
     ),
     Table(
         "controls",

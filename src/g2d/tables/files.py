@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any
 
 from g2d.experiment import grid
+from g2d.experiment.arms import asked_for
 from g2d.experiment.config import Config
 from g2d.experiment.keys import PolicyKey
 from g2d.problems.settings import DEVELOPMENT
@@ -99,7 +100,7 @@ _PARTS: Mapping[str, Callable[[Config], Mapping[Any, str] | Pairs]] = {
     "records": lambda config: _in_folders(grid.policies(config), "policy.json"),
     "costs": lambda config: _in_folders(_trained(config), "cost.json"),
     "logs_of_regimes": lambda config: _in_folders(
-        [key for key in _trained(config) if config.regimes and not key.selected], "metrics.jsonl"
+        [key for key in _trained(config) if asked_for(config, "entry") and not key.selected], "metrics.jsonl"
     ),
     "probes": lambda config: _in_folders(grid.auto_warmups(config), "probes.csv"),
     "sweep_costs": _tried,

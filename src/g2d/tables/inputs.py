@@ -15,6 +15,7 @@ from g2d.analysis.calibration import LEVEL_COLUMNS
 from g2d.analysis.dynamics import steps_of
 from g2d.analysis.informativeness import read_informativeness, success_counts
 from g2d.experiment import grid
+from g2d.experiment.arms import any_arms
 from g2d.experiment.config import Config
 from g2d.experiment.grid import controls, trajectories
 from g2d.experiment.keys import HarvestKey, PolicyKey
@@ -229,7 +230,7 @@ class Inputs:
             last: steps_of(
                 logs[last],
                 pd.concat([ages[key] for key in stops if key in ages]),
-                getattr(self.config.regimes.get(last.regime), "beta", None),
+                any_arms(self.config)[last.regime].settings.beta,
             )
             for last, stops in trajectories(self.config).items()
             if last in logs
