@@ -149,7 +149,7 @@ onstart:
         recover.require_no_orphans(Path.cwd())
     if not workflow.deployment_settings.deployment_method:  # else the jobs' environment is not this one
         require_installed(CONFIG)
-    hub.require_repositories(CONFIG)
+    require_repositories(CONFIG)
     try:
         CONFIG.save("results/config.yaml", FILES)
     except OSError as error:

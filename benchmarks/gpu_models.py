@@ -189,7 +189,7 @@ def drawn_by_transformers(model: Any, rows: int, length: int, setting: Any) -> t
 
 def drawn_by_vllm(config: Any, rows: int, length: int, out: Path) -> tuple[int, float]:
     """The same of vLLM, with weights of its own that are as random."""
-    from g2d.rollouts.vllm_environment import prepare_environment
+    from g2d.rollouts.vllm_engine import prepare_environment
 
     prepare_environment()
     from vllm import LLM, SamplingParams

@@ -34,11 +34,11 @@ from g2d.regimes.retirement import prompt_order
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.regimes.training import trainer_arguments
 from g2d.regimes.warmup import Warmup
+from g2d.rewards.training import completion_text
 from g2d.rollouts.settings import EngineSettings
 from g2d.rollouts.transformers_engine import TransformersEngine
 from g2d.rollouts.vllm_engine import VllmEngine
-from g2d.verifier.reward import MathVerifyReward
-from g2d.verifier.verifier import Verifier
+from g2d.verifier.verifier import Verifier, verify_batch
 
 PROMPTS, LENGTH = 16, 48
 LORA = Lora(dropout=0.0)
@@ -126,10 +126,10 @@ def trl_online_dpo(base: Policy, problems: list[Problem], updates: int, engine: 
 
     asked = [problems[i] for i in prompt_order(len(problems), updates * PROMPTS, 0)]
     rows = [{"prompt": messages(problem.prompt, Prompt()), "answer": problem.answer} for problem in asked]
-    judge = MathVerifyReward(workers=1)
 
     def reward(prompts: Any, completions: Any, completion_ids: Any, answer: Any = None, **columns: Any) -> list[float]:
-        return judge(completions, answer)
+        items = [(own, completion_text(text)) for own, text in zip(answer, completions, strict=True)]
+        return [judgement.reward for judgement in verify_batch(items)]
 
     with tempfile.TemporaryDirectory() as work:
         arguments = OnlineDPOConfig(

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from g2d.experiment import hub
+from g2d.experiment import requirements
 from g2d.experiment.config import load
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL
@@ -65,7 +65,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: pytest.TempPathFactory) 
     ],
 )
 def test_what_is_wrong_with_a_repository(endpoint: str, repository: str, problem: str | None) -> None:
-    found = hub.lookup("model", repository, SHA)
+    found = requirements.lookup("model", repository, SHA)
     assert found is None if problem is None else found is not None and found.startswith(problem)
 
 
@@ -82,7 +82,7 @@ def test_every_bad_repository_is_named_with_its_key(endpoint: str) -> None:
         }
     )
     with pytest.raises(ConfigError) as error:
-        hub.require_repositories(config)
+        requirements.require_repositories(config)
     lines = str(error.value).splitlines()
     assert [line.split(":")[0] for line in lines] == ["models.llama", "pool", "rewards.liked"]
 
@@ -91,9 +91,9 @@ def test_offline_without_the_files_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    problem = hub.lookup("dataset", "openai/gsm8k", SHA)
+    problem = requirements.lookup("dataset", "openai/gsm8k", SHA)
     assert problem is not None and "HF_HUB_OFFLINE is set: download it first" in problem
 
 
 def test_a_configuration_without_the_hub_asks_nobody() -> None:
-    hub.require_repositories(load(MINIMAL))
+    requirements.require_repositories(load(MINIMAL))

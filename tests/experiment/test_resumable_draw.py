@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from g2d.experiment import resumable_draw
-from g2d.experiment.resumable_draw import draw_in_parts
+from g2d.experiment import generation
+from g2d.experiment.generation import draw_in_parts
 from g2d.jobs.attempts import Stopped
 from g2d.jobs.cost import Meter
 from g2d.problems import Problem
@@ -22,7 +22,7 @@ SAMPLES = 4
 
 @pytest.fixture(autouse=True)
 def _three_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resumable_draw, "PART", 13)  # rollouts; 40 of them
+    monkeypatch.setattr(generation, "PART", 13)  # rollouts; 40 of them
 
 
 def rollouts(problems: Sequence[Problem]) -> list[Rollout]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from g2d.jobs.cost import Cost, CostFile, device_hours, measure, merge_costs, read_cost, write_cost
+from g2d.jobs.cost import Cost, CostFile, measure, merge_costs, read_cost, write_cost
 from g2d.jobs.usage import Elsewhere, charge, visible_devices
 
 
@@ -40,21 +40,21 @@ def test_one_file_holds_the_whole_bill_each_job_once_oldest_first(grid):
     bill = read_cost(grid["dpo"])
     assert bill.own == cost("dpo")
     assert [record.job for record in bill.records] == list(grid)
-    assert device_hours(grid["dpo"]) == bill.device_hours == 6
-    assert device_hours(grid["base"]) == 1
+    assert bill.device_hours == 6
+    assert read_cost(grid["base"]).device_hours == 1
 
 
 def test_a_job_that_ran_again_is_billed_as_it_ran_last(grid):
     write_cost(grid["base"], cost("base", 7200))
     write_cost(grid["dpo"], cost("dpo"), [grid["harvest"], grid["base"]])
-    assert device_hours(grid["dpo"]) == 7
+    assert read_cost(grid["dpo"]).device_hours == 7
     write_cost(grid["dpo"], cost("dpo"), [grid["base"], grid["harvest"]])
-    assert device_hours(grid["dpo"]) == 7, "whatever the order of the parents"
+    assert read_cost(grid["dpo"]).device_hours == 7, "whatever the order of the parents"
 
 
 def test_a_single_parent_may_come_bare(grid, tmp_path):
     write_cost(tmp_path / "cost.json", cost("evaluation"), str(grid["base"]))
-    assert device_hours(tmp_path / "cost.json") == 2
+    assert read_cost(tmp_path / "cost.json").device_hours == 2
 
 
 def test_two_jobs_of_one_name_are_refused(grid, tmp_path):
@@ -86,7 +86,7 @@ def test_a_malformed_file_is_named(grid, edit, message):
     path = grid["calibration"]
     path.write_text(json.dumps(edit(json.loads(path.read_text()))))
     with pytest.raises(ValueError, match=rf"calibration.cost\.json.*{message}"):
-        device_hours(path)
+        read_cost(path)
 
 
 def test_a_truncated_file_is_named(grid):

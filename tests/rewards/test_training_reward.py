@@ -10,10 +10,9 @@ from g2d.problems import Problem
 from g2d.rewards.catalogue import TRUTH
 from g2d.rewards.majority import Majority
 from g2d.rewards.reward import Judgement
-from g2d.rewards.training import TrainingReward
+from g2d.rewards.training import TrainingReward, completion_text, log_verdicts
 from g2d.settings import Section
 from g2d.verifier import Judgement as Verified
-from g2d.verifier.reward import MathVerifyReward
 
 PROBLEMS = [Problem(name, "?", "5", 1, None, "a test") for name in "pq"]
 MAJORITY = Majority(reward="majority")
@@ -65,7 +64,7 @@ def test_a_problem_that_is_asked_twice_at_once_is_two_groups() -> None:
 
 def test_the_shares_of_verdicts_are_those_of_what_can_be_verified() -> None:
     metrics: dict[str, float] = {}
-    MathVerifyReward.log_verdicts([Verified("correct", "1"), Verified("no_reference", None)], metrics.__setitem__)
+    log_verdicts([Verified("correct", "1"), Verified("no_reference", None)], metrics.__setitem__)
     assert metrics["verdicts/correct"] == 1
     assert "verdicts/no_reference" not in metrics
 
@@ -73,3 +72,31 @@ def test_the_shares_of_verdicts_are_those_of_what_can_be_verified() -> None:
 def test_half_a_group_cannot_vote() -> None:
     with pytest.raises(RuntimeError, match="1 completions of q were judged together instead of 2"):
         call(MAJORITY, ["6", "6", "7"], ["p", "p", "q"])
+
+
+@pytest.mark.parametrize("form", [str, lambda text: [{"role": "assistant", "content": text}]])
+def test_completions_in_both_of_trls_formats(form: Any) -> None:
+    texts = [r"so \boxed{5}", "so 5", r"so \boxed{5", r"so \boxed{\frac{10}{2}}"]
+    function = TrainingReward(TRUTH, PROBLEMS, seed=0, group_size=4)
+    assert function([form(text) for text in texts], ["5"] * 4, ["p"] * 4, ["p"] * 4) == [1, 0, 0, 1]
+    assert function([], [], [], []) == []
+
+
+def test_the_end_token_tells_truncated_completions() -> None:
+    function = TrainingReward(TRUTH, PROBLEMS, seed=0, group_size=4, eos_token_ids=[0])
+    texts, ids = ["5", "5", r"\boxed{5}", "5"], [[7, 0], [7, 8], [7, 8], []]
+    judgements, _ = function.judged(texts, ["5"] * 4, ["p"] * 4, ["p"] * 4, ids)
+    assert [judgement.verdict for judgement in judgements] == ["no_boxed", "truncated", "correct", "truncated"]
+
+
+def test_as_many_answers_as_completions() -> None:
+    with pytest.raises(ValueError, match="longer"):
+        TrainingReward(TRUTH, PROBLEMS, seed=0, group_size=2)(["5", "5"], ["5"], ["p"] * 2, ["p"] * 2)
+
+
+@pytest.mark.parametrize(
+    "completion",
+    ["", [], [{"role": "assistant"}], [{"role": "assistant", "content": None}], [{"content": [{"text": "5"}]}]],
+)
+def test_a_completion_without_text_is_empty(completion: Any) -> None:
+    assert completion_text(completion) == ""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from g2d.rollouts.cpu_cache import MOST, cpu_cache_bytes
+from g2d.rollouts.vllm_engine import MOST_CPU_CACHE, cpu_cache_bytes
 
 QWEN = {"num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2, "hidden_size": 896}
 
@@ -20,8 +20,8 @@ QWEN = {"num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads
         (QWEN, 4, 257, (4 * 3 + 1) * 128 * 2 * 24 * 2 * 64 * 4),
         (QWEN | {"head_dim": 128}, 4, 256, (4 * 2 + 1) * 128 * 2 * 24 * 2 * 128 * 4),
         ({**QWEN, "num_key_value_heads": None}, 1, 1, 2 * 128 * 2 * 24 * 14 * 64 * 4),
-        (QWEN, 256, 4096, MOST),
-        ({"text_config": QWEN}, 4, 256, MOST),  # what cannot be counted has what there may be
+        (QWEN, 256, 4096, MOST_CPU_CACHE),
+        ({"text_config": QWEN}, 4, 256, MOST_CPU_CACHE),  # what cannot be counted has what there may be
     ],
 )
 def test_what_so_many_sequences_fill(

@@ -30,8 +30,7 @@ from g2d.rollouts.sampling import request_seed
 from g2d.rollouts.settings import EngineSettings, Harvest
 from g2d.rollouts.trainer_engine import EngineAside
 from g2d.rollouts.transformers_engine import TransformersEngine
-from g2d.rollouts.vllm_adapters import supported_rank
-from g2d.rollouts.vllm_engine import VllmEngine
+from g2d.rollouts.vllm_engine import VllmEngine, supported_rank
 from tests import models
 from tests.models import tiny_policy, two_ends_policy
 

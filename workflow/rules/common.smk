@@ -9,13 +9,13 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 try:
-    from g2d.experiment import grid, hub
+    from g2d.experiment import grid
     from g2d.experiment.arms import any_arms
     from g2d.experiment.config import load
     from g2d.experiment.grid import candidate_policies, checkpoints, chosen_by, selecting
     from g2d.experiment.config_file import require_whole, require_written_well
     from g2d.experiment.plan import Plan
-    from g2d.experiment.requirements import require_files, require_installed, require_windows
+    from g2d.experiment.requirements import require_files, require_installed, require_repositories, require_windows
     from g2d.experiment.sections import Contamination
     from g2d.experiment.stages import VERSIONS
     from g2d.experiment.sweep import development_of, held_out, section_name

@@ -1,4 +1,4 @@
-"""What a run needs of this machine: files, packages, and room for prompts in the windows of models."""
+"""What a run needs before it starts: files, packages, room for prompts in models' windows, repositories of the Hub."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import reprlib
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 from g2d.experiment.arms import by_section, expanded
 from g2d.experiment.sections import Config
@@ -16,13 +17,15 @@ from g2d.policies.config_json import config_json
 from g2d.policies.settings import (
     CONTEXT_LENGTH,
     EmbeddedModel,
+    HubModel,
     ModelSource,
     RecordedModel,
     ScratchModel,
     model_files,
 )
-from g2d.problems.settings import problem_files
+from g2d.problems.settings import HubProblems, problem_files
 from g2d.rewards.catalogue import reward_of
+from g2d.rewards.model import RewardModel
 from g2d.rewards.plugin import contained
 from g2d.settings import ConfigError, Section
 
@@ -150,3 +153,79 @@ def budgets(config: Config) -> Iterator[tuple[str, int]]:
         budget = getattr(section, "max_completion_length", None)
         if budget is not None:
             yield name, budget
+
+
+# ----------------------------------------------------------------------------------------------- the Hugging Face Hub
+
+
+RepoType = Literal["model", "dataset"]
+
+
+def require_repositories(config: Config) -> None:
+    """Look every Hub repository of a configuration up, if it is not in the local cache: an id that the first download
+    finds missing is found after an hour in the queue.
+
+    Raises:
+        ConfigError: one line per repository that is unknown, gated, at an unknown revision or out of reach.
+    """
+    named: list[tuple[str, RepoType, str, str]] = [
+        (f"models.{name}", "model", source.id, source.revision)
+        for name, source in config.models.items()
+        if isinstance(source, HubModel)
+    ]
+    named += [
+        (config.place_of(name), "dataset", source.id, source.revision)
+        for name, source in config.problem_sources.items()
+        if isinstance(source, HubProblems)
+    ]
+    named += [
+        (f"rewards.{name}", "model", settings.id, settings.revision)
+        for name, settings in config.rewards.items()
+        if isinstance(settings, RewardModel) and settings.id is not None and settings.revision is not None
+    ]
+    problems = [
+        f"{key}: {problem}"
+        for key, repo_type, repo_id, revision in named
+        if (problem := lookup(repo_type, repo_id, revision))
+    ]
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def lookup(repo_type: RepoType, repo_id: str, revision: str) -> str | None:
+    """What is wrong with a repository, worded for the person at the keyboard; None if it can be read."""
+    from huggingface_hub import HfApi, constants, scan_cache_dir
+    from huggingface_hub.errors import (
+        CacheNotFound,
+        GatedRepoError,
+        HfHubHTTPError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    try:
+        cached = {
+            (repo.repo_type, repo.repo_id, found.commit_hash)
+            for repo in scan_cache_dir().repos
+            for found in repo.revisions
+        }
+    except CacheNotFound:
+        cached = set()
+    if (repo_type, repo_id, revision) in cached:
+        return None
+    if constants.HF_HUB_OFFLINE:
+        return f"{repo_id} at {revision[:8]} is not in the local cache and HF_HUB_OFFLINE is set: download it first"
+    try:
+        HfApi().repo_info(repo_id, repo_type=repo_type, revision=revision, timeout=20)
+        HfApi().auth_check(repo_id, repo_type=repo_type)
+    except GatedRepoError:
+        return f"{repo_id} is gated: accept its conditions on its page and log in with `hf auth login`"
+    except RevisionNotFoundError:
+        return f"{repo_id} has no revision {revision}: copy a commit hash from the history of the repository"
+    except RepositoryNotFoundError:
+        return f"the Hub knows no {repo_type} {repo_id} that you may read: correct the id, or `hf auth login`"
+    except (HfHubHTTPError, OfflineModeIsEnabled, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        return f"cannot reach the Hub for {repo_id} ({reason}): use `source: local`, or download it first"
+    return None

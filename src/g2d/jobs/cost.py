@@ -218,15 +218,6 @@ def read_cost(path: str | Path) -> CostFile:
     return CostFile(own, ancestry)
 
 
-def device_hours(path: str | Path) -> float:
-    """Device-hours of a job and everything it was made from.
-
-    Raises:
-        ValueError: as `read_cost`.
-    """
-    return read_cost(path).device_hours
-
-
 def parse_cost(values: Any, where: str) -> Cost:
     """As `parse_record`: a bill with a hole in it must not add up to a smaller bill."""
     return parse_record(Cost, values, where)

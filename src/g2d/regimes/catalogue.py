@@ -28,9 +28,6 @@ REGIMES: dict[str, Regime] = {
 # Those whose trainings are offline: on a harvest that is there.
 OFFLINE = [regime for regime in REGIMES.values() if regime.phase != "online"]
 
-# All but the warm-up's.
-OWN_RULES = [regime for regime in REGIMES.values() if regime is not GRPO]
-
 # Those that `regimes` may have entries of; GRPO and DPO have sections of their own.
 ENTRIES = [regime for regime in REGIMES.values() if issubclass(regime.settings, Entry)]
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from g2d.jobs.files import atomic
 from g2d.regimes.processes import gathered, is_first
 from g2d.rewards.reward import Judgement as Rewarded
+from g2d.rewards.training import Completion, completion_text
 from g2d.verifier import Judgement
-from g2d.verifier.reward import Completion, completion_text
 
 if TYPE_CHECKING:
     import pandas as pd

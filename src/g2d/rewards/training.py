@@ -19,7 +19,9 @@ from g2d.rewards.reward import Judgement as Rewarded
 from g2d.settings import Section
 from g2d.verifier import Judgement, shared_verifier
 from g2d.verifier.pool import default_workers
-from g2d.verifier.reward import Completion, MathVerifyReward, completion_text
+from g2d.verifier.verdict import NO_REFERENCE, Verdict
+
+Completion = str | Sequence[dict[str, Any]]
 
 
 class TrainingReward:
@@ -30,7 +32,8 @@ class TrainingReward:
         problems: the training set.
         seed: of the run.
         group_size: G.
-        eos_token_ids: tokens that end a completion.
+        eos_token_ids: tokens that end a completion. TRL does not say why one ended; with these, one that ends in
+            another token and has no box counts as `truncated` instead of `no_boxed`.
         on_judged: called with the verifier's judgements, `rewards`, the reward's, and everything TRL passed.
     """
 
@@ -46,7 +49,7 @@ class TrainingReward:
     ) -> None:
         self.settings, self.seed, self.group_size, self.on_judged = settings, seed, group_size, on_judged
         self.problems = {problem.problem_id: problem for problem in problems}
-        self.verify = MathVerifyReward(eos_token_ids=eos_token_ids)
+        self.eos_token_ids = frozenset(eos_token_ids)
         both = [settings.verifiable, settings.open_ended] if isinstance(settings, ByKind) else [settings]
         self.scalar = is_scalar(settings)
         self.__name__ = "_and_".join(reward_of(own)[0].name for own in both) + "_reward"  # TRL logs it under this name
@@ -75,7 +78,7 @@ class TrainingReward:
         """
         verified, judgements = self.judged(completions, answer, problem_id, group, completion_ids)
         log_metric = columns.get("log_metric")
-        self.verify.log_verdicts(verified, log_metric)
+        log_verdicts(verified, log_metric)
         if self.settings != TRUTH and judgements and log_metric:
             statuses = Counter(judgement.status for judgement in judgements)
             for status in get_args(Status):
@@ -105,19 +108,22 @@ class TrainingReward:
         Raises:
             RuntimeError: as `__call__`.
         """
-        verified = self.verify.judge(completions, answer, completion_ids)
+        verifier = shared_verifier(default_workers())
+        texts, reasons = [completion_text(completion) for completion in completions], None
+        if self.eos_token_ids and completion_ids is not None:
+            reasons = ["stop" if ids and ids[-1] in self.eos_token_ids else "length" for ids in completion_ids]
+        verified = verifier.verify(list(zip(answer, texts, strict=True)), reasons)
         seen: Counter[str] = Counter()
         attempts = []
-        for name, visit, completion, found in zip(problem_id, group, completions, verified, strict=True):
-            attempts.append(Attempt(self.problems[name], visit, seen[visit], completion_text(completion), found))
+        for name, visit, text, found in zip(problem_id, group, texts, verified, strict=True):
+            attempts.append(Attempt(self.problems[name], visit, seen[visit], text, found))
             seen[visit] += 1
         if self.settings != TRUTH and (broken := [name for name, n in seen.items() if n != self.group_size]):
             raise RuntimeError(
                 f"{seen[broken[0]]} completions of {broken[0]} were judged together instead of {self.group_size}: "
                 "train with as many completions a device as make whole groups"
             )
-        context = Context(shared_verifier(default_workers()), self.seed, "training")
-        return verified, judge(self.settings, attempts, context)
+        return verified, judge(self.settings, attempts, Context(verifier, self.seed, "training"))
 
     @staticmethod
     def _log_by_kind(
@@ -137,3 +143,21 @@ class TrainingReward:
             if completion_ids is not None:
                 tokens = sum(len(completion_ids[number]) for number in own)
                 log_metric(f"completions/mean_length/{kind}", tokens / len(own))
+
+
+def log_verdicts(judgements: Sequence[Judgement], log_metric: Callable[[str, float], None] | None) -> None:
+    """Log the share of each verdict among completions with a reference answer."""
+    counts = Counter(judgement.verdict for judgement in judgements)
+    del counts[NO_REFERENCE]
+    if counts and log_metric:
+        for verdict in get_args(Verdict):
+            if verdict != NO_REFERENCE:
+                log_metric(f"verdicts/{verdict}", counts[verdict] / counts.total())
+
+
+def completion_text(completion: Completion) -> str:
+    """Text of a completion in either of TRL's formats; a message without text counts as empty."""
+    if isinstance(completion, str):
+        return completion
+    content = completion[-1].get("content") if completion else None
+    return content if isinstance(content, str) else ""

@@ -12,27 +12,29 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
+from g2d.jobs.files import read_json
 from g2d.jobs.run_process import release
 from g2d.policies.policy import Policy, context_limit, end_tokens, load_model, load_tokenizer, require_own_weights
+from g2d.policies.settings import LORA_RANKS
 from g2d.problems.prompts import Messages, document, render
 from g2d.rollouts.budgets import prefixes
-from g2d.rollouts.cpu_cache import cpu_cache_bytes
 from g2d.rollouts.engine import Completion, Decoding, Request, require_room
 from g2d.rollouts.free_memory import require_free
 from g2d.rollouts.rollout import FinishReason
 from g2d.rollouts.sampling import request_seed
 from g2d.rollouts.settings import EngineSettings
-from g2d.rollouts.vllm_adapters import adapter_rank_of, require_own_base, supported_rank
-from g2d.rollouts.vllm_environment import on_gpu, prepare_environment
 
 CONTEXT_STEP = 256  # tokens: the context is rounded up, since a new start costs more
 SEQUENCES = 256  # that vLLM prepares for by default
 CPU_BATCH = 8192  # tokens of prompts read at once
+CPU_BLOCK = 128  # tokens; vLLM's on a CPU
+MOST_CPU_CACHE = 2**30  # bytes of keys and values; vLLM's own choice is most of the machine
 
 
 class VllmEngine:
@@ -285,3 +287,89 @@ class VllmEngine:
         cut = prefixes(self.tokenizer, tokens, decoding.token_budgets)
         decoded = str(self.tokenizer.decode(text, skip_special_tokens=True))
         return Completion(decoded, len(tokens), reason, cut, prompt, tuple(tokens))  # with the end-of-turn token
+
+
+# ------------------------------------------------------------------------------------------------------- this machine
+
+
+def cpu_cache_bytes(base: str | Path, sequences: int, context: int) -> int:
+    """Bytes of the keys and values of so many sequences in float32, at most a GiB, for vLLM's CPU build.
+
+    It fills all of it with zeros at every start, which takes seconds for a GiB.
+
+    Args:
+        base: folder of M0.
+        sequences: completed at once.
+        context: tokens of each.
+    """
+    config = read_json(Path(base) / "config.json")
+    try:
+        heads = config["num_attention_heads"]
+        width = config.get("head_dim") or config["hidden_size"] // heads
+        layers, heads = config["num_hidden_layers"], config.get("num_key_value_heads") or heads
+    except KeyError:  # a configuration with other names
+        return MOST_CPU_CACHE
+    blocks = sequences * -(-context // CPU_BLOCK) + 1  # the first one is vLLM's own
+    return int(min(MOST_CPU_CACHE, blocks * CPU_BLOCK * 2 * layers * heads * width * 4))
+
+
+def prepare_environment() -> None:
+    """Set what vLLM reads when it is imported; existing variables are kept."""
+    # An engine in a process of its own would import the job's script again.
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    if not on_gpu():
+        import torch._dynamo.config
+
+        # vLLM would compile the ranking of log-probabilities: seconds in every process, and it needs a C++ compiler.
+        torch._dynamo.config.disable = True
+        # Bound threads of two jobs would share the same cores.
+        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+
+
+def on_gpu() -> bool:
+    """Whether there is a GPU to generate on."""
+    import torch
+
+    return torch.cuda.is_available()
+
+
+# --------------------------------------------- checks of adapters before vLLM starts, which finds these mistakes late
+
+
+def adapter_rank_of(folder: str | Path) -> int:
+    """Rank of the LoRA adapter in a folder.
+
+    Raises:
+        ValueError: there is no adapter in it, or one that is not LoRA.
+    """
+    file = Path(folder) / "adapter_config.json"
+    if not file.is_file() or not (Path(folder) / "adapter_model.safetensors").is_file():
+        raise ValueError(f"{folder}: no LoRA adapter in it (adapter_config.json, adapter_model.safetensors)")
+    rank = read_json(file).get("r")
+    if not isinstance(rank, int):
+        raise ValueError(f"{file}: has no rank r: not a LoRA adapter")
+    return rank
+
+
+def require_own_base(folder: str | Path, base: str) -> None:
+    """Check that an adapter was trained on a model of this width.
+
+    Raises:
+        ValueError: there is no adapter in the folder, or its attention has another width than the base model's.
+    """
+    from safetensors import safe_open
+
+    adapter_rank_of(folder)
+    width = read_json(Path(base) / "config.json").get("hidden_size")
+    with safe_open(Path(folder) / "adapter_model.safetensors", framework="pt") as weights:
+        for name in weights.keys():  # noqa: SIM118 -- not a dictionary
+            if "q_proj.lora_A" in name and (found := weights.get_slice(name).get_shape()[1]) != width:
+                raise ValueError(f"{folder}: trained on a model {found} wide, but {base} is {width}: use its own base")
+
+
+def supported_rank(rank: int, where: str) -> int:
+    """The smallest rank of vLLM's kernels that holds an adapter of this one."""
+    if rank > LORA_RANKS[-1]:
+        raise ValueError(f"{where}: vLLM applies adapters up to rank {LORA_RANKS[-1]}, not {rank}: merge it")
+    return next(supported for supported in LORA_RANKS if supported >= rank)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,8 +18,9 @@ from g2d.forecast.jobs import grid_jobs
 from g2d.jobs.attempts import Attempt, log_of, lost_device_s
 from g2d.jobs.recover import is_locked
 from g2d.plain import plain
-from g2d.status.logs import last_line
 from g2d.status.states import STATES, TROUBLE, JobState, Records, State, job_states
+
+TAIL = 8192  # bytes at the end of a log that are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,3 +174,15 @@ def _all_states(counts: Mapping[State, int]) -> dict[str, int]:
 
 def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def last_line(log: Path) -> str:
+    """The last line with text in it, as `plain` text; "" if there is none or the log cannot be read."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - TAIL))
+            text = file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+    return next((line for line in map(plain, reversed(text.splitlines())) if line), "")
