@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +78,24 @@ def test_jobs_of_renamed_rules_run_and_what_is_finished_stays(own_micro_grid: Pr
     assert policy.exists()
     assert json.loads(policy.with_name("cost.json").read_text())["stage"] == "train_dpo"  # whatever the rule is called
     assert (own_micro_grid.results / "config.yaml").exists()  # `onstart` of the module has run
+
+
+def test_snakedeploy_writes_a_project_that_plans_the_same(checkout: Project, tmp_path: Path) -> None:
+    """Its own command on a repository of "GitHub", which git finds on this machine; Snakemake clones it from there, too."""
+    pytest.importorskip("snakedeploy", reason="snakedeploy is not installed: it has no release for this Python")
+    repository = checkout.copied(tmp_path / "g2d").root
+    for command in ("init -q", "add .", "commit -q -m release", "tag v0.2.0"):
+        identity = ["-c", "user.name=g2d", "-c", "user.email=g2d@example.org"]
+        subprocess.run(["git", *identity, *command.split()], cwd=repository, check=True)
+    (tmp_path / "gitconfig").write_text(f'[url "file://{repository}"]\n    insteadOf = https://github.com/owner/g2d\n')
+    offline = {"GIT_CONFIG_GLOBAL": str(tmp_path / "gitconfig"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    user = Project(tmp_path / "user")
+    command = ["deploy-workflow", "https://github.com/owner/g2d", str(user.root), "--tag", "v0.2.0"]
+    snakedeploy = Path(sys.executable).with_name("snakedeploy")
+    subprocess.run([snakedeploy, *command], env=os.environ | offline, check=True)
+    assert (user.root / "profiles/default/config.yaml").exists()
+    done = user.snakemake("-n", "--quiet", "rules", **offline)
+    assert done.returncode == 0, done.stdout
+    count = re.search(r"^total +(\d+)", done.stdout, re.M)
+    assert count
+    assert int(count[1]) == sum(checkout.planned().values())
