@@ -81,7 +81,7 @@ def test_jobs_of_renamed_rules_run_and_what_is_finished_stays(own_micro_grid: Pr
 
 
 def test_snakedeploy_writes_a_project_that_plans_the_same(checkout: Project, tmp_path: Path) -> None:
-    """Its own command on a repository of "GitHub", which git finds on this machine; Snakemake clones it from there, too."""
+    """Its own command, on a repository of "GitHub" that git finds on this machine; Snakemake clones the same one."""
     pytest.importorskip("snakedeploy", reason="snakedeploy is not installed: it has no release for this Python")
     repository = checkout.copied(tmp_path / "g2d").root
     for command in ("init -q", "add .", "commit -q -m release", "tag v0.2.0"):
