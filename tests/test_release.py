@@ -1,4 +1,4 @@
-"""A release says its version in one voice, and what runs on GitHub is made of official actions and commands of the Makefile."""
+"""A release names one version everywhere; GitHub runs official actions and targets of the Makefile."""
 
 from __future__ import annotations
 
