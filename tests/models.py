@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from g2d.jobs.files import sha256
 from g2d.policies import Policy, load_base, load_model, load_tokenizer
@@ -84,6 +85,51 @@ def _with_two_ends(folder: Path, heads: int) -> None:
         embedding[second] = 2 * embedding[first]  # where the first is likely, the second is twice as much so
     model.generation_config.eos_token_id = [first, second]
     model.save_pretrained(folder)
+
+
+def random_model(kind: str) -> Any:
+    """A model of some architecture with random weights."""
+    import torch
+    import transformers
+
+    shape = {
+        "vocab_size": 300,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 48,
+        "max_position_embeddings": 128,
+    }
+    models: dict[str, Callable[[], Any]] = {
+        "grouped": lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**shape)),
+        "sliding": lambda: transformers.MistralForCausalLM(transformers.MistralConfig(**shape, sliding_window=9)),
+        "alternating": lambda: transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**shape, sliding_window=9)),
+        "learned positions": lambda: transformers.GPT2LMHeadModel(
+            transformers.GPT2Config(vocab_size=300, n_embd=32, n_layer=2, n_head=4, n_positions=128)
+        ),
+        "state space": lambda: transformers.MambaForCausalLM(
+            transformers.MambaConfig(vocab_size=300, hidden_size=32, num_hidden_layers=2, state_size=4)
+        ),
+        "causal by column": lambda: transformers.GPTNeoForCausalLM(
+            transformers.GPTNeoConfig(
+                vocab_size=300,
+                hidden_size=32,
+                num_layers=2,
+                num_heads=4,
+                attention_types=[[["global", "local"], 1]],
+                window_size=9,
+                max_position_embeddings=128,
+            )
+        ),
+    }
+    torch.manual_seed(0)
+    model = models[kind]().eval()
+    for weight in model.parameters():
+        if weight.ndim > 1:
+            torch.nn.init.normal_(weight, std=0.3)
+    model.generation_config.repetition_penalty = 1.5  # Qwen's models bring one; a decoding does not ask for it
+    return model
 
 
 def completion_logprobs(policy: Policy, prompt: Sequence[int], completion: Sequence[int]) -> list[float]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,24 +14,22 @@ import pandas as pd
 import pyarrow.parquet
 import pytest
 import torch
-import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import PreTrainedModel
 
 from g2d.policies import Policy, load_tokenizer
 from g2d.policies.policy import end_tokens
 from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
-from g2d.rollouts.continuous_batching import ContinuousBatch, is_supported
 from g2d.rollouts.draw import draw_rollouts, evaluation_decoding, sampling
-from g2d.rollouts.engine import Decoding, Request
+from g2d.rollouts.engine import Decoding, Request, engine_for
 from g2d.rollouts.replay_engine import ReplayEngine
 from g2d.rollouts.rollout import COLUMNS, IDS, OF_REWARDS, OF_TOKENS, read_rollouts, to_frame, write_rollouts
+from g2d.rollouts.rows import is_supported
 from g2d.rollouts.sampling import choose_tokens, random_stream
-from g2d.rollouts.settings import Evaluation, Harvest
+from g2d.rollouts.settings import EngineSettings, Evaluation, Harvest
 from g2d.rollouts.transformers_engine import TransformersEngine
-from tests.models import tiny_policy, two_ends_policy
+from tests.models import random_model, tiny_policy, two_ends_policy
 
 HARVEST = Harvest(samples_per_prompt=4, max_completion_length=12, batch_size=16)
 GREEDY = Decoding(1, 0.0, 1.0, 12, 16, 0)
@@ -108,44 +106,13 @@ def test_greedy_decoding_is_transformers_own(engine: TransformersEngine) -> None
     assert [(c.text, c.token_count) for [c] in drawn] == [own_greedy(engine, request, 12) for request in asked]
 
 
-TINY = {
-    "vocab_size": 300,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 48,
-    "max_position_embeddings": 128,
-}
-
-
-def random_model(kind: str) -> PreTrainedModel:
-    """A model of some architecture with random weights."""
-    models: dict[str, Callable[[], PreTrainedModel]] = {
-        "grouped": lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**TINY)),
-        "sliding": lambda: transformers.MistralForCausalLM(transformers.MistralConfig(**TINY, sliding_window=9)),
-        "alternating": lambda: transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**TINY, sliding_window=9)),
-        "learned positions": lambda: transformers.GPT2LMHeadModel(
-            transformers.GPT2Config(vocab_size=300, n_embd=32, n_layer=2, n_head=4, n_positions=128)
-        ),
-        "state space": lambda: transformers.MambaForCausalLM(
-            transformers.MambaConfig(vocab_size=300, hidden_size=32, num_hidden_layers=2, state_size=4)
-        ),
-    }
-    torch.manual_seed(0)
-    model = models[kind]().eval()
-    for weight in model.parameters():
-        if weight.ndim > 1:
-            torch.nn.init.normal_(weight, std=0.3)
-    model.generation_config.repetition_penalty = 1.5  # Qwen's models bring one; a decoding does not ask for it
-    return model
-
-
-@pytest.mark.parametrize("kind", ["grouped", "sliding", "alternating", "learned positions", "state space"])
+@pytest.mark.parametrize(
+    "kind", ["grouped", "sliding", "alternating", "learned positions", "state space", "causal by column"]
+)
 def test_every_kind_of_model_answers_as_alone(engine: TransformersEngine, kind: str) -> None:
     """Greedily as its own `generate`, sampled as with a batch for itself; prompts of one to three times a length."""
     model = random_model(kind)
-    assert is_supported(model) == (kind != "state space")
+    assert is_supported(model) == (kind not in ("state space", "causal by column"))
     other = TransformersEngine(model, engine.tokenizer, [1, 7, 9])
     asked = [
         replace(request, prompt_text=request.prompt_text * (1 + i % 3)) for i, request in enumerate(requests(engine, 9))
@@ -160,18 +127,35 @@ def test_every_kind_of_model_answers_as_alone(engine: TransformersEngine, kind: 
 
 def test_a_prompt_is_read_once_for_its_samples(engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
-    original = ContinuousBatch._read
+    original = engine.model.forward
 
-    def counted(batch: ContinuousBatch, tokens: torch.Tensor, *arguments: Any) -> torch.Tensor:
-        read.append(tuple(tokens.shape))
-        return original(batch, tokens, *arguments)
+    def counted(input_ids: torch.Tensor, **arguments: Any) -> Any:
+        read.append(tuple(input_ids.shape))
+        return original(input_ids, **arguments)
 
-    monkeypatch.setattr(ContinuousBatch, "_read", counted)
+    monkeypatch.setattr(engine.model, "forward", functools.wraps(original)(counted))
     drawn = engine.generate(requests(engine, 3), Decoding(8, 1.3, 1.0, 12, 24, 0))
     assert [shape for shape in read if shape[1] > 1] == [(3, max(shape[1] for shape in read))]
     # A finished row is not carried to the end of the longest completion.
     tokens = sum(completion.token_count for completions in drawn for completion in completions)
     assert sum(rows for rows, width in read if width == 1) < tokens
+
+
+def test_a_cpu_has_no_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`engine.cuda_graph` reaches the engine and changes nothing there."""
+    made = []
+    original = TransformersEngine.__init__
+
+    def told(own: TransformersEngine, *arguments: Any, cuda_graph: bool = False) -> None:
+        made.append(cuda_graph)
+        original(own, *arguments, cuda_graph=cuda_graph)
+
+    monkeypatch.setattr(TransformersEngine, "__init__", told)
+    plain = engine_for(tiny_policy())
+    graph = engine_for(tiny_policy(), EngineSettings(cuda_graph=True))
+    assert made == [False, True]
+    asked = [Request("a", "1 + 2 =")]
+    assert graph.generate(asked, GREEDY) == plain.generate(asked, GREEDY)
 
 
 def test_finish_reason_and_token_count(engine: TransformersEngine) -> None:

@@ -27,7 +27,6 @@ from g2d.problems.settings import HubProblems, problem_files
 from g2d.rewards.catalogue import reward_of
 from g2d.rewards.model import RewardModel
 from g2d.rewards.plugin import contained
-from g2d.rewards.python import PythonReward
 from g2d.settings import ConfigError, Section
 
 
@@ -48,9 +47,7 @@ def require_files(config: Config) -> None:
 
 
 def _mistake_of(settings: Section) -> str | None:
-    """What is wrong with a reward, also where it is not the package's own; None if nothing is."""
-    if isinstance(settings, PythonReward) and (unusable := _unusable(settings.file)):
-        return unusable
+    """What is wrong with a reward, also where it comes from another package; None if nothing is."""
     reward, own = reward_of(settings)
     for part, kinds in (("mistake", str | None), ("content", str | None), ("words", str)):
         try:
@@ -64,7 +61,7 @@ def _mistake_of(settings: Section) -> str | None:
                     return said
                 continue
             why = f"it returned {reprlib.repr(said)}"
-        return f"{part} of the reward {reward.name} fails ({why}): mend the package or file that brings it"
+        return f"{part} of the reward {reward.name} fails ({why}): mend the package that brings it"
     return None
 
 

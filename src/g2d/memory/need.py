@@ -15,7 +15,6 @@ if TYPE_CHECKING:  # both import torch
 
 CONTEXT = GIB  # assumed: CUDA's context, loaded kernels and their workspaces
 ROOMY = 0.9  # of the card; torch's allocator leaves gaps, so what needs more may fail
-SPARE_COLUMNS = 1.5  # `RowCache.make_room`: columns that are allocated, beside those in use
 GATHERED = "the block that computes, the next one, embedding and head"
 GRAPHS = GIB // 2  # assumed: vLLM's CUDA graphs
 SAMPLER = 3  # float32 copies of a step's logits in vLLM: logits, processed log-probabilities, probabilities
@@ -90,14 +89,16 @@ def training_need(training: Training, shape: ModelShape, counted: Counted, engin
         needs_more = cache.sequences < 1
         said += [cache.words("engine.training_gpu_memory_utilization")]
     elif training.batch is not None:
-        drawn = counted.drawing(training.batch, tokens)
+        columns = cache_columns(tokens, engine)
+        drawn = counted.drawing(training.batch, columns)
         if training.own_copy:
             parts.append(Part("M0 to generate", 4 * shape.parameters, "as it is and with the adapter"))
-        # It generates when no activations are kept, so only what exceeds those is added.
-        if (beyond := drawn.peak - passage.kept - most) > 0:
-            parts.append(
-                Part("generation, beyond these", beyond, f"keys and values of {training.batch} x {tokens} tokens")
-            )
+        kept = f"keys and values of {training.batch} x {columns} tokens"
+        # It generates when no activations are kept, so only what exceeds those is added, but a graph stays.
+        if engine.cuda_graph:
+            parts.append(Part("generation, with its graph", drawn.peak, kept))
+        elif (beyond := drawn.peak - passage.kept - most) > 0:
+            parts.append(Part("generation, beyond these", beyond, kept))
     parts.append(Part("context and kernels", CONTEXT, "assumed"))
     return Need(training.name, parts, card.memory, said, needs_more)
 
@@ -111,8 +112,9 @@ def drawing_need(drawing: Drawing, shape: ModelShape, counted: Counted, engine: 
         parts = [*cache.parts, Part("keys and values", max(cache.bytes, 0), f"the rest of {share:g} of the card")]
         said = [cache.words("engine.gpu_memory_utilization")]
         return Need(drawing.name, parts, card.memory, said, cache.sequences < 1)
-    columns = int(SPARE_COLUMNS * tokens)
+    columns = cache_columns(tokens, engine)
     drawn = counted.drawing(drawing.batch, columns)
+    step = drawn.peak - drawn.kept
     prompts = -(-drawing.batch // drawing.samples)
     read = counted.reading(prompts, card.prompt_tokens, adapted=False).peak
     return Need(
@@ -123,13 +125,22 @@ def drawing_need(drawing: Drawing, shape: ModelShape, counted: Counted, engine: 
             Part(
                 "keys and values",
                 drawn.kept,
-                f"{drawing.batch} x {columns} tokens (half of them spare) x {2 * shape.cache_per_token:,} bytes",
+                f"{drawing.batch} x {columns} tokens x {2 * shape.cache_per_token:,} bytes",
             ),
-            Part("largest moment", max(drawn.peak - drawn.kept, read), "one token of all rows, or their prompts"),
+            Part("largest moment", step + read, "one token of all rows, kept by its graph, and their prompts")
+            if engine.cuda_graph
+            else Part("largest moment", max(step, read), "one token of all rows, or their prompts"),
             Part("context and kernels", CONTEXT, "assumed"),
         ],
         card.memory,
     )
+
+
+def cache_columns(tokens: int, engine: EngineSettings) -> int:
+    """Columns of transformers' cache for sequences of so many tokens."""
+    from g2d.rollouts.decode_graph import bucket  # imports torch
+
+    return bucket(tokens) if engine.cuda_graph else tokens
 
 
 @dataclass(frozen=True)

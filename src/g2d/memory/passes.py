@@ -170,33 +170,18 @@ class Counted:
     def _drawing(self, rows: int, columns: int) -> Passage:
         """The next token of so many sequences, as `g2d.rollouts` draws it; kept are their keys and values, of `columns`
         tokens each."""
-        from g2d.rollouts.continuous_batching import RowCache, RowLayer
-        from g2d.rollouts.sampling import choose_tokens
+        from g2d.rollouts.engine import Decoding
+        from g2d.rollouts.rows import Rows
 
         def measure(config: Any) -> Passage:
             with torch.no_grad(), _on_shapes(config, None, self.half) as (model, counted):
+                batch = Rows(model, Decoding(1, 1.3, 1.0, columns, rows, 0), [], rows, columns)
                 prompt = model(**_tokens(1, 1), use_cache=True, logits_to_keep=1).past_key_values
-                cache = RowCache()
-                cache.columns.end, cache.columns.capacity = columns - 1, columns
-                for keys, values, *_ in prompt:
-                    blank = (x.new_empty(rows, x.shape[1], columns, x.shape[3]) for x in (keys, values))
-                    cache.parts.append(RowLayer(cache.columns, *blank))
-                del prompt, keys, values
-                cache.layers = cache.parts
+                nothing = torch.zeros(rows, dtype=torch.long)
+                batch.cache.write(batch.every, prompt, nothing, nothing[:1], rows)
+                del prompt
                 kept = counted.live
-                logits = (
-                    model(
-                        input_ids=torch.empty(rows, 1, dtype=torch.long),
-                        attention_mask=torch.empty(rows, columns, dtype=torch.long),
-                        position_ids=torch.empty(rows, 1, dtype=torch.long),
-                        past_key_values=cache,
-                        use_cache=True,
-                        logits_to_keep=1,
-                    )
-                    .logits[:, -1]
-                    .float()
-                )
-                choose_tokens(logits, torch.empty(rows, dtype=torch.float64), 1.3, 1.0)
+                batch.step(columns)
                 return Passage(kept, counted.peak)
 
         return _extrapolated(self.config, measure)

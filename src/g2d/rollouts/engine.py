@@ -106,4 +106,4 @@ def engine_for(policy: Policy, settings: EngineSettings | None = None) -> Engine
         return VllmEngine(policy, settings)
     from g2d.rollouts.transformers_engine import TransformersEngine
 
-    return TransformersEngine.of(policy)
+    return TransformersEngine.of(policy, cuda_graph=settings is not None and settings.cuda_graph)

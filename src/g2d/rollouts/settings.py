@@ -43,6 +43,11 @@ class EngineSettings(Section):
         unit="seconds",
         ge=0,
     )
+    cuda_graph: bool = key(
+        False,
+        "Have transformers draw a token of all rows by replaying a CUDA graph, which a GPU with a slow host needs; not "
+        "measured yet, so off. A CPU ignores it, vLLM has its own.",
+    )
     shards: Shards = key(
         Shards(), "Jobs that generation is split into; a finished file keeps the number it was made of."
     )

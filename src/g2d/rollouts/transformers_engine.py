@@ -1,7 +1,8 @@
 """Completions from a transformers model in this process, on a GPU or a CPU.
 
-Models with a cache of keys and values alone are decoded by `g2d.rollouts.continuous_batching`; others by their own
-`generate`, in batches of similar length. Tokens are drawn by `g2d.rollouts.sampling`.
+Models with a cache of keys and values alone are decoded by `g2d.rollouts.continuous_batching`, on a GPU with
+`engine.cuda_graph` by replaying a CUDA graph (`decode_graph`); others by their own `generate`, in batches of similar
+length. Tokens are drawn by `g2d.rollouts.sampling`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from transformers import GenerationConfig
 from g2d.policies.policy import Policy, end_tokens, load_model, load_tokenizer
 from g2d.problems.prompts import Messages, document, render
 from g2d.rollouts.budgets import prefixes
-from g2d.rollouts.continuous_batching import ContinuousBatch, Sample, is_supported
+from g2d.rollouts.continuous_batching import ContinuousBatch, Sample
+from g2d.rollouts.decode_graph import FixedRows
 from g2d.rollouts.engine import Completion, Decoding, Request, require_room
+from g2d.rollouts.rows import is_supported
 from g2d.rollouts.sampling import choose_tokens, random_stream
 
 if TYPE_CHECKING:
@@ -30,23 +33,33 @@ class TransformersEngine:
 
     Args:
         end_ids: tokens that end a completion, from `end_tokens`.
+        cuda_graph: take steps of fixed shapes and replay them as CUDA graphs, if the model is on a GPU. They hold the
+            addresses of the weights, which may change their numbers in place only.
     """
 
     name = "transformers"
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, end_ids: Collection[int]) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        end_ids: Collection[int],
+        *,
+        cuda_graph: bool = False,
+    ) -> None:
         self.model: Any = model  # transformers' annotations have no `generate`
         self.tokenizer = tokenizer
         self.tokenizer.padding_side = "left"
         self.end_ids = frozenset(end_ids)
+        self._fixed = FixedRows() if cuda_graph and self.model.device.type == "cuda" else None
         # Without the model's own defaults, such as a penalty on repetition.
         self.model.generation_config = GenerationConfig()
 
     @classmethod
-    def of(cls, policy: Policy) -> TransformersEngine:
+    def of(cls, policy: Policy, *, cuda_graph: bool = False) -> TransformersEngine:
         """Load a policy's weights and tokenizer."""
         tokenizer = load_tokenizer(policy)
-        return cls(load_model(policy), tokenizer, end_tokens(policy, tokenizer))
+        return cls(load_model(policy), tokenizer, end_tokens(policy, tokenizer), cuda_graph=cuda_graph)
 
     def render(self, messages: Messages) -> str:
         """The conversation in the model's chat template, ready for the assistant's turn."""
@@ -80,7 +93,8 @@ class TransformersEngine:
             return random_stream(decoding, requests[sample[0]].problem_id, sample[1])
 
         if is_supported(self.model):
-            drawn = ContinuousBatch(self.model, prompts, decoding, stream, self.end_ids).complete(samples)
+            batch = ContinuousBatch(self.model, prompts, decoding, stream, self.end_ids, self._fixed)
+            drawn = batch.complete(samples)
         else:
             drawn = self._in_closed_batches(prompts, decoding, stream, samples)
         completions = self._completions(drawn, [tuple(prompt) for prompt in prompts], decoding)
