@@ -56,7 +56,8 @@ def test_everything_that_is_printed_passes_through_one_function() -> None:
                 found.append((file.name, ast.unparse(node.args[0]) if node.args else ""))
     allowed = {("plain.py", "plain(text, lines=True)"), ("command.py", "CLEAR")}
     assert set(found) == allowed
-    rules = "".join(file.read_text() for file in [REPOSITORY / "Snakefile", *(REPOSITORY / "workflow").rglob("*.smk")])
+    files = [REPOSITORY / "workflow/Snakefile", *(REPOSITORY / "workflow").rglob("*.smk")]
+    rules = "".join(file.read_text() for file in files)
     assert not re.search(r"WorkflowError\(str\(error|f?\"\{error\}\\n", rules)
 
 

@@ -105,10 +105,12 @@ class LogHandler(LogHandlerBase):
         self._show()
 
     def _job_is_done(self, number: int) -> None:
+        from g2d.jobs.rule_names import own_name
+
         self.running.pop(number, None)
         self.remaining.end(number, time.monotonic())
         job: dict[str, Any] = self.jobs[number].__dict__ if number in self.jobs else {"rule_name": None}
-        if job["rule_name"] == "evaluate":
+        if own_name(job["rule_name"] or "") == "evaluate":
             for line in self.accuracies.add(job["wildcards"], job["output"]):
                 self._print(line)
 

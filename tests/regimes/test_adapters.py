@@ -16,9 +16,12 @@ from g2d.jobs.files import read_json
 from g2d.policies import Policy, load_base, load_model
 from g2d.policies.policy import with_adapter
 from g2d.policies.settings import Lora
+from g2d.regimes import grpo, offline
 from g2d.regimes.dpo import Dpo, train_dpo
+from g2d.regimes.grpo import train_grpo
 from g2d.regimes.job import TrainingJob
 from g2d.regimes.training import hand_over_adapter
+from g2d.regimes.warmup import Warmup
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import adapted, tiny_policy, two_ends_policy
 from tests.regimes.test_training import easy, pairs, warm_up
@@ -116,6 +119,32 @@ def test_in_half_precision_the_policy_that_answers_is_the_one_that_was_trained(t
     exact = with_adapter(copy.deepcopy(m0), policy.adapter)  # in float32 it is merged, and every weight moves
     assert (weights(exact) == weights(m0)).float().mean() < 0.05
     assert not any("lora" in name for name, _ in exact.named_modules())
+
+
+@pytest.mark.parametrize("regime", [grpo, offline], ids=["grpo", "dpo"])
+def test_a_training_in_half_precision_rounds_as_the_key_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, regime: Any
+) -> None:
+    """As on a GPU: M0 in bfloat16, the adapter in float32, autocast. DPO begins at its reference, or it would fail."""
+    layers: set[str] = set()
+    arguments, train = regime.trainer_arguments, regime.train
+
+    def trained(trainer: Any, *given: Any, **named: Any) -> Any:
+        layers.update(type(part).__name__ for part in trainer.model.modules() if hasattr(part, "lora_A"))
+        return train(trainer, *given, **named)
+
+    monkeypatch.setattr(regime, "trainer_arguments", lambda *given: arguments(*given) | {"bf16": True})
+    monkeypatch.setattr(regime, "train", trained)
+    for place in ("g2d.regimes.grpo", "g2d.regimes.training"):
+        monkeypatch.setattr(f"{place}.load_base", lambda policy: load_base(policy).bfloat16())
+    job: dict[str, Any] = {"lora": Lora(rounding="once"), "seed": 0, "work": tmp_path}
+    if regime is grpo:
+        warmup = Warmup(steps=[2], learning_rate=1e-2, max_completion_length=8)
+        log = train_grpo(TrainingJob(tiny_policy(), easy(20), warmup, k=2, group_size=2, **job)).log
+    else:
+        log = train_dpo(TrainingJob(tiny_policy(), pairs(8), Dpo(max_steps=2), **job)).log
+    assert layers == {"OnceRounded"}
+    assert all(0 < row["grad_norm"] < float("inf") for row in log if "loss" in row)
 
 
 # ------------------------------------------------------------------------------------------------------------ mixed up

@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake.sourcecache import LocalSourceFile
 
 try:
     from g2d.experiment import grid
     from g2d.experiment.arms import any_arms
     from g2d.experiment.config import load
     from g2d.experiment.grid import candidate_policies, checkpoints, chosen_by, selecting
-    from g2d.experiment.config_file import require_whole, require_written_well
+    from g2d.experiment.config_file import require_one, require_whole, require_written_well
     from g2d.experiment.plan import Plan
     from g2d.experiment.requirements import require_files, require_installed, require_repositories, require_windows
     from g2d.experiment.sections import Contamination
@@ -22,6 +23,7 @@ try:
     from g2d.jobs import recover
     from g2d.jobs.digests import recorded_inputs
     from g2d.jobs.orphans import name_of
+    from g2d.jobs.rule_names import NAMES, own_name
     from g2d.jobs.trash import to_trash
     from g2d.policies import embedded
     from g2d.plain import plain, say
@@ -37,17 +39,35 @@ try:
 except ModuleNotFoundError as error:
     raise WorkflowError(f"{error}: install the package into this environment first (pip install -e .)")
 
+CONFIG_FILES = workflow.configfiles
+if workflow.config_settings.replace_workflow_config and workflow.config_settings.configfiles:
+    CONFIG_FILES = workflow.config_settings.configfiles
+
 try:
-    require_written_well(workflow.configfiles)
-    require_whole(config, workflow.configfiles)
-    CONFIG = load(config, ", ".join(map(str, workflow.configfiles)) or "--config")
+    require_written_well(CONFIG_FILES)
+    if not workflow.modifier.is_main_snakefile():
+        require_one(CONFIG_FILES)
+    require_whole(config, CONFIG_FILES)
+    CONFIG = load(config, ", ".join(map(str, CONFIG_FILES)) or "--config")
     require_files(CONFIG)
     require_windows(CONFIG)
 except ConfigError as error:
     raise WorkflowError(plain(str(error), lines=True))
 
+HERE = workflow.current_basedir
+ROOT = Path(HERE.path).parents[1] if isinstance(HERE, LocalSourceFile) else None  # the checkout, if there is one
 # Jobs in a conda environment or container find the package here. TRL reads its own texts in the encoding of the locale.
-os.environ.update(PYTHONPATH=str(Path(workflow.basedir) / "src"), PYTHONUTF8="1")
+if ROOT:
+    os.environ.update(PYTHONPATH=str(ROOT / "src"))
+elif workflow.deployment_settings.deployment_method:
+    raise WorkflowError("--sdm: its jobs find g2d in a checkout of it alone: name that as the snakefile of the module")
+# A module's rules may have other names, and its paths not: they are told to the tools, and stand in what is recorded.
+renamed = workflow.modifier.modify_rulename
+os.environ.update({NAMES: renamed("*"), "PYTHONUTF8": "1"})
+if workflow.modifier.modify_path("results/x") != "results/x":
+    raise WorkflowError(
+        "module: prefix and replace_prefix are not for g2d, whose tools look for results/: use --directory"
+    )
 # With whom jobs end, and what they share (engine.keep_alive, share_imports): the Snakemake next above them.
 os.environ.update(G2D_RUN=name_of(os.getpid()))
 
@@ -118,29 +138,31 @@ wildcard_constraints:
 
 # Small jobs that run where Snakemake runs, which has the network that the first two need. On a cluster, to wait for a
 # node would take each of them longer than to do its work.
-localrules:
-    embedded_model,
-    pretrained_model,
-    load_problems,
-    check_leakage,
-    check_development,
-    choose_settings,
-    choose_checkpoint,
-    make_sweep_table,
-    make_contamination_table,
-    make_sample_table,
-    make_training_tables,
-    make_win_rates,
-    select_training_set,
-    make_factorial,
-    build_pairs,
-    build_several_pairs,
-    advise,
-    check_advice,
-    make_tables,
-    render_tables,
-    draw_figures,
-    write_cards,
-    record_provenance,
-    write_methods,
-    build_report,
+LOCAL = [
+    "embedded_model",
+    "pretrained_model",
+    "load_problems",
+    "check_leakage",
+    "check_development",
+    "choose_settings",
+    "choose_checkpoint",
+    "make_sweep_table",
+    "make_contamination_table",
+    "make_sample_table",
+    "make_training_tables",
+    "make_win_rates",
+    "select_training_set",
+    "make_factorial",
+    "build_pairs",
+    "build_several_pairs",
+    "advise",
+    "check_advice",
+    "make_tables",
+    "render_tables",
+    "draw_figures",
+    "write_cards",
+    "record_provenance",
+    "write_methods",
+    "build_report",
+]
+workflow.localrules(*map(renamed, LOCAL))

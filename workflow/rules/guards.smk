@@ -18,9 +18,17 @@ from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
 BASE_MODELS = {"embedded_model", "scratch_model", "pretrained_model"}  # the rules that make an M0
 # The configuration files of this run, as results/config.yaml names them; given itself, it stands for those that it names.
 RECORD = Path("results/config.yaml")
-FILES = [os.path.relpath(file, workflow.basedir) for file in workflow.configfiles]
-if FILES == [os.path.relpath(RECORD, workflow.basedir)] and (before := owner(RECORD)):
+PROJECT = Path(workflow.basedir)
+if PROJECT != ROOT and PROJECT.name == "workflow":
+    PROJECT = PROJECT.parent
+FILES = [os.path.relpath(file, PROJECT) for file in CONFIG_FILES]
+if FILES == [os.path.relpath(RECORD, PROJECT)] and (before := owner(RECORD)):
     FILES = before.files or []
+
+
+def own(jobs):
+    """Those of the jobs that are of this workflow, and not of a Snakefile that uses it as a module."""
+    return [job for job in jobs if job.rule.module_globals["__name__"] == __name__]
 
 
 def refuse_unreadable(_):
@@ -37,10 +45,10 @@ def refuse_what_cannot_be_made(dag):
     """
     if not workflow.is_main_process or workflow.dag_settings.allowed_rules:  # who sees a part of the graph
         return
-    for job in dag.jobs:
+    for job in own(dag.jobs):
         made = set().union(*dag.dependencies[job].values())
         lost = [file for file in job.input if file.startswith("results/") and file not in made]
-        if lost and job.rule.name not in FETCHING:
+        if lost and own_name(job.rule.name) not in FETCHING:
             raise WorkflowError(f"{lost[0]}: {job.rule.name} needs it, and no rule of this configuration makes it")
 
 
@@ -53,7 +61,7 @@ def plan_what_is_due(dag):
     if not workflow.is_main_process:
         return
     due = False
-    for job in dag.jobs:
+    for job in own(dag.jobs):
         if dag.needrun(job):
             continue
         missing = [file for file in job.output if not is_flagged(file, "temp") and not os.path.exists(file)]
@@ -67,10 +75,10 @@ def plan_what_is_due(dag):
 
 def edited_files(job):
     """What a job read from elsewhere and is another content now, whatever its time stamp says."""
-    given = from_elsewhere(job.rule.name, job.input)
+    given = from_elsewhere(own_name(job.rule.name), job.input)
     try:
         edited = changed_inputs(job.log[0], given) if given else []
-        return edited + edited_base_files(job) if job.rule.name in BASE_MODELS else edited
+        return edited + edited_base_files(job) if own_name(job.rule.name) in BASE_MODELS else edited
     except (OSError, ValueError) as error:
         raise WorkflowError(plain(str(error), lines=True))
 
@@ -97,7 +105,9 @@ def refuse_to_replace(dag):
     if not workflow.is_main_process or (before := owner(RECORD)) is None:
         return
     made = [
-        j for j in dag.needrun_jobs() if j.rule.name in {*BASE_MODELS, "load_problems"} or "gpu" in j.rule.resources
+        j
+        for j in own(dag.needrun_jobs())
+        if own_name(j.rule.name) in {*BASE_MODELS, "load_problems"} or "gpu" in j.rule.resources
     ]
     again = [job for job in made if dag.reason(job).params_changed and any(map(os.path.exists, job.output))]
     others = (before.files or []) != FILES and before.shares_no_model(CONFIG) and glob.glob("results/*/seed*/*")
@@ -120,7 +130,7 @@ def say_what_looks_newer(dag):
     """Name the remedy where time stamps alone make finished jobs run again: Snakemake knows no content of large files."""
     newer = [
         job
-        for job in dag.needrun_jobs()
+        for job in own(dag.needrun_jobs())
         if any(file.startswith("results/") for file in dag.reason(job).updated_input.intersection(job.input))
         and all(map(os.path.exists, job.output))
     ]
@@ -140,8 +150,10 @@ def say_hours(dag):
 
     def hours():
         jobs = [
-            planned_gpu_job(plan, job.rule.name, job.wildcards, job.input.get("shards") or job.input.get("judged"))
-            for job in dag.needrun_jobs(exclude_finished=False)
+            planned_gpu_job(
+                plan, own_name(job.rule.name), job.wildcards, job.input.get("shards") or job.input.get("judged")
+            )
+            for job in own(dag.needrun_jobs(exclude_finished=False))
             if "gpu" in job.rule.resources
         ]
         return report_hours(estimate(filter(None, jobs), measured_rates("results", CONFIG.models) if any(jobs) else {}))
@@ -182,7 +194,7 @@ def refuse_unrecorded(dag):
     Snakemake remembers in `.snakemake` with which settings a result was made. For results that it has no memory of it
     only looks at time stamps, so a changed learning rate would leave them stale without a word.
     """
-    jobs = [job for job in dag.jobs if dag.reason(job).no_metadata and not dag.needrun(job)]
+    jobs = [job for job in own(dag.jobs) if dag.reason(job).no_metadata and not dag.needrun(job)]
     unrecorded = sum(job.rule.is_script and all(map(os.path.exists, job.output)) for job in jobs)
     if not unrecorded:
         return

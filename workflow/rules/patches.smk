@@ -1,13 +1,15 @@
 # What Snakemake 9 cannot be asked for, all of it: a step between plan and run, also of a dry-run (there is no such hook:
-# `onstart` is not called in one), `-R` with a target, and outputs whose end nobody has seen. No upstream thread known for
-# any of them. Private names are checked here, so that another version fails at once and by name instead of in silence.
+# `onstart` is not called in one), `-R` with a target, handlers of a module, and outputs whose end nobody has seen. No
+# upstream thread known for any of them. Private names are checked here, so that another version fails at once and by name
+# instead of in silence.
 
 from snakemake import __version__ as snakemake_version
 from snakemake.dag import DAG
 from snakemake.exceptions import WorkflowError
 from snakemake.persistence.file import FilePersistence
 
-PRIVATE = [(workflow, "_build_dag"), (workflow, "async_run"), (FilePersistence, "_unmark_incomplete")]
+PRIVATE = [(workflow, name) for name in ("_build_dag", "async_run", "_onstart", "_onsuccess")]
+PRIVATE += [(FilePersistence, "_unmark_incomplete")]
 PRIVATE += [(DAG, name) for name in ("reason", "needrun", "update_needrun", "needrun_jobs")]
 
 if int(snakemake_version.partition(".")[0]) >= 10 or not all(hasattr(owner, name) for owner, name in PRIVATE):
@@ -21,12 +23,17 @@ def when_planned(jobs_of_target, *steps):
 
     A target has no wildcards and the rules of its jobs have, so `harvest` cannot name both. (tests: test_stale.py, test_grid.py)
     """
-    build = workflow._build_dag
+    build, renamed = workflow._build_dag, workflow.modifier.modify_rulename
+    if build.__name__ == "build_and_go_on":  # a module is read again for every `use rule ... with`
+        return
 
     def build_and_go_on(*args, **kwargs):
         dag = workflow.dag
-        for target in jobs_of_target.keys() & workflow.dag_settings.forcerun:
-            dag.forcerules |= {workflow.get_rule(name) for name in jobs_of_target[target]}
+        for target, jobs in jobs_of_target.items():
+            target = renamed(target)
+            if target not in workflow.dag_settings.forcerun:
+                continue
+            dag.forcerules |= {workflow.get_rule(renamed(name)) for name in jobs}
             if target not in workflow.dag_settings.targets:
                 dag.targetrules.discard(workflow.get_rule(target))
         build(*args, **kwargs)
@@ -34,6 +41,12 @@ def when_planned(jobs_of_target, *steps):
             step(dag)
 
     workflow._build_dag = build_and_go_on
+
+
+def call_handlers_of_a_module():
+    """Have `onstart` and `onsuccess` of this file called, where the Snakefile that uses it has none of its own."""
+    if not workflow.modifier.is_main_snakefile():
+        workflow._onstart, workflow._onsuccess = (globals()[name].func for name in ("onstart", "onsuccess"))
 
 
 # That a job has ended is said by the Snakemake that plans, and not by the one that runs inside a cluster's job: should

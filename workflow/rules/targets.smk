@@ -44,9 +44,12 @@ def category(title):
 def write_report(path):
     """Render the report of the finished grid, as `snakemake --report` does."""
     command = [sys.executable, "-m", "snakemake", "--snakefile", workflow.main_snakefile, "--report", path]
-    subprocess.run([*command, "--configfile", "results/config.yaml", "--quiet", "all"], check=True)
+    subprocess.run(
+        [*command, "--replace-workflow-config", "--configfile", "results/config.yaml", "--quiet", "all"], check=True
+    )
 
 
 def caption_file(name):
     """The caption of a table or figure, relative to the working directory, so that a project can be moved."""
-    return os.path.relpath(Path(workflow.basedir) / f"workflow/report/{name}.rst")
+    path = f"../report/{name}.rst"
+    return os.path.relpath(HERE.join(path)) if ROOT else workflow.sourcecache.get_path(HERE.join(path))

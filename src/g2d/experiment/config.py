@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +29,55 @@ def load(values: Mapping[str, Any], file: str = "config") -> Config:
     Raises:
         ConfigError: one line per mistake, each with file, key and fix.
     """
+    values = with_file_rewards(values)
     try:
-        config = Config.model_validate(dict(values))
+        config = Config.model_validate(values)
         found = mistakes(config)
     except ValidationError as error:
         found = messages(error, values, Config)
     if found:
         raise ConfigError("\n".join(f"{file}: {line}" for line in found))
     return config
+
+
+def with_file_rewards(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with an entry of `rewards` for every `reward: {file: my_reward.py}`, named after the file.
+
+    In `rewards` itself such an entry needs no `reward: python` either.
+    """
+    copied = copy.deepcopy(dict(values))
+    rewards = copied.get("rewards", {})
+    if not isinstance(rewards, dict):
+        return copied  # the validation says so
+    for name, entry in rewards.items():
+        if isinstance(entry, dict) and "file" in entry:
+            rewards[name] = {"reward": "python"} | entry
+    for section, key in _named_rewards(copied):
+        if isinstance(given := section[key], dict) and isinstance(given.get("file"), str):
+            section[key] = _entry_of({"reward": "python"} | given, rewards)
+    return copied | ({"rewards": rewards} if rewards else {})
+
+
+def _named_rewards(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
+    """Sections that name rewards, each with such a key."""
+    entries = [values.get(name) for name in ("ablations", "regimes")]
+    sections = [
+        values.get("open_ended"),
+        *(own for group in entries if isinstance(group, dict) for own in group.values()),
+    ]
+    for section in sections:
+        if isinstance(section, dict):
+            yield from ((section, key) for key in ("reward", "judge") if key in section)
+
+
+def _entry_of(given: dict[str, Any], rewards: dict[str, Any]) -> str:
+    """The name of the entry with these keys, which is added unless it is there."""
+    stem = re.sub(r"[^A-Za-z0-9._-]", "-", Path(given["file"]).stem).lstrip("._-") or "file"
+    name, number = stem, 1
+    while rewards.setdefault(name, given) != given:
+        number += 1
+        name = f"{stem}-{number}"
+    return name
 
 
 def read(path: str | Path) -> Config:

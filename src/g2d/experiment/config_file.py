@@ -118,6 +118,20 @@ def require_whole(values: Mapping[str, Any], paths: Sequence[str | Path]) -> Non
     )
 
 
+def require_one(paths: Iterable[str | Path]) -> None:
+    """Check that Snakemake does not merge two whole configurations, as it does where the workflow is a module.
+
+    Raises:
+        ConfigError: two files have what every configuration has.
+    """
+    whole = [path for path in paths if all(name in read_file(path) for name in NEEDED)]
+    if len(whole) > 1:
+        raise ConfigError(
+            f"{whole[0]} is a whole configuration, and so is {whole[-1]}, over which it would be merged: add "
+            "--replace-workflow-config to take the first alone"
+        )
+
+
 def require_written_well(paths: Iterable[str | Path]) -> None:
     """Check files that somebody else, Snakemake, has read: UTF-8, YAML, no key twice in one of them, no `010`.
 

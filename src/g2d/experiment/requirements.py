@@ -27,6 +27,7 @@ from g2d.problems.settings import HubProblems, problem_files
 from g2d.rewards.catalogue import reward_of
 from g2d.rewards.model import RewardModel
 from g2d.rewards.plugin import contained
+from g2d.rewards.python import PythonReward
 from g2d.settings import ConfigError, Section
 
 
@@ -47,7 +48,9 @@ def require_files(config: Config) -> None:
 
 
 def _mistake_of(settings: Section) -> str | None:
-    """What is wrong with a reward, also where it comes from another package; None if nothing is."""
+    """What is wrong with a reward, also where it is not the package's own; None if nothing is."""
+    if isinstance(settings, PythonReward) and (unusable := _unusable(settings.file)):
+        return unusable
     reward, own = reward_of(settings)
     for part, kinds in (("mistake", str | None), ("content", str | None), ("words", str)):
         try:
@@ -61,7 +64,7 @@ def _mistake_of(settings: Section) -> str | None:
                     return said
                 continue
             why = f"it returned {reprlib.repr(said)}"
-        return f"{part} of the reward {reward.name} fails ({why}): mend the package that brings it"
+        return f"{part} of the reward {reward.name} fails ({why}): mend the package or file that brings it"
     return None
 
 

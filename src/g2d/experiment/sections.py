@@ -43,7 +43,7 @@ from g2d.regimes.prompt_mix import PromptMix
 from g2d.regimes.regime import Selects
 from g2d.regimes.training import Logging
 from g2d.regimes.warmup import AUTO, Warmup, check_step_size
-from g2d.rewards.catalogue import AnyReward
+from g2d.rewards.catalogue import AnyReward, RewardName
 from g2d.rollouts.settings import Calibration, EngineSettings, Evaluation, Harvest, Pairs, Sampling
 from g2d.settings import Name, Section, Seed, Steps, key, repeated
 from g2d.settings.cached_method import cached_method
@@ -106,10 +106,10 @@ class Ablation(Selects, PromptMix):
     steps: Literal["all"] | list[Steps] = key(..., "The values of K to train it at; all: every K that it can have.")
     dpo: dict[str, Any] = key({}, "Keys of the dpo section with their other values.")
     warmup: dict[str, Any] = key({}, "Keys of the warmup section with their other values.")
-    reward: Name | None = key(
+    reward: RewardName | None = key(
         None,
-        "The entry of `rewards` that judges its warm-up, on verifiable prompts, and its harvest, at K=0 that of M0; "
-        "null for the truth.",
+        "The entry of `rewards` that judges its warm-up, on verifiable prompts, and its harvest, at K=0 that of M0, or "
+        "`{file: my_reward.py}`; null for the truth.",
         neutral=None,
     )
     policies: list[Literal["dpo", "grpo"]] = key(
@@ -172,10 +172,10 @@ class OpenEnded(Sampling):
         paper="470, none of AlpacaEval 2",
         neutral=None,
     )
-    reward: Name = key(
+    reward: RewardName = key(
         ..., "The entry of `rewards` that judges them in training; it looks at no reference.", paper="Athene-RM-8B"
     )
-    judge: Name | None = key(
+    judge: RewardName | None = key(
         None, "The entry of `rewards` that the win rates are by; null: the one trained on.", paper="GPT-4-1106, GPT-4o"
     )
     samples_per_prompt: int = key(4, "Replies of a policy to each held-out prompt.", paper="1", ge=1)

@@ -15,6 +15,7 @@ from g2d.experiment.sweep import with_choice
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import install, read_json, sha256
 from g2d.jobs.launchers import forget_launcher
+from g2d.jobs.rule_names import own_name
 from g2d.jobs.stage import stage
 from g2d.policies.policy import Policy, read_own_policy, read_policy, write_policy
 from g2d.policies.settings import Lora
@@ -100,7 +101,7 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
     folder, params = Path(snakemake.output.policy).parent, snakemake.params.settings
     for file in snakemake.input.get("choice", []):  # of a sweep
         params = with_choice(params, read_json(file))
-    regime = REGIMES[snakemake.rule.removeprefix("train_").removesuffix("_auto")]
+    regime = REGIMES[own_name(snakemake.rule).removeprefix("train_").removesuffix("_auto")]
     try:
         with work_folder(folder / "work") as work, stage(snakemake) as meter:
             plan = Plan(load(snakemake.config))

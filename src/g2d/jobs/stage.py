@@ -17,6 +17,7 @@ from g2d.jobs.digests import remembered_digest, write_digests
 from g2d.jobs.gpus import take as take_gpus
 from g2d.jobs.kernels import pin_embedded
 from g2d.jobs.orphans import end_with_snakemake
+from g2d.jobs.rule_names import own_name
 from g2d.jobs.usage import settle
 from g2d.plain import say
 
@@ -34,22 +35,22 @@ def stage(snakemake: Any) -> Iterator[Meter]:
     digests of its outputs and of what it read from outside of `results`. An exception, SIGTERM included, leaves its
     traceback in the log and one line on the terminal, and the process exits with 1.
     """
-    terminal = _redirect_output(Path(snakemake.log[0]))
+    terminal, rule = _redirect_output(Path(snakemake.log[0])), own_name(snakemake.rule)
     end_with_snakemake()
     # For a torch that is imported later: no script imports it before its stage begins.
     os.environ["OMP_NUM_THREADS"] = str(snakemake.threads)
     pin_embedded(snakemake)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(snakemake.threads)
-    go_offline(snakemake.rule)
+    go_offline(rule)
     cost = next((path for path in snakemake.output if path.endswith("cost.json")), None)
     job = str(Path(cost or snakemake.output[0]).with_suffix(""))
     try:
-        read = {file: remembered_digest(file) for file in from_elsewhere(snakemake.rule, snakemake.input)}
+        read = {file: remembered_digest(file) for file in from_elsewhere(rule, snakemake.input)}
         take_gpus(int(snakemake.resources.get("gpu", 0)))
         with (
             _stoppable(),
-            measure(job=job, stage=snakemake.rule.removesuffix("_shard")) as meter,
+            measure(job=job, stage=rule.removesuffix("_shard")) as meter,
             recorded(attempt_file(snakemake.log[0]), meter),
         ):
             settle()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from g2d import __version__
 from g2d.jobs.files import read_json, sha256, write_json
 from g2d.jobs.run_process import release
+from g2d.policies.settings import Rounding
 
 # Files that transformers and vLLM read beside the weights.
 BASE_FILES = (
@@ -271,20 +272,22 @@ def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
     require_own_weights(policy)
     model = load_base(policy, exact=exact)
     if policy.adapter is not None:
-        model = with_adapter(model, policy.adapter)
+        model = with_adapter(model, policy.adapter, policy.settings.get("lora", {}).get("rounding", "twice"))
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def with_adapter(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
+def with_adapter(model: PreTrainedModel, folder: str | Path, rounding: Rounding = "twice") -> PreTrainedModel:
     """A model with the LoRA adapter in a folder: merged into float32 weights, applied at every step to bfloat16 ones.
 
     Merging into bfloat16 would round most of a small adapter away. Applied, it is the trainer's function bit for bit.
 
     Args:
         model: M0, which is changed.
+        rounding: with which it was trained (`Lora`).
     """
     import torch
-    from peft import PeftModel
 
-    adapted = PeftModel.from_pretrained(model, folder)
+    from g2d.policies.adapter_layers import load_adapter
+
+    adapted = load_adapter(model, folder, rounding)
     return adapted.merge_and_unload() if model.dtype == torch.float32 else adapted.get_base_model()

@@ -91,6 +91,7 @@ ModelSource = Annotated[
     EmbeddedModel | ScratchModel | LocalModel | HubModel | RecordedModel, Field(discriminator="source")
 ]
 
+Rounding = Literal["twice", "once"]
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # of vLLM's LoRA kernels
 
 
@@ -101,19 +102,30 @@ class Lora(Section):
     alpha: int = key(32, "Scaling numerator.", paper="32", ge=1)
     dropout: float = key(0.05, "Dropout on the adapter's input.", paper="0.05", ge=0, lt=1)
     target_modules: str | list[str] = key("all-linear", "Modules that get an adapter.", paper="not stated")
+    rounding: Rounding = key(
+        "twice",
+        "How often a layer of a bfloat16 model rounds its output, in training and with the engine transformers: twice, "
+        "before the adapter's part is added and after, as PEFT does and vLLM always does; once, their float32 sum.",
+        neutral="twice",
+    )
 
 
 def lora_config(lora: Lora) -> LoraConfig:
     """PEFT's view of the adapter settings (paper, section 4.1)."""
     from peft import LoraConfig
 
-    return LoraConfig(
+    config = LoraConfig(
         r=lora.r,
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
         target_modules=lora.target_modules,
         task_type="CAUSAL_LM",
     )
+    if lora.rounding == "once":
+        from g2d.policies.adapter_layers import round_once
+
+        round_once(config)
+    return config
 
 
 def model_files(source: ModelSource) -> list[str]:

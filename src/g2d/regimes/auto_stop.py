@@ -192,6 +192,7 @@ def _policy(job: TrainingJob, step: int, adapter: Path) -> Policy:
         base_files=job.base.base_files,
         adapter=str(adapter),
         weights_sha256=sha256(adapter / "adapter_model.safetensors"),
+        settings={"lora": job.lora.params()},
     )
 
 

@@ -22,7 +22,7 @@ import pandas as pd
 
 from g2d.jobs.files import atomic, read_json, write_json
 from g2d.policies.policy import Policy
-from g2d.policies.settings import Lora
+from g2d.policies.settings import Lora, Rounding
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
 from g2d.regimes.generator import Generator
@@ -75,6 +75,7 @@ class FreshRollouts(Generator):
         start: the policy whose adapter generates until the first hand-over; M0 if None.
         choice: of the prompts, instead of `order`, where some may be retired or replaced.
         margin: how far a scalar reward's best and worst are apart at least for a prompt to have a signal.
+        rounding: of the adapters that generate, with transformers.
     """
 
     def __init__(
@@ -94,8 +95,9 @@ class FreshRollouts(Generator):
         start: Policy | None = None,
         choice: PromptChoice | None = None,
         margin: float | None = None,
+        rounding: Rounding = "twice",
     ) -> None:
-        super().__init__(base, start)
+        super().__init__(base, start, rounding)
         self.problems, self.order, self.prompt = problems, order, prompt
         self.times_before = [*times_before(order)]
         self.per_update, self.decoding, self.sync_every, self.until = per_update, decoding, sync_every, until

@@ -13,7 +13,7 @@ from typing import Any
 
 from g2d.jobs.files import sha256
 from g2d.policies.policy import Policy, with_adapter
-from g2d.policies.settings import Lora
+from g2d.policies.settings import Lora, Rounding
 from g2d.regimes.processes import largest_part, n_processes
 from g2d.rollouts.engine import Engine
 from g2d.rollouts.settings import EngineSettings
@@ -47,10 +47,11 @@ class Generator:
     Args:
         base: M0.
         start: the policy that generates until the first hand-over; M0 if None.
+        rounding: of the adapters, with transformers.
     """
 
-    def __init__(self, base: Policy, start: Policy | None = None) -> None:
-        self.base = base
+    def __init__(self, base: Policy, start: Policy | None = None, rounding: Rounding = "twice") -> None:
+        self.base, self.rounding = base, rounding
         self.handed_over_at = 0
         self.adapter_sha256: str | None = None  # None before the first hand-over
         self._first = Path(start.adapter) if start and start.adapter else None
@@ -98,7 +99,7 @@ class Generator:
         if self.adapter is None:
             first: Engine = self._m0
             return first
-        model = with_adapter(copy.deepcopy(self._m0.model), self.adapter)
+        model = with_adapter(copy.deepcopy(self._m0.model), self.adapter, self.rounding)
         return TransformersEngine(model.eval(), self._m0.tokenizer, self._m0.end_ids)
 
     def _take(self, folder: Path, step: int) -> None:

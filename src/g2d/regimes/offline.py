@@ -106,7 +106,7 @@ def train_offline(
     }
     made = trainer(
         arguments,
-        model=starting_model(job.base, job.start),
+        model=starting_model(job.base, job.start, job.lora.rounding),
         train_dataset=Dataset.from_list([dict(row) for row in rows]),
         processing_class=load_tokenizer(job.base),
         peft_config=lora_config(job.lora) if job.start is None else None,

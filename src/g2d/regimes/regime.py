@@ -13,6 +13,7 @@ from g2d.regimes.prompt_mix import PromptMix
 from g2d.regimes.retirement import PromptKeys
 from g2d.regimes.training_rollouts import Keep
 from g2d.regimes.warmup import AutoStop
+from g2d.rewards.catalogue import RewardName
 from g2d.settings import Name, Section, Steps, key, repeated
 
 # K steps on fresh rollouts, a training on the harvest of pi_K, or K rounds of harvest and training.
@@ -141,9 +142,10 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
     start_step: int | None = key(
         None, "The K of the policy to start from; null with start: base.", unit="steps or updates", ge=1, neutral=None
     )
-    reward: Name | None = key(
+    reward: RewardName | None = key(
         None,
-        "The entry of `rewards` that judges its rollouts of verifiable prompts, and its harvest; null for the truth.",
+        "The entry of `rewards` that judges its rollouts of verifiable prompts, and its harvest, or "
+        "`{file: my_reward.py}`; null for the truth.",
         neutral=None,
     )
     keep_rollouts: Keep = key(

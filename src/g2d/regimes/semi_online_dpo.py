@@ -172,6 +172,7 @@ def train_semi_online_dpo(job: TrainingJob) -> Trained:
         workers=default_workers(),
         reward=job.reward,
         start=job.start,
+        rounding=job.lora.rounding,
         choice=PromptChoice.of(len(problems), seed, settings),
         margin=settings.margin,
     )
@@ -249,7 +250,7 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, seed: int, draft: Path) -> 
             copy_to_reference(model)
 
     moving = settings.reference == "sync"
-    model = starting_model(job.base, job.start)
+    model = starting_model(job.base, job.start, job.lora.rounding)
     if job.start is None and moving:
         model = with_own_adapter(model, job.lora, seed)
     trainer = GroupTrainer(

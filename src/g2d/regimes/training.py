@@ -18,6 +18,7 @@ from pydantic import field_validator
 
 from g2d.jobs.files import read_json, write_json, write_jsonl
 from g2d.policies.policy import Policy, load_base, require_own_weights
+from g2d.policies.settings import Rounding
 from g2d.regimes.processes import n_processes
 from g2d.regimes.sharding import is_sharded
 from g2d.rewards.judging import require_numbers
@@ -113,7 +114,7 @@ def tracking_arguments(settings: Logging, policy_id: str) -> dict[str, Any]:
     return {"report_to": settings.report_to, "run_name": policy_id, "project": "g2d"}
 
 
-def starting_model(base: Policy, start: Policy | None) -> Any:
+def starting_model(base: Policy, start: Policy | None, rounding: Rounding = "twice") -> Any:
     """The weights that an offline training starts from: M0, or M0 with the adapter of pi_K to train on.
 
     Raises:
@@ -122,12 +123,12 @@ def starting_model(base: Policy, start: Policy | None) -> Any:
     model: Any = load_base(base)
     if start is None:
         return model
-    from peft import PeftModel
+    from g2d.policies.adapter_layers import load_adapter
 
     if start.adapter is None:
         raise ValueError(f"{start.policy_id} has no adapter to start from")
     require_own_weights(start)
-    model = PeftModel.from_pretrained(model, start.adapter, is_trainable=True)
+    model = load_adapter(model, start.adapter, rounding, is_trainable=True)
     model.peft_config["default"].base_model_name_or_path = base.base  # not what others call it, which PEFT looks up
     return model
 

@@ -5,11 +5,12 @@ To add one, see CONTRIBUTING.md: a module with its settings, and a line below.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, WithJsonSchema
 
 from g2d.plain import plain
 from g2d.problems import Problem
@@ -18,18 +19,32 @@ from g2d.rewards.majority import MAJORITY
 from g2d.rewards.math_verify import MATH_VERIFY, MathVerify
 from g2d.rewards.model import MODEL
 from g2d.rewards.plugin import Plugin
+from g2d.rewards.python import PYTHON, PythonReward
 from g2d.rewards.random import RANDOM
 from g2d.rewards.reward import Reward
 from g2d.rewards.scratch_model import SCRATCH_MODEL
 from g2d.rewards.wrong import WRONG
-from g2d.settings import Section
+from g2d.settings import Name, Section
 
 REWARDS: dict[str, Reward] = {
-    reward.name: reward for reward in (MATH_VERIFY, RANDOM, FORMAT, WRONG, MAJORITY, MODEL, SCRATCH_MODEL)
+    reward.name: reward for reward in (MATH_VERIFY, RANDOM, FORMAT, WRONG, MAJORITY, MODEL, SCRATCH_MODEL, PYTHON)
 }
 
 AnyReward: Any = Annotated[
     reduce(or_, [*(reward.settings for reward in REWARDS.values()), Plugin]), Field(discriminator="reward")
+]
+
+# Names an entry of `rewards`. Where a configuration is read, a file in its place becomes one (`g2d.experiment.config`).
+RewardName = Annotated[
+    Name,
+    WithJsonSchema(
+        {
+            "anyOf": [
+                TypeAdapter(Name).json_schema(),
+                {"type": "object", "properties": {"file": {"type": "string"}}, "required": ["file"]},
+            ]
+        }
+    ),
 ]
 
 _SETTINGS: TypeAdapter[Any] = TypeAdapter(AnyReward)
@@ -53,6 +68,10 @@ def reward_of(settings: Section) -> tuple[Reward, Section]:
     """The reward that an entry of `rewards` names, and its own settings."""
     if isinstance(settings, Plugin):
         return settings.plugin, settings.own_settings
+    if isinstance(settings, PythonReward):
+        return replace(
+            PYTHON, name=settings.file, binary=settings.binary, needs_reference=settings.needs_reference
+        ), settings
     return REWARDS[settings.reward], settings  # type: ignore[attr-defined]
 
 

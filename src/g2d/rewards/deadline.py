@@ -1,4 +1,4 @@
-"""A deadline for code of plugins in this process, by SIGALRM.
+"""A deadline for the code of others (plugins, files) in this process, by SIGALRM.
 
 It does not end a loop inside a C extension, nor code outside the main thread; there the job's time limit does.
 """
@@ -11,7 +11,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from g2d.settings import Section, key
+
 AGAIN_S = 1.0  # until the next signal, for code that swallowed the first
+
+
+class TimeLimited(Section):
+    """The keys of a reward whose code is not the package's."""
+
+    time_limit: float = key(
+        300.0,
+        "Seconds that it may take for one call, of at most 32 groups. If it is late, it is asked again group by group, "
+        "and a group for which it is late again is left out (status `late`).",
+        gt=0,
+        neutral=300.0,
+    )
 
 
 class LateError(BaseException):

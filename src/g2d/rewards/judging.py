@@ -15,8 +15,8 @@ from typing import get_args
 from g2d.plain import plain
 from g2d.problems.problem import Kind
 from g2d.rewards.catalogue import ByKind, reward_of
-from g2d.rewards.deadline import LateError, deadline
-from g2d.rewards.plugin import Plugin, contained
+from g2d.rewards.deadline import LateError, TimeLimited, deadline
+from g2d.rewards.plugin import contained
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward, UnusableError, in_groups
 from g2d.settings import Section
 
@@ -38,7 +38,7 @@ def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> l
     if isinstance(settings, ByKind):
         return _by_kind(settings, attempts, context)
     reward, own = reward_of(settings)
-    limit = settings.time_limit if isinstance(settings, Plugin) else None
+    limit = settings.time_limit if isinstance(settings, TimeLimited) else None
     parts = [attempts] if limit is None else _parts(attempts)
     return _in_order(attempts, [(part, _judged(reward, own, part, context, limit)) for part in parts])
 

@@ -1,6 +1,6 @@
 """Rewards of other packages: the entry points `g2d.rewards` of installed distributions.
 
-A configuration names such a reward and cannot name code; nothing of it is imported unless a configuration asks for it.
+Nothing of them is imported unless a configuration asks for it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError, model_validator
 
+from g2d.rewards.deadline import TimeLimited
 from g2d.rewards.reward import Reward
 from g2d.settings import MistakeInKeyError, Section, key
 from g2d.settings.mistakes import messages
@@ -21,19 +22,12 @@ from g2d.settings.mistakes import messages
 GROUP = "g2d.rewards"
 
 
-class Plugin(Section):
+class Plugin(TimeLimited):
     """A reward that an installed package brings (entry point group `g2d.rewards`)."""
 
     reward: Literal["plugin"] = key(..., "Take a reward from an installed package.")
     name: str = key(..., "Name of its entry point.")
     settings: dict[str, Any] = key({}, "Its own keys.")
-    time_limit: float = key(
-        300.0,
-        "Seconds that it may take for one call, of at most 32 groups. If it is late, it is asked again group by group, "
-        "and a group for which it is late again is left out (status `late`).",
-        gt=0,
-        neutral=300.0,
-    )
 
     @model_validator(mode="after")
     def _loads(self) -> Plugin:

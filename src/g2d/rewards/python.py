@@ -1,0 +1,184 @@
+"""A reward from a Python file of the user: a function of prompts and completions, as TRL takes one.
+
+What may be expected of it is in docs/rewards.md. The file is executed where a configuration is checked and where a
+completion is judged, and not where one is only read (`g2d status`, tables).
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+from g2d.jobs.digests import remembered_digest
+from g2d.jobs.files import read_bytes
+from g2d.rewards.deadline import TimeLimited
+from g2d.rewards.plugin import contained
+from g2d.rewards.reward import Attempt, Context, Judgement, Reward, UnusableError, in_groups
+from g2d.settings import key
+
+# What the function is given, by the name of its parameter: of every completion of a group.
+GIVEN: Mapping[str, Callable[[Attempt], Any]] = {
+    "prompts": lambda attempt: attempt.problem.prompt,
+    "completions": lambda attempt: attempt.text,
+    "answers": lambda attempt: attempt.problem.answer,
+    "verdicts": lambda attempt: attempt.verified.verdict,
+    "problem_ids": lambda attempt: attempt.problem.problem_id,
+}
+OF_REFERENCES = {"answers", "verdicts"}
+
+
+class PythonReward(TimeLimited):
+    """What a function in a Python file of yours returns (docs/rewards.md)."""
+
+    reward: Literal["python"] = key(..., "Reward by a function in a Python file.")
+    file: str = key(..., "The file, relative to the working directory. Its content is part of what jobs depend on.")
+    function: str = key("reward", "Name of the function, which gets and returns a list: one number per completion.")
+    binary: bool = key(
+        False, "Whether it returns 1 and 0 alone; p(x), and with it mu and H, is defined for such rewards only."
+    )
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the function has a parameter that depends on the right answer; False where it cannot be read."""
+        return bool(OF_REFERENCES & _parameters(self.file, self.function))
+
+
+def score(settings: PythonReward, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
+    """What the function returns, called for one group at a time, so that no other group can change a judgement.
+
+    Raises:
+        UnusableError: the file or its function cannot be used.
+        ValueError: it does not return one number per completion.
+    """
+    try:
+        function, names = _function(settings.file, settings.function)
+    except ValueError as error:
+        raise UnusableError(str(error)) from None
+    return [judgement for group in in_groups(attempts) for judgement in _of_group(settings, function, names, group)]
+
+
+def _of_group(
+    settings: PythonReward, function: Callable[..., Any], names: Iterable[str], group: Sequence[Attempt]
+) -> Iterator[Judgement]:
+    found = function(**{name: [GIVEN[name](attempt) for attempt in group] for name in names})
+    try:
+        numbers = list(found)
+    except TypeError:
+        numbers = []
+    if len(numbers) != len(group):
+        raise ValueError(
+            f"{settings.function} in {settings.file} returned {type(found).__name__} with {len(numbers)} numbers for "
+            f"{len(group)} completions: return a list with one number for each"
+        )
+    yield from (Judgement(number) for number in numbers)
+
+
+def _mistake(settings: PythonReward) -> str | None:
+    """Why the file or its function cannot be used, and the fix."""
+    try:
+        _function(settings.file, settings.function)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+@cache
+def _parameters(file: str, function: str) -> set[str]:
+    """Names of a function's parameters, without executing its file; none where it cannot be read."""
+    try:
+        tree = ast.parse(read_bytes(file))
+    except (OSError, SyntaxError, ValueError):
+        return set()
+    own = [node.args for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function]
+    return {argument.arg for arguments in own for argument in (*arguments.args, *arguments.kwonlyargs)}
+
+
+@cache
+def _function(file: str, name: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
+    """The function, and which of `GIVEN` it takes.
+
+    Raises:
+        ValueError: the file cannot be read or executed, or has no such function, or one of another signature.
+    """
+    module = _module(file)
+    function = getattr(module, name, None)
+    if not callable(function):
+        own = [
+            n for n, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == module.__name__
+        ]
+        raise ValueError(
+            f"{file} has no function {name} (its functions: {', '.join(own) or 'none'}): define it, or give `function` "
+            "the name of another"
+        )
+    if inspect.iscoroutinefunction(function):
+        raise ValueError(f"{name} in {file} is async: make it a plain function")
+    parameters = inspect.signature(function).parameters.values()
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    unknown = [p.name for p in parameters if p.default is p.empty and p not in named and p.kind is p.POSITIONAL_ONLY]
+    unknown += [p.name for p in named if p.default is p.empty and p.name not in GIVEN]
+    if unknown:
+        raise ValueError(
+            f"{name} in {file} requires {', '.join(unknown)}, which a reward is not given: take any of "
+            f"{', '.join(GIVEN)}, by name"
+        )
+    taken = {parameter.name for parameter in named}
+    if not takes_all and "completions" not in taken:
+        raise ValueError(f"{name} in {file} has no parameter `completions`, the list of texts to judge: add it")
+    return function, tuple(n for n in GIVEN if takes_all or n in taken)
+
+
+def _module(file: str) -> ModuleType:
+    """The executed file; nothing is cached beside it, and only its own content counts.
+
+    Raises:
+        ValueError: it cannot be read or executed.
+    """
+    module = ModuleType(f"the reward in {file}")
+    module.__file__ = file
+    sys.modules[module.__name__] = module  # dataclasses look their module up
+    try:
+        with contained():
+            exec(compile(read_bytes(file), file, "exec", dont_inherit=True), vars(module))
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read ({error.strerror}): correct the path") from None
+    except Exception as error:
+        raise ValueError(f"{file} cannot be executed ({_reason(error, file)}): mend it") from None
+    return module
+
+
+def _reason(error: Exception, file: str) -> str:
+    """An exception in one line, with the last line of the file that it came from."""
+    lines = [error.lineno] if isinstance(error, SyntaxError) else []
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file:
+            lines.append(trace.tb_lineno)
+        trace = trace.tb_next
+    said = error.msg if isinstance(error, SyntaxError) else str(error)
+    where = f", line {lines[-1]}" if lines else ""
+    return f"{type(error).__name__}: {said}".splitlines()[0] + where
+
+
+def _words(settings: PythonReward) -> str:
+    function = "" if settings.function == "reward" else f" ({settings.function})"
+    return f"rewards of {Path(settings.file).name}{function}"
+
+
+PYTHON = Reward(
+    name="python",
+    version=1,
+    settings=PythonReward,
+    score=score,
+    words=_words,
+    binary=False,  # unless the entry says so: `reward_of`
+    needs_reference=False,
+    content=lambda settings: remembered_digest(settings.file),
+    mistake=_mistake,
+)

@@ -1,0 +1,164 @@
+"""A reward from a Python file: its function, what may be wrong with it, and what depends on its content."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from g2d.experiment.config import load
+from g2d.experiment.requirements import require_files
+from g2d.problems import Problem
+from g2d.rewards import python
+from g2d.rewards.catalogue import is_scalar, reward_of, reward_params, reward_settings, words_of
+from g2d.rewards.judging import judge
+from g2d.rewards.python import PythonReward
+from g2d.rewards.reward import Attempt, Context, Judgement
+from g2d.settings import ConfigError
+from g2d.verifier import Judgement as Verified
+from tests.experiment.test_config import MINIMAL
+
+SHORT = "def reward(completions, **kwargs):\n    return [-len(text) / 10 for text in completions]\n"
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # a path is relative to the working directory
+    python._function.cache_clear()
+    python._parameters.cache_clear()
+
+
+def written(text: str, **keys: Any) -> PythonReward:
+    Path("mine.py").write_text(text)
+    return PythonReward(reward="python", file="mine.py", **keys)
+
+
+def judged(settings: PythonReward, groups: int = 2) -> list[Judgement]:
+    """Two completions of each of some problems, "a", "aa", "aaa", ..., the first of each right."""
+    attempts = [
+        Attempt(
+            Problem(f"p{n}", f"question {n}", str(n), 1, None, "a test"),
+            f"p{n}",
+            sample,
+            "a" * (2 * n + sample + 1),
+            Verified("correct" if sample == 0 else "incorrect", None),
+        )
+        for n in range(groups)
+        for sample in range(2)
+    ]
+    return judge(settings, attempts, Context(None, 0, "training"))  # type: ignore[arg-type]
+
+
+def test_it_judges_and_comes_back_from_the_parameters_of_a_job() -> None:
+    settings = written(SHORT)
+    assert [judgement.reward for judgement in judged(settings)] == [-0.1, -0.2, -0.3, -0.4]
+    assert is_scalar(settings)
+    assert words_of(settings) == "rewards of mine.py"
+    assert reward_settings(reward_params(settings)) == settings
+
+
+def test_its_function_gets_every_list_by_name_a_group_at_a_time() -> None:
+    settings = written(
+        "SEEN = []\n"
+        "def judge(completions, prompts, answers, verdicts, *, problem_ids, trainer_state=None):\n"
+        "    SEEN.append((prompts, completions, answers, verdicts, problem_ids))\n"
+        "    return [float(verdict == 'correct') for verdict in verdicts]\n",
+        function="judge",
+        binary=True,
+    )
+    assert [judgement.reward for judgement in judged(settings)] == [1, 0, 1, 0]
+    assert not is_scalar(settings)
+    assert words_of(settings) == "rewards of mine.py (judge)"
+    seen = python._function("mine.py", "judge")[0].__globals__["SEEN"]
+    verdicts = ["correct", "incorrect"]
+    assert seen == [
+        (["question 0"] * 2, ["a", "aa"], ["0"] * 2, verdicts, ["p0"] * 2),
+        (["question 1"] * 2, ["aaa", "aaaa"], ["1"] * 2, verdicts, ["p1"] * 2),
+    ]
+
+
+def test_another_content_is_another_reward() -> None:
+    before = reward_params(written(SHORT))
+    assert reward_params(written(SHORT)) == before
+    assert reward_params(written(SHORT + "\n")) != before
+
+
+def test_none_is_no_number_and_a_failure_costs_its_group() -> None:
+    none = "def reward(completions):\n    return [None if len(text) == 1 else 1.0 for text in completions]\n"
+    assert [judgement.status for judgement in judged(written(none))] == ["not_finite", *["judged"] * 3]
+    python._function.cache_clear()
+    fails = "def reward(completions):\n    return [1 / (len(text) - 1) for text in completions]\n"
+    assert [judgement.status for judgement in judged(written(fails))] == ["error", "error", "judged", "judged"]
+
+
+def test_one_number_for_two_completions_ends_the_job() -> None:
+    message = r"reward mine.py fails on everything: .*returned list with 1 numbers for 2 completions: return a list"
+    with pytest.raises(RuntimeError, match=message):
+        judged(written("def reward(completions):\n    return [1.0]\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "message"),
+    [
+        (None, {}, "mine.py does not exist: correct the path or put the file there"),
+        ("def reward(completions)\n", {}, r"mine.py cannot be executed \(SyntaxError: expected ':', line 1\): mend it"),
+        ("import os\n\nimport not_there\n", {}, r"mine.py cannot be executed \(ModuleNotFoundError: .*, line 3\)"),
+        ("import sys\nsys.exit(0)\n", {}, r"mine.py cannot be executed \(RuntimeError: it called sys.exit"),
+        ("def short(completions): ...\n", {}, r"mine.py has no function reward \(its functions: short\): define it"),
+        (SHORT, {"function": "long"}, r"mine.py has no function long \(its functions: reward\)"),
+        ("def reward(completions, solution): ...\n", {}, "requires solution, which a reward is not given: take any of"),
+        ("def reward(texts, /): ...\n", {}, "requires texts, which a reward is not given"),
+        ("def reward(prompts): ...\n", {}, "has no parameter `completions`, the list of texts to judge"),
+        ("async def reward(completions): ...\n", {}, "is async: make it a plain function"),
+    ],
+)
+def test_a_mistake_in_it_is_named_before_anything_runs(text: str | None, keys: dict[str, Any], message: str) -> None:
+    if text is not None:
+        Path("mine.py").write_text(text)
+    config = load(MINIMAL | {"rewards": {"own": {"reward": "python", "file": "mine.py"} | keys}})
+    with pytest.raises(ConfigError, match=rf"^rewards.own: .*{message}"):
+        require_files(config)
+
+
+def test_where_a_reward_is_named_its_file_can_stand() -> None:
+    ablation = {"steps": [0], "reward": {"file": "of/my reward.py"}}
+    ablations = {"one": ablation, "same": ablation, "other": ablation | {"reward": {"file": "my-reward.py"}}}
+    config = load(MINIMAL | {"rewards": {"short": {"file": "short.py"}}, "ablations": ablations})
+    assert {name: own.file for name, own in config.rewards.items()} == {
+        "short": "short.py",
+        "my-reward": "of/my reward.py",
+        "my-reward-2": "my-reward.py",
+    }
+    named = {name: own.reward for name, own in config.ablations.items()}
+    assert named == {"one": "my-reward", "same": "my-reward", "other": "my-reward-2"}
+    assert load(config.model_dump()) == config
+
+
+@pytest.mark.parametrize(
+    ("reward", "message"),
+    [
+        ({"file": "a.py", "binry": True}, "rewards.a.binry: unknown key; did you mean binary"),
+        ({"fiel": "a.py"}, "ablations.one.reward: "),
+        ({"file": 3}, "ablations.one.reward: "),
+    ],
+)
+def test_a_mistake_beside_the_file_is_named(reward: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(MINIMAL | {"ablations": {"one": {"steps": [0], "reward": reward}}})
+
+
+def test_open_ended_prompts_refuse_one_that_takes_the_right_answer() -> None:
+    replies = {"source": "synthetic", "family": "replies", "n": 4}
+    section = {
+        "pool": replies | {"split": "train"},
+        "held_out": replies | {"split": "test"},
+        "reward": {"file": "mine.py"},
+    }
+    written(SHORT)
+    load(MINIMAL | {"open_ended": section})
+    python._parameters.cache_clear()
+    settings = written("def reward(completions, answers): ...\n")
+    assert reward_of(settings)[0].needs_reference
+    with pytest.raises(ConfigError, match=r"open_ended.reward: mine looks at the right answer"):
+        load(MINIMAL | {"open_ended": section})
