@@ -143,12 +143,12 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
         ({"warmup": {"group_sizes": [3]}}, "G=3 must be at least 2 and divide the 16 completions"),
         ({"warmup": {"group_sizes": [2, 2]}}, "my.yaml: warmup: warmup.group_sizes: group sizes repeat: [2, 2]"),
         (
-            {"warmup": {"prompts_per_step": 3}},
+            {"warmup": {"prompts_per_step": 3, "per_device_batch_size": 4}},
             "warmup.group_sizes: G=2 x warmup.prompts_per_step=3 are 6 completions, no multiple of "
             "warmup.per_device_batch_size=4: change one of them",
         ),
         (
-            {"warmup": {"prompts_per_step": 2}, "baselines": {"grpo_group_sizes": [3]}},
+            {"warmup": {"prompts_per_step": 2, "per_device_batch_size": 4}, "baselines": {"grpo_group_sizes": [3]}},
             "baselines.grpo_group_sizes: G=3 x warmup.prompts_per_step=2 are 6 completions, no multiple of",
         ),
         (
@@ -479,16 +479,28 @@ class NewerDpo(Dpo):
 def test_a_key_is_no_parameter_while_it_is_neutral() -> None:
     written = Dpo().model_dump(mode="json")
     assert (written.pop("nll_weight"), written.pop("precompute_reference")) == (0, False)
-    assert NewerDpo().params() == Dpo().params() == written
+    assert NewerDpo().params() == Dpo().params() == written | {"per_device_batch_size": 4}
     assert NewerWarmup().trajectory(150, 2) == Warmup().trajectory(150, 2)
     assert NewerDpo(nll=0.5).params() == Dpo().params() | {"nll": 0.5}
-    assert NewerDpo.model_validate(NewerDpo(nll=0.5).params()) == NewerDpo(nll=0.5)
-    assert NewerDpo.model_validate(Dpo().params()) == NewerDpo()
+    by_fours = NewerDpo(per_device_batch_size=4)
+    assert NewerDpo.model_validate(NewerDpo(nll=0.5).params()) == by_fours.model_copy(update={"nll": 0.5})
+    assert NewerDpo.model_validate(Dpo().params()) == by_fours
     assert NewerDpo().model_dump()["nll"] == 0.0  # what is written for a reader has every key
     config = load(MINIMAL)
     assert config.model_copy(update={"dpo": NewerDpo()}).identity == config.identity
     assert Dpo().params(only={"loss"}) == {"loss": "sigmoid"}
     assert "loss" not in Dpo().params(without={"loss"})
+
+
+def test_what_a_card_decides_is_no_parameter_of_a_job() -> None:
+    """Parameters have the number that was the default before, or what divides the rows of the update."""
+    assert (Warmup().per_device_batch_size, Dpo().per_device_batch_size) == ("auto", "auto")
+    assert Dpo().params() == Dpo(per_device_batch_size=4).params()
+    assert Dpo().params() != Dpo(per_device_batch_size=8, gradient_accumulation_steps=2).params()
+    assert Warmup().trajectory(150, 2) == Warmup(per_device_batch_size=4).trajectory(150, 2)
+    odd = Warmup(prompts_per_step=3)  # 6 completions
+    assert odd.trajectory(150, 2) == Warmup(per_device_batch_size=2, gradient_accumulation_steps=3).trajectory(150, 2)
+    assert load(MINIMAL).identity == load(MINIMAL | {"training": {"gradient_checkpointing": True}}).identity
 
 
 def test_a_neutral_value_that_is_not_the_default_is_refused() -> None:

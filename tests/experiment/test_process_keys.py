@@ -12,6 +12,8 @@ from g2d.experiment.plan import Plan
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL
 
+SIZE_2 = {"baselines": {"grpo_group_sizes": [2]}}
+FOUR = {"per_device_batch_size": 4}
 TWO = {"training": {"processes": 2}}
 DIVIDED = {"training": {"processes": 2, "strategy": "fsdp"}}
 ONLINE = {"regime": "semi_online_dpo", "steps": [2]}
@@ -20,9 +22,15 @@ ONLINE = {"regime": "semi_online_dpo", "steps": [2]}
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"dpo": {"gradient_accumulation_steps": 3}}, "dpo.gradient_accumulation_steps=3 cannot be divided among"),
+        (
+            {"dpo": FOUR | {"gradient_accumulation_steps": 3}},
+            "dpo.gradient_accumulation_steps=3 cannot be divided among",
+        ),
         ({"dpo": {"precompute_reference": True}}, "dpo.precompute_reference goes with one process alone: set training"),
-        ({"warmup": {"gradient_accumulation_steps": 5}}, "warmup.gradient_accumulation_steps=5 cannot be divided"),
+        (
+            {"warmup": FOUR | {"gradient_accumulation_steps": 5}},
+            "warmup.gradient_accumulation_steps=5 cannot be divided",
+        ),
         (
             {"warmup": {"prompts_per_step": 2, "group_sizes": [2], "per_device_batch_size": 4}},
             "warmup: with G=2, prompts_per_step x G / per_device_batch_size=1 cannot be divided among",
@@ -41,7 +49,7 @@ ONLINE = {"regime": "semi_online_dpo", "steps": [2]}
         ({"warmup": {"auto": {"every": 10}}}, "warmup.auto: what stops by itself goes with one process"),
         ({"regimes": {"unpaired": {"regime": "kto"}}}, "regimes.unpaired: KTO compares the rows that one device holds"),
         (
-            {"regimes": {"right": {"regime": "rft", "gradient_accumulation_steps": 1}}},
+            {"regimes": {"right": FOUR | {"regime": "rft", "gradient_accumulation_steps": 1}}},
             "regimes.right.gradient_accumulation_steps=1 cannot be divided among training.processes=2: change one",
         ),
         (
@@ -50,7 +58,7 @@ ONLINE = {"regime": "semi_online_dpo", "steps": [2]}
         ),
         ({"regimes": {"fresh": ONLINE | {"resample": 1}}}, "regimes.fresh: retire and resample go with one process"),
         (
-            {"ablations": {"small": {"steps": [0], "dpo": {"gradient_accumulation_steps": 1}}}},
+            {"ablations": {"small": {"steps": [0], "dpo": FOUR | {"gradient_accumulation_steps": 1}}}},
             "ablations.small.dpo.gradient_accumulation_steps=1 cannot be divided",
         ),
     ],
@@ -93,3 +101,17 @@ def test_a_training_asks_for_a_gpu_for_each_and_models_may_differ() -> None:
     gpus = [plan.training_gpus(Wildcards(fromdict={"model": model})) for model in ("small", "large")]
     assert gpus == [1, 2]
     assert plan.config.identity["models"]["large"]["settings"] == {}
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (SIZE_2 | {"dpo": {"gradient_accumulation_steps": 3}}, "dpo: the rows of a step=12 cannot be divided among"),
+        ({"warmup": {"prompts_per_step": 2}}, "warmup: with G=2, the completions of a step=4 cannot be divided among"),
+    ],
+)
+def test_where_the_card_decides_the_rows_of_a_step_are_what_processes_share(keys: dict[str, Any], said: str) -> None:
+    load(MINIMAL | keys | {"training": {"processes": 2}})
+    with pytest.raises(ConfigError) as refused:
+        load(MINIMAL | keys | {"training": {"processes": 8}})
+    assert said in str(refused.value)

@@ -46,13 +46,20 @@ def test_a_card_that_is_large_enough(capsys: pytest.CaptureFixture[str]) -> None
     assert {"job": "grpo", "completions": 25_600, "tokens": 8_192_000, "budget": 320} in model["tokens"]
 
 
-def test_one_that_is_too_small_says_what_to_set(capsys: pytest.CaptureFixture[str]) -> None:
-    code, model = planned(capsys, "--memory", "2.4")
+def test_one_that_is_too_small_says_what_to_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A number is the user's to change; what is left to the card is smaller on a small one."""
+    code, model = planned(capsys, "--memory", "2.8")
     assert code == 1
+    assert "larger card" in job(model, "grpo")["change"]
     dpo = job(model, "dpo")
+    assert (dpo["verdict"], dpo["change"]) == ("fits", None)
+    assert dpo["passes"] in [f"per_device_batch_size: {n}, gradient_checkpointing: true" for n in (1, 2, 4, 8)]
+    given = tmp_path / "given.yaml"
+    given.write_text(Path(SMALL).read_text().replace("dpo: {pre", "dpo: {per_device_batch_size: 4, pre"))
+    assert main(["plan", str(given), "--json", "--memory", "2.8"]) == 1
+    dpo = job(json.loads(capsys.readouterr().out)["models"][0], "dpo")
     assert dpo["verdict"] == "does not fit"
     assert "set dpo.per_device_batch_size to" in dpo["change"]
-    assert "larger card" in job(model, "grpo")["change"]
 
 
 def test_a_model_that_no_card_holds_is_divided() -> None:
@@ -80,7 +87,8 @@ def test_a_model_that_no_card_holds_is_divided() -> None:
 def test_the_screen_has_the_arithmetic(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", SMALL, "--memory", "24"]) == 0
     screen = capsys.readouterr().out
-    assert "24 checkpointed blocks" in " ".join(screen.split())
+    assert "16 x 576 tokens, 24 blocks" in " ".join(screen.split())
+    assert "auto: per_device_batch_size: 16, gradient_checkpointing: false" in screen
     assert "An estimate" in screen
     assert max(map(len, screen.splitlines()[:-1])) <= 120
 

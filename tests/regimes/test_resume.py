@@ -59,7 +59,9 @@ def adapter(work: Path) -> str:
 def dpo(work: Path, *, settings: Dpo = DPO, saving: Checkpointing = EVERY_STEP, **kwargs: Any) -> list[dict[str, Any]]:
     base = tiny_policy()
     log = train_dpo(
-        TrainingJob(base, pairs(22, base), settings, lora=Lora(), seed=0, work=work, checkpointing=saving, **kwargs)
+        TrainingJob(
+            base, pairs(22, base), settings, seed=0, work=work, checkpointing=saving, **{"lora": Lora()} | kwargs
+        )
     ).log
     return [row for row in log if "loss" in row]
 

@@ -185,7 +185,11 @@ CASES: dict[str, tuple[Callable[[Project, Config], AbstractContextManager[None]]
         {},
         (),
     ),
-    "set training.processes, training.strategy": (put("training", processes=2, strategy="fsdp"), {}, ()),
+    "set training.processes, training.strategy, training.gradient_checkpointing": (
+        put("training", processes=2, strategy="fsdp", gradient_checkpointing=True),
+        {},
+        (),
+    ),
     "set probe.compare": (
         configured(lambda config: config.update(probe={"compare": True})),
         {"draw_probe": 3, "advise": 1, "check_advice": 1} | TABLES,

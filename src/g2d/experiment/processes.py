@@ -38,7 +38,9 @@ def _of_a_warmup(config: Config, where: str, warmup: Warmup, group_sizes: list[i
     n = config.training.processes
     for size in group_sizes:
         steps, keys = warmup.accumulation_steps(size), f"{where}.gradient_accumulation_steps"
-        if warmup.prompts_per_step is not None:
+        if warmup.per_device_batch_size == "auto":
+            steps, keys = warmup.completions_per_step(size), f"{where}: with G={size}, the completions of a step"
+        elif warmup.prompts_per_step is not None:
             keys = f"{where}: with G={size}, prompts_per_step x G / per_device_batch_size"
         if steps % n:
             yield indivisible(steps, keys, n)
@@ -69,8 +71,11 @@ def _of_a_warmup(config: Config, where: str, warmup: Warmup, group_sizes: list[i
 
 
 def _of_dpo(where: str, dpo: Any, n: int) -> Iterator[str]:
-    if dpo.gradient_accumulation_steps % n:
-        yield indivisible(dpo.gradient_accumulation_steps, f"{where}.gradient_accumulation_steps", n)
+    passes, keys = dpo.gradient_accumulation_steps, f"{where}.gradient_accumulation_steps"
+    if dpo.per_device_batch_size == "auto":
+        passes, keys = passes * dpo.number("per_device_batch_size"), f"{where}: the rows of a step"
+    if passes % n:
+        yield indivisible(passes, keys, n)
     if getattr(dpo, "precompute_reference", False):
         yield f"{where}.precompute_reference goes {ALONE} set it to false"
 

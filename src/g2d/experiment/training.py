@@ -126,6 +126,7 @@ def _job(
         lora=Lora.model_validate(params["lora"]),
         start=read_own_policy(start[0]) if start else None,
         checkpointing=config.checkpoints,
+        gradient_checkpointing=config.training.gradient_checkpointing,
         tracking=tracking_arguments(config.logging, policy_id),
         meter=meter,
         version=snakemake.params.version,
@@ -143,13 +144,22 @@ def _job(
 
 
 def _settings(regime: Regime, plan: Plan, params: Mapping[str, Any], wildcards: Any) -> Any:
-    """The settings of a regime: what the result depends on, and what is kept of an online training up to K."""
+    """The settings of a regime: what the result depends on, and what is no part of it: what is kept of an online
+    training up to K, and whether the card divides an update."""
     values = dict(params[regime.section or regime.name])
+    written = (plan.trained if regime.phase == "offline" else plan.online)(wildcards).settings
     if regime.phase == "online":
         values |= {"steps": [int(wildcards.k)]} | ({"auto": params["auto"]} if "auto" in params else {})
-        values |= {"keep_rollouts": plan.online(wildcards).settings.keep_rollouts}
+        values |= {"keep_rollouts": written.keep_rollouts}
     if regime.section == "warmup":
-        return Warmup.model_validate(values | {"group_sizes": [int(wildcards.g)]})
+        values |= {"group_sizes": [int(wildcards.g)]}
+    if written.per_device_batch_size == "auto":
+        if regime.section == "warmup":
+            completions = values["per_device_batch_size"] * values["gradient_accumulation_steps"]
+            values |= {"prompts_per_step": completions // int(wildcards.g)}
+        values |= {"per_device_batch_size": "auto"}
+    if regime.section == "warmup":
+        return Warmup.model_validate(values)
     if regime.section == "dpo":
         return Dpo.model_validate(values)
     return regime.settings.model_validate(values | {"regime": regime.name})

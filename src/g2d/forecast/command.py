@@ -95,6 +95,7 @@ def _model(config: Config, name: str, given: dict[str, Path], card: Card) -> dic
         return said | {"nothing": f"models.{name}: recorded completions need no card"}
 
     from g2d.forecast.changes import drawing_change, training_change
+    from g2d.memory.division import divided
     from g2d.memory.need import drawing_need, training_need
     from g2d.memory.passes import Counted
 
@@ -104,10 +105,11 @@ def _model(config: Config, name: str, given: dict[str, Path], card: Card) -> dic
         need = drawing_need(drawing, shape, counted, own.engine, card)
         change = drawing_change(drawing, need, shape, counted, own.engine, card)
         said["jobs"].append(_as_json(need, change))
-    for training in trainings(own):
+    for asked in trainings(own):
+        training = divided(asked, shape, counted, own.engine, card)
         need = training_need(training, shape, counted, own.engine, card)
         change = training_change(training, need, shape, counted, own.engine, card)
-        said["jobs"].append(_as_json(need, change))
+        said["jobs"].append(_as_json(need, change) | {"passes": _passes(training)})
     said["jobs"] = _merged(said["jobs"])
     return said | {"parameters": shape.parameters, "adapter": shape.adapter, "config_json": str(file)}
 
@@ -136,6 +138,13 @@ def _as_json(need: Need, change: str | None) -> dict[str, Any]:
     }
 
 
+def _passes(training: Training) -> str:
+    """What is left to the card, as it would be chosen on this one."""
+    rows = f"per_device_batch_size: {training.units}" if training.update is not None else ""
+    kept = f"gradient_checkpointing: {str(training.checkpointing).lower()}" if training.choose_checkpointing else ""
+    return ", ".join(filter(None, (rows, kept)))
+
+
 def _tokens(config: Config) -> list[dict[str, Any]]:
     """The most completions and tokens of one job of every kind."""
     jobs: list[Drawing | Training] = [*drawings(config), *trainings(config)]
@@ -153,6 +162,7 @@ def _screen(model: dict[str, Any], memory: float, card: Card) -> str:
         lines.append(f"\n  {job['job']}: {job['total_bytes'] / GIB:.1f} GiB, {job['verdict']}")
         lines += _wrapped(" + ".join(f"{p['bytes'] / GIB:.2f} {p['name']} ({p['how']})" for p in job["parts"]))
         lines += [line for said in job["said"] for line in _wrapped(said)]
+        lines += _wrapped(f"auto: {job['passes']}") if job.get("passes") else []
         lines += _wrapped(f"-> {job['change']}") if job["change"] else []
     lines += [f"\n  {model[key]}" for key in ("missing", "nothing") if key in model]
     lines.append("\n  tokens of one job, at most:")

@@ -105,7 +105,7 @@ def guess(config: Config, stage: str, model: str, wildcards: Wildcards, units: f
 def _online(config: Config, settings: Any, group_size: int, completions: float) -> Work:
     per_update = completions_per_update(settings, group_size)
     rows = per_update if isinstance(settings, Warmup) else _rows(config, per_update, settings.batch_size)
-    passes = completions / min(per_update, settings.per_device_batch_size)
+    passes = completions / min(per_update, settings.number("per_device_batch_size"))
     length = settings.max_completion_length * LENGTH
     return Work(completions, rows, length, completions, passes, completions / per_update)
 
@@ -114,7 +114,7 @@ def _offline(config: Config, arm: Arm) -> Work:
     settings = arm.settings
     sequences = config.training_set.n * settings.sequences(config.harvest.samples_per_prompt, PAIRABLE)
     sequences *= settings.epochs
-    per_pass = settings.per_device_batch_size * (2 if isinstance(settings, Dpo) else 1)  # DPO's is in pairs
+    per_pass = settings.number("per_device_batch_size") * (2 if isinstance(settings, Dpo) else 1)  # DPO's is in pairs
     return Work(length=config.harvest.max_completion_length * LENGTH, trained=sequences, passes=sequences / per_pass)
 
 

@@ -10,7 +10,6 @@ from g2d.experiment.arms import Arm, by_section, expanded, group_sizes
 from g2d.experiment.config import Config
 from g2d.memory.workload import Drawing, Training
 from g2d.regimes.dpo import Dpo
-from g2d.regimes.processes import largest_part
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo
 from g2d.regimes.warmup import Warmup
 from g2d.rewards.model import RewardModel
@@ -38,16 +37,15 @@ def drawings(config: Config) -> Iterator[Drawing]:
 
 def trainings(config: Config) -> list[Training]:
     """Every training of one model's configuration; those that need the same memory share an entry with their names."""
-    unlike: dict[tuple[Any, ...], Training] = {}
-    n, divided = config.training.processes, config.training.strategy == "fsdp"
+    unlike: dict[Training, Training] = {}
+    own = config.training
     for training in _trainings(config):
         found = replace(
-            training,
-            parts=n if divided else 1,
-            at_once=largest_part(training.at_once, n),
-            batch=largest_part(training.batch, n),
+            training.shared(own.processes, own.strategy),
+            checkpointing=own.gradient_checkpointing is not False,
+            choose_checkpointing=own.gradient_checkpointing == "auto",
         )
-        alike = found.budget, found.rows, found.reference, found.adapters, found.at_once, found.own_copy
+        alike = replace(found, name="", section="", completions=None, batch=None)
         if (first := unlike.get(alike)) is None:
             unlike[alike] = found
         else:
@@ -57,6 +55,8 @@ def trainings(config: Config) -> list[Training]:
 
 
 def _trainings(config: Config) -> Iterator[Training]:
+    """Each with its name and the section of its keys."""
+    budget, responses = config.harvest.max_completion_length, config.harvest.samples_per_prompt
     kinds = "warmup", "dpo", "entry"
     found = sorted(by_section(expanded(config)).items(), key=lambda item: kinds.index(_kind(item[1][0])))
     for section, (arm, *others) in found:
@@ -65,11 +65,14 @@ def _trainings(config: Config) -> Iterator[Training]:
         if isinstance(settings, Warmup):
             sizes = sorted(group_sizes([arm, *others]))
             for size in sizes:
-                yield _grpo(settings, size, name + f" G={size}" * (len(sizes) > 1), section)
+                own = name + f" G={size}" * (len(sizes) > 1)
+                yield replace(settings.on_card(size), name=own, section=section)
         elif isinstance(settings, Dpo):
-            yield _dpo(config, settings, name, section)
+            yield replace(settings.on_card(budget), name=name, section=section)
+        elif isinstance(settings, SemiOnlineDpo):
+            yield replace(settings.on_card(), name=name, section=section)
         else:
-            yield _entry(config, name, section, settings)
+            yield replace(settings.on_card(budget, responses), name=name, section=section)
 
 
 def _kind(arm: Arm) -> str:
@@ -77,57 +80,6 @@ def _kind(arm: Arm) -> str:
     if arm.section.startswith("regimes."):
         return "entry"
     return "dpo" if isinstance(arm.settings, Dpo) else "warmup"
-
-
-def _grpo(warmup: Warmup, size: int, name: str, section: str) -> Training:
-    return Training(
-        name,
-        section,
-        warmup.max_completion_length,
-        warmup.per_device_batch_size,
-        adapters=2 if warmup.reference == "sync" else 1,
-        at_once=warmup.completions_per_generation(size),
-        batch=warmup.completions_per_generation(size),
-        completions=max(warmup.steps) * warmup.completions_per_step(size) // warmup.iterations,
-    )
-
-
-def _dpo(config: Config, dpo: Dpo, name: str, section: str) -> Training:
-    return Training(
-        name,
-        section,
-        config.harvest.max_completion_length,
-        2 * dpo.per_device_batch_size,
-        per_row=2,
-        reference=not dpo.precompute_reference,
-        adapters=2 if dpo.start == "warmup" else 1,
-    )
-
-
-def _entry(config: Config, name: str, section: str, entry: Any) -> Training:
-    if isinstance(entry, SemiOnlineDpo):
-        per_update = completions_per_update(entry, entry.responses)
-        at_once = per_update * (entry.sync_every if isinstance(entry.sync_every, int) else entry.total_steps)
-        return Training(
-            name,
-            section,
-            entry.max_completion_length,
-            entry.per_device_batch_size,
-            reference=True,
-            adapters=1 if entry.reference == "base" else 2,
-            at_once=at_once,
-            batch=min(entry.batch_size, at_once),
-            own_copy=True,
-            completions=max(entry.steps) * per_update,
-        )
-    return Training(
-        name,
-        section,
-        config.harvest.max_completion_length,
-        entry.per_device_batch_size,
-        reference=entry.regime != "rft",
-        adapters=2 if entry.start != "base" and entry.regime != "rft" else 1,
-    )
 
 
 def reward_models(config: Config) -> list[str]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # both import torch
 CONTEXT = GIB  # assumed: CUDA's context, loaded kernels and their workspaces
 ROOMY = 0.9  # of the card; torch's allocator leaves gaps, so what needs more may fail
 GATHERED = "the block that computes, the next one, embedding and head"
+VLLM = "vLLM"  # its part beside a trainer
 GRAPHS = GIB // 2  # assumed: vLLM's CUDA graphs
 SAMPLER = 3  # float32 copies of a step's logits in vLLM: logits, processed log-probabilities, probabilities
 
@@ -67,9 +68,11 @@ def training_need(training: Training, shape: ModelShape, counted: Counted, engin
     weights = 2 * shape.parameters // n
     state = (16 * shape.adapter + 4 * shape.adapter * (training.adapters - 1)) // n
     gathered = 2 * (shape.parameters - shape.outside) // shape.blocks + shape.outside
-    passage = counted.training(rows, tokens)
+    passage = counted.training(rows, tokens, training.checkpointing)
     head = counted.head(rows * training.budget)
-    moments = {"one block, run again backwards": passage.peak - passage.kept, "tiles of the logits": head}
+    blocks = "checkpointed blocks" if training.checkpointing else "blocks"
+    one = "one block, run again backwards" if training.checkpointing else "one block backwards"
+    moments = {one: passage.peak - passage.kept, "tiles of the logits": head}
     if training.reference:
         moments["the reference's pass"] = counted.reading(rows, tokens).peak
     moment, most = max(moments.items(), key=lambda item: item[1])
@@ -78,14 +81,14 @@ def training_need(training: Training, shape: ModelShape, counted: Counted, engin
         Part("weights", weights, f"{shape.parameters:,} x 2 bytes{divided}"),
         Part("adapter, gradient, Adam", state, f"{shape.adapter:,} x {each}{divided}"),
         *([Part("gathered", 2 * gathered, f"{gathered:,} x 2 bytes: {GATHERED}")] if n > 1 else []),
-        Part("activations kept", passage.kept, f"{rows} x {tokens} tokens, {shape.blocks} checkpointed blocks"),
+        Part("activations kept", passage.kept, f"{rows} x {tokens} tokens, {shape.blocks} {blocks}"),
         Part("largest moment", most, moment),
     ]
     said, needs_more = [], False
     if training.at_once is not None and engine.name == "vllm":
         share = engine.training_gpu_memory_utilization
         cache = vllm_cache(shape, counted, card, share, training.budget, most_sequences=training.at_once)
-        parts.append(Part("vLLM", int(share * card.memory), f"{share:g} of the card"))
+        parts.append(Part(VLLM, int(share * card.memory), f"{share:g} of the card"))
         needs_more = cache.sequences < 1
         said += [cache.words("engine.training_gpu_memory_utilization")]
     elif training.batch is not None:

@@ -139,13 +139,17 @@ class Counted:
         self.reading = lru_cache(None)(self._reading)
         self.drawing = lru_cache(None)(self._drawing)
 
-    def _training(self, rows: int, tokens: int) -> Passage:
-        """Forward and backward pass of so many sequences through the blocks; the head is counted apart (`head`)."""
+    def _training(self, rows: int, tokens: int, checkpointing: bool = True) -> Passage:
+        """Forward and backward pass of so many sequences through the blocks; the head is counted apart (`head`).
+
+        Args:
+            checkpointing: whether blocks are run again backwards, which they are in half precision alone.
+        """
 
         def measure(config: Any) -> Passage:
             with _on_shapes(config, self.lora, self.half) as (model, counted):
                 model.train()
-                if self.half:
+                if self.half and checkpointing:
                     model.gradient_checkpointing_enable()
                     model.enable_input_require_grads()
                 hidden = _blocks(model)(**_tokens(rows, tokens), use_cache=False).last_hidden_state

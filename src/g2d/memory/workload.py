@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,6 @@ class Drawing:
 class Training:
     """Gradient steps of one policy."""
 
-    name: str
-    section: str
     budget: int  # tokens of a completion, at most
     rows: int  # sequences of a forward and backward pass
     per_row: int = 1  # sequences that one unit of per_device_batch_size brings: 2 for a pair
@@ -33,8 +31,33 @@ class Training:
     own_copy: bool = False  # transformers generates from copies of M0 beside the trainer's
     completions: int | None = None  # the most that one run generates
     parts: int = 1  # processes that the model is divided among
+    update: int | None = None  # units of a gradient step, which the card divides into passes; None: `rows` is given
+    even: bool = True  # the passes of an update have as many rows each
+    checkpointing: bool = True  # of activations, one state a block is kept, and the block is run again backwards
+    choose_checkpointing: bool = False  # the card decides that
+    name: str = ""
+    section: str = ""  # of the configuration
 
     @property
     def units(self) -> int:
         """The value of per_device_batch_size."""
         return self.rows // self.per_row
+
+    def with_units(self, units: int) -> Training:
+        """The same with other passes."""
+        return replace(self, rows=units * self.per_row)
+
+    def shared(self, processes: int, strategy: str) -> Training:
+        """What one of several processes does of it."""
+        return replace(
+            self,
+            parts=processes if strategy == "fsdp" else 1,
+            at_once=largest_part(self.at_once, processes),
+            batch=largest_part(self.batch, processes),
+            update=largest_part(self.update, processes),
+        )
+
+
+def largest_part(total: int | None, n: int) -> int | None:
+    """What one of n processes does of something that all do together, at most; None stays None."""
+    return None if total is None else -(-total // n)

@@ -16,6 +16,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ class Checkpointing(Section):
 
 
 MANIFEST = "manifest.json"
+DIVISION = "division.json"  # in a checkpoint: the passes of its updates, where a card decided (`g2d.regimes.division`)
 KEPT = 2  # should the newest not have reached the disk when a machine went down, the one before it is still there
 ENOUGH_TO_TELL = 10  # gradient steps in which a reward has a number for some completion, if it ever has
 
@@ -66,6 +68,15 @@ class Checkpoints:
         self.job = job_digest(job)
         self.meter = meter
         self.draft = folder / "trainer"  # the trainer writes below it
+        self.division: Mapping[str, Any] | None = None
+
+    def newest(self) -> Path | None:
+        """The newest checkpoint of this job, intact or not."""
+        for folder in sorted(self.folder.glob("step-*"), key=step_of, reverse=True):
+            with suppress(OSError, ValueError):
+                if read_json(folder / MANIFEST)["job"] == self.job:
+                    return folder
+        return None
 
     def latest(self) -> Path | None:
         """The newest usable checkpoint, its cost taken over; whatever else an earlier attempt left is removed."""
@@ -84,6 +95,8 @@ class Checkpoints:
 
     def add(self, draft: Path, step: int) -> None:
         """Take over a checkpoint that the trainer has written, and drop the oldest."""
+        if self.division is not None:
+            write_json(draft / DIVISION, self.division)
         seal(draft, step, self.job, self.meter.spent())
         folder = self.folder / f"step-{step}"
         shutil.rmtree(folder, ignore_errors=True)

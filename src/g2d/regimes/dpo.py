@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from g2d.memory.workload import Training
+from g2d.regimes.division import longest
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.offline import n_steps, train_offline
 from g2d.regimes.regime import Regime
 from g2d.rollouts.pairs import Pair, read_pairs, subsample
 from g2d.rollouts.tokens import pairs_with_token_ids
-from g2d.settings import Section, Steps, key
+from g2d.settings import Rows, Section, Steps, key
 
 
 class Dpo(Section):
@@ -35,8 +37,20 @@ class Dpo(Section):
     epochs: int = key(3, "Passes over the pairs.", paper="3", ge=1)
     learning_rate: float = key(5e-5, "Peak learning rate.", paper="5e-5", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="not stated")
-    per_device_batch_size: int = key(4, "Pairs per device and accumulation step.", paper="not stated", ge=1)
-    gradient_accumulation_steps: int = key(4, "Accumulation steps per gradient step.", paper="not stated", ge=1)
+    per_device_batch_size: Rows = key(
+        "auto",
+        "Pairs of a pass on each device; auto: as many as the card has room for (docs/environments.md), 4 on a CPU and "
+        "where the loss depends on it (nll_weight).",
+        paper="not stated",
+        auto=4,
+    )
+    gradient_accumulation_steps: int = key(
+        4,
+        "Passes of a gradient step; with per_device_batch_size: auto, a step has as many pairs as that many passes of "
+        "4, however it is divided.",
+        paper="not stated",
+        ge=1,
+    )
     start: Literal["base", "warmup"] = key("base", "Start from a fresh M0, or from pi_K.", paper="base")
     max_steps: int | None = key(
         None, "Gradient steps, however many pairs there are; null: as many as the epochs take.", unit="steps", ge=1
@@ -68,6 +82,22 @@ class Dpo(Section):
         """About how many sequences of a prompt pass through the model in an epoch; a pair is two."""
         return 2 * pairable * self.pairs_per_prompt
 
+    def on_card(self, budget: int) -> Training:
+        """What it needs of a card.
+
+        Args:
+            budget: tokens of a completion.
+        """
+        free = self.per_device_batch_size == "auto" and not self.nll_weight  # a mean over the tokens of a pass
+        return Training(
+            budget=budget,
+            rows=2 * self.number("per_device_batch_size"),
+            per_row=2,
+            reference=not self.precompute_reference,
+            adapters=2 if self.start == "warmup" else 1,
+            update=self.number("per_device_batch_size") * self.gradient_accumulation_steps if free else None,
+        )
+
 
 def read_dpo(job: TrainingJob, inputs: Any) -> list[Pair]:
     """The pairs of a harvest, with their tokens; as many as the smallest of those that it is matched to."""
@@ -82,7 +112,7 @@ def train_dpo(job: TrainingJob) -> Trained:
     dpo: Dpo = job.settings
     rows = [{name: pair[name] for name in ("prompt_ids", "chosen_ids", "rejected_ids")} for pair in job.data]
 
-    def trainer(arguments: dict[str, Any], **parts: Any) -> Any:
+    def trainer(arguments: dict[str, Any], rows_per_pass: int, **parts: Any) -> Any:
         from trl import DPOConfig
 
         from g2d.regimes.pair_trainer import PairTrainer
@@ -95,7 +125,18 @@ def train_dpo(job: TrainingJob) -> Trained:
         )
         return PairTrainer(loss=dpo.loss, nll_weight=dpo.nll_weight, args=configured, **parts)
 
-    log = train_offline("dpo", job, rows, identity={"pairs": rows, "dpo": dpo.params()}, trainer=trainer)
+    lengths = longest(
+        (row["prompt_ids"] for row in rows), (row[side] for row in rows for side in ("chosen_ids", "rejected_ids"))
+    )
+    log = train_offline(
+        "dpo",
+        job,
+        rows,
+        identity={"pairs": rows, "dpo": dpo.params()},
+        trainer=trainer,
+        training=dpo.on_card(lengths[1]),
+        lengths=lengths,
+    )
     return Trained(log, {"n_pairs": len(rows), "gradient_steps": n_steps(log)})
 
 

@@ -12,9 +12,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from g2d.jobs.files import sha256
+from g2d.memory.workload import largest_part
 from g2d.policies.policy import Policy, with_adapter
 from g2d.policies.settings import Lora, Rounding
-from g2d.regimes.processes import largest_part, n_processes
+from g2d.regimes.processes import n_processes
 from g2d.rollouts.engine import Engine
 from g2d.rollouts.settings import EngineSettings
 

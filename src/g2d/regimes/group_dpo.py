@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import model_validator
 
+from g2d.memory.workload import Training
 from g2d.problems import Problem
-from g2d.regimes.groups import Group, GroupLoss, groups
+from g2d.regimes.division import longest
+from g2d.regimes.groups import ROLLOUTS_AT_ONCE, Group, GroupLoss, RolloutsAtOnce, groups
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.offline import n_steps, origin_words, read_harvest, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
@@ -41,7 +45,7 @@ class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
     prompts_per_update: int = key(16, "Pairable prompts of a gradient step.", unit="prompts", ge=1)
     learning_rate: float = key(5e-5, "Peak learning rate.", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")
-    per_device_batch_size: int = key(8, "Rollouts that pass through the model in training together.", ge=2)
+    per_device_batch_size: RolloutsAtOnce = key("auto", ROLLOUTS_AT_ONCE, auto=8)
 
     @model_validator(mode="after")
     def _offline(self) -> GroupDpo:
@@ -64,6 +68,11 @@ class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
     def sequences(self, samples: int, pairable: float) -> float:
         """Those of an epoch and prompt."""
         return pairable * samples
+
+    def on_card(self, budget: int, responses: int) -> Training:
+        """As every offline entry's, of an update's prompts with so many responses each."""
+        update = self.prompts_per_update * responses if self.per_device_batch_size == "auto" else None
+        return replace(super().on_card(budget, responses), update=update, even=False)
 
 
 def harvested_groups(rollouts: pd.DataFrame, problems: Sequence[Problem], settings: GroupDpo, seed: int) -> list[Group]:
@@ -106,7 +115,7 @@ def train_group_dpo(job: TrainingJob) -> Trained:
         own = [found[i] for i in order[step * per_update : (step + 1) * per_update]]
         return own, len(own), {"pairs": sum(len(group.pairs) for group in own)}
 
-    def trainer(arguments: dict[str, Any], **parts: Any) -> Any:
+    def trainer(arguments: dict[str, Any], rows_per_pass: int, **parts: Any) -> Any:
         from trl import DPOConfig
 
         from g2d.regimes.group_trainer import GroupTrainer
@@ -120,14 +129,17 @@ def train_group_dpo(job: TrainingJob) -> Trained:
             args=configured,
             updates=updates,
             loss=group_dpo,
-            rollouts_per_pass=group_dpo.per_device_batch_size,
+            rollouts_per_pass=rows_per_pass,
             **parts,
         )
 
     as_json = [{name: getattr(group, name) for name in Group.__slots__} for group in found]
     identity = {"groups": as_json, "group_dpo": group_dpo.params(without={"steps"})}
     rows = [{"update": step} for step in range(steps)]
-    log = train_offline("group_dpo", job, rows, identity=identity, trainer=trainer)
+    completions = [group.completions for group in found]
+    lengths = longest((group.prompt for group in found), chain.from_iterable(completions))
+    training = group_dpo.on_card(lengths[1], max(map(len, completions)))
+    log = train_offline("group_dpo", job, rows, identity=identity, trainer=trainer, training=training, lengths=lengths)
     return Trained(log, {"n_pairs": sum(len(group.pairs) for group in found), "gradient_steps": n_steps(log)})
 
 

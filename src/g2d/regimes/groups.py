@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+from pydantic import Field
 
 from g2d.problems import Problem
 from g2d.rewards.reward import Status
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Which = Literal["one", "all"]
+RolloutsAtOnce = Annotated[int, Field(ge=2)] | Literal["auto"]
+ROLLOUTS_AT_ONCE = (
+    "Rollouts that pass through the model in training together; auto: as many as the card has room for "
+    "(docs/environments.md), 8 on a CPU."
+)
 
 
 class GroupLoss(Section):

@@ -20,8 +20,10 @@ from g2d.problems import Problem
 from g2d.problems.prompts import conversation
 from g2d.regimes.adapters import with_own_adapter
 from g2d.regimes.checkpoints import Checkpoints, require_intact, train
+from g2d.regimes.division import Division, divide
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.online import ROLLOUTS, completions_tokens, hand_over, read_prompts, require_prompts_fit
+from g2d.regimes.processes import share
 from g2d.regimes.prompt_mix import VERIFIABLE, order, times_before
 from g2d.regimes.regime import Regime
 from g2d.regimes.retirement import PromptChoice, choice_words, load_choice, save_choice
@@ -88,8 +90,8 @@ def train_grpo(job: TrainingJob) -> Trained:
             "group": group_name(problem.problem_id, before),
         }
 
-    arguments = _arguments(job, checkpoints.draft)
-    require_prompts_fit(job)
+    lengths = require_prompts_fit(job), warmup.max_completion_length
+    arguments = _arguments(job, checkpoints.draft, divide(job, checkpoints, warmup.on_card(group_size), lengths))
     tokenizer = load_tokenizer(job.base)
     ends = end_tokens(job.base, tokenizer)
     rollouts = TrainingRollouts(
@@ -162,21 +164,23 @@ def _steps(job: TrainingJob) -> int:
     return job.settings.total_steps if job.settings.schedule == "chain" else job.k
 
 
-def _arguments(job: TrainingJob, draft: Path) -> Any:
+def _arguments(job: TrainingJob, draft: Path, division: Division) -> Any:
     from trl import GRPOConfig
 
     warmup, group_size = job.settings, job.group_size
+    passes = warmup.completions_per_step(group_size) // division.rows
+    passes = share(passes, "warmup.gradient_accumulation_steps")
     return GRPOConfig(
-        **trainer_arguments(draft, job.seed, job.tracking, warmup),
+        **trainer_arguments(draft, job.seed, job.tracking, warmup, checkpointing=division.checkpointing),
         **warmup.objective_arguments,
         **warmup.mismatch_arguments,
         max_steps=_steps(job),
         learning_rate=warmup.learning_rate,
         lr_scheduler_type=warmup.lr_schedule,
         num_generations=group_size,
-        per_device_train_batch_size=warmup.per_device_batch_size,
-        gradient_accumulation_steps=warmup.own_accumulation_steps(group_size),
-        steps_per_generation=warmup.updates_per_generation * warmup.own_accumulation_steps(group_size),
+        per_device_train_batch_size=division.rows,
+        gradient_accumulation_steps=passes,
+        steps_per_generation=warmup.updates_per_generation * passes,
         num_iterations=warmup.iterations,
         max_completion_length=warmup.max_completion_length,
         temperature=warmup.temperature,

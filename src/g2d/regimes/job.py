@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from g2d.jobs.cost import Meter
 from g2d.policies.policy import Policy
@@ -33,6 +33,7 @@ class TrainingJob:
     work: Path  # a folder to train in, kept between attempts
     lora: Lora
     start: Policy | None = None  # the policy that is trained on; None for a fresh adapter on M0
+    gradient_checkpointing: bool | Literal["auto"] = "auto"  # auto: on a GPU, where activations do not fit
     checkpointing: Checkpointing = field(default_factory=Checkpointing)  # how often to save on the way
     tracking: Mapping[str, Any] | None = None  # from `tracking_arguments`; nothing is reported if None
     # Of the job that this is: the tokens of online steps are added, and checkpoints keep its bill.

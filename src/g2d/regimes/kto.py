@@ -16,7 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from pydantic import field_validator
+
 from g2d.problems import Problem
+from g2d.regimes.division import longest
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.offline import n_steps, origin_words, passes_words, read_harvest, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
@@ -55,7 +58,14 @@ class Kto(OfflineEntry):
     per_device_batch_size: int = key(
         4, "Rollouts per device and accumulation step, each other's estimate of the reference point.", ge=2
     )
-    gradient_accumulation_steps: int = key(4, "Accumulation steps per gradient step.", ge=1)
+    gradient_accumulation_steps: int = key(4, "Passes of a gradient step.", ge=1)
+
+    @field_validator("per_device_batch_size", mode="before")
+    @classmethod
+    def _is_part_of_the_result(cls, rows: Any) -> Any:
+        if rows == "auto":
+            raise ValueError("KTO compares the rows of a pass, so their number is part of the result: write a number")
+        return rows
 
     def sequences(self, samples: int, pairable: float) -> float:
         """Those of an epoch and prompt."""
@@ -141,7 +151,7 @@ def train_kto(job: TrainingJob) -> Trained:
     n_right = sum(row["label"] for row in rows)
     right, wrong = weights(n_right, len(rows) - n_right, kto.balance)
 
-    def trainer(arguments: dict[str, Any], **parts: Any) -> Any:
+    def trainer(arguments: dict[str, Any], rows_per_pass: int, **parts: Any) -> Any:
         from trl import KTOConfig, KTOTrainer
 
         from g2d.regimes.offline import EqualRows, FixedReference, TakesTokens
@@ -167,7 +177,9 @@ def train_kto(job: TrainingJob) -> Trained:
 
     identity = {"rows": list(rows), "kto": kto.params(without={"steps"})}
     read = with_neighbours(rows, kto.per_device_batch_size)
-    log = train_offline("kto", job, read, identity=identity, trainer=trainer)
+    lengths = longest(*([row[name] for row in rows] for name in ("prompt_ids", "completion_ids")))
+    training = kto.on_card(lengths[1], 1)
+    log = train_offline("kto", job, read, identity=identity, trainer=trainer, training=training, lengths=lengths)
     found = {"n_right": n_right, "n_wrong": len(rows) - n_right, "gradient_steps": n_steps(log)}
     return Trained(log, found)
 

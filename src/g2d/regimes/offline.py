@@ -14,10 +14,12 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from g2d.memory.workload import Training
 from g2d.policies.policy import as_json, load_tokenizer
 from g2d.policies.settings import lora_config
 from g2d.problems import Problem, read_problems
 from g2d.regimes.checkpoints import Checkpoints, train
+from g2d.regimes.division import Lengths, divide
 from g2d.regimes.job import TrainingJob
 from g2d.regimes.processes import n_processes, share
 from g2d.regimes.training import (
@@ -46,11 +48,13 @@ class Passes(Protocol):
     max_steps: int | None
     learning_rate: float
     lr_schedule: Literal["cosine", "linear", "constant"]
-    per_device_batch_size: int
 
     @property
     def gradient_accumulation_steps(self) -> int:
-        """Accumulation steps of a gradient step."""
+        """Passes of a gradient step."""
+
+    def number(self, name: str) -> int:
+        """The value of a key, `per_device_batch_size` (`g2d.settings.Section.number`)."""
 
 
 def train_offline(
@@ -60,6 +64,8 @@ def train_offline(
     *,
     identity: Mapping[str, Any],
     trainer: Callable[..., Any],
+    training: Training,
+    lengths: Lengths,
 ) -> list[dict[str, Any]]:
     """Train on rows and leave `work/adapter`.
 
@@ -67,8 +73,10 @@ def train_offline(
         regime: its name in the catalogue.
         rows: what the trainer reads.
         identity: the regime's part, data and settings as JSON, of what names the job of a checkpoint.
-        trainer: makes the TRL trainer, from the arguments common to all configurations and from the keywords common to
-            all trainers; where it is called, TRL may be imported.
+        trainer: makes the TRL trainer, from the arguments common to all configurations, the rows of a pass, and the
+            keywords common to all trainers; where it is called, TRL may be imported.
+        training: what the settings need of a card.
+        lengths: of the rows.
 
     Returns:
         The trainer's log, one entry per gradient step.
@@ -88,24 +96,27 @@ def train_offline(
     }
     checkpoints = Checkpoints(job.work, everything, job.meter)
 
-    # Of the groups of an update, the trainer itself gives every process its part.
-    alone = settings.gradient_accumulation_steps
-    accumulation = alone if regime == "group_dpo" else share(alone, f"{regime}.gradient_accumulation_steps")
+    division = divide(job, checkpoints, training, lengths)
+    update = settings.number("per_device_batch_size") * settings.gradient_accumulation_steps
+    # Of the groups of an update, the trainer itself makes the passes, and gives every process its part.
+    passes = update // division.rows
+    accumulation = 1 if regime == "group_dpo" else share(passes, f"{regime}.gradient_accumulation_steps")
 
     from datasets import Dataset
 
     arguments = {
-        **trainer_arguments(checkpoints.draft, job.seed, job.tracking),
+        **trainer_arguments(checkpoints.draft, job.seed, job.tracking, checkpointing=division.checkpointing),
         "num_train_epochs": settings.epochs,
         "max_steps": settings.max_steps or -1,
         "learning_rate": settings.learning_rate,
         "lr_scheduler_type": settings.lr_schedule,
-        "per_device_train_batch_size": settings.per_device_batch_size,
+        "per_device_train_batch_size": division.rows,
         "gradient_accumulation_steps": accumulation,
         "max_length": None,  # a truncated completion would lose the box that earned its reward
     }
     made = trainer(
         arguments,
+        division.rows,
         model=starting_model(job.base, job.start, job.lora.rounding),
         train_dataset=Dataset.from_list([dict(row) for row in rows]),
         processing_class=load_tokenizer(job.base),
@@ -138,7 +149,7 @@ def passes_words(settings: Passes, rows: str) -> str:
     length = f"{settings.epochs} epochs" if settings.max_steps is None else f"{settings.max_steps} gradient steps"
     return (
         f"{length}, peak learning rate {settings.learning_rate:g}, {settings.lr_schedule} schedule, "
-        f"{settings.per_device_batch_size * settings.gradient_accumulation_steps} {rows} per step"
+        f"{settings.number('per_device_batch_size') * settings.gradient_accumulation_steps} {rows} per step"
     )
 
 

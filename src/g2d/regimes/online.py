@@ -24,8 +24,8 @@ def read_prompts(job: TrainingJob, inputs: Any) -> list[Problem]:
     return [problem for file in files for problem in read_problems(file)]
 
 
-def require_prompts_fit(job: TrainingJob) -> None:
-    """Check that every prompt and its completion fit the model.
+def require_prompts_fit(job: TrainingJob) -> int:
+    """Check that every prompt and its completion fit the model; tokens of the longest prompt.
 
     Raises:
         ValueError: they do not; the message names the problem.
@@ -33,13 +33,15 @@ def require_prompts_fit(job: TrainingJob) -> None:
     problems: Sequence[Problem] = job.data
     tokenizer = load_tokenizer(job.base)
     prompts = [render(tokenizer, conversation(problem, job.prompt)) for problem in problems]
+    ids = tokenizer(prompts, add_special_tokens=False)["input_ids"]
     require_room(
-        tokenizer(prompts, add_special_tokens=False)["input_ids"],
+        ids,
         [f"problem {problem.problem_id}" for problem in problems],
         job.settings.max_completion_length,
         model=job.base.base,
         limit=context_limit(job.base),
     )
+    return max(map(len, ids))
 
 
 def hand_over(reached: Path, work: Path, base: Policy) -> list[dict[str, Any]]:

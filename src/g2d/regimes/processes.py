@@ -26,7 +26,7 @@ class Processes(Section):
 
     processes: int = key(
         1,
-        "Processes of one training, each with `per_device_batch_size` rows at a time; the accumulation steps are "
+        "Processes of one training, each with `per_device_batch_size` rows at a time; the rows of a gradient step are "
         "divided among them.",
         ge=1,
         neutral=1,
@@ -35,6 +35,12 @@ class Processes(Section):
         "ddp",
         "ddp: every process has the whole model; fsdp: its part of all weights, for a model that one GPU cannot hold.",
         neutral="ddp",
+    )
+    gradient_checkpointing: bool | Literal["auto"] = key(
+        "auto",
+        "Keep one state of every block and run it again backwards: a third more computing, less memory. auto: on a "
+        "GPU, where `g2d plan`'s forecast does not fit without. Changes no result.",
+        neutral="auto",
     )
 
     @model_validator(mode="after")
@@ -72,11 +78,6 @@ def share(total: int, what: str) -> int:
     if total % (n := n_processes()):
         raise ValueError(indivisible(total, what, n))
     return total // n
-
-
-def largest_part(total: int | None, n: int) -> int | None:
-    """What one of n processes does of something that all do together, at most; None stays None."""
-    return None if total is None else -(-total // n)
 
 
 def own_part(n_rows: int) -> slice:

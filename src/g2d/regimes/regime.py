@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
 
+from g2d.memory.workload import Training
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.prompt_mix import PromptMix
 from g2d.regimes.retirement import PromptKeys
@@ -89,6 +90,20 @@ class OfflineEntry(Entry):
             pairable: the share of prompts with right and wrong ones.
         """
         return 2 * pairable
+
+    def on_card(self, budget: int, responses: int) -> Training:
+        """What it needs of a card.
+
+        Args:
+            budget: tokens of a completion.
+            responses: of a prompt.
+        """
+        return Training(
+            budget=budget,
+            rows=self.number("per_device_batch_size"),
+            reference=True,
+            adapters=2 if self.start != "base" else 1,
+        )
 
     @property
     def needs_pairs(self) -> bool:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from pydantic import model_validator
 
+from g2d.memory.workload import Training
 from g2d.problems import Problem
+from g2d.regimes.division import longest
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.offline import n_steps, origin_words, passes_words, read_harvest, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
@@ -20,7 +22,7 @@ from g2d.rollouts.labels import labels
 from g2d.rollouts.pairs import Pair, read_pairs, require_known_problems, uniform
 from g2d.rollouts.rollout import IDS
 from g2d.rollouts.tokens import pairs_with_token_ids
-from g2d.settings import MistakeInKeyError, key
+from g2d.settings import MistakeInKeyError, Rows, key
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,8 +38,18 @@ class Rft(OfflineEntry):
     epochs: int = key(3, "Passes over the completions.", ge=1)
     learning_rate: float = key(5e-5, "Peak learning rate.", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")
-    per_device_batch_size: int = key(4, "Completions per device and accumulation step.", ge=1)
-    gradient_accumulation_steps: int = key(4, "Accumulation steps per gradient step.", ge=1)
+    per_device_batch_size: Rows = key(
+        "auto",
+        "Completions of a pass on each device; auto: as many as the card has room for (docs/environments.md), 4 on a "
+        "CPU.",
+        auto=4,
+    )
+    gradient_accumulation_steps: int = key(
+        4,
+        "Passes of a gradient step; with per_device_batch_size: auto, a step has as many completions as that many "
+        "passes of 4, however it is divided.",
+        ge=1,
+    )
     examples: Literal["correct", "chosen"] = key(
         "correct",
         "correct: the different right completions that ended by themselves; chosen: the chosen side of every pair, as "
@@ -68,6 +80,12 @@ class Rft(OfflineEntry):
     def sequences(self, samples: int, pairable: float) -> float:
         """Those of an epoch and prompt."""
         return pairable
+
+    def on_card(self, budget: int, responses: int) -> Training:
+        """What it needs of a card: it has no reference."""
+        rows = self.number("per_device_batch_size")
+        update = rows * self.gradient_accumulation_steps if self.per_device_batch_size == "auto" else None
+        return Training(budget=budget, rows=rows, update=update)
 
 
 IGNORED = -100  # a label that has no part in the loss
@@ -151,7 +169,7 @@ def train_rft(job: TrainingJob) -> Trained:
         for asked, answered in ((example["prompt_ids"], example["completion_ids"]) for example in examples)
     ]
 
-    def trainer(arguments: dict[str, Any], **parts: Any) -> Any:
+    def trainer(arguments: dict[str, Any], rows_per_pass: int, **parts: Any) -> Any:
         from trl import SFTConfig, SFTTrainer
 
         from g2d.regimes.offline import EqualRows
@@ -163,7 +181,9 @@ def train_rft(job: TrainingJob) -> Trained:
         return ExampleTrainer(args=SFTConfig(**arguments, packing=False), **parts)
 
     identity = {"examples": rows, "rft": rft.params(without={"steps"})}
-    log = train_offline("rft", job, rows, identity=identity, trainer=trainer)
+    lengths = longest(*([example[name] for example in examples] for name in ("prompt_ids", "completion_ids")))
+    training = rft.on_card(lengths[1], 1)
+    log = train_offline("rft", job, rows, identity=identity, trainer=trainer, training=training, lengths=lengths)
     return Trained(log, {"n_completions": len(rows), "gradient_steps": n_steps(log)})
 
 

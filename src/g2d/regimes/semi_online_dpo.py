@@ -23,12 +23,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import model_validator
 
+from g2d.memory.workload import Training
 from g2d.policies.policy import Policy, as_json, load_tokenizer
 from g2d.policies.settings import lora_config
 from g2d.problems import Problem
 from g2d.regimes.adapters import copy_to_reference, load_reference, save_adapter, with_own_adapter
 from g2d.regimes.checkpoints import Checkpoints, require_intact, train
-from g2d.regimes.groups import GroupLoss, groups, summary
+from g2d.regimes.division import Division, divide
+from g2d.regimes.groups import ROLLOUTS_AT_ONCE, GroupLoss, RolloutsAtOnce, groups, summary
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.online import ROLLOUTS, hand_over, read_prompts, require_prompts_fit
 from g2d.regimes.prompt_mix import order
@@ -75,7 +77,7 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
     scored_at_one: bool = key(False, "Accept that rollouts drawn at another temperature are scored at 1.")
     max_completion_length: int = key(2048, "Token budget of a rollout.", unit="tokens", paper="2048", ge=1)
     batch_size: int = key(64, "Rollouts that transformers generates together; vLLM chooses by itself.", ge=1)
-    per_device_batch_size: int = key(8, "Rollouts that pass through the model in training together.", ge=2)
+    per_device_batch_size: RolloutsAtOnce = key("auto", ROLLOUTS_AT_ONCE, auto=8)
     learning_rate: float = key(1e-5, "Peak learning rate.", paper="1e-6, without LoRA", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="not stated")
 
@@ -118,6 +120,23 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
         own = self.params(without={"steps", "regime", "keep_rollouts", "policies", "reward", "auto", "select"})
         return own | {"horizon": self.total_steps}
 
+    def on_card(self) -> Training:
+        """What it needs of a card."""
+        per_update = self.prompts_per_update * self.responses
+        at_once = per_update * (self.sync_every if isinstance(self.sync_every, int) else self.total_steps)
+        return Training(
+            budget=self.max_completion_length,
+            rows=self.number("per_device_batch_size"),
+            reference=True,
+            adapters=1 if self.reference == "base" else 2,
+            at_once=at_once,
+            batch=min(self.batch_size, at_once),
+            own_copy=True,
+            completions=max(self.steps) * per_update,
+            update=per_update if self.per_device_batch_size == "auto" else None,
+            even=False,
+        )
+
 
 def train_semi_online_dpo(job: TrainingJob) -> Trained:
     """Train M0, or the policy of `start`, for K updates or until H and mu decline; leave `work/adapter`,
@@ -150,7 +169,8 @@ def train_semi_online_dpo(job: TrainingJob) -> Trained:
         **({} if job.reward == TRUTH else {"reward": reward_params(job.reward)}),
     }
     checkpoints = Checkpoints(job.work, identity, meter)
-    require_prompts_fit(job)
+    lengths = require_prompts_fit(job), settings.max_completion_length
+    division = divide(job, checkpoints, settings.on_card(), lengths)
     horizon, per_update = settings.total_steps, settings.prompts_per_update
     fresh = FreshRollouts(
         job.base,
@@ -179,7 +199,7 @@ def train_semi_online_dpo(job: TrainingJob) -> Trained:
     if job.engine is not None and job.engine.name == "vllm":
         fresh.use_vllm(job.engine, job.lora)
     try:
-        trainer = _trainer(job, fresh, seed, checkpoints.draft)
+        trainer = _trainer(job, fresh, seed, checkpoints.draft, division)
         before = meter.tokens_generated
 
         def save(folder: Path) -> None:
@@ -225,7 +245,7 @@ def until_decline(job: TrainingJob) -> Outcome:
     return train_until_decline(job, Trajectory(train_semi_online_dpo, settings.steps[-1], drawn, identity))
 
 
-def _trainer(job: TrainingJob, fresh: FreshRollouts, seed: int, draft: Path) -> Any:
+def _trainer(job: TrainingJob, fresh: FreshRollouts, seed: int, draft: Path, division: Division) -> Any:
     from datasets import Dataset
     from trl import DPOConfig
 
@@ -256,7 +276,7 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, seed: int, draft: Path) -> 
     trainer = GroupTrainer(
         model=model,
         args=DPOConfig(
-            **trainer_arguments(draft, seed, job.tracking, settings),
+            **trainer_arguments(draft, seed, job.tracking, settings, checkpointing=division.checkpointing),
             max_steps=settings.total_steps,
             learning_rate=settings.learning_rate,
             lr_scheduler_type=settings.lr_schedule,
@@ -270,7 +290,7 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, seed: int, draft: Path) -> 
         processing_class=load_tokenizer(job.base),
         updates=updates,
         loss=settings,
-        rollouts_per_pass=settings.per_device_batch_size,
+        rollouts_per_pass=division.rows,
         peft_config=lora_config(job.lora) if job.start is None and not moving else None,
     )
     if job.start is not None and settings.reference == "base":

@@ -75,12 +75,15 @@ def trainer_arguments(
     seed: int,
     tracking: Mapping[str, Any] | None = None,
     optimizer: OptimizerKeys | None = None,
+    *,
+    checkpointing: bool | None = None,
 ) -> dict[str, Any]:
     """Arguments common to GRPOConfig and DPOConfig: precision by device, every step logged.
 
     Args:
         tracking: from `tracking_arguments`; nothing is reported if None.
         optimizer: the regime's section, where it has these keys.
+        checkpointing: of activations (`g2d.regimes.division`); on a GPU and of a divided model if None.
     """
     import torch
 
@@ -91,7 +94,8 @@ def trainer_arguments(
         "data_seed": seed,
         "use_cpu": not gpu,
         "bf16": gpu,
-        "gradient_checkpointing": gpu or is_sharded(),  # not accelerate's: it recomputes with other dropout
+        # Not accelerate's: it recomputes with other dropout.
+        "gradient_checkpointing": gpu or is_sharded() if checkpointing is None else checkpointing,
         **optimizer_arguments(optimizer or OptimizerKeys()),
         "warmup_steps": 0,
         "logging_steps": 1,

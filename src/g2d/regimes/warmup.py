@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
 
+from g2d.memory.workload import Training
 from g2d.policies.settings import Lora
-from g2d.regimes.processes import share
 from g2d.regimes.retirement import PromptKeys
 from g2d.regimes.training import OptimizerKeys
 from g2d.rewards.catalogue import TRUTH, is_scalar
 from g2d.rollouts.settings import EngineSettings
-from g2d.settings import Section, Steps, key, repeated
+from g2d.settings import Rows, Section, Steps, key, repeated
 
 AUTO = "auto"  # folder of the policies whose warm-up stops by itself
 Loss = Literal["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo"]  # vespo needs another vLLM correction
@@ -267,18 +268,25 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Objective):
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="cosine")
     temperature: float = key(0.8, "Sampling temperature while training.", paper="0.8", gt=0, le=5)
     max_completion_length: int = key(384, "Token budget while training.", unit="tokens", paper="384", ge=1)
-    per_device_batch_size: int = key(4, "Completions per device and accumulation step.", paper="4", ge=1)
+    per_device_batch_size: Rows = key(
+        "auto",
+        "Completions of a pass on each device; auto: as many as the card has room for (docs/environments.md), 4 on a "
+        "CPU and where the loss depends on it (loss: bnpo, entropy_coefficient).",
+        paper="4",
+        auto=4,
+    )
     gradient_accumulation_steps: int = key(
         4,
-        "Accumulation steps per gradient step, divided among `training.processes`; with prompts_per_step they follow "
-        "from it.",
+        "Passes of a gradient step, divided among `training.processes`; with prompts_per_step they follow from it; "
+        "with per_device_batch_size: auto, a step has as many completions as that many passes of 4, however it is "
+        "divided.",
         paper="4",
         ge=1,
     )
     prompts_per_step: int | None = key(
         None,
         "Prompts per gradient step, G completions of each; null: as many completions whatever G, "
-        "per_device_batch_size x gradient_accumulation_steps, so fewer prompts where G is larger.",
+        "per_device_batch_size (auto: 4) x gradient_accumulation_steps, so fewer prompts where G is larger.",
         unit="prompts",
         paper="8, by its GPU-hours: G=4 takes twice as long as G=2",
         ge=1,
@@ -378,6 +386,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Objective):
         own = self.params(without={"steps", "group_sizes", "keep_rollouts", "auto", "prompts_per_step"})
         return own | {
             "horizon": self.total_steps if self.schedule == "chain" else k,
+            "per_device_batch_size": self.rows_per_pass(group_size),
             "gradient_accumulation_steps": self.accumulation_steps(group_size),
         }
 
@@ -385,7 +394,29 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Objective):
         """Completions that one gradient step consumes (prompts x G), on all devices together."""
         if self.prompts_per_step is not None:
             return self.prompts_per_step * group_size
-        return self.per_device_batch_size * self.gradient_accumulation_steps
+        return self.number("per_device_batch_size") * self.gradient_accumulation_steps
+
+    def rows_per_pass(self, group_size: int, processes: int = 1) -> int:
+        """Completions of a pass where no card decides."""
+        rows = self.number("per_device_batch_size")
+        if self.per_device_batch_size != "auto":
+            return rows
+        return math.gcd(rows, self.completions_per_step(group_size) // processes)
+
+    def on_card(self, group_size: int) -> Training:
+        """What it needs of a card."""
+        drawn = self.completions_per_generation(group_size)
+        of_passes = self.loss == "bnpo" or self.entropy_coefficient > 0  # means over the tokens of a pass
+        free = self.per_device_batch_size == "auto" and not of_passes
+        return Training(
+            budget=self.max_completion_length,
+            rows=self.rows_per_pass(group_size),
+            adapters=2 if self.reference == "sync" else 1,
+            at_once=drawn,
+            batch=drawn,
+            completions=max(self.steps) * self.completions_per_step(group_size) // self.iterations,
+            update=self.completions_per_step(group_size) if free else None,
+        )
 
     def completions_per_generation(self, group_size: int) -> int:
         """Completions that are drawn at once, on all devices together."""
@@ -425,11 +456,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Objective):
 
     def accumulation_steps(self, group_size: int) -> int:
         """Accumulation steps of one gradient step, those of all processes together."""
-        return self.completions_per_step(group_size) // self.per_device_batch_size
-
-    def own_accumulation_steps(self, group_size: int) -> int:
-        """Those of each process."""
-        return share(self.accumulation_steps(group_size), "warmup.gradient_accumulation_steps")
+        return self.completions_per_step(group_size) // self.rows_per_pass(group_size)
 
 
 def check_step_size(own: Mapping[str, Any], warmup: Warmup) -> None:
@@ -452,7 +479,7 @@ def check_group_sizes(warmup: Warmup, group_sizes: list[int], where: str) -> Non
                 f"{where}: G={size} must be at least 2 and divide the {completions} completions of a step "
                 "(per_device_batch_size x gradient_accumulation_steps)"
             )
-        if completions % warmup.per_device_batch_size:
+        if completions % warmup.rows_per_pass(size):
             raise ValueError(
                 f"{where}: G={size} x warmup.prompts_per_step={warmup.prompts_per_step} are {completions} completions, "
                 f"no multiple of warmup.per_device_batch_size={warmup.per_device_batch_size}: change one of them"

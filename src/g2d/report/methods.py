@@ -117,6 +117,7 @@ def _training(config: Config, harvest: pd.DataFrame) -> str:
     pairs = harvest["n_pairs"].dropna()
     counted = f" ({span(pairs.min(), pairs.max())} pairs per harvest, mean over seeds)" if len(pairs) else ""
     nll = f", NLL of the chosen completions added with weight {dpo.nll_weight:g}" if dpo.nll_weight else ""
+    pairs_per_step = dpo.number("per_device_batch_size") * dpo.gradient_accumulation_steps
     sentences = [
         f"M0 was warmed up with K in {{{numbers(warmup.steps)}}} gradient steps of GRPO (loss {warmup.loss}, "
         f"group size G {choice(warmup.group_sizes)}, KL coefficient {warmup.beta:g}, {_step(warmup)} per step, "
@@ -128,7 +129,7 @@ def _training(config: Config, harvest: pd.DataFrame) -> str:
         f"Each frozen policy was harvested with {_sampling(config.harvest)}; prompts with both right and wrong "
         f"rollouts gave one preference pair each{counted}.",
         f"DPO (loss {dpo.loss}{nll}, beta {dpo.beta:g}, {dpo.epochs} epochs, peak learning rate {dpo.learning_rate:g}, "
-        f"{dpo.lr_schedule} schedule, {dpo.per_device_batch_size * dpo.gradient_accumulation_steps} pairs per step) "
+        f"{dpo.lr_schedule} schedule, {pairs_per_step} pairs per step) "
         f"started from {'a fresh copy of M0' if dpo.start == 'base' else 'the warmed-up policy'}.",
     ]
     if auto := warmup.auto:
@@ -340,7 +341,7 @@ def _step(warmup: Warmup) -> str:
     """The prompts, or the completions, of one gradient step, independent of G."""
     if warmup.prompts_per_step is not None:
         return f"{warmup.prompts_per_step} prompts ({warmup.prompts_per_step} x G completions)"
-    return f"{warmup.per_device_batch_size * warmup.gradient_accumulation_steps} completions (whatever G)"
+    return f"{warmup.number('per_device_batch_size') * warmup.gradient_accumulation_steps} completions (whatever G)"
 
 
 def _sampling(sampling: Sampling) -> str:

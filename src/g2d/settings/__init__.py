@@ -1,11 +1,13 @@
 """Settings: declaration of configuration keys, and messages about mistakes in them."""
 
 from g2d.settings.section import (
+    AUTO,
     LARGEST,
     ConfigError,
     MistakeInKeyError,
     Name,
     Revision,
+    Rows,
     Section,
     Seed,
     Steps,
@@ -14,11 +16,13 @@ from g2d.settings.section import (
 )
 
 __all__ = [
+    "AUTO",
     "LARGEST",
     "ConfigError",
     "MistakeInKeyError",
     "Name",
     "Revision",
+    "Rows",
     "Section",
     "Seed",
     "Steps",

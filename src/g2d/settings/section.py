@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -37,7 +37,8 @@ class Section(BaseModel):
         for name, value in values.items() if isinstance(values, Mapping) else ():
             for item in _items(value) if name in cls.model_fields else ():
                 if isinstance(item, bool):
-                    if cls.model_fields[name].annotation is not bool:
+                    annotation = cls.model_fields[name].annotation
+                    if bool not in (annotation, *get_args(annotation)):
                         raise MistakeInKeyError(name, f"{str(item).lower()} {NO_TRUTH_VALUE}")
                 elif isinstance(item, (int, float)) and abs(item) > LARGEST:
                     raise MistakeInKeyError(name, _too_large(item))
@@ -67,7 +68,17 @@ class Section(BaseModel):
         values: dict[str, Any] = serialize(self)
         if info.context is not PARAMS:
             return values
-        return {name: value for name, value in values.items() if not self._is_neutral(name)}
+        kept = {name: value for name, value in values.items() if not self._is_neutral(name)}
+        return kept | {name: self.number(name) for name, value in kept.items() if value == AUTO and self._auto(name)}
+
+    def number(self, name: str) -> int:
+        """The value of a key; where that is auto, the number that jobs have for it among their parameters."""
+        value = getattr(self, name)
+        return int(self._auto(name) if value == AUTO else value)
+
+    def _auto(self, name: str) -> Any:
+        extra = type(self).model_fields[name].json_schema_extra
+        return extra.get(AUTO) if isinstance(extra, dict) else None
 
     def _is_neutral(self, name: str) -> bool:
         extra = type(self).model_fields[name].json_schema_extra
@@ -102,6 +113,7 @@ def _too_large(number: float) -> str:
 
 
 LARGEST = 2**31 - 1
+AUTO = "auto"
 NO_TRUTH_VALUE = "is what YAML makes of yes, no, on, off, true and false: quote a text, or write a number"
 PARAMS = {"for": "params"}  # the serialisation context of `Section.params`
 NO_NEUTRAL: Any = object()
@@ -114,6 +126,7 @@ def key(
     unit: str | None = None,
     paper: str | None = None,
     neutral: Any = NO_NEUTRAL,
+    auto: int | None = None,
     **bounds: Any,
 ) -> Any:
     """A configuration key: its default, one sentence, its unit and what the paper used.
@@ -121,8 +134,9 @@ def key(
     Args:
         neutral: the value with which results are as before the key existed. With it the key is left out of the
             parameters of jobs, so that no finished result becomes stale. It must be the default.
+        auto: the number that stands for the value auto in the parameters of jobs, where it changes no result.
     """
-    extra: dict[str, Any] = {n: v for n, v in (("unit", unit), ("paper", paper)) if v is not None}
+    extra: dict[str, Any] = {n: v for n, v in (("unit", unit), ("paper", paper), (AUTO, auto)) if v is not None}
     if neutral is not NO_NEUTRAL:
         if neutral != default:
             raise TypeError(f"the neutral value {neutral!r} of a key must be its default, not {default!r}")
@@ -135,5 +149,6 @@ def key(
 # Part of file names, which may have 255 bytes.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 Steps = Annotated[int, Field(ge=0)]
+Rows = Annotated[int, Field(ge=1)] | Literal["auto"]  # of a pass
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]

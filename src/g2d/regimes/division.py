@@ -1,0 +1,113 @@
+"""How the rows of an update are divided into passes through the model: as configured, or as the card has room for.
+
+The choice is made where a training begins, with the memory that is free then and the longest row that there is. What
+follows a checkpoint keeps the choice of the training that wrote it: another one would round otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import gcd
+from pathlib import Path
+
+from g2d.jobs.files import read_json
+from g2d.jobs.run_process import release
+from g2d.memory.workload import Training
+from g2d.plain import say
+from g2d.policies.config_json import CONFIG
+from g2d.regimes.checkpoints import DIVISION, Checkpoints
+from g2d.regimes.job import TrainingJob
+from g2d.regimes.processes import largest, n_processes
+from g2d.regimes.sharding import init_process_group, is_sharded
+from g2d.rewards.catalogue import ByKind
+from g2d.rewards.model import RewardModel
+from g2d.rollouts.free_memory import GIB, CudaMemory
+from g2d.rollouts.settings import EngineSettings
+
+Lengths = tuple[int, int]  # tokens of the longest prompt, and of the longest completion
+
+
+@dataclass(frozen=True)
+class Division:
+    """The passes of a training."""
+
+    rows: int  # of a pass: per_device_batch_size
+    checkpointing: bool
+
+
+def longest(prompts: Iterable[Sequence[int]], completions: Iterable[Sequence[int]]) -> Lengths:
+    """Of tokens."""
+    return max(map(len, prompts), default=1), max(map(len, completions), default=1)
+
+
+def divide(job: TrainingJob, checkpoints: Checkpoints, training: Training, lengths: Lengths) -> Division:
+    """The passes of a training, which its checkpoints will name.
+
+    Args:
+        training: what its settings need of a card, for one process that has the whole model.
+    """
+    own = replace(
+        training.shared(n_processes(), "fsdp" if is_sharded() else "ddp"),
+        budget=lengths[1],
+        checkpointing=job.gradient_checkpointing is not False,
+        choose_checkpointing=job.gradient_checkpointing == "auto",
+    )
+    memory, before = card_memory(), checkpoints.newest() or job.resume_from
+    if before is not None and (before / DIVISION).is_file():
+        found = Division(**read_json(before / DIVISION))
+    elif memory is None:
+        rows = gcd(own.units, own.update) if own.update and own.even else own.units
+        return Division(rows, job.gradient_checkpointing is True or is_sharded())
+    elif before is not None:  # of a version that did not choose
+        found = Division(own.units, own.checkpointing)
+    else:
+        found = _chosen(job, own, lengths[0], *memory)
+    checkpoints.division = asdict(found)
+    return found
+
+
+def _chosen(job: TrainingJob, training: Training, prompt_tokens: int, free: int, total: int) -> Division:
+    """What the card has room for."""
+    if _has_reward_model(job):
+        training = replace(training, update=None, choose_checkpointing=False)
+    if training.update is None and not training.choose_checkpointing:
+        return Division(training.units, training.checkpointing)
+    from g2d.memory.division import divided
+    from g2d.memory.model_shape import model_config, model_shape
+    from g2d.memory.need import Card
+    from g2d.memory.passes import Counted
+
+    config = model_config(Path(job.base.base, CONFIG))
+    card = Card(total, prompt_tokens)
+    found = divided(
+        training, model_shape(config, job.lora), Counted(config, job.lora), job.engine or EngineSettings(), card, free
+    )
+    say(
+        f"per_device_batch_size {found.units}{' (auto)' if training.update else ''}, activations "
+        f"{'run again backwards' if found.checkpointing else 'kept'}: {free / GIB:.1f} GiB are free, rows have at most "
+        f"{prompt_tokens + training.budget} tokens"
+    )
+    return Division(found.units, found.checkpointing)
+
+
+def _has_reward_model(job: TrainingJob) -> bool:
+    """Whether a reward model is in memory beside the trainer, which no forecast counts."""
+    rewards = (job.reward.verifiable, job.reward.open_ended) if isinstance(job.reward, ByKind) else (job.reward,)
+    return any(isinstance(reward, RewardModel) for reward in rewards)
+
+
+def card_memory() -> tuple[int, int] | None:
+    """Free and all bytes of the card, of several processes where the least is free; None without a card."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    release()  # the memory of an engine that waits for the next job
+    memory = CudaMemory()
+    memory.empty_cache()
+    free, total = memory.free_and_total()
+    if n_processes() > 1:
+        init_process_group()
+        free = -largest(-free)[0]
+    return free, total

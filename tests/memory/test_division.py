@@ -1,0 +1,66 @@
+"""The rows of a pass where the card decides: the most for which the forecast fits, by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from transformers import LlamaConfig
+
+from g2d.memory.division import divided, fits
+from g2d.memory.model_shape import model_shape
+from g2d.memory.need import Card, Need, Part, training_need
+from g2d.memory.passes import Counted
+from g2d.memory.workload import Training
+from g2d.policies.settings import Lora
+from g2d.rollouts.settings import EngineSettings
+
+LLAMA = LlamaConfig(vocab_size=300, hidden_size=64, intermediate_size=160, num_hidden_layers=4, num_attention_heads=4)
+SHAPE, COUNTED, ENGINE = model_shape(LLAMA, Lora()), Counted(LLAMA, Lora()), EngineSettings(name="transformers")
+ALL = Card(80 * 2**30, prompt_tokens=100)
+PAIRS = Training(budget=500, rows=8, per_row=2, reference=True, update=12)
+
+
+def needed(training: Training) -> int:
+    return training_need(training, SHAPE, COUNTED, ENGINE, ALL).total
+
+
+def chosen(training: Training, free: int) -> Training:
+    return divided(training, SHAPE, COUNTED, ENGINE, ALL, free)
+
+
+def test_all_doubt_is_added_but_to_the_share_of_vllm() -> None:
+    need = Need("grpo", [Part("weights", 1000, ""), Part("vLLM", 500, "")], card=2000)
+    assert fits(need, 1640)  # 1.14 x 1000 + 500
+    assert not fits(need, 1639)
+    assert not fits(replace(need, needs_more=True), 2000)
+
+
+@pytest.mark.parametrize(("most", "expected"), [(12, 12), (11, 6), (5, 4), (1, 1)])
+def test_the_most_rows_that_fit_and_divide_the_update_are_taken(most: int, expected: int) -> None:
+    """Room for exactly `most` pairs with all doubt; passes of an update are alike."""
+    free = int(1.14 * needed(PAIRS.with_units(most))) + 1
+    assert chosen(PAIRS, free) == PAIRS.with_units(expected)
+    assert chosen(replace(PAIRS, even=False), free) == replace(PAIRS, even=False).with_units(most)
+
+
+def test_where_not_even_one_row_fits_one_is_tried() -> None:
+    assert chosen(PAIRS, 1000).units == 1
+
+
+def test_a_number_stays_a_number() -> None:
+    given = replace(PAIRS, update=None)
+    assert chosen(given, 1000) == chosen(given, 2**40) == given
+
+
+def test_activations_are_kept_where_they_fit_beside_the_most_rows() -> None:
+    choose = replace(PAIRS, choose_checkpointing=True)
+    without = needed(replace(PAIRS.with_units(12), checkpointing=False))
+    assert without > needed(PAIRS.with_units(12))
+    assert chosen(choose, int(1.14 * without) + 1) == replace(choose.with_units(12), checkpointing=False)
+    assert chosen(choose, int(1.14 * without) - 1) == choose.with_units(12)
+    assert chosen(PAIRS, 2**40).checkpointing  # gradient_checkpointing: true
+
+
+def test_processes_share_the_rows_of_an_update() -> None:
+    assert chosen(PAIRS.shared(3, "ddp"), 2**40).units == 4
