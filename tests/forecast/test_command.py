@@ -58,7 +58,7 @@ def test_one_that_is_too_small_says_what_to_set(tmp_path: Path, capsys: pytest.C
     given.write_text(Path(SMALL).read_text().replace("dpo: {pre", "dpo: {per_device_batch_size: 4, pre"))
     assert main(["plan", str(given), "--json", "--memory", "2.8"]) == 1
     dpo = job(json.loads(capsys.readouterr().out)["models"][0], "dpo")
-    assert dpo["verdict"] == "does not fit"
+    assert dpo["verdict"] == "tight"
     assert "set dpo.per_device_batch_size to" in dpo["change"]
 
 
