@@ -133,7 +133,9 @@ def test_a_training_in_half_precision_rounds_as_the_key_says(
         layers.update(type(part).__name__ for part in trainer.model.modules() if hasattr(part, "lora_A"))
         return train(trainer, *given, **named)
 
-    monkeypatch.setattr(regime, "trainer_arguments", lambda *given: arguments(*given) | {"bf16": True})
+    monkeypatch.setattr(
+        regime, "trainer_arguments", lambda *given, **named: arguments(*given, **named) | {"bf16": True}
+    )
     monkeypatch.setattr(regime, "train", trained)
     for place in ("g2d.regimes.grpo", "g2d.regimes.training"):
         monkeypatch.setattr(f"{place}.load_base", lambda policy: load_base(policy).bfloat16())
