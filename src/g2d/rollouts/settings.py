@@ -24,10 +24,11 @@ class EngineSettings(Section):
     name: Literal["transformers", "vllm"] = key(
         "transformers", "transformers needs nothing else; vllm is faster and needs the package vllm."
     )
-    adapters: Literal["auto", "merge", "lora"] = key(
+    adapters: Literal["auto", "merge", "merge_bfloat16", "lora"] = key(
         "auto",
-        "How vLLM holds an adapter: merged into float32 weights once (merge; twice the memory on a GPU), applied at "
-        "every step (lora), or merge on a CPU and lora on a GPU (auto).",
+        "How vLLM holds an adapter: merged into float32 weights once (merge; twice the memory on a GPU), or into "
+        "bfloat16 ones that are rounded at random, so that a small adapter is kept on average (merge_bfloat16); "
+        "applied at every step (lora); or merge on a CPU and lora on a GPU (auto).",
     )
     tensor_parallel_size: int = key(
         1, "GPUs that vLLM splits a frozen policy over; during GRPO it shares the trainer's one.", ge=1

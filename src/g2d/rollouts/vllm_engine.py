@@ -93,7 +93,12 @@ class VllmEngine:
     def merges(self) -> bool:
         """Whether the policy's own adapter is merged; `auto` merges on a CPU, where that is three times faster than
         applying it, and applies it on a GPU, where a merged float32 copy of an 8B model would take 32 GB."""
-        return self.settings.adapters == "merge" or (self.settings.adapters == "auto" and not on_gpu())
+        how = self.settings.adapters
+        return how in ("merge", "merge_bfloat16") or (how == "auto" and not on_gpu())
+
+    @property
+    def _rounds(self) -> bool:
+        return self.settings.adapters == "merge_bfloat16"
 
     def render(self, messages: Messages) -> str:
         """The conversation in the model's chat template, ready for the assistant's turn."""
@@ -215,8 +220,8 @@ class VllmEngine:
             "model": self._weights(),
             "skip_tokenizer_init": True,
             "load_format": "safetensors",  # pickled weights can run code on loading
-            # Merged weights stay in float32: in bfloat16 most of a small adapter would be rounded away.
-            "dtype": "bfloat16" if gpu and self._merged is None else "float32",
+            # Merged weights stay in float32, unless asked: to the nearest, most of a small adapter would be lost.
+            "dtype": "bfloat16" if gpu and (self._merged is None or self._rounds) else "float32",
             "max_model_len": context,
             "enable_prefix_caching": True,
             "generation_config": "vllm",  # every value of the decoding is given with the request
@@ -274,7 +279,12 @@ class VllmEngine:
             return self.policy.base
         if self._merged is None:
             self._merged = TemporaryDirectory(prefix="g2d-merged-")
-            load_model(self.policy, exact=True).save_pretrained(self._merged.name)
+            model = load_model(self.policy, exact=True)
+            if self._rounds:
+                from g2d.policies.stochastic_rounding import round_stochastically
+
+                round_stochastically(model, str(self.policy.weights_sha256))
+            model.save_pretrained(self._merged.name)
             gc.collect()
         return self._merged.name
 
