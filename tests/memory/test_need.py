@@ -20,7 +20,7 @@ def drawing(engine: EngineSettings) -> Need:
 
 def training(engine: EngineSettings) -> Need:
     shape, counted = model_shape(llama(2), Lora()), Counted(llama(2), Lora())
-    return training_need(Training("warmup", "warmup", 50, 4, at_once=4, batch=4), shape, counted, engine, CARD)
+    return training_need(Training(budget=50, rows=4, at_once=4, batch=4), shape, counted, engine, CARD)
 
 
 def test_a_cache_has_a_column_for_every_token_and_with_a_graph_those_of_its_size() -> None:
