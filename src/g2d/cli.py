@@ -16,6 +16,7 @@ from g2d.plain import say
 
 COMMANDS = {
     "config": "g2d.experiment.docs",
+    "try": "g2d.experiment.trial",
     "plan": "g2d.forecast.command",
     "verify": "g2d.verifier.command",
     "recover": "g2d.jobs.recover",

@@ -58,7 +58,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: pytest.TempPathFactory) 
     ("repository", "problem"),
     [
         ("known/model", None),
-        ("gated/model", "gated/model is gated: accept its conditions"),
+        ("gated/model", "gated/model is gated: log in at http"),
         ("old/model", f"old/model has no revision {SHA}"),
         ("no/model", "the Hub knows no model no/model that you may read"),
         ("broken/model", "cannot reach the Hub for broken/model"),
@@ -93,6 +93,15 @@ def test_offline_without_the_files_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     problem = requirements.lookup("dataset", "openai/gsm8k", SHA)
     assert problem is not None and "HF_HUB_OFFLINE is set: download it first" in problem
+
+
+def test_a_machine_without_a_network_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # where nobody listens
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    problem = requirements.lookup("model", "known/model", SHA)
+    assert problem is not None and problem.startswith("cannot reach the Hub for known/model (")
 
 
 def test_a_configuration_without_the_hub_asks_nobody() -> None:

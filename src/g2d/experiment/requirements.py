@@ -197,6 +197,7 @@ def require_repositories(config: Config) -> None:
 
 def lookup(repo_type: RepoType, repo_id: str, revision: str) -> str | None:
     """What is wrong with a repository, worded for the person at the keyboard; None if it can be read."""
+    from httpx import HTTPError
     from huggingface_hub import HfApi, constants, scan_cache_dir
     from huggingface_hub.errors import (
         CacheNotFound,
@@ -223,12 +224,13 @@ def lookup(repo_type: RepoType, repo_id: str, revision: str) -> str | None:
         HfApi().repo_info(repo_id, repo_type=repo_type, revision=revision, timeout=20)
         HfApi().auth_check(repo_id, repo_type=repo_type)
     except GatedRepoError:
-        return f"{repo_id} is gated: accept its conditions on its page and log in with `hf auth login`"
+        page = f"{constants.ENDPOINT}/{'datasets/' if repo_type == 'dataset' else ''}{repo_id}"
+        return f"{repo_id} is gated: log in at {page}, accept its conditions there, and type `hf auth login` here"
     except RevisionNotFoundError:
         return f"{repo_id} has no revision {revision}: copy a commit hash from the history of the repository"
     except RepositoryNotFoundError:
         return f"the Hub knows no {repo_type} {repo_id} that you may read: correct the id, or `hf auth login`"
-    except (HfHubHTTPError, OfflineModeIsEnabled, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except (HfHubHTTPError, HTTPError, OfflineModeIsEnabled, OSError) as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         return f"cannot reach the Hub for {repo_id} ({reason}): use `source: local`, or download it first"
     return None

@@ -1,0 +1,279 @@
+"""`g2d try CONFIG`: M0 answers a few problems as it would in the grid, before anything is trained.
+
+g2d try my.yaml                          20 problems of the pool, drawn as in the harvest
+g2d try my.yaml --problems gsm8k --n 50  of a benchmark, decoded as in the evaluation
+
+Prompt, engine, decoding and verifier are those of the configuration. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from g2d.experiment.config import read
+from g2d.experiment.requirements import (
+    budgets,
+    require_files,
+    require_installed,
+    require_repositories,
+    require_windows,
+)
+from g2d.experiment.sections import Config
+from g2d.jobs.kernels import pin_kernels
+from g2d.jobs.stage import go_offline
+from g2d.plain import plain, say
+from g2d.policies.policy import Policy, base_files, read_policy
+from g2d.policies.settings import EmbeddedModel, ModelSource, ScratchModel
+from g2d.problems import Problem
+from g2d.problems.generated import with_seed
+from g2d.problems.sources import load_problems
+from g2d.rewards.catalogue import TRUTH, words_of
+from g2d.rollouts.draw import draw_rollouts, evaluation_decoding, sampling
+from g2d.rollouts.engine import Decoding, engine_for
+from g2d.rollouts.rewarding import with_rewards
+from g2d.rollouts.rollout import Rollout, to_frame
+from g2d.settings import ConfigError
+from g2d.verifier import Verifier
+from g2d.verifier.pool import default_workers
+
+SHOWN = 1200  # characters of a completion, unless all are asked for
+WIDTH = 118
+MANY = 0.1  # a share worth a hint
+WORDS = {
+    "correct": "right",
+    "incorrect": "wrong",
+    "no_boxed": "no answer found",
+    "truncated": "no answer found",
+    "parse_error": "answer cannot be read",
+    "timeout": "answer cannot be compared in time",
+    "limit": "answer too large to compare",
+    "no_reference": "open-ended",
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What was asked for, and the answers: one for each problem."""
+
+    config: Config  # as the model sees it
+    model: str
+    problems: str  # their name
+    section: str  # of the configuration, that says how they were decoded
+    decoding: Decoding
+    rollouts: list[Rollout]
+    seconds: float  # of generating and judging, without loading
+    rewards: list[float] | None = None  # where another reward was asked for than the truth
+
+
+def register(subparsers: Any) -> None:
+    """Add the command to `g2d`."""
+    parser = subparsers.add_parser(
+        "try",
+        help="ask the model a few problems, before anything is trained",
+        description=(__doc__ or "").partition("\n\n")[2],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("config", type=Path, help="a configuration; its paths are relative to the working directory")
+    parser.add_argument("--n", type=_count, default=20, help="problems (20)")
+    parser.add_argument("--problems", default="pool", metavar="NAME", help="a benchmark instead of the pool")
+    parser.add_argument("--model", metavar="NAME", help="of the configuration (its first one)")
+    parser.add_argument("--reward", metavar="NAME", help="an entry of `rewards`, whose numbers to show too")
+    parser.add_argument("--seed", type=int, default=0, help="of the choice of problems and of the draw (0)")
+    parser.add_argument("--full", action="store_true", help=f"all of a completion, not {SHOWN} characters")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print every answer and a summary.
+
+    Raises:
+        ConfigError: a mistake in the configuration, or a name that it does not have.
+        ValueError: the problems or the model cannot be used.
+    """
+    config = read(arguments.config)
+    require_files(config)
+    require_windows(config)
+    name = _known("--model", arguments.model or next(iter(config.models)), config.models)
+    _known("--problems", arguments.problems, config.problem_sources)
+    if arguments.reward is not None:
+        _known("--reward", arguments.reward, config.rewards)
+    asked = {name: config.models[name]}
+    config = config.model_copy(update={"models": asked})
+    require_installed(config)
+    go_offline("pretrained_model")  # which may fetch, and reports nothing
+    require_repositories(config)
+    trial = tried(config, name, arguments.problems, arguments.n, arguments.seed, arguments.reward)
+    for number, rollout in enumerate(trial.rollouts):
+        say("\n".join(_screen(trial, number, rollout, arguments.full)) + "\n")
+    say("\n".join(summary(trial)))
+    return 0
+
+
+def tried(config: Config, model: str, problems: str, n: int, seed: int = 0, reward: str | None = None) -> Trial:
+    """Have M0 answer problems of a set, as the harvest does for the pool and the evaluation for a benchmark."""
+    own = config.for_model(model)
+    section = "evaluation" if problems in config.benchmarks else "harvest"
+    decoding = evaluation_decoding(own.evaluation) if section == "evaluation" else sampling(own.harvest, seed)
+    decoding = replace(decoding, samples_per_prompt=1, token_budgets=())
+    chosen = drawn(load_problems(problems, with_seed(config.problem_sources[problems])), own, problems, n, seed)
+    with TemporaryDirectory(prefix="g2d-try-") as folder:
+        policy = base_policy(model, config.models[model], Path(folder))
+        engine = engine_for(policy, own.engine.model_copy(update={"keep_alive": 0}))
+        begun = time.monotonic()
+        rollouts = draw_rollouts(policy, chosen, own.prompt, decoding, workers=default_workers(), engine=engine)
+        seconds = time.monotonic() - begun
+    trial = Trial(own, model, problems, section, decoding, rollouts, seconds)
+    if reward is None or config.rewards[reward] == TRUTH:
+        return trial
+    with Verifier() as verifier:
+        rows = with_rewards(
+            to_frame(rollouts), chosen, config.rewards[reward], seed=seed, stream="harvest", verifier=verifier
+        )
+    say(f"rewards: {words_of(config.rewards[reward])}", file=sys.stderr)
+    return replace(trial, rewards=list(rows["reward"]))
+
+
+def drawn(pool: Sequence[Problem], config: Config, name: str, n: int, seed: int) -> list[Problem]:
+    """n problems at random, of the pool those at pinned levels; all where there are fewer."""
+    levels = config.calibration.levels
+    if name == "pool" and levels != "auto":
+        pool = [problem for problem in pool if problem.level in levels] or pool
+    return random.Random(seed).sample(list(pool), min(n, len(pool)))
+
+
+def base_policy(name: str, source: ModelSource, folder: Path) -> Policy:
+    """M0, made in a folder where it is a demonstration model; a scratch model in `results` is not trained again."""
+    settings = source.params(without={"settings"})
+    if not isinstance(source, (EmbeddedModel, ScratchModel)):
+        from g2d.policies.pretrained import resolve_base
+
+        return resolve_base(name, source)
+    pin_kernels()
+    record = Path("results") / name / "base/policy.json"
+    if record.exists() and (made := read_policy(record)).settings == settings:
+        return made
+    if isinstance(source, EmbeddedModel):
+        from g2d.policies.embedded import copy_embedded
+
+        copy_embedded(folder)
+    else:
+        from g2d.policies.scratch import train_scratch
+
+        say(f"{name}: trained from scratch first, which the grid does too", file=sys.stderr)
+        train_scratch(source, folder)
+    return Policy(f"{name}/base", name, "base", base=str(folder), base_files=base_files(folder), settings=settings)
+
+
+# ------------------------------------------------------------------------------------------------------------- screen
+
+
+def _screen(trial: Trial, number: int, rollout: Rollout, full: bool) -> Iterator[str]:
+    """One problem and its answer, for a terminal."""
+    cut = ", cut off" if rollout.finish_reason == "length" else ""
+    level = "" if rollout.level is None else f" (level {rollout.level})"
+    yield (
+        f"{number + 1}/{len(trial.rollouts)} {rollout.problem_id}{level}: {WORDS[rollout.verdict]}{cut}, "
+        f"{rollout.token_count} of {trial.decoding.max_completion_length} tokens"
+    )
+    yield from _block("prompt", rollout.prompt_text)
+    text = rollout.completion_text
+    if not full and len(text) > SHOWN:
+        left_out = len(text) - SHOWN
+        text = f"{text[: SHOWN // 2]}\n[... {left_out:,} characters left out: --full ...]\n{text[-SHOWN // 2 :]}"
+    yield from _block("answer", text)
+    found = "none" if rollout.extracted_answer is None else rollout.extracted_answer
+    yield from _block("found", f"{found}   (reference: {rollout.reference_answer})")
+    if trial.rewards is not None:
+        yield from _block("reward", f"{trial.rewards[number]:g}")
+
+
+def _block(name: str, text: str) -> Iterator[str]:
+    lines = [
+        part
+        for line in plain(text, lines=True).splitlines() or [""]
+        for part in textwrap.wrap(line, WIDTH - 10, drop_whitespace=False) or [""]
+    ]
+    for number, line in enumerate(lines):
+        yield f"  {name if number == 0 else '':6} | {line}".rstrip()
+
+
+def summary(trial: Trial) -> Iterator[str]:
+    """Counts, seconds, and what to change."""
+    n, decoding = len(trial.rollouts), trial.decoding
+    how = f"temperature {decoding.temperature:g}" if decoding.temperature else "greedy"
+    yield (
+        f"{trial.model}: {n} problems of {trial.problems}, {how}, at most {decoding.max_completion_length} tokens "
+        f"({trial.section})"
+    )
+    counts = Counter(WORDS[rollout.verdict] for rollout in trial.rollouts)
+    for words in dict.fromkeys(WORDS.values()):
+        if counts[words] or words in ("right", "wrong", "no answer found"):
+            yield f"  {words:16} {counts[words]:4} of {n}"
+    tokens = [rollout.token_count for rollout in trial.rollouts]
+    yield f"  {'cut off':16} {sum(map(_is_cut, trial.rollouts)):4} of {n}"
+    yield f"  {'tokens':16} {sum(tokens) / n:6.1f} a completion, {max(tokens)} at most"
+    yield f"  {'seconds':16} {trial.seconds:6.1f}, without loading the model"
+    for hint in hints(trial):
+        yield from textwrap.wrap(f"-> {hint}", WIDTH, subsequent_indent="   ")
+
+
+def hints(trial: Trial) -> Iterator[str]:
+    """What the answers say about the configuration, each with the key to change."""
+    n, key = len(trial.rollouts), f"{trial.section}.max_completion_length"
+    cut = [rollout for rollout in trial.rollouts if _is_cut(rollout)]
+    if cut and len(cut) >= MANY * n:
+        thinking = sum(map(_is_thinking, cut))
+        still = f", {thinking} of them before </think>" if thinking else ""
+        yield f"{len(cut)} of {n} are cut off at {key}={trial.decoding.max_completion_length}{still}: raise it"
+    smaller: dict[int, list[str]] = {}
+    for section, budget in budgets(trial.config) if trial.section == "harvest" else ():
+        if budget < trial.decoding.max_completion_length:
+            smaller.setdefault(budget, []).append(section)
+    for budget, sections in smaller.items():
+        longer = sum(rollout.token_count > budget for rollout in trial.rollouts)
+        if longer and longer >= MANY * n:
+            yield f"{longer} of {n} are longer than max_completion_length={budget} of {', '.join(sections)}"
+    silent = sum(rollout.verdict == "no_boxed" and not _is_cut(rollout) for rollout in trial.rollouts)
+    if silent and silent >= MANY * n:
+        yield (
+            f"{silent} of {n} ended without a \\boxed{{...}}, where the answer is looked for: ask for it in "
+            "prompt.system or prompt.template"
+        )
+    right = sum(rollout.verdict == "correct" for rollout in trial.rollouts)
+    verifiable = sum(rollout.verdict != "no_reference" for rollout in trial.rollouts)
+    if verifiable and right == verifiable:
+        yield "every answer is right: such problems leave nothing to learn, so choose harder ones"
+    if verifiable and not right and len(cut) + silent < n / 2:
+        yield "no answer is right: compare what was found with the reference (wrong fields, answer_format or level?)"
+
+
+def _is_cut(rollout: Rollout) -> bool:
+    return rollout.finish_reason == "length"
+
+
+def _is_thinking(rollout: Rollout) -> bool:
+    """Whether it began to think, in the completion or in the template, and did not end it."""
+    begun = "<think>" in rollout.completion_text or rollout.prompt_text.rstrip().endswith("<think>")
+    return begun and "</think>" not in rollout.completion_text
+
+
+def _known(option: str, name: str, names: Any) -> str:
+    if name not in names:
+        raise ConfigError(f"{option} {name}: not in the configuration, which has {', '.join(names) or 'none'}")
+    return name
+
+
+def _count(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError("a number of problems, 1 or more")
+    return number

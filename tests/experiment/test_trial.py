@@ -1,0 +1,156 @@
+"""`g2d try`: problems of the configuration, answered as in the grid; and what is said about the answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from g2d.cli import main
+from g2d.experiment.config import load
+from g2d.experiment.trial import Trial, drawn, hints, summary
+from g2d.problems import Problem
+from g2d.rollouts.engine import Decoding
+from g2d.rollouts.rollout import Rollout
+from tests.experiment.test_config import MINIMAL
+
+DEMO = {
+    "models": {"demo": {"source": "embedded"}},
+    "pool": {"source": "synthetic", "family": "arithmetic", "split": "train", "n": 100},
+    "benchmarks": {"stories": {"source": "synthetic", "family": "word_problems", "split": "test", "n": 6}},
+    "calibration": {"levels": [1, 2], "max_completion_length": 24},
+    "warmup": {"steps": [0], "max_completion_length": 24},
+    "harvest": {"max_completion_length": 24},
+    "evaluation": {"max_completion_length": 3},
+    "rewards": {"short": {"file": "short.py"}},
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("my.yaml").write_text(yaml.safe_dump(DEMO))
+    Path("short.py").write_text("def reward(completions):\n    return [-len(text) for text in completions]\n")
+    return tmp_path
+
+
+def test_the_pool_is_asked_as_the_harvest_asks_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["try", "my.yaml", "--n", "5", "--reward", "short"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("  prompt | <|im_start|>user") == 5
+    assert all(f"{number}/5 arithmetic-train-" in said for number in range(1, 6))
+    assert said.count("(level 1)") + said.count("(level 2)") == 5  # the pinned ones
+    assert said.count("  reward | -") == 5
+    assert "demo: 5 problems of pool, temperature 1.3, at most 24 tokens (harvest)" in said
+    assert sorted(file.name for file in folder.iterdir()) == ["my.yaml", "short.py"]
+
+
+def test_a_benchmark_is_asked_as_the_evaluation_asks_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["try", "my.yaml", "--problems", "stories"]) == 0
+    said = capsys.readouterr().out
+    assert "demo: 6 problems of stories, greedy, at most 3 tokens (evaluation)" in said
+    assert "  cut off             6 of 6" in said
+    assert "-> 6 of 6 are cut off at evaluation.max_completion_length=3: raise it" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--model", "other"], "--model other: not in the configuration, which has demo"),
+        (["--problems", "math"], "--problems math: not in the configuration, which has pool, stories"),
+        (["--reward", "long"], "--reward long: not in the configuration, which has short"),
+    ],
+)
+def test_a_name_that_is_not_there_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    assert main(["try", "my.yaml", *options]) == 2
+    assert capsys.readouterr().err == f"g2d try: {message}\n"
+
+
+def test_the_choice_depends_on_the_seed_alone() -> None:
+    pool = [Problem(f"p{n}", "?", "1", n % 3, None, "a test") for n in range(30)]
+    pinned = load(MINIMAL | {"calibration": {"levels": [2]}})
+    assert {problem.level for problem in drawn(pool, pinned, "pool", 5, 0)} == {2}
+    assert len(drawn(pool, pinned, "pool", 50, 0)) == 10
+    assert drawn(pool, pinned, "math", 5, 0) == drawn(pool, pinned, "math", 5, 0) != drawn(pool, pinned, "math", 5, 1)
+
+
+# -------------------------------------------------------------------------------------------------------------- hints
+
+
+def rollout(**changes: Any) -> Rollout:
+    right = Rollout(
+        problem_id="p",
+        level=None,
+        reference_answer="5",
+        sample=0,
+        prompt_text="?",
+        completion_text=r"\boxed{5}",
+        token_count=10,
+        finish_reason="stop",
+        verdict="correct",
+        reward=1.0,
+        extracted_answer="5",
+        disputed=False,
+        engine="transformers",
+        temperature=1.3,
+        seed=0,
+        policy_id="demo/base",
+    )
+    return replace(right, **changes)
+
+
+RIGHT, WRONG = rollout(), rollout(verdict="incorrect", extracted_answer="4")
+CUT = rollout(verdict="truncated", finish_reason="length", token_count=100, completion_text="First")
+SILENT = rollout(verdict="no_boxed", completion_text="It is 5.")
+
+
+def trial(*rollouts: Rollout, section: str = "harvest") -> Trial:
+    short = {"max_completion_length": 40}
+    config = load(MINIMAL | {"warmup": short | {"steps": [0, 2]}, "calibration": {"max_completion_length": 100}})
+    return Trial(config, "demo", "pool", section, Decoding(1, 1.3, 1.0, 100, 64, 0), [*rollouts], 2.0)
+
+
+def test_the_summary_counts() -> None:
+    lines = list(summary(trial(RIGHT, RIGHT, WRONG, CUT, SILENT)))
+    assert lines[:7] == [
+        "demo: 5 problems of pool, temperature 1.3, at most 100 tokens (harvest)",
+        "  right               2 of 5",
+        "  wrong               1 of 5",
+        "  no answer found     2 of 5",
+        "  cut off             1 of 5",
+        "  tokens             28.0 a completion, 100 at most",
+        "  seconds             2.0, without loading the model",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rollouts", "said"),
+    [
+        ([RIGHT, WRONG], []),
+        ([RIGHT] * 11 + [CUT], []),  # fewer than a tenth
+        (
+            [RIGHT, WRONG, CUT, replace(CUT, completion_text="<think>\nFirst")],
+            [
+                "2 of 4 are cut off at harvest.max_completion_length=100, 1 of them before </think>: raise it",
+                "2 of 4 are longer than max_completion_length=40 of warmup",
+            ],
+        ),
+        (
+            [RIGHT, replace(CUT, prompt_text="?<think>\n", token_count=30)],
+            ["1 of 2 are cut off at harvest.max_completion_length=100, 1 of them before </think>: raise it"],
+        ),
+        ([RIGHT, replace(WRONG, token_count=41)], ["1 of 2 are longer than max_completion_length=40 of warmup"]),
+        ([RIGHT, SILENT], [r"1 of 2 ended without a \boxed{...}, where the answer is looked for"]),
+        ([RIGHT, RIGHT], ["every answer is right: such problems leave nothing to learn"]),
+        ([WRONG, WRONG], ["no answer is right: compare what was found with the reference"]),
+        ([rollout(verdict="no_reference")], []),
+    ],
+)
+def test_what_to_change_is_said(rollouts: list[Rollout], said: list[str]) -> None:
+    found = list(hints(trial(*rollouts)))
+    assert [hint.startswith(words) for hint, words in zip(found, said, strict=True)] == [True] * len(said), found
