@@ -12,7 +12,7 @@ from snakemake.iocontainers import Wildcards
 
 from g2d.experiment.config import Config, load
 from g2d.experiment.plan import Plan
-from g2d.forecast.hours import GpuJob, planned_gpu_job
+from g2d.forecast.hours import GpuJob, gpu_job
 from g2d.jobs.cost import Cost, write_cost
 from g2d.jobs.files import write_text
 from g2d.policies.policy import Policy, write_policy
@@ -157,16 +157,14 @@ def test_only_an_entry_that_asks_for_the_pairs_waits_for_them() -> None:
 
 def test_the_estimate_counts_the_completions_beyond_the_checkpoint() -> None:
     plan = Plan(configured(**LOCAL))
-    assert planned_gpu_job(plan, "train_grpo", at(6, model="big"), []) == GpuJob("train_grpo", "big", 2 * 16, guess=ANY)
-    assert planned_gpu_job(plan, "train_grpo", at(2, model="big"), []) == GpuJob("train_grpo", "big", 2 * 16, guess=ANY)
-    assert planned_gpu_job(plan, "harvest_rollouts_shard", at(2, model="big", shards="4"), []).units == 0.25
-    assert planned_gpu_job(plan, "harvest_rollouts", at(2, model="big"), ["a shard"]) is None
-    assert planned_gpu_job(Plan(configured()), "train_grpo", at(6), []) is None  # a scratch model holds no GPU
+    assert gpu_job(plan, "train_grpo", at(6, model="big")) == GpuJob("train_grpo", "big", 2 * 16, guess=ANY)
+    assert gpu_job(plan, "train_grpo", at(2, model="big")) == GpuJob("train_grpo", "big", 2 * 16, guess=ANY)
+    assert gpu_job(plan, "harvest_rollouts_shard", at(2, model="big", shards="4")).units == 0.25
     reused = Plan(configured(**LOCAL, warmup={"steps": [0, 2, 4, 6], "horizon": 8, "iterations": 2}))
-    assert planned_gpu_job(reused, "train_grpo", at(6, model="big"), []) == GpuJob(
+    assert gpu_job(reused, "train_grpo", at(6, model="big")) == GpuJob(
         "train_grpo", "big", 2 * 16, at_most=True, guess=ANY
     )
-    probe = planned_gpu_job(plan, "draw_probe", at(2, model="big"), [])
+    probe = gpu_job(plan, "draw_probe", at(2, model="big"))
     assert (probe.units, probe.rate_of) == (50 / 1500, "harvest_rollouts")
 
 

@@ -16,7 +16,7 @@ from g2d.experiment.grid import candidate_policies
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.plan import Plan
 from g2d.experiment.sweep import Candidate, candidates, with_choice, with_choices
-from g2d.forecast.hours import GpuJob, planned_gpu_job
+from g2d.forecast.hours import GpuJob, gpu_job
 from g2d.jobs.cost import Cost
 from g2d.problems import Problem
 from g2d.problems.subsets import hold_out
@@ -138,9 +138,9 @@ def test_an_ablation_has_a_choice_of_its_own_beside_that_of_its_section() -> Non
 def test_candidates_are_in_the_estimate() -> None:
     models = {"demo": {"source": "hub", "id": "a/b", "revision": "0" * 40}}
     plan = Plan(configured({"regimes": {"warmup": RATES, "online": RATES}, "at": {"online": 2}}, models=models))
-    job = planned_gpu_job(plan, "train_grpo", at(4, variant="warmup@learning_rate-0.001/"), [])
+    job = gpu_job(plan, "train_grpo", at(4, variant="warmup@learning_rate-0.001/"))
     assert job == GpuJob("train_grpo", "demo", 4 * 16, guess=ANY)
-    job = planned_gpu_job(plan, "train_semi_online_dpo", at(2, regime="online@learning_rate-0.001"), [])
+    job = gpu_job(plan, "train_semi_online_dpo", at(2, regime="online@learning_rate-0.001"))
     assert job == GpuJob("train_semi_online_dpo", "demo", 2 * 4 * 8, guess=ANY)
 
 

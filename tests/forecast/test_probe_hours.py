@@ -13,7 +13,7 @@ from g2d.advice.words import hours_words
 from g2d.experiment.config import Config, load
 from g2d.experiment.keys import HarvestKey
 from g2d.experiment.plan import Plan
-from g2d.forecast.hours import gpu_job
+from g2d.forecast.hours import GpuJob, gpu_job
 from g2d.forecast.jobs import GridJob
 from g2d.forecast.probe_hours import Rates, hours_advice, rates, remaining_jobs
 from g2d.jobs.cost import Cost, CostFile
@@ -43,9 +43,13 @@ def bills() -> dict[HarvestKey, CostFile]:
     }
 
 
+def work_of(config: Config, job: GridJob) -> GpuJob:
+    return gpu_job(Plan(config), job.rule, job.wildcards)
+
+
 def steps_of(config: Config, jobs: Sequence[GridJob]) -> list[float]:
     """Steps of every training, of 16 completions each."""
-    return [gpu_job(Plan(config), job).units / 16 for job in jobs]
+    return [work_of(config, job).units / 16 for job in jobs]
 
 
 def test_rates_come_from_the_bills_of_calibration_and_probe() -> None:
@@ -150,10 +154,8 @@ def test_rounds_and_an_entry_on_the_harvest_of_another_are_counted() -> None:
     rft = next(job for job in jobs["train_rft"])
     alone = small(models=dict(config.models), regimes={"rft": {"regime": "rft"}})
     same = next(job for job in remaining_jobs(alone, "demo", None)["train_rft"])
-    assert gpu_job(Plan(config), rft).guess == gpu_job(Plan(alone), same).guess
-    guesses = {
-        gpu_job(Plan(config), job).guess for stage in ("train_dpo", "train_iterative_dpo") for job in jobs[stage]
-    }
+    assert work_of(config, rft).guess == work_of(alone, same).guess
+    guesses = {work_of(config, job).guess for stage in ("train_dpo", "train_iterative_dpo") for job in jobs[stage]}
     assert len(guesses) == 1  # a round trains as DPO does
 
 

@@ -65,16 +65,19 @@ def test_jobs_of_two_stages_may_have_one_name(tmp_path: Path) -> None:
     )
     both = read_attempts(written(tmp_path, [renders, makes]))
     assert lost(both) == {}
-    assert lost_device_s(both) == {"main": 0}
+    assert lost_device_s(both) == {("make_tables", "main"): 0, ("render_tables", "main"): 0}
     table = attempt_table(both).set_index("stage")
     assert table["n_repeated"].to_dict() == {"make_tables": 0, "render_tables": 0, "all": 0}
     assert table.loc["all", ["n_jobs", "device_hours_kept", "device_hours_all"]].tolist() == [2, 3, 3]
 
 
 def test_kept_and_lost_partition_the_attempts() -> None:
-    assert {job: entry.cost.wall_s / HOUR for job, entry in kept(HISTORY).items()} == {"harvest-a": 2, "train-a": 3}
+    assert {job: entry.cost.wall_s / HOUR for (_, job), entry in kept(HISTORY).items()} == {
+        "harvest-a": 2,
+        "train-a": 3,
+    }
     in_vain = lost(HISTORY)
-    assert {job: [entry.status for entry in entries] for job, entries in in_vain.items()} == {
+    assert {job: [entry.status for entry in entries] for (_, job), entries in in_vain.items()} == {
         "harvest-a": ["failed", "killed"],
         "train-a": ["ok", "stopped"],
     }
@@ -95,7 +98,7 @@ def test_the_table_sets_all_attempts_beside_the_kept_ones() -> None:
 
 
 def test_a_policys_bill_shows_what_was_lost_on_its_way() -> None:
-    bill = [kept(HISTORY)["harvest-a"].cost, kept(HISTORY)["train-a"].cost]
+    bill = [entry.cost for entry in kept(HISTORY).values()]
     table = cost_table({PolicyKey("demo", "dpo", 0, 0, 0): bill}, HISTORY)
     assert list(table.device_hours) == [2, 3]
     assert list(table.n_lost_attempts) == [2, 2]
@@ -116,7 +119,7 @@ def test_what_a_later_attempt_went_on_from_is_on_the_bill_once_and_is_not_lost()
     [result] = kept(GONE_ON).values()
     assert result.bill.device_s == 5.5 * HOUR
     assert result.bill.tokens_generated == 20
-    assert lost_device_s(GONE_ON) == {"train-a": 1.5 * HOUR}
+    assert lost_device_s(GONE_ON) == {("train", "train-a"): 1.5 * HOUR}
     table = attempt_table(GONE_ON).set_index("stage").loc["train"]
     assert (table.device_hours_kept, table.device_hours_all) == (5.5, 7)
     row = cost_table({PolicyKey("demo", "dpo", 0, 0, 0): [result.bill]}, GONE_ON).iloc[0]
@@ -125,7 +128,7 @@ def test_what_a_later_attempt_went_on_from_is_on_the_bill_once_and_is_not_lost()
 
 def test_a_killed_attempt_that_kept_more_than_it_knew_at_its_last_sign_of_life_lost_nothing() -> None:
     attempts = [attempt("train-a", "killed", 0, 1), replace(GONE_ON[2], carried=attempt("train-a", "ok", 0, 1.1).cost)]
-    assert lost_device_s(attempts) == {"train-a": 0}
+    assert lost_device_s(attempts) == {("train", "train-a"): 0}
     table = attempt_table(attempts).set_index("stage").loc["train"]
     assert table.device_hours_kept == table.device_hours_all == pytest.approx(3.1)
 

@@ -9,7 +9,8 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from g2d.experiment.config import read as read_config
 from g2d.experiment.owner import owner
-from g2d.forecast.hours import estimate, planned_gpu_job, report as report_hours
+from g2d.experiment.wildcards import model_of
+from g2d.forecast.hours import CHAINED, estimate, gpu_job, report as report_hours
 from g2d.forecast.rates import measured_rates
 from g2d.jobs.digests import changed_inputs
 from g2d.jobs.stage import FETCHING, from_elsewhere
@@ -149,14 +150,13 @@ def say_hours(dag):
     """
 
     def hours():
-        jobs = [
-            planned_gpu_job(
-                plan, own_name(job.rule.name), job.wildcards, job.input.get("shards") or job.input.get("judged")
-            )
-            for job in own(dag.needrun_jobs(exclude_finished=False))
-            if "gpu" in job.rule.resources
-        ]
-        return report_hours(estimate(filter(None, jobs), measured_rates("results", CONFIG.models) if any(jobs) else {}))
+        jobs = []
+        for job in own(dag.needrun_jobs(exclude_finished=False)):
+            name, w = own_name(job.rule.name), job.wildcards
+            drawn_before = job.input.get("shards") or job.input.get("judged")
+            if "gpu" in job.rule.resources and not drawn_before and not plan.is_embedded(model_of(w)):
+                jobs.append(gpu_job(plan, name, w, (plan.continued_from(w) or 0) if name in CHAINED else 0))
+        return report_hours(estimate(jobs, measured_rates("results", CONFIG.models) if jobs else {}))
 
     def with_hours(record):
         if workflow.dryrun and str(record.msg).startswith("This was a dry-run"):

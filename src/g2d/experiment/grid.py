@@ -96,11 +96,8 @@ def trajectories(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
         if key.trained_online:
             found.setdefault(replace(key, k=0), []).append(key)
     ways = [sorted(stops, key=lambda key: key.k) for stops in found.values()]
-    return {stops[-1]: stops if _is_chain(config, stops[-1]) else stops[-1:] for stops in ways}
-
-
-def _is_chain(config: Config, key: PolicyKey) -> bool:
-    return getattr(arms(config, key.model)[key.regime].settings, "schedule", "chain") == "chain"
+    own = {stops[-1]: arms(config, stops[-1].model)[stops[-1].regime].settings for stops in ways}
+    return {stops[-1]: stops[-1:] if getattr(own[stops[-1]], "schedule", "") == "per_k" else stops for stops in ways}
 
 
 def auto_warmups(config: Config) -> list[PolicyKey]:

@@ -86,12 +86,9 @@ def candidates(config: Config) -> list[Candidate]:
         for values in product(*lists.values()):
             tried = changed(f"sweep.regimes.{name}", base, dict(zip(lists, values, strict=True)))
             combined.append(tuple((key, getattr(tried, key)) for key in lists))  # as the section reads them
-        found += [Candidate(name, values, k) for values in sorted(combined, key=_numbers)]
+        combined.sort(key=lambda values: [value for _, value in values])
+        found += [Candidate(name, values, k) for values in combined]
     return found
-
-
-def _numbers(values: tuple[tuple[str, float], ...]) -> list[float]:
-    return [value for _, value in values]
 
 
 def k_of(config: Config, name: str) -> int:

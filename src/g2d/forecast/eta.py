@@ -108,7 +108,7 @@ class _Known:
         w = job.wildcards
         same = (job.rule, model_of(w), *map(w.get, ("variant", "regime", "g", "k", "shards", "benchmark")))
         if same not in self._work:
-            self._work[same] = gpu_job(self.plan, job)
+            self._work[same] = gpu_job(self.plan, job.rule, w)
         return self._work[same]
 
     def paced(self, job: GridJob) -> tuple[str, float, str]:
@@ -125,7 +125,7 @@ class _Known:
             step, steps = state.position
             if state.job.rule.endswith("_auto"):  # its steps are those of a segment
                 steps = int(state.job.wildcards.k)
-            before = continued_step(self.plan, state.job)
+            before = continued_step(self.plan, state.job.rule, state.job.wildcards)
             if steps > before:
                 return min(1.0, max(0.0, (steps - step) / (steps - before)))
         if state.state != "running" or state.last is None or not expected:

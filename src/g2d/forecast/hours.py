@@ -14,7 +14,6 @@ from statistics import mean
 from g2d.experiment.plan import Plan
 from g2d.experiment.wildcards import Wildcards, model_of
 from g2d.forecast.guess import CAVEAT, SOURCE, guess
-from g2d.forecast.jobs import GridJob
 from g2d.forecast.rates import AUTO_STAGES, ONLINE_STAGES
 from g2d.forecast.workloads import completions_per_update
 
@@ -43,32 +42,19 @@ class Line:
     source: str
 
 
-def planned_gpu_job(plan: Plan, rule: str, wildcards: Wildcards, shards: Sequence[str]) -> GpuJob | None:
-    """A job that Snakemake plans; None where it holds no GPU.
+def continued_step(plan: Plan, rule: str, wildcards: Wildcards) -> int:
+    """K of the checkpoint that a training continues, by the configuration alone; 0 where it continues none."""
+    return (plan.online(wildcards).before(int(wildcards.g), int(wildcards.k)) or 0) if rule in CHAINED else 0
+
+
+def gpu_job(plan: Plan, rule: str, wildcards: Wildcards, before: int | None = None) -> GpuJob:
+    """A job that trains or generates, on whatever device.
 
     Args:
         plan: of the whole configuration.
-        rule: its name.
-        wildcards: its own.
-        shards: what it merges, if anything.
+        before: K of the checkpoint that a training continues; None: `continued_step`.
     """
-    if shards or plan.is_embedded(model_of(wildcards)):
-        return None
-    return _gpu_job(plan, rule, wildcards, (plan.continued_from(wildcards) or 0) if rule in CHAINED else 0)
-
-
-def gpu_job(plan: Plan, job: GridJob) -> GpuJob:
-    """A job of the grid that trains or generates, on whatever device."""
-    return _gpu_job(plan, job.rule, job.wildcards, continued_step(plan, job))
-
-
-def continued_step(plan: Plan, job: GridJob) -> int:
-    """K of the checkpoint that a training continues; 0 where it continues none."""
-    w = job.wildcards
-    return (plan.online(w).before(int(w.g), int(w.k)) or 0) if job.rule in CHAINED else 0
-
-
-def _gpu_job(plan: Plan, rule: str, wildcards: Wildcards, before: int) -> GpuJob:
+    before = continued_step(plan, rule, wildcards) if before is None else before
     model, stage = model_of(wildcards), rule.removesuffix("_shard")
     config, arm = plan.for_model(model), None
     if stage in ONLINE_STAGES:

@@ -26,7 +26,7 @@ from g2d.forecast.guess import SOURCE
 from g2d.forecast.hours import gpu_job
 from g2d.forecast.jobs import GridJob, grid_jobs
 from g2d.jobs.cost import Cost, CostFile
-from g2d.regimes.catalogue import ENTRIES, OFFLINE
+from g2d.regimes.catalogue import ENTRIES, REGIMES
 from g2d.tables.frames import floats, frame, integers, strings
 
 HOURS_COLUMNS = {
@@ -38,7 +38,7 @@ HOURS_COLUMNS = {
 MEASURED = "calibration and probe"
 ALWAYS = ("train_grpo", "harvest_rollouts", "train_dpo", "evaluate")  # a row each, also without a job
 ONLINE = [f"train_{regime.name}{auto}" for regime in ENTRIES if regime.phase == "online" for auto in ("", "_auto")]
-OFFLINES = [f"train_{regime.name}" for regime in OFFLINE]
+OFFLINES = [f"train_{name}" for name, regime in REGIMES.items() if regime.phase != "online"]
 STAGES = ("train_grpo", *ONLINE, "harvest_rollouts", *OFFLINES, "evaluate", "draw_samples")
 
 
@@ -134,7 +134,7 @@ def hours_advice(
         if stage in per_problem:
             tokens = n_problems[w.benchmark] * per_problem[stage] * measured.tokens_per_completion
             return measured.generation(tokens, shards.evaluation)
-        work = gpu_job(plan, job)
+        work = gpu_job(plan, job.rule, w)
         rate = measured.seconds_per_completion if stage == "train_grpo" else work.guess and 3600 * work.guess
         return None if rate is None else work.units * rate
 

@@ -24,7 +24,7 @@ from typing import Literal
 
 import psutil
 
-from g2d.jobs.cost import Cost, Meter, Progress, merge_costs
+from g2d.jobs.cost import Cost, JobKey, Meter, Progress, merge_costs
 from g2d.jobs.files import parse_record, read_json, write_json
 from g2d.jobs.orphans import this_machine
 from g2d.plain import say
@@ -151,7 +151,7 @@ def _is_hidden(pid: int) -> bool:
 
 
 def read_attempts(folder: str | Path) -> list[Attempt]:
-    """All attempts below a folder that are over, by job, then oldest first.
+    """All attempts below a folder that are over, by stage and job, then oldest first.
 
     An attempt without a last word was killed if the job was attempted again or if it has been silent for `SILENT_S`
     seconds. Otherwise it is still running, and is left out.
@@ -161,12 +161,11 @@ def read_attempts(folder: str | Path) -> list[Attempt]:
     """
     attempts = sorted(
         map(read_attempt, Path(folder).rglob("*.json")),
-        key=lambda attempt: (attempt.cost.job, attempt.cost.stage, attempt.started),
+        key=lambda attempt: (attempt.cost.key, attempt.started),
     )
     over = []
     for i, attempt in enumerate(attempts):
-        same = [(of.cost.stage, of.cost.job) for of in attempts[i : i + 2]]
-        again = len(same) == 2 and same[0] == same[1]
+        again = any(later.cost.key == attempt.cost.key for later in attempts[i + 1 : i + 2])
         if attempt.status != "running":
             over.append(attempt)
         elif again or time.time() - attempt.updated > SILENT_S:
@@ -174,44 +173,37 @@ def read_attempts(folder: str | Path) -> list[Attempt]:
     return over
 
 
-def kept(attempts: Iterable[Attempt]) -> dict[str, Attempt]:
-    """By job, the attempt whose result is there: the last that succeeded."""
-    return {job: attempt for (_, job), attempt in _with_results(attempts).items()}
+def kept(attempts: Iterable[Attempt]) -> dict[JobKey, Attempt]:
+    """The attempt whose result is there: the last that succeeded."""
+    return {attempt.cost.key: attempt for attempt in attempts if attempt.status == "ok"}
 
 
-def _with_results(attempts: Iterable[Attempt]) -> dict[tuple[str, str], Attempt]:
-    """As `kept`, by stage and job: jobs of two stages may have one name, that of their first output without its end."""
-    return {(attempt.cost.stage, attempt.cost.job): attempt for attempt in attempts if attempt.status == "ok"}
-
-
-def lost_device_s(attempts: Iterable[Attempt]) -> dict[str, float]:
-    """By job, the device seconds of all attempts that are on no bill.
+def lost_device_s(attempts: Iterable[Attempt]) -> dict[JobKey, float]:
+    """The device seconds of all attempts that are on no bill.
 
     What an attempt did before the checkpoint that the next one went on from is not lost: the result's bill has it. A
     killed attempt may have spent more up to that checkpoint than it knew at its last sign of life; then nothing of it
     counts as lost.
     """
     attempts = list(attempts)
-    spent: dict[str, float] = {}
+    spent: dict[JobKey, float] = {}
     for attempt in attempts:
-        spent[attempt.cost.job] = spent.get(attempt.cost.job, 0.0) + attempt.cost.device_s
-    billed: dict[str, float] = {}
-    for (_, job), attempt in _with_results(attempts).items():
-        billed[job] = billed.get(job, 0.0) + attempt.bill.device_s
+        spent[attempt.cost.key] = spent.get(attempt.cost.key, 0.0) + attempt.cost.device_s
+    billed = {job: attempt.bill.device_s for job, attempt in kept(attempts).items()}
     return {job: max(0.0, seconds - billed.get(job, 0.0)) for job, seconds in spent.items()}
 
 
-def lost(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
-    """By job, the attempts whose result is not there: those that ended badly, and those that a later one repeated.
+def lost(attempts: Iterable[Attempt]) -> dict[JobKey, list[Attempt]]:
+    """The attempts whose result is not there: those that ended badly, and those that a later one repeated.
 
     A later attempt may have gone on from what they left: `lost_device_s` says what was in vain.
     """
     attempts = list(attempts)
-    results = _with_results(attempts)
-    found: dict[str, list[Attempt]] = {}
+    results = kept(attempts)
+    found: dict[JobKey, list[Attempt]] = {}
     for attempt in attempts:
-        if results.get((attempt.cost.stage, attempt.cost.job)) is not attempt:
-            found.setdefault(attempt.cost.job, []).append(attempt)
+        if results.get(attempt.cost.key) is not attempt:
+            found.setdefault(attempt.cost.key, []).append(attempt)
     return found
 
 

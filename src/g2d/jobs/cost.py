@@ -28,6 +28,8 @@ from typing import Any
 from g2d.jobs.files import parse_record, read_json, write_json
 from g2d.jobs.usage import cpu_seconds, gpu_memory_peak, memory_peak, visible_devices
 
+JobKey = tuple[str, str]  # stage and name: jobs of two stages may have one name, that of their first output
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -43,6 +45,11 @@ class Cost:
     tokens_generated: int
     peak_memory_bytes: int  # resident memory of the job's largest process; GPU memory is not in it
     peak_gpu_memory_bytes: int | None = None  # torch's, on the fullest GPU; null without one or in a process of vLLM
+
+    @property
+    def key(self) -> JobKey:
+        """What names the job in the records of its attempts."""
+        return self.stage, self.job
 
 
 def merge_costs(earlier: Cost | None, later: Cost) -> Cost:

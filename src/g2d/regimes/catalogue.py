@@ -25,9 +25,6 @@ REGIMES: dict[str, Regime] = {
     regime.name: regime for regime in (GRPO, SEMI_ONLINE_DPO, DPO, RFT, KTO, GROUP_DPO, ITERATIVE_DPO)
 }
 
-# Those whose trainings are offline: on a harvest that is there.
-OFFLINE = [regime for regime in REGIMES.values() if regime.phase != "online"]
-
 # Those that `regimes` may have entries of; GRPO and DPO have sections of their own.
 ENTRIES = [regime for regime in REGIMES.values() if issubclass(regime.settings, Entry)]
 
@@ -37,10 +34,5 @@ def of_phase(phase: Phase) -> list[Regime]:
     return [regime for regime in REGIMES.values() if regime.phase == phase]
 
 
-def _any_of(regimes: list[Regime]) -> Any:
-    """The type of an entry: the settings of one of them, told apart by the key `regime`."""
-    settings = [regime.settings for regime in regimes] or [Entry]
-    return Annotated[reduce(or_, settings), Field(discriminator="regime")] if len(settings) > 1 else settings[0]
-
-
-AnyEntry: Any = _any_of(ENTRIES)
+# The type of an entry: the settings of one of them, told apart by the key `regime`.
+AnyEntry: Any = Annotated[reduce(or_, [regime.settings for regime in ENTRIES]), Field(discriminator="regime")]

@@ -61,8 +61,7 @@ class Records:
                     continue
                 if recorded.attempt.status != "running":
                     self._over[path] = recorded
-            cost = recorded.attempt.cost
-            found.setdefault((cost.stage, cost.job), []).append(recorded)
+            found.setdefault(recorded.attempt.cost.key, []).append(recorded)
         for attempts in found.values():
             attempts.sort(key=lambda recorded: recorded.attempt.started)
         return found
@@ -139,13 +138,10 @@ def _state(results: str, job: GridJob, recorded: Sequence[Recorded]) -> JobState
 
 
 def _is_there(results: str, job: GridJob) -> bool:
-    if all(_exists(inside(results, output)) for output in job.outputs):
+    exists = os.path.exists  # of thousands of files: a Path for each takes as long again
+    if all(exists(inside(results, output)) for output in job.outputs):
         return True
-    return job.merged_into is not None and _exists(inside(results, job.merged_into))
-
-
-def _exists(path: str) -> bool:
-    return os.path.exists(path)  # noqa: PTH110 -- of thousands of files: a Path for each takes as long again
+    return job.merged_into is not None and exists(inside(results, job.merged_into))
 
 
 def inside(results: str, path: str) -> str:

@@ -36,7 +36,7 @@ EQUAL_COMPUTE_COLUMNS = {
 def main_table(
     evaluations: Evaluations,
     device_hours: Mapping[PolicyKey, float],
-    calibration_hours: Mapping[PolicyKey, float] | None = None,
+    calibration: Mapping[PolicyKey, Mapping[str, float]] | None = None,
 ) -> Rows:
     """Table 1: M0, DPO, G2D by K and GRPO on every benchmark; ablations are left to `ablation_table`.
 
@@ -45,7 +45,7 @@ def main_table(
     Args:
         evaluations: the answers of every policy, seed and benchmark.
         device_hours: the bill of every policy; policies that have none get null.
-        calibration_hours: what of it is calibration, which is made once and charged to every policy and seed.
+        calibration: what of its costs is calibration (`calibration_of`), which every policy and seed is charged.
 
     Returns:
         `MAIN_COLUMNS`, one row per (model, policy, K, group_size, benchmark). accuracy is the mean over samples, then
@@ -55,7 +55,8 @@ def main_table(
         seeds and problems; device_hours the mean over seeds.
     """
     grouped = by_policy(evaluations, keep=lambda key: not key.is_ablation)
-    rest = {key: hours - (calibration_hours or {}).get(key, 0.0) for key, hours in device_hours.items()}
+    shared = {key: own["device_hours"] for key, own in (calibration or {}).items()}
+    rest = {key: hours - shared.get(key, 0.0) for key, hours in device_hours.items()}
     for at in grid_order(grouped):
         row = accuracy_row(grouped[at], device_hours, at[1])
         known = [rest[key] for key in grouped[at] if key in rest]

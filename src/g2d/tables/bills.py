@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from g2d.experiment.arms import arms
@@ -64,7 +63,7 @@ def cost_table(bills: Mapping[PolicyKey, Sequence[Cost]], attempts: Sequence[Att
     for key, bill in bills.items():
         for stage in dict.fromkeys(record.stage for record in bill):
             jobs = [record for record in bill if record.stage == stage]
-            lost_s = math.fsum(in_vain.get(job.job, 0.0) for job in jobs)
+            lost_s = math.fsum(in_vain.get(job.key, 0.0) for job in jobs)
             yield {
                 **{"model": key.model, "policy": key.label, "K": key.shown_k, "group_size": key.group_size or None},
                 **{"seed": key.seed, "regime": key.regime, "stage": stage, "n_jobs": len(jobs)},
@@ -75,7 +74,7 @@ def cost_table(bills: Mapping[PolicyKey, Sequence[Cost]], attempts: Sequence[Att
                 "device": ", ".join(dict.fromkeys(job.device for job in jobs)),
                 "tokens_generated": sum(job.tokens_generated for job in jobs),
                 **_peaks(jobs),
-                "n_lost_attempts": sum(len(without_result.get(job.job, [])) for job in jobs),
+                "n_lost_attempts": sum(len(without_result.get(job.key, [])) for job in jobs),
                 "device_hours_with_lost_attempts": _device_hours(jobs) + lost_s / 3600,
             }
 
@@ -95,8 +94,6 @@ def attempt_table(attempts: Sequence[Attempt]) -> Rows:
         not in the wall time. A killed attempt counts as far as its last sign of life, at most half a minute before its
         end, or as far as another went on from it.
     """
-    # Jobs of two stages may have one name.
-    attempts = [replace(one, cost=replace(one.cost, job=f"{one.cost.stage} {one.cost.job}")) for one in attempts]
     stages = list(dict.fromkeys(attempt.cost.stage for attempt in sorted(attempts, key=lambda a: a.started)))
     for stage in [*stages, "all"] if stages else []:
         own = [attempt for attempt in attempts if stage in (attempt.cost.stage, "all")]
@@ -104,7 +101,7 @@ def attempt_table(attempts: Sequence[Attempt]) -> Rows:
         bills = [attempt.bill for attempt in kept(own).values()]
         statuses = Counter(attempt.status for attempt in own)
         yield {
-            **{"stage": stage, "n_jobs": len({cost.job for cost in costs}), "n_attempts": len(own)},
+            **{"stage": stage, "n_jobs": len({cost.key for cost in costs}), "n_attempts": len(own)},
             **{f"n_{status}": statuses[status] for status in ENDED_BADLY},
             "n_repeated": statuses["ok"] - len(bills),
             "device_hours_kept": _device_hours(bills),

@@ -115,7 +115,7 @@ TABLES = (
         "Table 1: accuracy and cost",
         RESULTS,
         function="accuracy:main_table",
-        reads="answers device_hours calibration_hours",
+        reads="answers device_hours calibrated",
     ),
     Table(
         "comparisons",

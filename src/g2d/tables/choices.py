@@ -58,7 +58,7 @@ def candidate_table(tried: Sequence[tuple[Candidate, PolicyKey]], answers: Seque
         row |= {"swept": candidate.swept, "K": candidate.k, "seed": key.seed}
         row |= {"settings": ", ".join(f"{name}={value}" for name, value in candidate.values)}
         rows.append(row)
-    place = _first_of_the_best([row["accuracy"] for row in rows])
+    place = int(np.argmax([row["accuracy"] for row in rows]))  # of equal ones the first
     for number, row in enumerate(rows):
         row |= {"chosen": number == place, "edge": None}
     rows[place]["edge"] = edge_of(tried[place][0], [candidate for candidate, _ in tried])
@@ -88,10 +88,6 @@ def sweep_bills(records: Mapping[PolicyKey, Sequence[Cost]], billed: Iterable[Co
 def best(table: pd.DataFrame) -> int:
     """The row of the chosen candidate."""
     return list(table["chosen"]).index(True)
-
-
-def _first_of_the_best(accuracies: Sequence[float]) -> int:
-    return max(range(len(accuracies)), key=lambda number: (accuracies[number], -number))
 
 
 def edge_of(chosen: Candidate, tried: Sequence[Candidate]) -> str | None:

@@ -12,7 +12,7 @@ from g2d.analysis.shares import share_of_gain
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, Row, by_grid, by_policy, crossed, named
 from g2d.tables.families import Grouped, paired, pool
-from g2d.tables.frames import Rows, floats, frame, integers, mean, strings
+from g2d.tables.frames import Rows, floats, integers, mean, strings, table_of
 
 CONTROL_COLUMNS = {
     **ROW_COLUMNS,
@@ -26,11 +26,12 @@ CONTROL_COLUMNS = {
 }
 
 
+@table_of(CONTROL_COLUMNS)
 def controls_table(
     evaluations: Evaluations,
     controls: Mapping[str, str],
     seen: Mapping[PolicyKey, Mapping[str, float]],
-) -> pd.DataFrame:
+) -> Rows:
     """Every policy that was trained on another reward, beside the one that differs in nothing else.
 
     Args:
@@ -46,24 +47,6 @@ def controls_table(
         hold for the whole family and agree with them. p_value is that of the difference, uncorrected. share is gain
         over truth_gain, with the interval of `share_of_gain`; null where p_truth is above 5 %.
     """
-    return frame(_rows(evaluations, controls, seen), CONTROL_COLUMNS)
-
-
-def seen_in_training(rollouts: str | Path) -> dict[str, float]:
-    """What a policy saw in training: the mean reward of the rollouts, and the share of them that is right; nothing
-    where none were kept."""
-    rows = pd.read_parquet(rollouts, columns=["reward", "verdict"])
-    known = rows["reward"].dropna()
-    return (
-        {"rewarded": float(known.mean()), "right": float((rows["verdict"] == "correct").mean())} if len(known) else {}
-    )
-
-
-def _rows(
-    evaluations: Evaluations,
-    controls: Mapping[str, str],
-    seen: Mapping[PolicyKey, Mapping[str, float]],
-) -> Rows:
     grouped = by_policy(evaluations, keep=lambda key: True)
     for (_, benchmark), rows in by_grid(grouped).items():
         own = [policy for policy, _ in rows]
@@ -81,6 +64,16 @@ def _rows(
             known = [found for key in grouped[control, benchmark] if (found := seen.get(key))]
             row |= {name: mean([found[name] for found in known]) for name in ("rewarded", "right")}
             yield named(next(iter(grouped[control, benchmark])), benchmark) | row
+
+
+def seen_in_training(rollouts: str | Path) -> dict[str, float]:
+    """What a policy saw in training: the mean reward of the rollouts, and the share of them that is right; nothing
+    where none were kept."""
+    rows = pd.read_parquet(rollouts, columns=["reward", "verdict"])
+    known = rows["reward"].dropna()
+    return (
+        {"rewarded": float(known.mean()), "right": float((rows["verdict"] == "correct").mean())} if len(known) else {}
+    )
 
 
 def _tested(grouped: Grouped, benchmark: str, family: Sequence[tuple[PolicyKey, PolicyKey]], base: PolicyKey) -> Rows:

@@ -20,7 +20,6 @@ READ_FOR = {
     "answers": ("answers", "records"),
     "sampled": ("sampled", "records"),
     "device_hours": ("records", "costs"),
-    "calibration_hours": ("records", "costs"),
     "calibrated": ("records", "costs"),
     "measured": ("records", "costs"),
     "spent": ("records", "costs", "logs_of_regimes"),

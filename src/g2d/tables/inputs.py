@@ -154,11 +154,6 @@ class Inputs:
         return {key: calibration_of(cost.records) for key, cost in self.costs.items()}
 
     @cached_property
-    def calibration_hours(self) -> dict[PolicyKey, float]:
-        """The device-hours of it."""
-        return {key: own["device_hours"] for key, own in self.calibrated.items()}
-
-    @cached_property
     def measured(self) -> Measured:
         """Of every trained policy, what its training recorded, and the tokens generated behind it."""
         return {
