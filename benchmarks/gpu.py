@@ -29,6 +29,7 @@ HERE = Path(__file__).resolve().parent
 PARTS = {  # cheap and decisive ones first; with the seconds that are enough where the card's CPU is slow
     "environment": ("the card, versions, bandwidth", 120),
     "greedy": ("greedy answers, float32 on the CPU and as they run here", 180),
+    "graph": ("steps replayed as CUDA graphs: the same answers as without, tokens per second, 0.5B", 300),
     "adapters": ("what is left of a small adapter, applied and merged", 180),
     "training-0.5b": ("GRPO and DPO at the paper's settings, 0.5B: seconds, peak beside `g2d plan`", 300),
     "harvest-0.5b": ("tokens per second beside the bandwidth's limit, 0.5B", 420),

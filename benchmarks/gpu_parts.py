@@ -94,6 +94,36 @@ def greedy(setting: Setting) -> Found:
     """Greedy answers of one small model, in float32 on the CPU and as they are drawn here."""
     import torch
 
+    policy = small_policy(setting)
+    on_cpu = answers(policy, "cpu", torch.float32, setting)
+    here = answers(policy, setting.device, torch.bfloat16, setting)
+    return {"same answers": sum(map(str.__eq__, on_cpu, here)), "of": len(here)}
+
+
+def graph(setting: Setting) -> Found:
+    """Steps that are replayed as CUDA graphs: greedy answers beside those without, and tokens per second."""
+    import torch
+    from gpu_models import drawn_by_transformers
+
+    policy, captured = small_policy(setting), setting.device == "cuda"
+    plain, replayed = (answers(policy, setting.device, torch.float32, setting, cuda_graph=on) for on in (False, True))
+    same = sum(map(str.__eq__, plain, replayed))
+    rows, length = tiny_or(setting, 4, 64), tiny_or(setting, 8, 512)
+    dtype = torch.bfloat16 if captured else torch.float32
+    model = blank_model(tiny_or(setting, "tiny", "qwen2.5-0.5b"), setting.device, dtype).eval()
+    tokens, seconds = drawn_by_transformers(model, rows, length, setting, cuda_graph=captured)
+    return {
+        "captured": captured,
+        "same answers": same,
+        "of": len(plain),
+        "rows": rows,
+        "tokens/s": tokens / seconds,
+        "ms of a step": 1000 * seconds / length,
+    }
+
+
+def answers(policy: Any, place: str, dtype: Any, setting: Setting, *, cuda_graph: bool = False) -> list[str]:
+    """Greedy answers of a policy to problems of arithmetic."""
     from g2d.policies import load_base, load_tokenizer
     from g2d.policies.policy import end_tokens
     from g2d.problems.prompts import Prompt, messages
@@ -101,17 +131,12 @@ def greedy(setting: Setting) -> Found:
     from g2d.rollouts.engine import Decoding, Request
     from g2d.rollouts.transformers_engine import TransformersEngine
 
-    policy, n = small_policy(setting), tiny_or(setting, 20, 500)
-    ends, problems = end_tokens(policy, load_tokenizer(policy)), generate("arithmetic", "test", n, seed=0)
-    answers = {}
-    for place, dtype in (("cpu", torch.float32), (setting.device, torch.bfloat16)):
-        model = load_base(policy, exact=True).to(place, dtype).eval()
-        engine = TransformersEngine(model, load_tokenizer(policy), ends)
-        asked = [Request(p.problem_id, engine.render(messages(p.prompt, Prompt()))) for p in problems]
-        drawn = engine.generate(asked, Decoding(1, 0.0, 1.0, tiny_or(setting, 12, 48), 256, 0))
-        answers[dtype] = [completion.text for (completion,) in drawn]
-    alike = sum(map(str.__eq__, answers[torch.float32], answers[torch.bfloat16]))
-    return {"same answers": alike, "of": n}
+    problems, tokenizer = generate("arithmetic", "test", tiny_or(setting, 20, 500), seed=0), load_tokenizer(policy)
+    model = load_base(policy, exact=True).to(place, dtype).eval()
+    engine = TransformersEngine(model, tokenizer, end_tokens(policy, tokenizer), cuda_graph=cuda_graph)
+    asked = [Request(p.problem_id, engine.render(messages(p.prompt, Prompt()))) for p in problems]
+    drawn = engine.generate(asked, Decoding(1, 0.0, 1.0, tiny_or(setting, 12, 48), 256, 0))
+    return [completion.text for (completion,) in drawn]
 
 
 def adapters(setting: Setting) -> Found:
@@ -335,6 +360,7 @@ def _cards(setting: Setting) -> int:
 PARTS: dict[str, Callable[[Setting], Found]] = {
     "environment": environment,
     "greedy": greedy,
+    "graph": graph,
     "adapters": adapters,
     "training-0.5b": lambda setting: training(setting, "qwen2.5-0.5b"),
     "training-7b": lambda setting: training(setting, "qwen2.5-7b"),

@@ -15,7 +15,7 @@ def run(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_parts_that_a_cpu_allows_run_and_the_others_say_why_not(tmp_path: Path) -> None:
-    parts = ["environment", "adapters", "training-0.5b", "harvest-0.5b", "engine-after"]
+    parts = ["environment", "graph", "adapters", "training-0.5b", "harvest-0.5b", "engine-after"]
     done = run(tmp_path, "--device", "cpu", "--parts", *parts)
     assert done.returncode == 0, done.stdout
     found = {part["part"]: part for part in json.loads((tmp_path / "gpu.json").read_text())}
@@ -25,6 +25,8 @@ def test_parts_that_a_cpu_allows_run_and_the_others_say_why_not(tmp_path: Path) 
         "engine-after": "skipped",
     }
     assert found["engine-after"]["reason"] == "needs a card"
+    graph = found["graph"]["found"]
+    assert (graph["captured"], graph["same answers"]) == (False, graph["of"])
     adapters = found["adapters"]["found"]
     assert adapters["applied at 0.001"] > adapters["merged at 0.0001"]  # bfloat16 swallows a small merged adapter
     assert found["training-0.5b"]["found"]["grpo s/step"] > 0

@@ -17,6 +17,7 @@ from peft import LoraConfig, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
+from g2d.policies.adapter_layers import round_once
 from g2d.rollouts.continuous_batching import ContinuousBatch, Sample
 from g2d.rollouts.decode_graph import FixedRows, Step, bucket
 from g2d.rollouts.engine import Decoding
@@ -112,12 +113,15 @@ def test_a_recorded_step_draws_the_same_tokens(kind: str, decoding: Decoding) ->
     assert list(recording.recorded.values()) == recorded  # nothing is captured twice
 
 
-@pytest.mark.parametrize("half", [False, True], ids=["float32", "autocast"])
-def test_a_step_with_an_adapter_can_be_recorded(half: bool) -> None:
+@pytest.mark.parametrize(("half", "once"), [(False, False), (True, False), (True, True)])
+def test_a_step_with_an_adapter_can_be_recorded(half: bool, once: bool) -> None:
     """And a change of the adapter's numbers, in place as an optimizer makes it, is followed: no old copy of them, as
     autocast keeps outside of inference mode, is read again."""
     base = random_model("grouped").to(torch.bfloat16 if half else torch.float32)
-    model = get_peft_model(base, LoraConfig(r=4, target_modules="all-linear")).eval()
+    config = LoraConfig(r=4, target_modules="all-linear")
+    if once:
+        round_once(config)
+    model = get_peft_model(base, config).eval()
     assert is_supported(model)
     fixed, made = FixedRows(Recording), []
     prompts = prompts_of(5, 9)

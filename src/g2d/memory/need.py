@@ -92,13 +92,14 @@ def training_need(training: Training, shape: ModelShape, counted: Counted, engin
         needs_more = cache.sequences < 1
         said += [cache.words("engine.training_gpu_memory_utilization")]
     elif training.batch is not None:
-        columns = cache_columns(tokens, engine)
+        graph = engine.cuda_graph and not training.own_copy  # a copy has new weights, which no old graph reads
+        columns = cache_columns(tokens, graph)
         drawn = counted.drawing(training.batch, columns)
         if training.own_copy:
             parts.append(Part("M0 to generate", 4 * shape.parameters, "as it is and with the adapter"))
         kept = f"keys and values of {training.batch} x {columns} tokens"
         # It generates when no activations are kept, so only what exceeds those is added, but a graph stays.
-        if engine.cuda_graph:
+        if graph:
             parts.append(Part("generation, with its graph", drawn.peak, kept))
         elif (beyond := drawn.peak - passage.kept - most) > 0:
             parts.append(Part("generation, beyond these", beyond, kept))
@@ -115,7 +116,7 @@ def drawing_need(drawing: Drawing, shape: ModelShape, counted: Counted, engine: 
         parts = [*cache.parts, Part("keys and values", max(cache.bytes, 0), f"the rest of {share:g} of the card")]
         said = [cache.words("engine.gpu_memory_utilization")]
         return Need(drawing.name, parts, card.memory, said, cache.sequences < 1)
-    columns = cache_columns(tokens, engine)
+    columns = cache_columns(tokens, engine.cuda_graph)
     drawn = counted.drawing(drawing.batch, columns)
     step = drawn.peak - drawn.kept
     prompts = -(-drawing.batch // drawing.samples)
@@ -139,11 +140,11 @@ def drawing_need(drawing: Drawing, shape: ModelShape, counted: Counted, engine: 
     )
 
 
-def cache_columns(tokens: int, engine: EngineSettings) -> int:
+def cache_columns(tokens: int, graph: bool) -> int:
     """Columns of transformers' cache for sequences of so many tokens."""
     from g2d.rollouts.decode_graph import bucket  # imports torch
 
-    return bucket(tokens) if engine.cuda_graph else tokens
+    return bucket(tokens) if graph else tokens
 
 
 @dataclass(frozen=True)
