@@ -96,13 +96,14 @@ def steps_of(regime: str, base: Any, setting: Any) -> tuple[float, tuple[int, in
     from g2d.problems.synthetic import generate
     from g2d.regimes.dpo import Dpo, train_dpo
     from g2d.regimes.grpo import train_grpo
+    from g2d.regimes.grpo_generation import EngineGeneration
     from g2d.regimes.job import TrainingJob
     from g2d.regimes.warmup import Warmup
     from g2d.rollouts.tokens import pairs_with_token_ids
 
     work, ends, drawing, sizes = setting.out / f"work-{regime}", [], [0.0], [(0, 0, 0)]
     shutil.rmtree(work, ignore_errors=True)
-    begin, draw = Trainer.train, GRPOTrainer._generate_single_turn
+    begin, draw = Trainer.train, EngineGeneration.draw
 
     class Clock(TrainerCallback):
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -140,7 +141,7 @@ def steps_of(regime: str, base: Any, setting: Any) -> tuple[float, tuple[int, in
     budget = {"grpo": tiny_or(setting, 8, 384), "dpo": tiny_or(setting, 8, 512)}[regime]
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(Trainer, "train", timed_train))
-        stack.enter_context(mock.patch.object(GRPOTrainer, "_generate_single_turn", timed_draw))
+        stack.enter_context(mock.patch.object(EngineGeneration, "draw", timed_draw))
         for kind in (GRPOTrainer, DPOTrainer):
             stack.enter_context(mock.patch.object(kind, "compute_loss", sized(kind.compute_loss)))
         common: dict[str, Any] = {"lora": Lora(), "seed": 0, "work": work}
@@ -170,6 +171,7 @@ def drawn_by_transformers(
 ) -> tuple[int, float]:
     """Tokens and seconds of `g2d.rollouts`' engine: `rows` completions at once, all of them `length` tokens."""
     import numpy as np
+    import torch
 
     from g2d.rollouts.continuous_batching import ContinuousBatch
     from g2d.rollouts.decode_graph import FixedRows
@@ -184,7 +186,8 @@ def drawn_by_transformers(
         numbers = np.random.default_rng(0)
         batch = ContinuousBatch(model, prompts, decoding, lambda _: numbers.random(tokens), [-1], fixed)
         begun = time.perf_counter()
-        batch.complete(samples)
+        with torch.inference_mode():
+            batch.complete(samples)
         synchronise(setting)
         return time.perf_counter() - begun
 

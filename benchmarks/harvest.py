@@ -274,15 +274,15 @@ def exchange(base: Policy, adapted: Policy, problem: Problem) -> float:
 
 def grpo(base: Policy, problems: list[Problem], steps: int) -> None:
     """Time per GRPO step on either engine, from the second step on, and what of it synchronisation takes."""
-    from g2d.regimes import grpo_vllm
     from g2d.regimes.grpo import train_grpo
+    from g2d.regimes.grpo_generation import EngineGeneration
     from g2d.regimes.job import TrainingJob
 
     warmup = Warmup(steps=[steps], learning_rate=2e-4, max_completion_length=26)
     print(f"\n| GRPO, {steps} steps of {warmup.completions_per_step(2)} completions | ms per step | ms of hand-over |")
     print("|---|---:|---:|")
     for settings in (EngineSettings(), EngineSettings(name="vllm")):
-        with timed(grpo_vllm.VllmGeneration, "sync_weights") as handed_over:
+        with timed(EngineGeneration, "hand_over") as handed_over:
             log = train_grpo(
                 TrainingJob(
                     base,

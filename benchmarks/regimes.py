@@ -178,7 +178,7 @@ def main() -> None:
     from transformers import Trainer
 
     from g2d.regimes import grpo_trainer, semi_online_dpo
-    from g2d.regimes.grpo_vllm import VllmGeneration
+    from g2d.regimes.grpo_generation import EngineGeneration
 
     torch.set_num_threads(1)
     found: dict[str, list[dict[str, float]]] = defaultdict(list)
@@ -189,7 +189,7 @@ def main() -> None:
             with (
                 timed(TransformersEngine, "generate", "generation"),
                 timed(VllmEngine, "complete", "generation"),
-                timed(VllmGeneration, "sync_weights", "hand-over"),
+                timed(EngineGeneration, "hand_over", "hand-over"),
                 timed(semi_online_dpo, "save_adapter", "hand-over"),
                 timed(FreshRollouts, "_take", "hand-over"),
                 timed(FreshRollouts, "engine", "hand-over"),  # transformers: the adapter put into a copy of M0

@@ -67,12 +67,12 @@ def test_a_chain_continues_the_k_before_and_a_finished_k_the_one_it_really_had()
         ("vllm", 0.05, "sampler", {"ratios": "without dropout"}),
         ("vllm", 0.05, "none", {}),
         ("vllm", 0, "sampler", {}),
-        ("transformers", 0.05, "sampler", {"rollouts": "without dropout"}),
-        ("transformers", 0.05, "none", {"rollouts": "without dropout"}),
-        ("transformers", 0, "sampler", {}),
+        ("transformers", 0.05, "sampler", {"rollouts": "by g2d.rollouts"}),
+        ("transformers", 0.05, "none", {"rollouts": "by g2d.rollouts"}),
+        ("transformers", 0, "sampler", {"rollouts": "by g2d.rollouts"}),
     ],
 )
-def test_what_dropout_made_noise_of_in_grpo_is_trained_again_and_nothing_else(
+def test_grpo_that_trl_drew_or_dropout_made_noise_of_is_trained_again_and_nothing_else(
     engine: str, dropout: float, ratio: str, more: dict[str, str]
 ) -> None:
     warmup = {"steps": [0, 2, 4, 6], "horizon": 8, "ratio": ratio}
@@ -89,7 +89,7 @@ def test_masks_by_the_advantages_of_scalar_rewards_are_trained_again_and_no_othe
 ) -> None:
     rewards = {"taste": {"reward": "scratch_model"}, "coin": {"reward": "random"}}
     own = {"steps": [2], "reward": reward, "warmup": {"mask_uniform_groups": masked}}
-    plan = Plan(configured(rewards=rewards, ablations={"own": own}, lora={"dropout": 0}))
+    plan = Plan(configured(rewards=rewards, ablations={"own": own}, lora={"dropout": 0}, engine={"name": "vllm"}))
     settings = plan.grpo_settings(at(2, variant="own/"))
     assert settings["reward"]["reward"] == rewards[reward]["reward"]
     assert {name: settings[name] for name in settings.keys() - {"warmup", "lora", "prompt", "reward", "engine"}} == more

@@ -1,4 +1,4 @@
-"""What GRPO's rollouts are drawn from: the policy without dropout, by the decoding and nothing else. Whatever draws."""
+"""What GRPO's rollouts are drawn from: the policy without dropout, by the decoding and nothing else."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ import pandas as pd
 import pytest
 import torch
 
-from g2d.policies import Policy
+from g2d.policies import Policy, load_base
 from g2d.policies.settings import Lora
-from g2d.problems.prompts import Prompt
+from g2d.problems.prompts import Prompt, conversation
+from g2d.regimes.adapters import merged, with_own_adapter
 from g2d.regimes.grpo import train_grpo
+from g2d.regimes.grpo_generation import EngineGeneration
 from g2d.regimes.grpo_trainer import Grpo
 from g2d.regimes.job import TrainingJob
 from g2d.regimes.warmup import Warmup
+from g2d.rollouts import transformers_engine
+from g2d.rollouts.engine import Decoding
+from g2d.rollouts.transformers_engine import TransformersEngine
 from tests.models import tiny_policy
 from tests.regimes.test_off_policy import Seen, log_probabilities, watch  # noqa: F401 -- a fixture
 from tests.regimes.test_training import easy
@@ -68,6 +73,64 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]
 def test_a_sampler_of_m0_is_not_inherited(plain: Any, tmp_path: Path, sampler: dict[str, Any]) -> None:
     base = changed(tmp_path / "base", "generation_config.json", do_sample=True, **sampler)
     pd.testing.assert_frame_equal(warm_up(tmp_path / "work", base, 2), plain[1])
+
+
+def test_a_completion_has_the_random_numbers_of_its_place(plain: Any) -> None:
+    """The first ones are M0's, since the adapter begins as nothing."""
+    frame = plain[1][plain[1].step == 1]
+    engine = TransformersEngine.of(tiny_policy())
+    by_id = {problem.problem_id: problem for problem in easy(20)}
+    texts = [engine.render(conversation(by_id[name], Prompt())) for name in frame.problem_id]
+    prompts = engine.tokenizer(texts, add_special_tokens=False)["input_ids"]
+    decoding = Decoding(1, WARMUP.temperature, 1.0, WARMUP.max_completion_length, batch_size=5, seed=0)
+    drawn = engine.draw(prompts, [f"grpo/0/{place}" for place in range(len(prompts))], decoding)
+    assert [*map(len, drawn)] == frame.token_count.tolist()
+    assert engine.tokenizer.batch_decode(drawn, skip_special_tokens=True) == frame.completion_text.tolist()
+    assert frame.completion_text.nunique() > 4
+
+
+def test_a_model_that_is_decoded_in_closed_batches_draws_the_same(
+    plain: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transformers_engine, "is_supported", lambda model: False)
+    pd.testing.assert_frame_equal(warm_up(tmp_path, tiny_policy(), 2), plain[1])
+
+
+def test_drawing_leaves_weights_and_random_numbers_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, seen = EngineGeneration.draw, []
+
+    def draw(self: EngineGeneration, prompts: list[list[int]]) -> Any:
+        model, state = self._trainer.model, torch.get_rng_state()
+        before = {name: weights.clone() for name, weights in model.named_parameters()}
+        drawn = own(self, prompts)
+        assert torch.equal(torch.get_rng_state(), state)
+        assert model.training
+        assert all(torch.equal(weights, before[name]) for name, weights in model.named_parameters())
+        assert not any(getattr(layer, "merged", False) for layer in model.modules())
+        seen.append(self._trainer.state.global_step)
+        return drawn
+
+    monkeypatch.setattr(EngineGeneration, "draw", draw)
+    warm_up(tmp_path, tiny_policy(), 2, NOISY)
+    assert seen == [0, 1]
+
+
+def test_a_merged_adapter_is_the_applied_one() -> None:
+    model = with_own_adapter(load_base(tiny_policy()), SURE, seed=0).eval()
+    with torch.no_grad():
+        for name, weights in model.named_parameters():
+            if "lora_B" in name:
+                weights.normal_(std=0.1)
+        tokens = torch.arange(4, 12).view(1, -1)
+        applied = model(tokens).logits
+        with merged(model):
+            inside = model(tokens).logits
+        assert torch.equal(model(tokens).logits, applied)
+        with model.disable_adapter():
+            base = model(tokens).logits
+    assert (inside - applied).abs().max() < 1e-4 < (base - applied).abs().max()
 
 
 def test_rollouts_are_drawn_without_dropout(plain: Any, tmp_path: Path) -> None:

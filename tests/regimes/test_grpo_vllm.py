@@ -12,10 +12,10 @@ import pytest
 from g2d.jobs.files import sha256
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
-from g2d.regimes import grpo_vllm
 from g2d.regimes.auto_stop import probe_rollouts
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
 from g2d.regimes.grpo import train_grpo, until_decline
+from g2d.regimes.grpo_generation import EngineGeneration
 from g2d.regimes.job import TrainingJob, train_on
 from g2d.regimes.warmup import AutoStop, Warmup
 from g2d.rollouts.settings import EngineSettings, Harvest
@@ -33,16 +33,16 @@ NOISY = Lora(dropout=0.3)
 
 
 @pytest.fixture
-def generations(monkeypatch: pytest.MonkeyPatch) -> list[grpo_vllm.VllmGeneration]:
+def generations(monkeypatch: pytest.MonkeyPatch) -> list[EngineGeneration]:
     """Every backend that a test creates."""
-    created: list[grpo_vllm.VllmGeneration] = []
-    initialise = grpo_vllm.VllmGeneration.__init__
+    created: list[EngineGeneration] = []
+    initialise = EngineGeneration.__init__
 
-    def remembered(self: grpo_vllm.VllmGeneration, *args: Any, **kwargs: Any) -> None:
+    def remembered(self: EngineGeneration, *args: Any, **kwargs: Any) -> None:
         initialise(self, *args, **kwargs)
         created.append(self)
 
-    monkeypatch.setattr(grpo_vllm.VllmGeneration, "__init__", remembered)
+    monkeypatch.setattr(EngineGeneration, "__init__", remembered)
     return created
 
 
@@ -73,12 +73,12 @@ def adapter(work: Path) -> str:
 
 @pytest.mark.parametrize(("sync_every", "expected"), [(1, [0, 1, 2, 3]), (2, [0, 2])])
 def test_it_reaches_k_and_hands_the_adapter_over_every_v_steps(
-    tmp_path: Path, generations: list[grpo_vllm.VllmGeneration], sync_every: int, expected: list[int]
+    tmp_path: Path, generations: list[EngineGeneration], sync_every: int, expected: list[int]
 ) -> None:
     log = warm_up(tmp_path / "run", 4, sync_every=sync_every, lora=NOISY)
     assert [row["step"] for row in log] == [1, 2, 3, 4]
     [generation] = generations
-    assert generation.synchronised_at == expected
+    assert generation.handed_over_at == expected
     # An adapter that was just handed over says what the trainer says, to the last bits of float32; an older one does
     # not. Raw instead of tempered log-probabilities would be off by far more than either, and so would dropout.
     differences = [row["sampling/sampling_logp_difference/max"] for row in log]
@@ -93,12 +93,10 @@ def test_it_reaches_k_and_hands_the_adapter_over_every_v_steps(
 
 
 @pytest.mark.parametrize("ratio", ["sampler", "none"])
-def test_one_generation_serves_v_updates(
-    tmp_path: Path, generations: list[grpo_vllm.VllmGeneration], ratio: str
-) -> None:
+def test_one_generation_serves_v_updates(tmp_path: Path, generations: list[EngineGeneration], ratio: str) -> None:
     log = warm_up(tmp_path / "run", 4, updates_per_generation=2, ratio=ratio, keep_rollouts="completions")
     [generation] = generations
-    assert generation.synchronised_at == [0, 2]
+    assert generation.handed_over_at == [0, 2]
     frame = pd.read_parquet(tmp_path / "run/rollouts.parquet")
     assert frame.groupby(["generated_at", "step"]).size().to_dict() == {(1, 1): 16, (1, 2): 16, (3, 3): 16, (3, 4): 16}
     drawn = [row for row in log if "completions/mean_length" in row]
@@ -145,16 +143,14 @@ def test_the_adapter_moves_and_a_chain_equals_one_uninterrupted_run(tmp_path: Pa
     assert [row["reward"] for row in chained] == [row["reward"] for row in straight]
 
 
-def test_a_stopped_run_goes_on_from_a_step_of_hand_over(
-    tmp_path: Path, generations: list[grpo_vllm.VllmGeneration]
-) -> None:
+def test_a_stopped_run_goes_on_from_a_step_of_hand_over(tmp_path: Path, generations: list[EngineGeneration]) -> None:
     """Between two hand-overs the engine holds an older adapter than a checkpoint could say."""
     warm_up(tmp_path / "straight", 6, sync_every=2)
     with terminated_after(2), pytest.raises(TrainingStoppedError, match="SIGTERM at step 4 of 6"):
         warm_up(tmp_path / "stopped", 6, sync_every=2)
     warm_up(tmp_path / "stopped", 6, sync_every=2)
     assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
-    assert [generation.synchronised_at for generation in generations] == [[0, 2, 4], [0, 2], [4]]
+    assert [generation.handed_over_at for generation in generations] == [[0, 2, 4], [0, 2], [4]]
 
 
 def test_the_rollouts_of_training_are_kept(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from g2d.experiment.config import load
 from g2d.policies.policy import load_base
-from g2d.regimes import grpo
+from g2d.regimes import grpo, grpo_generation
 from g2d.regimes.grpo import GRPO
 from g2d.regimes.grpo_trainer import Grpo, above_cap
 from g2d.regimes.warmup import Warmup
@@ -25,19 +25,21 @@ CAP = 1.5
 class AnotherEngine:
     """Completions of three tokens, some of which the trainer takes for likelier and some for less likely."""
 
-    sync_weights = close = lambda self: None
+    def __init__(self, *_: Any) -> None: ...
 
     def attach(self, trainer: Any) -> None:
-        trainer.use_vllm, trainer.vllm_generation, trainer._last_loaded_step = True, self, -1
+        trainer.use_vllm = True
 
-    def generate(self, prompts: list[list[int]], images: Any, num_generations: int, profiler: Any = None) -> Any:
+    def draw(self, prompts: list[list[int]]) -> Any:
         tokens = [[5 + i % 7, 6 + i % 5, 7 + i % 3] for i in range(len(prompts))]
-        return prompts, tokens, [[[-1.0 - 4 * (i % 8)]] * 3 for i in range(len(prompts))], None
+        return tokens, [[-1.0 - 4 * (i % 8)] * 3 for i in range(len(prompts))]
+
+    def close(self) -> None: ...
 
 
 @pytest.fixture
 def _another_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpo, "_generation", lambda job, asked: AnotherEngine())
+    monkeypatch.setattr(grpo_generation, "EngineGeneration", AnotherEngine)
 
 
 def by_hand(correction: str, log_ratios: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

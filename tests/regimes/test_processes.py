@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, cast
 
 import pandas as pd
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from g2d.jobs.cost import Cost, Meter
@@ -26,6 +26,7 @@ from g2d.jobs.files import read_json
 from g2d.jobs.launchers import forget_launcher
 from g2d.policies import Policy, write_policy
 from g2d.policies.settings import Lora
+from g2d.regimes import sharding
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError, require_intact, step_of
 from g2d.regimes.dpo import Dpo, train_dpo
 from g2d.regimes.group_dpo import GroupDpo, train_group_dpo
@@ -80,7 +81,6 @@ def in_two(
 def divided(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
     """Call it where accelerate takes the processes on CPUs for processes on GPUs: on CPUs it divides no model
     (`AcceleratorState` of 1.15). All else, what it does then included, is as on GPUs."""
-    import torch
     from accelerate import Accelerator, PartialState
     from accelerate.utils import DistributedType
     from torch.distributed.tensor import DTensor
@@ -138,31 +138,6 @@ def assert_alike(log: list[dict[str, Any]], other: list[dict[str, Any]]) -> None
 
 
 @contextmanager
-def sampled_row_by_row() -> Iterator[None]:
-    """GRPO's completions have random numbers of their own. TRL draws those of a process from one stream."""
-    import torch
-    from trl.models import unwrap_model_for_generation
-
-    from g2d.regimes.grpo_trainer import Grpo
-
-    def draw(self: Any, prompt_ids: list[list[int]], *rest: Any) -> tuple[list[list[int]], None]:
-        found = []
-        without_checkpointing = unwrap_model_for_generation(self.model_wrapped, self.accelerator)
-        with torch.random.fork_rng(), torch.no_grad(), without_checkpointing as model:
-            first = self.accelerator.process_index * len(prompt_ids)
-            for place, ids in enumerate(prompt_ids, first):
-                sample = place % self.num_generations
-                torch.manual_seed(zlib.crc32(repr((self.state.global_step, ids, sample)).encode()))
-                asked = torch.tensor([ids])
-                found.append(model.generate(asked, generation_config=self.generation_config)[0, len(ids) :].tolist())
-        return found, None
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Grpo, "_generate_single_turn", draw)
-        yield
-
-
-@contextmanager
 def in_half_precision() -> Iterator[None]:
     """DPO as on a GPU: M0 in bfloat16, the adapter in float32, autocast."""
     import torch
@@ -202,9 +177,9 @@ def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str
         logs["group_dpo"] = train_group_dpo(
             TrainingJob(base, in_groups(7, base), settings, work=work / "group_dpo", **job)
         ).log
-    with suppress(NotTheFirstError), sampled_row_by_row():
+    with suppress(NotTheFirstError):
         logs["grpo"] = train_grpo(TrainingJob(base, easy(10), GRPO, group_size=2, k=3, work=work / "grpo", **job)).log
-    with suppress(NotTheFirstError), sampled_row_by_row():
+    with suppress(NotTheFirstError):
         logs["masked"] = train_grpo(
             TrainingJob(base, easy(10), MASKED, group_size=4, k=3, work=work / "masked", **job)
         ).log
@@ -355,7 +330,7 @@ def _online(base: Policy, work: Path, **job: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("training", "regimes"), [(TWO, ["_grpo", "_online"]), (DIVIDED, ["_grpo", "_dpo"])])
 def test_a_signal_to_one_stops_all_at_the_same_step(tmp_path: Path, training: Processes, regimes: list[str]) -> None:
-    """With dropout, and with TRL's own sampling: the random numbers of every process are in the checkpoint."""
+    """With dropout: the random state of every process is in the checkpoint."""
     logs = in_two(with_and_without_a_stop, tmp_path, tiny_policy(), tmp_path, training=training)
     for regime in regimes:
         straight, stopped = (tmp_path / f"{regime}-{name}" for name in ("straight", "stopped"))
@@ -392,6 +367,42 @@ from tests.regimes.test_processes import dpo, in_two, train_dpo, train_on
 base = read_policy("{base}")
 in_two(train_on, Path("{work}"), train_dpo, dpo(Path("{work}"), base))
 """
+
+
+def test_who_has_drawn_all_its_completions_runs_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads that meet as processes do: the passes of a divided model are made by all."""
+    met, votes = threading.Barrier(2), {}
+
+    def largest(*numbers: int) -> list[int]:
+        votes[threading.current_thread().name] = numbers[0]
+        met.wait(10)
+        found = max(votes.values())
+        met.wait(10)
+        return [found]
+
+    monkeypatch.setattr(sharding, "largest", largest)
+    passes: dict[str, int] = {}
+
+    class Divided(torch.nn.Module):
+        device = torch.device("cpu")
+
+        def forward(self, input_ids: torch.Tensor) -> None:
+            name = threading.current_thread().name
+            passes[name] = passes.get(name, 0) + 1
+
+    def draw(own: int) -> None:
+        model = Divided()
+        with sharding.in_step(model):
+            for _ in range(own):
+                model(input_ids=torch.zeros(3, 1))
+        model(input_ids=torch.zeros(3, 1))  # nobody is asked outside
+
+    threads = [threading.Thread(target=draw, args=(own,), name=f"draws {own}") for own in (3, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert passes == {"draws 3": 6, "draws 5": 6}
 
 
 @pytest.mark.parametrize("name", ["pytorch_model_fsdp_0", "adapter_model.safetensors"])

@@ -93,7 +93,8 @@ def drawn(
     def stream(sample: Sample) -> np.ndarray:
         return random_stream(decoding, str(sample[0]), sample[1])
 
-    return ContinuousBatch(model, prompts, decoding, stream, ENDS, fixed).complete(samples)
+    with torch.inference_mode():
+        return ContinuousBatch(model, prompts, decoding, stream, ENDS, fixed).complete(samples)
 
 
 @pytest.mark.parametrize("decoding", [GREEDY, SAMPLED, NUCLEUS], ids=["greedy", "sampled", "nucleus"])

@@ -23,9 +23,9 @@ RELEASED = sorted((HERE / "released").glob("*/*.params.json"))
 
 # What is meant to be stale, by configuration and rule: the changelog says why.
 MEANT = {
-    "config": {"train_grpo": ", 'rollouts': 'without dropout'"},
+    "config": {"train_grpo": ", 'rollouts': 'by g2d.rollouts'"},
     "paper": {"train_grpo": ", 'ratios': 'without dropout'"},
-    "micro": {"train_grpo": ", 'rollouts': 'without dropout'"},
+    "micro": {"train_grpo": ", 'rollouts': 'by g2d.rollouts'"},
 }
 
 SECTION = '    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)\n'

@@ -6,6 +6,8 @@ the adapter "ref", and take that for the reference; two of these functions chang
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,26 @@ def load_reference(model: Any, folder: Path) -> None:
     from peft import load_peft_weights, set_peft_model_state_dict
 
     set_peft_model_state_dict(model, load_peft_weights(str(folder), device="cpu"), adapter_name="ref")
+
+
+@contextmanager
+def merged(model: Any) -> Iterator[None]:
+    """The adapter in training is part of the weights in here, which are the very tensors they were afterwards.
+
+    Args:
+        model: in float32, on one device.
+    """
+    from peft.tuners.lora import LoraLayer
+
+    layers = [layer for layer in model.modules() if isinstance(layer, LoraLayer)]
+    before = [layer.get_base_layer().weight.data for layer in layers]
+    model.merge_adapter(safe_merge=True)  # makes new tensors; unmerging would subtract, and round
+    try:
+        yield
+    finally:
+        for layer, weights in zip(layers, before, strict=True):
+            layer.get_base_layer().weight.data = weights
+            layer.merged_adapters.clear()
 
 
 def save_adapter(model: Any, folder: Path) -> None:

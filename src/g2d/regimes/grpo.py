@@ -27,7 +27,7 @@ from g2d.regimes.processes import share
 from g2d.regimes.prompt_mix import VERIFIABLE, order, times_before
 from g2d.regimes.regime import Regime
 from g2d.regimes.retirement import PromptChoice, choice_words, load_choice, save_choice
-from g2d.regimes.training import OptimizerKeys, forget_samplers, read_log, trainer_arguments, untie_head
+from g2d.regimes.training import OptimizerKeys, read_log, trainer_arguments, untie_head
 from g2d.regimes.training_rollouts import TrainingRollouts
 from g2d.regimes.warmup import Mismatch, Objective, Warmup
 from g2d.rewards.catalogue import TRUTH, reward_params
@@ -73,6 +73,7 @@ def train_grpo(job: TrainingJob) -> Trained:
 
     from datasets import Dataset
 
+    from g2d.regimes.grpo_generation import EngineGeneration
     from g2d.regimes.grpo_trainer import ChosenPrompts, Grpo
 
     group_size = job.group_size
@@ -103,14 +104,14 @@ def train_grpo(job: TrainingJob) -> Trained:
     rewards = TrainingReward(
         job.reward, problems, seed=job.seed, group_size=group_size, eos_token_ids=ends, on_judged=rollouts.record
     )
-    generation = _generation(job, problems if choice else asked)
+    generation = EngineGeneration(job, problems if choice else asked, ends)
     model = load_base(job.base)
-    forget_samplers(model, ends)
     if warmup.float32_logits:
         untie_head(model)
     moving = warmup.reference == "sync"
     trainer = Grpo(
         warmup=warmup,
+        generation=generation,
         rollouts=rollouts,
         n_problems=len(problems),
         prompts=ChosenPrompts(choice, lambda n: row(problems[choice.problem(n)], n // len(problems)))
@@ -123,8 +124,6 @@ def train_grpo(job: TrainingJob) -> Trained:
         processing_class=tokenizer,
         peft_config=None if moving else lora_config(job.lora),
     )
-    if generation is not None:
-        generation.attach(trainer)
     before = job.meter.tokens_generated
 
     def count(log: list[dict[str, Any]]) -> None:
@@ -154,8 +153,7 @@ def train_grpo(job: TrainingJob) -> Trained:
             restore=restore,
         )
     finally:
-        if generation is not None:
-            generation.close()
+        generation.close()
     return Trained(hand_over(reached, job.work, job.base))
 
 
@@ -184,24 +182,13 @@ def _arguments(job: TrainingJob, draft: Path, division: Division) -> Any:
         num_iterations=warmup.iterations,
         max_completion_length=warmup.max_completion_length,
         temperature=warmup.temperature,
-        top_p=1.0,
-        top_k=0,
         beta=warmup.beta,
         loss_type=warmup.loss,
         mask_truncated_completions=warmup.mask_truncated,
         shuffle_dataset=False,
-        use_vllm=False,  # TRL's own backend; see `g2d.regimes.grpo_vllm` for ours
+        use_vllm=False,  # TRL's own backend; `g2d.regimes.grpo_generation` is ours
         vllm_importance_sampling_correction=warmup.ratio == "sampler",
     )
-
-
-def _generation(job: TrainingJob, asked: Sequence[Problem]) -> Any:
-    """What generates instead of TRL; None for TRL itself, with transformers."""
-    if job.engine is None or job.engine.name != "vllm":
-        return None
-    from g2d.regimes.grpo_vllm import VllmGeneration
-
-    return VllmGeneration(job, asked)
 
 
 def until_decline(job: TrainingJob) -> Outcome:

@@ -4,10 +4,10 @@ nothing (its eq. 8), stale rollouts taken as fresh ones, a reference that follow
 TRL 1.16 multiplies its loss by a batch's `tool_mask`, made for the tokens that a tool wrote; it serves as the mask of
 eq. 8. It takes the ratio as 1 where a batch has no `old_per_token_logps`. It refuses to synchronise the reference of a
 model with adapters, but keeps a second adapter "ref" as the reference of a `PeftModel`; the weights are copied into it
-here. Whatever is not a gradient step, sampling and scoring, is done in evaluation mode. With none of these keys, and
-without dropout, the trainer does what TRL's does, bit for bit.
+here. Whatever is not a gradient step, sampling and scoring, is done in evaluation mode. Completions are drawn by
+`grpo_generation`. On these, with none of these keys and without dropout, the trainer does what TRL's does, bit for bit.
 
-Importing this imports TRL, but not vLLM: TRL's own backend, which is not used here (`grpo_vllm` is), imports vLLM
+Importing this imports TRL, but not vLLM: TRL's own backend, which is not used (`grpo_generation` is), imports vLLM
 wherever it is installed, and that takes longer than everything else that a job imports.
 """
 
@@ -26,6 +26,7 @@ from transformers import TrainerCallback
 from trl import import_utils as trl_imports
 
 from g2d.regimes.adapters import copy_to_reference
+from g2d.regimes.grpo_generation import EngineGeneration
 from g2d.regimes.retirement import AskedGroup, PromptChoice
 from g2d.regimes.training import evaluation_mode
 from g2d.regimes.training_rollouts import TrainingRollouts
@@ -56,6 +57,7 @@ class Grpo(GRPOTrainer):
 
     Args:
         warmup: its keys about staleness; TRL's arguments have the others.
+        generation: draws the completions.
         rollouts: told which step consumes a rollout.
         n_problems: of the training set.
         prompts: asked instead of those of the data set, where prompts may be retired or replaced.
@@ -66,16 +68,19 @@ class Grpo(GRPOTrainer):
         self,
         *,
         warmup: Warmup,
+        generation: EngineGeneration,
         rollouts: TrainingRollouts,
         n_problems: int,
         prompts: ChosenPrompts | None = None,
         **arguments: Any,
     ) -> None:
         self.warmup = warmup
+        self.generation = generation
         self.rollouts = rollouts
         self.prompts = prompts
         self._drawn: tuple[list[list[int]], list[list[float]] | None] | None = None
         super().__init__(**arguments)
+        generation.attach(self)
         if prompts is not None and self.accelerator.num_processes > 1:
             raise RuntimeError(
                 "warmup.retire and warmup.resample train in one process: set training.processes to 1, or drop the keys"
@@ -169,7 +174,7 @@ class Grpo(GRPOTrainer):
         size = self.num_generations
         rows = [row for row in map(self.prompts.row, numbers) for _ in range(size)]
         prompt_ids, _, _ = self._tokenize_prompts([row["prompt"] for row in rows])
-        ids, log_probs = self._generate_single_turn(prompt_ids, None, {}, size)
+        ids, log_probs = self.generation.draw(prompt_ids)
         texts = self.processing_class.batch_decode(ids, skip_special_tokens=True)
         columns = {name: [row[name] for row in rows] for name in ("answer", "problem_id", "group")}
         _, judged = self.reward_funcs[0].judged(texts, **columns, completion_ids=ids)
@@ -182,13 +187,10 @@ class Grpo(GRPOTrainer):
             found.append(AskedGroup(number, differ, sum(map(len, ids[own])), answers))
         return found
 
-    def _generate_single_turn(self, *arguments: Any, **keywords: Any) -> Any:
-        """Completions of the policy without dropout, as vLLM and a harvest draw them; TRL leaves it on."""
-        if self._drawn is None:
-            with evaluation_mode(self.model):
-                return super()._generate_single_turn(*arguments, **keywords)
+    def _generate_single_turn(self, prompt_ids: list[list[int]], *_: Any, **__: Any) -> Any:
+        """Completions of tokenized prompts, which arrive repeated `num_generations` times."""
         drawn, self._drawn = self._drawn, None
-        return drawn
+        return self.generation.draw(prompt_ids) if drawn is None else drawn
 
     # -------------------------------------------------------------------------------------------------- the reference
 

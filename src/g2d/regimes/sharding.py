@@ -9,10 +9,12 @@ other dropout (`preserve_rng_state=False`), and by its names PEFT finds no adapt
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from g2d.regimes.processes import n_processes
+from g2d.regimes.processes import largest, n_processes
 
 LAUNCHER = (  # frozen weights and adapter in units of a block, which are put together where they compute
     *("--use_fsdp", "--fsdp_version", "2"),  # version 1 wants one dtype in a unit, and the adapter has its own
@@ -53,6 +55,30 @@ def keep_precision(trainer: Any) -> None:
     plugin = trainer.accelerator.state.fsdp_plugin
     if (policy := plugin.mixed_precision_policy) is not None:
         plugin.mixed_precision_policy = MixedPrecisionPolicy(policy.param_dtype, reduce_dtype=torch.float32)
+
+
+@contextmanager
+def in_step(model: Any) -> Iterator[None]:
+    """Let every process run a divided model as often as it needs: one that is done goes on with passes of one token
+    until all are, since its part of the weights takes part in the passes of the others.
+
+    Args:
+        model: the whole of it, which is what is called.
+    """
+    import torch
+
+    def go_on(*_: Any) -> None:
+        largest(1)
+
+    hook = model.register_forward_pre_hook(go_on, prepend=True)  # before the weights are put together
+    try:
+        yield
+    finally:
+        hook.remove()
+    token = torch.zeros(1, 1, dtype=torch.long, device=model.device)
+    with torch.no_grad():
+        while largest(0) == [1]:
+            model(input_ids=token)
 
 
 def require_same_strategy(checkpoint: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -146,14 +146,6 @@ def evaluation_mode(model: Any) -> Iterator[None]:
         yield
     finally:
         model.train(was_training)
-
-
-def forget_samplers(model: Any, ends: Collection[int]) -> None:
-    """Have TRL generate by its arguments and nothing else. What they leave out, such as min_p or suppress_tokens, it
-    takes from the model, where it also looks for the tokens that end a completion."""
-    from transformers import GenerationConfig
-
-    model.generation_config = GenerationConfig(eos_token_id=sorted(ends))
 
 
 def untie_head(model: Any) -> None:

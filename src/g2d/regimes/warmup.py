@@ -438,19 +438,20 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Objective):
     def drawn_by(self, engine: EngineSettings | None, lora: Lora, reward: Section = TRUTH) -> dict[str, Any]:
         """What a result depends on of what generates the rollouts, and judges them.
 
-        Rollouts are drawn without dropout, and ratios are taken to that. In 0.1.0 transformers drew with dropout, and
-        the trainer's side of vLLM's ratios had it on; groups were masked by their advantages, which rounding makes of
-        equal scalar rewards. Where that matters, a result of then is another one.
+        In 0.1.0 TRL drew with transformers, from one stream of random numbers and with dropout; the trainer's side of
+        vLLM's ratios had dropout on; groups were masked by their advantages, which rounding makes of equal scalar
+        rewards. Where that matters, a result of then is another one.
 
         Args:
-            engine: None is TRL itself, with transformers.
+            engine: None is transformers.
             reward: what a completion is worth.
         """
         name = engine.identity if engine else None
-        what = "rollouts" if name != "vllm" else "ratios" if self.ratio == "sampler" else None
+        with_dropout = name == "vllm" and self.ratio == "sampler" and lora.dropout > 0
         return {
             "engine": name,
-            **({what: "without dropout"} if what and lora.dropout > 0 else {}),
+            **({"rollouts": "by g2d.rollouts"} if name != "vllm" else {}),
+            **({"ratios": "without dropout"} if with_dropout else {}),
             **({"masked": "by rewards"} if self.mask_uniform_groups and is_scalar(reward) else {}),
         }
 

@@ -46,9 +46,12 @@ class ContinuousBatch:
         self.end_ids = frozenset(end_ids)
         self.fixed = fixed
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def complete(self, samples: Sequence[Sample]) -> dict[Sample, list[int]]:
-        """The tokens of every sample, with the one that ended it."""
+        """The tokens of every sample, with the one that ended it.
+
+        Fixed rows need inference mode: outside of it autocast keeps copies of the weights, and a graph would read them.
+        """
         queue = deque(samples)
         n = min(self.decoding.batch_size, len(queue))
         columns = max(map(len, self.prompts)) + self.decoding.max_completion_length

@@ -35,6 +35,7 @@ class TransformersEngine:
         end_ids: tokens that end a completion, from `end_tokens`.
         cuda_graph: take steps of fixed shapes and replay them as CUDA graphs, if the model is on a GPU. They hold the
             addresses of the weights, which may change their numbers in place only.
+        divided: other processes have parts of the model, and as many prompts.
     """
 
     name = "transformers"
@@ -46,12 +47,14 @@ class TransformersEngine:
         end_ids: Collection[int],
         *,
         cuda_graph: bool = False,
+        divided: bool = False,
     ) -> None:
         self.model: Any = model  # transformers' annotations have no `generate`
         self.tokenizer = tokenizer
         self.tokenizer.padding_side = "left"
         self.end_ids = frozenset(end_ids)
         self._fixed = FixedRows() if cuda_graph and self.model.device.type == "cuda" else None
+        self.divided = divided
         # Without the model's own defaults, such as a penalty on repetition.
         self.model.generation_config = GenerationConfig()
 
@@ -92,15 +95,40 @@ class TransformersEngine:
         def stream(sample: Sample) -> np.ndarray:
             return random_stream(decoding, requests[sample[0]].problem_id, sample[1])
 
-        if is_supported(self.model):
-            batch = ContinuousBatch(self.model, prompts, decoding, stream, self.end_ids, self._fixed)
-            drawn = batch.complete(samples)
-        else:
-            drawn = self._in_closed_batches(prompts, decoding, stream, samples)
+        drawn = self._drawn(prompts, decoding, stream, samples)
         completions = self._completions(drawn, [tuple(prompt) for prompt in prompts], decoding)
         return [[completions[i, j] for j in range(decoding.samples_per_prompt)] for i in range(len(requests))]
 
-    @torch.inference_mode()
+    def draw(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[int]]:
+        """A completion of every tokenized prompt, for a trainer: its tokens, the end of the turn included.
+
+        Args:
+            names: of each completion, which its random numbers belong to.
+        """
+        alike = {tuple(prompt): i for i, prompt in enumerate(prompts)}  # read once
+        samples = [(alike[tuple(prompt)], place) for place, prompt in enumerate(prompts)]
+
+        def stream(sample: Sample) -> np.ndarray:
+            return random_stream(decoding, names[sample[1]], 0)
+
+        drawn = self._drawn(prompts, decoding, stream, samples)
+        return [drawn[sample] for sample in samples]
+
+    def _drawn(
+        self,
+        prompts: Sequence[Sequence[int]],
+        decoding: Decoding,
+        stream: Callable[[Sample], np.ndarray],
+        samples: Sequence[Sample],
+    ) -> dict[Sample, list[int]]:
+        """The tokens of every sample, the one that ended it included."""
+        with torch.inference_mode(not self.divided):  # weights put together in there could not be written again
+            if is_supported(self.model):
+                batch = ContinuousBatch(self.model, prompts, decoding, stream, self.end_ids, self._fixed)
+                return batch.complete(samples)
+            return self._in_closed_batches(prompts, decoding, stream, samples)
+
+    @torch.no_grad()
     def _in_closed_batches(
         self,
         prompts: Sequence[Sequence[int]],
@@ -108,7 +136,7 @@ class TransformersEngine:
         stream: Callable[[Sample], np.ndarray],
         samples: Sequence[Sample],
     ) -> dict[Sample, list[int]]:
-        """The tokens of every sample by the model's own `generate`, the one that ended it included."""
+        """The same by the model's own `generate`."""
         drawn: dict[Sample, list[int]] = {}
         for start in range(0, len(samples), decoding.batch_size):
             batch = samples[start : start + decoding.batch_size]
@@ -122,6 +150,7 @@ class TransformersEngine:
                 max_new_tokens=decoding.max_completion_length,
                 eos_token_id=sorted(self.end_ids),
                 pad_token_id=self.tokenizer.pad_token_id,
+                synced_gpus=self.divided,
             )
             for sample, tokens in zip(batch, generated[:, width:].tolist(), strict=True):
                 end = next((i for i, token in enumerate(tokens) if token in self.end_ids), len(tokens) - 1)

@@ -161,10 +161,15 @@ class VllmEngine:
         return self._llm.generate(tokens, parameters, lora_request=self._adapter, use_tqdm=False)
 
     def draw(
-        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], decoding: Decoding
+        self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding
     ) -> tuple[list[list[int]], list[list[float]]]:
         """A completion of every tokenized prompt, for a trainer: its tokens, the end of the turn included, and the
-        log-probability of each under the distribution that it was drawn from."""
+        log-probability of each under the distribution that it was drawn from.
+
+        Args:
+            names: of each completion, which its random numbers belong to.
+        """
+        seeds = [request_seed(decoding.seed, name) for name in names]
         outputs = self.complete(prompts, seeds, decoding, log_probabilities=True)
         drawn = [output.outputs[0] for output in outputs]
         log_probabilities = [

@@ -1,0 +1,132 @@
+"""GRPO's completions from `g2d.rollouts`, whichever engine is configured; TRL's own generation is not used.
+
+transformers decodes the trainer's own model as it is, in evaluation mode: what samples is the policy in training, so no
+importance correction is needed. All completions of a generation are rows of one batch (`ContinuousBatch`).
+
+vLLM gets the adapter, as a file, under a new number. TRL's backend merges it into the weights and pushes all of them at
+every step: gigabytes for a few megabytes that changed, and on vLLM's CPU build it fails. TRL's documented hook for own
+generation, `rollout_func`, would do for the text but not for the loss: TRL 1.16 applies its importance-sampling
+correction only where `use_vllm` is set. The correction is needed: vLLM's kernels give other log-probabilities than the
+trainer's, and adapters older than the current step (`sync_every` above 1) are another policy. Tests hold that it is
+applied, and that its ratio is 1 where the two agree. `ratio: none` switches it off.
+
+The random numbers of a completion belong to its step and its place in the batch of all processes, so a run that was
+stopped draws what it would have drawn, and so do several processes. The random state of the process, which dropout
+reads, is left as it was. With `updates_per_generation` above 1 one call draws the completions of all these steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from g2d.problems import Problem
+from g2d.problems.prompts import conversation
+from g2d.regimes.adapters import merged, save_adapter
+from g2d.regimes.generator import vllm_beside_trainer
+from g2d.regimes.job import TrainingJob
+from g2d.regimes.sharding import in_step, is_sharded
+from g2d.regimes.training import evaluation_mode
+from g2d.regimes.warmup import Warmup
+from g2d.rollouts.engine import Decoding
+from g2d.rollouts.transformers_engine import TransformersEngine
+
+
+class EngineGeneration:
+    """Draws the completions of a `Grpo`.
+
+    Create it before the trainer, because vLLM seeds the random numbers of the process when it starts, and `close` it
+    after the training.
+
+    Args:
+        job: whose engine draws.
+        problems: every one that training will ask; the longest decides how much vLLM reserves.
+        end_ids: tokens that end a completion.
+
+    Raises:
+        ValueError: the longest prompt and its completion do not fit the model (vLLM).
+    """
+
+    def __init__(self, job: TrainingJob, problems: Sequence[Problem], end_ids: frozenset[int]) -> None:
+        warmup: Warmup = job.settings
+        at_once = warmup.completions_per_generation(job.group_size)
+        self.end_ids = end_ids
+        self.sync_every = warmup.sync_every
+        self.handed_over_at: list[int] = []  # the steps at which vLLM took the adapter over
+        self._last_draw = (-1, 0)  # step, and how many draws it had before: more than one where prompts are replaced
+        self._decoding = Decoding(1, warmup.temperature, 1.0, warmup.max_completion_length, at_once, job.seed)
+        self._trainer: Any = None
+        self._cuda_graph = job.engine is not None and job.engine.cuda_graph
+        self._transformers: TransformersEngine | None = None  # keeps its CUDA graphs from step to step
+        self._vllm: Any = None
+        if job.engine is not None and job.engine.name == "vllm":
+            self._vllm = vllm_beside_trainer(job.base, job.engine, job.lora, at_once)
+            self._vllm.start_for(
+                {self._vllm.render(conversation(problem, job.prompt)) for problem in problems},
+                warmup.max_completion_length,
+            )
+
+    def attach(self, trainer: Any) -> None:
+        """Draw for this trainer, which was built with `use_vllm=False`; with vLLM, importance correction included."""
+        self._trainer = trainer
+        trainer.use_vllm = self._vllm is not None
+        trainer.eos_token_ids = sorted(self.end_ids)  # TRL has them from M0's file
+
+    def draw(self, prompts: list[list[int]]) -> tuple[list[list[int]], list[list[float]] | None]:
+        """A completion of every tokenized prompt of this process's part of the batch.
+
+        Returns:
+            The tokens of the completions, the end of the turn included, and with vLLM the log-probability of each under
+            the distribution it was drawn from.
+        """
+        step = self._trainer.state.global_step
+        again = self._last_draw[1] + 1 if self._last_draw[0] == step else 0
+        self._last_draw = (step, again)
+        name = f"grpo/{step}/again{again}" if again else f"grpo/{step}"
+        first = self._trainer.accelerator.process_index * len(prompts)  # every process has as many, one after another
+        names = [f"{name}/{first + i}" for i in range(len(prompts))]
+        if self._vllm is None:
+            with self._policy() as engine:
+                return engine.draw(prompts, names, self._decoding), None
+        if not self.handed_over_at or (again == 0 and step % self.sync_every == 0):
+            self.hand_over(step)
+        drawn: tuple[list[list[int]], list[list[float]]] = self._vllm.draw(prompts, names, self._decoding)
+        return drawn
+
+    def hand_over(self, step: int) -> None:
+        """Give vLLM the adapter in training."""
+        with TemporaryDirectory(prefix="g2d-adapter-") as folder:
+            save_adapter(self._trainer.accelerator.unwrap_model(self._trainer.model), Path(folder))
+            self._vllm.use_adapter(Path(folder))
+        self.handed_over_at.append(step)
+
+    @contextmanager
+    def _policy(self) -> Iterator[TransformersEngine]:
+        """transformers with the trainer's model. On a CPU its adapter is merged meanwhile; in bfloat16 most of a small
+        one would be rounded away."""
+        model = self._trainer.model
+        if self._transformers is None:
+            self._transformers = TransformersEngine(
+                model,
+                self._trainer.processing_class,
+                self.end_ids,
+                cuda_graph=self._cuda_graph and not is_sharded(),
+                divided=is_sharded(),
+            )
+        around: Any = nullcontext()
+        if is_sharded():
+            around = in_step(model)
+        elif model.device.type == "cpu" and model.dtype == torch.float32:
+            around = merged(model)
+        with evaluation_mode(model), around:
+            yield self._transformers
+
+    def close(self) -> None:
+        """Free vLLM."""
+        if self._vllm is not None:
+            self._vllm.close()
