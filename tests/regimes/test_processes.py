@@ -146,7 +146,7 @@ def in_half_precision() -> Iterator[None]:
 
     arguments, model = offline.trainer_arguments, offline.starting_model
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(offline, "trainer_arguments", lambda *given: arguments(*given) | {"bf16": True})
+        patch.setattr(offline, "trainer_arguments", lambda *given, **own: arguments(*given, **own) | {"bf16": True})
         patch.setattr(offline, "starting_model", lambda *given: model(*given).to(torch.bfloat16))
         yield
 
