@@ -36,7 +36,7 @@ def layer(kind: type[Linear], std: float, dtype: torch.dtype = torch.bfloat16, b
 
 
 def effect_left(kind: type[Linear], std: float) -> float:
-    x = torch.randn(256, WIDTH, generator=torch.Generator().manual_seed(1)).bfloat16()
+    x = torch.randn(256, WIDTH, generator=torch.Generator().manual_seed(2)).bfloat16()
     exact, own = layer(kind, std, torch.float32), layer(kind, std)
     with torch.no_grad():
         change = exact(x.float()) - exact.base_layer(x.float())
@@ -50,7 +50,7 @@ def test_one_rounding_keeps_what_two_lose(std: float) -> None:
 
 
 def test_two_roundings_lose_a_small_adapter() -> None:
-    assert effect_left(Linear, 1e-4) < 0.75
+    assert effect_left(Linear, 1e-4) < 0.5
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -19,6 +19,7 @@ from g2d.problems import Problem
 from g2d.report.front import panels
 from g2d.report.marks import marks
 from g2d.report.page import content_security_policy, without_folders
+from g2d.report.rounding import rounding_caveats
 from g2d.tables.contamination import contamination_table
 from g2d.tables.frames import write_table
 from tests.report.browser import PHONE, chromium, needs_chromium, open_sections, opened
@@ -338,6 +339,43 @@ def test_the_page_says_beside_the_answer_where_accuracy_may_be_memory(tmp_path: 
         shown = panels(tables | more, list(config.benchmarks), {}, marks(config))
         found = {panel["answer"].benchmark: any(said in line for line in panel["answer"].caveats) for panel in shown}
         assert found == {"easy": bool(more), fresh: False}
+
+
+LOST = {"tiny/seed0/grpo/g2/k2": 0.45, "tiny/seed1/grpo/g2/k2": 0.8, "tiny/seed0/dpo/g2/k2": 0.99, "other/x": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("engine", "lora", "cure"),
+    [
+        (
+            {"name": "vllm"},
+            {},
+            "part to an output that is already rounded; engine.adapters: merge or merge_bfloat16",
+        ),
+        ({"name": "vllm"}, {"rounding": "once"}, "engine.adapters: merge or merge_bfloat16 keeps it."),
+        ({"name": "vllm", "adapters": "merge_bfloat16"}, {}, None),
+        ({}, {}, "lora.rounding: once keeps it."),
+        ({}, {"rounding": "once"}, None),
+    ],
+)
+def test_the_page_says_which_adapters_bfloat16_swallows(
+    config: Config, engine: dict[str, str], lora: dict[str, str], cure: str | None
+) -> None:
+    changed = {"engine": config.engine.model_copy(update=engine), "lora": config.lora.model_copy(update=lora)}
+    own = config.model_copy(update=changed)
+    said = rounding_caveats(LOST, "tiny", own)
+    assert len(said) == (cure is not None)
+    for sentence in said:
+        assert cure is not None and cure in sentence
+        assert sentence.startswith("2 policies have adapters of whose effect bfloat16 leaves less than")
+        assert "of seed0/grpo/g2/k2." in sentence
+    assert rounding_caveats({"tiny/seed0/dpo/g2/k2": 0.99}, "tiny", own) == rounding_caveats({}, "tiny", own) == ()
+
+
+def test_further_caveats_stand_beside_every_answer_of_their_model(tmp_path: Path, config: Config) -> None:
+    shown = panels(write_tables(tmp_path, config), list(config.benchmarks), {}, marks(config), {"tiny": ("Lost.",)})
+    assert shown
+    assert all(("Lost." in panel["answer"].caveats) == (panel["answer"].model == "tiny") for panel in shown)
 
 
 def test_snakemakes_report_keeps_the_lines_of_the_description(config: Config) -> None:

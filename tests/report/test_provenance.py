@@ -49,6 +49,13 @@ def test_it_says_nothing_about_the_machine_or_its_user() -> None:
     assert f'"{getpass.getuser()}"' not in text
 
 
+def test_what_is_left_of_adapters_is_in_it_where_it_was_recorded() -> None:
+    recorded = Policy("demo/seed0/dpo/g0/k0", "demo", "dpo", "m", effect_left=0.5)
+    found = provenance(read(CONFIG / "config.yaml"), [recorded], {"pool": MANIFEST}, ["cpu"], __file__)
+    assert found["effect_left"] == {"demo/seed0/dpo/g0/k0": 0.5}
+    assert "effect_left" not in record(read(CONFIG / "config.yaml"))
+
+
 def test_a_seed_that_was_drawn_for_the_run_is_in_it() -> None:
     config = read(CONFIG / "config.yaml")
     fresh = config.pool.model_copy(update={"seed": "run"})

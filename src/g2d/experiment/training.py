@@ -62,6 +62,8 @@ class GridTraining:
 
     def leave(self, trained: Trained) -> None:
         """Install what the training left in its work folder, and write metrics and record."""
+        from g2d.policies.adapter_effect import recorded_effect
+
         output, job = self.snakemake.output, self.job
         write_metrics(output.metrics, trained.log)
         for part in PARTS:
@@ -82,6 +84,7 @@ class GridTraining:
             continued_from=read_policy(job.resume_from.parent / "policy.json").k if job.resume_from else None,
             started_from=job.start.policy_id if job.start else None,
             settings=self.params | dict(trained.found),
+            effect_left=recorded_effect(job.base.base, self.folder / "adapter"),
         )
         write_policy(output.policy, policy)
 

@@ -63,6 +63,7 @@ class Policy:
     settings: dict[str, Any] = field(default_factory=dict)  # resolved settings of the stage that made it
     # Digests of `BASE_FILES` by name; None where a Hub revision pins them, and in records of 0.1.0.
     base_files: dict[str, str] | None = None
+    effect_left: float | None = None  # share of the adapter's effect after two roundings; None without bfloat16
 
     @property
     def is_recorded(self) -> bool:
@@ -82,7 +83,7 @@ class Policy:
 
 def as_json(policy: Policy) -> dict[str, Any]:
     """The record as it is written; without the fields that 0.1.0 did not have where they are None."""
-    newer = ("base_files", "started_from")
+    newer = ("base_files", "started_from", "effect_left")
     return {name: value for name, value in asdict(policy).items() if name not in newer or value is not None}
 
 

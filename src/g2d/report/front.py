@@ -46,9 +46,17 @@ LEGEND = (
 
 
 def panels(
-    tables: Mapping[str, str | Path], benchmarks: Sequence[str], specs: dict[str, Spec], known: Marks
+    tables: Mapping[str, str | Path],
+    benchmarks: Sequence[str],
+    specs: dict[str, Spec],
+    known: Marks,
+    more: Mapping[str, tuple[str, ...]] | None = None,
 ) -> list[dict[str, Any]]:
-    """The answer of every model and benchmark with its charts and, where there is a frontier, its sentences."""
+    """The answer of every model and benchmark with its charts and, where there is a frontier, its sentences.
+
+    Args:
+        more: further caveats by model.
+    """
 
     def read(name: str, columns: Columns) -> pd.DataFrame | None:
         return read_table(tables[name], columns) if name in tables else None
@@ -88,6 +96,7 @@ def panels(
         if continued is not None:
             warnings = memory_warnings(continued, entry.model, entry.benchmark)
             entry = replace(entry, caveats=(*warnings, *entry.caveats))  # noqa: PLW2901
+        entry = replace(entry, caveats=(*entry.caveats, *(more or {}).get(entry.model, ())))  # noqa: PLW2901
         shared = calibration_words(rows, None if standings is None else at)
         reading = {axis: " ".join(filter(None, [READING[axis], shared.get(axis)])) for axis in names}
         found.append({"answer": entry, "charts": names, "reading": reading, "said": sentences})

@@ -34,6 +34,7 @@ from g2d.report.contamination import contamination_sentences
 from g2d.report.marks import Marks, marks
 from g2d.report.pair_browser import PROBLEMS_PER_CONTROL, PROBLEMS_PER_SERIES, Series
 from g2d.report.power import difference_by_seeds, power_sentences
+from g2d.report.rounding import rounding_caveats
 from g2d.report.sweep import sweep_sentences
 from g2d.report.synthesis import forest, synthesis_sentences
 from g2d.report.tables import Table, read_cells
@@ -120,7 +121,8 @@ def build(
     benchmarks = list(config.benchmarks)
     specs: dict[str, Spec] = {}
     known = marks(config)
-    panels = front.panels(tables, benchmarks, specs, known)
+    lost = {model: rounding_caveats(provenance.get("effect_left", {}), model, config) for model in config.models}
+    panels = front.panels(tables, benchmarks, specs, known, lost)
     labelled_once = settings | {"demonstration": None}  # the page itself says it, always in view
     caption = functools.partial(_caption, config=labelled_once, benchmark=benchmarks[0])
     entries = {
@@ -177,7 +179,7 @@ def build(
         problems_per_control=PROBLEMS_PER_CONTROL,
         methods=shown(methods),
         provenance=provenance,
-        provenance_facts={key: value for key, value in provenance.items() if key != "policies"},
+        provenance_facts={key: value for key, value in provenance.items() if key not in ("policies", "effect_left")},
         configuration=yaml.safe_dump(without_folders(config.identity), sort_keys=False),
     )
 

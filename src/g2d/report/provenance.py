@@ -45,6 +45,7 @@ def provenance(
         workflow: a file of the workflow, whose repository names the commit.
     """
     base = {policy.model: policy for policy in policies if policy.regime == "base"}
+    effects = {policy.policy_id: policy.effect_left for policy in policies if policy.effect_left is not None}
     return {
         "workflow": {"g2d": __version__, **commit(workflow), "stage_versions": dict(VERSIONS)},
         "software": {
@@ -78,6 +79,7 @@ def provenance(
             for name, manifest in manifests.items()
         },
         "policies": {policy.policy_id: policy.weights_sha256 for policy in policies if policy.regime != "base"},
+        **({"effect_left": effects} if effects else {}),
     }
 
 
