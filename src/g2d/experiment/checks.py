@@ -393,21 +393,14 @@ def open_ended_mistakes(config: Config) -> Iterator[str]:
     for name, source in config.problem_sources.items():
         if is_open_ended(source) and name not in OPEN_ENDED_SETS:
             yield f"{place_of(name)}.family: replies have no right answer: name them in open_ended, or another family"
-    for where, own in _asking(config):
+    asking = {where: own for where, own in config.further.items() if isinstance(own, PromptMix) and own.asks_open_ended}
+    for where, own in asking.items():
         if config.open_ended is None:
             yield f"{where}.prompts: there are no open-ended prompts: add the section open_ended"
         elif getattr(own, "sync_every", None) == "pass":
             yield f"{where}.sync_every: pass is one over verifiable prompts alone: write a number of updates"
     if config.open_ended is not None:
         yield from _mistakes_in_section(config, config.open_ended)
-
-
-def _asking(config: Config) -> Iterator[tuple[str, Section]]:
-    """The ablations and entries that ask open-ended prompts, and where they stand."""
-    for kind in ("ablations", "regimes"):
-        for name, own in getattr(config, kind).items():
-            if isinstance(own, PromptMix) and own.asks_open_ended:
-                yield f"{kind}.{name}", own
 
 
 def _mistakes_in_section(config: Config, section: OpenEnded) -> Iterator[str]:

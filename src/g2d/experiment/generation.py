@@ -21,7 +21,7 @@ from g2d.plain import say
 from g2d.policies.policy import as_json, read_own_policy
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
-from g2d.regimes.checkpoints import MANIFEST, carry, job_digest, require_intact, seal
+from g2d.regimes.checkpoints import is_usable, job_digest, seal
 from g2d.regimes.stopping import work_folder
 from g2d.rewards.catalogue import TRUTH, words_of
 from g2d.rewards.judging import require_numbers
@@ -157,14 +157,7 @@ def _finished(work: Path, count: int, job: str, meter: Meter) -> int:
     done, kept = 0, set()
     for number in range(1, count + 1):
         part = work / _name(number, count)
-        try:
-            manifest = require_intact(part)
-            if manifest["job"] != job:
-                break
-            carry(meter, manifest, str(part / MANIFEST))
-        except ValueError as error:
-            if part.exists():
-                say(f"{str(error).split(';')[0]}: not used")
+        if not part.exists() or not is_usable(part, job, meter):
             break
         done = number
         kept.add(part)

@@ -305,6 +305,12 @@ class Config(Section):
         """The benchmarks whose questions M0 continues."""
         return [] if self.contamination is None else self.contamination.benchmarks or list(self.benchmarks)
 
+    @property
+    def further(self) -> dict[str, Any]:
+        """The ablations and the entries of `regimes`, by where they are configured."""
+        ablations = {f"ablations.{name}": ablation for name, ablation in self.ablations.items()}
+        return ablations | {f"regimes.{name}": entry for name, entry in self.regimes.items()}
+
     def place_of(self, problems: str) -> str:
         """Where one of `problem_sources` is configured."""
         return place_of(problems)

@@ -15,7 +15,7 @@ from typing import Any
 from g2d.experiment.sections import Config
 from g2d.jobs.files import atomic
 from g2d.policies.policy import Policy, require_own_weights, write_policy
-from g2d.regimes.regime import SELECTED, Selects
+from g2d.regimes.regime import SELECTED
 
 
 def take_over(chosen: Policy, folder: Path, regime: str, steps: Sequence[int]) -> None:
@@ -48,9 +48,10 @@ def take_over(chosen: Policy, folder: Path, regime: str, steps: Sequence[int]) -
 
 def selection_mistakes(config: Config) -> Iterator[str]:
     """What is asked of the selection of checkpoints and cannot be: key and fix."""
-    for where, name, owner in _selecting(config):
-        yield from (f"{where}.{mistake}" for mistake in _mistakes_in(config, name, owner))
-    kinds = {kind for _, _, owner in _selecting(config) for kind in owner.kinds}
+    selecting = {where: owner for where, owner in config.further.items() if getattr(owner, "select", False)}
+    for where, owner in selecting.items():
+        yield from (f"{where}.{mistake}" for mistake in _mistakes_in(config, where.partition(".")[2], owner))
+    kinds = {kind for owner in selecting.values() for kind in owner.kinds}
     if config.sweep is not None and not config.sweep.regimes and "verifiable" not in kinds:
         yield "sweep: its problems choose nothing: name keys in sweep.regimes, set select in a training, or drop it"
     if config.open_ended is not None and config.open_ended.development is not None and "open_ended" not in kinds:
@@ -85,11 +86,3 @@ def _mistakes_in(config: Config, name: str, owner: Any) -> Iterator[str]:
     of_main = name in config.ablations and not config.ablations[name].has_warmup
     if of_main and config.sweep and name in config.sweep.regimes:
         yield f"select: chooses among the main warm-up, which sweep.regimes.{name} cannot tune: sweep warmup"
-
-
-def _selecting(config: Config) -> Iterator[tuple[str, str, Any]]:
-    """Place, name and section of what selects."""
-    for section in ("ablations", "regimes"):
-        for name, owner in getattr(config, section).items():
-            if isinstance(owner, Selects) and owner.select:
-                yield f"{section}.{name}", name, owner

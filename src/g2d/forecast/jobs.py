@@ -14,7 +14,7 @@ from typing import Any
 from g2d.experiment import grid
 from g2d.experiment.arms import any_arms
 from g2d.experiment.config import Config
-from g2d.experiment.keys import PolicyKey
+from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.experiment.plan import Plan
 from g2d.experiment.sweep import development_of, held_out
 from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED_DEVELOPMENT
@@ -126,8 +126,11 @@ def _selections(config: Config) -> Iterator[GridJob]:
 
 def _at(key: PolicyKey) -> Wildcards:
     variant, slash, regime = key.regime.rpartition("/")
-    values = {"model": key.model, "seed": str(key.seed), "g": str(key.group_size), "k": str(key.k)}
-    return Wildcards(variant=variant + slash, regime=regime, **values)
+    return Wildcards(variant=variant + slash, regime=regime, **_numbers(key))
+
+
+def _numbers(key: PolicyKey | HarvestKey) -> dict[str, str]:
+    return {"model": key.model, "seed": str(key.seed), "g": str(key.group_size), "k": str(key.k)}
 
 
 def _problems(config: Config) -> Iterator[GridJob]:
@@ -191,8 +194,7 @@ def _harvests(config: Config, plan: Plan) -> dict[str, tuple[Wildcards, set[str]
         return found.setdefault(folder, (wildcards, set()))[1]
 
     for key in [*grid.harvests(config), *grid.harvests_of_controls(config)]:  # whose pairs the page shows
-        at = {"model": key.model, "seed": str(key.seed), "g": str(key.group_size), "k": str(key.k)}
-        harvest(Wildcards(**at, variant=f"{key.variant}/" if key.variant else "")).add("pairs.jsonl")
+        harvest(Wildcards(**_numbers(key), variant=f"{key.variant}/" if key.variant else "")).add("pairs.jsonl")
     matched: set[str] = set()
     for policy in grid.policies(config):
         if policy.role == "base" or policy.trained_online:
@@ -219,10 +221,7 @@ def _summaries(config: Config) -> Iterator[GridJob]:
     tables = catalogue.tables_of(config)
     if config.probe.compare:
         for probe in grid.probes(config):
-            wildcards = Wildcards(
-                model=probe.model, seed=str(probe.seed), variant="", g=str(probe.group_size), k=str(probe.k)
-            )
-            folder = probe.probe_folder
+            wildcards, folder = Wildcards(**_numbers(probe), variant=""), probe.probe_folder
             yield _job("draw_probe", f"{folder}/rollouts.parquet", wildcards, cost=f"{folder}/cost.json")
         yield _job("advise", "advice.md")
         yield _job("check_advice", "tables/advice_check.csv")

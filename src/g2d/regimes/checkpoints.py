@@ -82,14 +82,8 @@ class Checkpoints:
         """The newest usable checkpoint, its cost taken over; whatever else an earlier attempt left is removed."""
         shutil.rmtree(self.draft, ignore_errors=True)
         for folder in sorted(self.folder.glob("step-*"), key=step_of, reverse=True):
-            try:
-                manifest = require_intact(folder)
-                if manifest["job"] == self.job:
-                    carry(self.meter, manifest, str(folder / MANIFEST))
-                    return folder
-                say(f"{folder}: made under other settings, not used")
-            except ValueError as error:
-                say(f"{str(error).split(';')[0]}: not used")
+            if is_usable(folder, self.job, self.meter):
+                return folder
             shutil.rmtree(folder)
         return None
 
@@ -114,6 +108,19 @@ def job_digest(job: Mapping[str, Any]) -> str:
 def step_of(checkpoint: Path) -> int:
     """Gradient steps behind a checkpoint in its work folder."""
     return int(checkpoint.name.removeprefix("step-"))
+
+
+def is_usable(folder: Path, job: str, meter: Meter) -> bool:
+    """Whether what an earlier attempt kept is intact and of this job; its cost is then taken over, else it says why."""
+    try:
+        manifest = require_intact(folder)
+        if manifest["job"] == job:
+            carry(meter, manifest, str(folder / MANIFEST))
+            return True
+        say(f"{folder}: made under other settings, not used")
+    except ValueError as error:
+        say(f"{str(error).split(';')[0]}: not used")
+    return False
 
 
 def carry(meter: Meter, record: Mapping[str, Any], where: str) -> None:
