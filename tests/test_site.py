@@ -1,0 +1,26 @@
+"""The documentation as a site: no link leads nowhere, and every table and command is in it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from g2d.cli import COMMANDS
+from g2d.tables.catalogue import TABLES
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+def test_the_site_is_built_strictly() -> None:
+    pytest.importorskip("mkdocs", reason="MkDocs is not installed (make docs)")
+    subprocess.run([sys.executable, "docs/site.py"], cwd=REPOSITORY, check=True)
+    pages = REPOSITORY / ".site/html"
+    assert 'href="config/index.html"' in (pages / "index.html").read_text()
+    tables = (pages / "docs/tables.html").read_text()
+    assert [table.name for table in TABLES if f'id="{table.name}csv"' not in tables] == []
+    commands = (pages / "docs/commands.html").read_text()
+    assert [command for command in COMMANDS if f'id="g2d-{command}"' not in commands] == []
+    assert (pages / "docs/open.html").read_text().count("<img") == 3

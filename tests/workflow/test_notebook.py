@@ -1,0 +1,37 @@
+"""docs/open.ipynb, in a folder with finished results."""
+
+from __future__ import annotations
+
+import ast
+import json
+from typing import Any
+
+import altair as alt
+import pytest
+
+from tests.workflow.conftest import REPOSITORY, Project
+
+CELLS = [cell for cell in json.loads((REPOSITORY / "docs/open.ipynb").read_text())["cells"] if "outputs" in cell]
+
+
+def shown(cell: dict[str, Any], names: dict[str, Any]) -> Any:
+    """What a cell evaluates to, its last line being an expression."""
+    body = ast.parse("".join(cell["source"])).body
+    last = body.pop()
+    assert isinstance(last, ast.Expr)
+    exec(compile(ast.Module(body, []), "open.ipynb", "exec"), names)
+    return eval(compile(ast.Expression(last.value), "open.ipynb", "eval"), names)
+
+
+def test_the_notebook_runs_on_any_results(micro_grid: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(micro_grid.root)
+    names: dict[str, Any] = {}
+    with alt.renderers.enable("default"):
+        table, *charts = [shown(cell, names) for cell in CELLS]
+    assert len(table)
+    assert [chart.to_dict()["$schema"].split("/")[-2] for chart in charts] == ["vega-lite"] * 3
+
+
+def test_the_notebook_shows_what_it_drew() -> None:
+    kinds = ["image/svg+xml" if "image/svg+xml" in cell["outputs"][0]["data"] else "text/plain" for cell in CELLS]
+    assert kinds == ["text/plain"] + ["image/svg+xml"] * 3
