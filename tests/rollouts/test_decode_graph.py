@@ -151,8 +151,9 @@ def test_rows_are_made_anew_where_the_old_ones_do_not_serve() -> None:
         (SAMPLED, prompts, 1),
         (replace(SAMPLED, seed=1), prompts, 1),
         (replace(SAMPLED, temperature=0.7), prompts, 2),
-        (replace(SAMPLED, temperature=0.7, batch_size=3), prompts, 3),
-        (replace(SAMPLED, temperature=0.7, batch_size=3), prompts_of(50), 4),
+        (replace(SAMPLED, temperature=0.7, batch_size=3), prompts, 2),  # of four rows one stays free
+        (replace(SAMPLED, temperature=0.7), prompts_of(5, 9, 13), 3),  # five rows
+        (replace(SAMPLED, temperature=0.7), prompts_of(50), 4),
     ):
         assert drawn(model, wanted, decoding, fixed) == drawn(model, wanted, decoding)
         assert len(made) == n

@@ -57,10 +57,11 @@ class ContinuousBatch:
         columns = max(map(len, self.prompts)) + self.decoding.max_completion_length
         rows = Rows if self.fixed is None else self.fixed.rows
         self.rows = rows(self.model, self.decoding, self.end_ids, n, columns)
-        self.samples: list[Sample | None] = [None] * n
+        self.samples: list[Sample | None] = [None] * len(self.rows)
         completed = self._pass_on(queue)
         while any(sample is not None for sample in self.samples):
-            self._draw(until_free=max(1, len(self.samples) // SHARE) if queue or self.fixed is None else n)
+            rest = self.fixed is not None and not queue
+            self._draw(until_free=len(self.rows) if rest else max(1, len(self.rows) // SHARE))
             completed |= self._pass_on(queue)
         return completed
 

@@ -73,14 +73,15 @@ class FixedRows:
         self._graphs: Graphs | None = None
 
     def rows(self, model: Any, decoding: Decoding, end_ids: Collection[int], n: int, columns: int) -> Rows:
-        """Free rows for at least so many columns: those of the last call where they serve, otherwise new ones."""
-        wanted = (model, decoding.max_completion_length, decoding.temperature, decoding.top_p, frozenset(end_ids), n)
-        if self._rows is None or self._made_for != wanted or self._rows.cache.columns < columns:
-            self._rows = self._graphs = None  # their memory is free before new rows take some
-            self._rows, self._graphs = Rows(model, decoding, end_ids, n, bucket(columns)), self._make()
-            self._made_for = wanted
-        self._rows.free.fill_(True)
-        return self._rows
+        """At least `n` free rows of at least so many columns: those of the last call where they serve, or new ones."""
+        wanted = (model, decoding.max_completion_length, decoding.temperature, decoding.top_p, frozenset(end_ids))
+        rows = self._rows
+        if rows is None or self._made_for != wanted or len(rows) < n or rows.cache.columns < columns:
+            rows = self._rows = self._graphs = None  # their memory is free before new rows take some
+            rows = self._rows = Rows(model, decoding, end_ids, n, bucket(columns))
+            self._graphs, self._made_for = self._make(), wanted
+        rows.free.fill_(True)
+        return rows
 
     def step(self, columns: int) -> None:
         """Draw the next token of every row that is not free; all their tokens are in so many columns."""
