@@ -34,18 +34,14 @@ test-slurm: $(VENV)/.ready-test
 	$(BIN)/pytest tests/workflow/slurm
 
 # Strictly: a link that leads nowhere is an error. Then open .site/html/index.html.
-docs: $(VENV)/.ready-docs
+docs: $(VENV)/.ready
 	$(BIN)/python docs/site.py
 
 # Made anew when the pins change. torch first and alone: named exactly, pip can take a CPU build where one is offered.
 $(VENV)/.ready: pyproject.toml envs/constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --no-compile --quiet --upgrade pip
-	$(BIN)/pip install --no-compile --quiet --constraint envs/constraints.txt --editable '.[test]'
-	touch $@
-
-$(VENV)/.ready-docs: $(VENV)/.ready
-	$(BIN)/pip install --no-compile --quiet --constraint envs/constraints.txt --editable '.[docs]'
+	$(BIN)/pip install --no-compile --quiet --constraint envs/constraints.txt --editable '.[test,docs]'
 	touch $@
 
 # vLLM's CPU build, for the tests alone. With a CUDA build of torch it does not work, and elsewhere it does not exist:

@@ -66,6 +66,20 @@ def test_rules_of_a_module_may_be_renamed_and_changed(checkout: Project, user: P
     assert user.planned("g2d_k2", "-R", "g2d_harvest") == checkouts
 
 
+def test_rules_of_the_user_are_left_alone(checkout: Project, user: Project) -> None:
+    """A rule of theirs may take a GPU, read any file, and keep no log."""
+    use(user, checkout)
+    with open(user.root / "workflow/Snakefile", "a") as file:
+        file.write('rule mine:\n    input: "notes.txt", "results/notes.txt"\n    output: "mine.txt"\n')
+        file.write('    resources: gpu=1\n    shell: "touch {output}"\n')
+    user.results.mkdir()
+    for name in ("notes.txt", "results/notes.txt"):
+        (user.root / name).write_text("theirs")
+    assert user.planned("mine") == {"mine": 1}
+    (user.root / "mine.txt").write_text("made before")
+    assert user.planned("mine") == {}
+
+
 def test_jobs_of_renamed_rules_run_and_what_is_finished_stays(own_micro_grid: Project) -> None:
     # In the checkout's folder, so that the captions, which the page reads, have the same paths.
     snakefile = MODULE.format(snakefile="workflow/Snakefile", name=" as g2d_*")
