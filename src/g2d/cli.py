@@ -15,7 +15,7 @@ from g2d import __version__
 from g2d.plain import say
 
 COMMANDS = {
-    "config": "g2d.experiment.docs",
+    "config": "g2d.forecast.new_config",
     "try": "g2d.experiment.trial",
     "plan": "g2d.forecast.command",
     "verify": "g2d.verifier.command",

@@ -135,9 +135,13 @@ def _type(annotation: Any) -> str:
     return {str: "text", int: "integer", float: "number", bool: "true or false"}.get(annotation, str(annotation))
 
 
-def register(subparsers: Any) -> None:
-    """Add `g2d config` to the command line."""
-    parser = subparsers.add_parser("config", help="check a configuration, or regenerate its documentation")
+def register(subparsers: Any) -> Any:
+    """Add `g2d config` to the command line.
+
+    Returns:
+        Its actions, to which others add.
+    """
+    parser = subparsers.add_parser("config", help="write or check a configuration, or regenerate its documentation")
     actions = parser.add_subparsers(dest="action", required=True)
     check = actions.add_parser("check", help="validate a configuration file")
     check.add_argument("file", type=Path)
@@ -145,6 +149,7 @@ def register(subparsers: Any) -> None:
     docs = actions.add_parser("docs", help="write config/schema.json and config/README.md")
     docs.add_argument("--folder", type=Path, default=Path("config"))
     docs.set_defaults(run=_docs)
+    return actions
 
 
 def _check(arguments: argparse.Namespace) -> int:

@@ -59,9 +59,9 @@ def run(arguments: argparse.Namespace) -> int:
     if unknown := [name for name in names if name not in config.models]:
         raise ConfigError(f"--models {unknown[0]}: not one of the models, which are {', '.join(config.models)}")
     given = _files(arguments.config_json, config)
-    memory = arguments.memory or _memory_here() or ASSUMED_CARD
+    memory = arguments.memory or memory_here() or ASSUMED_CARD
     card = Card(int(memory * GIB), arguments.prompt_tokens)
-    found = [_model(config, name, given, card) for name in names]
+    found = [model_forecast(config, name, given, card) for name in names]
     sizes = benchmark_sizes(config)
     if arguments.json:
         known = {name: n for name, n in sizes.items() if n is not None}
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if bad else 0
 
 
-def _model(config: Config, name: str, given: dict[str, Path], card: Card) -> dict[str, Any]:
+def model_forecast(config: Config, name: str, given: dict[str, Path], card: Card) -> dict[str, Any]:
     """Everything about one model, as JSON."""
     own = config.for_model(name)
     said: dict[str, Any] = {"model": name, "engine": own.engine.name, "tokens": _tokens(own), "jobs": []}
@@ -188,7 +188,7 @@ def _files(pairs: list[str], config: Config) -> dict[str, Path]:
     return given
 
 
-def _memory_here() -> float | None:
+def memory_here() -> float | None:
     """GiB of the smallest card of this machine, by nvidia-smi; None without one."""
     if shutil.which("nvidia-smi") is None:
         return None

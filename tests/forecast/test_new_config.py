@@ -1,0 +1,165 @@
+"""`g2d config new`: the file that it writes is valid, commented, and never replaces another."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from g2d.cli import main
+from g2d.experiment.config import load, read
+from g2d.experiment.config_file import read_file
+from g2d.forecast import command, new_config
+from g2d.forecast.new_config import commented
+from g2d.rollouts.settings import Harvest
+from tests.experiment.test_config import MINIMAL
+from tests.models import tiny_policy
+
+QWEN = "Qwen/Qwen2.5-0.5B-Instruct@7ae557604adf67be50417f59c2c2f167def9a775"
+ROWS = {
+    "plain.jsonl": {"question": "1 + 1?", "answer": "2"},
+    "boxed.jsonl": {"problem": "1 + 1?", "solution": r"It is \boxed{2}.", "difficulty": "Level 1"},
+    "gsm8k.jsonl": {"question": "1 + 1?", "answer": "It is 2.\n#### 2"},
+    "odd.jsonl": {"text": "1 + 1?", "answer": "2"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, row in ROWS.items():
+        Path(name).write_text(f"{json.dumps(row)}\n" * 3)
+
+
+def new(*options: str) -> int:
+    return main(["config", "new", "my.yaml", *options])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--model", "embedded"],
+        ["--model", QWEN, "--problems", "gsm8k", "--memory", "0"],
+        ["--model", QWEN, "--problems", "math", "--memory", "0", "--max-completion-length", "2048"],
+        ["--model", QWEN, "--problems", "arithmetic", "--memory", "0"],
+        ["--model", QWEN, "--problems", "boxed.jsonl", "--benchmark", "plain.jsonl", "--memory", "0"],
+    ],
+)
+def test_what_it_writes_is_valid(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert new(*options) == 0
+    assert capsys.readouterr().out.startswith("my.yaml: valid\n")
+    assert main(["config", "check", "my.yaml"]) == 0
+
+
+def test_a_forecast_says_whether_it_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(tiny_policy().base, "tiny")
+    asked = ["--model", "tiny", "--problems", "gsm8k", "--max-completion-length", "100", "--memory"]
+    assert new(*asked, "24") == 0
+    fits = "Memory: tiny fits on 24 GiB by the estimate of `g2d plan`"
+    assert fits in capsys.readouterr().out
+    assert f"# {fits}" in Path("my.yaml").read_text()
+    assert read("my.yaml").engine.name == "vllm"
+
+
+def test_what_does_not_fit_is_said_with_the_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = {"job": "grpo", "verdict": "does not fit", "total_bytes": 3 * 2**30, "change": "use a larger card"}
+    monkeypatch.setattr(command, "model_forecast", lambda *asked: {"jobs": [job]})
+    model = {"mine": {"source": "local", "path": "mine"}}
+    said = list(new_config._fits(load(MINIMAL | {"models": model}), 2))
+    assert said == ["Memory: grpo of mine: does not fit, 3.0 of 2 GiB; use a larger card (`g2d plan`)."]
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "answer_format"),
+    [
+        ("plain.jsonl", {"prompt": "question", "answer": "answer"}, "plain"),
+        ("boxed.jsonl", {"prompt": "problem", "answer": "solution", "level": "difficulty"}, "boxed"),
+        ("gsm8k.jsonl", {"prompt": "question", "answer": "answer"}, "gsm8k"),
+    ],
+)
+def test_the_first_row_says_which_column_holds_what(name: str, fields: dict[str, str], answer_format: str) -> None:
+    assert new("--model", QWEN, "--problems", name, "--benchmark", name, "--memory", "0") == 0
+    values = read_file("my.yaml")
+    assert (values["pool"]["fields"], values["pool"]["answer_format"]) == (fields, answer_format)
+    assert values["benchmarks"] == {name.removesuffix(".jsonl"): values["pool"]}
+    assert values["training_set"]["n"] == 3
+
+
+def test_no_file_is_replaced_unless_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("my.yaml").write_text("mine")
+    assert new("--model", "embedded") == 2
+    assert "my.yaml exists: name another file, or add --overwrite to replace it" in capsys.readouterr().err
+    assert Path("my.yaml").read_text() == "mine"
+    assert new("--model", "embedded", "--overwrite") == 0
+    assert Path("my.yaml").read_text() != "mine"
+
+
+def test_on_a_terminal_it_asks_for_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([QWEN, "", "plain.jsonl", "gsm8k", "0"])  # an empty answer is asked for again
+    asked = []
+
+    def answer(question: str) -> str:
+        asked.append(question.partition(" ")[0])
+        return next(answers)
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", answer)
+    monkeypatch.setattr("g2d.forecast.command.memory_here", lambda: None)
+    assert new() == 0
+    assert asked == ["Model", "Problems", "Problems", "Benchmark", "Memory"]
+    config = read("my.yaml")
+    assert [*config.models] == ["qwen2.5-0.5b-instruct"]
+    assert config.pool.source == "local"
+    assert [*config.benchmarks] == ["gsm8k"]
+    assert config.engine.name == "transformers"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "--model is missing: a folder"),
+        (["--model", QWEN], "--problems is missing: gsm8k, math"),
+        (["--model", QWEN, "--problems", "plain.jsonl"], "--benchmark is missing: a JSONL file"),
+        (["--model", QWEN, "--problems", "none.jsonl", "--benchmark", "gsm8k"], "--problems none.jsonl: no such file"),
+        (
+            ["--model", QWEN, "--problems", "odd.jsonl", "--benchmark", "gsm8k"],
+            "--problems odd.jsonl: no column for the prompt, problem or question",
+        ),
+        (["--model", "nowhere", "--problems", "gsm8k"], "--model nowhere: no folder here, and no id of the Hub"),
+        (["--model", "embedded", "--problems", "gsm8k"], "the model embedded knows generated ones alone: arithmetic"),
+    ],
+)
+def test_an_answer_that_cannot_be_used_writes_nothing(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False)
+    assert new(*options) == 2
+    assert message in capsys.readouterr().err
+    assert not Path("my.yaml").exists()
+
+
+def test_a_hub_out_of_reach_asks_for_the_commit(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # where nobody listens
+    assert new("--model", "owner/name", "--problems", "gsm8k") == 2
+    assert "newest commit cannot be looked up" in (said := capsys.readouterr().err)
+    assert said.endswith("give owner/name@COMMIT\n")
+
+
+def test_comments_are_the_declared_descriptions_and_values_come_back() -> None:
+    asked: dict[str, Any] = {"samples_per_prompt": 4, "temperature": 1.0}
+    assert list(commented(Harvest, asked, "  ")) == [
+        "  # Rollouts per prompt, G'. In the paper: 8.",
+        "  samples_per_prompt: 4",
+        "  # Sampling temperature, tau. In the paper: 1.3.",
+        "  temperature: 1.0",
+    ]
+    values = MINIMAL | {"prompt": {"system": "yes: # no\n\\boxed{}"}, "warmup": {"steps": [0], "learning_rate": 1e-05}}
+    Path("my.yaml").write_text("\n".join(commented(type(load(MINIMAL)), values)))
+    assert read_file("my.yaml") == values
