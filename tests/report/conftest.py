@@ -10,8 +10,10 @@ import pytest
 
 from g2d.experiment.config import Config
 from g2d.experiment.grid import harvests, policies
+from g2d.experiment.keys import PolicyKey
 from g2d.policies import Policy
 from g2d.problems import Problem
+from g2d.report.answer_browser import browse_answers
 from g2d.report.methods import methods
 from g2d.report.page import build
 from g2d.report.pair_browser import browse
@@ -89,6 +91,24 @@ def evaluation_frame(accuracy: float, n: int = 100) -> pd.DataFrame:
     return to_frame([rollout(f"q{i}", 0, "correct" if i < accuracy * n else "incorrect") for i in range(n)])
 
 
+def answer_frame(key: PolicyKey, benchmark: str) -> pd.DataFrame:
+    """The answers of a policy: M0 has every other question right, K=10 every third, others every fourth."""
+    every = {0: 2, 10: 3}.get(key.k, 4)
+    texts_of = [(f"p{i:02d} <b>", text) for i, text in enumerate(texts())]
+    return to_frame(
+        [
+            rollout(
+                name,
+                0,
+                "correct" if i % every == 0 else "incorrect",
+                completion_text=f"{key.label} at K={key.k} on {benchmark}: {text}",
+                extracted_answer=text,
+            )
+            for i, (name, text) in enumerate(texts_of)
+        ]
+    )
+
+
 @pytest.fixture(scope="session")
 def page(config: Config, grid_problems: list[Problem], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """results/report/index.html of the small grid."""
@@ -122,6 +142,7 @@ def page(config: Config, grid_problems: list[Problem], tmp_path_factory: pytest.
             description=REPOSITORY / "workflow/report/workflow.rst",
             config=config,
             series=series,
+            answered=browse_answers(config, answer_frame, lambda name: grid_problems),
             provenance=record,
             methods=methods(config, record, calibration, harvest),
             folder=out.parent,

@@ -23,7 +23,7 @@ from g2d.report.rounding import rounding_caveats
 from g2d.tables.contamination import contamination_table
 from g2d.tables.frames import write_table
 from tests.report.browser import PHONE, chromium, needs_chromium, open_sections, opened
-from tests.report.conftest import write_tables
+from tests.report.conftest import texts, write_tables
 
 
 @pytest.fixture(scope="module")
@@ -208,6 +208,30 @@ def test_every_table_links_to_its_csv(browser: Browser, page: Path) -> None:
 
 
 @needs_chromium
+def test_the_answer_browser_counts_and_shows_where_two_policies_differ(browser: Browser, page: Path) -> None:
+    with opened(browser, page) as (tab, complaints):
+        cells, question = tab.locator("#answer-browser .cells button"), tab.locator("#answer-question option")
+        n = len(list(texts()))
+        even, third, both = ((n + step - 1) // step for step in (2, 3, 6))
+        tab.locator("#answer-first").select_option(label="DPO (K=0)")
+        tab.locator("#answer-second").select_option(label="G2D (K=10)")
+        counted = [int(text.split()[0]) for text in cells.all_inner_texts()]
+        assert counted == [even - both, third - both, both, n - even - third + both]
+        cells.nth(1).click()
+        assert 0 < question.count() <= counted[1]
+        badges = tab.locator("#answer-stage .badge").all_inner_texts()
+        assert [badge.split()[1] for badge in badges] == ["incorrect", "correct"]
+        assert "g2d at K=10 on easy" in tab.locator("#answer-stage .card").nth(1).inner_text()
+        tab.locator("#answer-second").select_option(label="DPO (K=0)")  # a policy never differs from itself
+        assert [int(text.split()[0]) for text in cells.all_inner_texts()] == [0, 0, even, n - even]
+        assert tab.locator("#answer-stage .card").count() == 0
+        tab.locator("#answer-series").select_option(label="tiny, hard")
+        cells.nth(2).click()
+        assert "on hard" in tab.locator("#answer-stage .card").nth(0).inner_text()
+        assert not complaints, complaints
+
+
+@needs_chromium
 def test_the_pair_browser_steps_through_k(browser: Browser, page: Path) -> None:
     with opened(browser, page) as (tab, complaints):
         step = tab.locator("#pair-stage .step:visible")
@@ -271,6 +295,14 @@ def test_what_a_model_wrote_stays_inert(browser: Browser, page: Path) -> None:
                 ":is(script, img, iframe, svg, style, a, i, .text b, [onclick], [onload], [onerror], [href])"
             )
             assert foreign.count() == 0
+        for cell in tab.locator("#answer-browser .cells button").all():
+            cell.click()
+            for index in range(tab.locator("#answer-question option").count()):
+                tab.locator("#answer-question").select_option(index=index)
+                written = tab.locator(
+                    "#answer-stage :is(script, img, iframe, svg, style, a, i, .text b, [onclick], [href])"
+                )
+                assert written.count() == 0
         tab.locator("#table-disputes .unfold").click()
         stage = tab.locator("#pair-stage").inner_text() + tab.locator("#table-disputes").inner_text()
         assert "<script>alert(1)</script>" in stage

@@ -64,6 +64,12 @@ rule build_report:
         problems=expand("results/{model}/calibration/train.jsonl", model=CONFIG.models),
         pairs=[f"results/{h.folder}/pairs.jsonl" for h in [*HARVESTS, *CONTROL_HARVESTS]],
         rollouts=[f"results/{h.folder}/rollouts.parquet" for h in [*HARVESTS, *CONTROL_HARVESTS]],
+        questions=expand("results/problems/{name}.jsonl", name=CONFIG.benchmarks),
+        answers=[
+            f"results/{policy.folder}/eval/{benchmark}.parquet"
+            for (_, benchmark), policies in grid.side_by_side(CONFIG).items()
+            for policy in policies
+        ],
     output:
         "results/report/index.html",
     log:

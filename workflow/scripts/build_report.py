@@ -7,6 +7,7 @@ from g2d.experiment.grid import harvests, harvests_of_controls
 from g2d.jobs.files import read_json, write_text
 from g2d.jobs.stage import stage
 from g2d.problems import read_problems
+from g2d.report.answer_browser import browse_answers
 from g2d.report.page import build
 from g2d.report.pair_browser import ROLLOUT_COLUMNS, browse
 from g2d.rollouts.pairs import read_pairs
@@ -26,6 +27,11 @@ def main(snakemake):
                 for model, path in zip(config.models, given.problems, strict=True)
             },
         )
+        answered = browse_answers(
+            config,
+            answers=lambda key, name: read_rollouts(f"results/{key.folder}/eval/{name}.parquet", ROLLOUT_COLUMNS),
+            problems=lambda name: read_problems(f"results/problems/{name}.jsonl"),
+        )
         page = build(
             tables=dict(zip(params.tables, given.tables, strict=True)),
             titles=params.tables,
@@ -34,6 +40,7 @@ def main(snakemake):
             description=given.description,
             config=config,
             series=series,
+            answered=answered,
             provenance=read_json(given.provenance),
             methods=Path(given.methods).read_text(encoding="utf-8"),
             folder=out.parent,

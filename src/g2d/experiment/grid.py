@@ -74,6 +74,17 @@ def key_of(config: Config, model: str, arm: Arm, point: Point, seed: int) -> Pol
     )
 
 
+def side_by_side(config: Config) -> dict[tuple[str, str], list[PolicyKey]]:
+    """The policies whose answers the page shows beside each other, by model and benchmark: the main grid's, first seed.
+    A model with fewer than two of them is left out."""
+    main = [key for key in policies(config) if key.role in ("base", "dpo", "auto", "grpo")]
+    found: dict[tuple[str, str], list[PolicyKey]] = {}
+    for model in config.models:
+        own = [key for key in main if key.model == model and key.seed in (None, config.seeds[0])]
+        found |= {(model, benchmark): own for benchmark in config.benchmarks if len(own) > 1}
+    return found
+
+
 @cached_method
 def trainings(config: Config) -> list[PolicyKey]:
     """Every policy that is trained: those that are evaluated, then the online ones that are harvested or continued."""

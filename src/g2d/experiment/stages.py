@@ -44,7 +44,7 @@ VERSIONS = {
     "write_cards": 1,
     "record_provenance": 1,
     "write_methods": 2,
-    "build_report": 3,
+    "build_report": 4,
     **{f"train_{name}": regime.version for name, regime in REGIMES.items()},
 }
 

@@ -30,6 +30,7 @@ from g2d.experiment.grid import other_reward
 from g2d.markdown import literal, shown
 from g2d.plain import plain
 from g2d.report import charts, front, training
+from g2d.report.answer_browser import QUESTIONS_PER_BENCHMARK, Answered
 from g2d.report.contamination import contamination_sentences
 from g2d.report.marks import Marks, marks
 from g2d.report.pair_browser import PROBLEMS_PER_CONTROL, PROBLEMS_PER_SERIES, Series
@@ -97,6 +98,7 @@ def build(
     description: str | Path,
     config: Config,
     series: Sequence[Series],
+    answered: Sequence[Answered],
     provenance: Mapping[str, Any],
     methods: str,
     folder: str | Path,
@@ -112,6 +114,7 @@ def build(
         description: the same, about the whole experiment.
         config: the resolved configuration.
         series: for the pair browser.
+        answered: for the answer browser.
         provenance: as written to provenance.json.
         methods: the methods paragraph, Markdown from `g2d.report.methods`.
         folder: of the page; links are relative to it.
@@ -175,6 +178,8 @@ def build(
             for name, path in figures.items()
         ],
         series=[_labelled(entry, config) for entry in series],
+        answered=answered,
+        questions_per_benchmark=QUESTIONS_PER_BENCHMARK,
         problems_per_series=PROBLEMS_PER_SERIES,
         problems_per_control=PROBLEMS_PER_CONTROL,
         methods=shown(methods),

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Protocol
 
 import pandas as pd
 from markupsafe import Markup
@@ -36,7 +36,7 @@ ROLLOUT_COLUMNS = (
 class Completion:
     """One rollout on the page."""
 
-    role: str  # chosen | rejected | example, where the prompt has no pair
+    role: str  # chosen | rejected | example, where the prompt has no pair; in the answer browser the policy's name
     sample: int
     text: Markup
     verdict: str
@@ -126,7 +126,7 @@ def browse(
         together exceed `MAX_CHARACTERS`.
     """
     found = [_series(*at, keys, pairs, rollouts, problems[at[0]]) for at, keys in series_keys(harvests).items()]
-    shown = _within_budget([series.stories for series in found])
+    shown = within_budget([series.stories for series in found])
     return [replace(series, stories=series.stories[:n]) for series, n in zip(found, shown, strict=True)]
 
 
@@ -153,7 +153,13 @@ def _series(
         for name, rows in frame[frame["problem_id"].isin(chosen)].groupby("problem_id"):
             steps[str(name)].append(_step(key.k, rows, own.get(str(name))))
     stories = (
-        Story(name, problems[name].level, render(problems[name].prompt), _shown(problems[name].answer or ""), tuple(of))
+        Story(
+            name,
+            problems[name].level,
+            render(problems[name].prompt),
+            shown_answer(problems[name].answer or ""),
+            tuple(of),
+        )
         for name, of in steps.items()
     )
     return Series(model, seed, variant, group_size, len(problems), tuple(stories))
@@ -174,18 +180,23 @@ def _step(k: int, rows: pd.DataFrame, pair: Pair | None) -> Step:
         else {"chosen": pair["chosen_sample"], "rejected": pair["rejected_sample"]}
     )
     by_sample = rows.set_index("sample").to_dict("index")
-    completions = tuple(_completion(role, sample, by_sample[sample]) for role, sample in samples.items())
+    completions = tuple(completion_of(role, sample, by_sample[sample]) for role, sample in samples.items())
     return Step(k, correct, len(rows), verdicts, completions)
 
 
-def _completion(role: str, sample: int, row: Mapping[Any, Any]) -> Completion:
+def completion_of(role: str, sample: int, row: Mapping[Any, Any]) -> Completion:
+    """A rollout as the page shows it.
+
+    Args:
+        row: its `ROLLOUT_COLUMNS`.
+    """
     answer = row["extracted_answer"]
     return Completion(
         role=role,
         sample=sample,
         text=render(row["completion_text"]),
         verdict=row["verdict"],
-        answer=None if pd.isna(answer) else _shown(answer),
+        answer=None if pd.isna(answer) else shown_answer(answer),
         tokens=int(row["token_count"]),
         truncated=row["finish_reason"] == "length",
         disputed=bool(row["disputed"]),
@@ -193,12 +204,20 @@ def _completion(role: str, sample: int, row: Mapping[Any, Any]) -> Completion:
     )
 
 
-def _shown(answer: str) -> Markup:
+def shown_answer(answer: str) -> Markup:
     """An answer, which is LaTeX without delimiters."""
     return mathml(answer) or plain(answer)
 
 
-def _within_budget(stories: Sequence[Sequence[Story]]) -> list[int]:
+class Sized(Protocol):
+    """A problem whose texts have a length."""
+
+    @property
+    def size(self) -> int:
+        """Characters of its texts."""
+
+
+def within_budget(stories: Sequence[Sequence[Sized]]) -> list[int]:
     """How many stories of each series fit, taking one of each series in turn."""
     shown, left = [0] * len(stories), MAX_CHARACTERS
     for story, at in _in_turn(stories):
@@ -209,6 +228,6 @@ def _within_budget(stories: Sequence[Sequence[Story]]) -> list[int]:
     return shown
 
 
-def _in_turn(stories: Sequence[Sequence[Story]]) -> Iterator[tuple[Story, int]]:
+def _in_turn(stories: Sequence[Sequence[Sized]]) -> Iterator[tuple[Sized, int]]:
     for turn in zip_longest(*stories):
         yield from ((story, at) for at, story in enumerate(turn) if story is not None)

@@ -1,5 +1,5 @@
 "use strict";
-// The page's behaviour: figures drawn when they come into view, tables that sort and filter, the pair browser, copying.
+// The page's behaviour: figures drawn when they come into view, tables that sort and filter, the browsers of answers and pairs, copying.
 // Nothing here makes elements out of text: what a model wrote is already in the page, escaped, and is only moved.
 (() => {
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
@@ -150,6 +150,52 @@
     problem.addEventListener("change", showProblem);
     document.getElementById("pair-previous").addEventListener("click", () => move(-1));
     document.getElementById("pair-next").addEventListener("click", () => move(1));
+    showSeries();
+  }
+
+  // Answer browser. Every benchmark is a template; what is shown is a copy of a question with the cards of two policies.
+  const answers = document.getElementById("answer-browser");
+  if (answers) {
+    const [series, first, second, question, stage] = ["series", "first", "second", "question", "stage"].map((name) => document.getElementById(`answer-${name}`));
+    const cells = all(".cells button", answers);
+    let source;
+    let questions = [];
+    const ofTwo = (right) => right[first.selectedIndex] + right[second.selectedIndex];
+    const showQuestion = () => {
+      const found = questions[question.selectedIndex]?.cloneNode(true);
+      if (found) {
+        const cards = all(".card", found);
+        found.querySelector(".cards").replaceChildren(cards[first.selectedIndex], cards[second.selectedIndex].cloneNode(true));
+      }
+      stage.replaceChildren(...(found ? [found] : []));
+    };
+    const showCell = () => {
+      const answered = source.dataset.right.split(" ");
+      for (const cell of cells) cell.firstElementChild.textContent = answered.filter((right) => ofTwo(right) === cell.dataset.cell).length;
+      const cell = cells.find((button) => button.getAttribute("aria-pressed") === "true").dataset.cell;
+      questions = all(".question", source.content).filter((own) => ofTwo(own.dataset.right) === cell);
+      question.replaceChildren(...questions.map((own) => new Option(own.dataset.label)));
+      question.disabled = !questions.length;
+      showQuestion();
+    };
+    const showSeries = () => {
+      source = document.querySelector(`#answers template[data-answers="${series.value}"]`);
+      const policies = JSON.parse(source.dataset.policies);
+      for (const [select, at] of [[first, 0], [second, policies.length - 1]]) {
+        select.replaceChildren(...policies.map((name) => new Option(name)));
+        select.selectedIndex = at;
+      }
+      showCell();
+    };
+    for (const button of cells) {
+      button.addEventListener("click", () => {
+        cells.forEach((other) => other.setAttribute("aria-pressed", String(other === button)));
+        showCell();
+      });
+    }
+    series.addEventListener("change", showSeries);
+    [first, second].forEach((select) => select.addEventListener("change", showCell));
+    question.addEventListener("change", showQuestion);
     showSeries();
   }
 
