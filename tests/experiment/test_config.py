@@ -421,7 +421,7 @@ def test_a_missing_tracker_is_reported_with_the_fix(monkeypatch: pytest.MonkeyPa
 
 def test_keys_that_say_how_are_not_part_of_what_results_depend_on() -> None:
     plain = load(MINIMAL).identity
-    how = {"shards": {"harvest": 4}, "tensor_parallel_size": 2}
+    how = {"shards": {"harvest": 4}, "tensor_parallel_size": 2, "cuda_graph": True}
     assert load(MINIMAL | {"engine": how}).identity == plain
     assert load(MINIMAL | {"models": {"demo": {"source": "scratch", "settings": {"engine": how}}}}).identity == plain
     assert load(MINIMAL | {"logging": {"report_to": "tensorboard"}}).identity == plain

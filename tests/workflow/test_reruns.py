@@ -180,8 +180,8 @@ CASES: dict[str, tuple[Callable[[Project, Config], AbstractContextManager[None]]
         (),
     ),
     "change pairs.seed": (put("pairs", seed=7), {"build_pairs": 3} | TRAINED, ()),
-    "change engine.tensor_parallel_size, engine.shards": (
-        put("engine", tensor_parallel_size=2, shards={"harvest": 3, "evaluation": 2}),
+    "change engine.tensor_parallel_size, engine.shards, engine.cuda_graph": (
+        put("engine", tensor_parallel_size=2, shards={"harvest": 3, "evaluation": 2}, cuda_graph=True),
         {},
         (),
     ),

@@ -46,8 +46,8 @@ class EngineSettings(Section):
     )
     cuda_graph: bool = key(
         False,
-        "Have transformers draw a token of all rows by replaying a CUDA graph, which a GPU with a slow host needs; not "
-        "measured yet, so off. A CPU ignores it, vLLM has its own.",
+        "Have transformers draw a token of all rows by replaying a CUDA graph, in calibration, harvest, evaluation and "
+        "GRPO: for GPUs that wait for their host. Not measured yet, so off. A CPU ignores it, vLLM has its own.",
     )
     shards: Shards = key(
         Shards(), "Jobs that generation is split into; a finished file keeps the number it was made of."
