@@ -30,7 +30,7 @@ PARTS = {  # cheap and decisive ones first; with the seconds that are enough whe
     "environment": ("the card, versions, bandwidth", 120),
     "greedy": ("greedy answers, float32 on the CPU and as they run here", 180),
     "graph": ("steps replayed as CUDA graphs: the same answers as without, tokens per second, 0.5B", 300),
-    "adapters": ("what is left of a small adapter, applied and merged", 180),
+    "adapters": ("what is left of a small adapter, applied and merged, rounded twice, once and at random", 180),
     "training-0.5b": ("GRPO and DPO at the paper's settings, 0.5B: seconds, peak beside `g2d plan`", 300),
     "harvest-0.5b": ("tokens per second beside the bandwidth's limit, 0.5B", 420),
     "resume": ("a GRPO run that was stopped, beside two that were not", 240),

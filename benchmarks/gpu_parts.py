@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -90,6 +91,20 @@ def bandwidth() -> float:
     return 2 * source.nbytes / min(seconds)
 
 
+def fastest(device: str, call: Callable[[], Any]) -> float:
+    """Milliseconds of a call, least of five."""
+    import torch
+
+    taken = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        call()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        taken.append(time.perf_counter() - begun)
+    return 1e3 * min(taken)
+
+
 def greedy(setting: Setting) -> Found:
     """Greedy answers of one small model, in float32 on the CPU and as they are drawn here."""
     import torch
@@ -140,13 +155,16 @@ def answers(policy: Any, place: str, dtype: Any, setting: Setting, *, cuda_graph
 
 
 def adapters(setting: Setting) -> Found:
-    """How much of a small adapter's effect on the log-probabilities is left: applied, and merged into bfloat16."""
+    """How much of a small adapter's effect on the log-probabilities is left in bfloat16: applied to rounded outputs,
+    applied and rounded once, merged to the nearest, merged at random; and milliseconds of a pass of the first two."""
     import torch
     from peft import get_peft_model
 
     from g2d.policies.settings import Lora, lora_config
+    from g2d.policies.stochastic_rounding import round_stochastically
 
     shape = tiny_or(setting, "tiny", "qwen2.5-0.5b")
+    half = ("applied", "once", "merged", "merged at random")
     tokens = torch.randint(0, 400, (2, 64), device=setting.device)
 
     def scores(model: Any) -> Any:
@@ -156,17 +174,24 @@ def adapters(setting: Setting) -> Found:
     found: Found = {}
     for std in (1e-4, 1e-3):
         changes = {}
-        for way, dtype in (("exact", torch.float32), ("applied", torch.bfloat16), ("merged", torch.bfloat16)):
-            model = blank_model(shape, setting.device, dtype).eval()
+        for way in ("exact", *half):
+            model = blank_model(shape, setting.device, torch.float32 if way == "exact" else torch.bfloat16).eval()
             before = scores(model)
+            if way == "merged at random":
+                model = model.float()
             torch.manual_seed(1)
-            model = get_peft_model(model, lora_config(Lora(dropout=0.0))).eval()
+            model = get_peft_model(model, lora_config(Lora(dropout=0.0, rounding="once" if way == "once" else "twice")))
+            model.eval()
             for name, weight in model.named_parameters():
                 if "lora_" in name:
                     torch.nn.init.normal_(weight, std=std if "lora_B" in name else 0.02)
-            model = model.merge_and_unload() if way == "merged" else model
+            model = model.merge_and_unload() if way.startswith("merged") else model
+            if way == "merged at random":
+                round_stochastically(model, "seed")
             changes[way] = (scores(model) - before).flatten()
-        for way in ("applied", "merged"):
+            if way in ("applied", "once"):
+                found[f"{way} ms"] = fastest(setting.device, partial(scores, model))
+        for way in half:
             # 1 where the whole effect is there; the rounding of bfloat16 is not along it.
             along = torch.dot(changes[way], changes["exact"]) / changes["exact"].square().sum()
             found[f"{way} at {std:g}"] = float(along)

@@ -29,6 +29,8 @@ def test_parts_that_a_cpu_allows_run_and_the_others_say_why_not(tmp_path: Path) 
     assert (graph["captured"], graph["same answers"]) == (False, graph["of"])
     adapters = found["adapters"]["found"]
     assert adapters["applied at 0.001"] > adapters["merged at 0.0001"]  # bfloat16 swallows a small merged adapter
+    assert adapters["once at 0.0001"] > adapters["applied at 0.0001"]
+    assert adapters["once ms"] > 0
     assert found["training-0.5b"]["found"]["grpo s/step"] > 0
     assert found["harvest-0.5b"]["found"]["transformers tokens/s"] > 0
     assert (tmp_path / "gpu.md").read_text() in done.stdout

@@ -18,9 +18,11 @@ def drawing(engine: EngineSettings) -> Need:
     return drawing_need(Drawing("harvest", "harvest", 50, 8, 4, None), shape, counted, engine, CARD)
 
 
-def training(engine: EngineSettings) -> Need:
+def training(engine: EngineSettings, *, float32_head: bool = False) -> Need:
     shape, counted = model_shape(llama(2), Lora()), Counted(llama(2), Lora())
-    return training_need(Training(budget=50, rows=4, at_once=4, batch=4), shape, counted, engine, CARD)
+    return training_need(
+        Training(budget=50, rows=4, at_once=4, batch=4, float32_head=float32_head), shape, counted, engine, CARD
+    )
 
 
 def test_a_cache_has_a_column_for_every_token_and_with_a_graph_those_of_its_size() -> None:
@@ -38,3 +40,8 @@ def test_what_a_graph_keeps_is_beside_the_activations() -> None:
     assert kept.how == "keys and values of 4 x 96 tokens"
     beyond = sum(part.bytes for part in plain.parts if part.name.startswith("generation"))
     assert graph.total == plain.total - beyond + kept.bytes
+
+
+def test_a_head_in_float32_is_four_bytes_a_weight_more() -> None:
+    plain, more = (training(EngineSettings(), float32_head=on) for on in (False, True))
+    assert more.total == plain.total + 4 * llama(2).vocab_size * llama(2).hidden_size

@@ -84,6 +84,9 @@ def training_need(training: Training, shape: ModelShape, counted: Counted, engin
         Part("activations kept", passage.kept, f"{rows} x {tokens} tokens, {shape.blocks} {blocks}"),
         Part("largest moment", most, moment),
     ]
+    if training.float32_head:
+        head = counted.config.vocab_size * counted.config.hidden_size
+        parts.append(Part("head in float32", 4 * head, f"{head:,} x 4 bytes"))
     said, needs_more = [], False
     if training.at_once is not None and engine.name == "vllm":
         share = engine.training_gpu_memory_utilization

@@ -416,6 +416,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Objective):
             batch=drawn,
             completions=max(self.steps) * self.completions_per_step(group_size) // self.iterations,
             update=self.completions_per_step(group_size) if free else None,
+            float32_head=self.float32_logits,
         )
 
     def completions_per_generation(self, group_size: int) -> int:

@@ -107,6 +107,7 @@ def _calibration(config: Config, calibration: pd.DataFrame) -> str:
 def _training(config: Config, harvest: pd.DataFrame) -> str:
     warmup, dpo, lora = config.warmup, config.dpo, config.lora
     last: int = warmup.steps[-1]  # they ascend
+    once = "; bfloat16 layers rounded its sum with the base layer once" if lora.rounding == "once" else ""
     targets = lora.target_modules if isinstance(lora.target_modules, str) else ", ".join(lora.target_modules)
     schedule = (
         f"in one trajectory whose {warmup.lr_schedule} schedule spans {warmup.total_steps} steps and which passes "
@@ -125,7 +126,8 @@ def _training(config: Config, harvest: pd.DataFrame) -> str:
         f"tokens{', truncated completions masked' if warmup.mask_truncated else ''}) at a peak learning rate of "
         f"{warmup.learning_rate:g}, {schedule}.",
         GRPO.methods(warmup),
-        f"Every adapter was LoRA (rank {lora.r}, alpha {lora.alpha}, dropout {lora.dropout:g}, modules: {targets}).",
+        f"Every adapter was LoRA (rank {lora.r}, alpha {lora.alpha}, dropout {lora.dropout:g}, modules: {targets})"
+        f"{once}.",
         f"Each frozen policy was harvested with {_sampling(config.harvest)}; prompts with both right and wrong "
         f"rollouts gave one preference pair each{counted}.",
         f"DPO (loss {dpo.loss}{nll}, beta {dpo.beta:g}, {dpo.epochs} epochs, peak learning rate {dpo.learning_rate:g}, "
