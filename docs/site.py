@@ -77,14 +77,16 @@ def _prose(text: str) -> str:
     return re.sub(r"(?<![`\w.])(\w+_\w+)(?![`\w(.])", r"`\1`", " ".join(text.split()))
 
 
-def commands() -> Iterator[str]:
-    """What `--help` prints, of g2d and of each of its commands."""
-    for command in ["", *COMMANDS]:
-        yield f"## g2d {command}".rstrip()
-        asked = [sys.executable, "-m", "g2d.cli", *filter(None, [command]), "--help"]
-        environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1"}
-        done = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True)
-        yield f"```\n{done.stdout.rstrip()}\n```"
+def commands(*command: str) -> Iterator[str]:
+    """What `--help` prints, of g2d, of each of its commands, and of theirs."""
+    asked = [sys.executable, "-m", "g2d.cli", *command, "--help"]
+    environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1"}
+    text = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True).stdout.rstrip()
+    yield f"## {' '.join(['g2d', *command])}"
+    yield f"```\n{text}\n```"
+    choices = re.search(r"^  \{(.+)\}$", text, re.M)
+    for name in COMMANDS if not command else choices[1].split(",") if choices else []:
+        yield from commands(*command, name)
 
 
 def cells(notebook: dict[str, Any], images: Path) -> Iterator[str]:

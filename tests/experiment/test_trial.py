@@ -112,13 +112,16 @@ SILENT = rollout(verdict="no_boxed", completion_text="It is 5.")
 def trial(*rollouts: Rollout, section: str = "harvest") -> Trial:
     short = {"max_completion_length": 40}
     config = load(MINIMAL | {"warmup": short | {"steps": [0, 2]}, "calibration": {"max_completion_length": 100}})
-    return Trial(config, "demo", "pool", section, Decoding(1, 1.3, 1.0, 100, 64, 0), [*rollouts], 2.0)
+    return Trial(
+        config, next(iter(config.models)), "pool", section, Decoding(1, 1.3, 1.0, 100, 64, 0), [*rollouts], 2.0
+    )
 
 
 def test_the_summary_counts() -> None:
-    lines = list(summary(trial(RIGHT, RIGHT, WRONG, CUT, SILENT)))
+    asked = trial(RIGHT, RIGHT, WRONG, CUT, SILENT)
+    lines = list(summary(asked))
     assert lines[:7] == [
-        "demo: 5 problems of pool, temperature 1.3, at most 100 tokens (harvest)",
+        f"{asked.model}: 5 problems of pool, temperature 1.3, at most 100 tokens (harvest)",
         "  right               2 of 5",
         "  wrong               1 of 5",
         "  no answer found     2 of 5",
@@ -154,3 +157,11 @@ def test_the_summary_counts() -> None:
 def test_what_to_change_is_said(rollouts: list[Rollout], said: list[str]) -> None:
     found = list(hints(trial(*rollouts)))
     assert [hint.startswith(words) for hint, words in zip(found, said, strict=True)] == [True] * len(said), found
+
+
+def test_recorded_completions_have_no_budget_to_raise() -> None:
+    recorded = load(
+        MINIMAL | {"models": {"old": {"source": "recorded", "path": "old.jsonl"}}, "warmup": {"steps": [0]}}
+    )
+    found = list(hints(replace(trial(RIGHT, CUT), config=recorded, model="old")))
+    assert found == ["1 of 2 were cut off when they were recorded"]

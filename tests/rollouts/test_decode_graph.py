@@ -173,6 +173,40 @@ def test_a_step_that_waits_is_found() -> None:
         drawn(model, prompts_of(5), SAMPLED, FixedRows(Recording))
 
 
+class OffHost(TorchDispatchMode):
+    """Refuses operations with a tensor on the host: a copy from there cannot be captured."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        tensors = [each for each in tree_flatten((args, kwargs, result))[0] if isinstance(each, torch.Tensor)]
+        assert {each.device.type for each in tensors} <= {"meta"}, f"{function} has a tensor on the host"
+        return result
+
+
+def taken_off_host(model: Any) -> None:
+    """Take a step on torch's meta device, which knows shapes and no numbers."""
+    model.to("meta")
+    with torch.inference_mode():
+        rows = Rows(model, NUCLEUS, ENDS, 4, 64)
+        prompt = model(input_ids=torch.zeros(1, 1, dtype=torch.long, device="meta"), use_cache=True).past_key_values
+        rows.cache.write(rows.every, prompt, torch.zeros_like(rows.every), torch.zeros_like(rows.every[:1]), 4)
+        with OffHost():
+            rows.step(32)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_has_all_it_needs_on_the_device(kind: str) -> None:
+    taken_off_host(random_model(kind))
+
+
+def test_a_number_from_the_host_is_found() -> None:
+    model = random_model("grouped")
+    forward = model.lm_head.forward
+    model.lm_head.forward = lambda hidden: forward(hidden) * torch.tensor(2.0)
+    with pytest.raises(AssertionError, match="a tensor on the host"):
+        taken_off_host(model)
+
+
 def test_a_step_of_every_width_gives_the_same_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns beyond a row's own are hidden, whatever is in them."""
     model = random_model("alternating")

@@ -413,6 +413,7 @@ TOY = '''
 
 from typing import Any, Literal
 
+from g2d.regimes.division import longest
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.offline import n_steps, read_harvest, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
@@ -440,13 +441,19 @@ def read(job: TrainingJob, inputs: Any) -> list[dict[str, Any]]:
 
 
 def train(job: TrainingJob) -> Trained:
-    def trainer(arguments: dict[str, Any], **parts: Any) -> Any:
+    def trainer(arguments: dict[str, Any], rows_per_pass: int, **parts: Any) -> Any:
         from trl import SFTConfig, SFTTrainer
 
         return SFTTrainer(args=SFTConfig(**arguments, packing=False), **parts)
 
-    identity = {"rows": job.data, "toy": job.settings.params(without={"steps"})}
-    log = train_offline("toy", job, job.data, identity=identity, trainer=trainer)
+    lengths = longest([], (row["input_ids"] for row in job.data))
+    parts = {
+        "identity": {"rows": job.data, "toy": job.settings.params(without={"steps"})},
+        "trainer": trainer,
+        "training": job.settings.on_card(lengths[1], 1),
+        "lengths": lengths,
+    }
+    log = train_offline("toy", job, job.data, **parts)
     return Trained(log, {"n_completions": len(job.data), "gradient_steps": n_steps(log)})
 
 

@@ -180,7 +180,8 @@ def test_controls_stand_beside_what_they_are_controls_of(rewarded: Rewarded) -> 
 def test_the_pair_browser_shows_what_a_reward_chose_and_what_the_verifier_says_of_it(rewarded: Rewarded) -> None:
     results = rewarded[0].results
     page = unescape((results / "report/index.html").read_text())
-    labels = re.findall(r'<option value="\d+">(.*?)</option>', page)
+    harvests = page.partition('<select id="pair-series">')[2].partition("</select>")[0]
+    labels = re.findall(r'<option value="\d+">(.*?)</option>', harvests)
     series = {label.partition(":")[0].removeprefix("micro, seed 0"): number for number, label in enumerate(labels)}
     assert labels[0] == "micro, seed 0, G=2"
     assert set(series) == {", G=2", ", G=2, on-coin", ", on-short", ", on-liked"}

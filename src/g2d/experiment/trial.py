@@ -234,7 +234,10 @@ def hints(trial: Trial) -> Iterator[str]:
     if cut and len(cut) >= MANY * n:
         thinking = sum(map(_is_thinking, cut))
         still = f", {thinking} of them before </think>" if thinking else ""
-        yield f"{len(cut)} of {n} are cut off at {key}={trial.decoding.max_completion_length}{still}: raise it"
+        if trial.config.models[trial.model].source == "recorded":
+            yield f"{len(cut)} of {n} were cut off when they were recorded{still}"
+        else:
+            yield f"{len(cut)} of {n} are cut off at {key}={trial.decoding.max_completion_length}{still}: raise it"
     smaller: dict[int, list[str]] = {}
     for section, budget in budgets(trial.config) if trial.section == "harvest" else ():
         if budget < trial.decoding.max_completion_length:
