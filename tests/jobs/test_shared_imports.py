@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ if __name__ == "__main__":
     run(main, SimpleNamespace(
         rule="evaluate", wildcards=dict(model="demo"), log=["results/logs/evaluate/{name}.log"], threads=1,
         config=dict(share_imports={share}, models=dict(demo=dict(source="scratch"))),
-        input=InputFiles(), params=Params(), resources=dict(), output=["{name}/cost.json"],
+        input=InputFiles(), params=Params(), resources=dict(gpu={gpus}), output=["{name}/cost.json"],
     ))
 """
 
@@ -50,20 +51,22 @@ class Run:
         self.name = name_of(self.process.pid)
         self.left: set[int] = set()  # by jobs that have ended
 
-    def start(self, name: str, body: str, share: bool = True, folder: Path | None = None) -> subprocess.Popen[str]:
+    def start(
+        self, name: str, body: str, share: bool = True, folder: Path | None = None, gpus: int = 0, **environment: str
+    ) -> subprocess.Popen[str]:
         script = self.root / f"{name}.py"
-        script.write_text(JOB.format(name=name, body=body, share=share))
+        script.write_text(JOB.format(name=name, body=body, share=share, gpus=gpus))
         return subprocess.Popen(
             ["env", "--default-signal=INT", sys.executable, str(script)],
             cwd=self.root,
-            env=os.environ | {RUN: self.name, "XDG_RUNTIME_DIR": str(folder or self.root), "MARK": name},
+            env=os.environ | {RUN: self.name, "XDG_RUNTIME_DIR": str(folder or self.root), "MARK": name} | environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
 
-    def finish(self, name: str, body: str, share: bool = True, folder: Path | None = None) -> tuple[int, str]:
-        job = self.start(name, body, share, folder)
+    def finish(self, name: str, body: str, *given: Any, **named: Any) -> tuple[int, str]:
+        job = self.start(name, body, *given, **named)
         said, _ = job.communicate()
         return job.returncode, said
 
@@ -211,3 +214,70 @@ def test_a_job_ends_with_the_shared_process_and_the_next_one_starts_another(run:
     assert "the process that jobs share their imports with has died" in said
     assert run.finish("after", PRINTS) == (0, "")
     assert run.log("after") == "True True True False after\n"
+
+
+# A torch that would have CUDA: calls that begin it are written down, and find no card. {extra}: what else is wrong.
+WITH_CUDA = """
+import os, sys
+if "g2d.jobs.shared_imports" in sys.orig_argv:
+    import torch
+    def begin(*_):
+        with open({record!r}, "a") as file:
+            file.write(f"{{os.getpid()}}\\n")
+        return 0
+    for name in ("_cuda_getDeviceCount", "_cuda_init", "_cuda_getCurrentRawStream"):
+        setattr(torch._C, name, begin)
+    {extra}
+"""
+LOOKS = """import os, torch
+        assert torch.cuda._is_compiled()
+        torch.cuda.is_available()
+        print(os.getpid(), torch.cuda.is_initialized(), os.environ["CUDA_VISIBLE_DEVICES"])
+        print(torch.cuda._parse_visible_devices())"""
+
+
+def with_cuda(folder: Path, visible: str, extra: str = "pass") -> dict[str, str]:
+    """The environment in which the shared process has such a torch."""
+    record = str(folder / "began")
+    (folder / "sitecustomize.py").write_text(WITH_CUDA.format(record=record, extra=extra))
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": visible}
+
+
+def test_the_shared_process_leaves_cuda_to_its_jobs(run: Run, tmp_path: Path) -> None:
+    environment = with_cuda(tmp_path, "4,5")
+    assert run.finish("on-gpu", LOOKS, gpus=1, **environment) == (0, "")
+    (pid, initialized, visible), (number,) = (line.split() for line in run.log("on-gpu").splitlines())
+    assert (initialized, visible, number) == ("False", "4", "[4]")  # the card that the job took, when CUDA begins
+    began = set((tmp_path / "began").read_text().split())
+    assert began == {pid}  # the job, which asked torch, and nobody before it
+
+
+def test_where_an_import_begins_cuda_jobs_make_their_own(run: Run, tmp_path: Path) -> None:
+    extra = """import g2d.jobs.shared_imports as own
+    own.IMPORTS, host = ("torch",), os.getpid()
+    torch.cuda._is_in_bad_fork = lambda: os.getpid() != host"""
+    status, said = run.finish("begun", PRINTS, **with_cuda(tmp_path, "6", extra))
+    assert (status, run.log("begun")) == (0, "False False False False begun\n")
+    assert said.startswith("evaluate: makes its own imports: ")
+    assert len(said.splitlines()) == 1
+    assert "an import has begun CUDA" in (run.root / LOG).read_text()
+
+
+def test_where_the_shared_process_cannot_fork_a_job_makes_its_own(run: Run, tmp_path: Path) -> None:
+    """As where there is no memory for one more process; it serves the next job, which finds the imports unpaid."""
+    extra = """from multiprocessing.popen_fork import Popen
+    launch = Popen._launch
+    def refuse(*_):
+        Popen._launch = launch
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    Popen._launch = refuse"""
+    environment = with_cuda(tmp_path, "7", extra)
+    status, said = run.finish("refused", PRINTS, **environment)
+    assert (status, run.log("refused")) == (0, "False False False False refused\n")
+    assert said.startswith("evaluate: makes its own imports: [Errno 11] Resource temporarily unavailable; ")
+    assert len(said.splitlines()) == 1
+    assert run.finish("served", PRINTS, **environment) == (0, "")
+    assert run.log("served") == "True True True False served\n"
+    spent = {a.cost.job: a.cost.cpu_s for a in read_attempts(run.root / "results/attempts") if a.status == "ok"}
+    assert spent["served/cost"] > 10 * spent["refused/cost"]

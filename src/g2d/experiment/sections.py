@@ -278,9 +278,10 @@ class Config(Section):
         None, "What tells memory from reasoning: M0 continues the beginnings of questions.", neutral=None
     )
     share_imports: bool = key(
-        False,
-        "Fork the jobs that train or generate from one process that has imported torch, transformers and TRL: most of "
-        "what a small job does. Without effect where there is a GPU, and on jobs that run vLLM (engine.keep_alive).",
+        True,
+        "Fork the jobs that train or generate from one process that has imported torch, transformers and TRL, which "
+        "takes longer than a small job's own work. Without effect on a cluster, where jobs are on several machines, "
+        "and on jobs that run vLLM (engine.keep_alive).",
     )
     training: Processes = key(Processes(), "How many GPUs share one training.")
     checkpoints: Checkpointing = key(Checkpointing(), "What a stopped training goes on from.")

@@ -189,7 +189,6 @@ def _demonstration() -> dict[str, Any]:
         "warmup": {"steps": [0, 25, 50], "learning_rate": 2.0e-4, "max_completion_length": 26},
         "harvest": {"max_completion_length": 48, "batch_size": 512},
         "dpo": {"learning_rate": 5.0e-4},
-        "share_imports": True,
         "evaluation": {"max_completion_length": 56},
     }
 

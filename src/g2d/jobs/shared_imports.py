@@ -10,8 +10,11 @@ The process that Snakemake started stays: it waits, hands signals on, and exits 
 ends in any way, so does the other. The shared process does no work itself and ends with its Snakemake, once its
 children have; what these have left running (a worker of a plugin) keeps nobody waiting.
 
-Left out on purpose: machines with a GPU, where a fork after an import can be a fork after CUDA has begun; and engines
-of vLLM, which `g2d.rollouts.engine_host` keeps running instead.
+CUDA cannot be used in a fork of a process that has begun it. The shared process never asks for it: a job takes its GPU
+and begins CUDA in its own process, after the fork. Should an import begin it, the shared process does not start, and
+jobs make their own imports.
+
+Left out on purpose: jobs that run vLLM, which `g2d.rollouts.engine_host` keeps running instead.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -36,7 +40,7 @@ from g2d.jobs.kernels import AVX2, pin_embedded
 from g2d.jobs.orphans import end_with_snakemake, name_of, stop, watched, when_ends
 from g2d.jobs.run_process import connect, current_run, listen, only_one, socket_of
 from g2d.jobs.stage import go_offline
-from g2d.jobs.usage import Elsewhere, owe, this_process
+from g2d.jobs.usage import Elsewhere, cpu_seconds, memory_peak, owe
 from g2d.plain import say
 
 IMPORTS = (
@@ -56,7 +60,6 @@ IMPORTS = (
     "g2d.regimes.grpo_trainer",  # and with it TRL's
     "g2d.rollouts.transformers_engine",
 )
-GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # what a driver puts there: NVIDIA's, AMD's, Windows'
 LOG = "results/logs/shared_imports.log"
 
 
@@ -106,18 +109,25 @@ def _wait_for(connection: Connection, host: str, child: str) -> None:
 
 
 def _shared(snakemake: Any) -> tuple[Connection, Any] | None:
-    """A connection to a fork of the run's shared process, and the names of both; None: a job makes its own imports."""
+    """A connection to a fork of the run's shared process, and the names of both; None: a job makes its own imports.
+
+    Where that is not what was asked for, one line says why.
+    """
     run = current_run()
     if "vllm" in (snakemake.params.get("engine"), snakemake.params.get("settings", {}).get("engine")):
         return None
-    if not snakemake.config.get("share_imports") or run is None or any(map(os.path.exists, GPUS)):
+    if not snakemake.config.get("share_imports") or run is None:
         return None
     pin_embedded(snakemake)
     purpose = f"imports for {[os.environ.get(name) for name in AVX2]}"  # a child cannot choose its kernels any more
     try:
         Path(LOG).parent.mkdir(parents=True, exist_ok=True)
         with open(LOG, "a") as log:
-            return connect(__name__, socket_of(run, purpose), run, output=log)
+            connection, said = connect(__name__, socket_of(run, purpose), run, output=log)
+        if isinstance(said, OSError):
+            connection.close()
+            raise said
+        return connection, said
     except (OSError, RuntimeError) as error:
         say(f"{snakemake.rule}: makes its own imports: {error}; the log of the shared ones: {LOG}", file=sys.stderr)
         return None
@@ -132,11 +142,12 @@ def main(socket_file: Path, run: str) -> None:
     lock = only_one(socket_file.with_suffix(".lock"))
     if lock is None or ends_with is None:
         return
-    from importlib import import_module
-
     go_offline()
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # an import that asks for a GPU begins no CUDA
     for name in IMPORTS:
         import_module(name)
+    if _forks_cannot_use_cuda():
+        sys.exit("an import has begun CUDA, which no fork can use then: share_imports: false saves this attempt")
     gc.collect()
     gc.freeze()  # a collection in a child would walk through all that was imported, and copy its pages
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with its run, and its children get their own signals
@@ -145,13 +156,22 @@ def main(socket_file: Path, run: str) -> None:
     os._exit(0)
 
 
+def _forks_cannot_use_cuda() -> bool:
+    """Whether something has begun CUDA here. Only a fork knows: `is_initialized` misses a count of the devices."""
+    import torch
+
+    if (child := os.fork()) == 0:
+        os._exit(bool(torch.cuda._is_in_bad_fork()))
+    return os.waitpid(child, 0)[1] != 0
+
+
 def _serve(socket_file: Path, ends_with: int) -> None:
     """Fork a child for every job until the run has ended, and wait for those that are left."""
     listener = listen(socket_file)
     door: int = listener._listener._socket.fileno()  # type: ignore[attr-defined]
     children: dict[int, tuple[Any, Connection]] = {}  # by a descriptor that can be read once it has ended
     fork = get_context("fork")
-    owed: Elsewhere | None = this_process()
+    owed: Elsewhere | None = Elsewhere(cpu_seconds(), memory_peak())
     host = os.getpid()
     open_to_jobs = True
     while open_to_jobs or children:
@@ -167,7 +187,12 @@ def _serve(socket_file: Path, ends_with: int) -> None:
                 connection = listener.accept()
                 others = [other for _, other in children.values()]
                 child = fork.Process(target=_be_the_job, args=(connection, others, door, owed, host))
-                child.start()
+                try:
+                    child.start()
+                except OSError as error:  # no memory, too many processes
+                    with connection, suppress(OSError):
+                        connection.send(error)
+                    continue
                 assert child.pid is not None
                 # Not its sentinel, a pipe that whatever it leaves running holds too.
                 children[os.pidfd_open(child.pid)] = child, connection

@@ -22,8 +22,9 @@ def visible_devices() -> tuple[str, int]:
 
     Never imports torch: a job that has not imported it cannot have used a GPU through it, and counts as CPU.
     """
-    if _elsewhere:
-        return _elsewhere[-1].device, _elsewhere[-1].devices
+    for part in reversed(_elsewhere):
+        if part.device is not None:
+            return part.device, part.devices
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         return str(torch.cuda.get_device_name(0)), int(torch.cuda.device_count())
@@ -52,8 +53,8 @@ class Elsewhere:
 
     cpu_s: float
     peak_memory_bytes: int  # the high-water mark of its life, as for a job's own process
-    device: str
-    devices: int
+    device: str | None = None  # None: it used none, and says nothing about the job's
+    devices: int = 0
     peak_gpu_memory_bytes: int | None = None  # torch's, of a process that does the job's own work
 
 

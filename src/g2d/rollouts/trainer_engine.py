@@ -21,7 +21,7 @@ from typing import Any
 
 from g2d.jobs.launchers import of_a_launcher
 from g2d.jobs.orphans import name_of, when_ends
-from g2d.jobs.usage import Elsewhere, charge, visible_devices
+from g2d.jobs.usage import Elsewhere, charge
 from g2d.policies.policy import Policy
 from g2d.rollouts.remote_engine import Holder, RemoteEngine
 from g2d.rollouts.settings import EngineSettings
@@ -56,7 +56,7 @@ class EngineAside(RemoteEngine):
         self._charge(-self._charged)  # which the wait has put on the bill
 
     def _charge(self, cpu_s: float) -> None:
-        charge(Elsewhere(cpu_s, 0, *visible_devices()))
+        charge(Elsewhere(cpu_s, 0))
         self._charged += cpu_s
 
 
