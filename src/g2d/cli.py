@@ -22,7 +22,7 @@ COMMANDS = {
     "recover": "g2d.jobs.recover",
     "status": "g2d.status.command",
     "reward-model": "g2d.rewards.scratch",
-    "compare": "g2d.report.replication",
+    "compare": "g2d.report.compare",
 }
 
 

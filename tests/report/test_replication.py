@@ -1,4 +1,4 @@
-"""`g2d compare` on folders that are not finished."""
+"""`g2d compare --files` on folders that are not finished."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_everything_that_is_missing_is_listed_at_once(tmp_path: Path, capsys: py
     folders = [tmp_path / name for name in "ab"]
     for folder in folders:
         CONFIG.save(folder / "config.yaml")
-    assert main(["compare", *map(str, folders)]) == 1
+    assert main(["compare", *map(str, folders), "--files"]) == 1
     *lines, verdict = capsys.readouterr().out.splitlines()
     policies = grid.policies(CONFIG)
     expected = ["provenance.json", *(f"problems/{name}.jsonl" for name in CONFIG.problem_sources)]
@@ -38,7 +38,7 @@ def test_everything_that_is_missing_is_listed_at_once(tmp_path: Path, capsys: py
 
 
 def test_both_folders_without_a_configuration_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 2
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--files"]) == 2
     assert capsys.readouterr().err.startswith(f"g2d compare: {tmp_path / 'a'} and {tmp_path / 'b'}: no config.yaml")
 
 

@@ -1,4 +1,4 @@
-"""`g2d compare`: equal folders are the same, chance is called chance, and what matters is found."""
+"""`g2d compare --files`: equal folders are the same, chance is called chance, and what matters is found."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def set_rewards(file: Path, n: int) -> None:
 
 
 def test_equal_results_are_the_same(micro_grid: Project, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", str(micro_grid.results), str(copy)]) == 0
+    assert main(["compare", str(micro_grid.results), str(copy), "--files"]) == 0
     assert capsys.readouterr().out == "the same\n"
 
 
@@ -123,7 +123,7 @@ def test_another_experiment_is_named_by_its_keys(
     config["dpo"]["beta"] = 0.2
     config["engine"]["shards"] = {"harvest": 4}  # says how, not what
     (copy / "config.yaml").write_text(yaml.safe_dump(config))
-    assert main(["compare", str(micro_grid.results), str(copy), "--json"]) == 1
+    assert main(["compare", str(micro_grid.results), str(copy), "--files", "--json"]) == 1
     answer = json.loads(capsys.readouterr().out)
     [difference] = answer["differences"]
     assert (difference["name"], difference["detail"], difference["weight"]) == ("dpo.beta", "0.1 | 0.2", "asked")
@@ -132,5 +132,5 @@ def test_another_experiment_is_named_by_its_keys(
 def test_a_folder_that_is_no_result_is_refused(
     micro_grid: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["compare", str(micro_grid.results), str(tmp_path)]) == 2
+    assert main(["compare", str(micro_grid.results), str(tmp_path), "--files"]) == 2
     assert f"{tmp_path}: no config.yaml in it" in capsys.readouterr().err

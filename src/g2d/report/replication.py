@@ -1,4 +1,4 @@
-"""`g2d compare A B`: what differs between two results folders, and whether it matters.
+"""`g2d compare A B --files`: what differs between two results folders file by file, and whether it matters.
 
 A rebuilt grid has the same bytes; on other hardware or versions it has other tokens and may have the same conclusions.
 So three comparisons are made: of what was asked for (configuration, problems), of what was made (digests), and, where
@@ -7,7 +7,6 @@ that differs, of accuracies by a paired test. Costs are not compared.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections import Counter
@@ -29,6 +28,7 @@ from g2d.jobs.files import read_json, sha256
 from g2d.plain import say
 from g2d.policies.policy import Policy, read_policy
 from g2d.rollouts.rollout import read_rollouts
+from g2d.tables.runs import differing
 
 Kind = Literal["configuration", "software", "problems", "policy", "harvest", "evaluation"]
 Weight = Literal["asked", "noise", "matters", "missing", "expected"]
@@ -88,31 +88,32 @@ def _configs(*folders: Path) -> tuple[Config, ...]:
 
 
 def _configuration(a: Config, b: Config) -> list[Difference]:
-    first, second = _flat(a.identity), _flat(b.identity)
     return [
-        Difference("configuration", key, f"{first.get(key, 'absent')} | {second.get(key, 'absent')}", "asked")
-        for key in sorted(first.keys() | second.keys())
-        if first.get(key, "absent") != second.get(key, "absent") and key not in ("title", "demonstration")
+        Difference("configuration", key, _between(*values), "asked") for key, values in other_settings(a, b).items()
     ]
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
+def other_settings(*configs: Config) -> dict[str, tuple[Any, ...]]:
+    """The keys that results depend on and that have not the same value in all configurations, and their values."""
+    found = differing(*(config.identity for config in configs))
+    return {key: values for key, values in found.items() if key not in ("title", "demonstration")}
+
+
+def other_software(*provenances: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """What differs in the versions behind several runs."""
+    return differing(*({key: own.get(key, {}) for key in ("workflow", "software")} for own in provenances))
+
+
+def _between(first: Any, second: Any) -> str:
+    return f"{first} | {second}"
 
 
 def _software(a: Path, b: Path) -> list[Difference]:
     files = [folder / "provenance.json" for folder in (a, b)]
     if missing := _missing("software", "provenance.json", files):
         return missing
-    first, second = (_flat({key: read_json(file)[key] for key in ("workflow", "software")}) for file in files)
-    return [
-        Difference("software", key, f"{first.get(key)} | {second.get(key)}", "expected")
-        for key in sorted(first.keys() | second.keys())
-        if first.get(key) != second.get(key)
-    ]
+    found = other_software(*map(read_json, files))
+    return [Difference("software", key, _between(*values), "expected") for key, values in found.items()]
 
 
 def _problems(a: Path, b: Path, names: list[str]) -> list[Difference]:
@@ -230,19 +231,10 @@ def _missing(kind: Kind, name: str, files: list[Path]) -> list[Difference]:
     return [Difference(kind, name, f"{file} is missing", "missing") for file in files if not file.is_file()]
 
 
-def register(subparsers: Any) -> None:
-    """Add `g2d compare`."""
-    parser = subparsers.add_parser("compare", help="what differs between two results folders, and whether it matters")
-    parser.add_argument("a", type=Path, help="a results folder")
-    parser.add_argument("b", type=Path, help="another one")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
-    parser.set_defaults(run=_compare)
-
-
-def _compare(arguments: argparse.Namespace) -> int:
-    """Exit status: 1 where a difference matters, is missing or was asked for, else 0."""
-    differences = compare_results(arguments.a, arguments.b)
-    if arguments.json:
+def print_differences(a: Path, b: Path, as_json: bool) -> int:
+    """Print what differs file by file; the exit status is 1 where a difference matters, is missing or was asked for."""
+    differences = compare_results(a, b)
+    if as_json:
         rows = [asdict(difference) for difference in differences]
         json.dump({"verdict": verdict(differences), "differences": rows}, sys.stdout, indent=2)
         say()

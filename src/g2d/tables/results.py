@@ -20,7 +20,7 @@ from g2d.experiment import grid
 from g2d.experiment.config import read
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.jobs.cost import read_cost
-from g2d.jobs.files import read_lines
+from g2d.jobs.files import read_json, read_lines
 from g2d.problems import read_problems
 from g2d.rollouts.pairs import read_pairs
 from g2d.tables import catalogue
@@ -62,6 +62,12 @@ class Results(Inputs):
     def tables(self) -> Mapping[str, pd.DataFrame]:
         """The tables that are there, by name (`main`, `harvest`, `cost` ...), as docs/analysis.md explains them."""
         return _Tables(self.folder / "tables", list(catalogue.tables_of(self.config)))
+
+    @cached_property
+    def provenance(self) -> Mapping[str, Any]:
+        """Versions, digests and revisions behind the results (`provenance.json`); empty before a run has ended."""
+        file = self.folder / "provenance.json"
+        return read_json(file) if file.is_file() else {}
 
     @cached_property
     def policies(self) -> pd.DataFrame:

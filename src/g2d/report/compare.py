@@ -1,0 +1,197 @@
+"""`g2d compare RUN RUN ...`: several results folders side by side, what was configured differently, and what differs.
+
+`--files` asks another question, of two folders: is one a rebuild of the other (`g2d.report.replication`)?
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from string import ascii_uppercase
+from typing import Any
+
+import pandas as pd
+
+from g2d.analysis.comparisons import LEVEL
+from g2d.experiment import grid
+from g2d.plain import plain, say
+from g2d.report.marks import names
+from g2d.report.phrases import signed, signed_interval
+from g2d.report.replication import other_settings, other_software, print_differences
+from g2d.tables.results import Results
+from g2d.tables.runs import runs_table
+
+MISSING = "-"
+MAX_VALUE = 60  # characters of a setting on the screen
+
+
+def register(subparsers: Any) -> None:
+    """Add `g2d compare`."""
+    parser = subparsers.add_parser("compare", help="several runs side by side, and whether they differ")
+    parser.add_argument("results", nargs="+", type=Path, help="results folders; the others are compared with the first")
+    parser.add_argument("--benchmark", action="append", default=[], help="show this one (may be repeated)")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    parser.add_argument(
+        "--files", action="store_true", help="two folders file by file (weights, rollouts, answers): is one a rebuild?"
+    )
+    parser.set_defaults(run=_compare)
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    _require_several(arguments.results)
+    if arguments.files:
+        if len(arguments.results) > 2 or arguments.benchmark:
+            raise ValueError("--files: compares all of two folders: leave out --benchmark and further folders")
+        first, second = arguments.results
+        return print_differences(first, second, arguments.json)
+    runs = opened(arguments.results, arguments.benchmark)
+    table = runs_table(runs, arguments.benchmark)
+    if arguments.json:
+        json.dump(_as_json(runs, table), sys.stdout, indent=2)
+        say()
+    else:
+        for line in _lines(runs, table):
+            say(line)
+    return 0
+
+
+def _require_several(folders: Sequence[Path]) -> None:
+    if len(folders) < 2:
+        raise ValueError(f"{folders[0]}: one run alone: name the results folder of another one beside it")
+    if len(folders) > len(ascii_uppercase):
+        raise ValueError(f"{len(folders)} runs: at most {len(ascii_uppercase)} at once")
+    seen: dict[Path, Path] = {}
+    for folder in folders:
+        if (place := folder.resolve()) in seen:
+            raise ValueError(f"{folder}: the same folder as {seen[place]}: name each run once")
+        seen[place] = folder
+
+
+def opened(folders: Sequence[Path], benchmarks: Sequence[str] = ()) -> dict[str, Results]:
+    """Runs by the letters that they are called by.
+
+    Raises:
+        FileNotFoundError: a folder is not that of a run.
+        ValueError: a run has evaluated nothing, or none of these benchmarks.
+    """
+    runs = {letter: Results(folder) for letter, folder in zip(ascii_uppercase, folders, strict=False)}
+    known = list(dict.fromkeys(name for run in runs.values() for name in run.config.benchmarks))
+    if unknown := [name for name in benchmarks if name not in known]:
+        raise ValueError(f"--benchmark {unknown[0]}: no run has it; there are {', '.join(known)}")
+    for run in runs.values():
+        if not any(not benchmarks or benchmark in benchmarks for _, benchmark in run.answers):
+            on = f" on {' or '.join(benchmarks)}" if benchmarks else ""
+            raise ValueError(f"{run.folder}: no policy has been evaluated{on} yet: nothing to compare")
+    return runs
+
+
+def about(runs: Mapping[str, Results]) -> dict[str, dict[str, Any]]:
+    """What a reader has to know of every run: where it is, what it is called, how far it is and what it ran with."""
+    found = {}
+    for name, run in runs.items():
+        policies, evaluated = grid.policies(run.config), {key for key, _ in run.answers}
+        found[name] = {
+            "folder": str(run.folder),
+            "title": run.config.title,
+            "policies": len(policies),
+            "evaluated": sum(key in evaluated for key in policies),
+            "g2d": run.provenance["workflow"]["g2d"] if run.provenance else None,
+        }
+    return found
+
+
+def _software(runs: Mapping[str, Results]) -> dict[str, tuple[Any, ...]]:
+    """What differs in the software of the runs that have recorded it, which others lack."""
+    return other_software(*(run.provenance for run in runs.values()))
+
+
+def _as_json(runs: Mapping[str, Results], table: pd.DataFrame) -> dict[str, Any]:
+    def by_run(found: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, Any]]:
+        return {key: dict(zip(runs, values, strict=True)) for key, values in found.items()}
+
+    return {
+        "runs": about(runs),
+        "configuration": by_run(other_settings(*(run.config for run in runs.values()))),
+        "software": by_run(_software(runs)),
+        "policies": json.loads(table.to_json(orient="records")),
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------- as text
+
+
+def _lines(runs: Mapping[str, Results], table: pd.DataFrame) -> Iterator[str]:
+    for name, own in about(runs).items():
+        done = f"{own['evaluated']} of {own['policies']} policies evaluated"
+        version = f"g2d {own['g2d']}" if own["g2d"] else "no provenance.json, so what judged its answers is unknown"
+        yield f"{name}  {own['folder']}: {own['title']} ({done}; {version})"
+    settings = other_settings(*(run.config for run in runs.values()))
+    for title, found in (("Configuration", settings), ("Software", _software(runs))):
+        yield ""
+        cells = [[key, *map(_short, values)] for key, values in found.items()]
+        yield from _aligned([[title, *runs], *cells]) if cells else [f"{title}: the same"]
+    for (model, benchmark), rows in table.groupby(["model", "benchmark"], sort=False):
+        yield ""
+        yield from _of_benchmark(f"{model}, {benchmark}", rows, next(iter(runs)))
+
+
+def _of_benchmark(title: str, rows: pd.DataFrame, first: str) -> Iterator[str]:
+    cells = [[title, "run", "accuracy, %", "seeds", "hours", "tokens", f"minus {first}, points", "p (Holm)"]]
+    last = None
+    for name, (_, row) in zip(names(rows), rows.iterrows(), strict=True):
+        compared = pd.notna(row["difference"])
+        difference = f"{signed(row['difference'])} {signed_interval(row['difference_low'], row['difference_high'])}"
+        cells.append(
+            [
+                "" if name == last else name,
+                row["run"],
+                f"{100 * row['accuracy']:.1f} [{100 * row['ci_low']:.1f}, {100 * row['ci_high']:.1f}]",
+                row["seeds"] or MISSING,
+                MISSING if pd.isna(row["device_hours"]) else f"{row['device_hours']:.3g}",
+                MISSING if pd.isna(row["tokens_generated"]) else f"{row['tokens_generated']:,.0f}",
+                difference if compared else _why_none(row["not_compared"]),
+                f"{row['p_holm']:.2g}" if compared else "",
+            ]
+        )
+        last = name
+    yield from _aligned(cells)
+    yield from sentences(rows, first)
+
+
+def _why_none(reason: str | None) -> str:
+    if pd.isna(reason):
+        return ""
+    return str(reason) if str(reason).startswith("only in ") else "not comparable"
+
+
+def sentences(rows: pd.DataFrame, first: str) -> Iterator[str]:
+    """What the rows of a model and benchmark say about every other run, and why some were not compared."""
+    for name, own in rows[rows["run"] != first].groupby("run", sort=False):
+        tested = own[own["difference"].notna()]
+        if len(tested):
+            significant = int((tested["p_holm"] <= LEVEL).sum())
+            one_seed = (tested["seeds"] != "").any() and (tested["n_paired_seeds"] == 1).all()
+            weights = "; with one seed, that is about these weights" if one_seed else ""
+            yield (
+                f"{name} against {first}: {significant} of {len(tested)} policies differ significantly, paired by "
+                f"question and seed, corrected for {int(tested['family_size'].iloc[0])} comparisons{weights}"
+            )
+        reasons = own["not_compared"].fillna("")
+        refused = own[(reasons != "") & ~reasons.str.startswith("only in ")]
+        for reason, which in refused.groupby("not_compared", sort=False):
+            whose = "" if len(which) == len(own) else f" ({', '.join(names(which))})"
+            yield f"{name} is not comparable with {first}{whose}: {reason}"
+
+
+def _short(value: Any) -> str:
+    text = plain(str(value))
+    return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE - 3]}..."
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -1,0 +1,190 @@
+"""Several runs side by side: accuracy and cost of their policies, and paired differences where they can be compared.
+
+A policy of one run is paired with the policy of the same name (model, regime, K, group size) and seed of another. What
+was configured differently behind the name is `differing`'s to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from g2d.analysis.comparisons import Comparison, compare, corrected
+from g2d.experiment.keys import PolicyKey
+from g2d.rollouts.rollout import read_rollouts
+from g2d.tables.accuracy import accuracy_row
+from g2d.tables.evaluations import BY_BENCHMARK, Row, by_grid, by_policy, crossed
+from g2d.tables.families import Grouped
+from g2d.tables.frames import Rows, floats, integers, mean, strings, table_of
+from g2d.tables.results import Results
+
+RUN_COLUMNS = {
+    **BY_BENCHMARK,
+    **strings("run", "seeds"),
+    **integers("n_seeds", "n_problems"),
+    **floats("accuracy", "ci_low", "ci_high", "device_hours", "tokens_generated"),
+    "n_paired_seeds": "Int64",
+    **floats("difference", "difference_low", "difference_high", "p_value", "p_holm"),
+    "family_size": "Int64",
+    **strings("not_compared"),
+}
+ABSENT = "absent"
+VERIFIER = ("math-verify", "latex2sympy2_extended")  # packages whose versions decide what is a right answer
+
+
+@table_of(RUN_COLUMNS)
+def runs_table(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> Rows:
+    """Every evaluated policy of every run, and its difference from the same policy of the first run.
+
+    Args:
+        runs: by the names that the table calls them; the others are compared with the first.
+        benchmarks: those to show; all without any.
+
+    Returns:
+        `RUN_COLUMNS`, one row per (model, benchmark, policy, K, group_size, run): accuracy and interval as in
+        `main_table`; device_hours and tokens_generated are means over seeds. difference is in -1..1, this run minus
+        the first, over the n_paired_seeds that both have (`g2d.analysis.comparisons.compare`, without a pool: runs may
+        not have their seeds' variance in common). p_holm and the interval hold for all differences of a model and
+        benchmark at once. not_compared: why there is no difference.
+
+    Raises:
+        ValueError: a file cannot be read, or the seeds of a policy answered different problems.
+    """
+    first = next(iter(runs))
+    grouped = {name: _evaluated(run, benchmarks) for name, run in runs.items()}
+    costs = {name: (run.device_hours, _tokens(run)) for name, run in runs.items()}
+    for (model, benchmark), policies in by_grid(dict.fromkeys(at for own in grouped.values() for at in own)).items():
+        reasons = {name: _reasons(runs, grouped, (first, name), model, benchmark) for name in runs if name != first}
+        tests, refused = _tests(grouped, policies, reasons)
+        found = [compare(policy, reference, family=len(tests)) for policy, reference in tests.values()]
+        compared = dict(zip(tests, corrected(found), strict=True)) if tests else {}
+        for at in policies:
+            owners = [name for name in runs if at in grouped[name]]
+            for name in owners:
+                by_key, (hours, tokens) = grouped[name][at], costs[name]
+                seeds = [str(key.seed) for key in by_key if key.seed is not None]
+                row = accuracy_row(by_key, hours, benchmark) | {"run": name, "seeds": ", ".join(seeds)}
+                row["tokens_generated"] = mean([tokens[key] for key in by_key if key in tokens])
+                alone = f"only in {name}" if len(owners) == 1 else None
+                row["not_compared"] = alone or refused.get((at, name))
+                yield row | (_difference(compared[at, name]) if (at, name) in compared else {})
+
+
+def _evaluated(run: Results, benchmarks: Sequence[str]) -> Grouped:
+    own = {at: rows for at, rows in run.answers.items() if not benchmarks or at[1] in benchmarks}
+    return by_policy(own, keep=lambda key: True)
+
+
+def _tokens(run: Results) -> dict[PolicyKey, float]:
+    """Tokens generated behind every policy; M0 took none."""
+    base = {key: 0.0 for key, _ in run.answers if key.role == "base"}
+    return base | {key: float(sum(job.tokens_generated for job in cost.records)) for key, cost in run.costs.items()}
+
+
+Pairs = dict[tuple[Row, str], tuple[np.ndarray, np.ndarray]]  # answers, (n_seeds, n_problems) each, by row and run
+
+
+def _tests(
+    grouped: Mapping[str, Grouped], policies: Sequence[Row], reasons: Mapping[str, Sequence[str]]
+) -> tuple[Pairs, dict[tuple[Row, str], str]]:
+    """The answers that are paired with the first run's, and why others are not."""
+    first = next(iter(grouped.values()))
+    tests: Pairs = {}
+    refused = {}
+    for at, name in product(policies, reasons):
+        if at not in first or at not in grouped[name]:
+            continue
+        policy, reference = grouped[name][at], first[at]
+        keys = [key for key in policy if key in reference]
+        against = [*reasons[name], *([] if keys else ["no seed in common"])]
+        if against := against or [*_other_questions(reference[keys[0]], policy[keys[0]])]:
+            refused[at, name] = "; ".join(against)
+        else:
+            own, other = (crossed({key: answers[key] for key in keys}, at[1]) for answers in (policy, reference))
+            tests[at, name] = own, other
+    return tests, refused
+
+
+def _difference(found: Comparison) -> dict[str, Any]:
+    return {
+        "n_paired_seeds": found.n_seeds,
+        "difference": found.difference,
+        **{"difference_low": found.family_low, "difference_high": found.family_high},
+        **{"p_value": found.p_value, "p_holm": found.p_holm, "family_size": found.family_size},
+    }
+
+
+# -------------------------------------------------------------------------------------------- what can be compared
+
+
+def _reasons(
+    runs: Mapping[str, Results], grouped: Mapping[str, Grouped], names: tuple[str, str], model: str, benchmark: str
+) -> list[str]:
+    """Why no policy of a model can be compared over two runs on a benchmark; none where they can."""
+    both = [runs[name] for name in names]
+    if not all(model in run.config.models for run in both):
+        return []  # nothing to compare
+    settings = [_decoding(run, model) for run in both]
+    found = [f"{key}: {_between(values)}" for key, values in differing(*settings).items()]
+    if all(run.provenance for run in both):  # written at the end of a run
+        found += [f"{key}: {_between(values)}" for key, values in differing(*map(_verifier, both)).items()]
+    answered = [[key for at, own in grouped[name].items() if at[1] == benchmark for key in own] for name in names]
+    asked = [[key for key in keys if key.model == model] for keys in answered]
+    if all(asked):
+        files = [
+            run.folder / keys[0].folder / f"eval/{benchmark}.parquet" for run, keys in zip(both, asked, strict=True)
+        ]
+        columns = ["problem_id", "reference_answer", "prompt_text"]
+        found += _other_questions(*(read_rollouts(file, columns) for file in files))
+    return found
+
+
+def _decoding(run: Results, model: str) -> dict[str, Any]:
+    """The settings that an answer depends on, but for the prompt, which is read from the answers."""
+    evaluation = run.config.for_model(model).evaluation.answers
+    return {"evaluation": evaluation.params(without={"batch_size", "token_budgets"})}
+
+
+def _verifier(run: Results) -> dict[str, Any]:
+    """Versions of what judged the answers."""
+    packages = {name: run.provenance["software"]["packages"].get(name) for name in VERIFIER}
+    stage = run.provenance["workflow"]["stage_versions"].get("evaluate")
+    return {"verifier": {"version of the stage evaluate": stage, **packages}}
+
+
+def _other_questions(first: pd.DataFrame, other: pd.DataFrame) -> Iterator[str]:
+    """How two sets of answers differ in what was asked."""
+    asked = [rows.drop_duplicates("problem_id").set_index("problem_id").sort_index() for rows in (first, other)]
+    shared = asked[0].index.intersection(asked[1].index)
+    if not len(asked[0]) == len(asked[1]) == len(shared):
+        yield f"other questions: {len(asked[0])} | {len(asked[1])}, {len(shared)} in common"
+        return
+    for column, words in {
+        "reference_answer": "other reference answers",
+        "prompt_text": "other prompts (text of the problem, key `prompt` or chat template)",
+    }.items():
+        if column in first and (n := int((asked[0][column] != asked[1][column]).sum())):
+            yield f"{words} at {n} of {len(shared)} questions"
+
+
+def differing(*settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """The keys, with dots, whose values are not the same in all of several nested mappings, and the values.
+
+    A section that one of them does not have is one key.
+    """
+    found: dict[str, tuple[Any, ...]] = {}
+    for key in sorted(set().union(*settings)):
+        values = tuple(own.get(key, ABSENT) for own in settings)
+        if all(isinstance(value, Mapping) for value in values):
+            found |= {f"{key}.{name}": inner for name, inner in differing(*values).items()}
+        elif any(value != values[0] for value in values):
+            found[key] = values
+    return found
+
+
+def _between(values: Sequence[Any]) -> str:
+    return " | ".join(map(str, values))

@@ -1,0 +1,190 @@
+"""`g2d compare`: runs side by side, made of frames."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from scipy.stats import t
+
+from g2d.cli import main
+from g2d.experiment.config import load
+from g2d.jobs.files import write_json
+from g2d.rollouts.rollout import to_frame, write_rollouts
+from g2d.tables.runs import differing
+from tests.experiment.test_config import MINIMAL
+from tests.frames import rollout
+
+N = 100
+SEEDED = ("base", "seed0/dpo/g0/k0")
+Change = Callable[[pd.DataFrame], pd.DataFrame]
+
+
+def run(folder: Path, right: Mapping[str, int], change: Change = lambda rows: rows, **keys: Any) -> Path:
+    """A results folder of `MINIMAL` with one seed: of every policy in `right`, by folder, the first so many of 100
+    answers are right."""
+    given = {"seeds": [0], "warmup": {"steps": [0, 20]}, "baselines": {"grpo_group_sizes": [2]}}
+    keys = given | {"title": f"The run in {folder.name}"} | keys
+    load(MINIMAL | keys).save(folder / "config.yaml")
+    packages = {"math-verify": "0.8.0", "latex2sympy2_extended": "1.10.2"}
+    workflow = {"g2d": "0.2.0", "stage_versions": {"evaluate": 3}}
+    write_json(folder / "provenance.json", {"workflow": workflow, "software": {"packages": packages}})
+    for policy, n in right.items():
+        rows = [rollout(f"q{i:03d}", 0, "correct" if i < n else "incorrect") for i in range(N)]
+        file = folder / f"demo/{policy}/eval/held-out.parquet"
+        file.parent.mkdir(parents=True)
+        write_rollouts(file, change(to_frame(rows)))
+    return folder
+
+
+def compared(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    assert main(["compare", *map(str, arguments), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> Path:
+    return run(tmp_path / "a", {"base": 40, "seed0/dpo/g0/k0": 50, "seed0/dpo/g2/k20": 60})
+
+
+def test_policies_stand_beside_each_other_with_paired_differences(
+    first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    second = run(tmp_path / "b", {"base": 40, "seed0/dpo/g0/k0": 70, "seed0/grpo/g2/k20": 45}, dpo={"beta": 0.2})
+    found = compared(capsys, first, second)
+    assert found["configuration"] == {"dpo.beta": {"A": 0.1, "B": 0.2}}
+    assert found["software"] == {}
+    assert found["runs"]["B"]["evaluated"] == 3
+    by_row = {(row["policy"], row["run"]): row for row in found["policies"]}
+    assert [(*at, row["accuracy"]) for at, row in by_row.items()] == [
+        *(("base", "A", 0.4), ("base", "B", 0.4)),
+        *(("dpo", "A", 0.5), ("dpo", "B", 0.7)),
+        *(("g2d", "A", 0.6), ("grpo", "B", 0.45)),
+    ]
+    assert [by_row[at]["not_compared"] for at in [("g2d", "A"), ("grpo", "B")]] == ["only in A", "only in B"]
+    assert by_row["base", "B"]["difference"] == 0
+    assert by_row["base", "B"]["p_holm"] == 1
+    # 20 of 100 questions gained; one more gained and one lost are added, and the family has two comparisons.
+    middle = 20 / 102
+    error = math.sqrt((22 / 102 - middle**2) / 102)
+    p = 2 * t.sf(middle / error, 101)
+    own = by_row["dpo", "B"]
+    assert own["difference"] == pytest.approx(0.2)
+    assert (own["n_paired_seeds"], own["family_size"]) == (1, 2)
+    assert own["p_value"] == pytest.approx(p, rel=1e-6)
+    assert own["p_holm"] == pytest.approx(2 * p, rel=1e-6)
+    reach = t.isf(0.025 / 2, 101) * error
+    assert (own["difference_low"], own["difference_high"]) == pytest.approx((middle - reach, middle + reach), rel=1e-6)
+
+
+def test_the_text_says_what_differs(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    second = run(tmp_path / "b", {"base": 40, "seed0/dpo/g0/k0": 70}, dpo={"beta": 0.2})
+    (second / "provenance.json").unlink()
+    assert main(["compare", str(first), str(second)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [
+        f"A  {first}: The run in a (3 of 4 policies evaluated; g2d 0.2.0)",
+        f"B  {second}: The run in b (2 of 4 policies evaluated; no provenance.json, so what judged its answers is "
+        "unknown)",
+    ]
+    assert "dpo.beta       0.1  0.2" in lines
+    [dpo] = [line for line in lines if "70.0 [" in line]
+    assert dpo.endswith("+20.0 [+10.1, +29.1]  1.6e-05")
+    assert lines[-1] == (
+        "B against A: 1 of 2 policies differ significantly, paired by question and seed, corrected for 2 comparisons; "
+        "with one seed, that is about these weights"
+    )
+
+
+def reworded(rows: pd.DataFrame) -> pd.DataFrame:
+    """Three questions in other words."""
+    return rows.assign(prompt_text=rows["prompt_text"].where(rows.index >= 3, "Please: " + rows["prompt_text"]))
+
+
+@pytest.mark.parametrize(
+    ("change", "keys", "reason"),
+    [
+        (lambda rows: rows.iloc[:60], {}, "other questions: 100 | 60, 60 in common"),
+        (lambda rows: rows.assign(reference_answer="2"), {}, "other reference answers at 100 of 100 questions"),
+        (reworded, {}, "other prompts (text of the problem, key `prompt` or chat template) at 3 of 100 questions"),
+        (
+            lambda rows: rows,
+            {"evaluation": {"max_completion_length": 64, "batch_size": 2}},
+            "evaluation.max_completion_length: 1024 | 64",
+        ),
+    ],
+)
+def test_answers_to_other_questions_are_not_compared(
+    change: Change, keys: dict[str, Any], reason: str, first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    second = run(tmp_path / "b", dict.fromkeys(SEEDED, 50), change, **keys)
+    rows = [row for row in compared(capsys, first, second)["policies"] if row["run"] == "B"]
+    assert [row["not_compared"] for row in rows] == [reason, reason]
+    assert {row["p_holm"] for row in rows} == {None}
+    assert main(["compare", str(first), str(second)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.endswith(f"B is not comparable with A: {reason}\n")
+    assert printed.count("not comparable") == 3
+
+
+def test_answers_that_another_verifier_judged_are_not_compared(
+    first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    second = run(tmp_path / "b", {"base": 50})
+    write_json(
+        second / "provenance.json",
+        {
+            "workflow": {"g2d": "0.1.0", "stage_versions": {"evaluate": 2}},
+            "software": {"packages": {"math-verify": "0.7.0", "latex2sympy2_extended": "1.10.2"}},
+        },
+    )
+    [base] = [row for row in compared(capsys, first, second)["policies"] if row["run"] == "B"]
+    assert base["not_compared"] == "verifier.math-verify: 0.8.0 | 0.7.0; verifier.version of the stage evaluate: 3 | 2"
+    assert base["difference"] is None
+
+
+def test_seeds_are_paired_with_the_same_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of seeds 0, 1, 2 and 1, 2, 3 two are paired; of 0 and 3 none."""
+    policies = [{f"seed{seed}/dpo/g0/k0": 40 + seed for seed in own} for own in ((0, 1, 2), (1, 2, 3), (3,))]
+    a, b, c = (run(tmp_path / name, own, seeds=[0, 1, 2, 3]) for name, own in zip("abc", policies, strict=True))
+    rows = {row["run"]: row for row in compared(capsys, a, b, c)["policies"]}
+    assert [rows[name]["seeds"] for name in "ABC"] == ["0, 1, 2", "1, 2, 3", "3"]
+    assert (rows["B"]["n_paired_seeds"], rows["B"]["difference"]) == (2, 0)  # accuracies differ by 1/100
+    assert rows["C"]["not_compared"] == "no seed in common"
+
+
+def test_one_benchmark_is_shown_on_demand(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    second = run(tmp_path / "b", {"base": 40})
+    assert {row["benchmark"] for row in compared(capsys, first, second, "--benchmark", "held-out")["policies"]} == {
+        "held-out"
+    }
+    assert main(["compare", str(first), str(second), "--benchmark", "math500"]) == 2
+    assert capsys.readouterr().err == "g2d compare: --benchmark math500: no run has it; there are held-out\n"
+
+
+def test_what_cannot_be_compared_gets_one_line(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = run(tmp_path / "empty", {})
+    none = tmp_path / "none"
+    (tmp_path / "link").symlink_to(first)
+    for folders, message in {
+        (first,): f"{first}: one run alone: name the results folder of another one beside it",
+        (first, none): f"{none}: no results folder (it has no config.yaml): name the one of a run",
+        (first, empty): f"{empty}: no policy has been evaluated yet: nothing to compare",
+        (first, tmp_path / "link"): f"{tmp_path / 'link'}: the same folder as {first}: name each run once",
+        (first, empty, none, "--files"): "--files: compares all of two folders: leave out --benchmark and further "
+        "folders",
+    }.items():
+        assert main(["compare", *map(str, folders)]) == 2
+        assert capsys.readouterr().err == f"g2d compare: {message}\n"
+
+
+def test_a_section_that_one_run_lacks_is_one_difference() -> None:
+    a = {"seeds": [0], "regimes": {"rft": {"steps": [0], "lr": 1}}, "dpo": {"beta": 0.1, "loss": "ipo"}}
+    b = {"seeds": [0], "regimes": {}, "dpo": {"beta": 0.2, "loss": "ipo"}}
+    assert differing(a, b) == {"dpo.beta": (0.1, 0.2), "regimes.rft": ({"steps": [0], "lr": 1}, "absent")}
+    assert differing(a, a, b)["dpo.beta"] == (0.1, 0.1, 0.2)
