@@ -481,7 +481,8 @@ class NewerDpo(Dpo):
 
 def test_a_key_is_no_parameter_while_it_is_neutral() -> None:
     written = Dpo().model_dump(mode="json")
-    assert (written.pop("nll_weight"), written.pop("precompute_reference")) == (0, False)
+    neutral = {"nll_weight": 0, "precompute_reference": False, "use_weighting": False, "ld_alpha": 1}
+    assert {name: written.pop(name) for name in neutral} == neutral
     assert NewerDpo().params() == Dpo().params() == written | {"per_device_batch_size": 4}
     assert NewerWarmup().trajectory(150, 2) == Warmup().trajectory(150, 2)
     assert NewerDpo(nll=0.5).params() == Dpo().params() | {"nll": 0.5}

@@ -44,8 +44,9 @@ ONLINE = {"regime": "semi_online_dpo", "steps": [2]}
         ({"warmup": {"loss": "bnpo"}}, "warmup.loss: bnpo is a mean over the tokens of a micro-batch, of which"),
         (
             {"ablations": {"curious": {"steps": [150], "warmup": {"entropy_coefficient": 0.1}}}},
-            "ablations.curious.warmup.entropy_coefficient is about the mean over a micro-batch, of which several",
+            "ablations.curious.warmup.entropy_coefficient is about the tokens of a micro-batch, of which several",
         ),
+        ({"warmup": {"top_entropy_quantile": 0.2}}, "warmup.top_entropy_quantile is about the tokens of a micro-batch"),
         ({"warmup": {"auto": {"every": 10}}}, "warmup.auto: what stops by itself goes with one process"),
         ({"regimes": {"unpaired": {"regime": "kto"}}}, "regimes.unpaired: KTO compares the rows that one device holds"),
         (

@@ -96,6 +96,20 @@ def test_a_correction_of_nothing_is_refused(own: dict[str, Any]) -> None:
     load(MINIMAL | {"warmup": own, "engine": {"name": "vllm"}})
 
 
+def test_what_the_engine_leaves_nothing_to_mask_or_cannot_weigh_is_refused() -> None:
+    vllm = {"engine": {"name": "vllm"}}
+    masked = {"off_policy_mask_threshold": 0.1}
+    with pytest.raises(ConfigError, match=r"warmup\.off_policy_mask_threshold masks nothing, because transformers"):
+        load(MINIMAL | {"warmup": masked})
+    load(MINIMAL | {"warmup": masked | {"updates_per_generation": 2}})
+    load(MINIMAL | {"warmup": masked} | vllm)
+    with pytest.raises(ConfigError, match=r"warmup\.loss: vespo takes the weights of tokens .* is sequence_mask: set"):
+        load(MINIMAL | {"warmup": {"loss": "vespo"}} | vllm)
+    load(MINIMAL | {"warmup": {"loss": "vespo"}})
+    load(MINIMAL | {"warmup": {"loss": "vespo", "correction": "token_mask"}} | vllm)
+    load(MINIMAL | {"warmup": {"loss": "vespo", "ratio": "none"}} | vllm)
+
+
 def test_float32_logits_and_an_adapter_of_the_head_are_refused() -> None:
     own = {"warmup": {"float32_logits": True}}
     with pytest.raises(ConfigError, match=r"warmup\.float32_logits: TRL refuses it where lora\.target_modules has lm_"):

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from trl import GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer
 
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import sha256
@@ -36,6 +36,9 @@ OBJECTIVES: list[tuple[dict[str, Any], dict[str, Any]]] = [  # and what TRL call
     ({"loss": "cispo", "epsilon_high": 5.0}, {"loss_type": "cispo", "epsilon_high": 5.0}),
     ({"loss": "sapo", "scale_rewards": "batch"}, {"loss_type": "sapo", "scale_rewards": "batch"}),
     ({"loss": "luspo", "entropy_coefficient": 1e-3}, {"loss_type": "luspo", "entropy_coef": 1e-3}),
+    ({"loss": "vespo"}, {"loss_type": "vespo", "vespo_k_pos": 2.0, "vespo_lambda_neg": 2.0}),
+    ({"top_entropy_quantile": 0.2}, {"top_entropy_quantile": 0.2}),
+    ({"off_policy_mask_threshold": 0.5}, {"off_policy_mask_threshold": 0.5}),
     ({"beta": 0.1, "bias_corrected_kl": False}, {"beta": 0.1, "use_bias_correction_kl": False}),
     ({"adam_betas": [0.9, 0.95], "max_grad_norm": 0.1}, {"adam_beta2": 0.95, "max_grad_norm": 0.1}),
 ]
@@ -389,3 +392,59 @@ def test_every_objective_reaches_the_trainer_and_trains(
     log = warm_up(tmp_path, own | {"updates_per_generation": 2}, 2, checkpointing=Checkpointing())
     assert arguments == expected
     assert all(0 < row["grad_norm"] < float("inf") for row in log)
+
+
+def by_hand(own: dict[str, Any], log_probs: torch.Tensor, entropies: torch.Tensor, batch: Any) -> torch.Tensor:
+    """The loss of a stale micro-batch in float64: what every token gives, summed over a completion and averaged."""
+    mask, advantages = batch["completion_mask"].double(), batch["advantages"].double()[:, None]
+    log_ratios = log_probs - batch["old_per_token_logps"].double()
+    ratios = log_ratios.exp()
+    gain = torch.minimum(ratios * advantages, ratios.clamp(0.8, 1.2) * advantages)
+    if "top_entropy_quantile" in own:
+        gain = gain * (entropies >= entropies[mask.bool()].quantile(1 - own["top_entropy_quantile"]))
+    if "off_policy_mask_threshold" in own:
+        further = -(log_ratios.detach() * mask).sum(1) / mask.sum(1) > own["off_policy_mask_threshold"]
+        gain = gain * ~(further[:, None] & (advantages < 0))
+    if own.get("loss") == "vespo":
+        weight = (log_ratios.detach() * mask).sum(1, keepdim=True).exp()  # of the completion: w, then phi(w)
+        k, decay = (torch.where(advantages >= 0, *pair) for pair in ((2.0, 3.0), (3.0, 2.0)))
+        gain = weight**k * (decay * (1 - weight)).exp() * advantages * log_probs
+        return -(gain * mask).sum() / mask.sum()
+    return -((gain * mask).sum(1) / mask.sum(1)).mean()
+
+
+@pytest.mark.parametrize(
+    "own", [{"top_entropy_quantile": 0.3}, {"off_policy_mask_threshold": 0.01}, {"loss": "vespo"}], ids=str
+)
+def test_the_gradient_is_that_of_the_papers_loss(
+    tmp_path: Path, watch: Callable[[Seen], None], own: dict[str, Any]
+) -> None:
+    """Of arXiv 2506.01939, 2512.02556 (eq. 9) and 2602.10693, by direction: what a loss is divided by is TRL's."""
+    cosines: list[float] = []
+    plain: list[float] = []
+
+    def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
+        if trainer.state.global_step == 0 or not inputs["advantages"].any():
+            return
+        tokens = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+        mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+        found = gradient(model, loss).double()
+        log_probs, entropies, _ = trainer._get_per_token_logps_and_entropies(
+            model, tokens, mask, inputs["completion_ids"].size(1), compute_entropy=True
+        )
+        for keys, cosine in ((own, cosines), ({}, plain)):
+            expected = gradient(model, by_hand(keys, log_probs.double(), entropies.detach().double(), inputs)).double()
+            if expected.norm() > 0:
+                cosine.append((found @ expected / found.norm() / expected.norm()).item())
+
+    watch(seen)
+    warm_up(tmp_path, own | {"updates_per_generation": 2}, 2)
+    assert len(cosines) >= 2
+    assert min(cosines) > 1 - 1e-5
+    assert min(plain) < 1 - 1e-4
+
+
+def test_neutral_values_are_those_of_trl() -> None:
+    own = Warmup().objective_arguments
+    assert {"top_entropy_quantile", "off_policy_mask_threshold", "vespo_k_pos"} < own.keys()
+    assert own == {name: getattr(GRPOConfig(bf16=False), name) for name in own}

@@ -36,6 +36,8 @@ def test_without_the_keys_nothing_depends_on_them() -> None:
         ({"iterations": 2, "sync_every": 2}, "set one of them to 1"),
         ({"loss": "cispo"}, "cispo clips the ratio at epsilon_high itself, which is None: set it to 1 or more"),
         ({"loss": "cispo", "epsilon_high": 0.28}, "which is 0.28: set it to 1 or more"),
+        ({"loss": "vespo", "importance_sampling": "sequence"}, "vespo weighs completions by itself, whatever"),
+        ({"off_policy_mask_threshold": 0.1, "ratio": "none"}, "takes them as fresh ones: set ratio to sampler"),
         ({"reference": "sync"}, "without a KL term changes nothing: set beta above 0"),
         ({"reset_optimizer": True}, "set reference to sync, or leave them out"),
         ({"reference_every": 4}, "set reference to sync, or leave them out"),

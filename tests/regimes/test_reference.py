@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
+from pydantic import ValidationError
 from trl.trainer import dpo_trainer, kto_trainer
 
 from g2d.jobs.files import read_json, write_json
@@ -22,9 +23,10 @@ from g2d.regimes.group_dpo import GroupDpo, train_group_dpo
 from g2d.regimes.job import TrainingJob
 from g2d.regimes.kto import Judged, Kto, train_kto
 from g2d.regimes.offline import own_rows
-from g2d.regimes.pair_trainer import PairTrainer, pair_losses
+from g2d.regimes.pair_trainer import PairTrainer, desensitised, pair_losses, policy_weights
 from g2d.regimes.rft import Rft, chosen_completions, train_rft
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.rollouts.pairs import Pair
 from tests.models import adapted, completion_logprobs, tiny_policy
 from tests.regimes.test_group_dpo import VALUES, in_groups
 from tests.regimes.test_semi_online_dpo import SETTINGS
@@ -37,8 +39,15 @@ JOB: dict[str, Any] = {"lora": Lora(dropout=0.0), "seed": 0}
 def dpo(work: Path, n: int = N, shape: tuple[int, int] = (N, 1), **own: Any) -> list[dict[str, Any]]:
     start = own.pop("start", None)
     values = {"per_device_batch_size": shape[0], "gradient_accumulation_steps": shape[1], "max_steps": 1} | own
+    data = values.pop("data", None) or pairs(n)
     settings = Dpo.model_validate(values | ({"start": "warmup"} if start else {}))
-    return train_dpo(TrainingJob(tiny_policy(), pairs(n), settings, work=work, start=start, **JOB)).log
+    return train_dpo(TrainingJob(tiny_policy(), data, settings, work=work, start=start, **JOB)).log
+
+
+def uneven() -> list[Pair]:
+    """Pairs whose completions have different numbers of tokens, either of them more."""
+    longer = [("chosen_ids", "rejected_ids")[number % 2] for number in range(N)]
+    return [cast(Pair, pair | {side: pair[side] * 2}) for pair, side in zip(cast(Any, pairs(N)), longer, strict=True)]
 
 
 def kto(work: Path, n: int = N, shape: tuple[int, int] = (2 * N, 1), **own: Any) -> list[dict[str, Any]]:
@@ -141,23 +150,42 @@ def test_a_training_that_does_not_begin_at_its_reference_is_told_before_its_firs
 # -------------------------------------------------------------------------------------------------------- the losses
 
 
-def in_float64(loss: str, beta: float, model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+def in_float64(
+    loss: str,
+    beta: float,
+    model: Any,
+    inputs: dict[str, torch.Tensor],
+    ld_alpha: float = 1.0,
+    use_weighting: bool = False,
+) -> torch.Tensor:
     """The gradient of a pair loss, row by row, from the logits."""
     model.double()
     mask = inputs["completion_mask"][:, 1:].double()
+    counted = mask.clone()  # in the sums, tokens beyond the shorter completion count ld_alpha times
+    n = len(mask) // 2
+    for row in range(2 * n):
+        shorter = int(min(mask[row % n].sum(), mask[row % n + n].sum()))
+        counted[row, mask[row].nonzero()[shorter:, 0]] = ld_alpha
 
-    def log_probs() -> torch.Tensor:
+    def log_softmax() -> torch.Tensor:
         logits = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits[:, :-1]
-        drawn = logits.log_softmax(-1).gather(-1, inputs["input_ids"][:, 1:, None])[..., 0]
-        return (drawn * mask).sum(1)
+        return logits.log_softmax(-1)
+
+    def drawn(log_probs: torch.Tensor) -> torch.Tensor:
+        return log_probs.gather(-1, inputs["input_ids"][:, 1:, None])[..., 0]
 
     with torch.no_grad(), model.disable_adapter():
-        reference = log_probs()
-    ratios = log_probs() - reference
+        reference = drawn(log_softmax())
+    policy = log_softmax()
+    ratios = ((drawn(policy) - reference) * counted).sum(1)
     if loss == "ipo":
         ratios = ratios / mask.sum(1)
     apart = ratios[: len(ratios) // 2] - ratios[len(ratios) // 2 :]
     value = -torch.log(torch.sigmoid(beta * apart)) if loss == "sigmoid" else (apart - 0.5 / beta) ** 2
+    if use_weighting:
+        aligned = drawn(policy) - (2 * policy).exp().sum(-1).log()
+        likely = ((aligned * mask).sum(1) / mask.sum(1)).exp().detach()
+        value = value * likely[:n] * likely[n:]
     found = gradient(model, value.mean())
     model.float()
     return found
@@ -168,24 +196,67 @@ def gradient(model: Any, loss: torch.Tensor) -> torch.Tensor:
     return torch.cat([part.flatten() for part in torch.autograd.grad(loss, parameters, retain_graph=True)]).double()
 
 
-@pytest.mark.parametrize("loss", ["sigmoid", "ipo", "ipo_sum"])
-def test_the_gradient_is_that_of_the_papers_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: str) -> None:
+@pytest.mark.parametrize(
+    ("loss", "own"),
+    [
+        ("sigmoid", {}),
+        ("ipo", {}),
+        ("ipo_sum", {}),
+        ("sigmoid", {"ld_alpha": 0.5}),
+        ("ipo_sum", {"ld_alpha": 0.0, "precompute_reference": True}),
+        ("sigmoid", {"use_weighting": True}),
+    ],
+    ids=str,
+)
+def test_the_gradient_is_that_of_the_papers_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: str, own: dict[str, Any]
+) -> None:
     """Of Rafailov et al. (equation 7), of TRL's IPO and of Azar et al. (equation 17), in float64; away from the
-    reference too."""
+    reference too. With the keys of LD-DPO and WPO it is another one."""
     apart: list[float] = []
+    from_plain: list[float] = []
     compute = PairTrainer._compute_loss
+    keys = {name: value for name, value in own.items() if name != "precompute_reference"}
 
     def watched(self: PairTrainer, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> torch.Tensor:
-        expected = in_float64(loss, self.beta, model, inputs)
+        expected = in_float64(loss, self.beta, model, inputs, **keys)
+        plain = in_float64(loss, self.beta, model, inputs)
         found = compute(self, model, inputs)
         apart.append(float((gradient(model, found) - expected).norm() / expected.norm()))
+        from_plain.append(float((plain - expected).norm() / plain.norm()))
         return found
 
     monkeypatch.setattr(PairTrainer, "_compute_loss", watched)
-    log = dpo(tmp_path, loss=loss, max_steps=3, learning_rate=2e-3)
-    assert log[0]["loss"] == pytest.approx(math.log(2) if loss == "sigmoid" else 25.0, rel=1e-5)
+    log = dpo(tmp_path, loss=loss, max_steps=3, learning_rate=2e-3, data=uneven(), **own)
+    if "use_weighting" not in own:  # whose first loss is ln 2 times the weights
+        assert log[0]["loss"] == pytest.approx(math.log(2) if loss == "sigmoid" else 25.0, rel=1e-5)
     assert log[2]["loss"] < 0.999 * log[0]["loss"]
     assert max(apart) < 1e-4
+    assert (max(from_plain) > 1e-2) == bool(own)
+
+
+def test_sums_without_a_tail_by_hand() -> None:
+    """A pair of 2 and 4 tokens, and one of 3 and 1: what lies beyond 2 and beyond 1 counts half."""
+    per_token = -torch.tensor([[0, 1, 2, 0, 0], [0, 1, 2, 4, 0], [1, 2, 4, 8, 0], [0, 0, 0, 5, 0]], dtype=torch.float64)
+    mask = (per_token != 0).long()
+    assert desensitised(per_token, mask, 0.5).tolist() == [-3, -(1 + 1 + 2), -(1 + 2 + 2 + 4), -5]
+    assert desensitised(per_token, mask, 0.0).tolist() == [-3, -1, -3, -5]
+    assert desensitised(per_token, mask, 1.0).tolist() == per_token.sum(dim=1).tolist()
+
+
+def test_weights_of_the_policy_by_hand() -> None:
+    """Over two tokens of probability .8 and .2, where sum p^2 = .68: .8 and .2 are drawn, and .8 alone."""
+    per_token = torch.tensor([[0.8, 0.2], [0.8, 1.0]], dtype=torch.float64).log()
+    squares = torch.full((2, 2), math.log(0.68), dtype=torch.float64)
+    [weight] = policy_weights(per_token, squares, torch.tensor([[1, 1], [1, 0]])).tolist()
+    assert weight == pytest.approx(math.sqrt(0.8 * 0.2) / 0.68 * 0.8 / 0.68)
+
+
+def test_a_discount_of_means_is_refused() -> None:
+    with pytest.raises(
+        ValidationError, match=r"ld_alpha=0\.5 is about sums over tokens, and loss: ipo takes means: set"
+    ):
+        Dpo(loss="ipo", ld_alpha=0.5)
 
 
 def test_ipo_per_token_is_not_ipo_of_sums() -> None:

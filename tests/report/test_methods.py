@@ -80,6 +80,7 @@ def test_the_papers_grid(paper: Config) -> None:
         ("warmup", {"prompts_per_step": None}, "16 completions (whatever G) per step"),
         ("warmup", {"auto": {"every": 25}}, "every 25 steps the first 200 training prompts were sampled"),
         ("dpo", {"loss": "ipo"}, "DPO (loss ipo"),
+        ("dpo", {"use_weighting": True}, "(loss sigmoid, pairs weighted by the policy's probabilities (WPO), beta 0.1"),
         ("dpo", {"nll_weight": 0.5}, "(loss sigmoid, NLL of the chosen completions added with weight 0.5, beta 0.1"),
         ("dpo", {"epochs": 5}, "beta 0.1, 5 epochs"),
         ("calibration", {"levels": "auto"}, "chosen because the pass@1 of M0 lay between 0.3 and 0.6"),
@@ -91,6 +92,13 @@ def test_a_changed_setting_changes_the_text(paper: Config, section: str, values:
     changed = Config.model_validate(paper.model_dump() | {section: getattr(paper, section).model_dump() | values})
     assert said not in written(paper)
     assert said in written(changed)
+
+
+def test_length_desensitised_dpo_is_said(paper: Config) -> None:
+    """Without the ablation ipo, which refuses it."""
+    config = paper.model_copy(update={"ablations": {}, "dpo": paper.dpo.model_copy(update={"ld_alpha": 0.5})})
+    said = "(loss sigmoid, tokens beyond the shorter completion weighted 0.5 (LD-DPO), beta 0.1"
+    assert said in written(config)
 
 
 def test_one_seed_is_not_called_a_repetition(paper: Config) -> None:

@@ -165,6 +165,25 @@ def check_warmup(config: Config, where: str, warmup: Warmup) -> None:
             f"{where}.{next(iter(idle))} needs engine.name: vllm, because {config.engine.name} computes what the "
             "trainer computes and nothing is corrected: drop the key or change the engine"
         )
+    if (
+        warmup.off_policy_mask_threshold is not None
+        and config.engine.name != "vllm"
+        and warmup.updates_between_generations == 1
+    ):
+        raise ValueError(
+            f"{where}.off_policy_mask_threshold masks nothing, because {config.engine.name} samples from the policy in "
+            "training: set updates_per_generation or iterations above 1, or drop the key"
+        )
+    if (
+        warmup.loss == "vespo"
+        and config.engine.name == "vllm"
+        and warmup.ratio == "sampler"
+        and not warmup.weighs_tokens
+    ):
+        raise ValueError(
+            f"{where}.loss: vespo takes the weights of tokens into its own, and correction is {warmup.correction}: set "
+            "it to token_truncate or token_mask"
+        )
     if warmup.float32_logits and "lm_head" in config.lora.target_modules:
         raise ValueError(f"{where}.float32_logits: TRL refuses it where lora.target_modules has lm_head: drop either")
     if warmup.reference == "sync" and config.lora.dropout > 0:

@@ -56,11 +56,12 @@ def _of_a_warmup(config: Config, where: str, warmup: Warmup, group_sizes: list[i
             f"{where}.loss: bnpo is a mean over the tokens of a micro-batch, of which several processes make others, "
             f"and so goes {ALONE} set it to dapo, the mean over those of a step"
         )
-    if warmup.entropy_coefficient:
-        yield (
-            f"{where}.entropy_coefficient is about the mean over a micro-batch, of which several processes make "
-            f"others, and so goes {ALONE} set it to 0"
-        )
+    for name, neutral in (("entropy_coefficient", 0), ("top_entropy_quantile", 1)):
+        if getattr(warmup, name) != neutral:
+            yield (
+                f"{where}.{name} is about the tokens of a micro-batch, of which several processes make others, and so "
+                f"goes {ALONE} set it to {neutral}"
+            )
     if warmup.updates_between_generations > 1:
         yield f"{where}: updates_per_generation and iterations above 1 go {ALONE} set both to 1"
     if warmup.reference == "sync":

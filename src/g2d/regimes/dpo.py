@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import model_validator
+
 from g2d.memory.workload import Training
 from g2d.regimes.division import longest
 from g2d.regimes.job import Trained, TrainingJob
@@ -70,6 +72,22 @@ class Dpo(Section):
         ge=0,
         neutral=0.0,
     )
+    use_weighting: bool = key(
+        False,
+        "Weigh the loss of a pair by how likely the policy is to write its two completions (WPO, arXiv 2406.11827, "
+        "eq. 2, as TRL has it); the nll term is not weighed.",
+        paper="no",
+        neutral=False,
+    )
+    ld_alpha: float = key(
+        1.0,
+        "Weight of the tokens of a pair's longer completion that lie beyond the shorter one's length, in the sums of "
+        "log-probabilities (LD-DPO, arXiv 2409.06411); 0 leaves them out.",
+        paper="1",
+        ge=0,
+        le=1,
+        neutral=1.0,
+    )
     precompute_reference: bool = key(
         False,
         "Score the pairs under the reference once, before training, and not in every epoch: less time, and the same "
@@ -77,6 +95,15 @@ class Dpo(Section):
         paper="not stated",
         neutral=False,
     )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Dpo:
+        if self.ld_alpha < 1 and self.loss == "ipo":
+            raise ValueError(
+                f"ld_alpha={self.ld_alpha:g} is about sums over tokens, and loss: ipo takes means: set loss to sigmoid "
+                "or ipo_sum, or drop ld_alpha"
+            )
+        return self
 
     def sequences(self, samples: int, pairable: float) -> float:
         """About how many sequences of a prompt pass through the model in an epoch; a pair is two."""
@@ -120,6 +147,8 @@ def train_dpo(job: TrainingJob) -> Trained:
         configured = DPOConfig(
             **arguments,
             beta=dpo.beta,
+            use_weighting=dpo.use_weighting,
+            ld_alpha=dpo.ld_alpha if dpo.ld_alpha < 1 else None,
             disable_dropout=False,  # TRL's default would turn the paper's LoRA dropout off
             precompute_ref_log_probs=dpo.precompute_reference,
         )

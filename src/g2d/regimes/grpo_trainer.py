@@ -103,7 +103,7 @@ class Grpo(GRPOTrainer):
             mask = mixed_groups(self._rewards, self.num_generations)[self._own(batch)]
             mask = mask[:, None].expand_as(batch["completion_mask"])
             batch["tool_mask"] = mask.to(batch["completion_mask"]).contiguous()
-            tokens = (batch["completion_mask"] * batch["tool_mask"]).sum()  # what dapo and cispo divide by
+            tokens = (batch["completion_mask"] * batch["tool_mask"]).sum()  # what dapo, cispo and vespo divide by
             batch["num_items_in_batch"] = self.accelerator.gather(tokens).sum()
         if self.warmup.ratio == "none" or (self.use_vllm and self.warmup.updates_between_generations == 1):
             batch.pop("old_per_token_logps", None)  # then the policy is its own denominator, as without vLLM

@@ -48,9 +48,15 @@ class PairTrainer(TakesTokens, FixedReference, EqualRows, DPOTrainer):
         inputs |= zip(REFERENCE, self.reference(model, inputs, once), strict=True)
         super()._compute_loss(lambda **_: outputs, inputs, return_outputs=False)  # for what it logs
         per_token = outputs.log_probs[:, -mask.shape[1] :]
-        chosen, rejected = (per_token.sum(dim=1) - torch.cat([inputs[name] for name in REFERENCE])).chunk(2)
+        log_probs = per_token.sum(dim=1)
+        if self.ld_alpha is not None:  # of the reference, TRL has the same sums
+            log_probs = desensitised(per_token, mask, self.ld_alpha)
+        chosen, rejected = (log_probs - torch.cat([inputs[name] for name in REFERENCE])).chunk(2)
         long, other = mask.sum(dim=1).chunk(2)
-        loss = (weights * pair_losses(self.pair_loss, chosen, rejected, long, other, self.beta)).sum()
+        losses = pair_losses(self.pair_loss, chosen, rejected, long, other, self.beta)
+        if self.use_weighting:
+            losses = losses * policy_weights(per_token, outputs.log_sum_sq_probs[:, -mask.shape[1] :], mask)
+        loss = (weights * losses).sum()
         if self.nll_weight:
             counted = mask.chunk(2)[0] * (weights > 0)[:, None]
             nll = -(per_token.chunk(2)[0] * counted).sum() / counted.sum().clamp(min=1)
@@ -86,3 +92,40 @@ def pair_losses(
     if loss == "ipo":
         chosen, rejected = chosen / chosen_length.clamp(min=1), rejected / rejected_length.clamp(min=1)
     return (chosen - rejected - 1 / (2 * beta)) ** 2
+
+
+def desensitised(per_token: torch.Tensor, mask: torch.Tensor, alpha: float) -> torch.Tensor:
+    """Log-probabilities of completions without the part that length alone contributes (LD-DPO, arXiv 2409.06411).
+
+    Tokens up to the length of the shorter completion of a pair count as they are, those beyond it alpha times.
+
+    Args:
+        per_token: log-probabilities, 0 outside of completions, (2 pairs, T), the chosen completions first.
+        mask: 1 where there is a token of a completion, (2 pairs, T).
+
+    Returns:
+        (2 pairs,).
+    """
+    shorter = torch.minimum(*mask.sum(dim=1).chunk(2)).repeat(2)
+    tail = mask.cumsum(dim=1) > shorter[:, None]
+    return torch.where(tail, alpha * per_token, per_token).sum(dim=1)
+
+
+@torch.no_grad()
+def policy_weights(per_token: torch.Tensor, log_sum_squares: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Weight of every pair: w(chosen) w(rejected), how likely the policy is to write each (WPO, arXiv 2406.11827,
+    eq. 2, with its sampled alignment).
+
+    w(y) = exp(mean over tokens of log p(y_t) - log sum_v p(v)^2): 1 on average for what the policy itself samples.
+
+    Args:
+        per_token: log p(y_t), (2 pairs, T), the chosen completions first.
+        log_sum_squares: over the vocabulary, (2 pairs, T).
+        mask: 1 where there is a token of a completion, (2 pairs, T).
+
+    Returns:
+        (pairs,), without a gradient.
+    """
+    means = ((per_token - log_sum_squares) * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+    chosen, rejected = means.chunk(2)
+    return (chosen + rejected).exp()

@@ -17,7 +17,7 @@ from g2d.rollouts.settings import EngineSettings
 from g2d.settings import Rows, Section, Steps, key, repeated
 
 AUTO = "auto"  # folder of the policies whose warm-up stops by itself
-Loss = Literal["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo"]  # vespo needs another vLLM correction
+Loss = Literal["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
 
 
 class Objective(Section):
@@ -60,8 +60,25 @@ class Objective(Section):
         neutral=0.0,
     )
 
-    def check_clip(self, loss: str) -> None:
-        """Refuse a CISPO without its clip.
+    top_entropy_quantile: float = key(
+        1.0,
+        "Share of the tokens of a micro-batch that the policy's loss is over, those with the largest entropy (arXiv "
+        "2506.01939); the KL term is over all.",
+        gt=0,
+        le=1,
+        neutral=1.0,
+    )
+    off_policy_mask_threshold: float | None = key(
+        None,
+        "Leave completions out of the policy's loss whose advantage is negative and whose tokens were likelier under "
+        "the policy that sampled, by more than this on average (arXiv 2512.02556, eq. 9); null: none.",
+        unit="nats per token",
+        gt=0,
+        neutral=None,
+    )
+
+    def check_loss(self, loss: str) -> None:
+        """Refuse a CISPO without its clip, and a VESPO with another ratio than its own.
 
         Raises:
             ValueError: one sentence that names the keys and the fix.
@@ -70,6 +87,12 @@ class Objective(Section):
             raise ValueError(
                 f"loss: cispo clips the ratio at epsilon_high itself, which is {self.epsilon_high}: set it to 1 or "
                 "more (5 in arXiv 2510.13786)"
+            )
+
+        if loss == "vespo" and self.importance_sampling != "token":
+            raise ValueError(
+                f"loss: vespo weighs completions by itself, whatever importance_sampling is, which is "
+                f"{self.importance_sampling}: set it to token"
             )
 
     def check_deviation(self) -> None:
@@ -96,6 +119,12 @@ class Objective(Section):
             "entropy_coef": self.entropy_coefficient,
             "sapo_temperature_neg": 1.05,  # arXiv 2511.20347; TRL's defaults
             "sapo_temperature_pos": 1.0,
+            "vespo_k_pos": 2.0,  # arXiv 2602.10693; TRL's defaults
+            "vespo_lambda_pos": 3.0,
+            "vespo_k_neg": 3.0,
+            "vespo_lambda_neg": 2.0,
+            "top_entropy_quantile": self.top_entropy_quantile,
+            "off_policy_mask_threshold": self.off_policy_mask_threshold,
         }
 
 
@@ -271,7 +300,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Objective):
     per_device_batch_size: Rows = key(
         "auto",
         "Completions of a pass on each device; auto: as many as the card has room for (docs/environments.md), 4 on a "
-        "CPU and where the loss depends on it (loss: bnpo, entropy_coefficient).",
+        "CPU and where the loss depends on it (loss: bnpo, entropy_coefficient, top_entropy_quantile).",
         paper="4",
         auto=4,
     )
@@ -332,13 +361,18 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Objective):
                 "would hand its adapter over at other steps than an uninterrupted one: change either, or use per_k"
             )
         check_group_sizes(self, self.group_sizes, "warmup.group_sizes")
-        self.check_clip(self.loss)
+        self.check_loss(self.loss)
         self.check_deviation()
         self.check_staleness(self.beta, self.sync_every)
         if self.ratio == "none" and (idle := self.correction_keys):
             raise ValueError(
                 f"{next(iter(idle))} is about weights, and with ratio: none there are none: set ratio to sampler, or "
                 "leave it out"
+            )
+        if self.ratio == "none" and self.off_policy_mask_threshold is not None:
+            raise ValueError(
+                "off_policy_mask_threshold leaves stale rollouts out, and ratio: none takes them as fresh ones: set "
+                "ratio to sampler, or drop off_policy_mask_threshold"
             )
         self._check_generations()
         if self.auto is not None:
@@ -406,7 +440,8 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Objective):
     def on_card(self, group_size: int) -> Training:
         """What it needs of a card."""
         drawn = self.completions_per_generation(group_size)
-        of_passes = self.loss == "bnpo" or self.entropy_coefficient > 0  # means over the tokens of a pass
+        # Means and quantiles over the tokens of a pass.
+        of_passes = self.loss == "bnpo" or self.entropy_coefficient > 0 or self.top_entropy_quantile < 1
         free = self.per_device_batch_size == "auto" and not of_passes
         return Training(
             budget=self.max_completion_length,

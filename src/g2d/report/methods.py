@@ -117,7 +117,9 @@ def _training(config: Config, harvest: pd.DataFrame) -> str:
     )
     pairs = harvest["n_pairs"].dropna()
     counted = f" ({span(pairs.min(), pairs.max())} pairs per harvest, mean over seeds)" if len(pairs) else ""
-    nll = f", NLL of the chosen completions added with weight {dpo.nll_weight:g}" if dpo.nll_weight else ""
+    extra = f", NLL of the chosen completions added with weight {dpo.nll_weight:g}" if dpo.nll_weight else ""
+    extra += ", pairs weighted by the policy's probabilities (WPO)" if dpo.use_weighting else ""
+    extra += f", tokens beyond the shorter completion weighted {dpo.ld_alpha:g} (LD-DPO)" if dpo.ld_alpha < 1 else ""
     pairs_per_step = dpo.number("per_device_batch_size") * dpo.gradient_accumulation_steps
     sentences = [
         f"M0 was warmed up with K in {{{numbers(warmup.steps)}}} gradient steps of GRPO (loss {warmup.loss}, "
@@ -130,8 +132,8 @@ def _training(config: Config, harvest: pd.DataFrame) -> str:
         f"{once}.",
         f"Each frozen policy was harvested with {_sampling(config.harvest)}; prompts with both right and wrong "
         f"rollouts gave one preference pair each{counted}.",
-        f"DPO (loss {dpo.loss}{nll}, beta {dpo.beta:g}, {dpo.epochs} epochs, peak learning rate {dpo.learning_rate:g}, "
-        f"{dpo.lr_schedule} schedule, {pairs_per_step} pairs per step) "
+        f"DPO (loss {dpo.loss}{extra}, beta {dpo.beta:g}, {dpo.epochs} epochs, peak learning rate "
+        f"{dpo.learning_rate:g}, {dpo.lr_schedule} schedule, {pairs_per_step} pairs per step) "
         f"started from {'a fresh copy of M0' if dpo.start == 'base' else 'the warmed-up policy'}.",
     ]
     if auto := warmup.auto:
