@@ -411,12 +411,13 @@ def test_a_missing_vllm_is_reported_with_the_fix(monkeypatch: pytest.MonkeyPatch
         require_installed(load(MINIMAL | {"engine": {"name": "vllm"}}))
 
 
-def test_a_missing_tracker_is_reported_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("tracker", ["trackio", "wandb"])
+def test_a_missing_tracker_is_reported_with_the_fix(tracker: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib.util
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"report_to: trackio is not installed.*pip install -e '\.\[trackio\]'"):
-        require_installed(load(MINIMAL | {"logging": {"report_to": "trackio"}}))
+    with pytest.raises(ConfigError, match=rf"report_to: {tracker} is not installed.*pip install -e '\.\[{tracker}\]'"):
+        require_installed(load(MINIMAL | {"logging": {"report_to": tracker}}))
 
 
 def test_keys_that_say_how_are_not_part_of_what_results_depend_on() -> None:
@@ -424,7 +425,7 @@ def test_keys_that_say_how_are_not_part_of_what_results_depend_on() -> None:
     how = {"shards": {"harvest": 4}, "tensor_parallel_size": 2, "cuda_graph": True}
     assert load(MINIMAL | {"engine": how}).identity == plain
     assert load(MINIMAL | {"models": {"demo": {"source": "scratch", "settings": {"engine": how}}}}).identity == plain
-    assert load(MINIMAL | {"logging": {"report_to": "tensorboard"}}).identity == plain
+    assert load(MINIMAL | {"logging": {"report_to": "wandb"}}).identity == plain
     assert load(MINIMAL | {"engine": {"name": "vllm"}}).identity != plain
     assert load(plain).identity == plain
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
+from g2d.experiment.config import load
+from g2d.regimes.tracking import sync_command
+from g2d.tables.tracking import log_tables
+from tests.experiment.test_config import MINIMAL
 from tests.models import tiny_policy
 from tests.workflow import forked
 
@@ -17,24 +23,25 @@ POLICY = "tiny/seed0/grpo/g2/k2"
 SCRIPT = """
 import sys
 from pathlib import Path
-from g2d.policies.settings import Lora
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.training import Logging
-from g2d.regimes.warmup import Warmup
+from g2d.jobs.cost import Meter
 from g2d.policies import Policy
-from g2d.regimes.grpo import train_grpo
-from g2d.regimes.training import tracking_arguments, write_metrics
+from g2d.policies.settings import Lora
 from g2d.problems.synthetic import generate
+from g2d.regimes.grpo import train_grpo
+from g2d.regimes.job import TrainingJob, train_on
+from g2d.regimes.tracking import Logging, tracking_arguments
+from g2d.regimes.training import write_metrics
+from g2d.regimes.warmup import Warmup
 
 work, base, tracker, policy_id = Path("work"), *sys.argv[1:]
-assert tracker not in sys.modules
+assert tracker == "wandb" or tracker not in sys.modules  # TRL imports wandb where it is installed
 problems, warmup = generate("arithmetic", "train", 16, seed=0), Warmup(steps=[2], max_completion_length=12)
 tracking = tracking_arguments(Logging(report_to=tracker), policy_id)
 job = TrainingJob(
     Policy("tiny/base", "tiny", "base", base=base), problems, warmup,
     lora=Lora(), group_size=2, k=2, seed=0, work=work, tracking=tracking,
 )
-log = train_grpo(job).log
+log = train_on(train_grpo, job, meter=Meter("training", "training")).log
 write_metrics(work / "metrics.jsonl", log)
 """
 
@@ -78,3 +85,62 @@ def test_trackio(tmp_path: Path, untracked: bytes, monkeypatch: pytest.MonkeyPat
     told = subprocess.run([sys.executable, "-m", "trackio.cli", *ask], check=True, capture_output=True, text=True)
     assert [(value["step"], value["value"]) for value in json.loads(told.stdout)["values"]] == rewards
     assert adapter == untracked
+
+
+def test_wandb_without_a_network_or_an_account(
+    tmp_path: Path, untracked: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("wandb", reason="the extra wandb is not installed")
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # where nobody listens
+    adapter, rewards = train(tmp_path / "run", "wandb")
+    (records,) = offline_runs(tmp_path / "run/results/logs")
+    assert [(r.run.display_name, r.run.project) for r in records if r.HasField("run")] == [(POLICY, "g2d")]
+    assert records[-1].HasField("exit")  # so that nothing is lost where a process ends without its exit handlers
+    rows = [{"/".join(i.nested_key): json.loads(i.value_json) for i in r.history.item} for r in records]
+    assert [(row["train/global_step"], row["train/reward"]) for row in rows if "train/reward" in row] == rewards
+    assert adapter == untracked
+    monkeypatch.chdir(tmp_path / "run")
+    command = sync_command()
+    assert command is not None
+    told = subprocess.run(
+        f"{Path(sys.executable).parent}/{command} --dry-run", shell=True, check=True, capture_output=True, text=True
+    )
+    assert "offline-run-" in told.stdout + told.stderr
+
+
+def test_tables_in_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb", reason="the extra wandb is not installed")
+    monkeypatch.chdir(tmp_path)
+    for name in ("WANDB_DIR", "WANDB_MODE", "WANDB_PROJECT", "WANDB_CONSOLE", "WANDB_ERROR_REPORTING"):
+        monkeypatch.setenv(name, "")  # to be put back
+        monkeypatch.delenv(name)
+    load(MINIMAL).save("results/config.yaml")
+    table = pd.DataFrame({"model": ["demo", "demo"], "accuracy": [0.5, None], "policy": ["base", None]})
+    Path("results/tables").mkdir()
+    table.to_csv("results/tables/main.csv", index=False)
+    log_tables()
+    (logged,) = Path("results/logs/wandb").rglob("*.table.json")
+    assert json.loads(logged.read_text()) == {
+        "columns": ["model", "accuracy", "policy"],
+        "data": [["demo", 0.5, "base"], ["demo", None, None]],
+    }
+
+
+def offline_runs(logs: Path) -> list[list[Any]]:
+    """The records of every run that W&B has written to a folder: a log in LevelDB's format, of protocol buffers."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    runs = []
+    for file in logs.glob("wandb/offline-run-*/*.wandb"):
+        content, at, record, records = file.read_bytes(), 7, b"", []
+        while at + 7 <= len(content):
+            if (left := 32768 - at % 32768) < 7:  # no header fits into the rest of a block
+                at += left
+                continue
+            _, size, kind = struct.unpack_from("<IHB", content, at)
+            record, at = record + content[at + 7 : at + 7 + size], at + 7 + size
+            if kind in (1, 4):  # whole, or the last part
+                records.append(Record.FromString(record))
+                record = b""
+        runs.append(records)
+    return runs

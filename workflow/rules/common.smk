@@ -31,6 +31,7 @@ try:
     from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, is_fresh, problem_files
     from g2d.regimes.catalogue import ENTRIES, of_phase
     from g2d.regimes.regime import SELECTED
+    from g2d.regimes.tracking import sync_command
     from g2d.regimes.warmup import AUTO
     from g2d.rewards.scratch_model import ScratchRewardModel
     from g2d.settings import ConfigError

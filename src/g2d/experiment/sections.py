@@ -41,7 +41,7 @@ from g2d.regimes.dpo import Dpo
 from g2d.regimes.processes import Processes
 from g2d.regimes.prompt_mix import PromptMix
 from g2d.regimes.regime import Selects
-from g2d.regimes.training import Logging
+from g2d.regimes.tracking import Logging
 from g2d.regimes.warmup import AUTO, Warmup, check_step_size
 from g2d.rewards.catalogue import AnyReward, RewardName
 from g2d.rollouts.settings import Calibration, EngineSettings, Evaluation, Harvest, Pairs, Sampling

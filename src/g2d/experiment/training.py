@@ -26,7 +26,8 @@ from g2d.regimes.job import Trained, TrainingJob, train_on
 from g2d.regimes.prompt_mix import PromptMix
 from g2d.regimes.regime import Regime
 from g2d.regimes.stopping import work_folder
-from g2d.regimes.training import tracking_arguments, write_metrics
+from g2d.regimes.tracking import tracking_arguments
+from g2d.regimes.training import write_metrics
 from g2d.regimes.warmup import Warmup
 from g2d.rewards.catalogue import reward_settings
 from g2d.rollouts.settings import Harvest
@@ -50,7 +51,7 @@ class GridTraining:
         forget_launcher()
         job = replace(self.job, data=self.regime.read(self.job, self.snakemake.input))
         if self.config.training.processes == 1 or getattr(job.settings, "auto", None) is not None:
-            return self.regime.train(job)
+            return train_on(self.regime.train, job, meter=job.meter)
         from g2d.regimes.launch import launched
 
         log = Path(self.snakemake.log[0])

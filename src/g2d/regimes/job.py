@@ -13,6 +13,7 @@ from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.checkpoints import Checkpointing
 from g2d.regimes.prompt_mix import VERIFIABLE, PromptMix
+from g2d.regimes.tracking import finish_tracking
 from g2d.rewards.catalogue import TRUTH
 from g2d.rollouts.settings import EngineSettings, Harvest
 from g2d.settings import Section
@@ -67,5 +68,8 @@ class Trained:
 
 
 def train_on(train: Callable[[TrainingJob], Trained], job: TrainingJob, *, meter: Meter) -> Trained:
-    """Train with another meter: what each of several processes calls."""
-    return train(replace(job, meter=meter))
+    """Train with a meter and end what the training reports to: what each of its processes calls."""
+    try:
+        return train(replace(job, meter=meter))
+    finally:
+        finish_tracking()

@@ -7,12 +7,11 @@ here or by the caller, so that an upgrade cannot change a result in silence.
 from __future__ import annotations
 
 import math
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from pydantic import field_validator
 
@@ -24,14 +23,6 @@ from g2d.regimes.sharding import is_sharded
 from g2d.rewards.judging import require_numbers
 from g2d.rewards.reward import Status
 from g2d.settings import Section, key
-
-
-class Logging(Section):
-    """Where GRPO and DPO report their metrics as they train, beside `metrics.jsonl`. Nothing here changes a result."""
-
-    report_to: Literal["none", "tensorboard", "trackio"] = key(
-        "none", "tensorboard or trackio: below results/logs/, to look at with `tensorboard --logdir` or `trackio show`."
-    )
 
 
 class OptimizerKeys(Section):
@@ -81,7 +72,7 @@ def trainer_arguments(
     """Arguments common to GRPOConfig and DPOConfig: precision by device, every step logged.
 
     Args:
-        tracking: from `tracking_arguments`; nothing is reported if None.
+        tracking: from `g2d.regimes.tracking`; nothing is reported if None.
         optimizer: the regime's section, where it has these keys.
         checkpointing: of activations (`g2d.regimes.division`); on a GPU and of a divided model if None.
     """
@@ -104,18 +95,6 @@ def trainer_arguments(
         **({"ddp_find_unused_parameters": False} if n_processes() > 1 else {}),  # a step needs the whole adapter
         **(tracking or {"report_to": "none"}),
     }
-
-
-def tracking_arguments(settings: Logging, policy_id: str) -> dict[str, Any]:
-    """The arguments by which a trainer reports its metrics while it trains.
-
-    Both trackers learn from the environment where to write: below results/logs, TensorBoard in a folder per policy,
-    trackio in one database. Neither is given an account or a server.
-    """
-    logs = Path("results/logs").resolve()
-    os.environ["TENSORBOARD_LOGGING_DIR"] = str(logs / "tensorboard" / policy_id)
-    os.environ["TRACKIO_DIR"] = str(logs / "trackio")
-    return {"report_to": settings.report_to, "run_name": policy_id, "project": "g2d"}
 
 
 def starting_model(base: Policy, start: Policy | None, rounding: Rounding = "twice") -> Any:

@@ -1,0 +1,65 @@
+"""Trackers that trainers report their metrics to, below `results/logs`; none is given an account or a server."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+from g2d.settings import Section, key
+
+LOGS = Path("results/logs")
+PROJECT = "g2d"
+
+
+class Logging(Section):
+    """Where trainings report their metrics as they go on, beside `metrics.jsonl`. Nothing here changes a result."""
+
+    report_to: Literal["none", "tensorboard", "trackio", "wandb"] = key(
+        "none",
+        "tensorboard, trackio or wandb: below results/logs/, to look at with `tensorboard --logdir` or `trackio show`, "
+        "or to upload with `wandb sync` (docs/recipes.md).",
+    )
+
+
+def tracking_arguments(settings: Logging, policy_id: str) -> dict[str, Any]:
+    """The arguments by which a trainer reports its metrics while it trains.
+
+    Trackers learn from the environment where to write: TensorBoard in a folder per policy, trackio in one database,
+    W&B in a folder per attempt.
+    """
+    logs = LOGS.resolve()
+    os.environ["TENSORBOARD_LOGGING_DIR"] = str(logs / "tensorboard" / policy_id)
+    os.environ["TRACKIO_DIR"] = str(logs / "trackio")
+    if settings.report_to == "wandb":
+        prepare_wandb()
+    return {"report_to": settings.report_to, "run_name": policy_id, "project": PROJECT}
+
+
+def prepare_wandb() -> None:
+    """Have W&B write to `results/logs/wandb` and ask no server, unless the user's environment has a WANDB_MODE."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    os.environ["WANDB_DIR"] = str(LOGS.resolve())  # to which it adds "wandb"
+    for name, value in {
+        "WANDB_MODE": "offline",
+        "WANDB_PROJECT": PROJECT,
+        "WANDB_CONSOLE": "off",  # the job's log has it
+        "WANDB_ERROR_REPORTING": "false",
+    }.items():
+        os.environ.setdefault(name, value)
+
+
+def finish_tracking() -> None:
+    """End the run of W&B, so that its file is whole; the other trackers end theirs with the trainer.
+
+    Not left to the end of the process: jobs that share imports end without what a module has registered for it.
+    """
+    wandb = sys.modules.get("wandb")
+    if wandb is not None and wandb.run is not None:
+        wandb.finish()
+
+
+def sync_command() -> str | None:
+    """The command that uploads all runs that were written without a server; None where there are none."""
+    return f"wandb sync {LOGS}/wandb/offline-run-*" if any(LOGS.glob("wandb/offline-run-*")) else None

@@ -1,0 +1,33 @@
+"""The tables of a finished grid in W&B, where its trainings report to that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from g2d.regimes.tracking import prepare_wandb
+from g2d.tables.results import Results
+
+
+def log_tables(results: str | Path = "results") -> None:
+    """Log every table as a run of its own, named "tables".
+
+    Raises:
+        ModuleNotFoundError: wandb is not installed here.
+        wandb.Error: with `WANDB_MODE=online`, there is no account or no server.
+    """
+    prepare_wandb()
+    import wandb
+
+    with wandb.init(name="tables", job_type="tables", settings=wandb.Settings(silent=True)) as run:
+        run.log({f"tables/{name}": _table(frame) for name, frame in Results(results).tables.items()})
+
+
+def _table(frame: pd.DataFrame) -> Any:
+    import wandb
+
+    rows = [[None if pd.isna(value) else value for value in row] for row in frame.itertuples(index=False)]
+    columns: list[Any] = [*frame]
+    return wandb.Table(columns=columns, data=rows, allow_mixed_types=True)
