@@ -28,6 +28,6 @@ def log_tables(results: str | Path = "results") -> None:
 def _table(frame: pd.DataFrame) -> Any:
     import wandb
 
-    rows = [[None if pd.isna(value) else value for value in row] for row in frame.itertuples(index=False)]
+    rows: list[Any] = [[None if pd.isna(value) else value for value in row] for row in frame.itertuples(index=False)]
     columns: list[Any] = [*frame]
     return wandb.Table(columns=columns, data=rows, allow_mixed_types=True)
