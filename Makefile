@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # pip compiles all it installs, half of its time, and a quarter of it is ever imported: what is, compiles itself once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast lint test-slurm docs clean
+.PHONY: demo test test-fast lint test-slurm test-standard docs clean
 
 # Three processes for two cores: one has the tests on Slurm, which mostly wait. A file's tests stay together.
 PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder --numprocesses
@@ -33,6 +33,10 @@ lint: $(VENV)/.ready-test
 test-slurm: $(VENV)/.ready-test
 	$(BIN)/pytest tests/workflow/slurm
 
+# With inspect_ai and lm-evaluation-harness, in an environment of their own: they ask for other versions than ours.
+test-standard: .venv-standard/.ready
+	.venv-standard/bin/pytest tests/standard
+
 # Strictly: a link that leads nowhere is an error. Then open .site/html/index.html.
 docs: $(VENV)/.ready
 	$(BIN)/python docs/site.py
@@ -42,6 +46,11 @@ $(VENV)/.ready: pyproject.toml envs/constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --no-compile --quiet --upgrade pip
 	$(BIN)/pip install --no-compile --quiet --constraint envs/constraints.txt --editable '.[test,docs]'
+	touch $@
+
+.venv-standard/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-standard
+	.venv-standard/bin/pip install --no-compile --quiet --editable '.[inspect,lm-eval]' pytest hypothesis
 	touch $@
 
 # vLLM's CPU build, for the tests alone. With a CUDA build of torch it does not work, and elsewhere it does not exist:

@@ -1,0 +1,202 @@
+"""Evaluations as logs of inspect_ai, one for every policy, benchmark and seed.
+
+Equal results have logs of equal content: identifiers are made of names, times are those of the evaluation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import g2d
+from g2d.analysis.statistics import standard_error
+from g2d.experiment.keys import PolicyKey
+from g2d.jobs.attempts import Attempt
+from g2d.problems import Problem, read_problems
+from g2d.problems.prompts import Prompt, conversation
+from g2d.rollouts.draw import evaluation_decoding
+from g2d.rollouts.rollout import read_rollouts
+from g2d.tables.files import files_of
+from g2d.tables.results import Results
+
+SCORER = "verifier"
+# What Inspect calls a verdict: right, no answer, and wrong for all others. Only C counts.
+VALUES = {"correct": "C", "no_boxed": "N", "truncated": "N"}
+REASONS = {
+    "correct": "the answer equals the reference",
+    "incorrect": "the answer differs from the reference",
+    "no_boxed": r"no terminated \boxed{}",
+    "truncated": r"no terminated \boxed{} within the token budget",
+    "parse_error": "the answer is not mathematics that Math-Verify reads",
+    "timeout": "verifying the answer exceeded its deadline",
+    "limit": "the answer exceeded a limit of the verifier",
+}
+
+
+def write_logs(results: str, out: Path) -> tuple[int, int]:
+    """Write `out/{folder of the policy}/{benchmark}.eval` for every finished evaluation.
+
+    Returns:
+        How many logs were written, and how many evaluations the configuration asks for.
+
+    Raises:
+        RuntimeError: inspect_ai is not installed.
+        FileNotFoundError: there is no such folder, or no evaluation has finished in it.
+        ValueError: a file of the folder cannot be read, or an answer belongs to no problem.
+    """
+    try:
+        from inspect_ai.log import EvalLog, write_eval_log
+    except ImportError:
+        raise RuntimeError("inspect_ai is not installed: pip install 'g2d[inspect]' (docs/standard.md)") from None
+    found = g2d.open(results)
+    files = files_of(found.config, "answers")
+    finished = [
+        (key, name) for (key, name), file in files.items() if key in found.records and found.path(file).exists()
+    ]
+    if not finished:
+        raise FileNotFoundError(f"{results}: no evaluation has finished there: run the workflow first")
+    asked = cache(lambda name: read_problems(found.folder / f"problems/{name}.jsonl"))
+    jobs = {attempt.cost.job: attempt for attempt in found.attempts if attempt.status == "ok"}
+    for key, name in finished:
+        target = out / key.folder / f"{name}.eval"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        attempt = jobs.get(f"results/{key.folder}/eval/{name}.cost")
+        write_eval_log(EvalLog.model_validate(log_of(found, found.finished[key], name, asked(name), attempt)), target)
+    return len(finished), len(files)
+
+
+def log_of(
+    found: Results, key: PolicyKey, benchmark: str, problems: Sequence[Problem], attempt: Attempt | None
+) -> dict[str, Any]:
+    """The log of one evaluation, as `inspect_ai.log.EvalLog` has it.
+
+    Args:
+        found: the results.
+        key: of the policy, with the K that tables show.
+        problems: of the benchmark.
+        attempt: the job that answered them; without its record, the log has the time at which the answers were written.
+
+    Raises:
+        ValueError: the answers cannot be read, or one belongs to no problem.
+    """
+    file = found.folder / key.folder / f"eval/{benchmark}.parquet"
+    answers = read_rollouts(file)
+    by_id = {problem.problem_id: problem for problem in problems}
+    if strangers := [name for name in answers["problem_id"] if name not in by_id]:
+        raise ValueError(
+            f"{file}: answers {strangers[0]!r}, which is not in problems/{benchmark}.jsonl: run the workflow again, "
+            "which evaluates anew what has other problems"
+        )
+    config, policy = found.config.for_model(key.model), found.records[key]
+    decoding = evaluation_decoding(config.evaluation.answers)
+    generation = {
+        "temperature": decoding.temperature,
+        "top_p": decoding.top_p,
+        "max_tokens": decoding.max_completion_length,
+        **({"seed": decoding.seed} if decoding.temperature else {}),
+    }
+    written = file.stat().st_mtime
+    began, ended = (_moment(end) for end in ((attempt.started, attempt.updated) if attempt else (written, written)))
+    identity = hashlib.sha256(f"{config.title}\n{key.folder}\n{benchmark}".encode()).hexdigest()[:22]
+    return {
+        "status": "success",
+        "eval": {
+            **dict.fromkeys(("eval_id", "run_id", "task_id"), identity),
+            "created": began,
+            "task": benchmark,
+            "task_attribs": {"title": config.title, "demonstration": config.demonstration},
+            "tags": [key.label],
+            "dataset": {
+                "name": benchmark,
+                "location": problems[0].source,
+                "samples": len(by_id),
+                "sample_ids": list(by_id),
+                "shuffled": False,
+            },
+            "model": key.folder,
+            "model_generate_config": generation,
+            "model_args": {"base": policy.public_base, "revision": policy.revision, "sha256": policy.weights_sha256},
+            "config": {"epochs": decoding.samples_per_prompt, "epochs_reducer": ["mean"]},
+            "metadata": {"policy": key.label, "K": key.shown_k, "group_size": key.group_size, "seed": key.seed},
+        },
+        "plan": {"steps": [{"solver": "generate"}], "config": generation},
+        "results": _results(answers),
+        "stats": {
+            "started_at": began,
+            "completed_at": ended,
+            "model_usage": {key.folder: _usage(int(answers["token_count"].sum()))},
+        },
+        "samples": [
+            _sample(row, by_id[row["problem_id"]], config.prompt, key.folder) for row in answers.to_dict("records")
+        ],
+    }
+
+
+def _results(answers: pd.DataFrame) -> dict[str, Any]:
+    """Accuracy and its standard error over problems, as in the main table for this seed alone."""
+    by_problem = answers.groupby("problem_id", sort=True)["reward"].mean()
+    metrics = {"accuracy": float(by_problem.mean()), "stderr": standard_error(by_problem.to_numpy())}
+    return {
+        "total_samples": len(answers),
+        "completed_samples": len(answers),
+        "scores": [
+            {
+                "name": SCORER,
+                "scorer": SCORER,
+                "reducer": "mean",
+                "scored_samples": len(by_problem),
+                "unscored_samples": 0,
+                "metrics": {
+                    name: {"name": name, "value": value} for name, value in metrics.items() if value is not None
+                },
+            }
+        ],
+    }
+
+
+def _sample(row: Mapping[Any, Any], problem: Problem, prompt: Prompt, model: str) -> dict[str, Any]:
+    """One answer; its messages are those that were rendered into `prompt_text`."""
+    place = f"{row['problem_id']}/{row['sample']}"
+    asked = [{**message, "id": f"{place}/{n}"} for n, message in enumerate(conversation(problem, prompt))]
+    reply = {"role": "assistant", "content": row["completion_text"], "model": model, "id": f"{place}/{len(asked)}"}
+    usage = _usage(int(row["token_count"]))
+    return {
+        "id": row["problem_id"],
+        "epoch": int(row["sample"]) + 1,
+        "uuid": hashlib.sha256(f"{model}\n{place}".encode()).hexdigest()[:22],
+        "input": asked,
+        "target": row["reference_answer"],
+        "messages": [*asked, reply],
+        "output": {
+            "model": model,
+            "choices": [
+                {"message": reply, "stop_reason": "max_tokens" if row["finish_reason"] == "length" else "stop"}
+            ],
+            "usage": usage,
+        },
+        "scores": {
+            SCORER: {
+                "value": VALUES.get(row["verdict"], "I"),
+                "answer": row["extracted_answer"],
+                "explanation": f"{row['verdict']}: {REASONS[row['verdict']]}",
+                "metadata": {"verdict": row["verdict"], "disputed": bool(row["disputed"])},
+            }
+        },
+        "metadata": {"level": problem.level, "subject": problem.subject, "prompt_text": row["prompt_text"]},
+        "model_usage": {model: usage},
+    }
+
+
+def _usage(tokens: int) -> dict[str, int]:
+    """Generated tokens; those of prompts are not counted in evaluations."""
+    return {"output_tokens": tokens, "total_tokens": tokens}
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(int(seconds), UTC).isoformat()
