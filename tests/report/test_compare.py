@@ -15,10 +15,14 @@ from scipy.stats import t
 from g2d.cli import main
 from g2d.experiment.config import load
 from g2d.jobs.files import write_json
+from g2d.problems import Problem, write_problems
+from g2d.report.answer_browser import browse_runs
+from g2d.report.compare import opened as opened_runs
 from g2d.rollouts.rollout import to_frame, write_rollouts
 from g2d.tables.runs import differing
 from tests.experiment.test_config import MINIMAL
 from tests.frames import rollout
+from tests.report.browser import chromium, needs_chromium, opened
 
 N = 100
 SEEDED = ("base", "seed0/dpo/g0/k0")
@@ -176,8 +180,8 @@ def test_what_cannot_be_compared_gets_one_line(first: Path, tmp_path: Path, caps
         (first, none): f"{none}: no results folder (it has no config.yaml): name the one of a run",
         (first, empty): f"{empty}: no policy has been evaluated yet: nothing to compare",
         (first, tmp_path / "link"): f"{tmp_path / 'link'}: the same folder as {first}: name each run once",
-        (first, empty, none, "--files"): "--files: compares all of two folders: leave out --benchmark and further "
-        "folders",
+        (first, empty, none, "--files"): "--files: compares all of two folders: leave out --benchmark, --page and "
+        "further folders",
     }.items():
         assert main(["compare", *map(str, folders)]) == 2
         assert capsys.readouterr().err == f"g2d compare: {message}\n"
@@ -188,3 +192,47 @@ def test_a_section_that_one_run_lacks_is_one_difference() -> None:
     b = {"seeds": [0], "regimes": {}, "dpo": {"beta": 0.2, "loss": "ipo"}}
     assert differing(a, b) == {"dpo.beta": (0.1, 0.2), "regimes.rft": ({"steps": [0], "lr": 1}, "absent")}
     assert differing(a, a, b)["dpo.beta"] == (0.1, 0.1, 0.2)
+
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+@needs_chromium
+def test_the_page_has_the_runs_with_their_figures_and_answers(first: Path, tmp_path: Path) -> None:
+    second = run(tmp_path / "b", {"base": 40, "seed0/dpo/g0/k0": 70}, title=f"Another run {HOSTILE}", dpo={"beta": 0.2})
+    asked = [Problem(f"q{i:03d}", f"Question {i}? {HOSTILE}", "1", 1, None, "test") for i in range(N)]
+    for folder in (first, second):
+        write_problems(folder / "problems/held-out.jsonl", asked)
+    file = tmp_path / "page.html"
+    assert main(["compare", str(first), str(second), "--page", str(file)]) == 0
+    with chromium() as browser, opened(browser, file) as (tab, complaints):
+        assert tab.locator("#rows-about td:nth-child(2)").all_inner_texts() == ["a", "b"]  # not where they lie
+        assert tab.locator("#section-0 > p").inner_text() == (
+            "B against A: 1 of 2 policies differ significantly, paired by question and seed, corrected for 2 "
+            "comparisons; with one seed, that is about these weights."
+        )
+        rows = tab.locator("#rows-policies-0 tbody tr").all_inner_texts()
+        assert [row.split("\t")[:2] for row in rows] == [
+            *(["M0", "A"], ["M0", "B"], ["DPO (K=0)", "A"], ["DPO (K=0)", "B"], ["G2D (K=20)", "A"]),
+        ]
+        assert tab.locator("#rows-configuration tbody tr").all_inner_texts() == ["dpo.beta\t0.1\t0.2"]
+        assert "The same in all runs." in tab.locator("#other-software").inner_text()
+        tab.locator("figure.chart svg.marks").first.wait_for()
+        names = tab.locator("#answer-first option").all_inner_texts()
+        assert names == ["A: M0", "A: DPO (K=0)", "A: G2D (K=20)", "B: M0", "B: DPO (K=0)"]
+        tab.locator("#answer-first").select_option("B: DPO (K=0)")
+        tab.locator("#answer-second").select_option("A: DPO (K=0)")
+        cells = tab.locator("#answer-browser .cells button b").all_inner_texts()
+        assert cells == ["20", "0", "50", "30"]  # only B right, only A right, both, neither
+        assert tab.locator("#answer-stage .card h3").first.inner_text().startswith("B: DPO (K=0)")
+        assert not complaints, complaints
+
+
+def test_answers_to_other_questions_stand_on_no_page(first: Path, tmp_path: Path) -> None:
+    second = run(tmp_path / "b", {"base": 40, "seed0/dpo/g0/k0": 70})
+    for folder, text in ((first, "one"), (second, "two")):
+        problems = [Problem(f"q{i:03d}", f"Question {i}, {text}?", "1", 1, None, "test") for i in range(N)]
+        write_problems(folder / "problems/held-out.jsonl", problems)
+    [own] = browse_runs(opened_runs([first, second]))
+    assert own.policies == ("A: M0", "A: DPO (K=0)", "A: G2D (K=20)")
+    assert browse_runs(opened_runs([first, second]), ["another"]) == []

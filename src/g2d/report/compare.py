@@ -15,12 +15,12 @@ from typing import Any
 
 import pandas as pd
 
-from g2d.analysis.comparisons import LEVEL
-from g2d.experiment import grid
+from g2d.jobs.files import require_replaceable, write_text
 from g2d.plain import plain, say
 from g2d.report.marks import names
 from g2d.report.phrases import signed, signed_interval
-from g2d.report.replication import other_settings, other_software, print_differences
+from g2d.report.replication import print_differences
+from g2d.report.runs import about, sentences, settings, software
 from g2d.tables.results import Results
 from g2d.tables.runs import runs_table
 
@@ -33,6 +33,7 @@ def register(subparsers: Any) -> None:
     parser = subparsers.add_parser("compare", help="several runs side by side, and whether they differ")
     parser.add_argument("results", nargs="+", type=Path, help="results folders; the others are compared with the first")
     parser.add_argument("--benchmark", action="append", default=[], help="show this one (may be repeated)")
+    parser.add_argument("--page", metavar="FILE", help="write a page with the answers beside each other (HTML)")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     parser.add_argument(
         "--files", action="store_true", help="two folders file by file (weights, rollouts, answers): is one a rebuild?"
@@ -43,10 +44,12 @@ def register(subparsers: Any) -> None:
 def _compare(arguments: argparse.Namespace) -> int:
     _require_several(arguments.results)
     if arguments.files:
-        if len(arguments.results) > 2 or arguments.benchmark:
-            raise ValueError("--files: compares all of two folders: leave out --benchmark and further folders")
+        if len(arguments.results) > 2 or arguments.benchmark or arguments.page:
+            raise ValueError("--files: compares all of two folders: leave out --benchmark, --page and further folders")
         first, second = arguments.results
         return print_differences(first, second, arguments.json)
+    if arguments.page:
+        require_replaceable(arguments.page)
     runs = opened(arguments.results, arguments.benchmark)
     table = runs_table(runs, arguments.benchmark)
     if arguments.json:
@@ -55,6 +58,10 @@ def _compare(arguments: argparse.Namespace) -> int:
     else:
         for line in _lines(runs, table):
             say(line)
+    if arguments.page:
+        from g2d.report.runs_page import runs_page  # the figures' packages come with it
+
+        write_text(arguments.page, runs_page(runs, table, arguments.benchmark))
     return 0
 
 
@@ -88,34 +95,14 @@ def opened(folders: Sequence[Path], benchmarks: Sequence[str] = ()) -> dict[str,
     return runs
 
 
-def about(runs: Mapping[str, Results]) -> dict[str, dict[str, Any]]:
-    """What a reader has to know of every run: where it is, what it is called, how far it is and what it ran with."""
-    found = {}
-    for name, run in runs.items():
-        policies, evaluated = grid.policies(run.config), {key for key, _ in run.answers}
-        found[name] = {
-            "folder": str(run.folder),
-            "title": run.config.title,
-            "policies": len(policies),
-            "evaluated": sum(key in evaluated for key in policies),
-            "g2d": run.provenance["workflow"]["g2d"] if run.provenance else None,
-        }
-    return found
-
-
-def _software(runs: Mapping[str, Results]) -> dict[str, tuple[Any, ...]]:
-    """What differs in the software of the runs that have recorded it, which others lack."""
-    return other_software(*(run.provenance for run in runs.values()))
-
-
 def _as_json(runs: Mapping[str, Results], table: pd.DataFrame) -> dict[str, Any]:
     def by_run(found: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, Any]]:
         return {key: dict(zip(runs, values, strict=True)) for key, values in found.items()}
 
     return {
         "runs": about(runs),
-        "configuration": by_run(other_settings(*(run.config for run in runs.values()))),
-        "software": by_run(_software(runs)),
+        "configuration": by_run(settings(runs)),
+        "software": by_run(software(runs)),
         "policies": json.loads(table.to_json(orient="records")),
     }
 
@@ -128,8 +115,7 @@ def _lines(runs: Mapping[str, Results], table: pd.DataFrame) -> Iterator[str]:
         done = f"{own['evaluated']} of {own['policies']} policies evaluated"
         version = f"g2d {own['g2d']}" if own["g2d"] else "no provenance.json, so what judged its answers is unknown"
         yield f"{name}  {own['folder']}: {own['title']} ({done}; {version})"
-    settings = other_settings(*(run.config for run in runs.values()))
-    for title, found in (("Configuration", settings), ("Software", _software(runs))):
+    for title, found in (("Configuration", settings(runs)), ("Software", software(runs))):
         yield ""
         cells = [[key, *map(_short, values)] for key, values in found.items()]
         yield from _aligned([[title, *runs], *cells]) if cells else [f"{title}: the same"]
@@ -165,25 +151,6 @@ def _why_none(reason: str | None) -> str:
     if pd.isna(reason):
         return ""
     return str(reason) if str(reason).startswith("only in ") else "not comparable"
-
-
-def sentences(rows: pd.DataFrame, first: str) -> Iterator[str]:
-    """What the rows of a model and benchmark say about every other run, and why some were not compared."""
-    for name, own in rows[rows["run"] != first].groupby("run", sort=False):
-        tested = own[own["difference"].notna()]
-        if len(tested):
-            significant = int((tested["p_holm"] <= LEVEL).sum())
-            one_seed = (tested["seeds"] != "").any() and (tested["n_paired_seeds"] == 1).all()
-            weights = "; with one seed, that is about these weights" if one_seed else ""
-            yield (
-                f"{name} against {first}: {significant} of {len(tested)} policies differ significantly, paired by "
-                f"question and seed, corrected for {int(tested['family_size'].iloc[0])} comparisons{weights}"
-            )
-        reasons = own["not_compared"].fillna("")
-        refused = own[(reasons != "") & ~reasons.str.startswith("only in ")]
-        for reason, which in refused.groupby("not_compared", sort=False):
-            whose = "" if len(which) == len(own) else f" ({', '.join(names(which))})"
-            yield f"{name} is not comparable with {first}{whose}: {reason}"
 
 
 def _short(value: Any) -> str:

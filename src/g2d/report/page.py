@@ -149,18 +149,12 @@ def build(
         if sentences and read.keys() <= tables.keys():
             text = tuple(sentences(*(read_table(tables[name], columns) for name, columns in read.items())))
         sections.append(Section(title.lower().replace(" ", "-"), title, found, title in SECTIONS[:2], text))
-    scripts = [Markup(VEGA_NOTICE + vega_bundle()), Markup((TEMPLATES / "page.js").read_text(encoding="utf-8"))]
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, finalize=_visible
-    )
-    return environment.get_template("page.html").render(
+    return rendered(
+        "page.html",
+        specs,
         title=config.title,
+        begins="answer",
         demonstration=config.demonstration,
-        policy=content_security_policy(scripts),
-        first_rows=FIRST_ROWS,
-        style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
-        scripts=scripts,
-        specs=_json(specs),
         benchmarks=[name for name in benchmarks if any(panel["answer"].benchmark == name for panel in panels)],
         panels=panels,
         axes={"steps": "against K", "hours": "against device time"} | front.buttons(panels),
@@ -179,13 +173,35 @@ def build(
         ],
         series=[_labelled(entry, config) for entry in series],
         answered=answered,
-        questions_per_benchmark=QUESTIONS_PER_BENCHMARK,
+        whose_answers=f"seed {config.seeds[0]}",
         problems_per_series=PROBLEMS_PER_SERIES,
         problems_per_control=PROBLEMS_PER_CONTROL,
         methods=shown(methods),
         provenance=provenance,
         provenance_facts={key: value for key, value in provenance.items() if key not in ("policies", "effect_left")},
         configuration=yaml.safe_dump(without_folders(config.identity), sort_keys=False),
+    )
+
+
+def rendered(template: str, specs: Mapping[str, Spec], **values: Any) -> str:
+    """A page from a template that extends base.html, with its style, its scripts and its figures.
+
+    Args:
+        specs: figures by name.
+        values: what the template names besides; `title`, and `begins`, the section that it begins with.
+    """
+    scripts = [Markup(VEGA_NOTICE + vega_bundle()), Markup((TEMPLATES / "page.js").read_text(encoding="utf-8"))]
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, finalize=_visible
+    )
+    return environment.get_template(template).render(
+        policy=content_security_policy(scripts),
+        first_rows=FIRST_ROWS,
+        style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
+        scripts=scripts,
+        specs=_json(specs),
+        questions_per_benchmark=QUESTIONS_PER_BENCHMARK,
+        **values,
     )
 
 

@@ -88,14 +88,13 @@ def _configs(*folders: Path) -> tuple[Config, ...]:
 
 
 def _configuration(a: Config, b: Config) -> list[Difference]:
-    return [
-        Difference("configuration", key, _between(*values), "asked") for key, values in other_settings(a, b).items()
-    ]
+    found = other_settings(a.identity, b.identity)
+    return [Difference("configuration", key, _between(*values), "asked") for key, values in found.items()]
 
 
-def other_settings(*configs: Config) -> dict[str, tuple[Any, ...]]:
-    """The keys that results depend on and that have not the same value in all configurations, and their values."""
-    found = differing(*(config.identity for config in configs))
+def other_settings(*identities: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """The keys that have not the same value in all configurations (`Config.identity`), and their values."""
+    found = differing(*identities)
     return {key: values for key, values in found.items() if key not in ("title", "demonstration")}
 
 

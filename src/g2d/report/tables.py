@@ -55,6 +55,11 @@ def read_cells(path: str | Path) -> Table:
         frame = unescaped(pd.read_csv(path, dtype={"levels": str}, keep_default_na=False, na_values=[""]))
     except ValueError as error:
         raise ValueError(f"{path}: not a readable table: {error}") from None
+    return cells_of(frame)
+
+
+def cells_of(frame: pd.DataFrame) -> Table:
+    """A table for the page."""
     frame = with_policies_named(frame)
     qualified = qualifiers(frame)
     hidden = {column for columns in qualified.values() for column in columns}
@@ -80,7 +85,7 @@ def read_cells(path: str | Path) -> Table:
     )
 
 
-_FIRST = ("policy", "reference", "other")
+_FIRST = ("policy", "run", "reference", "other")
 _ABOUT = ("difference", "gain", "accuracy", "win_rate", "share")
 
 

@@ -1,0 +1,58 @@
+"""What a reader is told about several runs side by side: what each is, what differs between them, what was compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+
+from g2d.analysis.comparisons import LEVEL
+from g2d.experiment import grid
+from g2d.report.marks import names
+from g2d.report.replication import other_settings, other_software
+from g2d.tables.results import Results
+
+
+def about(runs: Mapping[str, Results]) -> dict[str, dict[str, Any]]:
+    """What a reader has to know of every run: where it is, what it is called, how far it is and what it ran with."""
+    found = {}
+    for name, run in runs.items():
+        policies, evaluated = grid.policies(run.config), {key for key, _ in run.answers}
+        found[name] = {
+            "folder": str(run.folder),
+            "title": run.config.title,
+            "policies": len(policies),
+            "evaluated": sum(key in evaluated for key in policies),
+            "g2d": run.provenance["workflow"]["g2d"] if run.provenance else None,
+        }
+    return found
+
+
+def software(runs: Mapping[str, Results]) -> dict[str, tuple[Any, ...]]:
+    """What differs in the software of the runs that have recorded it, which others lack."""
+    return other_software(*(run.provenance for run in runs.values()))
+
+
+def settings(runs: Mapping[str, Results]) -> dict[str, tuple[Any, ...]]:
+    """The keys of the configuration that results depend on and that differ, with the value of every run."""
+    return other_settings(*(run.config.identity for run in runs.values()))
+
+
+def sentences(rows: pd.DataFrame, first: str) -> Iterator[str]:
+    """What the rows of a model and benchmark say about every other run, and why some were not compared."""
+    for name, own in rows[rows["run"] != first].groupby("run", sort=False):
+        tested = own[own["difference"].notna()]
+        if len(tested):
+            significant = int((tested["p_holm"] <= LEVEL).sum())
+            one_seed = (tested["seeds"] != "").any() and (tested["n_paired_seeds"] == 1).all()
+            weights = "; with one seed, that is about these weights" if one_seed else ""
+            yield (
+                f"{name} against {first}: {significant} of {len(tested)} policies differ significantly, paired by "
+                f"question and seed, corrected for {int(tested['family_size'].iloc[0])} comparisons{weights}"
+            )
+        reasons = own["not_compared"].fillna("")
+        refused = own[(reasons != "") & ~reasons.str.startswith("only in ")]
+        for reason, which in refused.groupby("not_compared", sort=False):
+            whose = "" if len(which) == len(own) else f" ({', '.join(names(which))})"
+            yield f"{name} is not comparable with {first}{whose}: {reason}"

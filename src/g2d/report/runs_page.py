@@ -1,0 +1,115 @@
+"""The page of several runs: `g2d compare ... --page`, with the tables, figures and the answer browser of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import pandas as pd
+import yaml
+from markupsafe import Markup
+
+from g2d.report.answer_browser import browse_runs
+from g2d.report.marks import OKABE_ITO, SHAPES, names
+from g2d.report.page import Chart, Entry, Section, rendered, without_folders
+from g2d.report.replication import other_settings
+from g2d.report.runs import about, sentences, software
+from g2d.report.tables import cells_of
+from g2d.report.vega import Spec, finished, named_scale
+from g2d.tables.results import Results
+
+RUN_HEIGHT = 16  # pixels of a policy's row, for every run
+CAPTION = Markup(
+    "Every policy that has been evaluated. Difference: this run minus {first}, in accuracy, paired by question and "
+    "seed; its interval holds for all differences of this table at once, and so does p holm."
+)
+
+
+def runs_page(runs: Mapping[str, Results], table: pd.DataFrame, benchmarks: Sequence[str] = ()) -> str:
+    """The page as HTML.
+
+    Args:
+        runs: by the names that they are called by; the others were compared with the first.
+        table: of `g2d.tables.runs.runs_table`.
+        benchmarks: those to show; all without any.
+    """
+    specs: dict[str, Spec] = {}
+    first = next(iter(runs))
+    sections = []
+    for number, ((model, benchmark), rows) in enumerate(table.groupby(["model", "benchmark"], sort=False)):
+        title, name = f"{model}, {benchmark}", f"policies-{number}"
+        specs[name] = accuracy_by_run(rows)
+        shown = rows.drop(columns=["model", "benchmark"])
+        entry = _entry(name, "Accuracy and cost", shown, CAPTION.format(first=first), Chart(name, ""))
+        sections.append(
+            Section(
+                f"section-{number}", title, (entry,), True, tuple(f"{sentence}." for sentence in sentences(rows, first))
+            )
+        )
+    settings = other_settings(*(without_folders(run.config.identity) for run in runs.values()))
+    for title, found in (("Configuration", settings), ("Software", software(runs))):
+        text = () if found else ("The same in all runs.",)
+        entries = (_entry(title.lower(), "What differs", _by_key(found, runs)),) if found else ()
+        sections.append(Section(f"other-{title.lower()}", title, entries, True, text))
+    told = pd.DataFrame([{"run": name} | own | {"folder": _shown(runs[name])} for name, own in about(runs).items()])
+    return rendered(
+        "runs.html",
+        specs,
+        title="Runs side by side",
+        begins="runs",
+        demonstrations=dict.fromkeys(run.config.demonstration for run in runs.values() if run.config.demonstration),
+        about=_entry("about", "The runs", told),
+        sections=sections,
+        answered=browse_runs(runs, benchmarks),
+        whose_answers="each run's first seed",
+    )
+
+
+def _entry(name: str, title: str, frame: pd.DataFrame, caption: str = "", *charts: Chart) -> Entry:
+    return Entry(name, title, Markup(caption), href="", table=cells_of(frame), charts=charts)
+
+
+def _by_key(found: Mapping[str, Sequence[Any]], runs: Mapping[str, Results]) -> pd.DataFrame:
+    rows = [[key, *map(_value, values)] for key, values in found.items()]
+    return pd.DataFrame(rows, columns=["key", *runs])
+
+
+def _value(value: Any) -> str:
+    """A setting as YAML on one line."""
+    if isinstance(value, str):
+        return value
+    return yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False).removesuffix("...\n").strip()
+
+
+def _shown(run: Results) -> str:
+    """The folder as it was given, without what is above an absolute one, which names people and machines."""
+    return run.folder.name if run.folder.is_absolute() else str(Path(run.folder))
+
+
+def accuracy_by_run(rows: pd.DataFrame) -> Spec:
+    """Accuracy of every policy with its interval, the runs below each other.
+
+    Args:
+        rows: of `g2d.tables.runs.runs_table`, one model and benchmark.
+    """
+    drawn = rows.assign(name=names(rows))[["name", "run", "accuracy", "ci_low", "ci_high", "seeds"]]
+    runs = list(dict.fromkeys(rows["run"]))
+    y = alt.Y("name:N", title=None, sort=list(dict.fromkeys(drawn["name"])), axis=alt.Axis(labelLimit=260, grid=True))
+    encoded = {
+        "y": y,
+        "yOffset": alt.YOffset("run:N", sort=runs),
+        "color": alt.Color("run:N", title="run", scale=named_scale(runs, OKABE_ITO[1:])),
+        "tooltip": [
+            *(alt.Tooltip(f"{name}:N") for name in ("name", "run", "seeds")),
+            *(alt.Tooltip(f"{name}:Q", format=".1%") for name in ("accuracy", "ci_low", "ci_high")),
+        ],
+    }
+    axis = alt.Axis(format="~%", tickCount=6)
+    x = alt.X("ci_low:Q", title="accuracy, 95 % interval", axis=axis, scale=alt.Scale(zero=False))
+    bars = alt.Chart(drawn).mark_rule(strokeWidth=2).encode(x=x, x2="ci_high:Q", **encoded)
+    shape = alt.Shape("run:N", title="run", scale=named_scale(runs, SHAPES))
+    points = alt.Chart(drawn).mark_point(filled=True, size=70, opacity=1)
+    points = points.encode(x=alt.X("accuracy:Q"), shape=shape, **encoded)
+    return finished(bars, points, height=RUN_HEIGHT * len(runs) * drawn["name"].nunique())
