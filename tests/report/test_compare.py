@@ -59,7 +59,8 @@ def first(tmp_path: Path) -> Path:
 def test_policies_stand_beside_each_other_with_paired_differences(
     first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    second = run(tmp_path / "b", {"base": 40, "seed0/dpo/g0/k0": 70, "seed0/grpo/g2/k20": 45}, dpo={"beta": 0.2})
+    right = {"base": 40, "seed0/dpo/g0/k0": 70, "seed0/grpo/g2/k20": 45}
+    second = run(tmp_path / "b", right, lambda rows: rows.sample(frac=1, random_state=0), dpo={"beta": 0.2})
     found = compared(capsys, first, second)
     assert found["configuration"] == {"dpo.beta": {"A": 0.1, "B": 0.2}}
     assert found["software"] == {}
@@ -136,6 +137,20 @@ def test_answers_to_other_questions_are_not_compared(
     assert printed.count("not comparable") == 3
 
 
+def test_one_policy_that_answered_other_questions_does_not_keep_others_from_being_compared(
+    first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    second = run(tmp_path / "b", {"base": 40, "seed0/dpo/g0/k0": 50})
+    run(second, {"seed0/dpo/g2/k20": 60}, lambda rows: rows.assign(problem_id="other " + rows["problem_id"]))
+    rows = {row["policy"]: row for row in compared(capsys, first, second)["policies"] if row["run"] == "B"}
+    assert rows["g2d"]["not_compared"] == "other questions: 100 | 100, 0 in common"
+    assert [rows[name]["difference"] for name in ("base", "dpo", "g2d")] == [0, 0, None]
+    assert main(["compare", str(first), str(second)]) == 0
+    *_, compared_line, refused = capsys.readouterr().out.splitlines()
+    assert compared_line.startswith("B against A: 0 of 2 policies differ significantly")
+    assert refused == "B is not comparable with A (G2D (K=20)): other questions: 100 | 100, 0 in common"
+
+
 def test_answers_that_another_verifier_judged_are_not_compared(
     first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -174,17 +189,23 @@ def test_one_benchmark_is_shown_on_demand(first: Path, tmp_path: Path, capsys: p
 def test_what_cannot_be_compared_gets_one_line(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     empty = run(tmp_path / "empty", {})
     none = tmp_path / "none"
+    newer = run(tmp_path / "newer", {"base": 40})
+    with (newer / "config.yaml").open("a") as file:
+        file.write("quantum: true\n")
     (tmp_path / "link").symlink_to(first)
     for folders, message in {
         (first,): f"{first}: one run alone: name the results folder of another one beside it",
         (first, none): f"{none}: no results folder (it has no config.yaml): name the one of a run",
         (first, empty): f"{empty}: no policy has been evaluated yet: nothing to compare",
+        (first, newer): f"{newer}/config.yaml: quantum: unknown key",
         (first, tmp_path / "link"): f"{tmp_path / 'link'}: the same folder as {first}: name each run once",
         (first, empty, none, "--files"): "--files: compares all of two folders: leave out --benchmark, --page and "
         "further folders",
     }.items():
         assert main(["compare", *map(str, folders)]) == 2
-        assert capsys.readouterr().err == f"g2d compare: {message}\n"
+        said = capsys.readouterr().err
+        assert said.startswith(f"g2d compare: {message}")
+        assert said.count("\n") == 1
 
 
 def test_a_section_that_one_run_lacks_is_one_difference() -> None:
@@ -226,6 +247,8 @@ def test_the_page_has_the_runs_with_their_figures_and_answers(first: Path, tmp_p
         assert cells == ["20", "0", "50", "30"]  # only B right, only A right, both, neither
         assert tab.locator("#answer-stage .card h3").first.inner_text().startswith("B: DPO (K=0)")
         assert not complaints, complaints
+        axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+        assert [found["id"] for found in axe.run(tab).response["violations"]] == []
 
 
 def test_answers_to_other_questions_stand_on_no_page(first: Path, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def runs_page(runs: Mapping[str, Results], table: pd.DataFrame, benchmarks: Sequ
         title, name = f"{model}, {benchmark}", f"policies-{number}"
         specs[name] = accuracy_by_run(rows)
         shown = rows.drop(columns=["model", "benchmark"])
-        entry = _entry(name, "Accuracy and cost", shown, CAPTION.format(first=first), Chart(name, ""))
+        entry = _entry(name, f"Accuracy and cost: {title}", shown, CAPTION.format(first=first), Chart(name, ""))
         sections.append(
             Section(
                 f"section-{number}", title, (entry,), True, tuple(f"{sentence}." for sentence in sentences(rows, first))
@@ -51,7 +51,7 @@ def runs_page(runs: Mapping[str, Results], table: pd.DataFrame, benchmarks: Sequ
     settings = other_settings(*(without_folders(run.config.identity) for run in runs.values()))
     for title, found in (("Configuration", settings), ("Software", software(runs))):
         text = () if found else ("The same in all runs.",)
-        entries = (_entry(title.lower(), "What differs", _by_key(found, runs)),) if found else ()
+        entries = (_entry(title.lower(), f"{title} that differs", _by_key(found, runs)),) if found else ()
         sections.append(Section(f"other-{title.lower()}", title, entries, True, text))
     told = pd.DataFrame([{"run": name} | own | {"folder": _shown(runs[name])} for name, own in about(runs).items()])
     return rendered(
@@ -60,7 +60,7 @@ def runs_page(runs: Mapping[str, Results], table: pd.DataFrame, benchmarks: Sequ
         title="Runs side by side",
         begins="runs",
         demonstrations=dict.fromkeys(run.config.demonstration for run in runs.values() if run.config.demonstration),
-        about=_entry("about", "The runs", told),
+        about=_entry("about", "What they are", told),
         sections=sections,
         answered=browse_runs(runs, benchmarks),
         whose_answers="each run's first seed",
