@@ -41,7 +41,8 @@ def test_the_most_rows_that_fit_and_divide_the_update_are_taken(most: int, expec
     """Room for exactly `most` pairs with all doubt; passes of an update are alike."""
     free = int(1.14 * needed(PAIRS.with_units(most))) + 1
     assert chosen(PAIRS, free) == PAIRS.with_units(expected)
-    assert chosen(replace(PAIRS, even=False), free) == replace(PAIRS, even=False).with_units(most)
+    by_length = replace(PAIRS, passes="by_length")
+    assert chosen(by_length, free) == by_length.with_units(most)
 
 
 def test_where_not_even_one_row_fits_one_is_tried() -> None:

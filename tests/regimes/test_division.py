@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from g2d.jobs.files import read_json
+from g2d.jobs.cost import Meter
+from g2d.jobs.files import read_json, write_json
 from g2d.policies.settings import Lora
-from g2d.regimes.checkpoints import DIVISION, TrainingStoppedError
+from g2d.regimes.checkpoints import DIVISION, Checkpoints, TrainingStoppedError
+from g2d.regimes.division import Division, divide
 from g2d.regimes.dpo import Dpo
 from g2d.regimes.job import TrainingJob
 from g2d.regimes.rft import Rft, train_rft
@@ -26,8 +28,8 @@ def on_a_card(patch: pytest.MonkeyPatch, memory: tuple[int, int] | None) -> None
     patch.setattr("g2d.regimes.division.card_memory", lambda: memory)
 
 
-def division(work: Path) -> dict[str, Any]:
-    return read_json(sorted(work.glob("step-*"))[-1] / DIVISION)
+def division(work: Path) -> Division:
+    return Division(**read_json(sorted(work.glob("step-*"))[-1] / DIVISION))
 
 
 def losses(log: list[dict[str, Any]]) -> list[float]:
@@ -49,12 +51,12 @@ def test_a_card_with_room_takes_an_update_in_one_pass(
     by_fours = dpo(tmp_path / "fours", **settings)
     on_a_card(monkeypatch, LARGE)
     at_once = dpo(tmp_path / "at once", **settings)
-    assert division(tmp_path / "at once") == {"rows": 8, "checkpointing": False}
+    assert division(tmp_path / "at once") == Division(8, False, tokens=16 * 28)
     assert losses(at_once) == pytest.approx(losses(by_fours), abs=1e-5)
     assert "per_device_batch_size 8 (auto), activations kept: 80.0 GiB are free" in capsys.readouterr().out
     on_a_card(monkeypatch, SMALL)
     one_by_one = dpo(tmp_path / "one", **settings)
-    assert division(tmp_path / "one") == {"rows": 1, "checkpointing": True}
+    assert division(tmp_path / "one") == Division(1, True, tokens=2 * 28)
     assert losses(one_by_one) == pytest.approx(losses(by_fours), abs=1e-5)
 
 
@@ -64,7 +66,7 @@ def test_a_number_stays_and_so_does_what_is_said_of_checkpointing(
     on_a_card(monkeypatch, LARGE)
     given = DPO.model_copy(update={"per_device_batch_size": 2, "max_steps": 1})
     dpo(tmp_path, settings=given, gradient_checkpointing=True)
-    assert division(tmp_path) == {"rows": 2, "checkpointing": True}
+    assert division(tmp_path) == Division(2, True)
 
 
 def test_a_training_that_was_stopped_keeps_its_passes_on_another_card(
@@ -84,11 +86,23 @@ def test_a_chain_of_warm_ups_keeps_the_passes_of_its_first(tmp_path: Path, monke
     on_a_card(monkeypatch, LARGE)
     warm_up(tmp_path / "first", easy(10), k=1, warmup=warmup, checkpointing=EVERY_STEP)
     rows = warmup.completions_per_step(2)
-    assert division(tmp_path / "first") == {"rows": rows, "checkpointing": False}
+    assert division(tmp_path / "first") == Division(rows, False, tokens=rows * 32)
     on_a_card(monkeypatch, SMALL)
     before = tmp_path / "first/checkpoint"
     warm_up(tmp_path / "next", easy(10), k=2, warmup=warmup, checkpointing=EVERY_STEP, resume_from=before)
-    assert division(tmp_path / "next") == {"rows": rows, "checkpointing": False}
+    assert division(tmp_path / "next") == Division(rows, False, tokens=rows * 32)
+
+
+def test_what_follows_an_older_checkpoint_keeps_passes_that_are_not_by_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_card(monkeypatch, LARGE)
+    before = tmp_path / "before"
+    write_json(before / DIVISION, {"rows": 2, "checkpointing": True})
+    job = TrainingJob(tiny_policy(), [], DPO, lora=NO_DROPOUT, seed=0, work=tmp_path, resume_from=before)
+    checkpoints = Checkpoints(tmp_path, {}, Meter("tests", "train_dpo"))
+    assert divide(job, checkpoints, DPO.on_card(8), (4, 8)) == Division(2, True)
+    assert checkpoints.division == {"rows": 2, "checkpointing": True, "tokens": 0}
 
 
 def test_where_the_loss_depends_on_the_passes_they_are_four_rows(
@@ -96,7 +110,7 @@ def test_where_the_loss_depends_on_the_passes_they_are_four_rows(
 ) -> None:
     on_a_card(monkeypatch, LARGE)
     dpo(tmp_path, settings=DPO.model_copy(update={"nll_weight": 0.1, "max_steps": 1}))
-    assert division(tmp_path)["rows"] == 4
+    assert division(tmp_path) == Division(4, False)
 
 
 def test_rft_in_passes_of_a_card_learns_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -413,7 +413,7 @@ TOY = '''
 
 from typing import Any, Literal
 
-from g2d.regimes.division import longest
+from g2d.regimes.division import Division, longest
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.offline import n_steps, read_harvest, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
@@ -441,7 +441,7 @@ def read(job: TrainingJob, inputs: Any) -> list[dict[str, Any]]:
 
 
 def train(job: TrainingJob) -> Trained:
-    def trainer(arguments: dict[str, Any], rows_per_pass: int, **parts: Any) -> Any:
+    def trainer(arguments: dict[str, Any], division: Division, **parts: Any) -> Any:
         from trl import SFTConfig, SFTTrainer
 
         return SFTTrainer(args=SFTConfig(**arguments, packing=False), **parts)

@@ -30,8 +30,8 @@ def fits(need: Need, free: int) -> bool:
 def divided(
     training: Training, shape: ModelShape, counted: Counted, engine: EngineSettings, card: Card, free: int | None = None
 ) -> Training:
-    """The training with what is left to the card filled in: the most rows of a pass that fit and that divide an update,
-    one unit if none do; then, of these, all activations kept if they fit.
+    """The training with what is left to the card filled in: the most rows of a pass that fit, one unit if none do;
+    then, of these, all activations kept if they fit. Where passes are equal, their rows divide those of an update.
 
     Args:
         free: bytes of the card; all of it if None.
@@ -42,7 +42,7 @@ def divided(
         return fits(training_need(found, shape, counted, engine, card), free)
 
     if (update := training.update) is not None:
-        choices = [n for n in range(1, update + 1) if update % n == 0 or not training.even]
+        choices = [n for n in range(1, update + 1) if update % n == 0 or training.passes != "equal"]
         if not has_room(training.with_units(update)):  # as a rule it has
             first_without = bisect_left(choices, True, key=lambda n: not has_room(training.with_units(n)))
             update = choices[max(first_without - 1, 0)]

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
+
+# All have as many rows; or, where the card divides an update, as many rows of alike lengths as have room; or so many
+# whole groups, which the trainer itself deals to them.
+Passes = Literal["equal", "by_length", "groups"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class Training:
     float32_head: bool = False  # the head has float32 weights of its own
     parts: int = 1  # processes that the model is divided among
     update: int | None = None  # units of a gradient step, which the card divides into passes; None: `rows` is given
-    even: bool = True  # the passes of an update have as many rows each
+    passes: Passes = "equal"  # of an update
     checkpointing: bool = True  # of activations, one state a block is kept, and the block is run again backwards
     choose_checkpointing: bool = False  # the card decides that
     name: str = ""

@@ -34,6 +34,7 @@ class Division:
 
     rows: int  # of a pass: per_device_batch_size
     checkpointing: bool
+    tokens: int = 0  # of a pass, padding included, where rows of alike lengths share one; 0: they do not
 
 
 def longest(prompts: Iterable[Sequence[int]], completions: Iterable[Sequence[int]]) -> Lengths:
@@ -57,7 +58,7 @@ def divide(job: TrainingJob, checkpoints: Checkpoints, training: Training, lengt
     if before is not None and (before / DIVISION).is_file():
         found = Division(**read_json(before / DIVISION))
     elif memory is None:
-        rows = gcd(own.units, own.update) if own.update and own.even else own.units
+        rows = gcd(own.units, own.update) if own.update and own.passes != "groups" else own.units
         return Division(rows, job.gradient_checkpointing is True or is_sharded())
     elif before is not None:  # of a version that did not choose
         found = Division(own.units, own.checkpointing)
@@ -88,7 +89,8 @@ def _chosen(job: TrainingJob, training: Training, prompt_tokens: int, free: int,
         f"{'run again backwards' if found.checkpointing else 'kept'}: {free / GIB:.1f} GiB are free, rows have at most "
         f"{prompt_tokens + training.budget} tokens"
     )
-    return Division(found.units, found.checkpointing)
+    tokens = found.rows * (prompt_tokens + training.budget) if training.update else 0
+    return Division(found.units, found.checkpointing, tokens)
 
 
 def _has_reward_model(job: TrainingJob) -> bool:

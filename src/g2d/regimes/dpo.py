@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from g2d.memory.workload import Training
-from g2d.regimes.division import longest
+from g2d.regimes.division import Division, longest
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.offline import n_steps, train_offline
 from g2d.regimes.regime import Regime
@@ -123,6 +123,7 @@ class Dpo(Section):
             reference=not self.precompute_reference,
             adapters=2 if self.start == "warmup" else 1,
             update=self.number("per_device_batch_size") * self.gradient_accumulation_steps if free else None,
+            passes="by_length",
         )
 
 
@@ -139,7 +140,7 @@ def train_dpo(job: TrainingJob) -> Trained:
     dpo: Dpo = job.settings
     rows = [{name: pair[name] for name in ("prompt_ids", "chosen_ids", "rejected_ids")} for pair in job.data]
 
-    def trainer(arguments: dict[str, Any], rows_per_pass: int, **parts: Any) -> Any:
+    def trainer(arguments: dict[str, Any], division: Division, **parts: Any) -> Any:
         from trl import DPOConfig
 
         from g2d.regimes.pair_trainer import PairTrainer
@@ -151,8 +152,9 @@ def train_dpo(job: TrainingJob) -> Trained:
             ld_alpha=dpo.ld_alpha if dpo.ld_alpha < 1 else None,
             disable_dropout=False,  # TRL's default would turn the paper's LoRA dropout off
             precompute_ref_log_probs=dpo.precompute_reference,
+            precompute_ref_batch_size=division.rows,
         )
-        return PairTrainer(loss=dpo.loss, nll_weight=dpo.nll_weight, args=configured, **parts)
+        return PairTrainer(loss=dpo.loss, nll_weight=dpo.nll_weight, division=division, args=configured, **parts)
 
     lengths = longest(
         (row["prompt_ids"] for row in rows), (row[side] for row in rows for side in ("chosen_ids", "rejected_ids"))

@@ -19,7 +19,7 @@ from pydantic import model_validator
 
 from g2d.memory.workload import Training
 from g2d.problems import Problem
-from g2d.regimes.division import longest
+from g2d.regimes.division import Division, longest
 from g2d.regimes.groups import ROLLOUTS_AT_ONCE, Group, GroupLoss, RolloutsAtOnce, groups
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.offline import n_steps, origin_words, read_harvest, train_offline
@@ -72,7 +72,7 @@ class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
     def on_card(self, budget: int, responses: int) -> Training:
         """As every offline entry's, of an update's prompts with so many responses each."""
         update = self.prompts_per_update * responses if self.per_device_batch_size == "auto" else None
-        return replace(super().on_card(budget, responses), update=update, even=False)
+        return replace(super().on_card(budget, responses), update=update, passes="groups")
 
 
 def harvested_groups(rollouts: pd.DataFrame, problems: Sequence[Problem], settings: GroupDpo, seed: int) -> list[Group]:
@@ -115,13 +115,13 @@ def train_group_dpo(job: TrainingJob) -> Trained:
         own = [found[i] for i in order[step * per_update : (step + 1) * per_update]]
         return own, len(own), {"pairs": sum(len(group.pairs) for group in own)}
 
-    def trainer(arguments: dict[str, Any], rows_per_pass: int, **parts: Any) -> Any:
+    def trainer(arguments: dict[str, Any], division: Division, **parts: Any) -> Any:
         from trl import DPOConfig
 
         from g2d.regimes.group_trainer import GroupTrainer
         from g2d.regimes.training import optimizer_arguments
 
-        own = {"per_device_train_batch_size": 1, "num_train_epochs": 1, "max_steps": steps}
+        own = {"num_train_epochs": 1, "max_steps": steps}
         configured = DPOConfig(
             **arguments | optimizer_arguments(group_dpo) | own, beta=group_dpo.beta, disable_dropout=False
         )
@@ -129,7 +129,7 @@ def train_group_dpo(job: TrainingJob) -> Trained:
             args=configured,
             updates=updates,
             loss=group_dpo,
-            rollouts_per_pass=rows_per_pass,
+            division=division,
             **parts,
         )
 

@@ -18,6 +18,7 @@ from torch.nn.functional import logsigmoid
 from trl import DPOTrainer
 from trl.trainer.utils import pad
 
+from g2d.regimes.division import Division
 from g2d.regimes.groups import Group, GroupLoss, in_passes, pair_weights
 from g2d.regimes.offline import FixedReference, TakesTokens
 from g2d.regimes.processes import gathered, n_processes
@@ -42,13 +43,13 @@ class GroupTrainer(TakesTokens, FixedReference, DPOTrainer):
     Args:
         updates: the groups of every update.
         loss: the loss.
-        rollouts_per_pass: rollouts that pass through the model together.
+        division: rollouts, or tokens, that pass through the model together.
     """
 
-    def __init__(self, *args: Any, updates: Updates, loss: GroupLoss, rollouts_per_pass: int, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, updates: Updates, loss: GroupLoss, division: Division, **kwargs: Any) -> None:
         self.updates = updates
         self.group_loss = loss
-        self.rollouts_per_pass = rollouts_per_pass
+        self.division = division
         self._sums: Counter[str] = Counter()
         super().__init__(*args, data_collator=_update_number, **kwargs)
 
@@ -73,7 +74,8 @@ class GroupTrainer(TakesTokens, FixedReference, DPOTrainer):
         n_prompts = len(found) if self.group_loss.normalise == "pairable" else asked
         # The tokens of the whole update, so that its mean does not depend on how it is split.
         chosen = sum(len(group.completions[i]) for group in found for i in group.chosen)
-        for passing, of_others in self._own_passes(list(in_passes(found, self.rollouts_per_pass))):
+        passes = list(in_passes(found, self.division.rows, self.division.tokens))
+        for passing, of_others in self._own_passes(passes):
             batch = collated(passing, n_prompts, self.padding)
             if of_others:
                 batch |= {name: torch.zeros_like(batch[name]) for name in ("weights", "chosen", "share")}
@@ -83,7 +85,7 @@ class GroupTrainer(TakesTokens, FixedReference, DPOTrainer):
         self._metrics["train"]["num_tokens"].append(self._total_train_tokens)
         return total
 
-    def _own_passes(self, passes: list[Sequence[Group]]) -> Iterator[tuple[Sequence[Group], bool]]:
+    def _own_passes(self, passes: Sequence[Sequence[Group]]) -> Iterator[tuple[Sequence[Group], bool]]:
         """The passes that this process makes, and of each whether another one has its gradient: a backward pass is
         something that all processes do together."""
         n, own = n_processes(), self.accelerator.process_index

@@ -80,6 +80,11 @@ class Group:
         """Rollouts that are chosen in some pair, in order."""
         return sorted({right for right, _ in self.pairs})
 
+    @property
+    def width(self) -> int:
+        """Tokens of its longest rollout, with the prompt."""
+        return len(self.prompt) + max(map(len, self.completions))
+
 
 def groups(
     rollouts: pd.DataFrame,
@@ -127,11 +132,16 @@ def groups(
     return found
 
 
-def in_passes(found: Sequence[Group], rollouts: int) -> Iterator[list[Group]]:
-    """The groups in batches of at most so many rollouts; a larger group has a batch of its own."""
+def in_passes(found: Sequence[Group], rollouts: int, tokens: int = 0) -> Iterator[list[Group]]:
+    """The groups in batches of at most so many rollouts; a larger group has a batch of its own.
+
+    Args:
+        tokens: if not 0, batches have at most so many instead, padding included, and groups of alike lengths.
+    """
     batch: list[Group] = []
-    for group in found:
-        if batch and sum(len(member.completions) for member in [*batch, group]) > rollouts:
+    for group in sorted(found, key=lambda group: -group.width) if tokens else found:
+        size = sum(len(member.completions) for member in [*batch, group])
+        if batch and (size * batch[0].width > tokens if tokens else size > rollouts):
             yield batch
             batch = []
         batch.append(group)

@@ -92,7 +92,8 @@ def train_grpo(job: TrainingJob) -> Trained:
         }
 
     lengths = require_prompts_fit(job), warmup.max_completion_length
-    arguments = _arguments(job, checkpoints.draft, divide(job, checkpoints, warmup.on_card(group_size), lengths))
+    division = divide(job, checkpoints, warmup.on_card(group_size), lengths)
+    arguments = _arguments(job, checkpoints.draft, division)
     tokenizer = load_tokenizer(job.base)
     ends = end_tokens(job.base, tokenizer)
     rollouts = TrainingRollouts(
@@ -114,6 +115,7 @@ def train_grpo(job: TrainingJob) -> Trained:
         generation=generation,
         rollouts=rollouts,
         n_problems=len(problems),
+        by_length=division.tokens > 0,
         prompts=ChosenPrompts(choice, lambda n: row(problems[choice.problem(n)], n // len(problems)))
         if choice
         else None,

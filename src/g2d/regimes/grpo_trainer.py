@@ -26,6 +26,7 @@ from transformers import TrainerCallback
 from trl import import_utils as trl_imports
 
 from g2d.regimes.adapters import copy_to_reference
+from g2d.regimes.by_length import regrouped
 from g2d.regimes.grpo_generation import EngineGeneration
 from g2d.regimes.retirement import AskedGroup, PromptChoice
 from g2d.regimes.training import evaluation_mode
@@ -60,9 +61,12 @@ class Grpo(GRPOTrainer):
         generation: draws the completions.
         rollouts: told which step consumes a rollout.
         n_problems: of the training set.
+        by_length: the completions of an update are sorted by length into its passes.
         prompts: asked instead of those of the data set, where prompts may be retired or replaced.
         arguments: GRPOTrainer's.
     """
+
+    _buffered_inputs: Any  # TRL's: the micro-batches of a generation
 
     def __init__(
         self,
@@ -72,12 +76,14 @@ class Grpo(GRPOTrainer):
         rollouts: TrainingRollouts,
         n_problems: int,
         prompts: ChosenPrompts | None = None,
+        by_length: bool = False,
         **arguments: Any,
     ) -> None:
         self.warmup = warmup
         self.generation = generation
         self.rollouts = rollouts
         self.prompts = prompts
+        self.by_length = by_length
         self._drawn: tuple[list[list[int]], list[list[float]] | None] | None = None
         super().__init__(**arguments)
         generation.attach(self)
@@ -144,6 +150,9 @@ class Grpo(GRPOTrainer):
         """A micro-batch; when it is the first of a generation, the step of every row of it is known."""
         before = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
+        if self.by_length and self._buffered_inputs is not before:
+            self._buffered_inputs = regrouped(self._buffered_inputs, self.args.gradient_accumulation_steps)
+            inputs = self._buffered_inputs[self._step % self.args.steps_per_generation]
         if "row" in inputs and self._buffered_inputs is not before:
             dealt = [batch["row"].tolist() for batch in self._buffered_inputs]
             steps = {

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from pydantic import field_validator
 
 from g2d.problems import Problem
-from g2d.regimes.division import longest
+from g2d.regimes.division import Division, longest
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.offline import n_steps, origin_words, passes_words, read_harvest, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
@@ -151,7 +151,7 @@ def train_kto(job: TrainingJob) -> Trained:
     n_right = sum(row["label"] for row in rows)
     right, wrong = weights(n_right, len(rows) - n_right, kto.balance)
 
-    def trainer(arguments: dict[str, Any], rows_per_pass: int, **parts: Any) -> Any:
+    def trainer(arguments: dict[str, Any], division: Division, **parts: Any) -> Any:
         from trl import KTOConfig, KTOTrainer
 
         from g2d.regimes.offline import EqualRows, FixedReference, TakesTokens

@@ -73,8 +73,8 @@ def train_offline(
         regime: its name in the catalogue.
         rows: what the trainer reads.
         identity: the regime's part, data and settings as JSON, of what names the job of a checkpoint.
-        trainer: makes the TRL trainer, from the arguments common to all configurations, the rows of a pass, and the
-            keywords common to all trainers; where it is called, TRL may be imported.
+        trainer: makes the TRL trainer, from the arguments common to all configurations, the division into passes, and
+            the keywords common to all trainers; where it is called, TRL may be imported.
         training: what the settings need of a card.
         lengths: of the rows.
 
@@ -98,9 +98,13 @@ def train_offline(
 
     division = divide(job, checkpoints, training, lengths)
     update = settings.number("per_device_batch_size") * settings.gradient_accumulation_steps
-    # Of the groups of an update, the trainer itself makes the passes, and gives every process its part.
-    passes = update // division.rows
-    accumulation = 1 if regime == "group_dpo" else share(passes, f"{regime}.gradient_accumulation_steps")
+    if training.passes == "groups":  # the trainer makes the passes, and gives every process its part
+        micro_batch, accumulation = 1, 1
+    elif division.tokens:  # the trainer makes the passes of what a process has of an update
+        micro_batch, accumulation = share(update, f"{regime}: the rows of a step"), 1
+    else:
+        passes = share(update // division.rows, f"{regime}.gradient_accumulation_steps")
+        micro_batch, accumulation = division.rows, passes
 
     from datasets import Dataset
 
@@ -110,13 +114,13 @@ def train_offline(
         "max_steps": settings.max_steps or -1,
         "learning_rate": settings.learning_rate,
         "lr_scheduler_type": settings.lr_schedule,
-        "per_device_train_batch_size": division.rows,
+        "per_device_train_batch_size": micro_batch,
         "gradient_accumulation_steps": accumulation,
         "max_length": None,  # a truncated completion would lose the box that earned its reward
     }
     made = trainer(
         arguments,
-        division.rows,
+        division,
         model=starting_model(job.base, job.start, job.lora.rounding),
         train_dataset=Dataset.from_list([dict(row) for row in rows]),
         processing_class=load_tokenizer(job.base),

@@ -9,19 +9,20 @@ import torch
 from torch.nn.functional import logsigmoid
 from trl import DPOTrainer
 
-from g2d.regimes.offline import EqualRows, FixedReference, TakesTokens
+from g2d.regimes.by_length import PassesByLength
+from g2d.regimes.offline import FixedReference, TakesTokens
 
 Loss = Literal["sigmoid", "ipo", "ipo_sum"]
 REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
 
 
-class PairTrainer(TakesTokens, FixedReference, EqualRows, DPOTrainer):
+class PairTrainer(PassesByLength, TakesTokens, FixedReference, DPOTrainer):
     """DPO on pairs.
 
     Args:
         loss: on a pair.
         nll_weight: of the mean negative log-likelihood of the chosen tokens of a micro-batch.
-        arguments: DPOTrainer's.
+        arguments: those of PassesByLength, and DPOTrainer's.
     """
 
     def __init__(self, *, loss: Loss, nll_weight: float, **arguments: Any) -> None:

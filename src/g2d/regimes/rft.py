@@ -14,7 +14,7 @@ from pydantic import model_validator
 
 from g2d.memory.workload import Training
 from g2d.problems import Problem
-from g2d.regimes.division import longest
+from g2d.regimes.division import Division, longest
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.offline import n_steps, origin_words, passes_words, read_harvest, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
@@ -85,7 +85,7 @@ class Rft(OfflineEntry):
         """What it needs of a card: it has no reference."""
         rows = self.number("per_device_batch_size")
         update = rows * self.gradient_accumulation_steps if self.per_device_batch_size == "auto" else None
-        return Training(budget=budget, rows=rows, update=update)
+        return Training(budget=budget, rows=rows, update=update, passes="by_length")
 
 
 IGNORED = -100  # a label that has no part in the loss
@@ -169,16 +169,16 @@ def train_rft(job: TrainingJob) -> Trained:
         for asked, answered in ((example["prompt_ids"], example["completion_ids"]) for example in examples)
     ]
 
-    def trainer(arguments: dict[str, Any], rows_per_pass: int, **parts: Any) -> Any:
+    def trainer(arguments: dict[str, Any], division: Division, **parts: Any) -> Any:
         from trl import SFTConfig, SFTTrainer
 
-        from g2d.regimes.offline import EqualRows
+        from g2d.regimes.by_length import PassesByLength
 
-        class ExampleTrainer(EqualRows, SFTTrainer):
+        class ExampleTrainer(PassesByLength, SFTTrainer):
             def weigh(self, batch: dict[str, Any], own: int, weight: float) -> None:
                 batch["labels"][own:] = IGNORED  # its loss is a mean over the tokens of a gradient step
 
-        return ExampleTrainer(args=SFTConfig(**arguments, packing=False), **parts)
+        return ExampleTrainer(division=division, args=SFTConfig(**arguments, packing=False), **parts)
 
     identity = {"examples": rows, "rft": rft.params(without={"steps"})}
     lengths = longest(*([example[name] for example in examples] for name in ("prompt_ids", "completion_ids")))

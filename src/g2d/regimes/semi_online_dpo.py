@@ -134,7 +134,7 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
             own_copy=True,
             completions=max(self.steps) * per_update,
             update=per_update if self.per_device_batch_size == "auto" else None,
-            even=False,
+            passes="groups",
         )
 
 
@@ -290,7 +290,7 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, seed: int, draft: Path, div
         processing_class=load_tokenizer(job.base),
         updates=updates,
         loss=settings,
-        rollouts_per_pass=division.rows,
+        division=division,
         peft_config=lora_config(job.lora) if job.start is None and not moving else None,
     )
     if job.start is not None and settings.reference == "base":

@@ -1,0 +1,191 @@
+"""Rows of alike lengths in a pass: an update has the rows that it had, its loss and its gradient, and less padding."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from g2d.policies.settings import Lora
+from g2d.regimes import division, grpo, offline, semi_online_dpo
+from g2d.regimes.by_length import cut, dealt, regrouped, rows_of
+from g2d.regimes.checkpoints import TrainingStoppedError
+from g2d.regimes.division import Division
+from g2d.regimes.dpo import Dpo, train_dpo
+from g2d.regimes.groups import Group, in_passes
+from g2d.regimes.grpo_generation import EngineGeneration
+from g2d.regimes.job import TrainingJob
+from g2d.regimes.pair_trainer import PairTrainer
+from g2d.regimes.processes import NotTheFirstError
+from g2d.regimes.rft import Rft, train_rft
+from tests.models import tiny_policy
+from tests.regimes.test_processes import dpo as job_of
+from tests.regimes.test_processes import in_two
+from tests.regimes.test_resume import adapter, dpo, terminated_after
+from tests.regimes.test_semi_online_dpo import semi_online
+from tests.regimes.test_training import WARMUP, easy, warm_up
+
+NO_DROPOUT = Lora(dropout=0.0)
+DPO = Dpo(epochs=2, gradient_accumulation_steps=2, learning_rate=2e-3)  # 8 pairs a step, the last of an epoch 6
+
+
+def test_the_longest_rows_share_a_pass_and_short_ones_are_more() -> None:
+    assert dealt([3, 10, 4, 9, 2, 5], tokens=20) == [[1, 3], [5, 2, 0, 4]]  # 2 x 10, 4 x 5
+    assert dealt([30, 1], tokens=20) == [[0], [1]]
+    assert dealt([3, 10, 4, 9, 2], tokens=20, rows=2) == [[1, 3], [2, 0], [4]]
+    assert dealt([], tokens=20) == []
+
+
+def test_a_pass_has_both_sides_of_its_pairs_and_no_column_of_padding() -> None:
+    lengths = torch.tensor([2, 5, 3, 1, 4, 2])  # three chosen, three rejected
+    mask = (torch.arange(6) < lengths[:, None]).long()
+    batch = {"attention_mask": mask, "input_ids": mask * torch.arange(1, 7)[:, None], "weights": torch.arange(3.0)}
+    found = cut(rows_of(batch | {"scalar": 7}, torch.tensor([2, 0]), 3), "attention_mask")
+    assert found["input_ids"].tolist() == [[3, 3, 3], [1, 1, 0], [6, 6, 0], [4, 0, 0]]
+    assert found["weights"].tolist() == [2, 0]
+    assert found["scalar"] == 7
+
+
+def test_groups_of_alike_lengths_share_a_pass() -> None:
+    def group(width: int) -> Group:
+        return Group(str(width), (1,), ((1,) * (width - 1), (1,)), ((0, 1),), (0.0, 0.0))
+
+    found = [group(width) for width in (3, 10, 4, 9)]
+    passes = list(in_passes(found, 2, tokens=40))
+    assert [[member.width for member in part] for part in passes] == [[10, 9], [4, 3]]
+    assert [len(part) for part in in_passes(found, 2)] == [1, 1, 1, 1]
+
+
+def test_completions_stay_in_their_update_of_grpo_and_are_sorted_in_it() -> None:
+    lengths = torch.tensor([2, 6, 5, 1, 3, 3, 4, 2])  # two updates of two passes
+    mask = (torch.arange(8) < lengths[:, None]).long()
+    asked = (torch.arange(4) >= torch.tensor([2, 1] * 4)[:, None]).long()
+    whole = {"completion_mask": mask, "prompt_mask": asked, "prompt_ids": asked, "row": torch.arange(8)}
+    whole |= {"of_tokens": mask * lengths[:, None], "of_sequences": lengths[:, None]}  # importance sampling ratios
+    batches = [{name: value[i : i + 2] for name, value in whole.items()} | {"n": torch.tensor(9)} for i in (0, 2, 4, 6)]
+    found = regrouped(batches, per_update=2)
+    assert [batch["row"].tolist() for batch in found] == [[1, 2], [0, 3], [6, 4], [5, 7]]
+    assert [batch["completion_mask"].shape[1] for batch in found] == [6, 2, 4, 3]
+    assert [batch["prompt_ids"].shape[1] for batch in found] == [3, 3, 2, 3]
+    assert {int(batch["n"]) for batch in found} == {9}
+    for batch in found:
+        assert batch["of_sequences"].tolist() == lengths[batch["row"]][:, None].tolist()
+        assert batch["of_tokens"].tolist() == (batch["completion_mask"] * batch["of_sequences"]).tolist()
+
+
+# ------------------------------------------------------------------------------------------------------------- training
+
+
+BY_ROWS = {"num_tokens", "rewards/margins", "logps/chosen", "reward"}
+
+
+def assert_alike(log: list[dict[str, Any]], other: list[dict[str, Any]], logged: set[str] = BY_ROWS) -> None:
+    """Loss, gradient and what is logged by rows; the entropy is a mean of the passes' means over tokens."""
+    rows, others = ([row for row in both if "loss" in row] for both in (log, other))
+    assert len(rows) == len(others) > 1
+    for row, same in zip(rows, others, strict=True):
+        assert row["loss"] == pytest.approx(same["loss"], abs=1e-5)
+        assert row["grad_norm"] == pytest.approx(same["grad_norm"], rel=1e-3, abs=1e-5)
+        for name in {"learning_rate", "step", *logged} & {*row}:
+            assert row[name] == pytest.approx(same[name], abs=1e-4), name
+
+
+def set_division(patch: pytest.MonkeyPatch, found: Division | None) -> None:
+    """What a card would have chosen."""
+    for regime in (offline, grpo, semi_online_dpo):
+        patch.setattr(regime, "divide", division.divide if found is None else lambda *_: found)
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Rows and tokens of every pass of DPO."""
+    seen: list[tuple[int, int]] = []
+    compute = PairTrainer._compute_loss
+
+    def see(self: Any, model: Any, inputs: Any, return_outputs: bool = False) -> Any:
+        seen.append(tuple(inputs["input_ids"].shape))
+        return compute(self, model, inputs, return_outputs)
+
+    monkeypatch.setattr(PairTrainer, "_compute_loss", see)
+    return seen
+
+
+@pytest.mark.parametrize("own", [{}, {"precompute_reference": True, "loss": "ipo"}])
+def test_dpo_by_length_has_the_losses_and_gradients_of_equal_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passes: list[tuple[int, int]], own: dict[str, Any]
+) -> None:
+    settings = DPO.model_copy(update=own)
+    at_once = settings.model_copy(update={"per_device_batch_size": 8, "gradient_accumulation_steps": 1})
+    by_eights = dpo(tmp_path / "eights", settings=at_once, lora=NO_DROPOUT)
+    before = sum(rows * tokens for rows, tokens in passes)
+    passes.clear()
+    set_division(monkeypatch, Division(3, False, tokens=6 * 26))
+    by_length = dpo(tmp_path / "by length", settings=settings, lora=NO_DROPOUT)
+    assert_alike(by_eights, by_length)
+    assert len(passes) > len(by_length)
+    assert all(rows * tokens <= 6 * 26 for rows, tokens in passes)
+    assert sum(rows * tokens for rows, tokens in passes) < before
+
+
+def test_rft_by_length_learns_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = [{"prompt_ids": [5, 6, 7], "completion_ids": [8] * (1 + i % 5)} for i in range(22)]
+    settings, logs = Rft.model_validate({"regime": "rft", "gradient_accumulation_steps": 2, "epochs": 1}), []
+    for found in (None, Division(2, False, tokens=16)):
+        set_division(monkeypatch, found)
+        job = TrainingJob(tiny_policy(), examples, settings, lora=NO_DROPOUT, seed=0, work=tmp_path / str(len(logs)))
+        logs.append(train_rft(job).log)
+    assert_alike(*logs)
+
+
+def test_groups_by_length_learn_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    extras: dict[str, Any] = {"pairs": "all", "nll_weight": 0.5, "entropy_coefficient": 0.1, "lora": NO_DROPOUT}
+    logs = []
+    for found in (None, Division(2, False, tokens=100)):
+        set_division(monkeypatch, found)
+        logs.append(semi_online(tmp_path / str(len(logs)), k=2, **extras))
+    assert_alike(*logs)
+
+
+@pytest.mark.parametrize("own", [{}, {"updates_per_generation": 2, "loss": "dapo"}, {"iterations": 2}])
+def test_grpo_by_length_learns_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: dict[str, Any]) -> None:
+    draw = EngineGeneration.draw
+
+    def of_many_lengths(self: Any, prompts: list[list[int]]) -> Any:
+        return [ids[: 1 + i % 8] for i, ids in enumerate(draw(self, prompts)[0])], None
+
+    monkeypatch.setattr(EngineGeneration, "draw", of_many_lengths)
+    warmup, logs = WARMUP.model_copy(update={"beta": 0.1} | own), []
+    for found in (Division(4, False), Division(4, False, tokens=1)):
+        set_division(monkeypatch, found)
+        logs.append(warm_up(tmp_path / str(len(logs)), easy(20), k=2, warmup=warmup, lora=NO_DROPOUT))
+    assert_alike(*logs)
+
+
+def test_a_training_by_length_that_was_stopped_ends_with_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_division(monkeypatch, Division(3, False, tokens=6 * 26))
+    straight = dpo(tmp_path / "straight", settings=DPO)
+    with terminated_after(3), pytest.raises(TrainingStoppedError):
+        dpo(tmp_path / "stopped", settings=DPO)
+    assert dpo(tmp_path / "stopped", settings=DPO) == straight
+    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+
+
+def by_length_in_processes(work: Path, base: Any, meter: Any) -> list[dict[str, Any]]:
+    """By as many processes as call this."""
+    with pytest.MonkeyPatch.context() as patch, suppress(NotTheFirstError):
+        set_division(patch, Division(2, False, tokens=4 * 26))
+        return train_dpo(job_of(work / "dpo", base, DPO, n=22, meter=meter)).log
+    return []
+
+
+@pytest.mark.usefixtures("processes_are_forked")
+def test_two_processes_by_length_learn_what_one_does(tmp_path: Path) -> None:
+    base = tiny_policy()
+    alone = train_dpo(job_of(tmp_path / "alone", base, DPO, n=22)).log
+    two = in_two(by_length_in_processes, tmp_path / "two", tmp_path, base)
+    assert_alike(alone, two, logged=set())  # TRL's means are over passes, of which the last of an epoch are smaller
