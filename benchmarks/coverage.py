@@ -5,7 +5,8 @@ which every warmed-up one is tested against K=0, and all against M0; then one of
 0.6 + seed effect + difficulty. Harvest: 8 rollouts of 300 prompts whose p is drawn from a known distribution. Advice:
 probes of harvests of 1500 prompts at four K, which differ by much, by little or by chance alone.
 
-    python benchmarks/coverage.py [tests pooling table margins detectable power accuracy harvest advice] [--runs 500]
+    python benchmarks/coverage.py [tests pooling table margins detectable power accuracy harvest advice saturation]
+        [--runs 500]
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from g2d.analysis.informativeness import binary_entropy
 from g2d.analysis.margins import Differences, smallest_margins
 from g2d.analysis.mixing import corrected
 from g2d.analysis.power import Design, smallest_difference, smallest_margin
+from g2d.analysis.saturation import saturation, sigmoid
 from g2d.analysis.statistics import accuracy_interval
 from g2d.analysis.variance import decompose
 from g2d.experiment.keys import HarvestKey, PolicyKey
@@ -348,6 +350,39 @@ def advice(runs: int, n_prompts: int = 1500, n: int = 8) -> None:
         print(f"| {name} | {n_probed} | {covered} | {np.mean(right):.0%} | {np.mean(chance):.0%} |", flush=True)
 
 
+def saturating(runs: int, n_questions: int = 500) -> None:
+    """Accuracy from .4 on towards an asymptote, at K of 25, 50, 100 ...: how often a sigmoid is shown, and its
+    intervals then hold the truth."""
+    print("| curve | seeds | K > 0 | fits | no sigmoid | not saturated | asymptote | midpoint | 90 % | width |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    curves = {"to .7, midpoint 60": (0.7, 60.0, 2.0), "to .5, midpoint 60": (0.5, 60.0, 2.0)}
+    for (name, truth), n_seeds, n_k in itertools.product(curves.items(), (1, 3, 5), (4, 6)):
+        rng, effect = np.random.default_rng(0), 0.01 if n_seeds > 1 else 0.0
+        steps = 25 * 2 ** np.arange(n_k)
+        accuracies = sigmoid(steps.astype(float), 0.4, *truth)
+        statuses, covered, widths = [], [], []
+        for _ in range(runs):
+            difficulty = rng.uniform(-0.25, 0.25, n_questions)
+            before = (rng.random((1, n_questions)) < 0.4 + difficulty).astype(float)
+            own = [
+                (rng.random((n_seeds, n_questions)) < a + difficulty + rng.normal(0, effect, (n_seeds, 1))).astype(
+                    float
+                )
+                for a in accuracies
+            ]
+            found = saturation(steps.tolist(), before, own)
+            statuses.append(found.status)
+            if found.status == "fits":
+                wanted = (truth[0], truth[1], truth[1] * 9 ** (1 / truth[2]))
+                parts = (found.asymptote, found.midpoint, found.nearly)
+                covered.append([not (e.low > w or e.high < w) for e, w in zip(parts, wanted, strict=True)])
+                widths.append(found.asymptote.high - found.asymptote.low)
+        shares = [f"{np.mean([s == one for s in statuses]):.0%}" for one in ("fits", "no sigmoid", "not saturated")]
+        shares += [f"{share:.1%}" for share in np.mean(covered, axis=0)] if covered else ["", "", ""]
+        width = f"±{50 * np.mean(widths):.1f} points" if widths else ""
+        print(f"| {name} | {n_seeds} | {n_k} | {' | '.join(shares)} | {width} |", flush=True)
+
+
 SEEDS = (1, 2, 3, 5, 8, 10)
 
 if __name__ == "__main__":
@@ -360,6 +395,7 @@ if __name__ == "__main__":
         "accuracy": coverage,
         "harvest": correction,
         "advice": advice,
+        "saturation": saturating,
     }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", help="which ones (default: all)")

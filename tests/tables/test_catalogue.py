@@ -34,7 +34,7 @@ REPLIES = {"source": "synthetic", "family": "replies", "n": 5}
 OPEN_ENDED = {"reward": "polite", "pool": REPLIES | {"split": "train"}, "held_out": REPLIES | {"split": "test"}}
 ALWAYS = {table.name for table in TABLES} - {
     *("factorial", "factorial_effects", "equal_compute", "auto", "regimes", "frontier", "matched", "sweep", "controls"),
-    *("selection", "synthesis"),
+    *("selection", "synthesis", "saturation"),
     *("contamination", "samples", "training", "collapses", "win_rates", "scenarios", "bridging"),
     *("advice", "advice_levels", "advice_hours", "advice_check"),
 }
@@ -68,6 +68,7 @@ def test_a_table_that_the_catalogue_does_not_have_stands_with_the_others() -> No
         ),
         ({"benchmarks": {name: {**SYNTHETIC, "split": "test"} for name in ("a", "b", "c")}}, {"synthesis"}),
         ({"collapse": {"share": 0.3}}, {"training", "collapses"}),
+        ({"warmup": {"steps": [0, 2, 4, 6, 8]}, "baselines": {"grpo_steps": "all"}}, {"saturation"}),
         ({"frontier": {"margin": 0.05}}, {"frontier", "matched"}),
         (
             {
@@ -100,6 +101,7 @@ def test_a_table_that_the_catalogue_does_not_have_stands_with_the_others() -> No
         "regimes",
         "synthesis",
         "collapse",
+        "saturation",
         "frontier",
         "selection",
         "contamination",

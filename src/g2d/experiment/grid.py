@@ -6,6 +6,7 @@ exists.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from statistics import mean
@@ -21,6 +22,8 @@ from g2d.regimes.prompt_mix import PromptMix
 from g2d.regimes.warmup import AUTO
 from g2d.rewards.catalogue import TRUTH, words_of
 from g2d.settings.cached_method import cached_method
+
+FEWEST_K = 4  # beside 0, for a curve with three parameters
 
 
 def is_recorded(config: Config, model: str) -> bool:
@@ -83,6 +86,13 @@ def side_by_side(config: Config) -> dict[tuple[str, str], list[PolicyKey]]:
         own = [key for key in main if key.model == model and key.seed in (None, config.seeds[0])]
         found |= {(model, benchmark): own for benchmark in config.benchmarks if len(own) > 1}
     return found
+
+
+def has_curves(config: Config) -> bool:
+    """Whether some online training is evaluated at enough K to fit a curve (saturation.csv)."""
+    found = {key.over_seeds for key in policies(config) if key.on_a_curve}
+    sizes = Counter((key.model, key.regime, key.group_size) for key in found)
+    return max(sizes.values(), default=0) >= FEWEST_K
 
 
 @cached_method

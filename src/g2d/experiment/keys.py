@@ -60,6 +60,11 @@ class PolicyKey:
         return self.kind in REGIMES and REGIMES[self.kind].phase == "online"
 
     @property
+    def on_a_curve(self) -> bool:
+        """Whether it is one K of an online training that starts from M0 and runs to that K."""
+        return self.trained_online and not (self.stops or self.selected or self.start)
+
+    @property
     def in_rounds(self) -> bool:
         """Whether its K counts rounds, each with a harvest."""
         return self.kind in REGIMES and REGIMES[self.kind].phase == "rounds"

@@ -42,7 +42,7 @@ from g2d.report.tables import Table, read_cells
 from g2d.report.vega import Spec
 from g2d.report.win_rates import win_rate_sentences
 from g2d.tables.bills import COST_COLUMNS
-from g2d.tables.catalogue import CONTAMINATION, OPEN_ENDED, POWER, SECTIONS, SWEEP, SYNTHESIS, section_of
+from g2d.tables.catalogue import CONTAMINATION, OPEN_ENDED, POWER, SECTIONS, SWEEP, SYNTHESIS, TRAINING, section_of
 from g2d.tables.choices import SWEEP_COLUMNS
 from g2d.tables.contamination import CONTAMINATION_COLUMNS
 from g2d.tables.dynamics import TRAINING_COLUMNS
@@ -51,6 +51,7 @@ from g2d.tables.harvest import CALIBRATION_COLUMNS, HARVEST_COLUMNS
 from g2d.tables.parts import DECOMPOSITION_COLUMNS
 from g2d.tables.power import POWER_COLUMNS, VARIANCE_COLUMNS
 from g2d.tables.samples import SAMPLE_COLUMNS
+from g2d.tables.saturation import SATURATION_COLUMNS
 from g2d.tables.synthesis import SYNTHESIS_COLUMNS
 from g2d.tables.win_rates import WIN_RATE_COLUMNS
 
@@ -238,6 +239,7 @@ _SECTION_SENTENCES: dict[str, tuple[Callable[..., Sequence[str]], dict[str, Colu
     SWEEP: (sweep_sentences, {"sweep": SWEEP_COLUMNS}),
     POWER: (power_sentences, {"power": POWER_COLUMNS, "variance": VARIANCE_COLUMNS}),
     SYNTHESIS: (synthesis_sentences, {"synthesis": SYNTHESIS_COLUMNS}),
+    TRAINING: (training.saturation_sentences, {"saturation": SATURATION_COLUMNS}),
     OPEN_ENDED: (win_rate_sentences, {"win_rates": WIN_RATE_COLUMNS}),
     CONTAMINATION: (contamination_sentences, {"contamination": CONTAMINATION_COLUMNS}),
 }

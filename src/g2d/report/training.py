@@ -1,14 +1,17 @@
 """Online trainings: a figure per measure against tokens, and caveats: which collapsed, and where the engine's
-probabilities are not the trainer's."""
+probabilities are not the trainer's; and where accuracy saturates."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import altair as alt
 import pandas as pd
 
 from g2d.analysis.dynamics import RATIO_BOUND
 from g2d.report.marks import POLICY_NAMES, Marks, legend, marks_of
-from g2d.report.phrases import percent
+from g2d.report.phrases import NBSP, percent, percent_interval, these_weights
 from g2d.report.vega import Spec, finished, series_channels
 
 HEIGHT = 200  # pixels: one of several
@@ -75,6 +78,41 @@ def mismatch_caveats(training: pd.DataFrame, model: str) -> tuple[str, ...]:
                 f"ratio is {mean['ratio']:.2f} on average, off 1 by more than {RATIO_BOUND:g}{capped}."
             )
     return tuple(said)
+
+
+_NO_CURVE = {
+    "no change": "its accuracy does not change significantly",
+    "no sigmoid": "its accuracies do not follow one",
+    "not saturated": "it was not trained long enough to show the asymptote",
+}
+
+
+def saturation_sentences(table: pd.DataFrame) -> list[str]:
+    """A sentence for every curve.
+
+    Args:
+        table: `saturation.csv`, from `g2d.tables.saturation.saturation_table`.
+    """
+    said = []
+    for row in table.to_dict("records"):
+        called = f"{_called(row['policy'], row['group_size'])} on {row['benchmark']}"
+        called = f"{row['model']}, {called}" if table["model"].nunique() > 1 else called
+        if row["status"] != "fits":
+            said.append(f"{called}: no sigmoid is shown, because {_NO_CURVE[str(row['status'])]}.")
+            continue
+        asymptote = percent_interval(*(row[f"asymptote{end}"] for end in ("", "_low", "_high")))
+        said.append(
+            f"{called} goes from {percent(row['start'])} to an asymptote of {asymptote}: half of the way after "
+            f"{_steps(row, 'midpoint')} gradient steps, 90{NBSP}% after {_steps(row, 'nearly')}"
+            f"{these_weights(int(row['n_seeds']))}."
+        )
+    return said
+
+
+def _steps(row: Mapping[Any, Any], name: str) -> str:
+    """With the interval, whose ends may be open."""
+    low, high = (f"{row[name + end]:.0f}" if pd.notna(row[name + end]) else "?" for end in ("_low", "_high"))
+    return f"{row[name]:.0f} [{low}, {high}]"
 
 
 def _called(policy: object, group_size: object) -> str:

@@ -305,6 +305,15 @@ TABLES = (
         enabled=lambda config: bool(grid.auto_warmups(config)),
     ),
     Table(
+        "saturation",
+        "Where online training saturates",
+        RESULTS,
+        function="saturation:saturation_table",
+        reads="answers",
+        section=TRAINING,
+        enabled=grid.has_curves,
+    ),
+    Table(
         "training",
         "Step by step",
         RESULTS,

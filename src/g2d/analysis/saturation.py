@@ -1,0 +1,147 @@
+"""Where online training saturates: a sigmoid of accuracy against gradient steps (arXiv 2510.13786, there of compute).
+
+    accuracy(K) = start + (asymptote - start) / (1 + (midpoint / K)^slope)
+
+start is the accuracy of M0. The curve is fitted by least squares to the accuracies over seeds. Its intervals are those
+of the crossed bootstrap of `statistics.resample`, with the same seeds and questions at every K. In a resample the two
+parameters that are not linear are those of a grid that fit best; the asymptote is exact (Golub and Pereyra 1973).
+
+A sigmoid has three free parameters, so it needs four K, and many data do not determine it: `Status` says whether the
+numbers mean something.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import scipy
+
+from g2d.analysis.statistics import calibrated, percentile_interval, resample
+
+LEVEL = 0.95
+BEYOND = 4.0  # midpoints are looked for from a fourth of the first K to four times the last one
+SLOPES = (0.5, 8.0)
+
+# fits: the numbers are shown. no change: the asymptote may be M0's accuracy. no sigmoid: the accuracies are further off
+# the curve than their noise explains, in 5 % of true sigmoids. not saturated: the midpoint may lie beyond the last K.
+Status = Literal["fits", "no change", "no sigmoid", "not saturated"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its interval; an end that the data leave open is NaN."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """A fitted sigmoid."""
+
+    status: Status
+    asymptote: Estimate  # accuracy in 0..1
+    midpoint: Estimate  # K at which half of the change is reached
+    slope: Estimate
+    nearly: Estimate  # K at which 90 % of the change is reached: midpoint * 9^(1 / slope)
+
+
+def sigmoid(steps: np.ndarray, start: float, asymptote: float, midpoint: float, slope: float) -> np.ndarray:
+    """Accuracy at every K > 0."""
+    return start + (asymptote - start) * _shape(steps, midpoint, slope)
+
+
+def _shape(steps: np.ndarray, midpoint: float | np.ndarray, slope: float | np.ndarray) -> np.ndarray:
+    """Share of the change that is reached at every K."""
+    return np.asarray(1 / (1 + (midpoint / steps) ** slope))
+
+
+def saturation(steps: Sequence[int], before: np.ndarray, answers: Sequence[np.ndarray]) -> Saturation:
+    """Fit a sigmoid to the accuracies of an online training.
+
+    Args:
+        steps: K > 0, ascending, at least four.
+        before: shares of right answers of M0, (1, n_questions).
+        answers: the same at every K, (n_seeds, n_questions) each, with the same seeds and questions.
+    """
+    k = np.array(steps, dtype=float)
+    start, means = float(before.mean()), np.array([own.mean() for own in answers])
+    asymptote, midpoint, slope = fitted(k, start, means)
+
+    starts = resample(before)
+    resampled = np.stack([calibrated(resample(own), own) for own in answers], axis=1)
+    found = _search(k, starts, resampled)
+    asymptotes, midpoints, slopes = found.T
+    nearly = midpoints * 9 ** (1 / slopes)
+    apart = means - sigmoid(k, start, asymptote, midpoint, slope)
+    change = (asymptotes - starts)[:, None] * _shape(k, midpoints[:, None], slopes[:, None])
+    noise = resampled - starts[:, None] - change - apart
+
+    within = (k[0] / BEYOND, k[-1] * BEYOND)
+    estimates = (
+        _estimate(asymptote, asymptotes, (-math.inf, math.inf)),
+        _estimate(midpoint, midpoints, within),
+        _estimate(slope, slopes, SLOPES),
+        _estimate(midpoint * 9 ** (1 / slope), nearly, within),
+    )
+    low, high = percentile_interval(asymptotes - starts, LEVEL)
+    status: Status = "fits"
+    if low <= 0 <= high:
+        status = "no change"
+    elif np.square(apart).mean() > np.quantile(np.square(noise).mean(axis=1), LEVEL):
+        status = "no sigmoid"
+    elif percentile_interval(midpoints, LEVEL)[1] > k[-1]:
+        status = "not saturated"
+    return Saturation(status, *estimates)
+
+
+def fitted(steps: np.ndarray, start: float, accuracies: np.ndarray) -> tuple[float, float, float]:
+    """Asymptote, midpoint and slope of least squares, within the bounds of the search."""
+    [(asymptote, midpoint, slope)] = _search(steps, np.array([start]), accuracies[None])
+    low = (0.0, math.log(steps[0] / BEYOND), SLOPES[0])
+    high = (1.0, math.log(steps[-1] * BEYOND), SLOPES[1])
+    found = scipy.optimize.least_squares(
+        lambda own: sigmoid(steps, start, own[0], math.exp(own[1]), own[2]) - accuracies,
+        np.clip((asymptote, math.log(midpoint), slope), low, high),
+        bounds=(low, high),
+        x_scale=(0.1, 1.0, 1.0),
+    )
+    return float(found.x[0]), math.exp(found.x[1]), float(found.x[2])
+
+
+def _search(steps: np.ndarray, starts: np.ndarray, accuracies: np.ndarray) -> np.ndarray:
+    """Asymptote, midpoint and slope with the least squares among those of a grid.
+
+    Args:
+        steps: (n_k,).
+        starts: (n,) accuracies of M0.
+        accuracies: (n, n_k).
+
+    Returns:
+        (n, 3).
+    """
+    midpoints, slopes = np.meshgrid(
+        np.geomspace(steps[0] / BEYOND, steps[-1] * BEYOND, 60), np.geomspace(*SLOPES, 20), indexing="ij"
+    )
+    midpoints, slopes = midpoints.ravel(), slopes.ravel()
+    shapes = _shape(steps, midpoints[:, None], slopes[:, None])
+    dots, squares = (accuracies - starts[:, None]) @ shapes.T, (shapes**2).sum(axis=1)
+    changes = np.clip(dots / squares, -starts[:, None], 1 - starts[:, None])
+    best = (changes**2 * squares - 2 * changes * dots).argmin(axis=1)
+    asymptotes = starts + np.take_along_axis(changes, best[:, None], axis=1)[:, 0]
+    return np.stack([asymptotes, midpoints[best], slopes[best]], axis=1)
+
+
+def _estimate(value: float, resampled: np.ndarray, bounds: tuple[float, float]) -> Estimate:
+    """With the ends of its interval that lie inside the bounds of the search."""
+    low, high = percentile_interval(resampled, LEVEL)
+    return Estimate(
+        value,
+        low if low > bounds[0] * (1 + 1e-9) else math.nan,
+        high if high < bounds[1] * (1 - 1e-9) else math.nan,
+    )

@@ -1,0 +1,96 @@
+"""A sigmoid of accuracy against K: exactly, how often its intervals hold the truth, and where it is not shown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+
+from g2d.analysis.saturation import Estimate, Saturation, fitted, saturation, sigmoid
+
+STEPS = (25, 50, 100, 200, 400)
+
+
+def grid(
+    rng: np.random.Generator, accuracies: Sequence[float], n_seeds: int, n_questions: int = 300, sd: float = 0.01
+) -> list[np.ndarray]:
+    """Answers of M0, (1, n_questions), and at every K; questions differ in difficulty, trainings by their seed."""
+    difficulty = rng.uniform(-0.25, 0.25, n_questions)
+    effects = rng.normal(0, sd, (len(accuracies), n_seeds, 1)) * [[[0.0]], *[[[1.0]]] * (len(accuracies) - 1)]
+    found = [
+        rng.random((n_seeds, n_questions)) < accuracy + difficulty + own
+        for accuracy, own in zip(accuracies, effects, strict=True)
+    ]
+    return [own.astype(float) for own in (found[0][:1], *found[1:])]
+
+
+def fit(rng: np.random.Generator, accuracies: Sequence[float], n_seeds: int = 3) -> Saturation:
+    before, *answers = grid(rng, accuracies, n_seeds)
+    return saturation(STEPS, before, answers)
+
+
+def curve(asymptote: float, midpoint: float, slope: float) -> list[float]:
+    return [0.4, *sigmoid(np.array(STEPS, dtype=float), 0.4, asymptote, midpoint, slope)]
+
+
+@settings(deadline=None, max_examples=25)
+@given(asymptote=st.floats(0.5, 0.95), midpoint=st.floats(15, 300), slope=st.floats(0.8, 6))
+def test_the_curve_of_exact_accuracies_is_found(asymptote: float, midpoint: float, slope: float) -> None:
+    start, *accuracies = curve(asymptote, midpoint, slope)
+    found = fitted(np.array(STEPS, dtype=float), start, np.array(accuracies))
+    assert sigmoid(np.array(STEPS, dtype=float), start, *found) == pytest.approx(accuracies, abs=2e-3)
+    if 25 <= midpoint <= 200 and slope > 1.5:  # elsewhere other curves pass close by
+        assert found == pytest.approx((asymptote, midpoint, slope), rel=0.1)
+
+
+def test_a_sigmoid_by_hand() -> None:
+    """Half of the way at the midpoint, and 90 % of it at midpoint x 9^(1 / slope)."""
+    assert sigmoid(np.array([60.0, 180.0]), 0.4, 0.7, 60, 2).tolist() == pytest.approx([0.55, 0.67])
+
+
+def covers(found: Estimate, truth: float) -> bool:
+    return not (found.low > truth or found.high < truth)  # an open end holds everything
+
+
+@pytest.mark.parametrize("n_seeds", [1, 3])
+def test_intervals_hold_the_truth_in_19_experiments_of_20(n_seeds: int) -> None:
+    rng, runs = np.random.default_rng(3), 60
+    truth = {"asymptote": 0.7, "midpoint": 60.0, "slope": 2.0, "nearly": 180.0}
+    statuses: Counter[str] = Counter()
+    wrong: Counter[str] = Counter()
+    for _ in range(runs):
+        sd = 0.01 if n_seeds > 1 else 0.0  # with one seed the intervals are of these weights
+        before, *answers = grid(rng, curve(0.7, 60, 2), n_seeds, sd=sd)
+        found = saturation(STEPS, before, answers)
+        statuses[found.status] += 1
+        wrong.update(name for name, value in truth.items() if not covers(getattr(found, name), value))
+    for name in (*truth, "no sigmoid"):
+        n = statuses[name] if name == "no sigmoid" else wrong[name]
+        assert binomtest(n, runs, 0.05, alternative="greater").pvalue > 0.001, name
+    assert statuses["fits"] > 0.7 * runs
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "status"),
+    [
+        ([0.4] * 6, "no change"),
+        (curve(0.9, 800, 1), "not saturated"),
+        ([0.4, 0.5, 0.6, 0.7, 0.7, 0.45], "no sigmoid"),
+        ([1.1 - accuracy for accuracy in curve(0.7, 60, 2)], "fits"),  # towards less, too
+    ],
+    ids=["flat", "rising", "collapsed", "falling"],
+)
+def test_numbers_that_mean_nothing_are_told(accuracies: list[float], status: str) -> None:
+    rng = np.random.default_rng(0)
+    found = Counter(fit(rng, accuracies).status for _ in range(12))
+    assert found[status] >= 10
+
+
+def test_equal_answers_of_all_have_no_curve() -> None:
+    right = np.ones((1, 20))
+    assert saturation(STEPS, right, [right] * 5).status == "no change"

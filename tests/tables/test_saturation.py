@@ -1,0 +1,101 @@
+"""saturation.csv: which trainings have a curve, and what the page says about them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from g2d.experiment.config import Config
+from g2d.experiment.grid import has_curves
+from g2d.experiment.keys import PolicyKey
+from g2d.report.training import saturation_sentences
+from g2d.tables.saturation import saturation_table
+from tests.analysis.test_saturation import STEPS, curve, grid
+from tests.tables.test_catalogue import SMALL
+
+M0 = PolicyKey("m", "base", 0, 0, None)
+
+
+def evaluations(accuracies: list[float], **of: Any) -> dict[tuple[PolicyKey, str], pd.DataFrame]:
+    """M0 and one policy at every K, two seeds."""
+    before, *answers = grid(np.random.default_rng(0), accuracies, n_seeds=2)
+    named = {"regime": "grpo", "kind": "grpo", "role": "curve"} | of
+    own = {
+        PolicyKey("m", group_size=2, k=k, seed=seed, **named): shares
+        for k, both in zip(STEPS, answers, strict=True)
+        for seed, shares in enumerate(both)
+    }
+    return {
+        (key, "b"): pd.DataFrame({"problem_id": np.arange(len(shares)), "reward": shares})
+        for key, shares in {M0: before[0], **own}.items()
+    }
+
+
+def test_a_row_has_the_curve_and_the_page_a_sentence() -> None:
+    found = evaluations(curve(0.7, 60, 2))
+    [row] = saturation_table(found).to_dict("records")
+    assert {name: row[name] for name in ("policy", "group_size", "n_seeds", "n_steps", "last_K", "status")} == {
+        **{"policy": "grpo", "group_size": 2, "n_seeds": 2, "n_steps": 5, "last_K": 400, "status": "fits"}
+    }
+    assert row["asymptote_low"] < 0.7 < row["asymptote_high"]
+    assert row["midpoint_low"] < row["midpoint"] < row["midpoint_high"]
+    assert row["nearly"] == pytest.approx(row["midpoint"] * 9 ** (1 / row["slope"]))
+    [said] = saturation_sentences(pd.DataFrame([row | {"slope_high": math.nan, "nearly_high": math.nan}]))
+    top, low, high = (f"{100 * row['asymptote' + end]:.1f}" for end in ("", "_low", "_high"))
+    half, from_half, to_half, nearly, from_nearly = (
+        f"{row[name]:.0f}" for name in ("midpoint", "midpoint_low", "midpoint_high", "nearly", "nearly_low")
+    )
+    assert said == (
+        f"GRPO, G=2 on b goes from {100 * row['start']:.1f}\u00a0% to an asymptote of {top}\u00a0% [{low}, {high}]: "
+        f"half of the way after {half} [{from_half}, {to_half}] gradient steps, "
+        f"90\u00a0% after {nearly} [{from_nearly}, ?]."
+    )
+
+
+def test_what_does_not_fit_has_no_numbers() -> None:
+    table = saturation_table(evaluations([0.5] * 6))
+    [row] = table.to_dict("records")
+    assert row["status"] == "no change"
+    assert table.filter(regex="asymptote|midpoint|slope|nearly").isna().all(axis=None)
+    [said] = saturation_sentences(table)
+    assert said == "GRPO, G=2 on b: no sigmoid is shown, because its accuracy does not change significantly."
+
+
+@pytest.mark.parametrize(
+    ("of", "without", "rows"),
+    [
+        ({"regime": "online", "kind": "semi_online_dpo", "role": "entry"}, None, 1),
+        ({"regime": "hot/grpo", "role": "ablation"}, None, 1),
+        ({"stops": True}, None, 0),
+        ({"start": PolicyKey("m", "grpo", 2, 50, 0)}, None, 0),
+        ({"regime": "dpo", "kind": "dpo", "role": "dpo"}, None, 0),
+        ({}, {"k": 25}, 1),  # four are left
+        ({}, {"k": 25, "seed": 1}, 0),  # a K without some seed
+    ],
+    ids=str,
+)
+def test_which_trainings_have_a_curve(of: dict[str, Any], without: dict[str, int] | None, rows: int) -> None:
+    found = {
+        (key, benchmark): own
+        for (key, benchmark), own in evaluations(curve(0.7, 60, 2), **of).items()
+        if not without or any(getattr(key, name) != value for name, value in without.items())
+    }
+    assert len(saturation_table(found)) == rows
+    assert saturation_table({at: own for at, own in found.items() if at[0] == M0}).empty
+
+
+@pytest.mark.parametrize(
+    ("keys", "curves"),
+    [
+        ({"warmup": {"steps": [0, 2, 4, 6, 8]}}, False),
+        ({"warmup": {"steps": [0, 2, 4, 6, 8]}, "baselines": {"grpo_steps": "all"}}, True),
+        ({"warmup": {"steps": [0, 2, 4, 6]}, "baselines": {"grpo_steps": "all"}}, False),
+        ({"regimes": {"s2": {"regime": "semi_online_dpo", "steps": [2, 4, 6, 8], "sync_every": 2}}}, True),
+    ],
+)
+def test_a_grid_has_the_table_where_it_has_enough_k(keys: dict[str, Any], curves: bool) -> None:
+    assert has_curves(Config.model_validate(SMALL | keys)) == curves
