@@ -69,6 +69,14 @@ def test_cards_show_what_was_configured_and_run_none_of_it() -> None:
     assert "vllm serve 'a\"`<b>/m; rm -rf ~' --enable" in cards[0]
 
 
+def test_a_card_names_no_file_of_this_machine() -> None:
+    base = Policy("m/base", "m", "base", "/home/me/model")
+    settings = {"reward": {"file": "/home/me/mine.py", "weights": ["/data/a/b", "/no_think", 1]}, "template": "a/b.txt"}
+    card = model_card(PolicyKey("m", "dpo", 0, 0, 0), replace(base, settings=settings), base, pd.DataFrame(), None)
+    assert "/home/me" not in card and "/data" not in card
+    assert all(kept in card for kept in ("path/to/mine.py", "path/to/m", "path/to/b", "/no_think", "a/b.txt"))
+
+
 def test_the_methods_show_what_was_configured() -> None:
     config = read(Path(__file__).parents[1] / "config/config.yaml")
     values: dict[str, Any] = config.model_dump() | {"demonstration": HOSTILE}

@@ -24,6 +24,7 @@ COMMANDS = {
     "reward-model": "g2d.rewards.scratch",
     "compare": "g2d.report.compare",
     "export": "g2d.report.export",
+    "push": "g2d.report.push",
 }
 
 

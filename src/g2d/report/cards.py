@@ -1,12 +1,15 @@
 """Model and data set cards: the README.md that the Hugging Face Hub shows, beside every adapter and every harvest.
 
-They have the base model and its revision, how it was trained, its results, and the mark of a demonstration.
+They have the base model and its revision, how it was trained, its results, and the mark of a demonstration. Those that
+`g2d push` uploads also name their repositories, and each other.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -20,9 +23,30 @@ from g2d.regimes.catalogue import REGIMES
 from g2d.report.win_rates import TRAINED_ON
 
 PAPER = "https://arxiv.org/abs/2605.21266"
+HERE = "path/to/this/folder"
+OF_A_HARVEST = (
+    "judged by Math-Verify, and one preference pair for every prompt with both right and wrong ones, from the "
+    f"[G2D workflow]({PAPER}). The prompts and reference answers belong to the data set they were drawn from, and its "
+    "licence holds."
+)
+PAIRS = (
+    "in TRL's conversational preference format (`prompt`, `chosen`, `rejected`), with `problem_id` and `p_hat`, the "
+    "share of right rollouts. Policies here are trained on the tokens beside them, as they were sampled (`prompt_ids`, "
+    "`chosen_ids`, `rejected_ids`); TRL makes its own of the messages."
+)
+ROLLOUTS = "with verdict, reward, length and finish reason."
 
 
-def model_card(key: PolicyKey, policy: Policy, base: Policy, results: pd.DataFrame, demonstration: str | None) -> str:
+def model_card(
+    key: PolicyKey,
+    policy: Policy,
+    base: Policy,
+    results: pd.DataFrame,
+    demonstration: str | None,
+    *,
+    place: str = HERE,
+    metadata: Mapping[str, Any] | None = None,
+) -> str:
     """The card of one adapter.
 
     Args:
@@ -31,6 +55,8 @@ def model_card(key: PolicyKey, policy: Policy, base: Policy, results: pd.DataFra
         base: M0.
         results: its rows of the main or the ablations table; they average over seeds.
         demonstration: the sentence that marks a demonstration.
+        place: what PEFT is to load: a folder, or a repository of the Hub.
+        metadata: what else the Hub reads.
     """
     name = base.public_base
     header = {
@@ -38,6 +64,7 @@ def model_card(key: PolicyKey, policy: Policy, base: Policy, results: pd.DataFra
         "library_name": "peft",
         "pipeline_tag": "text-generation",
         "tags": ["lora", "reasoning", "g2d", policy.regime],
+        **(metadata or {}),
     }
     return _card(
         header,
@@ -51,12 +78,26 @@ def model_card(key: PolicyKey, policy: Policy, base: Policy, results: pd.DataFra
             "from peft import PeftModel\n"
             "from transformers import AutoModelForCausalLM\n\n"
             f"base = AutoModelForCausalLM.from_pretrained({json.dumps(name)}{_revision(base)})\n"
-            'policy = PeftModel.from_pretrained(base, "path/to/this/folder")',
+            f"policy = PeftModel.from_pretrained(base, {json.dumps(place)})",
             "python",
         ),
-        fenced(f"vllm serve {shlex.quote(name)} --enable-lora --lora-modules g2d=path/to/this/folder"),
+        fenced(f"vllm serve {shlex.quote(name)} --enable-lora --lora-modules {shlex.quote(f'g2d={place}')}"),
         "## Settings",
-        fenced(yaml.safe_dump(policy.settings, sort_keys=False), "yaml"),
+        fenced(yaml.safe_dump(_public(policy.settings), sort_keys=False), "yaml"),
+    )
+
+
+def base_card(base: Policy, demonstration: str | None) -> str:
+    """The card of an M0 that the run has made: the embedded model, or one trained from scratch."""
+    header = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": ["reasoning", "g2d"]}
+    return _card(
+        header,
+        base.policy_id,
+        demonstration,
+        "The model that the policies of a grid of the "
+        f"[G2D workflow]({PAPER}) start from: a tiny Llama, trained on synthetic arithmetic.",
+        "## Settings",
+        fenced(yaml.safe_dump(_public(base.settings), sort_keys=False), "yaml"),
     )
 
 
@@ -77,21 +118,57 @@ def harvest_card(key: HarvestKey, base: Policy, counts: Informativeness, demonst
         header,
         key.folder,
         demonstration,
-        f"Rollouts of {_model(base)} {_warmup(key.k)}, judged by Math-Verify, and one preference pair for "
-        f"every prompt with both right and wrong ones, from the [G2D workflow]({PAPER}). The prompts and reference "
-        "answers belong to the data set they were drawn from, and its licence holds.",
-        f"- `pairs.jsonl`: {counts.n_pairable} pairs in TRL's conversational preference format (`prompt`, `chosen`, "
-        "`rejected`), with `problem_id` and `p_hat`, the share of right rollouts. Policies here are trained on the "
-        "tokens beside them, as they were sampled (`prompt_ids`, `chosen_ids`, `rejected_ids`); TRL makes its "
-        "own of the messages.\n"
-        f"- `rollouts.parquet`: {counts.n_rollouts} completions of {counts.n_prompts} prompts with verdict, "
-        "reward, length and finish reason.",
+        f"Rollouts of {_model(base)} {_warmup(key.k)}, {OF_A_HARVEST}",
+        f"- `pairs.jsonl`: {counts.n_pairable} pairs {PAIRS}\n"
+        f"- `rollouts.parquet`: {counts.n_rollouts} completions of {counts.n_prompts} prompts {ROLLOUTS}",
         "```python\n"
         "from datasets import load_dataset\n\n"
         'pairs = load_dataset("path/to/this/folder", split="train")\n'
         'rollouts = load_dataset("parquet", data_files="path/to/this/folder/rollouts.parquet", split="train")\n'
         "```",
     )
+
+
+def dataset_card(
+    harvests: Sequence[tuple[HarvestKey, Policy, Informativeness]], repository: str, demonstration: str | None
+) -> str:
+    """The card of a data set repository with the harvests of a grid, each in a folder of its own.
+
+    Args:
+        harvests: with M0 and how informative each is.
+    """
+    rows = [
+        f"| {code(_config_name(key))} | {_model(base)} {_warmup(key.k)} | {key.seed} | {counts.n_prompts} | "
+        f"{counts.n_rollouts} | {counts.n_pairable} |"
+        for key, base, counts in harvests
+    ]
+    # `datasets` reads one format per repository, and no empty file.
+    paired = [key for key, _, counts in harvests if counts.n_pairable]
+    header = {
+        "configs": [{"config_name": _config_name(key), "data_files": f"{key.folder}/pairs.jsonl"} for key in paired],
+        "task_categories": ["text-generation"],
+        "tags": ["preference", "dpo", "reasoning", "g2d"],
+    }
+    example = (paired or [key for key, _, _ in harvests])[0]
+    of_rollouts = f"hf://datasets/{repository}/{example.folder}/rollouts.parquet"
+    return _card(
+        header,
+        repository,
+        demonstration,
+        f"Rollouts of policies, {OF_A_HARVEST}",
+        f"- `pairs.jsonl`: pairs {PAIRS}\n- `rollouts.parquet`: completions {ROLLOUTS}",
+        "\n".join(["| harvest | of | seed | prompts | rollouts | pairs |", "|---|---|---:|---:|---:|---:|", *rows]),
+        fenced(
+            "from datasets import load_dataset\n\n"
+            f'pairs = load_dataset({json.dumps(repository)}, {json.dumps(_config_name(example))}, split="train")\n'
+            f'rollouts = load_dataset("parquet", data_files={json.dumps(of_rollouts)}, split="train")',
+            "python",
+        ),
+    )
+
+
+def _config_name(key: HarvestKey) -> str:
+    return key.folder.replace("/", "-")
 
 
 def results_of(table: pd.DataFrame, key: PolicyKey) -> pd.DataFrame:
@@ -104,6 +181,17 @@ def _card(header: dict[str, Any], title: str, demonstration: str | None, *parts:
     warning = [f"> **{literal(demonstration)}**"] if demonstration else []
     front = f"---\n{yaml.safe_dump(header, sort_keys=False)}---"
     return "\n\n".join([front, f"# {literal(title)}", *warning, *parts]) + "\n"
+
+
+def _public(settings: Any) -> Any:
+    """Settings without the places of files on this machine."""
+    if isinstance(settings, Mapping):
+        return {name: _public(value) for name, value in settings.items()}
+    if isinstance(settings, list | tuple):
+        return [_public(value) for value in settings]
+    if isinstance(settings, str) and settings.startswith(("/", "~/")) and len(Path(settings).parts) > 2:
+        return f"path/to/{Path(settings).name}"
+    return settings
 
 
 def _training(key: PolicyKey, policy: Policy) -> str:

@@ -1,0 +1,329 @@
+"""`g2d push`: adapters, pairs, rollouts and cards of a results folder as repositories of the Hugging Face Hub.
+
+Every adapter is a model repository, and all harvests are one data set repository; they name each other. Only what a
+finished job has left is pushed, byte for byte but for the name of M0 and for the cards, which are made for the Hub.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from g2d import __version__
+from g2d.experiment import grid
+from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.jobs.digests import MARK, as_recorded, read_digests
+from g2d.jobs.files import read_json, read_text
+from g2d.plain import say
+from g2d.policies.policy import Policy, read_policy
+from g2d.problems.settings import HubProblems, ProblemSource
+from g2d.report.cards import base_card, dataset_card, model_card, results_of
+from g2d.tables.accuracy import ABLATION_COLUMNS
+from g2d.tables.frames import read_table
+from g2d.tables.results import Results
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+CARD, CONFIG, WEIGHTS = "README.md", "adapter_config.json", "adapter_model.safetensors"
+HARVESTED = ("pairs.jsonl", "rollouts.parquet")
+TABLES = ("tables/main.csv", "tables/ablations.csv")
+LOGIN = "`hf auth login`, with a token that may write there"
+AGAIN = "the same command goes on with what is missing"
+
+
+@dataclass(frozen=True)
+class Repository:
+    """What a repository is to hold: by name, files here or texts."""
+
+    id: str
+    kind: str  # model | dataset
+    files: Mapping[str, Path | str]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of every file."""
+        return {
+            name: held.stat().st_size if isinstance(held, Path) else len(held.encode())
+            for name, held in self.files.items()
+        }
+
+
+def register(subparsers: Any) -> None:
+    """Add `push` to the g2d command."""
+    parser = subparsers.add_parser("push", help="upload adapters, pairs, rollouts and cards", description=__doc__)
+    parser.add_argument("results", nargs="?", type=Path, default=Path("results"), help="the folder (default: results)")
+    parser.add_argument(
+        "--to", required=True, metavar="ORG/NAME", help="data set repository; those of models: NAME-..."
+    )
+    parser.add_argument(
+        "--only", default="*", metavar="PATTERN", help="policies alone whose folders match, as */seed0/dpo/*"
+    )
+    parser.add_argument(
+        "--base",
+        action="append",
+        default=[],
+        type=_named,
+        metavar="MODEL=ORG/REPO",
+        help="what a model with `source: local` is called on the Hub",
+    )
+    parser.add_argument("--public", action="store_true", help="for everybody to see (default: private)")
+    parser.add_argument("--dry-run", action="store_true", help="list repositories, files and sizes; needs no network")
+    parser.set_defaults(run=run)
+
+
+def _named(text: str) -> tuple[str, str]:
+    model, equals, repository = text.partition("=")
+    if not (model and equals and repository):
+        raise argparse.ArgumentTypeError(f"{text!r} is not MODEL=ORG/REPO")
+    return model, repository
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Upload, or say what would be.
+
+    Raises:
+        FileNotFoundError: there is no results folder.
+        ValueError: nothing in it is finished, a name is none of the Hub's, or M0 has none.
+        RuntimeError: the Hub refuses, or cannot be reached.
+    """
+    push = Push(arguments.results, arguments.to, dict(arguments.base), arguments.only)
+    repositories = list(push.repositories())
+    for name, file in push.left_out.items():
+        say(f"left out: {name}: {file} is not as a finished job has left it", file=sys.stderr)
+    if not repositories:
+        raise ValueError(f"{arguments.results}: nothing to push that is finished; `g2d status` says what is not")
+    if arguments.dry_run:
+        _list(repositories, "public" if arguments.public else "private")
+    else:
+        upload(repositories, public=arguments.public)
+    return 0
+
+
+def _list(repositories: list[Repository], visibility: str) -> None:
+    for one in repositories:
+        say(f"{one.kind} {one.id} ({visibility})")
+        for name, size in one.sizes.items():
+            say(f"  {size / 1e3:12,.1f} kB  {name}")
+    total = sum(sum(one.sizes.values()) for one in repositories)
+    files = sum(len(one.files) for one in repositories)
+    say(f"{len(repositories)} repositories, {files} files, {total / 1e6:,.1f} MB")
+
+
+class Push:
+    """The repositories that a results folder becomes.
+
+    Args:
+        folder: of the results.
+        to: the data set repository; model repositories add the policy's name.
+        bases: by model, what M0 is called on the Hub where the configuration does not say it.
+        only: a pattern that the folders of policies match; the data set is always whole, as its card lists it.
+    """
+
+    def __init__(self, folder: Path, to: str, bases: Mapping[str, str], only: str = "*") -> None:
+        self.folder, self.to, self.given, self.only = folder, to, bases, only
+        self.results = Results(folder)
+        self.config = self.results.config
+        self.digests = {
+            self.results.path(str(f)): d for f, d in read_digests(folder).items() if f.parts[0] == "results"
+        }
+        self.left_out: dict[str, str] = {}  # by folder, the first of its files that is not as a job has left it
+        if to.count("/") != 1:
+            raise ValueError(f"--to {to}: not a repository's name, ORG/NAME")
+        if unknown := sorted(bases.keys() - self.config.models.keys()):
+            raise ValueError(f"--base {unknown[0]}: no such model here; there are {', '.join(self.config.models)}")
+
+    def repositories(self) -> Iterator[Repository]:
+        """The data set first, then what its policies start from, then the policies.
+
+        Raises:
+            ValueError: as `run`.
+        """
+        from huggingface_hub.utils import validate_repo_id
+
+        trained = [key for key in grid.policies(self.config) if key.role != "base"]
+        policies = [key for key in trained if fnmatchcase(key.folder, self.only) and self._is_whole(key)]
+        used = {key.model for key in self.harvests} | {key.model for key in policies}
+        found = [self._dataset()] if self.harvests else []
+        found += [self._base(model) for model in self.config.models if model in used and self._is_made(model)]
+        found += [self._adapter(key) for key in policies]
+        for one in found:
+            validate_repo_id(one.id)
+            self._require_no_place(one)
+            yield one
+
+    @cached_property
+    def harvests(self) -> list[HarvestKey]:
+        """The finished ones."""
+        return [key for key in grid.harvests(self.config) if self._is_whole(key)]
+
+    def _is_whole(self, key: PolicyKey | HarvestKey) -> bool:
+        """Whether everything that is pushed of it, or stands in its card, is as its job has left it."""
+        if isinstance(key, HarvestKey):
+            files = [f"{key.folder}/{name}" for name in (*HARVESTED, "informativeness.json")]
+        else:
+            names = ["policy.json", *(f"adapter/{name}" for name in (CONFIG, WEIGHTS, CARD))]
+            names += [f"eval/{benchmark}.parquet" for benchmark in self.config.benchmarks]
+            files = [*(f"{key.folder}/{name}" for name in names), *TABLES]
+        wrong = [file for file in files if not as_recorded(self.folder / file, self.digests)]
+        if not wrong and isinstance(key, PolicyKey):  # the card is made last: after the tables, of what they are about
+            card = f"{key.folder}/adapter/{CARD}"
+            wrong = [] if str(self.results.records[key].weights_sha256) in read_text(self.folder / card) else [card]
+        if wrong:
+            self.left_out[key.folder] = wrong[0]
+        return not wrong
+
+    def _name(self, folder: str) -> str:
+        return f"{self.to}-{folder.replace('/', '-')}"
+
+    # ------------------------------------------------------------------------------------------------------- bases
+
+    def _is_made(self, model: str) -> bool:
+        """Whether the run has made M0, so that it has no name on the Hub and is pushed as well."""
+        return model not in self.given and self.config.models[model].source in ("embedded", "scratch")
+
+    def _record_of_m0(self, model: str) -> Policy:
+        return read_policy(self.folder / model / "base/policy.json")
+
+    def _m0(self, model: str) -> Policy:
+        """The record of M0, with its name on the Hub where it has one."""
+        record = self._record_of_m0(model)
+        name = self._name(record.policy_id) if self._is_made(model) else self.given.get(model)
+        return replace(record, settings={"id": name}, revision=None) if name else record
+
+    def _base(self, model: str) -> Repository:
+        record, folder = self._record_of_m0(model), self.folder / model / "base/model"
+        if not as_recorded(folder, self.digests):
+            raise ValueError(f"{folder}: not as its job has left it: the same Snakemake command makes it again")
+        files: dict[str, Path | str] = {CARD: base_card(record, self.config.demonstration)}
+        files |= {file.name: file for file in sorted(folder.iterdir()) if file.name != MARK}
+        return Repository(self._name(record.policy_id), "model", files)
+
+    # ---------------------------------------------------------------------------------------------- policies, harvests
+
+    def _adapter(self, key: PolicyKey) -> Repository:
+        record, base, name = self.results.records[key], self._m0(key.model), self._name(key.folder)
+        if "id" not in base.settings:
+            raise ValueError(
+                f"models.{key.model} is a folder of this machine, so nobody else could load its adapters: push it "
+                f"(`hf upload`) or say what it is a copy of, with --base {key.model}=ORG/REPO"
+            )
+        folder, shown = self.folder / key.folder / "adapter", self.results.finished[key]
+        rows, note = results_of(self._tables, shown), self.config.demonstration
+        card = model_card(shown, record, base, rows, note, place=name, metadata=self._metadata(key, name))
+        named = {"base_model_name_or_path": base.public_base, "revision": base.revision}
+        config = json.dumps(read_json(folder / CONFIG) | named, indent=2) + "\n"
+        return Repository(name, "model", {CARD: card, CONFIG: config, WEIGHTS: folder / WEIGHTS})
+
+    def _metadata(self, key: PolicyKey, name: str) -> dict[str, Any]:
+        """What it was trained on, and what it gets right: this adapter alone, not the mean over seeds."""
+        from huggingface_hub import EvalResult, ModelCardData
+
+        pool, shown = self.config.pool, self.results.finished[key]
+        datasets = [] if key.trained_online or grid.harvest_of(self.config, key) not in self.harvests else [self.to]
+        datasets += [pool.id] if isinstance(pool, HubProblems) else []
+        evaluated = [
+            EvalResult(
+                task_type="text-generation",
+                dataset_name=benchmark,
+                metric_type="accuracy",
+                metric_name="Accuracy by Math-Verify",
+                metric_value=round(float((self.results.answers[shown, benchmark]["verdict"] == "correct").mean()), 4),
+                **_on_hub(source) or {"dataset_type": benchmark},
+            )
+            for benchmark, source in self.config.benchmarks.items()
+        ]
+        data = ModelCardData(datasets=datasets or None, model_name=name.partition("/")[2], eval_results=evaluated)
+        return dict(data.to_dict())
+
+    @cached_property
+    def _tables(self) -> pd.DataFrame:
+        return pd.concat([read_table(self.folder / table, ABLATION_COLUMNS) for table in TABLES])
+
+    def _dataset(self) -> Repository:
+        known = [(key, self._m0(key.model), self.results.summaries[key]) for key in self.harvests]
+        card = dataset_card(known, self.to, self.config.demonstration)
+        drawn = [f"{key.folder}/{name}" for key in self.harvests for name in HARVESTED]
+        return Repository(self.to, "dataset", {CARD: card, **{file: self.folder / file for file in drawn}})
+
+    def _require_no_place(self, one: Repository) -> None:
+        """Check that no text names a folder of this machine or of its user.
+
+        Raises:
+            ValueError: one does.
+        """
+        places = [str(place) for place in (Path.home(), self.folder.resolve().parent) if len(place.parts) > 1]
+        for name, text in one.files.items():
+            if isinstance(text, str) and (found := next((place for place in places if place in text), None)):
+                raise ValueError(f"{name} of {one.id} would show {found}: write paths relative to the checkout")
+
+
+def _on_hub(source: ProblemSource) -> dict[str, Any]:
+    """Where problems are on the Hub, by the names of a card; nothing where they are not."""
+    if not isinstance(source, HubProblems):
+        return {}
+    place = {"type": source.id, "config": source.subset, "split": source.split, "revision": source.revision}
+    return {f"dataset_{name}": value for name, value in place.items()}
+
+
+def upload(repositories: list[Repository], *, public: bool) -> None:
+    """Create what is not there and commit what is new.
+
+    Raises:
+        RuntimeError: there is no token, it may not write there, a repository is public that should not be, or the Hub
+            cannot be reached; a line that says what to do.
+    """
+    from httpx import HTTPError
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
+
+    api = HfApi()
+    try:
+        api.whoami()
+        for one in repositories:
+            say(f"{one.kind} {one.id}: {_commit(api, one, public=public)}")
+    except LocalTokenNotFoundError:
+        raise RuntimeError(f"no token of the Hub here: {LOGIN}") from None
+    except HfHubHTTPError as error:
+        refused = error.response is not None and error.response.status_code in (401, 403)
+        why = error.server_message or _first_line(error)
+        raise RuntimeError(f"the Hub refuses ({why}): {LOGIN if refused else AGAIN}") from None
+    except (HTTPError, OfflineModeIsEnabled) as error:
+        raise RuntimeError(f"cannot reach the Hub ({_first_line(error)}): {AGAIN}") from None
+
+
+def _commit(api: HfApi, one: Repository, *, public: bool) -> str:
+    """Where the commit is, in words.
+
+    Raises:
+        RuntimeError: the repository is public and should not be.
+    """
+    from huggingface_hub import CommitOperationAdd
+
+    api.create_repo(one.id, repo_type=one.kind, private=not public, exist_ok=True)
+    before = api.repo_info(one.id, repo_type=one.kind)
+    if not before.private and not public:
+        raise RuntimeError(f"{one.id} is public: say --public, or make it private on the Hub")
+    if before.private and public:
+        api.update_repo_settings(one.id, repo_type=one.kind, private=False)
+    files = {name: held if isinstance(held, Path) else held.encode() for name, held in one.files.items()}
+    commit = api.create_commit(
+        one.id,
+        [CommitOperationAdd(name, held) for name, held in files.items()],
+        repo_type=one.kind,
+        commit_message=f"g2d {__version__}",
+    )
+    return "nothing new" if commit.oid == before.sha else str(commit.commit_url)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
