@@ -168,7 +168,9 @@ def test_adapters_pairs_and_rollouts_are_pushed_with_cards_that_name_each_other(
     capsys.readouterr()
     assert push(micro_grid) == 0
     assert not [request for request in hub.requests[before:] if "/commit/" in request]
-    said = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    said = printed.out.splitlines()
     assert len(said) == 10 and all(line.endswith("nothing new") for line in said)
 
 
@@ -292,23 +294,31 @@ def test_a_machine_without_a_network_is_told_so(
     assert line.startswith("g2d push: cannot reach the Hub (")
 
 
-def test_m0_has_a_name_on_the_hub_or_is_given_one(
+def test_m0_and_problems_have_names_on_the_hub_or_m0_is_given_one(
     own_micro_grid: Project, hub: Hub, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def configured(source: dict[str, Any], settings: dict[str, Any], revision: str | None) -> None:
+    from huggingface_hub import ModelCard
+
+    def configured(source: dict[str, Any], revision: str | None) -> None:
         file, record = own_micro_grid.results / "config.yaml", own_micro_grid.results / "micro/base/policy.json"
-        file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | {"models": {"micro": source}}))
-        write_json(record, read_json(record) | {"settings": settings, "revision": revision})
+        config = yaml.safe_load(file.read_text())
+        problems = {"source": "hub", "id": "their/problems", "revision": sha, "split": "test"}
+        config |= {"models": {"micro": source}, "pool": problems, "benchmarks": {"arithmetic": problems}}
+        file.write_text(yaml.safe_dump(config))
+        write_json(record, read_json(record) | {"settings": source, "revision": revision})
 
     sha = "a" * 40
-    configured({"source": "hub", "id": "their/model", "revision": sha}, {"source": "hub", "id": "their/model"}, sha)
+    configured({"source": "hub", "id": "their/model", "revision": sha}, sha)
     assert push(own_micro_grid) == 0
+    card = ModelCard(hub.files(DPO)["README.md"].decode())
+    assert (card.data.base_model, card.data.datasets) == ("their/model", ["lab/study", "their/problems"])
+    [found] = card.data.eval_results or []
+    assert (found.dataset_type, found.dataset_split, found.dataset_revision) == ("their/problems", "test", sha)
     assert f"models/lab/study-{BASE}" not in hub.repositories
     config = json.loads(hub.files(DPO)["adapter_config.json"])
     assert (config["base_model_name_or_path"], config["revision"]) == ("their/model", sha)
-    assert b"base_model: their/model\n" in hub.files(DPO)["README.md"]
 
-    configured({"source": "local", "path": "/home/me/model"}, {"source": "local", "path": "/home/me/model"}, None)
+    configured({"source": "local", "path": "/home/me/model"}, None)
     assert push(own_micro_grid) == 2
     assert "models.micro is a folder of this machine" in capsys.readouterr().err
     assert push(own_micro_grid, "--base", "micro=my/copy") == 0

@@ -285,7 +285,9 @@ def upload(repositories: list[Repository], *, public: bool) -> None:
     from httpx import HTTPError
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
+    from huggingface_hub.utils import logging
 
+    logging.set_verbosity_error()  # it warns of every repository without news
     api = HfApi()
     try:
         api.whoami()
