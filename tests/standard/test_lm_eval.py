@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from g2d.policies import Policy
 from g2d.policies.embedded import copy_embedded
@@ -68,24 +68,29 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Rollou
     return folder, draw_rollouts(policy, problems, Prompt(), greedy(56, 32))
 
 
-def samples(folder: Path) -> list[dict[str, Any]]:
-    [file] = (folder / "lm_eval").glob("*/samples_g2d_arithmetic_*.jsonl")
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
-    return sorted(rows, key=lambda row: row["doc"]["problem_id"])
+def samples(folder: Path, task: str) -> list[dict[str, Any]]:
+    """What the harness logged of a task's questions, in their order."""
+    [file] = (folder / "lm_eval").glob(f"*/samples_{task}_*.jsonl")
+    return sorted(map(json.loads, file.read_text().splitlines()), key=lambda row: row["doc_id"])
+
+
+def results(folder: Path, task: str) -> dict[str, Any]:
+    """The numbers of the run that had a task."""
+    found = [json.loads(file.read_text())["results"] for file in (folder / "lm_eval").glob("*/results_*.json")]
+    [own] = [numbers for numbers in found if task in numbers]
+    return own
 
 
 def test_the_harness_asks_and_gets_what_we_do(answers: tuple[Path, list[Rollout]]) -> None:
     folder, own = answers
-    harness = samples(folder)
-    ours = sorted(own, key=lambda answer: answer.problem_id)
-    assert [row["arguments"]["gen_args_0"]["arg_0"] for row in harness] == [answer.prompt_text for answer in ours]
-    assert [row["resps"][0][0] for row in harness] == [answer.completion_text for answer in ours]
+    harness = samples(folder, "g2d_arithmetic")
+    assert [row["arguments"]["gen_args_0"]["arg_0"] for row in harness] == [answer.prompt_text for answer in own]
+    assert [row["resps"][0][0] for row in harness] == [answer.completion_text for answer in own]
 
 
 def test_its_numbers_are_ours_where_answers_are_plain_numbers(answers: tuple[Path, list[Rollout]]) -> None:
     folder, own = answers
-    [file] = (folder / "lm_eval").glob("*/results_*.json")
-    found = json.loads(file.read_text())["results"]["g2d_arithmetic"]
+    found = results(folder, "g2d_arithmetic")["g2d_arithmetic"]
     rewards = [answer.reward for answer in own]
     assert 0 < sum(rewards) < len(rewards)
     assert found["exact_match,boxed"] == pytest.approx(sum(rewards) / len(rewards))
@@ -99,9 +104,31 @@ def test_its_completions_can_be_judged_by_our_verifier(answers: tuple[Path, list
     assert judged.count("correct") == sum(answer.reward for answer in own)
 
 
-def test_the_tasks_of_the_page_exist() -> None:
-    from lm_eval.tasks import TaskManager
-
-    command = shlex.split(documented("lm_eval --model hf \\\n").replace("\\\n", " "))
-    named = command[command.index("--tasks") + 1].split(",")
-    assert TaskManager().match_tasks(named) == sorted(named) == ["gsm8k", "minerva_math500"]
+def test_the_command_for_standard_tasks_runs(answers: tuple[Path, list[Rollout]], real_data: Path) -> None:
+    """On three questions of GSM8K (MATH wants another antlr4), from a folder with the name of its repository."""
+    folder, _ = answers
+    copy = folder / "openai/gsm8k"
+    copy.mkdir(parents=True)
+    for split in ("train", "test"):
+        shutil.copy(real_data / f"gsm8k/{split}.jsonl", copy)
+    files = [{"split": split, "path": f"{split}.jsonl"} for split in ("train", "test")]
+    header = yaml.safe_dump({"configs": [{"config_name": "main", "data_files": files}]})
+    (copy / "README.md").write_text(f"---\n{header}---\n")
+    command = documented("lm_eval --model hf \\\n")
+    here = {
+        "Qwen/Qwen2.5-7B-Instruct,revision=REVISION": "results/demo/base/model",
+        "results/qwen/seed0/dpo/g2/k150": "results/demo/seed0/dpo/g2/k50",
+        "dtype=bfloat16": "dtype=float32",
+        "minerva_math500,gsm8k": "gsm8k",
+        "max_gen_toks=1024": "max_gen_toks=8",  # of a context of 256
+    }
+    for theirs, ours in here.items():
+        assert theirs in command
+        command = command.replace(theirs, ours)
+    ran(f"{command} --device cpu --limit 3", folder)
+    asked = samples(folder, "gsm8k")[0]["arguments"]["gen_args_0"]["arg_0"]
+    assert asked.startswith(
+        "<|im_start|>system\nPlease reason step by step, and put your final answer within \\boxed{}."
+    )
+    assert asked.count("Question:") == 1  # no examples
+    assert {"exact_match,strict-match", "exact_match,flexible-extract"} < results(folder, "gsm8k")["gsm8k"].keys()

@@ -1,6 +1,6 @@
 """Evaluations as logs of inspect_ai, one for every policy, benchmark and seed.
 
-Equal results have logs of equal content: identifiers are made of names, times are those of the evaluation.
+Equal results have logs of equal content: identifiers are digests, times are those of the evaluation.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import g2d
 from g2d.analysis.statistics import standard_error
 from g2d.experiment.keys import PolicyKey
 from g2d.jobs.attempts import Attempt
+from g2d.jobs.files import sha256
 from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import Prompt, conversation
 from g2d.rollouts.draw import evaluation_decoding
@@ -103,7 +104,7 @@ def log_of(
     }
     written = file.stat().st_mtime
     began, ended = (_moment(end) for end in ((attempt.started, attempt.updated) if attempt else (written, written)))
-    identity = hashlib.sha256(f"{config.title}\n{key.folder}\n{benchmark}".encode()).hexdigest()[:22]
+    identity = _identity(key.folder, benchmark, sha256(file))
     return {
         "status": "success",
         "eval": {
@@ -133,7 +134,8 @@ def log_of(
             "model_usage": {key.folder: _usage(int(answers["token_count"].sum()))},
         },
         "samples": [
-            _sample(row, by_id[row["problem_id"]], config.prompt, key.folder) for row in answers.to_dict("records")
+            _sample(row, by_id[row["problem_id"]], config.prompt, key.folder, identity)
+            for row in answers.to_dict("records")
         ],
     }
 
@@ -160,7 +162,7 @@ def _results(answers: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _sample(row: Mapping[Any, Any], problem: Problem, prompt: Prompt, model: str) -> dict[str, Any]:
+def _sample(row: Mapping[Any, Any], problem: Problem, prompt: Prompt, model: str, log: str) -> dict[str, Any]:
     """One answer; its messages are those that were rendered into `prompt_text`."""
     place = f"{row['problem_id']}/{row['sample']}"
     asked = [{**message, "id": f"{place}/{n}"} for n, message in enumerate(conversation(problem, prompt))]
@@ -169,7 +171,7 @@ def _sample(row: Mapping[Any, Any], problem: Problem, prompt: Prompt, model: str
     return {
         "id": row["problem_id"],
         "epoch": int(row["sample"]) + 1,
-        "uuid": hashlib.sha256(f"{model}\n{place}".encode()).hexdigest()[:22],
+        "uuid": _identity(log, place),
         "input": asked,
         "target": row["reference_answer"],
         "messages": [*asked, reply],
@@ -196,6 +198,11 @@ def _sample(row: Mapping[Any, Any], problem: Problem, prompt: Prompt, model: str
 def _usage(tokens: int) -> dict[str, int]:
     """Generated tokens; those of prompts are not counted in evaluations."""
     return {"output_tokens": tokens, "total_tokens": tokens}
+
+
+def _identity(*parts: str) -> str:
+    """As long as Inspect's random identifiers."""
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:22]
 
 
 def _moment(seconds: float) -> str:
