@@ -114,10 +114,10 @@ def test_the_command_for_standard_tasks_runs(answers: tuple[Path, list[Rollout]]
     files = [{"split": split, "path": f"{split}.jsonl"} for split in ("train", "test")]
     header = yaml.safe_dump({"configs": [{"config_name": "main", "data_files": files}]})
     (copy / "README.md").write_text(f"---\n{header}---\n")
-    command = documented("lm_eval --model hf \\\n")
+    command = documented("POLICY=")
     here = {
-        "Qwen/Qwen2.5-7B-Instruct,revision=REVISION": "results/demo/base/model",
-        "results/qwen/seed0/dpo/g2/k150": "results/demo/seed0/dpo/g2/k50",
+        "Qwen/Qwen2.5-7B-Instruct,revision=a09a35458c702b33eeacc393d103063234e8bc28": "results/demo/base/model",
+        "results/qwen2.5-7b-instruct/seed0/dpo/g2/k150": "results/demo/seed0/dpo/g2/k50",
         "dtype=bfloat16": "dtype=float32",
         "minerva_math500,gsm8k": "gsm8k",
         "max_gen_toks=1024": "max_gen_toks=8",  # of a context of 256
