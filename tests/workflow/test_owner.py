@@ -85,6 +85,7 @@ def test_a_folder_of_an_older_version_goes_on(micro_grid: Project, micro_config:
 
 def test_a_folder_of_its_own(micro_grid: Project, micro_config: Values) -> None:
     other_model(values := copy.deepcopy(micro_config))
+    values["models"]["mine"] |= {"steps": 2}
     target = "results/mine/base/policy.json"
     micro_grid.build("--quiet", "rules", "--directory", "runs/mine", *given(micro_grid, values), "--", target)
     assert (micro_grid.root / "runs/mine" / target).is_file()

