@@ -37,6 +37,11 @@ LONGEST = (
     *("regimes/test_auto_stop", "regimes/test_resume", "workflow/test_shards", "workflow/test_advice"),
     *("regimes/test_tokens", "policies/test_embedded"),
 )
+# Begun after those and before the many short ones.
+LONG = (
+    *(f"workflow/test_{name}" for name in ("dry_run", "contamination", "recorded", "owner", "samples", "replication")),
+    *("benchmarks/test_gpu", "verifier/test_hostile", "rewards/test_scratch", "memory/test_passes"),
+)
 # What has a grid, a trainer, vLLM or a browser; `make test-fast` runs the others.
 SLOW = (*LONGEST, "workflow/", "regimes/", "policies/", "rollouts/test_vllm_engine", "report/test_page")
 
@@ -62,7 +67,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if _place(item).startswith(SLOW):
             item.add_marker("slow")
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=lambda item: next((n for n, name in enumerate(LONGEST) if _place(item) == name), len(LONGEST)))
+        first = {name: n for n, name in enumerate((*LONGEST, *LONG))}
+        items.sort(key=lambda item: first.get(_place(item), len(first)))
 
 
 def _place(item: pytest.Item) -> str:

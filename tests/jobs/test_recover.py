@@ -71,7 +71,7 @@ def test_nothing_is_done_without_yes(folder: Path, capsys: pytest.CaptureFixture
 
 
 def test_it_refuses_while_a_snakemake_runs_in_the_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with subprocess.Popen(["bash", "-c", "exec -a snakemake sleep 20"], cwd=folder) as process:
+    with subprocess.Popen(["bash", "-c", "exec -a snakemake sleep 3600"], cwd=folder) as process:
         while "snakemake" not in Path(f"/proc/{process.pid}/cmdline").read_text().split("\0"):
             time.sleep(0.01)
         assert main(["recover", "--yes"]) == 2

@@ -371,13 +371,13 @@ in_two(train_on, Path("{work}"), train_dpo, dpo(Path("{work}"), base))
 
 def test_who_has_drawn_all_its_completions_runs_along(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two threads that meet as processes do: the passes of a divided model are made by all."""
-    met, votes = threading.Barrier(2), {}
+    met, votes = threading.Barrier(2, timeout=3600), {}
 
     def largest(*numbers: int) -> list[int]:
         votes[threading.current_thread().name] = numbers[0]
-        met.wait(10)
+        met.wait()
         found = max(votes.values())
-        met.wait(10)
+        met.wait()
         return [found]
 
     monkeypatch.setattr(sharding, "largest", largest)

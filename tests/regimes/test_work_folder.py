@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from g2d.jobs.orphans import RUN, name_of
+from g2d.regimes import stopping
 from g2d.regimes.stopping import LOCK, work_folder
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open (Linux)")
@@ -83,21 +82,17 @@ def test_a_process_of_another_run_is_named(tmp_path: Path, run: subprocess.Popen
 
 @pytest.mark.parametrize("own", [False, True])
 def test_an_orphan_and_an_earlier_attempt_are_waited_for(
-    tmp_path: Path, run: subprocess.Popen[str], own: bool, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, run: subprocess.Popen[str], own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether it then fails or succeeds, which takes the folder away."""
+    """It ends when the wait begins."""
+    said = []
     with working(tmp_path, **{RUN: name_of(os.getpid() if own else run.pid)}) as other:
+        monkeypatch.setattr(stopping, "say", lambda text: (said.append(text), other.kill()))
         run.kill()
-        pid = os.fork()
-        if pid == 0:  # ends it while the wait goes on
-            time.sleep(0.5)
-            os.kill(other.pid, signal.SIGKILL)
-            os._exit(0)
+        run.wait()
         with work_folder(Path("work")):
             assert Path("work").is_dir()
-        os.waitpid(pid, 0)
-    said = capsys.readouterr().out
-    assert said == f"waiting for process {other.pid}, an earlier attempt that is saving its step in work\n"
+    assert said == [f"waiting for process {other.pid}, an earlier attempt that is saving its step in work"]
 
 
 def test_what_a_killed_process_has_forked_holds_nothing(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_one_process_gives_the_files_that_several_would(
     with measure("job", "evaluate") as meter:
         shared = [rows(engine_for(policies[i], settings), policies[i], tmp_path / "rows") for settings, i in jobs]
     [host] = hosts(run.pid)
-    assert meter.cost.cpu_s > 0.9 * cpu_seconds(host) > 1
+    assert meter.cost.cpu_s > 0.9 * cpu_seconds(host) > 0
     with pytest.raises(ValueError, match="problem long: its 501 tokens and max_completion_length=24 exceed"):
         engine_for(policies[1], MERGED).generate([Request("long", "1 " * 500)], GREEDY)
     assert hosts(run.pid) == [host], "a mistake in a request does not end it"
