@@ -26,13 +26,13 @@ def project(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, An
     return Project.create(tmp_path_factory.mktemp("dry") / "g2d", micro_config)
 
 
-@pytest.fixture(scope="module")
-def papers(project: Project) -> dict[str, int]:
-    """The jobs of the paper's grid."""
-    return project.planned("--configfile", str(REPOSITORY / "config/paper.yaml"))
+def papers_with_one_seed(project: Project, *overlays: str) -> dict[str, int]:
+    """The jobs of the paper's grid with overlays; seeds differ in nothing but their number."""
+    files = [str(REPOSITORY / "config" / name) for name in ("paper.yaml", *overlays)]
+    return project.planned("--config", "seeds=[0]", "--configfile", *files)
 
 
-def test_the_papers_grid_lists_its_jobs(papers: dict[str, int]) -> None:
+def test_the_papers_grid_lists_its_jobs(project: Project) -> None:
     # Per model and seed: warm-up to 5 K with G=2 in a chain and to K=1000 with G=4; 6 harvests; 6 DPO and 2 ablations.
     # Evaluated on two benchmarks: M0, and per seed 6 + 2 (GRPO) + 2 policies.
     per_seed = {"train_grpo": 6, "harvest_rollouts": 6, "build_pairs": 6, "train_dpo": 8}
@@ -41,7 +41,7 @@ def test_the_papers_grid_lists_its_jobs(papers: dict[str, int]) -> None:
     expected |= {"load_problems": 3, "check_leakage": 2}
     expected |= {"make_tables": 1, "render_tables": 1, "draw_figures": 1, "write_cards": 1, "all": 1}
     expected |= {"record_provenance": 1, "write_methods": 1, "build_report": 1}
-    assert papers == expected
+    assert project.planned("--configfile", str(REPOSITORY / "config/paper.yaml")) == expected
     assert without_snakemake(read(REPOSITORY / "config/paper.yaml")) == expected
 
 
@@ -181,31 +181,29 @@ def test_jobs_read_utf_8_whatever_the_locale(project: Project) -> None:
 
 
 def test_more_benchmarks_are_merged(project: Project) -> None:
-    files = [str(REPOSITORY / "config" / name) for name in ("paper.yaml", "overlays/benchmarks.yaml")]
-    assert project.planned("--configfile", *files)["evaluate"] == 2 * 5 * (1 + 5 * 10)
+    assert papers_with_one_seed(project, "overlays/benchmarks.yaml")["evaluate"] == 2 * 5 * (1 + 10)
 
 
 def test_every_confounder_of_the_papers_grid(project: Project) -> None:
     # Per model and seed, beside the grid's own jobs: n-matched, equal-steps, ipo, four-pairs and its twin at 6 K,
     # from-warmup at 5; per-k and untruncated warm up, are harvested, trained and evaluated twice at 5 K each;
     # untruncated-alone only warms up, at 5 K.
-    files = [str(REPOSITORY / "config" / name) for name in ("paper.yaml", "overlays/confounders.yaml")]
-    jobs = project.planned("--configfile", *files)
+    jobs = papers_with_one_seed(project, "overlays/confounders.yaml")
     per_seed = {"train_grpo": 6 + 10 + 5, "harvest_rollouts": 6 + 10, "build_pairs": 6 + 10, "build_several_pairs": 6}
     per_seed |= {"train_dpo": 6 + 5 * 6 + 5 + 10}
-    assert {rule: jobs[rule] for rule in per_seed} == {rule: 2 * 5 * n for rule, n in per_seed.items()}
-    assert jobs["evaluate"] == 2 * 2 * (1 + 5 * (6 + 2 + 5 * 6 + 5 + 20 + 5))
+    assert {rule: jobs[rule] for rule in per_seed} == {rule: 2 * n for rule, n in per_seed.items()}
+    assert jobs["evaluate"] == 2 * 2 * (1 + 6 + 2 + 5 * 6 + 5 + 20 + 5)
     assert (jobs["calibrate"], jobs["calibrate_temperature"], jobs["make_factorial"]) == (2, 2 * 2, 1)
 
 
-def test_every_control_of_the_papers_grid(project: Project, papers: dict[str, int]) -> None:
+def test_every_control_of_the_papers_grid(project: Project) -> None:
     """Per model and seed: four more warm-ups, and harvest, pairs and DPO at K=0 too, where M0's rollouts are there."""
-    files = [str(REPOSITORY / "config" / name) for name in ("paper.yaml", "overlays/controls.yaml")]
-    jobs = project.planned("--configfile", *files)
+    alone = papers_with_one_seed(project)
+    jobs = papers_with_one_seed(project, "overlays/controls.yaml")
     more = {"train_grpo": 4 * 5, "harvest_rollouts": 4 * 6, "build_pairs": 4 * 6, "train_dpo": 4 * 6}
     more |= {"evaluate": 2 * 4 * (6 + 5)}
-    assert {rule: jobs[rule] - papers[rule] for rule in more} == {rule: 2 * 5 * n for rule, n in more.items()}
-    assert jobs["calibrate"] == papers["calibrate"]
+    assert {rule: jobs[rule] - alone[rule] for rule in more} == {rule: 2 * n for rule, n in more.items()}
+    assert jobs["calibrate"] == alone["calibrate"]
 
 
 def test_one_k_of_the_papers_grid(project: Project) -> None:
