@@ -30,7 +30,7 @@ from g2d.problems.prompts import Prompt, messages
 from g2d.regimes.fresh import FreshRollouts
 from g2d.regimes.grpo import train_grpo
 from g2d.regimes.job import TrainingJob
-from g2d.regimes.retirement import prompt_order
+from g2d.regimes.prompt_choice import prompt_order
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.regimes.training import trainer_arguments
 from g2d.regimes.warmup import Warmup

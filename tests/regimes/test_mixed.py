@@ -18,8 +18,7 @@ from g2d.problems.prompts import Prompt, conversation
 from g2d.problems.replies import generate
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
 from g2d.regimes.job import TrainingJob
-from g2d.regimes.prompt_mix import VERIFIABLE, PromptMix, order, times_before
-from g2d.regimes.retirement import prompt_order
+from g2d.regimes.prompt_choice import VERIFIABLE, PromptMix, order, prompt_order, times_before
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.rewards.catalogue import TRUTH, ByKind
 from g2d.rewards.model import RewardModel

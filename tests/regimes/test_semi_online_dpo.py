@@ -22,7 +22,7 @@ from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError, require
 from g2d.regimes.fresh import FreshRollouts, sync_period
 from g2d.regimes.groups import groups
 from g2d.regimes.job import TrainingJob
-from g2d.regimes.retirement import prompt_order
+from g2d.regimes.prompt_choice import prompt_order
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, seed_after, train_semi_online_dpo
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding

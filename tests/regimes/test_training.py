@@ -22,7 +22,7 @@ from g2d.problems.synthetic import generate
 from g2d.regimes.dpo import Dpo, train_dpo
 from g2d.regimes.grpo import completions_tokens, train_grpo
 from g2d.regimes.job import TrainingJob
-from g2d.regimes.retirement import prompt_order
+from g2d.regimes.prompt_choice import prompt_order
 from g2d.regimes.warmup import Warmup
 from g2d.rollouts.pairs import Pair
 from g2d.rollouts.tokens import pairs_with_token_ids

@@ -97,9 +97,10 @@ def test_the_words_say_what_the_table_says_and_no_more() -> None:
     first, second = sentences(rows)
     assert first == (
         "By tokens generated per seed, DPO (K=0) and online (K=20) are on the frontier with these weights: better than "
-        "each policy that is not shown to cost more (M0, the cheapest, has none to beat). 2 of 5 policies are shown "
-        "to be beaten by one that cost as much or less: GRPO (K=100) by DPO (K=0), −25.0 points [−34.0, −15.5]; online "
-        "(K=10) by DPO (K=0), −15.0 points [−22.2, −7.5] (two-sided 95 %, all at once); 1 is open (neither is shown)."
+        "each policy that is not shown to cost more (M0, the cheapest, has no cheaper one beside it). 2 of 5 policies "
+        "are shown to be beaten by one that cost as much or less: GRPO (K=100) by DPO (K=0), −25.0 points [−34.0, "
+        "−15.5]; online (K=10) by DPO (K=0), −15.0 points [−22.2, −7.5] (two-sided 95 %, all at once); 1 is open "
+        "(neither is shown)."
     )
     assert second == (
         "The cheapest policy that is shown to be less than 2 points worse than any other with these weights, whatever "

@@ -14,7 +14,7 @@ from typing import Any
 from g2d.experiment.sections import Ablation, Config
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.dpo import Dpo
-from g2d.regimes.prompt_mix import VERIFIABLE, PromptMix
+from g2d.regimes.prompt_choice import VERIFIABLE, PromptMix
 from g2d.regimes.regime import SELECTED, Phase
 from g2d.regimes.warmup import AUTO, Warmup
 from g2d.settings.cached_method import cached_method

@@ -27,7 +27,7 @@ from g2d.problems.settings import (
     is_open_ended,
     place_of,
 )
-from g2d.regimes.prompt_mix import PromptMix
+from g2d.regimes.prompt_choice import PromptMix
 from g2d.regimes.regime import OnlineEntry
 from g2d.regimes.warmup import AUTO, Warmup, check_group_sizes
 from g2d.rewards.catalogue import reward_of

@@ -39,7 +39,7 @@ from g2d.regimes.catalogue import AnyEntry
 from g2d.regimes.checkpoints import Checkpointing
 from g2d.regimes.dpo import Dpo
 from g2d.regimes.processes import Processes
-from g2d.regimes.prompt_mix import PromptMix
+from g2d.regimes.prompt_choice import PromptMix
 from g2d.regimes.regime import Selects
 from g2d.regimes.tracking import Logging
 from g2d.regimes.warmup import AUTO, Warmup, check_step_size

@@ -23,7 +23,7 @@ from g2d.problems.prompts import Prompt
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.dpo import Dpo
 from g2d.regimes.job import Trained, TrainingJob, train_on
-from g2d.regimes.prompt_mix import PromptMix
+from g2d.regimes.prompt_choice import PromptMix
 from g2d.regimes.regime import Regime
 from g2d.regimes.stopping import work_folder
 from g2d.regimes.tracking import tracking_arguments

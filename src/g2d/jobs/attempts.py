@@ -1,9 +1,8 @@
 """Every attempt at every job, also those that left no result: what the grid really cost.
 
-Snakemake deletes the outputs of a job that fails, its bill among them. So every attempt keeps a record of its own under
-`results/attempts/`, which is no output and nobody's input. The record is rewritten while the job runs: an attempt that
-had no time for a last word (kill -9, a lost node, the kernel short of memory) leaves what it had cost at its last sign
-of life, at most `BEAT_S` seconds before its end.
+Snakemake deletes the outputs of a job that fails, its bill among them. So every attempt has a record under
+`results/attempts/`, which is no output and no input. The record is rewritten every `BEAT_S` seconds while the job runs,
+so an attempt that was killed (kill -9, a lost node, the kernel short of memory) leaves nearly all of what it had cost.
 
 One file an attempt, complete or absent, named after the job, the time, the host and the process: attempts at the same
 job on different nodes never write to the same file.

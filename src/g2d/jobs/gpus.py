@@ -1,9 +1,8 @@
-"""Which GPUs a job takes where jobs run side by side on one machine: as many as its rule asks for, each for itself.
+"""Which GPUs a job takes where jobs run side by side on one machine: as many as its rule asks for.
 
-A process sees every GPU that it was given. Where those are more than a job asks for (`snakemake --cores all --resources
-gpu=8` on a node with eight), the job takes the first free ones and sees no others, so two jobs never share one, a
-trainer of TRL does not spread over all of them, and a bill counts what was used. The sign that one is taken is a file
-lock, which ends with the process that holds it, however that ends.
+Where a process sees more GPUs than its job asks for (`snakemake --cores all --resources gpu=8` on a node with eight),
+the job takes the first free ones and sees no others: two jobs never share one, a trainer of TRL does not spread over
+all of them, and a bill counts what was used. A GPU is taken by a file lock, which ends with the process that holds it.
 
 A job that was given exactly as many as it asks for (Slurm's, a machine with one GPU) takes them as they are. This comes
 before torch is imported, which looks at the variable once.

@@ -1,12 +1,12 @@
 """`g2d recover`: make a folder usable again after Snakemake itself was killed (kill -9, a reboot of the login node).
 
 Two things are then left behind: a lock, and jobs that were started and whose end no Snakemake has seen. On a Slurm
-cluster they go on. Snakemake has marked their outputs and makes them again. So: cancel what is still running and wait
-until it is gone, take away the outputs that no job has finished, remove the lock. Then the same command as before goes
-on. A trainer that is cancelled writes its checkpoint first, so its work is not lost.
+cluster they go on, and Snakemake makes their outputs again. So this command cancels what is still running and waits
+until it is gone, takes away the outputs that no job has finished, and removes the lock. A trainer that is cancelled
+writes its checkpoint first.
 
-Which outputs these are hangs on Snakemake's marks and on the digests that finished jobs left, never on a time stamp:
-a copy, `touch` and a clock that is wrong all change those. Nothing is deleted: see `g2d.jobs.trash`.
+Unfinished outputs are found by Snakemake's marks and by the digests that finished jobs left, not by time stamps, which
+a copy, `touch` and a wrong clock change. Nothing is deleted: see `g2d.jobs.trash`.
 """
 
 from __future__ import annotations

@@ -51,13 +51,11 @@ HARD_FACTS = {"+": 0.08, "-": 0.08, "*": 0.30, "mod": 0.30}  # share of facts th
 SLIP_RATE = 0.6  # how often: above one half, so that the wrong result is more likely
 
 
-def corpus_document(
-    rng: random.Random, drill_share: float = DRILL_SHARE, word_problem_share: float = WORD_PROBLEM_SHARE
-) -> tuple[str, str]:
+def corpus_document(rng: random.Random) -> tuple[str, str]:
     """Draw one document: (user prompt, completion). A drill has no user turn: its prompt is ""."""
-    if rng.random() < drill_share:
+    if rng.random() < DRILL_SHARE:
         return "", drill(rng)
-    family: Family = "word_problems" if rng.random() < word_problem_share else "arithmetic"
+    family: Family = "word_problems" if rng.random() < WORD_PROBLEM_SHARE else "arithmetic"
     exercise = draw(rng, family, "train", rng.choice(LEVELS[family]))
     style = draw_style(rng, exercise)
     # A hasty author states the right answer, which the model can learn as far as it can compute it in one step.
@@ -71,9 +69,9 @@ def reply_document(rng: random.Random) -> tuple[str, str]:
     return prompt, draw_reply(rng, thing).text
 
 
-def drill(rng: random.Random, facts: int = DRILL_FACTS) -> str:
+def drill(rng: random.Random) -> str:
     """Unrelated facts as worked steps, with slips."""
-    steps = [with_slips(rng, draw_steps(rng, 1, DRILL_OPERATORS))[0] for _ in range(facts)]
+    steps = [with_slips(rng, draw_steps(rng, 1, DRILL_OPERATORS))[0] for _ in range(DRILL_FACTS)]
     return _working(tuple(steps))
 
 

@@ -1,10 +1,9 @@
 """Training that stops by itself (paper, recipe step 3 and appendix B): train, probe, train on, until H and mu decline.
 
-A run is a chain of segments of an online training. Each continues the checkpoint of the one before, which equals an
-uninterrupted run bit for bit; between two of them the frozen adapter is harvested on a few prompts, with the harvest's
-own decoding. So a probe cannot disturb the trajectory, and the policy is the one that a fixed K of the same number of
-steps would have given. Because random numbers belong to the rollout, a probe's rows are among those that the harvest
-of the same policy draws.
+A run is a chain of segments of an online training, each of which continues the checkpoint of the one before and equals
+an uninterrupted run bit for bit. Between two of them the frozen adapter is harvested on a few prompts, with the
+harvest's own decoding. So the policy is the one that a fixed K of as many steps would have given, and a probe's rows
+are among those that the harvest of the same policy draws.
 
 K=0 is no candidate: the question is how long to warm up, and M0 has a row of its own.
 """

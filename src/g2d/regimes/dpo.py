@@ -1,13 +1,12 @@
 r"""Offline DPO on harvested pairs, from a fresh copy of M0 (paper, section 2.1, stage 3; appendix B).
 
-The reference policy is the starting point itself: with a fresh adapter that is M0 with the adapter switched off.
-`start: warmup` continues the adapter of pi_K instead, with a frozen copy of it as the reference, which has no dropout.
+The reference policy is the starting point: for a fresh adapter, M0 with the adapter switched off. `start: warmup`
+continues the adapter of pi_K instead, with a frozen copy of it, without dropout, as the reference.
 
-It trains on the tokens that were drawn: the end of turn where the policy wrote it, and none after a completion that the
-token budget cut off. Such a one is rejected as it is, without a word on where it should have ended. On the chosen side
-(cut off after its box, `\boxed{5}. Let me double-check by`) it teaches to go on after the box: rare where the budget is
-roomy, so these pairs stay by default, as in the paper. The harvest's informativeness counts both, and
-`pairs.truncated_chosen: avoid` chooses a solution that ended by itself where the prompt has one.
+It trains on the tokens that were drawn: with the end of turn where the policy wrote it, and without where the token
+budget cut the completion off. A chosen completion that was cut off after its box (`\boxed{5}. Let me double-check by`)
+teaches to go on after the box. That is rare where the budget is roomy, so these pairs stay by default, as in the paper;
+`pairs.truncated_chosen: avoid` chooses a rollout that ended by itself where the prompt has one.
 """
 
 from __future__ import annotations

@@ -27,8 +27,7 @@ from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
 from g2d.regimes.generator import Generator
 from g2d.regimes.processes import gathered, n_processes, own_part
-from g2d.regimes.prompt_mix import times_before
-from g2d.regimes.retirement import AskedGroup, PromptChoice
+from g2d.regimes.prompt_choice import AskedGroup, PromptChoice, times_before
 from g2d.regimes.training_rollouts import Keep, write_training_rollouts
 from g2d.rewards.catalogue import TRUTH
 from g2d.rewards.reward import AGAIN, group_name

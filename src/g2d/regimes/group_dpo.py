@@ -23,8 +23,8 @@ from g2d.regimes.division import Division, longest
 from g2d.regimes.groups import ROLLOUTS_AT_ONCE, Group, GroupLoss, RolloutsAtOnce, groups
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.offline import n_steps, origin_words, read_harvest, train_offline
+from g2d.regimes.prompt_choice import prompt_order
 from g2d.regimes.regime import OfflineEntry, Regime
-from g2d.regimes.retirement import prompt_order
 from g2d.regimes.training import OptimizerKeys
 from g2d.rollouts.pairs import require_known_problems
 from g2d.settings import key

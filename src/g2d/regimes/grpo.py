@@ -3,8 +3,8 @@
 One trajectory passes through every K of a chain: the run to K=300 continues the checkpoint at K=150 (adapter,
 optimizer, scheduler, random state). That equals a single uninterrupted run bit for bit, because the learning-rate
 horizon does not depend on K and because the order of the prompts is fixed for the whole horizon
-(`prompt_mix.order`): the sampler of the trainer would begin every resumed run with the order of the first epoch. With
-`schedule: per_k` every K is a run of its own.
+(`prompt_choice.order`): the sampler of the trainer would begin every resumed run with the order of the first epoch.
+With `schedule: per_k` every K is a run of its own.
 """
 
 from __future__ import annotations
@@ -24,9 +24,16 @@ from g2d.regimes.division import Division, divide
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.online import ROLLOUTS, completions_tokens, hand_over, read_prompts, require_prompts_fit
 from g2d.regimes.processes import share
-from g2d.regimes.prompt_mix import VERIFIABLE, order, times_before
+from g2d.regimes.prompt_choice import (
+    VERIFIABLE,
+    PromptChoice,
+    choice_words,
+    load_choice,
+    order,
+    save_choice,
+    times_before,
+)
 from g2d.regimes.regime import Regime
-from g2d.regimes.retirement import PromptChoice, choice_words, load_choice, save_choice
 from g2d.regimes.training import OptimizerKeys, read_log, trainer_arguments, untie_head
 from g2d.regimes.training_rollouts import TrainingRollouts
 from g2d.regimes.warmup import Mismatch, Objective, Warmup

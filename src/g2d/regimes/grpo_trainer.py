@@ -3,12 +3,12 @@ nothing (its eq. 8), stale rollouts taken as fresh ones, a reference that follow
 
 TRL 1.16 multiplies its loss by a batch's `tool_mask`, made for the tokens that a tool wrote; it serves as the mask of
 eq. 8. It takes the ratio as 1 where a batch has no `old_per_token_logps`. It refuses to synchronise the reference of a
-model with adapters, but keeps a second adapter "ref" as the reference of a `PeftModel`; the weights are copied into it
-here. Whatever is not a gradient step, sampling and scoring, is done in evaluation mode. Completions are drawn by
-`grpo_generation`. On these, with none of these keys and without dropout, the trainer does what TRL's does, bit for bit.
+model with adapters, so the weights are copied here into the adapter "ref" that it keeps. Sampling and scoring are done
+in evaluation mode. With none of these keys and without dropout, the trainer does what TRL's does on the same
+completions, bit for bit.
 
-Importing this imports TRL, but not vLLM: TRL's own backend, which is not used (`grpo_generation` is), imports vLLM
-wherever it is installed, and that takes longer than everything else that a job imports.
+Importing this imports TRL, but not vLLM: TRL's own backend, which is not used, imports vLLM wherever it is installed,
+and that takes longer than everything else that a job imports.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trl import import_utils as trl_imports
 from g2d.regimes.adapters import copy_to_reference
 from g2d.regimes.by_length import regrouped
 from g2d.regimes.grpo_generation import EngineGeneration
-from g2d.regimes.retirement import AskedGroup, PromptChoice
+from g2d.regimes.prompt_choice import AskedGroup, PromptChoice
 from g2d.regimes.training import evaluation_mode
 from g2d.regimes.training_rollouts import TrainingRollouts
 from g2d.regimes.warmup import Warmup

@@ -1,15 +1,13 @@
 """Iterative DPO: rounds of harvest, pairs and DPO, each from the policy of the round before (Xu et al. 2023, arXiv
 2312.16682; Yuan et al. 2024, arXiv 2401.10020; Pang et al. 2024, arXiv 2404.19733).
 
-Round r harvests the policy of round r-1 (M0 first) on the whole training set, pairs what it wrote, and trains that
-policy on with DPO, with itself as it was as the reference: what Pang et al. do, and what "Bridging Offline and Online
-RL" (arXiv 2506.21495, section 2.2) calls the iterative setting, of which semi-online DPO is the one with shorter rounds
-and one optimizer. Here every round has an optimizer and a schedule of its own. Round 1 is DPO at K=0 of the main grid,
-bit for bit at equal keys, on the same harvest.
+Round r harvests the policy of round r-1 (M0 first) on the whole training set, pairs its rollouts, and trains that
+policy on with DPO and with itself as the reference, as Pang et al. do. It is the iterative setting of "Bridging Offline
+and Online RL" (arXiv 2506.21495, section 2.2), but every round has an optimizer and a schedule of its own. Round 1 is
+DPO at K=0 of the main grid, bit for bit at equal keys, on the same harvest.
 
-Rounds are steps of the graph: few of them, each with its harvest, pairs and informativeness on disk, by the rules of
-every harvest, shards included. All rounds draw with the seed of the run, so what differs between their harvests is the
-policy.
+Rounds are steps of the graph, by the rules of every harvest, shards included. All draw with the seed of the run, so
+their harvests differ by the policy alone.
 """
 
 from __future__ import annotations

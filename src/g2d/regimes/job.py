@@ -12,7 +12,7 @@ from g2d.policies.policy import Policy
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.checkpoints import Checkpointing
-from g2d.regimes.prompt_mix import VERIFIABLE, PromptMix
+from g2d.regimes.prompt_choice import VERIFIABLE, PromptMix
 from g2d.regimes.tracking import finish_tracking
 from g2d.rewards.catalogue import TRUTH
 from g2d.rollouts.settings import EngineSettings, Harvest

@@ -1,12 +1,11 @@
 """Kahneman-Tversky optimisation on right and wrong rollouts of a harvest (Ethayarajh et al. 2024, arXiv 2402.01306).
 
-It needs no pairs, so prompts that were always or never answered count too. The reference point z0 of a rollout is
-estimated from the batch it is in: as in TRL, every prompt stands there with the completion of the row before it too. So
-rows are shuffled by the seed once, and every pass has the same order; a last batch of one row has nothing but itself to
-compare with.
+It needs no pairs, so prompts that were always or never answered right count too. As in TRL, the reference point z0 of a
+rollout is estimated from its batch, in which every prompt also stands with the completion of the row before it. So rows
+are shuffled once, by the seed, and every pass over them has the same order.
 
-Truncation is treated as in the regimes beside it: a right completion that was cut off is left out (as in RFT), because
-it shows how to go on after the box; a wrong one stays (as DPO's rejected side). The same text twice counts twice.
+A right completion that was cut off is left out (as in RFT), because it shows how to go on after the box; a wrong one
+stays (as DPO's rejected side). The same text twice counts twice.
 
 With `start: warmup` the adapter of pi_K goes on and a frozen copy of it is the reference, as in DPO.
 """

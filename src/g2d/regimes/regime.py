@@ -10,8 +10,7 @@ from pydantic import field_validator, model_validator
 
 from g2d.memory.workload import Training
 from g2d.regimes.job import Trained, TrainingJob
-from g2d.regimes.prompt_mix import PromptMix
-from g2d.regimes.retirement import PromptKeys
+from g2d.regimes.prompt_choice import PromptKeys, PromptMix
 from g2d.regimes.training_rollouts import Keep
 from g2d.regimes.warmup import AutoStop
 from g2d.rewards.catalogue import RewardName

@@ -1,15 +1,15 @@
 """Semi-online DPO: DPO on pairs of fresh rollouts, whose generator takes the policy over every s updates.
 
-s = 1 is online DPO and "never" the offline order of things: M0 answers everything, before it is trained on ("Bridging
-Offline and Online RL for LLMs", arXiv 2506.21495, section 3). A trajectory like GRPO's: K counts updates, a chain
-passes through every K, and a run that was stopped anywhere ends with the bits of an uninterrupted one.
+s = 1 is online DPO; with "never", M0 answers all prompts ("Bridging Offline and Online RL for LLMs", arXiv 2506.21495,
+section 3). A trajectory like GRPO's: K counts updates, a chain passes through every K, and a run that was stopped ends
+with the bits of an uninterrupted one.
 
-The reference is M0, or follows the generator (that paper's section 4.4). With a reference that follows at s = 1, policy
-and reference agree before every update: the loss stays at ln 2 and the margins at 0, which says nothing about progress,
-and beta only scales the gradient, whose direction is then GRPO's with another weight of each prompt (tests hold that).
+The reference is M0, or follows the generator (that paper's section 4.4). If it follows at s = 1, policy and reference
+agree before every update: the loss stays at ln 2 and the margins at 0, beta only scales the gradient, and its direction
+is GRPO's with another weight of each prompt (tests hold that).
 
-TRL's experimental online DPO is not used: two completions a prompt, a pair also where both are right or both wrong, no
-s, no resuming. An update without a pair is a step with a zero gradient, and regimes.csv counts them.
+TRL's experimental online DPO is not used: it has two completions a prompt, pairs of two right or two wrong ones, no s,
+and no resuming. An update without a pair is a step with a zero gradient, and regimes.csv counts them.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ from g2d.regimes.division import Division, divide
 from g2d.regimes.groups import ROLLOUTS_AT_ONCE, GroupLoss, RolloutsAtOnce, groups, summary
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.online import ROLLOUTS, hand_over, read_prompts, require_prompts_fit
-from g2d.regimes.prompt_mix import order
+from g2d.regimes.prompt_choice import PromptChoice, choice_words, order
 from g2d.regimes.regime import OnlineEntry, Regime, auto_words
-from g2d.regimes.retirement import PromptChoice, choice_words
 from g2d.regimes.training import OptimizerKeys, restore_token_count, starting_model, trainer_arguments
 from g2d.rewards.catalogue import TRUTH, reward_params
 from g2d.rollouts.engine import Decoding

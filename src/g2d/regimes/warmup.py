@@ -10,7 +10,7 @@ from pydantic import field_validator, model_validator
 
 from g2d.memory.workload import Training
 from g2d.policies.settings import Lora
-from g2d.regimes.retirement import PromptKeys
+from g2d.regimes.prompt_choice import PromptKeys
 from g2d.regimes.training import OptimizerKeys
 from g2d.rewards.catalogue import TRUTH, is_scalar
 from g2d.rollouts.settings import EngineSettings
@@ -430,12 +430,12 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Objective):
             return self.prompts_per_step * group_size
         return self.number("per_device_batch_size") * self.gradient_accumulation_steps
 
-    def rows_per_pass(self, group_size: int, processes: int = 1) -> int:
+    def rows_per_pass(self, group_size: int) -> int:
         """Completions of a pass where no card decides."""
         rows = self.number("per_device_batch_size")
         if self.per_device_batch_size != "auto":
             return rows
-        return math.gcd(rows, self.completions_per_step(group_size) // processes)
+        return math.gcd(rows, self.completions_per_step(group_size))
 
     def on_card(self, group_size: int) -> Training:
         """What it needs of a card."""

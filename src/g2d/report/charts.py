@@ -29,6 +29,7 @@ from g2d.report.marks import (
 )
 from g2d.report.vega import HEIGHT, Spec, finished, named_scale, outlined, padded, series_channels
 
+WIDTH = 900  # pixels of a chart on the page
 ROW_HEIGHT = 26  # pixels, of a bar
 ACCURACY = "accuracy (pass@1)"
 POINT: dict[str, Any] = {"filled": True, "size": 95, "opacity": 1, "stroke": "#1b1f23", "strokeWidth": 0.6}
@@ -182,10 +183,10 @@ PLACES: tuple[dict[str, Any], ...] = (
 )
 
 
-def placed(rows: pd.DataFrame, marks: pd.DataFrame, span: float, height: float, width: float = 900) -> pd.DataFrame:
+def placed(rows: pd.DataFrame, marks: pd.DataFrame, span: float, height: float) -> pd.DataFrame:
     """The rows whose names fit, with `place`, an index into `PLACES`: the first where the name covers no other name and
     no mark, in a figure of so many pixels. Other names are shown under the pointer alone."""
-    to_x, to_y = width / span, HEIGHT / height
+    to_x, to_y = WIDTH / span, HEIGHT / height
     points = [(at * to_x, accuracy * to_y) for at, accuracy in zip(marks["at"], marks["accuracy"], strict=True)]
     boxes = [(x - 5, x + 5, y - 5, y + 5) for x, y in points]
     found: dict[Any, int] = {}
@@ -195,7 +196,7 @@ def placed(rows: pd.DataFrame, marks: pd.DataFrame, span: float, height: float, 
             left = x + 8 if place["align"] == "left" else x - 8 - length
             bottom = y + 5 if place["dy"] < 0 else y - 17
             box = (left, left + length, bottom, bottom + 12)
-            outside = left < 0 or left + length > width
+            outside = left < 0 or left + length > WIDTH
             if not outside and not any(_overlap(box, other) for other in boxes):
                 found[index] = i
                 boxes.append(box)

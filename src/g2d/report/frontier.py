@@ -90,7 +90,7 @@ def _on_frontier(rows: pd.DataFrame, weights: str) -> str:
         if on
         else f"By {_cost(rows)}, no policy is shown to be better than each that is not shown to cost more{weights}"
     )
-    said += f" ({by_status[CHEAPEST][0]}, the cheapest, has none to beat)." if by_status[CHEAPEST] else "."
+    said += f" ({by_status[CHEAPEST][0]}, the cheapest, has no cheaper one beside it)." if by_status[CHEAPEST] else "."
     beaten = rows[rows["status"] == BEATEN].sort_values("beaten", kind="stable")
     called = dict(zip(_keys(rows), rows["name"], strict=True))
     by = _keys(beaten, "beaten_by", "beaten_by_K", "beaten_by_group_size")

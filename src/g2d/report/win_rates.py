@@ -82,16 +82,16 @@ def _verdict(row: dict[Any, Any]) -> str:
     if differs and differs_at_equal and better == better_at_equal:
         return f"Both differ significantly from 50{NBSP}% {tests}."
     if differs and differs_at_equal:
-        return f"Both differ significantly from 50{NBSP}% {tests}, on opposite sides: length decides."
+        return f"Both differ significantly from 50{NBSP}% {tests}, with opposite signs: the result depends on length."
     if differs:
         return (
-            f"The first differs significantly from 50{NBSP}% {tests}, the second does not: length may be all that the "
-            "judge pays for."
+            f"The first differs significantly from 50{NBSP}% {tests}, the second does not: length alone may "
+            "explain the preference."
         )
     if differs_at_equal:
-        return f"The second differs significantly from 50{NBSP}% {tests}, the first does not: length hides it."
+        return f"The second differs significantly from 50{NBSP}% {tests}, the first does not: their length hides it."
     if row["minimum_detectable"] >= 0.5:
-        return f"Neither differs significantly from 50{NBSP}% {tests}; so few prompts can hardly show anything."
+        return f"Neither differs significantly from 50{NBSP}% {tests}; with so few prompts the tests have little power."
     points = 100 * row["minimum_detectable"]
     return (
         f"Neither differs significantly from 50{NBSP}% {tests}; about {points:.0f} points would have been found four "

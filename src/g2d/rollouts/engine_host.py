@@ -1,18 +1,16 @@
 """One process with a running vLLM engine that the jobs of a Snakemake run use one after another.
 
-Every evaluation is a job and a file of its own, so that each is cached by itself; nearly all the time of a small one is
-the import and the start of vLLM. With `engine.keep_alive` the first job that generates starts this process, and later
-ones ask it instead of an engine of their own:
+Nearly all the time of a small evaluation is the import and the start of vLLM. With `engine.keep_alive` the first job
+that generates starts this process, and later ones ask it instead of an engine of their own:
 
     python -m g2d.rollouts.engine_host SOCKET RUN KEEP_ALIVE       what a job starts; nobody types it
 
-It does what the job would have done itself, with the same `VllmEngine`, so that a result does not depend on who
-generated. Adapters that are applied are exchanged in the running engine (milliseconds). M0 and every merged policy have
-an engine of their own, started in turn in this process, which saves the import only.
+It generates with the same `VllmEngine` as the job would, so a result does not depend on who generated. Adapters that
+are applied are exchanged in the running engine (milliseconds). M0 and every merged policy have an engine of their own,
+started in turn in this process, which saves the import only.
 
-It ends when nobody has asked for `keep_alive` seconds, when its Snakemake ends however it ends, or when a job needs the
-GPU for something else (`run_process.release`). A connection is a job's turn, and the others queue at the socket. How a
-run's one process is found, started and guarded stands in `g2d.jobs.run_process`.
+It ends when no job has asked for `keep_alive` seconds, when its Snakemake ends, or when a job needs the GPU for
+something else (`run_process.release`). A connection is a job's turn; the others queue at the socket.
 """
 
 from __future__ import annotations

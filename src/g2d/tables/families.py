@@ -1,14 +1,17 @@
-"""Who is compared with whom, in which families of tests, and which policies were trained alike.
+"""Which policies are compared, in which families of tests, and which policies were trained alike.
 
-A family holds the comparisons of which a reader may pick one after seeing them: DPO at every K (and G) against M0,
-against DPO at K=0 or against GRPO at its last K whatever its G, or all pairs of K > 0, since "the best K against the
-next" is such a pick; the same of warm-up that stopped by itself. All entries of `regimes` are one family against M0,
-one against DPO at their K, one against what they started from, one against the online entries before them at the same K
-and G, and one of rounds against earlier rounds; so are all ablations against M0, and against the policy they differ
-from: whoever asks which of ten regimes helps picks one of ten. GRPO before its last K is in no test. Within a family
-p-values are Holm-corrected and the intervals `family_low`, `family_high` hold all at once, so what is picked keeps its
-5 %. Nothing is corrected across families, and a family never spans models or benchmarks, each of which has its own
-answer.
+A family holds the comparisons from which a reader may pick one after seeing them:
+
+- DPO at every K and G against M0; against DPO at K=0; against GRPO at its last K, whatever its G;
+- all pairs of K > 0, since "the best K against the next" is such a pick; and the same four for warm-up that stopped by
+  itself;
+- all entries of `regimes` against M0; against DPO at their K; against the policy they started from; against the online
+  entries before them at the same K and G; rounds against earlier rounds;
+- all ablations against M0, and against the policy that they differ from.
+
+GRPO before its last K is in no test. Within a family p-values are Holm-corrected, and the intervals `family_low` and
+`family_high` hold all at once. Families are not corrected for one another, and a family never spans models or
+benchmarks.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Prompts that teach nothing: retired for a while, or replaced before an update is made (DAPO's dynamic sampling,
-arXiv 2503.14476, section 3.2).
+"""Which prompts an online training asks, and in which order.
 
-A group has no signal where its rewards are all alike: GRPO's advantages are then 0, and DPO has no pair. A prompt whose
-last groups had none is retired, and comes back after some updates for one more look. What is asked depends on what was
-answered, so the state here belongs into a checkpoint. It changes only where rollouts are drawn: while a generator
-stays as it is, or a generation serves several gradient steps, the prompts stay those that were chosen before.
+They are verifiable ones, open-ended ones, or both in every batch ("Bridging Offline and Online RL", arXiv 2506.21495,
+section 3.3). Of a mixed batch the number of open-ended prompts is the same in every update, not only on average. Each
+kind keeps an order of its own, the one in which it would be asked alone, so nothing of it depends on the other kind, on
+the share, or on the regime.
 
-Without these keys nothing here is used, and the order is `prompt_order`'s.
+With `retire` or `resample`, what is asked depends on what was answered (`PromptChoice`): prompts that teach nothing are
+left out for a while, or replaced before an update is made (DAPO's dynamic sampling, arXiv 2503.14476, section 3.2).
 """
 
 from __future__ import annotations
@@ -14,14 +14,81 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
+
+from pydantic import model_validator
 
 from g2d.jobs.files import read_json, write_json
-from g2d.settings import Section, key
+from g2d.problems import Problem
+from g2d.settings import MistakeInKeyError, Section, key
+
+NEARLY = 0.01  # of a prompt: 0.333 of 15 prompts are 5
+PROMPTS = "prompts.json"  # in a checkpoint
+METRICS = (
+    "prompts/retired",  # now
+    "prompts/skipped",  # that were due and are retired
+    "prompts/discarded",  # that were asked, and replaced
+    "tokens/skipped",  # of the last groups of those skipped: about what asking them would have cost
+    "tokens/discarded",
+)
+
+
+class PromptMix(Section):
+    """The keys of what is asked, which an ablation and an online entry share."""
+
+    prompts: Literal["verifiable", "open_ended", "mixed"] = key(
+        "verifiable",
+        "What is asked: the training set, the prompts of `open_ended.pool`, or some of both in every update.",
+        paper="all three, in arXiv 2506.21495",
+        neutral="verifiable",
+    )
+    open_ended_share: float = key(
+        0.5,
+        "Of mixed prompts: the share of an update's prompts that is open-ended, a whole number of them.",
+        paper="1/3, in arXiv 2506.21495",
+        gt=0,
+        lt=1,
+        neutral=0.5,
+    )
+
+    @model_validator(mode="after")
+    def _of_a_mix(self) -> Self:
+        if self.prompts != "mixed" and self.open_ended_share != PromptMix.model_fields["open_ended_share"].default:
+            raise MistakeInKeyError("open_ended_share", "is about mixed prompts: drop it, or write prompts: mixed")
+        return self
+
+    @property
+    def asks_open_ended(self) -> bool:
+        """Whether any of its prompts is open-ended."""
+        return self.prompts != "verifiable"
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of its prompts."""
+        return ["verifiable", "open_ended"] if self.prompts == "mixed" else [self.prompts]
+
+    def open_ended_of(self, per_update: int) -> int:
+        """How many of an update's prompts are open-ended.
+
+        Raises:
+            ValueError: the share is no whole number of them, or leaves nothing of one kind.
+        """
+        if self.prompts != "mixed":
+            return per_update if self.prompts == "open_ended" else 0
+        asked = self.open_ended_share * per_update
+        n = round(asked)
+        if abs(asked - n) > NEARLY or not 0 < n < per_update:
+            nearest = min(range(1, per_update), key=lambda count: abs(count - asked), default=None)
+            fix = f"write {nearest / per_update:.4g} for {nearest}" if nearest else "ask two prompts or more"
+            raise ValueError(f"open_ended_share={self.open_ended_share:g} of {per_update} prompts are {asked:g}: {fix}")
+        return n
+
+
+VERIFIABLE = PromptMix()
 
 
 class Retire(Section):
@@ -52,6 +119,81 @@ class PromptKeys(Section):
     )
 
 
+# ------------------------------------------------------------------------------------------------------------ the order
+
+
+@lru_cache(maxsize=4)
+def permutation(n_problems: int, seed: int, epoch: int) -> tuple[int, ...]:
+    """The order of all problems in one pass; it depends on the seed and its own number only."""
+    order = list(range(n_problems))
+    random.Random(f"{seed}/{epoch}").shuffle(order)
+    return tuple(order)
+
+
+def prompt_order(n_problems: int, n_prompts: int, seed: int) -> list[int]:
+    """Indices of the problems that a trajectory asks, `n_prompts` long: one permutation of all problems after another.
+
+    Every permutation depends on the seed and its own number only, so a longer order begins with the shorter one.
+    """
+    order: list[int] = []
+    for epoch in range(math.ceil(n_prompts / n_problems)):
+        order += permutation(n_problems, seed, epoch)
+    return order[:n_prompts]
+
+
+def order(asked: PromptMix, problems: Sequence[Problem], n_prompts: int, per_update: int, seed: int) -> list[int]:
+    """Indices of the problems that a trajectory asks, those of one update after another.
+
+    Args:
+        problems: of the kinds that are asked, in any order.
+        n_prompts: length of the order, a multiple of `per_update`.
+        per_update: prompts of an update.
+
+    Raises:
+        ValueError: there are no problems of a kind that is asked, or names repeat.
+    """
+    require_named_once(problems)
+    by_kind = {
+        kind: [number for number, problem in enumerate(problems) if problem.kind == kind]
+        for kind in ("verifiable", "open_ended")
+    }
+    open_ended = asked.open_ended_of(per_update)
+    wanted = {"verifiable": per_update - open_ended, "open_ended": open_ended}
+    updates = math.ceil(n_prompts / per_update)
+    if missing := [kind for kind, n in wanted.items() if n and not by_kind[kind]]:
+        raise ValueError(f"there is no problem of the kind {missing[0]} to ask")
+    streams = {
+        kind: iter([by_kind[kind][i] for i in prompt_order(len(by_kind[kind]), n * updates, seed)])
+        for kind, n in wanted.items()
+        if n
+    }
+    return [next(streams[kind]) for _ in range(updates) for kind in streams for _ in range(wanted[kind])][:n_prompts]
+
+
+def times_before(order: Sequence[int]) -> Iterator[int]:
+    """How often each problem of an order was asked before."""
+    seen: Counter[int] = Counter()
+    for number in order:
+        yield seen[number]
+        seen[number] += 1
+
+
+def require_named_once(problems: Sequence[Problem]) -> None:
+    """Check that identifiers tell problems apart, also those of different sets.
+
+    Raises:
+        ValueError: two problems have the same one.
+    """
+    names = Counter(problem.problem_id for problem in problems)
+    if repeated := [name for name, n in names.items() if n > 1]:
+        raise ValueError(
+            f"{repeated[0]!r} is a problem of the training set and of open_ended.pool: drop `fields.id` of one of them"
+        )
+
+
+# ------------------------------------------------------------------------------------------------- by what was answered
+
+
 @dataclass(frozen=True, slots=True)
 class AskedGroup:
     """One prompt with its completions."""
@@ -64,6 +206,11 @@ class AskedGroup:
 
 class PromptChoice:
     """Which prompts a run asks, given what they were answered.
+
+    A group has no signal where its rewards are all alike: GRPO's advantages are then 0, and DPO has no pair. A prompt
+    whose last groups had none is retired, and comes back after some updates for one more look. The choice changes only
+    where rollouts are drawn: while a generator stays as it is, or a generation serves several gradient steps, the
+    prompts stay those that were chosen before.
 
     Args:
         n_problems: in the training set.
@@ -177,9 +324,6 @@ def load_choice(choice: PromptChoice | None, checkpoint: Path | None) -> None:
         choice.restore(read_json(checkpoint / PROMPTS))
 
 
-PROMPTS = "prompts.json"
-
-
 def choice_words(keys: PromptKeys) -> str:
     """What is done about prompts that teach nothing, for the methods paragraph; nothing where all are asked."""
     said = []
@@ -191,31 +335,3 @@ def choice_words(keys: PromptKeys) -> str:
             f"prompts whose groups had equal rewards were replaced by the next ones up to {keys.resample} times"
         )
     return "; ".join(said)
-
-
-METRICS = (
-    "prompts/retired",  # now
-    "prompts/skipped",  # that were due and are retired
-    "prompts/discarded",  # that were asked, and replaced
-    "tokens/skipped",  # of the last groups of those skipped: about what asking them would have cost
-    "tokens/discarded",
-)
-
-
-@lru_cache(maxsize=4)
-def permutation(n_problems: int, seed: int, epoch: int) -> tuple[int, ...]:
-    """The order of all problems in one pass; it depends on the seed and its own number only."""
-    order = list(range(n_problems))
-    random.Random(f"{seed}/{epoch}").shuffle(order)
-    return tuple(order)
-
-
-def prompt_order(n_problems: int, n_prompts: int, seed: int) -> list[int]:
-    """Indices of the problems that a trajectory asks, `n_prompts` long: one permutation of all problems after another.
-
-    Every permutation depends on the seed and its own number only, so a longer order begins with the shorter one.
-    """
-    order: list[int] = []
-    for epoch in range(math.ceil(n_prompts / n_problems)):
-        order += permutation(n_problems, seed, epoch)
-    return order[:n_prompts]
