@@ -172,7 +172,7 @@ def test_hours_worked_out_by_hand() -> None:
     # Nobody has measured DPO on a model of one's own; for a pretrained one there is a guess: 150 pairs of 512 tokens.
     assert pd.isna(hours["grid", "train_dpo"])
     assert table.loc[("grid", "train_dpo"), "source"] == "not measured yet"
-    assert "6 train_dpo, which nobody has measured" in hours_words(table.reset_index())
+    assert "6 train_dpo, which was not measured" in hours_words(table.reset_index())
     hub = {"demo": {"source": "hub", "id": "a/b", "revision": "a" * 40}}
     pretrained = hours_advice(small(models=hub), "demo", measured, None, {"held-out": 50})
     row = pretrained[pretrained["stage"] == "train_dpo"].iloc[0]

@@ -130,7 +130,7 @@ def hours_words(hours: pd.DataFrame) -> str:
 
 
 def _bill(jobs: pd.DataFrame) -> str:
-    """The sum and its stages; stages that nobody has measured are named."""
+    """The sum and its stages; stages that were not measured are named."""
     known = jobs[jobs["device_hours"].notna()]
     stages = [
         f"{row['stage']} {row['device_hours']:.2g}" + ("" if row["source"] == MEASURED else f" ({row['source']})")
@@ -138,7 +138,7 @@ def _bill(jobs: pd.DataFrame) -> str:
     ]
     unknown = [f"{row['n_jobs']} {row['stage']}" for row in jobs[jobs["device_hours"].isna()].to_dict("records")]
     total = f"about {known['device_hours'].sum():.2g} ({', '.join(stages)})" if stages else "none that is measured"
-    return total + (f", and {' and '.join(unknown)}, which nobody has measured" if unknown else "")
+    return total + (f", and {' and '.join(unknown)}, which was not measured" if unknown else "")
 
 
 def _names(levels: pd.DataFrame) -> str:

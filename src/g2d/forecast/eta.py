@@ -39,7 +39,7 @@ class Eta:
     gpu_hours: tuple[Line, ...]  # by stage
     seconds: float | None  # until all is done, with as many jobs at once as now; None where nothing runs
     at_once: int  # jobs that run now
-    not_counted: tuple[str, ...]  # stages to come that `seconds` does not include, as nobody has measured them
+    not_counted: tuple[str, ...]  # stages to come that `seconds` does not include, as they were not measured
 
 
 def eta(plan: Plan, states: Sequence[State], now: float) -> Eta:

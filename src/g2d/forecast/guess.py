@@ -1,4 +1,4 @@
-"""GPU-hours that nobody has measured yet: a guess from the size of a model and the tokens of a job, for one H100.
+"""GPU-hours of what was not measured yet: a guess from the size of a model and the tokens of a job, for one H100.
 
 A step of decoding reads all weights and launches their kernels. A pass of training does 8 operations for every
 parameter and token: forward and backward (of adapters only), the forward pass repeated for checkpointed activations,

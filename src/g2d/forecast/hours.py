@@ -29,12 +29,12 @@ class GpuJob:
     units: float = 1.0
     rate_of: str | None = None  # the stage whose rate counts, where it is another: a probe is a part of a harvest
     at_most: bool = False  # its hours may be fewer
-    guess: float | None = None  # GPU-hours per unit, where nobody has measured them
+    guess: float | None = None  # GPU-hours per unit, where they were not measured
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the estimate; `hours` is None where nobody has measured the stage."""
+    """One line of the estimate; `hours` is None where the stage was not measured."""
 
     stage: str
     jobs: int

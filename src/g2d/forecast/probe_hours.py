@@ -117,7 +117,7 @@ def hours_advice(
     Returns:
         `HOURS_COLUMNS`, a row per scope and stage: scope "grid" is everything the configuration asks for that the
         probe has not made, "advised K" the warm-ups, harvests, DPO and evaluations of M0 and that K with every seed.
-        device_hours is null where nobody has measured the stage.
+        device_hours is null where the stage was not measured.
     """
     plan, resolved = Plan(config), config.for_model(model)
     shards, answers, samples = resolved.engine.shards, resolved.evaluation.answers, resolved.evaluation.samples

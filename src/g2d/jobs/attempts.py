@@ -33,7 +33,7 @@ ENDED_BADLY: tuple[Status, ...] = ("failed", "stopped", "killed")
 
 started_by: int | None = None  # the process that waits for this one, where that is not Snakemake (`shared_imports`)
 BEAT_S = 30.0  # between two signs of life
-SILENT_S = 4 * BEAT_S  # after which nobody is believed to be alive; generous, for a slow shared file system
+SILENT_S = 4 * BEAT_S  # after which an attempt counts as ended; generous, for a slow shared file system
 
 
 class Stopped(BaseException):
@@ -53,14 +53,14 @@ class Process:
 class Attempt:
     """One attempt at a job."""
 
-    status: Status  # stopped: by SIGTERM or Ctrl-C; killed: no last word, so its cost is that of its last sign of life
+    status: Status  # stopped: by SIGTERM or Ctrl-C; killed: no final record, so its cost is that of its last update
     cost: Cost
     host: str
     started: float  # seconds since the epoch
-    updated: float  # the same, of the last sign of life
+    updated: float  # the same, of the last update
     start_up_s: float  # from the start of the process to the start of its stage: interpreter and imports
     carried: Cost | None = None  # what earlier attempts had spent up to the checkpoint that this one went on from
-    progress: Progress | None = None  # of a training, at the last sign of life
+    progress: Progress | None = None  # of a training, at the last update
     process: Process | None = None  # not in records of 0.1.0
 
     @property
@@ -82,7 +82,7 @@ def attempt_file(log: str | Path) -> Path:
 def recorded(file: Path, meter: Meter) -> Iterator[None]:
     """Record the block as an attempt, from its begin to its end.
 
-    A record that cannot be written is reported and costs nobody the result.
+    A record that cannot be written is reported and does not stop the job.
     """
     started = time.time()
     start_up_s = max(0.0, started - psutil.Process(started_by).create_time())
@@ -121,10 +121,10 @@ def recorded(file: Path, meter: Meter) -> Iterator[None]:
 
 
 def is_alive(attempt: Attempt) -> bool | None:
-    """Whether an attempt without a last word is still being made; None where nobody here can tell.
+    """Whether an attempt without a final record is still running; None where it cannot be known here.
 
-    On the machine where it was begun its process tells, at once. Elsewhere there is only the record: whoever was heard
-    of within `SILENT_S` seconds is believed to be alive, and of anybody else nothing is known.
+    On the machine where it was begun its process tells. Elsewhere only its record does: one that was updated within
+    `SILENT_S` seconds counts as running, and of others nothing is known.
     """
     process = attempt.process
     if process is not None and process.machine == this_machine():
@@ -152,7 +152,7 @@ def _is_hidden(pid: int) -> bool:
 def read_attempts(folder: str | Path) -> list[Attempt]:
     """All attempts below a folder that are over, by stage and job, then oldest first.
 
-    An attempt without a last word was killed if the job was attempted again or if it has been silent for `SILENT_S`
+    An attempt without a final record was killed if the job was attempted again or if it has been silent for `SILENT_S`
     seconds. Otherwise it is still running, and is left out.
 
     Raises:
@@ -181,7 +181,7 @@ def lost_device_s(attempts: Iterable[Attempt]) -> dict[JobKey, float]:
     """The device seconds of all attempts that are on no bill.
 
     What an attempt did before the checkpoint that the next one went on from is not lost: the result's bill has it. A
-    killed attempt may have spent more up to that checkpoint than it knew at its last sign of life; then nothing of it
+    killed attempt may have spent more up to that checkpoint than its last update says; then nothing of it
     counts as lost.
     """
     attempts = list(attempts)

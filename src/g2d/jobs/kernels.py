@@ -1,12 +1,11 @@
 """Which arithmetic PyTorch does on a CPU: the same on a CPU with AVX-512 as on one that ends at AVX2.
 
-PyTorch, MKL and oneDNN look at the CPU and choose their kernels by it. Kernels for AVX-512 add up in another order than
-those for AVX2, so the last bits differ, and after some steps of training so does what a model answers. The embedded
-model is small enough to run everywhere, so its jobs ask for AVX2's kernels; the tests do too.
+Kernels for AVX-512 add up in another order than those for AVX2, so the last bits differ, and after some steps of
+training so do a model's answers. The embedded model is small enough to run everywhere, so its jobs, and the tests, ask
+for AVX2's kernels.
 
-MKL takes its variable on Intel's CPUs only: on AMD's it chooses by itself (`MKL_VERBOSE=1` says CNR:AUTO). The one
-setting that both take, `MKL_CBWR=COMPATIBLE`, makes training M0 half as long again (18.6 CPU seconds to 12.6, on a busy
-machine). So Intel's and AMD's bits may differ.
+MKL takes its variable on Intel's CPUs only, so Intel's and AMD's bits may differ. The one setting that both take,
+`MKL_CBWR=COMPATIBLE`, makes training M0 half as long again (18.6 instead of 12.6 CPU seconds, on a busy machine).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 There is one per run, purpose and set of visible GPUs. A file lock decides which one that is: the process holds it for
 its life, and no fork of it does. It ends when its Snakemake ends, however that ends. The folder of socket and lock
-belongs to this user and admits nobody else, which is what makes it safe to unpickle what comes through.
+belongs to this user and is closed to others, so what comes through can be unpickled.
 
 Left out on purpose: sharing between machines, and a port. Jobs in allocations of their own have processes of their own.
 """
@@ -69,7 +69,7 @@ def socket_of(run: str, purpose: str = "engine") -> Path:
 
 
 def greeted(socket: Path) -> tuple[Connection, Any] | None:
-    """Connection to a shared process once it is our turn, and what it says first; None if nobody listens."""
+    """Connection to a shared process once it is our turn, and what it says first; None if no process listens."""
     try:
         connection = Client(str(socket), "AF_UNIX")
         return connection, connection.recv()
@@ -80,7 +80,7 @@ def greeted(socket: Path) -> tuple[Connection, Any] | None:
 def connect(
     module: str, socket: Path, run: str, *arguments: object, output: IO[Any] | None = None
 ) -> tuple[Connection, Any]:
-    """As `greeted`, but where nobody listens the process is started and waited for.
+    """As `greeted`, but where no process listens it is started and waited for.
 
     Args:
         module: what it runs.

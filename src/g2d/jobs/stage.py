@@ -1,4 +1,4 @@
-"""What every stage does around its work: log, bill, record of the attempt, digests, and a last word when it fails."""
+"""What every stage does around its work: log, bill, record of the attempt, digests, and one line when it fails."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
 """Fresh rollouts: what an online training learns from, drawn by a generator that follows the policy in training.
 
 The generator takes the policy's adapter over before every s-th update and answers with it until the next time: s = 1 is
-online, "never" leaves it M0 for good ("Bridging Offline and Online RL", arXiv 2506.21495, section 3). Only the adapter
-travels, as a file, to vLLM or to transformers, so what answers here is what a harvest of the same adapter would load.
+online, "never" leaves it M0 ("Bridging Offline and Online RL", arXiv 2506.21495, section 3).
 
 Random numbers belong to (seed, problem, how often the problem was asked before, sample). So runs with different s share
 them, the first pass of a run that never hands over is the harvest of M0, and a run that was stopped draws what it would
-have drawn; of several processes each draws a part, and every one knows all of them. The random state of the process,
+have drawn. Of several processes each draws a part, and every one knows all of them. The random state of the process,
 which dropout reads, is left as it was.
 """
 

@@ -1,17 +1,16 @@
 """GRPO's completions from `g2d.rollouts`, whichever engine is configured; TRL's own generation is not used.
 
-transformers decodes the trainer's own model as it is, in evaluation mode: what samples is the policy in training, so no
+transformers decodes the trainer's own model, in evaluation mode: what samples is the policy in training, so no
 importance correction is needed. All completions of a generation are rows of one batch (`ContinuousBatch`).
 
-vLLM gets the adapter, as a file, under a new number. TRL's backend merges it into the weights and pushes all of them at
-every step: gigabytes for a few megabytes that changed, and on vLLM's CPU build it fails. TRL's documented hook for own
-generation, `rollout_func`, would do for the text but not for the loss: TRL 1.16 applies its importance-sampling
-correction only where `use_vllm` is set. The correction is needed: vLLM's kernels give other log-probabilities than the
-trainer's, and adapters older than the current step (`sync_every` above 1) are another policy. Tests hold that it is
-applied, and that its ratio is 1 where the two agree. `ratio: none` switches it off.
+vLLM gets the adapter, as a file, under a new number; TRL's backend pushes all weights at every step. `rollout_func`,
+TRL's hook for own generation, would not do: TRL 1.16 applies its importance-sampling correction only where `use_vllm`
+is set. The correction is needed, because vLLM's kernels give other log-probabilities than the trainer's, and adapters
+older than the current step (`sync_every` above 1) are another policy. Tests hold that it is applied, and that its ratio
+is 1 where the two agree. `ratio: none` switches it off.
 
 The random numbers of a completion belong to its step and its place in the batch of all processes, so a run that was
-stopped draws what it would have drawn, and so do several processes. The random state of the process, which dropout
+stopped, and several processes, draw what one run would have drawn. The random state of the process, which dropout
 reads, is left as it was. With `updates_per_generation` above 1 one call draws the completions of all these steps.
 """
 

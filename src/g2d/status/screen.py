@@ -118,7 +118,7 @@ def hours_to_go(lines: Sequence[Line]) -> Iterator[str]:
     known_from = (line.source.removeprefix("at most; ") for line in lines if line.hours is not None)
     sources = dict.fromkeys(source.partition(" (")[0] for source in known_from)
     unknown = [line.stage for line in lines if line.hours is None]
-    more = f" and what nobody has measured: {', '.join(unknown)}" if unknown else ""
+    more = f" and what was not measured: {', '.join(unknown)}" if unknown else ""
     known = sum(line.hours or 0.0 for line in lines)
     yield f"to go: about {known:.1f} GPU-hours ({'; '.join(sources) or 'not measured yet'}){more}"
 

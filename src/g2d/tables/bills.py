@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from g2d.experiment.arms import arms
 from g2d.experiment.config import Config
@@ -91,7 +92,7 @@ def attempt_table(attempts: Sequence[Attempt]) -> Rows:
         n_failed, n_stopped (by a signal) and n_killed (no last word) left nothing and n_repeated left something that
         was made again later. device_hours_kept is what every job's last successful attempt cost, with what it went on
         from; the columns that end in `_all` and the peaks are over all attempts. The start-up (interpreter, imports) is
-        not in the wall time. A killed attempt counts as far as its last sign of life, at most half a minute before its
+        not in the wall time. A killed attempt counts as far as its last update, at most half a minute before its
         end, or as far as another went on from it.
     """
     stages = list(dict.fromkeys(attempt.cost.stage for attempt in sorted(attempts, key=lambda a: a.started)))
@@ -128,7 +129,7 @@ def _peaks(costs: Sequence[Cost]) -> dict[str, float | None]:
 
 
 def costs_of(key: PolicyKey, bill: Sequence[Cost], spent: Mapping[str, float], config: Config) -> dict[str, float]:
-    """What a policy cost, on every axis; NaN where nobody knows.
+    """What a policy cost, on every axis; NaN where unknown.
 
     Args:
         bill: the records of the jobs it was made by.
@@ -242,7 +243,7 @@ def spent_on(
         if record.stage.startswith("train_"):
             folder = Path(record.job).parent
             trainings[folder if key.in_rounds else folder.parent] = (record.stage, folder)
-    found = [(stage, _rows(path(f"{folder}/metrics.jsonl"))) for stage, folder in trainings.values()]
+    found = [(stage, read_log(path(f"{folder}/metrics.jsonl"))) for stage, folder in trainings.values()]
     logs = [rows for _, rows in found]
     return {
         "updates": sum(rows[-1]["step"] for rows in logs),
@@ -268,5 +269,6 @@ def _passes(training: str, key: PolicyKey, config: Config) -> int:
     return int(warmup.settings.iterations)
 
 
-def _rows(metrics: Path) -> list[dict[str, float]]:
-    return [parse_json(line) for _, line in read_lines(metrics)]
+def read_log(file: Path) -> list[dict[str, Any]]:
+    """What a trainer logged, by step."""
+    return [parse_json(line) for _, line in read_lines(file)]

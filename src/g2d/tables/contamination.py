@@ -1,4 +1,4 @@
-"""Memory or reasoning: how often M0 completes the questions of a benchmark verbatim, beside those nobody has seen."""
+"""Memory or reasoning: how often M0 completes the questions of a benchmark verbatim, beside fresh ones."""
 
 from __future__ import annotations
 

@@ -23,7 +23,6 @@ from g2d.experiment.prompt_counts import prompts_behind
 from g2d.experiment.sections import Collapse, Contamination, Frontier
 from g2d.jobs.attempts import Attempt, read_attempts
 from g2d.jobs.cost import Cost, read_cost
-from g2d.jobs.files import parse_json, read_lines
 from g2d.policies.policy import read_policy
 from g2d.problems import read_problems
 from g2d.problems.settings import is_fresh
@@ -32,7 +31,7 @@ from g2d.regimes.training_rollouts import read_ages
 from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, read_rollouts
 from g2d.tables import catalogue
 from g2d.tables.accuracy import MAIN_COLUMNS
-from g2d.tables.bills import calibration_of, costs_of, spent_on
+from g2d.tables.bills import calibration_of, costs_of, read_log, spent_on
 from g2d.tables.choices import CANDIDATE_COLUMNS, SWEEP_COLUMNS, sweep_bills
 from g2d.tables.controls import seen_in_training
 from g2d.tables.files import files_of
@@ -275,8 +274,3 @@ class Inputs:
     def shown_share(self) -> float:
         """Of a question's words, those that were shown."""
         return (self.config.contamination or Contamination()).share
-
-
-def read_log(file: Path) -> list[dict[str, Any]]:
-    """What a trainer logged, by step."""
-    return [parse_json(line) for _, line in read_lines(file)]
