@@ -113,7 +113,9 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return seen
 
 
-@pytest.mark.parametrize("own", [{}, {"precompute_reference": True, "loss": "ipo"}])
+@pytest.mark.parametrize(
+    "own", [{}, {"precompute_reference": True, "loss": "ipo"}, {"use_weighting": True, "ld_alpha": 0.5}]
+)
 def test_dpo_by_length_has_the_losses_and_gradients_of_equal_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passes: list[tuple[int, int]], own: dict[str, Any]
 ) -> None:
@@ -149,7 +151,15 @@ def test_groups_by_length_learn_the_same(tmp_path: Path, monkeypatch: pytest.Mon
     assert_alike(*logs)
 
 
-@pytest.mark.parametrize("own", [{}, {"updates_per_generation": 2, "loss": "dapo"}, {"iterations": 2}])
+@pytest.mark.parametrize(
+    "own",
+    [
+        {},
+        {"updates_per_generation": 2, "loss": "dapo"},
+        {"updates_per_generation": 2, "loss": "vespo", "off_policy_mask_threshold": 0.01},
+        {"iterations": 2},
+    ],
+)
 def test_grpo_by_length_learns_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: dict[str, Any]) -> None:
     draw = EngineGeneration.draw
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,10 @@ import pytest
 from g2d.experiment.config import Config
 from g2d.experiment.grid import has_curves
 from g2d.experiment.keys import PolicyKey
+from g2d.report.page import _SECTION_SENTENCES
 from g2d.report.training import saturation_sentences
+from g2d.tables.catalogue import TRAINING, section_of
+from g2d.tables.frames import read_table, write_table
 from g2d.tables.saturation import saturation_table
 from tests.analysis.test_saturation import STEPS, curve, grid
 from tests.tables.test_catalogue import SMALL
@@ -54,6 +58,16 @@ def test_a_row_has_the_curve_and_the_page_a_sentence() -> None:
         f"half of the way after {half} [{from_half}, {to_half}] gradient steps, "
         f"90\u00a0% after {nearly} [{from_nearly}, ?]."
     )
+
+
+@pytest.mark.parametrize("accuracies", [curve(0.7, 60, 2), [0.5] * 6], ids=["fits", "does not"])
+def test_the_page_reads_it_under_online_training(tmp_path: Path, accuracies: list[float]) -> None:
+    sentences, read = _SECTION_SENTENCES[TRAINING]
+    [(name, columns)] = read.items()
+    assert section_of(name) == TRAINING
+    table = saturation_table(evaluations(accuracies))
+    write_table(tmp_path / f"{name}.csv", table)
+    assert sentences(read_table(tmp_path / f"{name}.csv", columns)) == saturation_sentences(table)
 
 
 def test_what_does_not_fit_has_no_numbers() -> None:

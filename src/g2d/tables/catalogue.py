@@ -168,6 +168,14 @@ TABLES = (
         "budgets", "Accuracy by token budget", RESULTS, function="parts:budget_table", reads="answers", section=GAINS
     ),
     Table(
+        "drift",
+        "What else changed: length of answers",
+        RESULTS,
+        function="drift:drift_table",
+        reads="answers",
+        section=GAINS,
+    ),
+    Table(
         "harvest",
         "Table 2: informativeness of the harvest",
         ROLLOUTS,
