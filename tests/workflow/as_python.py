@@ -27,6 +27,8 @@ DOORS = {
     "g2d.rollouts.trainer_engine": VLLM,
     "vllm.entrypoints.openai.api_server": VLLM,
 }
+# Scripts that load what training needs, or name it, and share no imports with other jobs.
+OF_TRAINING = (".pretrained_model.py", ".scratch_model.py", ".scratch_reward_model.py", ".record_provenance.py")
 DOOR_OF_SCRIPTS = "G2D_TESTS_DOOR"  # a variable, where no shared imports of the run make it cheap to train
 HANDED_ON = (signal.SIGTERM, signal.SIGINT)
 
@@ -98,7 +100,7 @@ def door_of(arguments: tuple[str, ...]) -> str | None:
     if arguments[:1] == ("-m",):
         return DOORS.get(arguments[1])
     if arguments and "/.snakemake/scripts/" in arguments[0]:
-        if arguments[0].endswith(".record_provenance.py"):  # names the libraries that trained
+        if arguments[0].endswith(OF_TRAINING):
             return HEAVY
         with open(arguments[0], "rb") as script:  # begins with the job's settings
             return VLLM if b"vllm" in script.read() else os.environ.get(DOOR_OF_SCRIPTS, LIGHT)

@@ -8,7 +8,8 @@ and exit status, and the same for its jobs (`as_python.py`). `g2d` is not among 
     python -m tests.workflow.forked FOLDER IMPORTS...       what `call` starts; nobody types it
 
 Left out on purpose: calls with variables that a library reads when it is imported, and calls that a test stops or
-kills: they are starts of Python, as everything is that no test calls through `Project.snakemake` or `train`.
+kills: they are starts of Python, as everything is that no test calls through `Project.snakemake` or `train`. The micro
+grid, which most tests look at, is made by starts of Python alone.
 """
 
 from __future__ import annotations
