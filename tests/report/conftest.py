@@ -92,7 +92,8 @@ def evaluation_frame(accuracy: float, n: int = 100) -> pd.DataFrame:
 
 
 def answer_frame(key: PolicyKey, benchmark: str) -> pd.DataFrame:
-    """The answers of a policy: M0 has every other question right, K=10 every third, others every fourth."""
+    """The answers of a policy: M0 has every other question right, K=10 every third, others every fourth; of the others
+    every fifth is cut off."""
     every = {0: 2, 10: 3}.get(key.k, 4)
     texts_of = [(f"p{i:02d} <b>", text) for i, text in enumerate(texts())]
     return to_frame(
@@ -100,7 +101,7 @@ def answer_frame(key: PolicyKey, benchmark: str) -> pd.DataFrame:
             rollout(
                 name,
                 0,
-                "correct" if i % every == 0 else "incorrect",
+                "correct" if i % every == 0 else "truncated" if i % 5 == 0 else "incorrect",
                 completion_text=f"{key.label} at K={key.k} on {benchmark}: {text}",
                 extracted_answer=text,
             )

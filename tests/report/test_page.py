@@ -218,11 +218,21 @@ def test_the_answer_browser_counts_and_shows_where_two_policies_differ(browser: 
         counted = [int(text.split()[0]) for text in cells.all_inner_texts()]
         assert counted == [even - both, third - both, both, n - even - third + both]
         cells.nth(1).click()
-        assert 0 < question.count() <= counted[1]
-        badges = tab.locator("#answer-stage .badge").all_inner_texts()
-        assert [badge.split()[1] for badge in badges] == ["incorrect", "correct"]
+        every_verdict = question.count()
+        assert 0 < every_verdict <= counted[1]
+        verdict = tab.locator("#answer-verdict")
+        assert verdict.locator("option").all_inner_texts() == ["any", "correct", "incorrect", "truncated"]
+        shown = {}
+        for name in ("truncated", "incorrect"):
+            verdict.select_option(label=name)
+            shown[name] = question.count()
+            badges = tab.locator("#answer-stage .badge").all_inner_texts()
+            assert [badge.split()[1] for badge in badges] == [name, "correct"]
+        assert min(shown.values()) > 0
+        assert sum(shown.values()) == every_verdict
         assert "g2d at K=10 on easy" in tab.locator("#answer-stage .card").nth(1).inner_text()
         tab.locator("#answer-second").select_option(label="DPO (K=0)")  # a policy never differs from itself
+        assert verdict.input_value() == ""
         assert [int(text.split()[0]) for text in cells.all_inner_texts()] == [0, 0, even, n - even]
         assert tab.locator("#answer-stage .card").count() == 0
         tab.locator("#answer-series").select_option(label="tiny, hard")

@@ -156,11 +156,13 @@
   // Answer browser. Every benchmark is a template; what is shown is a copy of a question with the cards of two policies.
   const answers = document.getElementById("answer-browser");
   if (answers) {
-    const [series, first, second, question, stage] = ["series", "first", "second", "question", "stage"].map((name) => document.getElementById(`answer-${name}`));
+    const [series, first, second, verdict, question, stage] = ["series", "first", "second", "verdict", "question", "stage"].map((name) => document.getElementById(`answer-${name}`));
     const cells = all(".cells button", answers);
     let source;
     let questions = [];
-    const ofTwo = (right) => right[first.selectedIndex] + right[second.selectedIndex];
+    const ofTwo = (list) => [list[first.selectedIndex], list[second.selectedIndex]];
+    const verdicts = (own) => ofTwo(own.dataset.verdicts.split(" "));
+    const cellOf = (own) => verdicts(own).map((one) => Number(one === "correct")).join("");
     const showQuestion = () => {
       const found = questions[question.selectedIndex]?.cloneNode(true);
       if (found) {
@@ -171,9 +173,13 @@
     };
     const showCell = () => {
       const answered = source.dataset.right.split(" ");
-      for (const cell of cells) cell.firstElementChild.textContent = answered.filter((right) => ofTwo(right) === cell.dataset.cell).length;
+      for (const cell of cells) cell.firstElementChild.textContent = answered.filter((right) => ofTwo(right).join("") === cell.dataset.cell).length;
       const cell = cells.find((button) => button.getAttribute("aria-pressed") === "true").dataset.cell;
-      questions = all(".question", source.content).filter((own) => ofTwo(own.dataset.right) === cell);
+      const inCell = all(".question", source.content).filter((own) => cellOf(own) === cell);
+      const chosen = verdict.value;
+      verdict.replaceChildren(new Option("any", ""), ...[...new Set(inCell.flatMap(verdicts))].sort().map((name) => new Option(name.replaceAll("_", " "), name)));
+      if ([...verdict.options].some((option) => option.value === chosen)) verdict.value = chosen;
+      questions = inCell.filter((own) => !verdict.value || verdicts(own).includes(verdict.value));
       question.replaceChildren(...questions.map((own) => new Option(own.dataset.label)));
       question.disabled = !questions.length;
       showQuestion();
@@ -194,7 +200,7 @@
       });
     }
     series.addEventListener("change", showSeries);
-    [first, second].forEach((select) => select.addEventListener("change", showCell));
+    [first, second, verdict].forEach((select) => select.addEventListener("change", showCell));
     question.addEventListener("change", showQuestion);
     showSeries();
   }
