@@ -1,7 +1,7 @@
 """Fresh rollouts: what an online training learns from, drawn by a generator that follows the policy in training.
 
-The generator takes the policy's adapter over before every s-th update and answers with it until the next time: s = 1 is
-online, "never" leaves it M0 ("Bridging Offline and Online RL", arXiv 2506.21495, section 3).
+The generator takes the policy's adapter over, as a file, before every s-th update and answers with it until the next
+time: s = 1 is online, "never" leaves it M0 ("Bridging Offline and Online RL", arXiv 2506.21495, section 3).
 
 Random numbers belong to (seed, problem, how often the problem was asked before, sample). So runs with different s share
 them, the first pass of a run that never hands over is the harvest of M0, and a run that was stopped draws what it would
@@ -11,27 +11,29 @@ which dropout reads, is left as it was.
 
 from __future__ import annotations
 
+import copy
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
 
 from g2d.jobs.files import atomic, read_json, write_json
-from g2d.policies.policy import Policy
+from g2d.policies.policy import Policy, with_adapter
 from g2d.policies.settings import Lora, Rounding
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
-from g2d.regimes.generator import Generator
+from g2d.regimes.online import vllm_beside_trainer
 from g2d.regimes.processes import gathered, n_processes, own_part
 from g2d.regimes.prompt_choice import AskedGroup, PromptChoice, times_before
 from g2d.regimes.training_rollouts import Keep, write_training_rollouts
 from g2d.rewards.catalogue import TRUTH
 from g2d.rewards.reward import AGAIN, group_name
 from g2d.rollouts.draw import draw_rollouts
-from g2d.rollouts.engine import Decoding
+from g2d.rollouts.engine import Decoding, Engine
 from g2d.rollouts.labels import labels
 from g2d.rollouts.rewarding import with_rewards
 from g2d.rollouts.rollout import to_frame
@@ -54,9 +56,12 @@ COLUMNS = (  # of rollouts.parquet
 TOGETHER = 1024  # rollouts of one draw, or those of one update: an engine is busy, and a run can stop in between
 BUFFER = "buffer.parquet"  # in a checkpoint: what was drawn for updates to come
 STATE = "fresh.json"
+GENERATOR = "generator"  # in a checkpoint: the adapter that was handed over, absent before the first time
+WEIGHTS = "adapter_model.safetensors"
+ASIDE = "weights.safetensors"  # so called in a checkpoint, where the trainer would load every adapter that it finds
 
 
-class FreshRollouts(Generator):
+class FreshRollouts:
     """The rollouts of every update, drawn when they are needed.
 
     Args:
@@ -95,7 +100,7 @@ class FreshRollouts(Generator):
         margin: float | None = None,
         rounding: Rounding = "twice",
     ) -> None:
-        super().__init__(base, start, rounding)
+        self.base, self.rounding = base, rounding
         self.problems, self.order, self.prompt = problems, order, prompt
         self.times_before = [*times_before(order)]
         self.per_update, self.decoding, self.sync_every, self.until = per_update, decoding, sync_every, until
@@ -106,13 +111,65 @@ class FreshRollouts(Generator):
         self.buffer = pd.DataFrame()
         self.rows: list[pd.DataFrame] = []
         self.tokens_generated = 0
+        self.handed_over_at = 0  # updates before the last hand-over; 0 before the first
+        self._first = Path(start.adapter) if start and start.adapter else None
+        self._folder = TemporaryDirectory(prefix="g2d-generator-")
+        self._engine: Any = None  # vLLM
+        self._m0: Any = None  # transformers, where vLLM does not generate
+
+    # ------------------------------------------------------------------------------------------------- the generator
 
     def use_vllm(self, settings: EngineSettings, lora: Lora) -> None:
-        """Have vLLM generate; see `start_vllm`."""
-        asked = [conversation(problem, self.prompt) for problem in self.problems]
+        """Have vLLM generate; call it before the trainer is made, as vLLM seeds the process when it starts.
+
+        Raises:
+            ValueError: the longest prompt and its completion do not fit the model.
+        """
         updates = self.until if self.sync_every is None else self.sync_every
         at_once = updates * self.per_update * self.decoding.samples_per_prompt
-        self.start_vllm(settings, lora, asked, self.decoding.max_completion_length, at_once)
+        self._engine = vllm_beside_trainer(self.base, settings, lora, at_once)
+        prompts = {self._engine.render(conversation(problem, self.prompt)) for problem in self.problems}
+        self._engine.start_for(prompts, self.decoding.max_completion_length)
+        if self._first is not None:
+            self._engine.use_adapter(self._first)
+
+    @property
+    def own_folder(self) -> Path:
+        """Where the adapter is written that is handed over."""
+        return Path(self._folder.name) / GENERATOR
+
+    @property
+    def adapter(self) -> Path | None:
+        """The adapter that generates; None while that is M0."""
+        return self.own_folder if self.handed_over_at else self._first
+
+    def engine(self) -> Engine:
+        """What generates: vLLM, or transformers with the adapter in a copy of M0, which is read from disk once."""
+        if self._engine is not None:
+            running: Engine = self._engine
+            return running
+        from g2d.rollouts.transformers_engine import TransformersEngine
+
+        if self._m0 is None:
+            self._m0 = TransformersEngine.of(self.base)
+        if self.adapter is None:
+            first: Engine = self._m0
+            return first
+        model = with_adapter(copy.deepcopy(self._m0.model), self.adapter, self.rounding)
+        return TransformersEngine(model.eval(), self._m0.tokenizer, self._m0.end_ids)
+
+    def _take(self, folder: Path, step: int) -> None:
+        self.handed_over_at = step
+        if self._engine is not None:
+            self._engine.use_adapter(folder)
+
+    def close(self) -> None:
+        """Free the engine and the adapter's copy."""
+        if self._engine is not None:
+            self._engine.close()
+        self._folder.cleanup()
+
+    # -------------------------------------------------------------------------------------------------- the rollouts
 
     def rollouts_for(self, step: int, hand_over: Callable[[Path], None]) -> pd.DataFrame:
         """The judged rollouts of the update after `step` updates; `problem_id` says how often it was asked before.
@@ -237,7 +294,9 @@ class FreshRollouts(Generator):
 
     def save(self, folder: Path) -> None:
         """Write into a checkpoint what goes on from it needs."""
-        self.save_generator(folder)
+        if self.handed_over_at:
+            shutil.copytree(self.own_folder, folder / GENERATOR)
+            (folder / GENERATOR / WEIGHTS).rename(folder / GENERATOR / ASIDE)
         with atomic(folder / BUFFER) as draft:
             self.buffer.to_parquet(draft, index=False)
         state: dict[str, Any] = {
@@ -264,7 +323,11 @@ class FreshRollouts(Generator):
         if self.choice is not None:
             self.choice.restore(state["choice"])
             self._planned = dict(state["planned"])
-        self.restore_generator(folder, state["handed_over_at"])
+        if (folder / GENERATOR).is_dir():
+            shutil.rmtree(self.own_folder, ignore_errors=True)
+            shutil.copytree(folder / GENERATOR, self.own_folder)
+            (self.own_folder / ASIDE).rename(self.own_folder / WEIGHTS)
+            self._take(self.own_folder, state["handed_over_at"])
         if rollouts is not None:
             self.tokens_generated = state["tokens_generated"]
             self.rows = [pd.read_parquet(rollouts)]

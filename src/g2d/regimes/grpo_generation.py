@@ -27,8 +27,8 @@ import torch
 from g2d.problems import Problem
 from g2d.problems.prompts import conversation
 from g2d.regimes.adapters import merged, save_adapter
-from g2d.regimes.generator import vllm_beside_trainer
 from g2d.regimes.job import TrainingJob
+from g2d.regimes.online import vllm_beside_trainer
 from g2d.regimes.sharding import in_step, is_sharded
 from g2d.regimes.training import evaluation_mode
 from g2d.regimes.warmup import Warmup

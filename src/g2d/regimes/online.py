@@ -1,4 +1,5 @@
-"""What all online trainings have in common: prompts that fit, and what a checkpoint leaves to the stages after it."""
+"""What all online trainings have in common: prompts that fit, vLLM beside the trainer, and what a checkpoint leaves to
+the stages after it."""
 
 from __future__ import annotations
 
@@ -7,13 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from g2d.memory.workload import largest_part
 from g2d.policies.policy import Policy, context_limit, load_tokenizer
+from g2d.policies.settings import Lora
 from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import conversation, render
 from g2d.regimes.checkpoints import MANIFEST, require_intact, seal
 from g2d.regimes.job import TrainingJob
+from g2d.regimes.processes import n_processes
 from g2d.regimes.training import hand_over_adapter, read_log
 from g2d.rollouts.engine import require_room
+from g2d.rollouts.settings import EngineSettings
 
 ROLLOUTS = "rollouts.parquet"  # in a checkpoint: those of the steps that lie behind it
 
@@ -42,6 +47,24 @@ def require_prompts_fit(job: TrainingJob) -> int:
         limit=context_limit(job.base),
     )
     return max(map(len, ids))
+
+
+def vllm_beside_trainer(base: Policy, settings: EngineSettings, lora: Lora, at_once: int | None) -> Any:
+    """vLLM for M0 and the adapters of a training, on the trainer's GPU; of several processes each has one of its own.
+
+    Args:
+        at_once: completions that all processes together ever ask for at once.
+    """
+    from g2d.rollouts.trainer_engine import EngineAside
+    from g2d.rollouts.vllm_engine import VllmEngine
+
+    return (EngineAside if n_processes() > 1 else VllmEngine)(
+        base,
+        settings.model_copy(update={"tensor_parallel_size": 1}),  # with several visible, it would spread over them
+        adapter_rank=lora.r,
+        memory_utilization=settings.training_gpu_memory_utilization,
+        most_sequences=largest_part(at_once, n_processes()),
+    )
 
 
 def hand_over(reached: Path, work: Path, base: Policy) -> list[dict[str, Any]]:
