@@ -47,17 +47,18 @@ def continued_step(plan: Plan, rule: str, wildcards: Wildcards) -> int:
     return (plan.online(wildcards).before(int(wildcards.g), int(wildcards.k)) or 0) if rule in CHAINED else 0
 
 
-def gpu_job(plan: Plan, rule: str, wildcards: Wildcards) -> GpuJob:
+def gpu_job(plan: Plan, rule: str, wildcards: Wildcards, before: int | None = None) -> GpuJob:
     """A job that trains or generates, on whatever device.
 
     Args:
         plan: of the whole configuration.
+        before: K of the checkpoint that a training continues; None: `continued_step`. (The workflow's rules set it.)
     """
+    before = continued_step(plan, rule, wildcards) if before is None else before
     model, stage = model_of(wildcards), rule.removesuffix("_shard")
     config, arm = plan.for_model(model), None
     if stage in ONLINE_STAGES:
-        arm = plan.online(wildcards)
-        steps = int(wildcards.k) - continued_step(plan, rule, wildcards)  # at most so many, where it stops by itself
+        arm, steps = plan.online(wildcards), int(wildcards.k) - before  # at most so many, where it stops by itself
         units = steps * completions_per_update(arm.settings, int(wildcards.g))
         job = GpuJob(stage, model, units, at_most=getattr(arm.settings, "iterations", 1) > 1)
     elif stage.startswith("train_"):
