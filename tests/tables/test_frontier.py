@@ -9,15 +9,27 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 
-from g2d.experiment.config import read
+from g2d.experiment.config import Config, load, read
 from g2d.experiment.grid import policies
 from g2d.experiment.keys import PolicyKey
+from g2d.experiment.sections import Price
 from g2d.jobs.cost import Cost
 from g2d.report.frontier import picture, sentences
 from g2d.rollouts.rollout import to_frame
-from g2d.tables.bills import costs_of, critical_path_s, paper_hours
-from g2d.tables.frontier import AXES, frontier_table, matched_table
+from g2d.settings import ConfigError
+from g2d.tables.bills import (
+    COST_COLUMNS,
+    calibration_of,
+    cost_table,
+    costs_of,
+    critical_path_s,
+    gpu_energy_kwh,
+    money,
+    paper_hours,
+)
+from g2d.tables.frontier import AXES, FRONTIER_COLUMNS, WHERE_KNOWN, frontier_table, matched_table
 from g2d.tables.published_hours import HOURS_OF_HARVEST_AND_DPO, HOURS_PER_COMPLETION, PUBLISHED
 from tests.frames import rollout
 
@@ -40,6 +52,7 @@ RIGHT = {M0: 80, DPO: 150, G2D: 152, GRPO: 100, ONLINE[0]: 120, ONLINE[1]: 170, 
 TOKENS = {DPO: 10, G2D: 30, GRPO: 20, ONLINE[0]: 15, ONLINE[1]: 40, IPO: 5}
 EVALUATIONS = {(policy, "test"): solved(right) for policy, right in RIGHT.items()}
 COSTS = {policy: dict.fromkeys(AXES, float(tokens)) | {"paper_hours": math.nan} for policy, tokens in TOKENS.items()}
+SPENT = {"tokens_generated": 9.0, "updates": 4.0}
 COSTS[GRPO]["paper_hours"] = COSTS[DPO]["paper_hours"] = 2.0
 
 
@@ -174,9 +187,100 @@ def test_shards_run_side_by_side_and_the_rest_in_a_row() -> None:
     }
     bill = [Cost(job, "stage", wall, wall, 2, "gpu", 2 * wall, 0, 1, None) for job, wall in walls.items()]
     assert critical_path_s(bill) == 7 + 1 + 3 + 11
-    found = costs_of(DPO, bill, {"tokens_generated": 9.0, "updates": 4.0}, read(MICRO))
+    found = costs_of(DPO, bill, SPENT, read(MICRO))
     assert found["device_hours"] == pytest.approx(2 * 27 / 3600)
     assert (found["tokens_generated"], found["updates"]) == (9, 4)
+
+
+H100 = "NVIDIA H100 80GB HBM3"
+# A download, half an hour on a card, and two hours on two cards: 4.5 card-hours.
+BILL = [
+    Cost("m/base/cost", "pretrained_model", 360, 60, 1, "cpu", 360, 0, 1),
+    Cost("m/calibration/cost", "calibrate", 1800, 60, 1, H100, 1800, 10, 1, gpu_energy_j=0.9e6),
+    Cost("m/seed0/dpo/g0/k0/cost", "train_dpo", 7200, 60, 2, H100, 14400, 0, 1, gpu_energy_j=9e6),
+]
+BY_NAME = Price(currency="EUR", devices={H100: 2.0, "cpu": 0.5})
+
+
+def test_energy_and_money_are_known_or_are_no_cost_at_all() -> None:
+    """0.25 and 2.5 kWh; 0.05, 1 and 8 EUR."""
+    assert gpu_energy_kwh(BILL) == pytest.approx(2.75)
+    assert gpu_energy_kwh(BILL[:1]) is None  # no GPU
+    unread = replace(BILL[1], gpu_energy_j=None)
+    assert gpu_energy_kwh([BILL[0], unread, BILL[2]]) is None
+    assert gpu_energy_kwh([]) is None
+    assert money(BILL, BY_NAME) == pytest.approx(0.05 + 1 + 8)
+    assert money(BILL, Price(currency="EUR", devices=2)) == pytest.approx(2 * (0.1 + 0.5 + 4))
+    assert money(BILL, Price(currency="EUR", devices={H100: 2})) is None  # what the download cost is not known
+    assert money(BILL, None) is None
+    moved = replace(BILL[2], device=f"{H100}, NVIDIA A100")  # how long on which, nobody knows
+    assert money([moved], Price(currency="EUR", devices={H100: 2, "NVIDIA A100": 1})) is None
+    assert money([moved], Price(currency="EUR", devices={H100: 2, "NVIDIA A100": 2})) == 8
+    assert calibration_of(BILL, BY_NAME)["money"] == 1
+    assert calibration_of(BILL)["gpu_energy_kwh"] == 0.25
+    assert "money" not in calibration_of(BILL)
+    config = read(MICRO)
+    assert not {"money", "gpu_energy_kwh"} & costs_of(DPO, [unread], SPENT, config).keys()
+    found = costs_of(DPO, BILL, SPENT, config.model_copy(update={"price_per_device_hour": BY_NAME}))
+    assert (found["money"], found["gpu_energy_kwh"]) == pytest.approx((9.05, 2.75))
+
+
+def test_the_bill_has_energy_and_money_only_where_they_are_known() -> None:
+    plain = cost_table({DPO: [replace(record, gpu_energy_j=None) for record in BILL]})
+    assert tuple(plain.columns) == tuple(COST_COLUMNS)
+    table = cost_table({DPO: BILL}, price=BY_NAME)
+    assert tuple(table.columns) == (*COST_COLUMNS, "gpu_energy_kwh", "money", "currency")
+    assert table["money"].tolist() == pytest.approx([0.05, 1, 8])
+    assert table["gpu_energy_kwh"].tolist() == pytest.approx([math.nan, 0.25, 2.5], nan_ok=True)
+    assert set(table["currency"]) == {"EUR"}
+
+
+def test_energy_and_money_are_axes_only_where_they_are_known() -> None:
+    plain = {
+        policy: {axis: cost for axis, cost in own.items() if axis not in WHERE_KNOWN} for policy, own in COSTS.items()
+    }
+    table = frontier_table(EVALUATIONS, plain, margin=0.02)
+    assert tuple(table.columns) == tuple(FRONTIER_COLUMNS)
+    assert not {"money", "gpu_energy_kwh"} & set(table["axis"])
+    paid = {policy: own | {"money": own["tokens_generated"] / 2} for policy, own in plain.items()}
+    calibration = {policy: {"money": 1.0} for policy in paid}
+    table = frontier_table(EVALUATIONS, paid, 0.02, calibration, BY_NAME)
+    rows = table[table["axis"] == "money"]
+    assert set(rows["currency"]) == {"EUR"}
+    assert table.loc[table["axis"] != "money", "currency"].isna().all()
+    by_tokens = table[table["axis"] == "tokens_generated"]
+    assert rows["status"].tolist() == by_tokens["status"].tolist()
+    assert dict(zip(rows["policy"] + rows["K"].astype(str), rows["cost"], strict=True))["g2d50"] == 15
+    assert (rows["cost"] - rows["cost_without_calibration"]).iloc[1:].eq(1).all()
+    assert sentences(rows)[0].startswith("By EUR per seed, DPO (K=0) and online (K=20) are on the frontier")
+    assert "for 20 EUR per seed" in sentences(rows)[1]
+    assert '"EUR per seed"' in json.dumps(picture(rows, {}))
+    del paid[GRPO]["money"]  # it ran on a card without a price
+    rows = frontier_table(EVALUATIONS, paid, 0.02, price=BY_NAME).query("axis == 'money'")
+    assert "grpo" not in set(rows["policy"])
+
+
+def test_a_price_is_checked_and_makes_only_tables_stale() -> None:
+    values = yaml.safe_load(MICRO.read_text())
+
+    def priced(**price: object) -> Config:
+        return load(values | {"price_per_device_hour": price})
+
+    config = priced(currency="EUR", devices={H100: 2.5, "cpu": 0})
+    assert config.identity == load(values).identity | {
+        "price_per_device_hour": {"currency": "EUR", "devices": {H100: 2.5, "cpu": 0.0}}
+    }
+    assert priced(currency="USD", devices=3).price_per_device_hour == Price(currency="USD", devices=3.0)
+    for wrong, message in (
+        ({"currency": "EUR"}, r"price_per_device_hour\.devices"),
+        ({"devices": 1}, r"price_per_device_hour\.currency"),
+        ({"currency": "1 EUR", "devices": 1}, r"price_per_device_hour\.currency"),
+        ({"currency": "EUR", "devices": -1}, r"price_per_device_hour\.devices"),
+        ({"currency": "EUR", "devices": {}}, r"price_per_device_hour\.devices"),
+        ({"currency": "EUR", "devices": {"cpu": "cheap"}}, r"price_per_device_hour\.devices"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            priced(**wrong)
 
 
 def test_candidates_for_a_checkpoint_answer_side_by_side() -> None:

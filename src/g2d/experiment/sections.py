@@ -72,6 +72,29 @@ class Frontier(Section):
     )
 
 
+PerHour = Annotated[float, Field(ge=0)]
+
+
+class Price(Section):
+    """What an hour of a device costs, which makes money one of the costs (docs/analysis.md)."""
+
+    currency: str = key(
+        ..., "Of the price, as tables and the page name it, for example EUR.", pattern="^[A-Za-z]{1,12}$"
+    )
+    devices: PerHour | Annotated[dict[str, PerHour], Field(min_length=1)] = key(
+        ...,
+        "For an hour of any device, or by the name that the column device of cost.csv has (cpu: a job without a GPU, "
+        "all its cores). What ran on a device without a price has no cost in money.",
+    )
+
+    def per_hour(self, device: str) -> float | None:
+        """The price of a device; None where it has none, or where devices of one job differ in theirs."""
+        if isinstance(self.devices, (int, float)):
+            return self.devices
+        prices = {self.devices.get(name) for name in device.split(", ")}
+        return prices.pop() if len(prices) == 1 else None
+
+
 class Collapse(Section):
     """What counts as the collapse of an online training (`g2d.analysis.dynamics`)."""
 
@@ -265,6 +288,9 @@ class Config(Section):
         None,
         "The tables of the frontier; null: with their defaults where there are `regimes`, else none.",
         neutral=None,
+    )
+    price_per_device_hour: Price | None = key(
+        None, "What an hour of a device costs: bills and the frontier are in money, too.", neutral=None
     )
     collapse: Collapse | None = key(
         None,

@@ -15,6 +15,7 @@ was lost after it is in `results/attempts/` alone (`g2d.jobs.attempts`).
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -24,6 +25,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from g2d.jobs.energy import Readings, joules_since, read
 from g2d.jobs.files import parse_record, read_json, write_json
 from g2d.jobs.usage import cpu_seconds, gpu_memory_peak, memory_peak, visible_devices
 
@@ -44,6 +46,7 @@ class Cost:
     tokens_generated: int
     peak_memory_bytes: int  # resident memory of the job's largest process; GPU memory is not in it
     peak_gpu_memory_bytes: int | None = None  # torch's, on the fullest GPU; null without one or in a process of vLLM
+    gpu_energy_j: float | None = None  # NVML's, of the cards that the job held; null where they do not say
 
     @property
     def key(self) -> JobKey:
@@ -55,6 +58,7 @@ def merge_costs(earlier: Cost | None, later: Cost) -> Cost:
     """One record for attempts at a job of which the later went on from what the earlier had spent."""
     if earlier is None:
         return later
+    energies = [part.gpu_energy_j for part in (earlier, later) if part.gpu_energy_j is not None]
     on_gpu = [part.peak_gpu_memory_bytes for part in (earlier, later) if part.peak_gpu_memory_bytes is not None]
     return replace(
         later,
@@ -66,6 +70,7 @@ def merge_costs(earlier: Cost | None, later: Cost) -> Cost:
         tokens_generated=earlier.tokens_generated + later.tokens_generated,
         peak_memory_bytes=max(earlier.peak_memory_bytes, later.peak_memory_bytes),
         peak_gpu_memory_bytes=max(on_gpu, default=None),
+        gpu_energy_j=math.fsum(energies) if len(energies) == 2 else None,
     )
 
 
@@ -113,6 +118,7 @@ class Meter:
     progress: Progress | None = None  # of a training, once it has begun
     _wall: float = field(default_factory=time.perf_counter, repr=False)
     _cpu: float = field(default_factory=cpu_seconds, repr=False)
+    _energy: Readings | None = field(default=None, repr=False)  # of the GPUs that the job holds, at its begin
     _own: Cost | None = field(default=None, repr=False)
     _cost: Cost | None = field(default=None, repr=False)
 
@@ -123,7 +129,7 @@ class Meter:
     def measured(self) -> Cost:
         """What this attempt has cost until now, or until its end. Asks torch for its devices, so not for a side
         thread."""
-        return self._own or self._record(*visible_devices(), gpu_memory_peak())
+        return self._own or self._record(*visible_devices(), gpu_memory_peak(), joules_since(self._energy))
 
     def spent(self) -> Cost:
         """The same with `carried`: what has led here."""
@@ -139,9 +145,11 @@ class Meter:
         allotted = len([name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name])
         torch = sys.modules.get("torch")
         device = "unknown" if getattr(getattr(torch, "version", None), "cuda", None) else "cpu"
-        return self._record(device, max(1, allotted) if device == "unknown" else 1, None)
+        return self._record(device, max(1, allotted) if device == "unknown" else 1)
 
-    def _record(self, device: str, devices: int, peak_gpu_memory_bytes: int | None) -> Cost:
+    def _record(
+        self, device: str, devices: int, peak_gpu_memory_bytes: int | None = None, gpu_energy_j: float | None = None
+    ) -> Cost:
         wall_s = time.perf_counter() - self._wall
         return Cost(
             job=self.job,
@@ -155,6 +163,7 @@ class Meter:
             tokens_generated=max(0, self.tokens_generated - (self.carried.tokens_generated if self.carried else 0)),
             peak_memory_bytes=memory_peak(),
             peak_gpu_memory_bytes=peak_gpu_memory_bytes,
+            gpu_energy_j=gpu_energy_j,
         )
 
     @property
@@ -170,13 +179,13 @@ class Meter:
 
 
 @contextmanager
-def measure(job: str, stage: str) -> Iterator[Meter]:
-    """Measure the block: wall, CPU and device seconds, peak memory.
+def measure(job: str, stage: str, gpus: Sequence[str] = ()) -> Iterator[Meter]:
+    """Measure the block: wall, CPU and device seconds, peak memory, and the energy of the GPUs that it holds.
 
     The CPU time of worker processes counts once they have been waited for, so close them inside the block. The peak is
     the high-water mark of the process's whole life: one job, one process.
     """
-    meter = Meter(job, stage)
+    meter = Meter(job, stage, _energy=read(gpus))
     yield meter
     # Its devices are asked for last: the block itself may be what imports torch.
     meter._cost = merge_costs(meter.carried, meter.end())

@@ -34,10 +34,13 @@ def visible() -> list[str]:
     return [str(i) for i in range(len(list(DRIVER.glob("*"))))]
 
 
-def take(wanted: int) -> None:
+def take(wanted: int) -> list[str]:
     """Have this process see so many GPUs and no others, and hold them until it ends.
 
     It waits where too few are free: something else on this machine, run by the same user, has them.
+
+    Returns:
+        The GPUs that it holds: none for a job that asks for none, and fewer than it asks for where it was given fewer.
 
     Raises:
         RuntimeError: there is no folder for the locks.
@@ -46,7 +49,7 @@ def take(wanted: int) -> None:
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     given = visible()
     if not 0 < wanted < len(given):
-        return
+        return given if wanted else []
     told = False
     while len(free := _locked(given, wanted)) < wanted:
         if not told:
@@ -54,6 +57,7 @@ def take(wanted: int) -> None:
             told = True
         time.sleep(POLL_S)
     os.environ[VISIBLE] = ",".join(free)
+    return free
 
 
 def _locked(given: list[str], wanted: int) -> list[str]:

@@ -47,10 +47,10 @@ def stage(snakemake: Any) -> Iterator[Meter]:
     job = str(Path(cost or snakemake.output[0]).with_suffix(""))
     try:
         read = {file: remembered_digest(file) for file in from_elsewhere(rule, snakemake.input)}
-        take_gpus(int(snakemake.resources.get("gpu", 0)))
+        gpus = take_gpus(int(snakemake.resources.get("gpu", 0)))
         with (
             _stoppable(),
-            measure(job=job, stage=rule.removesuffix("_shard")) as meter,
+            measure(job=job, stage=rule.removesuffix("_shard"), gpus=gpus) as meter,
             recorded(attempt_file(snakemake.log[0]), meter),
         ):
             settle()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from g2d.jobs.cost import Cost, Meter, Progress, parse_cost
+from g2d.jobs.energy import Readings
 from g2d.jobs.files import atomic, read_json, write_json, write_text
 from g2d.jobs.orphans import stop, when_ends
 from g2d.jobs.usage import Elsewhere, gpu_memory_peak, this_process
@@ -40,6 +41,7 @@ class Call:
     stage: str
     wall: float  # when the job began, on the clock that all processes of a machine share
     cpu_s: float  # what it had used before it started them
+    energy: Readings | None  # of its GPUs when it began
     log: Path  # of the job
     process: str  # name of the job's own (`g2d.jobs.orphans.name_of`)
 
@@ -137,7 +139,7 @@ def main(folder: Path, rank: int) -> int:
             with open(rank_log(call.log, rank), "w") as file:
                 os.dup2(file.fileno(), 1)
                 os.dup2(file.fileno(), 2)
-        meter = RankMeter(call.job, call.stage, _wall=call.wall, _cpu=-call.cpu_s)
+        meter = RankMeter(call.job, call.stage, _wall=call.wall, _cpu=-call.cpu_s, _energy=call.energy)
         meter.file = folder / METER
         outcome = Outcome()
         try:

@@ -34,6 +34,9 @@ READING = {
     "of 7 to 8 billion parameters on one A100, whatever they took here.",
     "critical_path_hours": "The critical path: hours from the first job behind a policy to its last with as many "
     "devices as can be used at once, waiting not counted.",
+    "gpu_energy_kwh": "Energy of the GPUs of every stage behind a policy, as the cards report it, mean over seeds; the "
+    "rest of the machines is not in it.",
+    "money": "Device time of every stage behind a policy at the price of its devices, mean over seeds.",
 }
 LEGEND = (
     ("M0", "the model before any training"),

@@ -20,6 +20,8 @@ BUTTONS = {  # names of the axes on the page's switch
     "updates": "gradient steps",
     "paper_hours": "paper's rates",
     "critical_path_hours": "critical path",
+    "gpu_energy_kwh": "energy",
+    "money": "money",
 }
 TITLES = {
     "tokens_generated": "tokens generated per seed",
@@ -27,6 +29,7 @@ TITLES = {
     "device_hours": "device-hours per seed",
     "paper_hours": "device-hours at the paper's rates (7-8B model, one A100)",
     "critical_path_hours": "hours with as many devices as can be used",
+    "gpu_energy_kwh": "kWh of the GPUs per seed",
 }
 MOST = 3  # policies named in one sentence
 _DRAWN = ["policy", "K", "group_size", "cost", "accuracy", "ci_low", "ci_high", "status", "chance", "cheapest_enough"]
@@ -39,7 +42,6 @@ def picture(rows: pd.DataFrame, known: Marks) -> Spec:
         rows: of `frontier.csv`, one model, benchmark and axis.
         known: how policies are drawn.
     """
-    axis = str(rows["axis"].iloc[0])
     drawn = rows[_DRAWN].assign(
         series=[mark.series for mark in marks_of(rows, known)],
         name=names(rows),
@@ -47,7 +49,7 @@ def picture(rows: pd.DataFrame, known: Marks) -> Spec:
     tooltip = [
         alt.Tooltip("name:N", title="policy"),
         alt.Tooltip("status:N"),
-        alt.Tooltip("cost:Q", title=TITLES[axis], format=".3~s"),
+        alt.Tooltip("cost:Q", title=_title(rows), format=".3~s"),
         *[alt.Tooltip(f"{column}:Q", format=".1%") for column in ("accuracy", "ci_low", "ci_high")],
         alt.Tooltip("chance:Q", title="chance to be on the frontier", format=".0%"),
     ]
@@ -57,7 +59,7 @@ def picture(rows: pd.DataFrame, known: Marks) -> Spec:
     line = alt.Chart(so_far).mark_line(interpolate="step-after", strokeDash=[5, 3], color="#777", strokeWidth=1.5)
     return against_cost(
         drawn,
-        TITLES[axis],
+        _title(rows),
         known,
         tooltip,
         named=drawn["status"].isin([ON, CHEAPEST]) | drawn["cheapest_enough"],
@@ -163,7 +165,13 @@ def _keys(rows: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
 
 
 def _cost(rows: pd.DataFrame) -> str:
-    return TITLES[str(rows["axis"].iloc[0])].split(",")[0]
+    return _title(rows).split(",")[0]
+
+
+def _title(rows: pd.DataFrame) -> str:
+    """What the axis of some rows counts."""
+    first = rows.iloc[0]
+    return f"{first['currency']} per seed" if first["axis"] == "money" else TITLES[str(first["axis"])]
 
 
 def _cost_interval(row: Mapping[Any, Any]) -> str:

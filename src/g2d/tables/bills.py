@@ -12,6 +12,7 @@ from g2d.experiment.arms import arms
 from g2d.experiment.config import Config
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.prompt_counts import online_phases, prompts_asked
+from g2d.experiment.sections import Price
 from g2d.jobs.attempts import ENDED_BADLY, Attempt, kept, lost, lost_device_s
 from g2d.jobs.cost import Cost
 from g2d.jobs.files import parse_json, read_lines
@@ -36,6 +37,7 @@ COST_COLUMNS = {
     **integers("n_lost_attempts"),
     **floats("device_hours_with_lost_attempts"),
 }
+COST_COLUMNS_WHERE_KNOWN = {**floats("gpu_energy_kwh", "money"), **strings("currency")}
 ATTEMPT_COLUMNS = {
     **strings("stage"),
     **integers("n_jobs", "n_attempts", "n_failed", "n_stopped", "n_killed", "n_repeated"),
@@ -45,16 +47,20 @@ ATTEMPT_COLUMNS = {
 }
 
 
-@table_of(COST_COLUMNS)
-def cost_table(bills: Mapping[PolicyKey, Sequence[Cost]], attempts: Sequence[Attempt] = ()) -> Rows:
+@table_of(COST_COLUMNS, COST_COLUMNS_WHERE_KNOWN)
+def cost_table(
+    bills: Mapping[PolicyKey, Sequence[Cost]], attempts: Sequence[Attempt] = (), price: Price | None = None
+) -> Rows:
     """The bill: what each stage behind a policy cost.
 
     Args:
         bills: the jobs on each policy's bill, oldest first.
         attempts: all attempts at the jobs of the grid, from `read_attempts`.
+        price: of a device-hour.
 
     Returns:
-        `COST_COLUMNS`, one row per policy (with its seed) and stage, stages in the order in which they ran. Times and
+        `COST_COLUMNS`, and of `COST_COLUMNS_WHERE_KNOWN` those that `gpu_energy_kwh` and `money` know for some row, one
+        row per policy (with its seed) and stage, stages in the order in which they ran. Times and
         tokens are sums over the stage's jobs, devices and the peaks (1e9 bytes; resident memory, and torch's on a GPU)
         the largest. Attempts that failed or were repeated are counted in n_lost_attempts; what they did that no later
         attempt went on from is in device_hours_with_lost_attempts and in no other column. Jobs that several policies
@@ -77,6 +83,8 @@ def cost_table(bills: Mapping[PolicyKey, Sequence[Cost]], attempts: Sequence[Att
                 **_peaks(jobs),
                 "n_lost_attempts": sum(len(without_result.get(job.key, [])) for job in jobs),
                 "device_hours_with_lost_attempts": _device_hours(jobs) + lost_s / 3600,
+                **{"gpu_energy_kwh": gpu_energy_kwh(jobs), "money": money(jobs, price)},
+                "currency": price.currency if price else None,
             }
 
 
@@ -119,6 +127,29 @@ def _device_hours(costs: Sequence[Cost]) -> float:
     return math.fsum(cost.device_s for cost in costs) / 3600
 
 
+def gpu_energy_kwh(costs: Sequence[Cost]) -> float | None:
+    """What the GPUs of jobs used, as they report it; None without a GPU, or where one did not report it.
+
+    Jobs without a GPU add nothing: it is not what a machine used.
+    """
+    joules = [cost.gpu_energy_j for cost in costs if cost.device != "cpu"]
+    known = [used for used in joules if used is not None]
+    return math.fsum(known) / 3.6e6 if known and len(known) == len(joules) else None
+
+
+def money(costs: Sequence[Cost], price: Price | None) -> float | None:
+    """What jobs cost at the price of their devices; None without one, or where a device has none."""
+    rates = [price.per_hour(cost.device) if price else None for cost in costs]
+    amounts = [cost.device_s / 3600 * rate for cost, rate in zip(costs, rates, strict=True) if rate is not None]
+    return math.fsum(amounts) if price and len(amounts) == len(costs) else None
+
+
+def _where_known(costs: Sequence[Cost], price: Price | None) -> dict[str, float]:
+    """The costs that are not known for every job, where they are."""
+    found = {"gpu_energy_kwh": gpu_energy_kwh(costs), "money": money(costs, price)}
+    return {axis: cost for axis, cost in found.items() if cost is not None}
+
+
 def _peaks(costs: Sequence[Cost]) -> dict[str, float | None]:
     """The largest memory of any job, in 1e9 bytes; on a GPU null where no job knows its own."""
     on_gpu = [cost.peak_gpu_memory_bytes for cost in costs if cost.peak_gpu_memory_bytes is not None]
@@ -129,7 +160,7 @@ def _peaks(costs: Sequence[Cost]) -> dict[str, float | None]:
 
 
 def costs_of(key: PolicyKey, bill: Sequence[Cost], spent: Mapping[str, float], config: Config) -> dict[str, float]:
-    """What a policy cost, on every axis; NaN where unknown.
+    """What a policy cost, on every axis; NaN where unknown, and without energy and money where these are.
 
     Args:
         bill: the records of the jobs it was made by.
@@ -141,10 +172,11 @@ def costs_of(key: PolicyKey, bill: Sequence[Cost], spent: Mapping[str, float], c
         "device_hours": math.fsum(record.device_s for record in bill) / 3600,
         "paper_hours": paper_hours(key, config),
         "critical_path_hours": critical_path_s(bill) / 3600,
+        **_where_known(bill, config.price_per_device_hour),
     }
 
 
-def calibration_of(bill: Sequence[Cost]) -> dict[str, float]:
+def calibration_of(bill: Sequence[Cost], price: Price | None = None) -> dict[str, float]:
     """What calibration has of a policy's costs: it has no gradient steps, and the paper does not count it."""
     own = [record for record in bill if record.stage == "calibrate"]
     rest = [record for record in bill if record.stage != "calibrate"]
@@ -154,6 +186,7 @@ def calibration_of(bill: Sequence[Cost]) -> dict[str, float]:
         "device_hours": math.fsum(record.device_s for record in own) / 3600,
         "paper_hours": 0.0,
         "critical_path_hours": (critical_path_s(bill) - critical_path_s(rest)) / 3600,
+        **_where_known(own, price),
     }
 
 

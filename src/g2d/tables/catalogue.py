@@ -208,7 +208,12 @@ TABLES = (
         section=DISPUTES,
     ),
     Table(
-        "cost", "The bill by policy and stage", COST, function="bills:cost_table", reads="billed attempts", section=BILL
+        "cost",
+        "The bill by policy and stage",
+        COST,
+        function="bills:cost_table",
+        reads="billed attempts price",
+        section=BILL,
     ),
     Table(
         "published",
@@ -258,7 +263,7 @@ TABLES = (
         "The frontier: accuracy against cost",
         RESULTS,
         function="frontier:frontier_table",
-        reads="answers paid margin calibrated",
+        reads="answers paid margin calibrated price",
         section=FRONTIER,
         enabled=_frontier,
     ),

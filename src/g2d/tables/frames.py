@@ -43,13 +43,21 @@ def frame(rows: Iterable[Mapping[str, Any]], columns: Columns) -> pd.DataFrame:
     return pd.DataFrame(list(rows), columns=list(columns)).astype(dict(columns))
 
 
-def table_of(columns: Columns) -> Callable[[Callable[P, Iterable[Mapping[str, Any]]]], Callable[P, pd.DataFrame]]:
-    """Of a function that yields rows, the one that returns them as a table (`frame`)."""
+def table_of(
+    columns: Columns, where_known: Columns | None = None
+) -> Callable[[Callable[P, Iterable[Mapping[str, Any]]]], Callable[P, pd.DataFrame]]:
+    """Of a function that yields rows, the one that returns them as a table (`frame`).
+
+    Args:
+        where_known: further columns, each only there where some row has a value for it.
+    """
+    more = where_known or {}
 
     def decorate(rows: Callable[P, Iterable[Mapping[str, Any]]]) -> Callable[P, pd.DataFrame]:
         @wraps(rows)
         def build(*args: P.args, **kwargs: P.kwargs) -> pd.DataFrame:
-            return frame(rows(*args, **kwargs), columns)
+            table = frame(rows(*args, **kwargs), {**columns, **more})
+            return table.drop(columns=[name for name in more if table[name].isna().all()])
 
         return build
 

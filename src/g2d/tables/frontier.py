@@ -13,6 +13,7 @@ import numpy as np
 from g2d.analysis.comparisons import compare
 from g2d.analysis.frontier import Standing, cost_interval, on_axis
 from g2d.experiment.keys import PolicyKey
+from g2d.experiment.sections import Price
 from g2d.tables.accuracy import accuracy_row
 from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Row, by_grid, by_policy, crossed, grid_order, named
 from g2d.tables.families import Grouped, differences_of, paired, pool
@@ -24,7 +25,10 @@ AXES = {  # what a policy cost: its words on the page
     "device_hours": "device-hours measured",
     "paper_hours": "device-hours at the paper's rates",
     "critical_path_hours": "hours on the critical path",
+    "gpu_energy_kwh": "kWh of the GPUs",
+    "money": "money",
 }
+WHERE_KNOWN = ("gpu_energy_kwh", "money")  # axes that a grid need not have
 NOT_TESTED = "not tested"  # status of GRPO before its last K and of its ablations
 FRONTIER_COLUMNS = {
     **BY_BENCHMARK,
@@ -50,12 +54,13 @@ MATCHED_COLUMNS = {
 }
 
 
-@table_of(FRONTIER_COLUMNS)
+@table_of(FRONTIER_COLUMNS, strings("currency"))
 def frontier_table(
     evaluations: Evaluations,
     costs: Mapping[PolicyKey, Mapping[str, float]],
     margin: float,
     calibration: Mapping[PolicyKey, Mapping[str, float]] | None = None,
+    price: Price | None = None,
 ) -> Rows:
     """Where every policy that is no ablation of DPO stands on every axis of cost.
 
@@ -64,9 +69,11 @@ def frontier_table(
         costs: of every trained policy, what `costs_of` says; M0 cost nothing.
         margin: see `g2d.analysis.frontier.on_axis`.
         calibration: what of these costs is calibration (`calibration_of`), which every policy and seed is charged.
+        price: of a device-hour, if it has one.
 
     Returns:
-        `FRONTIER_COLUMNS`, one row per model, benchmark, axis and policy: its mean cost with a 95 % interval over seeds
+        `FRONTIER_COLUMNS`, and the currency where money is an axis, one row per model, benchmark, axis and policy: its
+        mean cost with a 95 % interval over seeds
         (null with one), and without calibration, which is in no test; its accuracy with the interval of `main_table`,
         its `Standing` and its `Margin`. GRPO before its last K and ablations of GRPO are in no test, neither as
         policies nor as what others are compared with: their status is `NOT_TESTED`. An axis that is not known for all
@@ -79,6 +86,8 @@ def frontier_table(
         for axis in AXES:
             spent = {at: _costs(grouped[at], costs, axis) for at in own}
             known = [at for at in own if np.isfinite(spent[at]).all()]
+            if axis in WHERE_KNOWN and all(at[0].role == "base" for at in known):
+                continue
             tested = tuple(at for at in known if at[0].role not in ("curve", "ablation"))
             found = on_axis([spent[at] for at in tested], differences(tested), margin) if tested else []
             names = [named(next(iter(grouped[at])), benchmark) for at in tested]
@@ -91,6 +100,8 @@ def frontier_table(
                 if len(spent[at]) > 1:
                     low, high = cost_interval(spent[at])
                     row |= {"cost_low": max(low, 0.0), "cost_high": high}
+                if axis == "money" and price is not None:
+                    row["currency"] = price.currency
                 yield row | standing.get(at, {"status": NOT_TESTED, "enough": False, "cheapest_enough": False})
 
 
@@ -154,4 +165,4 @@ def _on_the_picture(evaluations: Evaluations) -> Grouped:
 
 def _costs(by_key: Mapping[PolicyKey, Any], costs: Mapping[PolicyKey, Mapping[str, float]], axis: str) -> np.ndarray:
     """Of every seed; M0 cost nothing."""
-    return np.array([costs[key][axis] if key in costs else 0.0 for key in by_key])
+    return np.array([costs[key].get(axis, math.nan) if key in costs else 0.0 for key in by_key])

@@ -20,7 +20,7 @@ from g2d.experiment.config import Config
 from g2d.experiment.grid import controls, trajectories
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.experiment.prompt_counts import prompts_behind
-from g2d.experiment.sections import Collapse, Contamination, Frontier
+from g2d.experiment.sections import Collapse, Contamination, Frontier, Price
 from g2d.jobs.attempts import Attempt, read_attempts
 from g2d.jobs.cost import Cost, read_cost
 from g2d.policies.policy import read_policy
@@ -150,7 +150,7 @@ class Inputs:
     @cached_property
     def calibrated(self) -> Measured:
         """What of a policy's costs is calibration."""
-        return {key: calibration_of(cost.records) for key, cost in self.costs.items()}
+        return {key: calibration_of(cost.records, self.price) for key, cost in self.costs.items()}
 
     @cached_property
     def measured(self) -> Measured:
@@ -254,6 +254,11 @@ class Inputs:
     def changes(self) -> Mapping[str, Mapping[str, Any]]:
         """By ablation, what it changes."""
         return grid.ablation_changes(self.config)
+
+    @property
+    def price(self) -> Price | None:
+        """Of a device-hour."""
+        return self.config.price_per_device_hour
 
     @property
     def margin(self) -> float:

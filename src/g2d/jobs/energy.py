@@ -1,0 +1,73 @@
+"""What GPUs say they have used: NVML's energy counter of a whole card, read before and after a job that holds it.
+
+Nothing is estimated. There is no figure without a driver or pynvml (extra `nvml`), before NVIDIA's Volta, with MIG,
+where the counter is that of all instances, and where it is not certain which cards the job has. CPUs are left out: RAPL
+counts a whole socket, whatever else runs on it, and only root may read it.
+
+NVML is shut down after every reading, so that a process which forks later hands on nothing of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Readings = Mapping[str, int]  # mJ since the driver was loaded, by UUID of the card
+
+
+def read(gpus: Sequence[str]) -> Readings | None:
+    """The counters of some cards; None where one of them cannot be read, or none is named.
+
+    Args:
+        gpus: indices or UUIDs, as in CUDA_VISIBLE_DEVICES.
+    """
+    if not gpus:
+        return None
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        try:
+            return dict(_counter(pynvml, gpu) for gpu in gpus)
+        finally:
+            pynvml.nvmlShutdown()
+    except Exception:  # NVML has many, and no job may fail for them
+        return None
+
+
+def joules_since(before: Readings | None) -> float | None:
+    """What the cards have used since they were read; None where that is not known."""
+    now = read(list(before)) if before else None
+    if before is None or now is None:
+        return None
+    used = [now[card] - before[card] for card in before]
+    return sum(used) / 1000 if min(used) >= 0 else None  # a counter begins anew with the driver
+
+
+def _counter(pynvml: Any, gpu: str) -> tuple[str, int]:
+    """UUID and counter of a card.
+
+    Raises:
+        ValueError: it is not certain which card it is, or it is not the job's alone.
+        pynvml.NVMLError: NVML does not know the card or has no counter for it.
+    """
+    if gpu.startswith("GPU-"):
+        card = pynvml.nvmlDeviceGetHandleByUUID(gpu)
+    else:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        # CUDA numbers the fastest first and NVML by their place on the bus: the same where all are alike.
+        if os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" and len(set(map(pynvml.nvmlDeviceGetName, handles))) > 1:
+            raise ValueError(f"{gpu}: the order of unlike cards is not known")
+        card = pynvml.nvmlDeviceGetHandleByIndex(int(gpu))
+    if _is_shared(pynvml, card):
+        raise ValueError(f"{gpu}: MIG is on")
+    return str(pynvml.nvmlDeviceGetUUID(card)), int(pynvml.nvmlDeviceGetTotalEnergyConsumption(card))
+
+
+def _is_shared(pynvml: Any, card: Any) -> bool:
+    try:
+        current, _ = pynvml.nvmlDeviceGetMigMode(card)
+    except pynvml.NVMLError_NotSupported:
+        return False
+    return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)
