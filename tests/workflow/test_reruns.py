@@ -195,7 +195,13 @@ CASES: dict[str, tuple[Callable[[Project, Config], AbstractContextManager[None]]
         {"draw_probe": 3, "advise": 1, "check_advice": 1} | TABLES,
         (),
     ),
-    "change title": (configured(lambda config: config.update(title="Another")), TABLES, ()),
+    "change title, price_per_device_hour": (
+        configured(
+            lambda config: config.update(title="Another", price_per_device_hour={"currency": "EUR", "devices": 2})
+        ),
+        TABLES,
+        (),
+    ),
     "change a partition, a time limit or memory": (unchanged, {}, PARTITION),
     "add a comment in src/g2d": (
         edited("src/g2d/regimes/grpo.py", "def train_grpo(", "# A comment.\ndef train_grpo("),
