@@ -427,6 +427,15 @@ def test_what_one_of_them_fails_of_is_said_with_its_log(tmp_path: Path) -> None:
         launched(train_on, (train_dpo, dpo(tmp_path, tiny_policy())), {}, **job)
 
 
+def test_their_meter_knows_what_the_cards_had_used_before(tmp_path: Path) -> None:
+    """What leads to a checkpoint is billed there; the launcher's own process is not."""
+    assert in_two(energy_at_the_begin, tmp_path, own=Meter("job", "train", _energy={"GPU-a": 7})) == {"GPU-a": 7}
+
+
+def energy_at_the_begin(meter: Meter) -> Any:
+    return meter._energy
+
+
 # --------------------------------------------------------------------------------------------------------- arithmetic
 
 
