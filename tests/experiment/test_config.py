@@ -32,7 +32,10 @@ MINIMAL: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "paper.yaml", "bridging.yaml", "off_policy.yaml", "small.yaml"])
+SHIPPED = ["config.yaml", "paper.yaml", "bridging.yaml", "off_policy.yaml", "signs.yaml", "small.yaml"]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_configurations_are_valid(name: str) -> None:
     read(CONFIG / name)
 

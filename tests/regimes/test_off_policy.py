@@ -311,6 +311,71 @@ def test_a_population_deviation_by_hand(
     assert sorted(found) == pytest.approx(sorted([*expected, 0.0] * 2), abs=1e-5)
 
 
+# Right answers have this weight and wrong ones that, without a baseline; groups that are all right or all wrong stay or
+# are dropped.
+SIGNED: dict[str, tuple[dict[str, Any], float, float, bool]] = {
+    "psr": ({"negative_weight": 0}, 1, 0, True),
+    "nsr": ({"positive_weight": 0}, 0, -1, True),
+    "w-reinforce": ({"positive_weight": 0.1}, 0.1, -1, True),
+    "raft++": ({"negative_weight": 0, "epsilon": 0.01}, 1, 0, True),
+    "reinforce-rej": ({"mask_uniform_groups": True}, 1, -1, False),
+}
+
+
+@pytest.mark.parametrize("paper", SIGNED)
+def test_signed_losses_and_their_gradients_by_hand(
+    tmp_path: Path, watch: Callable[[Seen], None], monkeypatch: pytest.MonkeyPatch, paper: str
+) -> None:
+    """arXiv 2506.01347 (section 2) and 2504.11343 (section 2), in float64, on rollouts of the policy and stale ones."""
+    own, right, wrong, keeps_uniform = SIGNED[paper]
+    scored = Grpo._generate_and_score_completions
+    found: list[tuple[float, float, float]] = []
+    kinds = set()
+
+    def with_weights(self: Grpo, inputs: Any) -> Any:
+        batch, rewards = scored(self, inputs), self._rewards.tolist()
+        groups = [rewards[i : i + 2] for i in range(0, len(rewards), 2)]
+        kept = [keeps_uniform or group[0] != group[1] for group in groups for _ in group]
+        kinds.update(map(tuple, groups))
+        weights = [(right if reward else wrong) * keep for reward, keep in zip(rewards, kept, strict=True)]
+        return batch | {"weight": torch.tensor(weights, dtype=torch.float64)}
+
+    def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
+        mask, weights = inputs["completion_mask"].double(), inputs["weight"][:, None]
+        log_probs = log_probabilities(trainer, model, inputs).double()
+        ratios = (log_probs - inputs["old_per_token_logps"].double()).exp()
+        clip = own.get("epsilon", 0.2)
+        gains = torch.minimum(ratios * weights, ratios.clamp(1 - clip, 1 + clip) * weights)
+        by_hand = -((gains * mask).sum(1) / mask.sum(1)).mean() / trainer.args.gradient_accumulation_steps
+        expected = gradient(model, by_hand).double()
+        difference = (gradient(model, loss).double() - expected).norm() / expected.norm().clamp(min=1e-8)
+        found.append((loss.item(), by_hand.item(), difference.item()))
+
+    monkeypatch.setattr(Grpo, "_generate_and_score_completions", with_weights)
+    watch(seen)
+    warm_up(tmp_path, own | {"advantages": "sign", "updates_per_generation": 2}, 2)
+    assert kinds >= {(0.0, 0.0), (1.0, 1.0)}
+    assert len({len(set(kind)) for kind in kinds}) == 2
+    assert [loss for loss, _, _ in found] == pytest.approx([expected for _, expected, _ in found], rel=1e-4, abs=1e-7)
+    assert max(difference for *_, difference in found) < 1e-4
+    assert any(loss for loss, *_ in found)
+
+
+def test_signs_and_their_weights_by_hand(
+    tmp_path: Path, watch: Callable[[Seen], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A completion without a reward has no advantage; of GRPO's own advantages each sign has its weight."""
+    rewards = [0.0, 1.0, 1.0, 1.0, math.nan, 1.0, 0.0, 0.0]
+    monkeypatch.setattr(Grpo, "_calculate_rewards", rewards_of(lambda n: rewards * (n // 8)))
+    found: list[float] = []
+    watch(lambda trainer, model, inputs, loss: found.extend(inputs["advantages"].tolist()))
+    warm_up(tmp_path / "sign", {"advantages": "sign", "positive_weight": 0.1}, 1)
+    assert sorted(found) == pytest.approx(sorted([-1, 0.1, 0.1, 0.1, 0, 0.1, -1, -1] * 2))
+    found.clear()
+    warm_up(tmp_path / "group", {"scale_rewards": "none", "positive_weight": 0.1, "negative_weight": 3}, 1)
+    assert sorted(found) == pytest.approx(sorted([-1.5, 0.05, 0, 0, 0, 0, 0, 0] * 2))
+
+
 def test_a_uniform_group_is_pulled_to_the_reference_unless_masked(tmp_path: Path) -> None:
     """So that the test above says something: the mask changes what is trained where there is a KL term."""
     for name, own in (("plain", {}), ("masked", {"mask_uniform_groups": True})):
@@ -353,6 +418,7 @@ def test_a_reset_optimizer_takes_another_way(tmp_path: Path) -> None:
         (V2_I2, 4, 8),
         (V2_I2 | {"ratio": "none", "mask_uniform_groups": True, "beta": 0.1}, 4, 8),
         (MOVING, 2, 3),
+        (V2_I2 | {"advantages": "sign", "negative_weight": 0, "mask_uniform_groups": True}, 4, 8),
         (MOVING | {"reference_every": 3, "reset_optimizer": True}, 4, 5),
         (MOVING | {"reference_every": 3, "reset_optimizer": True}, 2, 3),
         (MOVING | V2_I2 | {"reference_every": 4, "reset_optimizer": True}, 4, 8),

@@ -38,6 +38,10 @@ def test_without_the_keys_nothing_depends_on_them() -> None:
         ({"loss": "cispo", "epsilon_high": 0.28}, "which is 0.28: set it to 1 or more"),
         ({"loss": "vespo", "importance_sampling": "sequence"}, "vespo weighs completions by itself, whatever"),
         ({"off_policy_mask_threshold": 0.1, "ratio": "none"}, "takes them as fresh ones: set ratio to sampler"),
+        ({"positive_weight": 0, "negative_weight": 0}, "both 0, so no answer is learnt from: set one above 0"),
+        ({"negative_weight": 0, "off_policy_mask_threshold": 0.1}, "negative_weight: 0 leaves them all out: drop"),
+        ({"advantages": "sign", "scale_rewards": "none"}, "scale_rewards is about what .* advantages: sign divides by"),
+        ({"advantages": "sign", "deviation": "population"}, "deviation is about what .* advantages: sign divides by"),
         ({"reference": "sync"}, "without a KL term changes nothing: set beta above 0"),
         ({"reset_optimizer": True}, "set reference to sync, or leave them out"),
         ({"reference_every": 4}, "set reference to sync, or leave them out"),
@@ -60,6 +64,7 @@ def test_keys_that_contradict_each_other_are_refused(own: dict[str, Any], said: 
         {"updates_per_generation": 4, "schedule": "per_k"},
         {"iterations": 4, "horizon": 40, "auto": {"every": 8}},
         {"loss": "cispo", "epsilon_high": 5},
+        {"advantages": "sign", "positive_weight": 0.1, "mask_uniform_groups": True},
         {"reference": "sync", "beta": 0.1, "reference_every": 8, "iterations": 4, "reset_optimizer": True},
     ],
 )
@@ -77,6 +82,35 @@ def test_a_moving_reference_and_dropout_are_refused(where: str) -> None:
     with pytest.raises(ConfigError, match=f"{where}.reference: sync needs lora.dropout: 0, because with 0.05"):
         load(MINIMAL | own)
     load(MINIMAL | own | {"lora": {"dropout": 0.0}})
+
+
+@pytest.mark.parametrize(
+    ("own", "scalar"),
+    [
+        ({"reward": "taste"}, "taste"),
+        ({"reward": "coin"}, None),
+        ({}, None),
+        ({"prompts": "mixed", "policies": ["grpo"]}, "taste"),
+    ],
+    ids=str,
+)
+def test_signs_of_a_scalar_reward_are_refused(own: dict[str, Any], scalar: str | None) -> None:
+    replies = {"source": "synthetic", "family": "replies", "n": 5}
+    values = MINIMAL | {
+        "rewards": {"taste": {"reward": "scratch_model"}, "coin": {"reward": "random"}},
+        "open_ended": {
+            "pool": replies | {"split": "train"},
+            "held_out": replies | {"split": "test"},
+            "reward": "taste",
+            "judge": "taste",
+        },
+        "ablations": {"signed": {"steps": [150], "warmup": {"advantages": "sign"}} | own},
+    }
+    if scalar is None:
+        load(values)
+        return
+    with pytest.raises(ConfigError, match=f"ablations.signed.warmup.advantages: sign .* {scalar} is a scalar reward"):
+        load(values)
 
 
 def swaps(own: dict[str, Any], *, prompts_per_step: int = 4, n_prompts: int = 10) -> list[int]:
@@ -142,3 +176,14 @@ def test_the_example_in_the_documentation_is_valid() -> None:
         "uncorrected": 10,
         "reused": 10,
     }
+
+
+def test_the_example_of_signed_reinforcement_is_the_grid_of_its_configuration() -> None:
+    root = Path(__file__).parents[2]
+    section = (root / "docs/regimes.md").read_text().split("## Signed reinforcement")[1]
+    example = yaml.safe_load(section.split("```yaml\n")[1].split("```")[0])
+    Config.model_validate(MINIMAL | example)
+    shipped = yaml.safe_load((root / "config/signs.yaml").read_text())["ablations"]
+    assert {name: own["warmup"] for name, own in example["ablations"].items()}.items() <= {
+        name: own["warmup"] for name, own in shipped.items()
+    }.items()

@@ -54,6 +54,7 @@ RFT: dict[str, Any] = {"regime": "rft", "epochs": 2, "per_device_batch_size": 2,
 GRPO = WARMUP.model_copy(update={"keep_rollouts": "completions", "beta": 0.1})
 # Groups of 4, of which each of two processes has 6 completions a step: the second group lies in both.
 MASKED = GRPO.model_copy(update={"mask_uniform_groups": True, "per_device_batch_size": 3, "deviation": "population"})
+SIGNED = GRPO.model_copy(update={"advantages": "sign", "positive_weight": 0.1})
 ONLINE = SemiOnlineDpo.model_validate(SETTINGS | {"prompts_per_update": 5, "steps": [3], "pairs": "all"})
 
 
@@ -184,6 +185,10 @@ def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str
             TrainingJob(base, easy(10), MASKED, group_size=4, k=3, work=work / "masked", **job)
         ).log
     with suppress(NotTheFirstError):
+        logs["signed"] = train_grpo(
+            TrainingJob(base, easy(10), SIGNED, group_size=2, k=2, work=work / "signed", **job)
+        ).log
+    with suppress(NotTheFirstError):
         if not is_sharded():
             online = TrainingJob(base, easy(10), ONLINE, k=3, work=work / "semi_online_dpo", **job)
             logs["semi_online_dpo"] = train_semi_online_dpo(online).log
@@ -205,7 +210,7 @@ def trained(
 
 
 WHOLE_AND_DIVIDED = [
-    *itertools.product(["both", "parts"], ["dpo", "continued", "rft", "group_dpo", "grpo"]),
+    *itertools.product(["both", "parts"], ["dpo", "continued", "rft", "group_dpo", "grpo", "signed"]),
     ("both", "semi_online_dpo"),
 ]
 

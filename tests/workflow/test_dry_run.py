@@ -162,6 +162,15 @@ def test_revisiting_grpos_grid_lists_its_jobs_and_their_hours(project: Project) 
     assert 50 < hours["train_grpo"] < 500  # at the paper's rates of 7B models it was 27,244
 
 
+def test_the_grid_of_signed_reinforcement_lists_its_jobs(project: Project) -> None:
+    # Per seed nine runs with two K each; beside them a harvest of M0 and DPO on it.
+    expected = {"train_grpo": 3 * 9 * 2, "harvest_rollouts": 3, "build_pairs": 3, "train_dpo": 3}
+    expected |= {"evaluate": 1 + 3 * (9 * 2 + 1)}
+    jobs = project.planned("--configfile", str(REPOSITORY / "config/signs.yaml"))
+    assert {rule: jobs[rule] for rule in expected} == expected
+    assert without_snakemake(read(REPOSITORY / "config/signs.yaml")) == jobs
+
+
 def test_the_small_grid_lists_its_jobs(project: Project) -> None:
     # Per seed: GRPO at 3 K, which is its learning curve, two online entries with as many, harvests at 4, DPO on each,
     # RFT on two of them.

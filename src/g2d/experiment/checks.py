@@ -30,7 +30,7 @@ from g2d.problems.settings import (
 from g2d.regimes.prompt_choice import PromptMix
 from g2d.regimes.regime import OnlineEntry
 from g2d.regimes.warmup import AUTO, Warmup, check_group_sizes
-from g2d.rewards.catalogue import reward_of
+from g2d.rewards.catalogue import is_scalar, reward_of
 from g2d.settings import Section, repeated
 
 # What lies beside the models' folders:
@@ -213,6 +213,11 @@ def check_ablation(config: Config, name: str, ablation: Ablation, model: str) ->
         raise ValueError(f"{where}: warmup.steps {config.warmup.steps} of {model} has no K for it: add one")
     own = config.warmup_of(name if ablation.has_warmup else "")
     check_warmup(config, f"{where}.warmup", own)
+    if own.advantages == "sign" and (scalar := _scalar_reward(config, ablation)):
+        raise ValueError(
+            f"{where}.warmup.advantages: sign is about right and wrong answers, and {scalar} is a scalar reward: set "
+            "it to group, or choose a binary reward"
+        )
     try:
         ablation.open_ended_of(own.completions_per_step(own.group_sizes[0]) // own.group_sizes[0])
     except ValueError as error:
@@ -230,6 +235,13 @@ def check_ablation(config: Config, name: str, ablation: Ablation, model: str) ->
                 f"{where}: K={step} is not in {'its steps' if ablation.has_warmup else 'warmup.steps'} {grid} of "
                 f"{model}: add it there or choose another"
             )
+
+
+def _scalar_reward(config: Config, ablation: Ablation) -> str | None:
+    """The first of an ablation's rewards in training that is not binary, by name."""
+    judges = [ablation.reward]
+    judges += [config.open_ended.reward] if ablation.asks_open_ended and config.open_ended else []
+    return next((name for name in judges if name in config.rewards and is_scalar(config.rewards[name])), None)
 
 
 def require_reward(config: Config, where: str, name: str) -> None:

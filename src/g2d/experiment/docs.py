@@ -30,7 +30,8 @@ INTRODUCTION = """# Configuration
 
 `config.yaml` is the demonstration and the default; `paper.yaml` is the paper's grid, `bridging.yaml` and
 `off_policy.yaml` are those of two papers with other answers (arXiv 2506.21495 and 2505.22257), and each says in its
-first lines what differs from its paper. Use another file with `snakemake --configfile my.yaml`: it replaces the
+first lines what differs from its paper; `signs.yaml` has the objectives of two more (arXiv 2506.01347 and 2504.11343)
+on the embedded model. Use another file with `snakemake --configfile my.yaml`: it replaces the
 default, and several files given together are merged; those in `overlays/` are made for that, and each says over what.
 Results of different configurations belong into different folders (`snakemake --directory runs/NAME`): a run that would
 replace another's stops. A single value can be changed on the command line, for example

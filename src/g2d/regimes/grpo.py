@@ -36,7 +36,7 @@ from g2d.regimes.prompt_choice import (
 from g2d.regimes.regime import Regime
 from g2d.regimes.training import OptimizerKeys, read_log, trainer_arguments, untie_head
 from g2d.regimes.training_rollouts import TrainingRollouts
-from g2d.regimes.warmup import Mismatch, Objective, Warmup
+from g2d.regimes.warmup import Mismatch, Objective, Signs, Warmup
 from g2d.rewards.catalogue import TRUTH, reward_params
 from g2d.rewards.reward import group_name
 from g2d.rewards.training import TrainingReward
@@ -232,7 +232,9 @@ def _methods(warmup: Warmup) -> str:
         reset = ", where the optimizer's averages began anew" if warmup.reset_optimizer else ""
         said.append(f"the policy became the reference of the KL term {often}{reset}")
     said += [words] if (words := choice_words(warmup)) else []
-    own = warmup.params(only={*Objective.model_fields, *Mismatch.model_fields, *OptimizerKeys.model_fields})
+    own = warmup.params(
+        only={*Signs.model_fields, *Objective.model_fields, *Mismatch.model_fields, *OptimizerKeys.model_fields}
+    )
     said += [f"{name} was {value}" for name, value in own.items()]
     return f"In GRPO, {'; '.join(said)}." if said else ""
 

@@ -101,10 +101,7 @@ class Grpo(GRPOTrainer):
         batch = super()._generate_and_score_completions(inputs)
         if "importance_sampling_ratio" in batch:
             self._log_capped(batch)
-        if self.warmup.deviation == "population":
-            of_batch = self.warmup.scale_rewards == "batch"
-            advantages = population_advantages(self._rewards, self.num_generations, of_batch)
-            batch["advantages"] = advantages[self._own(batch)]
+        batch["advantages"] = self._advantages(batch)
         if self.warmup.mask_uniform_groups:
             mask = mixed_groups(self._rewards, self.num_generations)[self._own(batch)]
             mask = mask[:, None].expand_as(batch["completion_mask"])
@@ -116,6 +113,16 @@ class Grpo(GRPOTrainer):
         if self.warmup.updates_per_generation > 1:
             batch["row"] = torch.arange(len(batch["advantages"]))
         return batch
+
+    def _advantages(self, batch: dict[str, Any]) -> torch.Tensor:
+        """Those of this process, (B,), weighted by their signs."""
+        own, advantages = self._own(batch), batch["advantages"]
+        if self.warmup.deviation == "population":
+            of_batch = self.warmup.scale_rewards == "batch"
+            advantages = population_advantages(self._rewards, self.num_generations, of_batch)[own]
+        elif self.warmup.advantages == "sign":
+            advantages = (2 * self._rewards - 1).nan_to_num(nan=0.0)[own]  # rewards are 0 or 1
+        return weighted_by_sign(advantages, self.warmup.positive_weight, self.warmup.negative_weight)
 
     def _log_capped(self, batch: dict[str, Any]) -> None:
         """Log which share of the weights, of all processes, was above the cap."""
@@ -291,3 +298,15 @@ def population_advantages(rewards: torch.Tensor, group_size: int, of_batch: bool
     centred = grouped - grouped.nanmean(dim=1, keepdim=True)
     variance = ((rewards - rewards.nanmean()) ** 2).nanmean() if of_batch else (centred**2).nanmean(1, keepdim=True)
     return (centred / (variance + 1e-4).sqrt()).nan_to_num(nan=0.0).flatten()
+
+
+def weighted_by_sign(advantages: torch.Tensor, positive: float, negative: float) -> torch.Tensor:
+    """Advantages above 0 times one weight, those below 0 times the other (arXiv 2506.01347, lambda L_PSR + L_NSR).
+
+    Args:
+        advantages: (B,).
+
+    Returns:
+        (B,).
+    """
+    return torch.where(advantages > 0, positive, negative) * advantages

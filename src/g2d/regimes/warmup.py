@@ -128,6 +128,54 @@ class Objective(Section):
         }
 
 
+class Signs(Section):
+    """What right and wrong answers weigh: signed reinforcement (docs/regimes.md).
+
+    The weights are of the policy's loss; a KL or an entropy term is over all completions.
+    """
+
+    advantages: Literal["group", "sign"] = key(
+        "group",
+        "group: the reward less the mean of its group, over scale_rewards; sign: 1 for a right answer and -1 for a "
+        "wrong one, whatever the others of its group are (arXiv 2506.01347).",
+        neutral="group",
+    )
+    positive_weight: float = key(
+        1.0,
+        "Factor of the advantages above 0: 0 trains on wrong answers alone (NSR), 0.1 with advantages: sign is "
+        "W-REINFORCE.",
+        ge=0,
+        neutral=1.0,
+    )
+    negative_weight: float = key(
+        1.0,
+        "Factor of the advantages below 0: 0 trains on right answers alone (PSR; RAFT++ in arXiv 2504.11343).",
+        ge=0,
+        neutral=1.0,
+    )
+
+    def check_signs(self, objective: Objective) -> None:
+        """Refuse weights with which nothing is learnt, and keys that are about what a sign leaves out.
+
+        Raises:
+            ValueError: one sentence that names the keys and the fix.
+        """
+        if self.positive_weight == self.negative_weight == 0:
+            raise ValueError(
+                "positive_weight and negative_weight are both 0, so no answer is learnt from: set one above 0"
+            )
+        if self.negative_weight == 0 and objective.off_policy_mask_threshold is not None:
+            raise ValueError(
+                "off_policy_mask_threshold is about advantages below 0, and negative_weight: 0 leaves them all out: "
+                "drop either"
+            )
+        if self.advantages == "sign" and (idle := objective.params(only={"scale_rewards", "deviation"})):
+            raise ValueError(
+                f"{next(iter(idle))} is about what the rewards of a group are divided by, and advantages: sign divides "
+                "by nothing: drop either"
+            )
+
+
 class OffPolicy(Section):
     """How stale the rollouts and the reference of GRPO may be (Revisiting GRPO, arXiv 2505.22257, algorithm 1).
 
@@ -278,7 +326,7 @@ class AutoStop(Section):
     )
 
 
-class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Objective):
+class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
     """Stage 1: K steps of GRPO with LoRA (paper, sections 2.1 and 4.1, appendix B)."""
 
     steps: list[Steps] = key(
@@ -363,6 +411,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Objective):
         check_group_sizes(self, self.group_sizes, "warmup.group_sizes")
         self.check_loss(self.loss)
         self.check_deviation()
+        self.check_signs(self)
         self.check_staleness(self.beta, self.sync_every)
         if self.ratio == "none" and (idle := self.correction_keys):
             raise ValueError(
