@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # pip compiles all it installs, half of its time, and a quarter of it is ever imported: what is, compiles itself once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast lint test-slurm test-standard docs clean
+.PHONY: demo test test-fast lint test-slurm test-standard test-container docs clean
 
 # Three processes for two cores: one has the tests on Slurm, which mostly wait. A file's tests stay together.
 PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder --numprocesses
@@ -36,6 +36,14 @@ test-slurm: $(VENV)/.ready-test
 # With inspect_ai and lm-evaluation-harness, in an environment of their own: they ask for other versions than ours.
 test-standard: .venv-standard/.ready
 	.venv-standard/bin/pytest tests/standard
+
+# The image as Apptainer runs it, read-only and as a user: CONTAINER=podman will do. Without vLLM and, where
+# PIP_EXTRA_INDEX_URL is PyTorch's index of CPU builds, without CUDA.
+CONTAINER ?= docker
+test-container:
+	$(CONTAINER) build --file envs/Dockerfile --tag g2d-test --build-arg EXTRAS=tensorboard --build-arg PIP_EXTRA_INDEX_URL .
+	$(CONTAINER) run --rm --read-only --tmpfs /tmp --user 1000:1000 --env HOME=/tmp --env USER=g2d --volume "$(CURDIR):/work:ro" \
+	  g2d-test sh -ec 'python -c "import torch, trl, g2d"; g2d --help; snakemake -n --snakefile Snakefile --directory /tmp/run'
 
 # Strictly: a link that leads nowhere is an error. Then open .site/html/index.html.
 docs: $(VENV)/.ready

@@ -31,9 +31,20 @@ OTHER_FOLDER = "set XDG_RUNTIME_DIR or TMPDIR to a folder that is yours and has 
 
 
 def current_run() -> str | None:
-    """Name of the Snakemake whose jobs may share, None outside of one or where it cannot be watched or has ended."""
+    """Name of the Snakemake whose jobs may share, None outside of one or where it cannot be watched or has ended.
+
+    Nor where every job has a container of its own: a process that outlives its job would lose the files of the image.
+    """
     run = os.environ.get(RUN)
-    return run if run is not None and has_ended(run) is False else None
+    return run if run is not None and has_ended(run) is False and _sees_files_of(run) else None
+
+
+def _sees_files_of(run: str) -> bool:
+    """Whether a process has the mounts of this one; no, where the system does not tell (a container is around us)."""
+    try:
+        return Path(f"/proc/{run.partition(' ')[0]}/ns/mnt").readlink() == Path("/proc/self/ns/mnt").readlink()
+    except OSError:
+        return False
 
 
 def own_folder() -> Path:

@@ -1,0 +1,88 @@
+"""Jobs in a container: they take packages from the image and code from the checkout, and nothing runs again for it.
+
+Apptainer is a stand-in here, which writes down how it was called and runs the command without a container. The image
+itself is built and run in tests/container (`make test-container`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workflow.conftest import Project
+
+STAND_IN = """#!/bin/bash
+if [ "$1" = --version ]; then echo "apptainer version 1.3.4"; exit; fi
+printf '%q ' "$@" >> {calls}; echo >> {calls}
+exec bash -c "${{@: -1}}"
+"""
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """How Apptainer was called, a line each."""
+    (tmp_path / "bin").mkdir()
+    stand_in = tmp_path / "bin/apptainer"
+    stand_in.write_text(STAND_IN.format(calls=tmp_path / "calls"))
+    stand_in.chmod(0o755)
+    path = f"{stand_in.parent}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    monkeypatch.setenv("PATH", path)
+    monkeypatch.delenv("HF_HOME", raising=False)
+    monkeypatch.delenv("VLLM_CACHE_ROOT", raising=False)
+    return tmp_path / "calls"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
+    return Project.create(tmp_path_factory.mktemp("container") / "g2d", micro_config)
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    (tmp_path / "g2d.sif").touch()
+    return tmp_path / "g2d.sif"
+
+
+def test_a_job_has_the_image_and_code_of_the_checkout_and_runs_once(project: Project, calls: Path, image: Path) -> None:
+    """What was made without a container is finished in any, and the other way round."""
+    other, cache = image.with_name("other.sif"), image.with_name("cache")
+    other.touch()
+    cache.mkdir()
+    within = ("--sdm", "apptainer")
+    made = {
+        "results/problems/arithmetic.jsonl": (),
+        "results/problems/word-problems.jsonl": (*within, "--apptainer-args=--nv"),
+    }
+    for file, how in made.items():
+        done = project.snakemake("--cores", "1", *how, "--", file, G2D_CONTAINER=str(image), HF_HOME=str(cache))
+        assert done.returncode == 0, done.stdout
+    (call,) = map(shlex.split, calls.read_text().splitlines())
+    assert call[0] == "exec" and str(image) in call and "--nv" in call
+    bound = {value for option, value in itertools.pairwise(call) if option == "--bind"}
+    assert bound >= {str(project.root), str(cache)}
+    for how, name in (((), ""), (within, image), (within, other), (within, "docker://example.org/g2d")):
+        again = project.snakemake("-n", *how, "--", *made, G2D_CONTAINER=str(name))
+        assert "Nothing to be done" in again.stdout, again.stdout
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({}, "G2D_CONTAINER is not set"),
+        ({"G2D_CONTAINER": "no.sif"}, "G2D_CONTAINER: there is no {root}/no.sif"),
+        ({"G2D_CONTAINER": "{image}", "HF_HOME": "/no/such"}, "HF_HOME: make the folder /no/such first"),
+    ],
+)
+def test_what_is_missing_is_one_error(
+    project: Project, calls: Path, image: Path, environment: dict[str, str], message: str
+) -> None:
+    environment = {name: value.format(image=image) for name, value in environment.items()}
+    done = project.snakemake("-n", "--sdm", "apptainer", anew=True, **environment)
+    assert done.returncode == 1
+    assert message.format(root=project.root) in done.stdout

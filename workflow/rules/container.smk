@@ -1,0 +1,39 @@
+# Jobs in a container, with `--sdm apptainer`: packages are the image's, the code is this checkout's. No image is published,
+# so a variable of the environment names it. It is no part of a configuration, and nothing runs again for another one.
+
+import shlex
+
+from snakemake.settings.types import DeploymentMethod
+
+
+def container_image():
+    """The image that G2D_CONTAINER names: a file, a folder, or what `apptainer pull` takes."""
+    image = os.environ.get("G2D_CONTAINER", "")
+    if "://" not in image and not (image and os.path.exists(image)):
+        found = f"G2D_CONTAINER: there is no {os.path.abspath(image)}" if image else "G2D_CONTAINER is not set"
+        raise WorkflowError(
+            f"--sdm apptainer: {found}: export G2D_CONTAINER=/whole/path/g2d.sif (docs/environments.md says how it is built)"
+        )
+    return image if "://" in image else os.path.abspath(image)
+
+
+def bound_folders():
+    """What jobs read and write besides the folder they run in, /tmp and the home, which Apptainer shows by itself."""
+    folders = [str(ROOT)]
+    for cache in ("HF_HOME", "VLLM_CACHE_ROOT"):
+        if folder := os.environ.get(cache):
+            if not os.path.isdir(folder):
+                raise WorkflowError(
+                    f"--sdm apptainer: {cache}: make the folder {folder} first: jobs see it as it is now"
+                )
+            folders.append(os.path.abspath(folder))
+    return folders
+
+
+if DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method:
+
+    container: container_image()
+
+    for folder in bound_folders():
+        if (bind := f"--bind {shlex.quote(folder)}") not in workflow.deployment_settings.apptainer_args:
+            workflow.deployment_settings.apptainer_args += f" {bind}"
