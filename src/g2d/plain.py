@@ -31,6 +31,11 @@ def plain(text: str, *, lines: bool = False) -> str:
     return kept if lines else " ".join(kept.split())
 
 
+def first_line(error: Exception) -> str:
+    """What an exception says, in one line; its type where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def say(text: str = "", file: TextIO | None = None) -> None:
     """Print lines of text, at once."""
     print(plain(text, lines=True), file=file, flush=True)

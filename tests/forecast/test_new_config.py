@@ -34,6 +34,18 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path(name).write_text(f"{json.dumps(row)}\n" * 3)
 
 
+CONFIG = Path(__file__).parents[2] / "config"
+
+
+@pytest.mark.parametrize(("name", "file"), [("gsm8k", "small"), ("math", "paper")])
+def test_data_sets_are_those_of_the_shipped_configurations(name: str, file: str) -> None:
+    shipped = read_file(CONFIG / f"{file}.yaml")
+    known = new_config.KNOWN[name]
+    assert known["pool"] == shipped["pool"]
+    assert known["benchmarks"].items() <= shipped["benchmarks"].items()
+    assert shipped["prompt"]["system"] == new_config.SYSTEM
+
+
 def new(*options: str) -> int:
     return main(["config", "new", "my.yaml", *options])
 

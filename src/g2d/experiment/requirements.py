@@ -12,7 +12,7 @@ from typing import Literal
 from g2d.experiment.arms import by_section, expanded
 from g2d.experiment.sections import Config
 from g2d.jobs.files import read_json
-from g2d.plain import plain
+from g2d.plain import first_line, plain
 from g2d.policies.config_json import config_json
 from g2d.policies.settings import (
     CONTEXT_LENGTH,
@@ -231,6 +231,6 @@ def lookup(repo_type: RepoType, repo_id: str, revision: str) -> str | None:
     except RepositoryNotFoundError:
         return f"the Hub knows no {repo_type} {repo_id} that you may read: correct the id, or `hf auth login`"
     except (HfHubHTTPError, HTTPError, OfflineModeIsEnabled, OSError) as error:
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        reason = first_line(error)
         return f"cannot reach the Hub for {repo_id} ({reason}): use `source: local`, or download it first"
     return None

@@ -29,7 +29,7 @@ from g2d.experiment.config import load
 from g2d.experiment.requirements import lookup, require_files, require_windows
 from g2d.experiment.sections import Config
 from g2d.jobs.files import read_rows, write_text
-from g2d.plain import say
+from g2d.plain import first_line, say
 from g2d.settings import ConfigError, Section
 from g2d.settings.mistakes import DISCRIMINATORS, section_types
 
@@ -215,7 +215,7 @@ def _newest(identity: str) -> str:
     try:
         revision = HfApi().model_info(identity, timeout=20).sha
     except (HfHubHTTPError, HTTPError, OfflineModeIsEnabled, OSError) as error:
-        why = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        why = first_line(error)
         raise ConfigError(
             f"--model {identity}: its newest commit cannot be looked up ({why}): give {identity}@COMMIT"
         ) from None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from g2d import __version__
 from g2d.jobs.files import read_json, sha256, write_json
 from g2d.jobs.run_process import release
+from g2d.plain import first_line
 from g2d.policies.settings import Rounding
 
 # Files that transformers and vLLM read beside the weights.
@@ -176,7 +177,7 @@ def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
         tokenizer = AutoTokenizer.from_pretrained(policy.base, trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
-            f"{policy.base}: its tokenizer cannot be read ({_first_line(error)}); {_way_back(policy)}"
+            f"{policy.base}: its tokenizer cannot be read ({first_line(error)}); {_way_back(policy)}"
         ) from error
     if tokenizer.chat_template is None:
         raise ValueError(f"{policy.base}: the tokenizer has no chat template; use an instruction-tuned model")
@@ -198,10 +199,6 @@ def _way_back(policy: Policy) -> str:
     if source == "hub":
         return "delete the folder to have it fetched again"
     return "put a complete copy of the model there (save_pretrained writes one, tokenizer included)"
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def end_tokens(policy: Policy, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from g2d.jobs.files import read_rows
+from g2d.plain import first_line
 from g2d.problems import generated
 from g2d.problems.answers import reference_answer
 from g2d.problems.problem import Problem
@@ -240,7 +241,7 @@ def _load_from_hub(key: str, source: HubProblems) -> Any:
 
 def _hub_message(key: str, source: HubProblems, error: Exception) -> str:
     """One line for what `datasets` and the Hub's client raise, by the text of the error."""
-    reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    reason = first_line(error)
     if "gated" in reason.lower():
         fix = f"ask for access on the data set's page and log in with `hf auth login`, change {key}.id"
     elif "revision" in reason.lower():

@@ -23,7 +23,7 @@ from g2d.experiment import grid
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.jobs.digests import MARK, as_recorded, read_digests
 from g2d.jobs.files import read_json, read_text
-from g2d.plain import say
+from g2d.plain import first_line, say
 from g2d.policies.policy import Policy, read_policy
 from g2d.problems.settings import HubProblems, ProblemSource
 from g2d.report.cards import base_card, dataset_card, model_card, results_of
@@ -297,10 +297,10 @@ def upload(repositories: list[Repository], *, public: bool) -> None:
         raise RuntimeError(f"no token of the Hub here: {LOGIN}") from None
     except HfHubHTTPError as error:
         refused = error.response is not None and error.response.status_code in (401, 403)
-        why = error.server_message or _first_line(error)
+        why = error.server_message or first_line(error)
         raise RuntimeError(f"the Hub refuses ({why}): {LOGIN if refused else AGAIN}") from None
     except (HTTPError, OfflineModeIsEnabled) as error:
-        raise RuntimeError(f"cannot reach the Hub ({_first_line(error)}): {AGAIN}") from None
+        raise RuntimeError(f"cannot reach the Hub ({first_line(error)}): {AGAIN}") from None
 
 
 def _commit(api: HfApi, one: Repository, *, public: bool) -> str:
@@ -325,7 +325,3 @@ def _commit(api: HfApi, one: Repository, *, public: bool) -> str:
         commit_message=f"g2d {__version__}",
     )
     return "nothing new" if commit.oid == before.sha else str(commit.commit_url)
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
