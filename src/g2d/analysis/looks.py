@@ -1,0 +1,393 @@
+"""A race: the comparisons of a grid, tested after each look at more seeds, with one error over all looks.
+
+Within a family the looks test in Holm's steps, each at the level of its group-sequential boundary (Maurer and Bretz
+2013, "Multiple testing in group sequential trials using graphical approaches"); "different" and "within the margin" are
+two such procedures, each with the family's error. A verdict stands once it has fallen. Giving up spends nothing back,
+so the error holds whether or not it is obeyed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
+
+import numpy as np
+import scipy
+from pydantic import TypeAdapter
+
+from g2d.analysis.crossed import ENOUGH_SEEDS, Error, centre, error_of_difference
+from g2d.analysis.spending import Spending, nominal_level
+from g2d.analysis.statistics import one_side
+
+Verdict = Literal["better", "worse", "within", "open", "given up", "waiting"]
+Status = Literal["settled", "not worth going on", "open", "waiting"]
+SETTLED = ("better", "worse", "within")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A comparison of the plan; those of a family are corrected for one another."""
+
+    family: str
+    policy: str
+    reference: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked, and when; written before the first look."""
+
+    looks: tuple[int, ...]  # seeds of a policy at each of its looks, rising, at least two
+    asked: tuple[Asked, ...]
+    margin: float  # 0..1: less than this apart is "within the margin"
+    spending: Spending = "obrien_fleming"
+    error: float = 0.05  # of each family over all looks
+    futility: float = 0.05  # a comparison that the seeds left settle with a smaller chance is given up
+    alike: tuple[str, ...] = ()  # policies trained in the same way, whose seed variance is pooled
+    waiting: tuple[str, ...] = ()  # policies that start only where the comparisons of the others make it worth while
+    without_seeds: tuple[str, ...] = ()  # M0
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """All policies, in order of their first mention."""
+        return tuple(dict.fromkeys(name for own in self.asked for name in (own.policy, own.reference)))
+
+    @property
+    def first(self) -> dict[str, int]:
+        """By policy, the seeds that it must have at the first look."""
+        absent = (*self.waiting, *self.without_seeds)
+        return {policy: self.looks[0] for policy in self.policies if policy not in absent}
+
+    @property
+    def most_looks(self) -> int:
+        """Looks that there can be; those of policies that wait come after the others'."""
+        return len(self.looks) * (2 if self.waiting else 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A comparison at the last look that it took part in. Accuracies lie in 0..1, differences in -1..1."""
+
+    family: str
+    policy: str
+    reference: str
+    n_seeds: int = 0  # that both have
+    fractions: tuple[float, ...] = ()  # information at each of its looks, over that of the last
+    estimate: float = 0.0  # accuracy of the policy less the reference's
+    standard_error: float = 0.0
+    p_value: float = 1.0  # two-sided, of "no difference"
+    boundary: float = 0.0  # they differ where p_value is at most this
+    p_margin: float = 1.0  # two-sided, of "the margin apart, or more"
+    boundary_margin: float = 0.0  # they are within the margin where p_margin is at most this
+    low: float = -1.0  # repeated confidence interval: for all looks and all comparisons of the family at once
+    high: float = 1.0
+    verdict: Verdict = "waiting"
+    look: int = 0  # of these numbers; where a verdict has fallen, its look
+    chance_next: float = 0.0  # that the next look settles it, from the current estimates
+    chance: float = 0.0  # that the seeds left settle it
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What becomes of a policy after a look."""
+
+    policy: str
+    status: Status
+    why: str
+    seeds: int  # that it has
+    next_seeds: int  # that it must have at the next look
+
+
+@dataclass(frozen=True)
+class Look:
+    """A look that was taken, with all that the next one needs."""
+
+    plan: Plan
+    number: int
+    comparisons: tuple[Compared, ...]  # as `plan.asked`
+    policies: tuple[Decision, ...]  # as `plan.policies`
+
+    @property
+    def next(self) -> dict[str, int]:
+        """By policy, the seeds that it must have at the next look; empty where the race is over."""
+        return {own.policy: own.next_seeds for own in self.policies if own.next_seeds > own.seeds}
+
+    def to_json(self) -> str:
+        """All of it; `from_json` gives an equal look."""
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Look:
+        return TypeAdapter(cls).validate_json(text)
+
+
+def take_look(plan: Plan, results: Mapping[str, np.ndarray], earlier: Sequence[Look] = ()) -> Look:
+    """Test all that is still open, and decide which policies get further seeds.
+
+    Args:
+        plan: as at the earlier looks.
+        results: by policy, (n_seeds, n_questions) shares of right answers in 0..1, the same questions and the same
+            order of seeds; one row for a policy without seeds. Seeds that the plan has not asked for yet are left out.
+        earlier: the looks before, in their order.
+
+    Raises:
+        ValueError: earlier looks were taken with another plan, the race is over, or seeds are missing.
+    """
+    wanted = _seeds_now(plan, earlier)
+    answers = {policy: _cut(policy, results, n) for policy, n in wanted.items()}
+    number = len(earlier) + 1
+    before = earlier[-1].comparisons if earlier else tuple(Compared(**asdict(own)) for own in plan.asked)
+    tested = [_Test.of(plan, own, answers) if _is_tested(own, answers) else None for own in before]
+    compared = list(before)
+    for family in dict.fromkeys(own.family for own in plan.asked):
+        members = [i for i, own in enumerate(before) if own.family == family]
+        found = _judged(plan, {i: before[i] for i in members}, {i: t for i in members if (t := tested[i])}, number)
+        for i, own in found.items():
+            compared[i] = own
+    return _decided(plan, number, _without_beaten(compared), wanted)
+
+
+def _seeds_now(plan: Plan, earlier: Sequence[Look]) -> dict[str, int]:
+    """By policy that has started, the seeds that this look is taken at."""
+    none = dict.fromkeys((p for p in plan.policies if p in plan.without_seeds), 1)
+    if not earlier:
+        return plan.first | none
+    last = earlier[-1]
+    if last.plan != plan:
+        raise ValueError(
+            f"look {last.number} was taken with another plan; a changed plan starts with its own first look"
+        )
+    if not last.next:
+        raise ValueError(f"look {last.number} was the last: no policy gets further seeds")
+    return {own.policy: own.next_seeds for own in last.policies if own.next_seeds} | none
+
+
+def _cut(policy: str, results: Mapping[str, np.ndarray], n_seeds: int) -> np.ndarray:
+    answers = np.asarray(results.get(policy, np.zeros((0, 0))), dtype=float)
+    if len(answers) < n_seeds:
+        raise ValueError(f"{policy} has {len(answers)} seeds of the {n_seeds} that this look needs")
+    return answers[:n_seeds]
+
+
+def _is_tested(own: Compared, answers: Mapping[str, np.ndarray]) -> bool:
+    return own.verdict in ("open", "waiting") and {own.policy, own.reference} <= set(answers)
+
+
+@dataclass(frozen=True)
+class _Test:
+    """A difference at this look and the error of its estimate."""
+
+    estimate: float
+    middle: float
+    error: Error
+    n_seeds: int
+    looks: tuple[int, ...]  # of the plan
+    fractions: tuple[float, ...]  # up to this look
+
+    @classmethod
+    def of(cls, plan: Plan, own: Compared, answers: Mapping[str, np.ndarray]) -> _Test:
+        policy, reference = answers[own.policy], answers[own.reference]
+        paired = own.reference not in plan.without_seeds
+        n = min(len(policy), len(reference)) if paired else len(policy)
+        deltas = policy[:n] - reference[:n]
+        names = dict.fromkeys((*(p for p in plan.alike if p in answers), own.policy, own.reference))
+        pool = np.stack(
+            [answers[p][:n].mean(axis=1) for p in names if len(answers[p]) >= n and p not in plan.without_seeds]
+        )
+        error = error_of_difference(deltas, pool, paired)
+        test = cls(float(deltas.mean()), centre(deltas), error, n, plan.looks, own.fractions)
+        return replace(test, fractions=(*own.fractions, test.fraction(n)))
+
+    @property
+    def seeds_variance(self) -> float:
+        return max(self.error.expected_seeds, self.error.noise)
+
+    def fraction(self, n_seeds: int) -> float:
+        """Information at so many seeds over that of the last look, not falling; hundredths keep boundaries few."""
+        if n_seeds >= self.looks[-1]:
+            return 1.0
+        per_seed = self.seeds_variance * self.n_seeds
+        last = self.error.questions + per_seed / self.looks[-1]
+        now = round(last / (self.error.questions + per_seed / n_seeds), 2)
+        return max(now, *self.fractions, 0.01)
+
+    def p_margin(self, margin: float) -> float:
+        """Two-sided p-value of the nearer end of the margin; 1 outside of it."""
+        inside = margin - abs(self.middle)
+        return self.error.p_value(inside) if inside > 0 else 1.0
+
+    def at(self, n_seeds: int) -> Error:
+        """The error that is to be expected at more seeds."""
+        share = self.n_seeds / n_seeds
+        seeds, degrees = self.error.seeds, self.error.seed_degrees * (n_seeds - 1) // (self.n_seeds - 1)
+        if n_seeds >= ENOUGH_SEEDS:
+            seeds, degrees = self.seeds_variance, n_seeds - 1
+        return replace(self.error, seeds=seeds * share, seed_degrees=degrees, noise=self.error.noise * share)
+
+    def chance(self, n_seeds: int, level: float, margin: float, level_margin: float) -> float:
+        """Predictive probability that a look at more seeds settles it, by the normal approximation.
+
+        Seeds to come move the estimate with variance S (1 - n / n'), S the seeds' part of its variance now; the
+        questions stay the same.
+        """
+        spread = math.sqrt(max(self.seeds_variance * (1 - self.n_seeds / n_seeds), 1e-12))
+        error = self.at(n_seeds)
+        far = error.reach(level) if level else math.inf
+        near = max(margin - error.reach(level_margin), 0.0) if level_margin else 0.0
+        above, below, high, low = (
+            float(scipy.special.ndtr((end - self.middle) / spread)) for end in (far, -far, near, -near)
+        )
+        return min(1 - above + below + high - low, 1.0)
+
+
+def _judged(
+    plan: Plan, members: Mapping[int, Compared], tests: Mapping[int, _Test], number: int
+) -> dict[int, Compared]:
+    """The tested comparisons of a family with their verdicts."""
+    size = len(members)
+
+    def level(error: float) -> Callable[[int, int], float]:
+        return lambda i, rejected: nominal_level(tests[i].fractions, error / (size - rejected), plan.spending)
+
+    p_values = {i: test.error.p_value(test.middle) for i, test in tests.items()}
+    verdicts = [own.verdict for own in members.values()]
+    n_different, n_within = sum(v in ("better", "worse") for v in verdicts), verdicts.count("within")
+    different = _stepped(p_values, n_different, level(plan.error))
+    inside = {i: tests[i].p_margin(plan.margin) for i in tests}
+    # Only one end of the margin can be wrong, so each is tested one-sided at the family's error.
+    within = _stepped(inside, n_within, level(2 * plan.error))
+    n_different += sum(p_values[i] <= different[i] for i in tests)
+    n_within += sum(inside[i] <= within[i] for i in tests)
+    found = {}
+    for i, test in tests.items():
+        low, high = test.error.interval(test.middle, nominal_level(test.fractions, plan.error / size, plan.spending))
+        verdict: Verdict = "open"
+        if p_values[i] <= different[i]:
+            verdict = "better" if test.middle > 0 else "worse"
+            low, high = one_side(low, high, test.middle > 0)
+        elif inside[i] <= within[i]:
+            verdict = "within"
+        chances = [0.0]
+        if verdict == "open" and test.n_seeds < plan.looks[-1]:
+            errors = plan.error / (size - n_different), 2 * plan.error / (size - n_within)
+            chances = [_chance(plan, test, n, *errors) for n in plan.looks if n > test.n_seeds]
+        if verdict == "open" and (max(chances) < plan.futility or test.n_seeds == plan.looks[-1]):
+            verdict = "given up"
+        found[i] = replace(
+            members[i],
+            n_seeds=test.n_seeds,
+            fractions=test.fractions,
+            estimate=test.estimate,
+            standard_error=test.error.standard_error,
+            p_value=p_values[i],
+            boundary=different[i],
+            p_margin=inside[i],
+            boundary_margin=within[i],
+            low=low,
+            high=high,
+            verdict=verdict,
+            look=number,
+            chance_next=chances[0] if verdict == "open" else 0.0,
+            chance=max(chances) if verdict == "open" else 0.0,
+        )
+    return found
+
+
+def _stepped(p_values: Mapping[int, float], rejected: int, level: Callable[[int, int], float]) -> dict[int, float]:
+    """Holm's steps at one look: by comparison, the level that its p-value was last held against.
+
+    Args:
+        p_values: of the comparisons that are tested now.
+        rejected: hypotheses of the family that were rejected at earlier looks.
+        level: of a comparison's test at this look, with so many of the family rejected.
+    """
+    levels: dict[int, float] = {}
+    left = set(p_values)
+    while left:
+        now = {i: level(i, rejected) for i in left}
+        levels |= now
+        hits = {i for i in left if p_values[i] <= now[i]}
+        if not hits:
+            break
+        left -= hits
+        rejected += len(hits)
+    return levels
+
+
+def _chance(plan: Plan, test: _Test, n_seeds: int, error: float, error_margin: float) -> float:
+    """Predictive probability that the look at so many seeds settles a comparison, with these errors left to it."""
+    between = [n for n in plan.looks if test.n_seeds < n <= n_seeds]
+    fractions = (*test.fractions, *(test.fraction(n) for n in between))
+    levels = (nominal_level(fractions, level, plan.spending) for level in (error, error_margin))
+    return test.chance(n_seeds, next(levels), plan.margin, next(levels))
+
+
+def _without_beaten(compared: Sequence[Compared]) -> list[Compared]:
+    """Open comparisons of policies that were beaten are given up.
+
+    Whoever is compared with something in a family is a contender of it. A policy is beaten where it is worse than a
+    reference, or where it is the reference of a better policy.
+    """
+    contenders = {(own.family, own.policy) for own in compared}
+    losers = {
+        own.policy if own.verdict == "worse" else own.reference
+        for own in compared
+        if own.verdict in ("better", "worse")
+    }
+    return [
+        replace(own, verdict="given up", chance=0.0, chance_next=0.0)
+        if own.verdict == "open"
+        and any(p in losers and (own.family, p) in contenders for p in (own.policy, own.reference))
+        else own
+        for own in compared
+    ]
+
+
+def _decided(plan: Plan, number: int, compared: Sequence[Compared], seeds: Mapping[str, int]) -> Look:
+    """The look, with what becomes of every policy."""
+    compared, starting = _second_stage(plan, number, compared)
+    decisions = []
+    for policy in plan.policies:
+        own = [c for c in compared if policy in (c.policy, c.reference)]
+        now = seeds.get(policy, 0)
+        wanted = [_after(plan, c.n_seeds) for c in own if c.verdict == "open" or (starting and c.verdict == "waiting")]
+        further = now if policy in plan.without_seeds else max([now, *wanted])
+        decisions.append(
+            Decision(policy, *_status(policy in plan.waiting and not now and not starting, own), now, further)
+        )
+    return Look(plan, number, tuple(compared), tuple(decisions))
+
+
+def _after(plan: Plan, n_seeds: int) -> int:
+    return next(n for n in plan.looks if n > n_seeds)
+
+
+def _status(waits: bool, own: Sequence[Compared]) -> tuple[Status, str]:
+    """What becomes of a policy with these comparisons, and why."""
+    left = [c for c in own if c.verdict in ("open", "waiting")]
+    given_up = [c for c in own if c.verdict == "given up"]
+    if left and waits:
+        return "waiting", "it starts where the comparisons of the others are not all within the margin"
+    if left:
+        return "open", f"{len(left)} of {len(own)} comparisons are open"
+    if given_up:
+        return "not worth going on", f"{len(given_up)} of {len(own)} comparisons: the seeds left cannot settle them"
+    return "settled", "every comparison has its verdict"
+
+
+def _second_stage(plan: Plan, number: int, compared: Sequence[Compared]) -> tuple[list[Compared], bool]:
+    """Whether the policies that wait start: where the others differ, or cannot be shown to be within the margin.
+
+    Others are the policies that were trained in the same way. Where all of them are within the margin of one another,
+    the comparisons that wait are given up.
+    """
+    ends = set(plan.alike) - set(plan.waiting)
+    others = [own.verdict for own in compared if {own.policy, own.reference} <= ends]
+    starting = "open" not in others and any(verdict != "within" for verdict in others)
+    over = all(verdict == "within" for verdict in others)
+    return [
+        replace(own, verdict="given up", look=number) if over and own.verdict == "waiting" else own for own in compared
+    ], starting or any(verdict in ("better", "worse") for verdict in others)

@@ -1,0 +1,82 @@
+"""Error spent over the looks at a growing experiment (Lan and DeMets 1983, "Discrete sequential boundaries").
+
+The statistic at the looks is a Brownian motion in the information fraction t: with information 1 / variance of the
+estimate, t is the information now over that of the last look. Boundaries come from its joint distribution by recursive
+integration (Armitage, McPherson and Rowe 1969).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import scipy
+
+Spending = Literal["obrien_fleming", "pocock"]
+FARTHEST = 12.0  # standard deviations: a boundary beyond which nothing is left to spend
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(96)
+
+
+def spent(fraction: float, level: float, spending: Spending) -> float:
+    """Two-sided error spent up to an information fraction in 0..1 (Lan and DeMets 1983, alpha_1* and alpha_2*)."""
+    if spending == "pocock":
+        return level * math.log1p((math.e - 1) * fraction)
+    return float(4 * scipy.special.ndtr(scipy.special.ndtri(level / 4) / math.sqrt(fraction)))
+
+
+def nominal_level(fractions: Sequence[float], level: float, spending: Spending) -> float:
+    """Two-sided level of the test at the last of these looks, with which all of them err together as `spent` says.
+
+    Args:
+        fractions: information fraction of every look so far, in 0..1, not falling. A look without new information has
+            the level of the look before it.
+        level: two-sided error of the whole path, up to fraction 1.
+    """
+    return _nominal_levels(tuple(dict.fromkeys(fractions)), level, spending)[-1]
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _nominal_levels(fractions: tuple[float, ...], level: float, spending: Spending) -> tuple[float, ...]:
+    """Levels of all looks; the density of paths that have crossed no boundary is carried from look to look."""
+    return tuple(float(2 * scipy.special.ndtr(-z)) for z in boundaries(fractions, level, spending))
+
+
+def boundaries(fractions: Sequence[float], level: float, spending: Spending) -> list[float]:
+    """Boundaries of |z| at every look, fractions rising strictly. Args as for `nominal_level`."""
+    found: list[float] = []
+    paths = _Paths(np.zeros(1), np.ones(1))
+    before = error = 0.0
+    for fraction in fractions:
+        total = spent(fraction, level, spending)
+        bound = paths.bound(total - error, math.sqrt(fraction - before), FARTHEST * math.sqrt(fraction))
+        found.append(bound / math.sqrt(fraction))
+        paths = paths.inside(bound, math.sqrt(fraction - before))
+        before, error = fraction, total
+    return found
+
+
+@dataclass(frozen=True)
+class _Paths:
+    """The Brownian motion at a look, on paths that have crossed no boundary: Gauss's points, and density x weight."""
+
+    points: np.ndarray
+    density: np.ndarray
+
+    def bound(self, error: float, step: float, farthest: float) -> float:
+        """The boundary that a part `error` of all paths crosses in a step of this standard deviation."""
+
+        def excess(bound: float) -> float:
+            below, above = (-bound - self.points) / step, (self.points - bound) / step
+            return float(self.density @ (scipy.special.ndtr(below) + scipy.special.ndtr(above))) - error
+
+        return farthest if excess(farthest) >= 0 else float(scipy.optimize.brentq(excess, 1e-9, farthest))
+
+    def inside(self, bound: float, step: float) -> _Paths:
+        """The paths that stay inside of the boundary in this step."""
+        reached = bound * _NODES
+        moves = np.exp(-0.5 * ((reached - self.points[:, None]) / step) ** 2) / (step * math.sqrt(2 * math.pi))
+        return _Paths(reached, bound * _WEIGHTS * (self.density @ moves))

@@ -1,0 +1,100 @@
+"""Looks at a race: what is decided at each, what runs next, and that a look is taken once with one plan."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from g2d.analysis.looks import Asked, Look, Plan, take_look
+
+NAMES = ("K0", "K100", "K300")
+PLAN = Plan(
+    looks=(2, 3, 5),
+    asked=(*(Asked("K=0", name, "K0") for name in NAMES[1:]), Asked("M0", "K0", "M0")),
+    margin=0.05,
+    alike=NAMES,
+    without_seeds=("M0",),
+)
+
+
+def answered(rng, accuracy, n_seeds=5, n_questions=400, shared=0.95):
+    """Shares of right answers: most questions are settled for all policies, the others are answered afresh."""
+    settled = np.linspace(0, 1, n_questions) < accuracy
+    afresh = rng.random((n_seeds, n_questions)) < accuracy
+    return np.where(rng.random((n_seeds, n_questions)) < shared, settled, afresh).astype(float)
+
+
+@pytest.fixture
+def results():
+    rng = np.random.default_rng(0)
+    return {
+        "M0": answered(rng, 0.3, 1),
+        "K0": answered(rng, 0.5),
+        "K100": answered(rng, 0.7),
+        "K300": answered(rng, 0.5),
+    }
+
+
+def whole_race(plan, results):
+    looks = [take_look(plan, results)]
+    while looks[-1].next:
+        looks.append(take_look(plan, results, looks))
+    return looks
+
+
+def test_a_race_ends_with_a_verdict_on_every_comparison(results):
+    last = whole_race(PLAN, results)[-1]
+    assert [own.verdict for own in last.comparisons] == ["better", "within", "better"]
+    assert {own.status for own in last.policies} == {"settled"}
+    for own in last.comparisons:
+        assert own.low <= own.estimate <= own.high
+    assert last.comparisons[0].low >= 0
+
+
+def test_a_verdict_stands_with_the_numbers_of_its_look(results):
+    looks = whole_race(PLAN, results)
+    for before, after in itertools.pairwise(looks):
+        for own, later in zip(before.comparisons, after.comparisons, strict=True):
+            assert own.verdict == "open" or later == own
+
+
+def test_a_look_goes_through_json_unchanged(results):
+    look = take_look(PLAN, results)
+    assert Look.from_json(look.to_json()) == look
+    assert take_look(PLAN, results, [Look.from_json(look.to_json())]) == take_look(PLAN, results, [look])
+
+
+def test_seeds_that_the_plan_has_not_asked_for_change_nothing(results):
+    assert take_look(PLAN, results) == take_look(PLAN, {name: own[:2] for name, own in results.items()})
+
+
+def test_another_plan_missing_seeds_and_looks_after_the_end_are_refused(results):
+    first = take_look(PLAN, results)
+    with pytest.raises(ValueError, match="another plan"):
+        take_look(replace(PLAN, margin=0.1), results, [first])
+    with pytest.raises(ValueError, match="K100 has 1 seeds of the 2"):
+        take_look(PLAN, results | {"K100": results["K100"][:1]})
+    with pytest.raises(ValueError, match="was the last"):
+        take_look(PLAN, results, whole_race(PLAN, results))
+
+
+def test_policies_that_wait_start_where_the_ends_differ_and_never_where_they_are_alike(results):
+    plan = replace(PLAN, waiting=("K100",))
+    assert "K100" not in plan.first
+    last = whole_race(plan, results)[-1]
+    assert [own.verdict for own in last.comparisons] == ["given up", "within", "better"]
+    ends = results | {"K300": results["K100"], "K100": results["K300"]}
+    looks = whole_race(plan, ends)
+    started = next(look for look in looks if look.next.get("K100"))
+    assert started.next["K100"] == 2
+    assert [own.verdict for own in looks[-1].comparisons] == ["within", "better", "better"]
+
+
+def test_what_the_seeds_left_cannot_settle_gets_none():
+    rng = np.random.default_rng(1)
+    results = {name: answered(rng, accuracy, shared=0.0) for name, accuracy in (("K0", 0.5), ("K100", 0.54))}
+    plan = Plan((2, 3, 5), (Asked("K=0", "K100", "K0"),), margin=0.001, alike=("K0", "K100"))
+    last = whole_race(plan, results)[-1]
+    assert last.comparisons[0].verdict == "given up"
+    assert {own.status for own in last.policies} == {"not worth going on"}
