@@ -14,7 +14,7 @@ import pandas as pd
 from g2d.analysis.statistics import accuracy_interval, standard_deviation, standard_error
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, by_policy, crossed, grid_order, named
-from g2d.tables.frames import Rows, floats, frame, integers, mean, strings, table_of
+from g2d.tables.frames import Rows, floats, integers, mean, strings, table_of
 
 ACCURACY_COLUMNS = {
     **ROW_COLUMNS,
@@ -63,12 +63,13 @@ def main_table(
         yield row | {"device_hours_without_calibration": mean(known)}
 
 
+@table_of(ABLATION_COLUMNS)
 def ablation_table(
     evaluations: Evaluations,
     device_hours: Mapping[PolicyKey, float],
     descriptions: Mapping[str, Mapping[str, Any]],
     measured: Mapping[PolicyKey, Mapping[str, float | None]],
-) -> pd.DataFrame:
+) -> Rows:
     """Table 3: every ablation below the policy it differs from, at the same model, K and G.
 
     That is the dpo regime, or grpo for an ablation of the warm-up that is evaluated as it is; it is missing where the
@@ -97,7 +98,6 @@ def ablation_table(
     grouped = by_policy(evaluations, keep)
     if unknown := sorted({policy.regime for policy, _ in grouped} - {"dpo", "grpo", *descriptions}):
         raise ValueError(f"no description of the ablation {unknown[0]!r}")
-    rows = []
     for at in grid_order(grouped, regimes=("dpo", "grpo", *descriptions), k_first=True):
         regime, policies = at[0].regime, grouped[at]
         changed = ", ".join(f"{name}={value}" for name, value in descriptions.get(regime, {}).items())
@@ -105,15 +105,15 @@ def ablation_table(
         for name in ("tokens", "n_pairs", "gradient_steps"):
             known = [value for key in policies if (value := measured.get(key, {}).get(name)) is not None]
             row[name] = mean(known)
-        rows.append(row | {"change": changed if regime in descriptions else "reference"})
-    return frame(rows, ABLATION_COLUMNS)
+        yield row | {"change": changed if regime in descriptions else "reference"}
 
 
+@table_of(EQUAL_COMPUTE_COLUMNS)
 def equal_compute_table(
     evaluations: Evaluations,
     device_hours: Mapping[PolicyKey, float],
     measured: Mapping[PolicyKey, Mapping[str, float | None]],
-) -> pd.DataFrame:
+) -> Rows:
     """Other regimes against GRPO as it is, at equal compute: the largest K that generated no more tokens.
 
     Tokens and not device-hours decide, because they do not depend on how busy a machine was; both are shown. The
@@ -146,7 +146,6 @@ def equal_compute_table(
         regimes = found.setdefault((policy.model, benchmark), {})
         size = policy.group_size or min(key.group_size for key, _ in grouped if key.group_size)  # K=0 has none
         regimes.setdefault((policy.regime, size), []).append(row)
-    rows = []
     for regimes in found.values():
         alone = {size: regimes.pop((name, size))[-1] for name, size in list(regimes) if name == "grpo"}
         for (_, size), own in regimes.items() if alone else []:
@@ -154,12 +153,9 @@ def equal_compute_table(
             if reference is None:
                 continue
             if affordable := [row for row in own if row["tokens"] <= reference["tokens"]]:
-                best = affordable[-1]
-                compared = {
-                    f"reference_{name}": reference[name] for name in ("K", "accuracy", "tokens", "device_hours")
-                }
-                rows.append(best | compared | {"difference": best["accuracy"] - reference["accuracy"]})
-    return frame(rows, EQUAL_COMPUTE_COLUMNS)
+                best, beside = affordable[-1], ("K", "accuracy", "tokens", "device_hours")
+                compared = {f"reference_{name}": reference[name] for name in beside}
+                yield best | compared | {"difference": best["accuracy"] - reference["accuracy"]}
 
 
 def accuracy_row(

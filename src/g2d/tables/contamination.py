@@ -12,7 +12,7 @@ import scipy
 from g2d.analysis.contamination import is_verbatim, partial_id, rouge_l, split_question
 from g2d.analysis.statistics import holm, wilson_interval
 from g2d.problems.problem import Problem
-from g2d.tables.frames import floats, frame, integers, strings
+from g2d.tables.frames import Rows, floats, integers, strings, table_of
 
 CONTAMINATION_COLUMNS = {
     **strings("model", "benchmark"),
@@ -29,12 +29,13 @@ CONTAMINATION_COLUMNS = {
 }
 
 
+@table_of(CONTAMINATION_COLUMNS)
 def contamination_table(
     continued: Mapping[tuple[str, str], pd.DataFrame],
     problems: Mapping[str, Sequence[Problem]],
     fresh: Sequence[str],
     share: float,
-) -> pd.DataFrame:
+) -> Rows:
     """One row per model and benchmark.
 
     Args:
@@ -60,7 +61,7 @@ def contamination_table(
     ]
     for model in dict.fromkeys(row["model"] for row in rows):
         _compare([row for row in rows if row["model"] == model])
-    return frame(rows, CONTAMINATION_COLUMNS)
+    yield from rows
 
 
 def _counts(rollouts: pd.DataFrame, problems: Sequence[Problem], share: float, where: str) -> dict[str, Any]:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 
 import pandas as pd
 
 from g2d.analysis.dynamics import MEASURES, WATCHED, binned, collapse
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.frames import Rows, floats, frame, integers, strings
+from g2d.tables.frames import Rows, floats, integers, strings, table_of
 
-_NAMES = {**strings("model", "policy"), **integers("K", "group_size")}
 TRAINING_COLUMNS = {
     **strings("model", "measure", "policy"),
     **integers("group_size", "n_seeds", "step"),
     **floats("tokens", "value", "value_low", "value_high"),
 }
 COLLAPSE_COLUMNS = {
-    **_NAMES,
-    **integers("seed"),
+    **strings("model", "policy"),
+    **integers("K", "group_size", "seed"),
     **strings("measure"),
     **floats("share", "start", "lowest"),
     "at_step": "Int64",
@@ -26,7 +26,8 @@ COLLAPSE_COLUMNS = {
 }
 
 
-def training_table(logs: Mapping[PolicyKey, pd.DataFrame]) -> pd.DataFrame:
+@table_of(TRAINING_COLUMNS)
+def training_table(logs: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
     """The course of every online training, in stretches of a twentieth of its steps.
 
     Args:
@@ -40,11 +41,7 @@ def training_table(logs: Mapping[PolicyKey, pd.DataFrame]) -> pd.DataFrame:
     grouped: dict[PolicyKey, list[pd.DataFrame]] = {}
     for key, steps in logs.items():
         grouped.setdefault(key.over_seeds, []).append(binned(steps))
-    return frame((row for measure in MEASURES for row in _course(grouped, measure)), TRAINING_COLUMNS)
-
-
-def _course(grouped: Mapping[PolicyKey, list[pd.DataFrame]], measure: str) -> Rows:
-    for key, courses in grouped.items():
+    for measure, (key, courses) in product(MEASURES, grouped.items()):
         together = pd.concat(courses)
         stretches = together.groupby(level=0)
         mean = stretches[["step", "tokens", measure]].mean()
@@ -57,7 +54,8 @@ def _course(grouped: Mapping[PolicyKey, list[pd.DataFrame]], measure: str) -> Ro
             }
 
 
-def collapse_table(logs: Mapping[PolicyKey, pd.DataFrame], share: float) -> pd.DataFrame:
+@table_of(COLLAPSE_COLUMNS)
+def collapse_table(logs: Mapping[PolicyKey, pd.DataFrame], share: float) -> Rows:
     """Whether entropy or length of an online training fell below a share of what they began with.
 
     Args:
@@ -69,13 +67,7 @@ def collapse_table(logs: Mapping[PolicyKey, pd.DataFrame], share: float) -> pd.D
         mean over as many later ones, and the first step by which that was below the share (null: never). Trainings of
         fewer than ten steps are left out.
     """
-    rows = [
-        {
-            **{"model": key.model, "policy": key.regime, "K": key.k, "group_size": key.group_size, "seed": key.seed},
-            **{"measure": measure, "share": share, **found},
-        }
-        for key, steps in logs.items()
-        for measure in WATCHED
-        if (found := collapse(steps[measure], share)) is not None
-    ]
-    return frame(rows, COLLAPSE_COLUMNS)
+    for (key, steps), measure in product(logs.items(), WATCHED):
+        if (found := collapse(steps[measure], share)) is not None:
+            names = {"model": key.model, "policy": key.regime, "K": key.k, "group_size": key.group_size}
+            yield names | {"seed": key.seed, "measure": measure, "share": share, **found}

@@ -27,7 +27,7 @@ from g2d.analysis.comparisons import compare, corrected
 from g2d.analysis.margins import Differences, smallest_margins
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Row, by_grid, by_policy, crossed, named
-from g2d.tables.frames import Rows, floats, frame, integers, strings, table_of
+from g2d.tables.frames import Rows, floats, integers, strings, table_of
 
 Grouped = Mapping[Row, Mapping[PolicyKey, pd.DataFrame]]
 Family = tuple[str, list[tuple[PolicyKey, PolicyKey]]]  # its name, and pairs (policy, reference)
@@ -53,18 +53,14 @@ COMPARISON_COLUMNS = {
 }
 
 
-def comparison_table(evaluations: Evaluations) -> pd.DataFrame:
+@table_of(COMPARISON_COLUMNS)
+def comparison_table(evaluations: Evaluations) -> Rows:
     """Every policy against what it has to beat, on the same questions.
 
     Returns:
-        `COMPARISON_COLUMNS`, see `comparisons.Comparison`; p_holm corrects p_value over the family_size comparisons
-        of the same model, benchmark and family, of which one may be picked.
+        `COMPARISON_COLUMNS`, see `comparisons.Comparison`; p_holm and the interval family_low, family_high correct for
+        the family_size comparisons of the same model, benchmark and family, of which one may be picked.
     """
-    return frame(compared(evaluations), COMPARISON_COLUMNS)
-
-
-def compared(evaluations: Evaluations) -> Rows:
-    """Rows of comparisons.csv: every family, each comparison with its Holm-corrected p and simultaneous interval."""
     grouped = by_policy(evaluations, keep=lambda key: True)
     accuracies = {at: crossed(own, at[1]).mean(axis=1) for at, own in grouped.items()}
     for name, family in families(grouped):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,7 +18,7 @@ from g2d.analysis.statistics import hierarchical_bootstrap, standard_deviation
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.regimes.auto_stop import PROBE_COLUMNS
 from g2d.tables.evaluations import Evaluations
-from g2d.tables.frames import Rows, floats, frame, integers, mean, strings, table_of
+from g2d.tables.frames import Rows, floats, integers, mean, strings, table_of
 
 CORRELATED_METRICS = ("pairability", "entropy", "mid_band")
 HARVEST_METRICS = {  # column: attribute of Informativeness
@@ -67,22 +67,18 @@ def harvest_table(harvests: Mapping[HarvestKey, Informativeness], counts: Mappin
     Raises:
         ValueError: the seeds of a policy harvested different prompts.
     """
-    groups: dict[tuple[str, int, int], list[Informativeness]] = {}
+    groups: dict[tuple[str, int, int], list[HarvestKey]] = {}
     for key in sorted(harvests, key=lambda key: key.seed):
-        groups.setdefault((key.model, key.group_size, key.k), []).append(harvests[key])
+        groups.setdefault((key.model, key.group_size, key.k), []).append(key)
     models = list(dict.fromkeys(key.model for key in harvests))
     for model, group_size, k in sorted(groups, key=lambda group: (models.index(group[0]), *group[1:])):
-        seeds = groups[model, group_size, k]
+        keys = groups[model, group_size, k]
+        seeds = [harvests[key] for key in keys]
         row: dict[str, Any] = {"model": model, "group_size": group_size or None, "K": k, "n_seeds": len(seeds)}
         for metric, attribute in HARVEST_METRICS.items():
             known = [value for seed in seeds if (value := getattr(seed, attribute)) is not None]
             row |= {metric: mean(known), f"{metric}_std": standard_deviation(known)}
-        keys = [HarvestKey(model, group_size, k, seed) for seed in sorted(_seeds(harvests, model, group_size, k))]
         yield row | _harvest_intervals([counts[key] for key in keys], keys[0].folder)
-
-
-def _seeds(harvests: Iterable[HarvestKey], model: str, group_size: int, k: int) -> list[int]:
-    return [key.seed for key in harvests if (key.model, key.group_size, key.k) == (model, group_size, k)]
 
 
 def _harvest_intervals(counts: Sequence[pd.DataFrame], folder: str) -> dict[str, float]:
@@ -169,7 +165,8 @@ def _correlations(points: pd.DataFrame, model: Hashable, benchmark: Hashable, po
         }
 
 
-def auto_table(probes: Mapping[PolicyKey, pd.DataFrame]) -> pd.DataFrame:
+@table_of(AUTO_COLUMNS)
+def auto_table(probes: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
     """The probes of every warm-up that stopped by itself, on the way.
 
     Args:
@@ -182,11 +179,9 @@ def auto_table(probes: Mapping[PolicyKey, pd.DataFrame]) -> pd.DataFrame:
     """
     models = list(dict.fromkeys(key.model for key in probes))
     keys = sorted(probes, key=lambda key: (models.index(key.model), key.group_size, key.seed))
-    frames = [probes[key].assign(model=key.model, group_size=key.group_size, seed=key.seed) for key in keys]
-    return frame(
-        ({str(name): value for name, value in row.items()} for f in frames for row in f.to_dict("records")),
-        AUTO_COLUMNS,
-    )
+    for key in keys:
+        names = {"model": key.model, "group_size": key.group_size, "seed": key.seed}
+        yield from ({**names, **row} for row in probes[key].to_dict("records"))
 
 
 CALIBRATION_COLUMNS = {"model": "object", **LEVEL_COLUMNS}

@@ -15,7 +15,7 @@ from g2d.experiment.config import Config
 from g2d.experiment.printed import BRIDGING_BENCHMARKS, BRIDGING_MODEL, benchmarks_of, models_of
 from g2d.experiment.prompt_counts import THEN
 from g2d.tables.evaluations import ROW_COLUMNS
-from g2d.tables.frames import Columns, Rows, floats, frame, strings, table_of
+from g2d.tables.frames import Columns, Rows, floats, strings, table_of
 
 POLICIES = {"SFT": "base", "DPO": "dpo", "G2D": "g2d", "GRPO": "grpo"}  # Table 1's names: ours
 BENCHMARKS = ("math500", "gsm8k")  # its columns of accuracies
@@ -89,7 +89,8 @@ BRIDGING_COLUMNS = {
 }
 
 
-def bridging_table(main: pd.DataFrame, config: Config) -> pd.DataFrame:
+@table_of(BRIDGING_COLUMNS)
+def bridging_table(main: pd.DataFrame, config: Config) -> Rows:
     """The paper's rows, each with what the grid has of it at its largest K: M0, GRPO alone, and every entry of
     `regimes` of DPO on fresh rollouts with the same s, whatever else differs.
 
@@ -103,17 +104,14 @@ def bridging_table(main: pd.DataFrame, config: Config) -> pd.DataFrame:
         where it has no such policy. Empty if the paper has none of its models, or of its benchmarks.
     """
     paper = published("bridging_table1").to_dict("records")
-    return frame(
-        (
-            _beside(printed, column, found) | {"model": model, "benchmark": benchmark, "same_sampling": same}
-            for model in models_of(config, {BRIDGING_MODEL})
-            for same in [_is_sampled_alike(config, model)]
-            for benchmark, column in benchmarks_of(config, BRIDGING_BENCHMARKS)
-            for printed in paper
-            for found in _own(main[(main["model"] == model) & (main["benchmark"] == benchmark)], printed, config)
-        ),
-        BRIDGING_COLUMNS,
-    )
+    for model in models_of(config, {BRIDGING_MODEL}):
+        same = _is_sampled_alike(config, model)
+        for benchmark, column in benchmarks_of(config, BRIDGING_BENCHMARKS):
+            rows = main[(main["model"] == model) & (main["benchmark"] == benchmark)]
+            for printed in paper:
+                for found in _own(rows, printed, config):
+                    names = {"model": model, "benchmark": benchmark, "same_sampling": same}
+                    yield _beside(printed, column, found) | names
 
 
 def _is_sampled_alike(config: Config, model: str) -> bool:

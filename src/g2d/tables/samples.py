@@ -9,7 +9,7 @@ import pandas as pd
 from g2d.analysis.samples import Equal, majority_right, pass_at_k, powers_up_to
 from g2d.analysis.statistics import accuracy_interval
 from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, by_policy, crossed_values, grid_order, named
-from g2d.tables.frames import Rows, floats, frame, integers, strings
+from g2d.tables.frames import Rows, floats, integers, strings, table_of
 
 READ = ("problem_id", "verdict", "reward", "extracted_answer")
 SAMPLE_COLUMNS = {
@@ -21,7 +21,8 @@ SAMPLE_COLUMNS = {
 }
 
 
-def sample_table(samples: Evaluations, equal: Equal) -> pd.DataFrame:
+@table_of(SAMPLE_COLUMNS)
+def sample_table(samples: Evaluations, equal: Equal) -> Rows:
     """What one of k samples, or most of n, get right.
 
     Args:
@@ -37,7 +38,8 @@ def sample_table(samples: Evaluations, equal: Equal) -> pd.DataFrame:
         ValueError: the seeds of a policy answered different problems, or problems have different numbers of samples.
     """
     grouped = by_policy(samples, keep=lambda key: True)
-    return frame((row for at in grid_order(grouped) for row in _rows(grouped[at], at[1], equal)), SAMPLE_COLUMNS)
+    for at in grid_order(grouped):
+        yield from _rows(grouped[at], at[1], equal)
 
 
 def _rows(by_key: dict[Any, pd.DataFrame], benchmark: str, equal: Equal) -> Rows:
