@@ -39,6 +39,7 @@ ONLINE = {"regime": "semi_online_dpo", "steps": [2]}
             {"warmup": {"per_device_batch_size": 2, "gradient_accumulation_steps": 2, "group_sizes": [4]}},
             "warmup: each of training.processes=2 would have 2 completions of a step, which are no whole groups of G=4",
         ),
+        ({"warmup": {"correction": "m2"}, "engine": {"name": "vllm"}}, "warmup.correction: m2 is over the tokens"),
         ({"warmup": {"retire": {"after": 1}}}, "warmup: retire and resample go with one process alone"),
         ({"warmup": {"iterations": 2, "steps": [0, 2]}}, "warmup: updates_per_generation and iterations above 1"),
         ({"warmup": {"loss": "bnpo"}}, "warmup.loss: bnpo is a mean over the tokens of a micro-batch, of which"),

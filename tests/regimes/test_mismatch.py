@@ -13,7 +13,8 @@ from g2d.experiment.config import load
 from g2d.policies.policy import load_base
 from g2d.regimes import grpo, grpo_generation
 from g2d.regimes.grpo import GRPO
-from g2d.regimes.grpo_trainer import Grpo, above_cap
+from g2d.regimes.grpo_trainer import Grpo
+from g2d.regimes.importance import above_cap, masked_log_ratios, within_second_moment
 from g2d.regimes.warmup import Warmup
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL
@@ -73,8 +74,57 @@ def test_what_exceeds_the_cap_by_hand() -> None:
     log_probs, sampled = torch.zeros(2, 3), torch.tensor([[-1.0, -1.0, -9.0], [1.0, torch.nan, -0.5]])
     mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
     # Completions: e^2 and e^-0.5. Tokens: e, e; 1/e, 1 (none was given), e^0.5.
-    assert above_cap(log_probs, sampled, mask, 2.0, of_tokens=False).tolist() == [1, 2]
-    assert above_cap(log_probs, sampled, mask, 1.5, of_tokens=True).tolist() == [3, 5]
+    log_ratios = masked_log_ratios(log_probs, sampled, mask)
+    assert log_ratios.tolist() == [[1.0, 1.0, 0.0], [-1.0, 0.0, 0.5]]
+    assert above_cap(log_ratios, mask, 2.0, of_tokens=False).tolist() == [1, 2]
+    assert above_cap(log_ratios, mask, 1.5, of_tokens=True).tolist() == [3, 5]
+
+
+@pytest.mark.parametrize(
+    ("threshold", "kept"),
+    [
+        (3.7, [[True, True, True], [True, True, True]]),  # squares 1, 4, 0.25 and 4, 9: their mean is 3.65
+        (2.4, [[True, True, True], [True, False, True]]),  # 2.3125 without the 9
+        (2.0, [[True, False, True], [False, False, True]]),  # 1.75 with one of the two 4, which neither comes before
+        (0.2, [[False, False, False], [False, False, True]]),  # the smallest is 0.25
+    ],
+)
+def test_second_moment_by_hand(threshold: float, kept: list[list[bool]]) -> None:
+    log_ratios = torch.tensor([[1.0, -2.0, 0.5], [2.0, 3.0, 0.0]])
+    mask = torch.tensor([[1, 1, 1], [1, 1, 0]])
+    assert within_second_moment(log_ratios, mask, threshold).tolist() == kept
+
+
+def test_what_m2_leaves_has_the_second_moment_that_was_asked_for() -> None:
+    torch.manual_seed(0)
+    log_ratios, mask = torch.randn(8, 50), torch.rand(8, 50) < 0.9
+    within = within_second_moment(log_ratios, mask, 0.5) & mask
+    squares = log_ratios.double() ** 2
+    assert squares[within].mean() <= 0.5
+    with_one_more = torch.cat([squares[within], squares[mask & ~within].min()[None]])
+    assert with_one_more.mean() > 0.5
+    assert within_second_moment(torch.zeros(2, 3), torch.zeros(2, 3), 0.1).all()  # no tokens at all
+
+
+@pytest.mark.usefixtures("_another_engine")
+def test_m2_masks_tokens_of_the_whole_update_and_caps_none(tmp_path: Path, watch: Any) -> None:  # noqa: F811
+    found: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
+        with torch.no_grad():
+            own = log_probabilities(trainer, model, inputs)
+        found.append((inputs["importance_sampling_ratio"], own - inputs["sampling_per_token_logps"]))
+
+    watch(seen)
+    [row] = warm_up(tmp_path, {"correction": "m2", "m2_threshold": 5.0}, 1)
+    weights, log_ratios = (torch.cat(parts).flatten() for parts in zip(*found, strict=True))
+    order = (log_ratios**2).argsort()
+    kept = order[: int(((log_ratios[order] ** 2).cumsum(0) / torch.arange(1, len(order) + 1) <= 5.0).sum())]
+    expected = torch.zeros_like(weights).index_copy(0, kept, log_ratios[kept].exp())
+    assert 0 < len(kept) < len(order)
+    torch.testing.assert_close(weights, expected, rtol=1e-4, atol=1e-5)
+    assert row["sampling/capped"] == pytest.approx(1 - len(kept) / len(order))
+    assert row["sampling/importance_sampling_ratio/mean"] == pytest.approx(expected.mean().item(), rel=1e-4)
 
 
 def test_neutral_values_are_what_was_fixed_before() -> None:
@@ -86,7 +136,20 @@ def test_neutral_values_are_what_was_fixed_before() -> None:
     assert GRPO.methods(own) == "In GRPO, correction was token_truncate; float32_logits was True."
 
 
-@pytest.mark.parametrize("own", [{"correction": "token_mask"}, {"correction_cap": 2.0}])
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ({"correction": "m2", "correction_cap": 2.0}, "correction_cap does nothing with correction: m2"),
+        ({"m2_threshold": 0.1}, "m2_threshold does nothing with correction: sequence_mask"),
+    ],
+)
+def test_a_key_of_another_correction_is_refused(own: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Warmup.model_validate(own)
+    assert Warmup(correction="m2", m2_threshold=0.1).params().keys() >= {"correction", "m2_threshold"}
+
+
+@pytest.mark.parametrize("own", [{"correction": "token_mask"}, {"correction": "m2"}, {"correction_cap": 2.0}])
 def test_a_correction_of_nothing_is_refused(own: dict[str, Any]) -> None:
     [name] = own
     with pytest.raises(ValidationError, match=f"{name} is about weights, and with ratio: none there are none"):

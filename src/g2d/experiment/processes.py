@@ -49,8 +49,6 @@ def _of_a_warmup(config: Config, where: str, warmup: Warmup, group_sizes: list[i
                 f"{where}: each of training.processes={n} would have {own} completions of a step, which are no whole "
                 f"groups of G={size}: change one of the three"
             )
-    if warmup.retire or warmup.resample:
-        yield f"{where}: retire and resample go {ALONE} drop them"
     if warmup.loss == "bnpo":
         yield (
             f"{where}.loss: bnpo is a mean over the tokens of a micro-batch, of which several processes make others, "
@@ -62,12 +60,14 @@ def _of_a_warmup(config: Config, where: str, warmup: Warmup, group_sizes: list[i
                 f"{where}.{name} is about the tokens of a micro-batch, of which several processes make others, and so "
                 f"goes {ALONE} set it to {neutral}"
             )
-    if warmup.updates_between_generations > 1:
-        yield f"{where}: updates_per_generation and iterations above 1 go {ALONE} set both to 1"
-    if warmup.reference == "sync":
-        yield f"{where}.reference: sync goes {ALONE} drop the key"
-    if warmup.auto is not None:
-        yield f"{where}.auto: what stops by itself goes {ALONE} drop the key"
+    alone = [
+        (warmup.retire or warmup.resample, ": retire and resample go", "drop them"),
+        (warmup.correction == "m2", ".correction: m2 is over the tokens of an update and goes", "set it to token_mask"),
+        (warmup.updates_between_generations > 1, ": updates_per_generation and iterations above 1 go", "set both to 1"),
+        (warmup.reference == "sync", ".reference: sync goes", "drop the key"),
+        (warmup.auto is not None, ".auto: what stops by itself goes", "drop the key"),
+    ]
+    yield from (f"{where}{words} {ALONE} {fix}" for refused, words, fix in alone if refused)
     yield from _of_vllm(config, where)
 
 

@@ -28,6 +28,7 @@ from trl import import_utils as trl_imports
 from g2d.regimes.adapters import copy_to_reference
 from g2d.regimes.by_length import regrouped
 from g2d.regimes.grpo_generation import EngineGeneration
+from g2d.regimes.importance import above_cap, masked_log_ratios, within_second_moment
 from g2d.regimes.prompt_choice import AskedGroup, PromptChoice
 from g2d.regimes.training import evaluation_mode
 from g2d.regimes.training_rollouts import TrainingRollouts
@@ -100,7 +101,7 @@ class Grpo(GRPOTrainer):
             inputs = self._chosen(len(inputs) // self.num_generations)
         batch = super()._generate_and_score_completions(inputs)
         if "importance_sampling_ratio" in batch:
-            self._log_capped(batch)
+            self._weigh(batch)
         batch["advantages"] = self._advantages(batch)
         if self.warmup.mask_uniform_groups:
             mask = mixed_groups(self._rewards, self.num_generations)[self._own(batch)]
@@ -124,17 +125,20 @@ class Grpo(GRPOTrainer):
             advantages = (2 * self._rewards - 1).nan_to_num(nan=0.0)[own]  # rewards are 0 or 1
         return weighted_by_sign(advantages, self.warmup.positive_weight, self.warmup.negative_weight)
 
-    def _log_capped(self, batch: dict[str, Any]) -> None:
-        """Log which share of the weights, of all processes, was above the cap."""
-        own = above_cap(
-            batch["old_per_token_logps"],
-            batch["sampling_per_token_logps"],
-            batch["completion_mask"],
-            self.warmup.correction_cap,
-            of_tokens=self.warmup.weighs_tokens,
-        )
-        capped, weights = self.accelerator.gather(own[None]).sum(dim=0).tolist()
-        self._metrics["train"]["sampling/capped"].append(capped / weights)
+    def _weigh(self, batch: dict[str, Any]) -> None:
+        """Have M2PO mask tokens, and log which share of the weights, of all processes, was above the cap or masked."""
+        mask, metrics = batch["completion_mask"], self._metrics["train"]
+        log_ratios = masked_log_ratios(batch["old_per_token_logps"], batch["sampling_per_token_logps"], mask)
+        if self.warmup.correction == "m2":
+            kept = within_second_moment(log_ratios, mask, self.warmup.m2_threshold)
+            batch["importance_sampling_ratio"] = (weights := batch["importance_sampling_ratio"] * kept)
+            tokens = mask.sum().clamp(min=1)
+            metrics["sampling/importance_sampling_ratio/mean"][-1] = float((weights * mask).sum() / tokens)
+            metrics["sampling/capped"].append(float((~kept).sum() / tokens))
+            return
+        own = above_cap(log_ratios, mask, self.warmup.correction_cap, of_tokens=self.warmup.weighs_tokens)
+        capped, n_weights = self.accelerator.gather(own[None]).sum(dim=0).tolist()
+        metrics["sampling/capped"].append(capped / n_weights)
 
     def _own(self, batch: dict[str, Any]) -> slice:
         """The rows of this process among those of all."""
@@ -247,25 +251,6 @@ class _Swaps(TrainerCallback):
             state.global_step, asked // self.trainer.num_generations, self.n_problems
         ):
             self.trainer.swap_reference()
-
-
-def above_cap(
-    log_probs: torch.Tensor, sampled: torch.Tensor, mask: torch.Tensor, cap: float, *, of_tokens: bool
-) -> torch.Tensor:
-    """How many weights exceed the cap, and how many there are.
-
-    Args:
-        log_probs: of the tokens, by the trainer, (B, T).
-        sampled: by the engine that drew them; NaN where it gave none, which counts as the trainer's.
-        mask: 1 where there is a token.
-        of_tokens: a weight is a token's; else the product over a completion.
-
-    Returns:
-        (2,).
-    """
-    log_ratios = ((log_probs - sampled) * mask).nan_to_num(nan=0.0)
-    weights = log_ratios[mask.bool()] if of_tokens else log_ratios.sum(dim=1)
-    return torch.stack([(weights.exp() > cap).sum(), torch.tensor(len(weights), device=weights.device)])
 
 
 def mixed_groups(rewards: torch.Tensor, group_size: int) -> torch.Tensor:

@@ -271,19 +271,29 @@ class OffPolicy(Section):
 
 
 class Mismatch(Section):
-    """What GRPO does about an engine whose log-probabilities are not the trainer's (docs/off_policy.md).
+    """What GRPO does about completions whose log-probabilities are not those of the policy in training
+    (docs/off_policy.md).
 
-    The weight of a token or a completion is the trainer's probability over the engine's, as TRL 1.16 has it. The
+    The weight of a token or a completion is the trainer's probability over the sampler's, as TRL 1.16 has it. The
     neutral values are those that were fixed before.
     """
 
-    correction: Literal["sequence_mask", "sequence_truncate", "token_mask", "token_truncate"] = key(
+    correction: Literal["sequence_mask", "sequence_truncate", "token_mask", "token_truncate", "m2"] = key(
         "sequence_mask",
         "Whether completions or tokens are weighted, and what a weight above correction_cap becomes: 0 (mask) or the "
-        "cap (truncate).",
+        "cap (truncate); m2: tokens, without a cap, of which those furthest from 1 are masked (M2PO, arXiv "
+        "2510.01161).",
         neutral="sequence_mask",
     )
     correction_cap: float = key(3.0, "Largest weight.", ge=1, neutral=3.0)
+    m2_threshold: float = key(
+        0.04,
+        "With correction: m2, tokens with the largest squared log-weights are masked until the mean square of the "
+        "others, over an update, is at most this.",
+        paper="0.04 in AReaL's example",
+        gt=0,
+        neutral=0.04,
+    )
     float32_logits: bool = key(
         False,
         "The trainer computes logits in float32, as float32 models do in any case (cast_lm_head_to_fp32 of TRL); takes "
@@ -293,20 +303,31 @@ class Mismatch(Section):
 
     @property
     def weighs_tokens(self) -> bool:
-        """Whether every token has a weight, not every completion."""
+        """Whether every token has a weight, capped by itself, not every completion."""
         return self.correction.startswith("token")
 
     @property
     def correction_keys(self) -> dict[str, Any]:
         """The keys of the correction that are not neutral."""
-        return self.params(only={"correction", "correction_cap"})
+        return self.params(only={"correction", "correction_cap", "m2_threshold"})
+
+    def check_correction(self) -> None:
+        """Refuse a cap and a threshold that the correction does not read.
+
+        Raises:
+            ValueError: one sentence that names the keys and the fix.
+        """
+        other = "correction_cap" if self.correction == "m2" else "m2_threshold"
+        if other in self.correction_keys:
+            raise ValueError(f"{other} does nothing with correction: {self.correction}: drop it, or change correction")
 
     @property
     def mismatch_arguments(self) -> dict[str, Any]:
-        """These keys by TRL's names."""
+        """These keys by TRL's names; of m2, which it does not have, all weights of tokens."""
+        m2 = self.correction == "m2"
         return {
-            "vllm_importance_sampling_mode": self.correction,
-            "vllm_importance_sampling_clip_max": self.correction_cap,
+            "vllm_importance_sampling_mode": "token_mask" if m2 else self.correction,
+            "vllm_importance_sampling_clip_max": None if m2 else self.correction_cap,
             "cast_lm_head_to_fp32": self.float32_logits,
         }
 
@@ -413,6 +434,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         self.check_deviation()
         self.check_signs(self)
         self.check_staleness(self.beta, self.sync_every)
+        self.check_correction()
         if self.ratio == "none" and (idle := self.correction_keys):
             raise ValueError(
                 f"{next(iter(idle))} is about weights, and with ratio: none there are none: set ratio to sampler, or "
