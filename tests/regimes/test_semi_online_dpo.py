@@ -16,14 +16,16 @@ from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
-from g2d.regimes import fresh, semi_online_dpo
+from g2d.regimes import fresh
 from g2d.regimes.auto_stop import Outcome
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError, require_intact
 from g2d.regimes.fresh import FreshRollouts, sync_period
+from g2d.regimes.fresh_training import seed_after
+from g2d.regimes.fresh_training import until_decline as trained_until_decline
 from g2d.regimes.groups import groups
 from g2d.regimes.job import TrainingJob
 from g2d.regimes.prompt_choice import prompt_order
-from g2d.regimes.semi_online_dpo import SemiOnlineDpo, seed_after, train_semi_online_dpo
+from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.pairs import build_pairs
@@ -328,7 +330,7 @@ def until_decline(work: Path, meter: Meter, **changes: Any) -> Outcome:
         tiny_policy(), easy(10), settings, harvest=HARVEST, lora=NO_DROPOUT, seed=0, work=work, policy_id="tiny/auto",
         meter=meter, checkpointing=Checkpointing(every_steps=1),
     )  # fmt: skip
-    return semi_online_dpo.until_decline(job)
+    return trained_until_decline(job, train_semi_online_dpo)
 
 
 @pytest.mark.parametrize("changes", [{"sync_every": 2}, {"sync_every": "never", **DYNAMIC}])

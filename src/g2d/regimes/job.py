@@ -34,6 +34,7 @@ class TrainingJob:
     work: Path  # a folder to train in, kept between attempts
     lora: Lora
     start: Policy | None = None  # the policy that is trained on; None for a fresh adapter on M0
+    teacher: Policy | None = None  # the policy that is imitated, of a regime that has one
     gradient_checkpointing: bool | Literal["auto"] = "auto"  # auto: on a GPU, where activations do not fit
     checkpointing: Checkpointing = field(default_factory=Checkpointing)  # how often to save on the way
     tracking: Mapping[str, Any] | None = None  # from `tracking_arguments`; nothing is reported if None

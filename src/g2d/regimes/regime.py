@@ -211,6 +211,11 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         """Length of the learning-rate schedule in updates."""
         return self.horizon if self.horizon is not None else max(self.steps)
 
+    def trajectory(self) -> dict[str, Any]:
+        """What the run to step K depends on: every key but the grid and what is kept of it."""
+        own = self.params(without={"steps", "regime", "keep_rollouts", "policies", "reward", "auto", "select"})
+        return own | {"horizon": self.total_steps}
+
     def prompts_asked(self, updates: int) -> int:
         """Prompts that so many updates ask."""
         return updates * self.prompts_per_update

@@ -14,38 +14,30 @@ and no resuming. An update without a pair is a step with a zero gradient, and re
 
 from __future__ import annotations
 
-import hashlib
-import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import model_validator
 
 from g2d.memory.workload import Training
-from g2d.policies.policy import Policy, as_json, load_tokenizer
+from g2d.policies.policy import load_tokenizer
 from g2d.policies.settings import lora_config
-from g2d.problems import Problem
 from g2d.regimes.adapters import copy_to_reference, load_reference, save_adapter, with_own_adapter
-from g2d.regimes.checkpoints import Checkpoints, require_intact, train
-from g2d.regimes.division import Division, divide
+from g2d.regimes.division import Division
+from g2d.regimes.fresh_training import numbered, on_card, train_on_fresh, until_decline
 from g2d.regimes.groups import ROLLOUTS_AT_ONCE, GroupLoss, RolloutsAtOnce, groups, summary
 from g2d.regimes.job import Trained, TrainingJob
-from g2d.regimes.online import ROLLOUTS, hand_over, read_prompts, require_prompts_fit
-from g2d.regimes.prompt_choice import PromptChoice, choice_words, order
+from g2d.regimes.online import read_prompts
+from g2d.regimes.prompt_choice import choice_words
 from g2d.regimes.regime import OnlineEntry, Regime, auto_words
-from g2d.regimes.training import OptimizerKeys, restore_token_count, starting_model, trainer_arguments
-from g2d.rewards.catalogue import TRUTH, reward_params
-from g2d.rollouts.engine import Decoding
+from g2d.regimes.training import OptimizerKeys, starting_model
 from g2d.rollouts.tokens import with_token_ids
 from g2d.settings import key
-from g2d.verifier.pool import default_workers
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from g2d.regimes.auto_stop import Outcome
     from g2d.regimes.fresh import FreshRollouts
 
 
@@ -114,138 +106,26 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
                 "that is its reference by what is dropped: set lora.dropout to 0 or reference to base"
             )
 
-    def trajectory(self) -> dict[str, Any]:
-        """What the run to step K depends on: every key but the grid and what is kept of it."""
-        own = self.params(without={"steps", "regime", "keep_rollouts", "policies", "reward", "auto", "select"})
-        return own | {"horizon": self.total_steps}
-
     def on_card(self) -> Training:
         """What it needs of a card."""
-        per_update = self.prompts_per_update * self.responses
-        at_once = per_update * (self.sync_every if isinstance(self.sync_every, int) else self.total_steps)
-        return Training(
-            budget=self.max_completion_length,
-            rows=self.number("per_device_batch_size"),
-            reference=True,
-            adapters=1 if self.reference == "base" else 2,
-            at_once=at_once,
-            batch=min(self.batch_size, at_once),
-            own_copy=True,
-            completions=max(self.steps) * per_update,
-            update=per_update if self.per_device_batch_size == "auto" else None,
-            passes="groups",
-        )
+        between = self.sync_every if isinstance(self.sync_every, int) else self.total_steps
+        return on_card(self, between, reference=True, adapters=1 if self.reference == "base" else 2)
 
 
 def train_semi_online_dpo(job: TrainingJob) -> Trained:
-    """Train M0, or the policy of `start`, for K updates or until H and mu decline; leave `work/adapter`,
-    `work/rollouts.parquet` and, for another K, `work/checkpoint`.
-
-    `start` is needed from every checkpoint on: it may be the reference or the generator. Its training goes on with an
-    optimizer, a schedule and random numbers of its own. What is raised is as for `train_grpo`.
-    """
-    if job.settings.auto is not None:
-        return until_decline(job).trained
+    """Train on pairs of fresh rollouts; see `g2d.regimes.fresh_training.train_on_fresh`."""
     settings: SemiOnlineDpo = job.settings
-    problems: Sequence[Problem] = job.data
-    continued = require_intact(job.resume_from) if job.resume_from else None
-    seed = job.seed if job.start is None else seed_after(job.seed, job.start)
-    from g2d.regimes.fresh import FreshRollouts, sync_period
+    if settings.auto is not None:
+        return until_decline(job, train_semi_online_dpo).trained
 
-    meter = job.meter
-    identity = {
-        "version": job.version,
-        "base": as_json(job.base),
-        "problems": [asdict(problem) for problem in problems],
-        "semi_online_dpo": settings.trajectory() | {"keep_rollouts": settings.keep_rollouts},
-        "lora": job.lora.params(),
-        "prompt": job.prompt.params(),
-        "k": job.k,
-        "seed": job.seed,
-        "engine": job.engine.identity if job.engine else None,
-        "start": continued,
-        **({} if job.start is None else {"started_from": as_json(job.start)}),
-        **({} if job.reward == TRUTH else {"reward": reward_params(job.reward)}),
-    }
-    checkpoints = Checkpoints(job.work, identity, meter)
-    lengths = require_prompts_fit(job), settings.max_completion_length
-    division = divide(job, checkpoints, settings.on_card(), lengths)
-    horizon, per_update = settings.total_steps, settings.prompts_per_update
-    fresh = FreshRollouts(
-        job.base,
-        problems,
-        order(settings, problems, horizon * per_update, per_update, seed),
-        per_update=per_update,
-        decoding=Decoding(
-            samples_per_prompt=settings.responses,
-            temperature=settings.temperature,
-            top_p=1.0,
-            max_completion_length=settings.max_completion_length,
-            batch_size=settings.batch_size,
-            seed=seed,
-        ),
-        prompt=job.prompt,
-        sync_every=sync_period(settings.sync_every, len(problems) // per_update),
-        until=job.k,
-        keep=settings.keep_rollouts,
-        workers=default_workers(),
-        reward=job.reward,
-        start=job.start,
-        rounding=job.lora.rounding,
-        choice=PromptChoice.of(len(problems), seed, settings),
-        margin=settings.margin,
-    )
-    if job.engine is not None and job.engine.name == "vllm":
-        fresh.use_vllm(job.engine, job.lora)
-    try:
-        trainer = _trainer(job, fresh, seed, checkpoints.draft, division)
-        before = meter.tokens_generated
+    def restored(trainer: Any, fresh: FreshRollouts) -> None:
+        if settings.reference == "sync" and fresh.adapter is not None:
+            load_reference(trainer.model, fresh.adapter)
 
-        def save(folder: Path) -> None:
-            shutil.rmtree(folder / "ref", ignore_errors=True)  # beside it, the trainer would not load our own
-            fresh.save(folder)
-            fresh.save_rollouts(folder / ROLLOUTS)
-            meter.tokens_generated = before + fresh.tokens_generated
-
-        def restore(folder: Path, rollouts: Path | None) -> None:
-            fresh.restore(folder, rollouts)
-            meter.tokens_generated = before + fresh.tokens_generated
-            restore_token_count(trainer)(folder)
-            if settings.reference == "sync" and fresh.adapter is not None:
-                load_reference(trainer.model, fresh.adapter)
-
-        if job.resume_from is not None:
-            restore(job.resume_from, None)
-        reached = train(
-            trainer,
-            checkpoints,
-            job.checkpointing,
-            until=job.k,
-            start=job.resume_from,
-            save=save,
-            restore=lambda folder: restore(folder, folder / ROLLOUTS),
-        )
-    finally:
-        fresh.close()
-    return Trained(hand_over(reached, job.work, job.base))
+    return train_on_fresh(job, _trainer, sync_every=settings.sync_every, margin=settings.margin, restored=restored)
 
 
-def until_decline(job: TrainingJob) -> Outcome:
-    """Train until the policy's harvest declines (`auto`), at most to the largest K."""
-    from g2d.regimes.auto_stop import Trajectory, train_until_decline
-
-    settings: SemiOnlineDpo = job.settings
-    drawn = settings.prompts_per_update * settings.responses
-    identity = {
-        "semi_online_dpo": settings.trajectory() | {"keep_rollouts": settings.keep_rollouts},
-        "lora": job.lora.params(),
-        **({} if job.start is None else {"started_from": as_json(job.start)}),
-    }
-    return train_until_decline(job, Trajectory(train_semi_online_dpo, settings.steps[-1], drawn, identity))
-
-
-def _trainer(job: TrainingJob, fresh: FreshRollouts, seed: int, draft: Path, division: Division) -> Any:
-    from datasets import Dataset
+def _trainer(job: TrainingJob, fresh: FreshRollouts, seed: int, arguments: dict[str, Any], division: Division) -> Any:
     from trl import DPOConfig
 
     from g2d.regimes.group_trainer import GroupTrainer
@@ -274,18 +154,8 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, seed: int, draft: Path, div
         model = with_own_adapter(model, job.lora, seed)
     trainer = GroupTrainer(
         model=model,
-        args=DPOConfig(
-            **trainer_arguments(draft, seed, job.tracking, settings, checkpointing=division.checkpointing),
-            max_steps=settings.total_steps,
-            learning_rate=settings.learning_rate,
-            lr_scheduler_type=settings.lr_schedule,
-            per_device_train_batch_size=1,
-            gradient_accumulation_steps=1,
-            beta=settings.beta,
-            max_length=None,
-            disable_dropout=False,
-        ),
-        train_dataset=Dataset.from_list([{"update": i} for i in range(settings.total_steps)]),
+        args=DPOConfig(**arguments, beta=settings.beta, max_length=None, disable_dropout=False),
+        train_dataset=numbered(settings.total_steps),
         processing_class=load_tokenizer(job.base),
         updates=updates,
         loss=settings,
@@ -296,15 +166,6 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, seed: int, draft: Path, div
         trainer.model.delete_adapter("ref")  # the copy of `start`; without it, TRL switches the adapter off for M0
         trainer.begins_at_reference = False
     return trainer
-
-
-def seed_after(seed: int, start: Policy) -> int:
-    """The seed of a training that goes on from another one: what it draws is not what that one has drawn.
-
-    Entries with the same start share it, so they differ in what they are compared for.
-    """
-    digest = hashlib.sha256(f"{seed}/{start.policy_id}".encode()).digest()
-    return int.from_bytes(digest[:4], "big") >> 1  # below 2^31, as seeds are
 
 
 def _methods(settings: SemiOnlineDpo) -> str:
