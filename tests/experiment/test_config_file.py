@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -173,11 +172,3 @@ def test_what_stands_in_itself_is_named(tmp_path: Path, text: str, key: str) -> 
     (tmp_path / "my.yaml").write_text(text)
     with pytest.raises(ConfigError, match=rf"^{tmp_path}/my.yaml: {key}: an alias of what it stands in"):
         read(tmp_path / "my.yaml")
-
-
-def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
-    """/dev/zero has no end, and a FIFO waits for its writer."""
-    os.mkfifo(tmp_path / "fifo.yaml")
-    for name in ("/dev/zero", f"{tmp_path}/fifo.yaml"):
-        with pytest.raises(ConfigError, match=rf"^{name}: cannot be read \(a device or a FIFO, no regular file\)"):
-            read(name)

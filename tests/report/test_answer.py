@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from g2d.report.answer import answer, answers, duration
+from g2d.report.answer import answer, duration
 from g2d.tables.accuracy import MAIN_COLUMNS
 
 
@@ -186,12 +186,6 @@ def test_with_several_group_sizes_a_policy_is_named_with_its_own() -> None:
     table = main(("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0), ("g2d", 150, 0.6, 5.0))
     table["group_size"] = pd.array([None, 2, 4], dtype="Int64")
     assert "after K=150 (G=4) steps" in sentences(table)[0]
-
-
-def test_there_is_one_answer_per_model_on_the_benchmark_that_was_asked_for() -> None:
-    table = main(BASE, ("dpo", 0, 0.5, 2.0))
-    table = pd.concat([table, table.assign(model="other"), table.assign(benchmark="c")])
-    assert [(found.model, found.benchmark) for found in answers(table, "b")] == [("m", "b"), ("other", "b")]
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from g2d.report.answer import answers
 from g2d.report.controls import control_sentences
+from g2d.report.front import panels
 from g2d.tables.controls import CONTROL_COLUMNS
+from g2d.tables.frames import write_table
 from tests.report.test_answer import BASE, GRPO, main
 
 ROW: dict[str, Any] = {
@@ -30,7 +32,7 @@ def table(*changes: dict[str, Any]) -> pd.DataFrame:
 
 
 def test_every_control_of_a_policy_stands_in_one_sentence() -> None:
-    (said,) = control_sentences(table({}, {"reward": "rewards for the format alone", "gain": -0.01}), "m", "b")
+    (said,) = control_sentences(table({}, {"reward": "rewards for the format alone", "gain": -0.01}))
     assert said.startswith("Controls: of the +20.0 points [+15.0, +25.0] that K=150 gains over M0, random rewards")
     assert (
         "random rewards (p = 0.5) get +5.0 [+1.0, +9.0] (25\u00a0% [5, 44], different from the truth by a paired"
@@ -42,45 +44,53 @@ def test_every_control_of_a_policy_stands_in_one_sentence() -> None:
 
 def test_of_several_policies_the_most_accurate_has_the_sentence() -> None:
     rows = table({}, {"K": 50, "truth_accuracy": 0.62}, {"K": 100, "truth_accuracy": 0.62})
-    (said,) = control_sentences(rows, "m", "b")
+    (said,) = control_sentences(rows)
     assert "that K=50 gains over M0" in said  # of equals the first
     assert said.count("random rewards") == 1
     assert said.endswith("The table of controls has 2 more.")
 
 
 def test_what_does_not_differ_from_the_truth_is_not_called_as_good() -> None:
-    (said,) = control_sentences(table({"p_holm": 0.3, "difference_low": -0.01}), "m", "b")
+    (said,) = control_sentences(table({"p_holm": 0.3, "difference_low": -0.01}))
     assert "not significantly different from the truth by a paired test, p = 0.3: +15.0 points [−1.0, +20.0]" in said
     assert "about 4.1 would have been found four times in five" in said
 
 
 def test_of_no_gain_there_is_no_share() -> None:
     nothing = {"p_truth": 0.4, "share": None, "share_low": None, "share_high": None}
-    (said,) = control_sentences(table(nothing), "m", "b")
+    (said,) = control_sentences(table(nothing))
     assert "is not significantly different from 0 (p = 0.4), so there is nothing to take a share of" in said
     assert "%" not in said
 
 
 def test_with_one_seed_it_is_about_these_weights() -> None:
     for change in ({}, {"p_truth": 0.4, "share": None}):
-        (said,) = control_sentences(table(change | {"n_seeds": 1}), "m", "b")
+        (said,) = control_sentences(table(change | {"n_seeds": 1}))
         assert "gains over M0 with these weights, " in said
 
 
 def test_an_interval_without_an_end_says_so() -> None:
-    (said,) = control_sentences(table({"share": -0.1, "share_high": None, "share_low": -0.2}), "m", "b")
+    (said,) = control_sentences(table({"share": -0.1, "share_high": None, "share_low": -0.2}))
     assert "(−10\u00a0% [−20, no upper end]" in said
 
 
 @pytest.mark.parametrize(("truth", "k", "name"), [("grpo", 1000, "GRPO alone (G=2, K=1000)"), ("s1", 20, "s1 (K=20)")])
 def test_the_policy_is_called_by_its_name(truth: str, k: int, name: str) -> None:
-    (said,) = control_sentences(table({"truth": truth, "K": k}), "m", "b")
+    (said,) = control_sentences(table({"truth": truth, "K": k}))
     assert f"that {name} gains over M0" in said
 
 
-def test_they_follow_the_answer_of_their_model_and_benchmark() -> None:
-    grid = main(BASE, ("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.6, 4.0), GRPO)
-    (without,) = answers(grid, "b")
-    (own,) = answers(grid, "b", controls=table({}, {"benchmark": "c"}))
-    assert own.sentences[:-1] == without.sentences
-    assert own.sentences[-1].count("random rewards") == 1
+def test_they_follow_the_answer_of_their_model_and_benchmark(tmp_path: Path) -> None:
+    rows = main(BASE, ("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.6, 4.0), GRPO).assign(device_hours_without_calibration=1.0)
+    tables = {
+        "main": pd.concat([rows, rows.assign(model="other"), rows.assign(benchmark="c")]),
+        "controls": table({}, {"benchmark": "c"}),
+    }
+    files = {name: tmp_path / f"{name}.csv" for name in tables}
+    for name, file in files.items():
+        write_table(file, tables[name])
+    shown = [panel["answer"] for panel in panels(files, ["b"], {}, {})]
+    assert [(own.model, own.benchmark) for own in shown] == [("m", "b"), ("other", "b")]
+    own, without = (answer.sentences for answer in shown)
+    assert own[:-1] == without
+    assert own[-1].count("random rewards") == 1

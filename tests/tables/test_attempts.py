@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from dataclasses import asdict, replace
@@ -25,7 +24,6 @@ from g2d.jobs.attempts import (
     recorded,
 )
 from g2d.jobs.cost import Cost, Meter, measure
-from g2d.status.states import Records
 from g2d.tables.bills import attempt_table, cost_table
 
 HOUR = 3600.0
@@ -222,12 +220,3 @@ def test_nobody_asks_cuda_from_a_side_thread(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     cost = Meter("a", "harvest").so_far()
     assert (cost.device, cost.devices) == ("unknown", 2)
-
-
-def test_a_fifo_among_the_records_is_named_and_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "a.json")
-    with pytest.raises(OSError, match=r"no regular file: '.*a.json'"):
-        read_attempts(tmp_path)
-    records = Records(tmp_path)
-    assert records.read() == {}
-    assert "a.json" in records.unreadable[0]

@@ -86,11 +86,10 @@ def test_tables_figure_and_caveat(tmp_path) -> None:
         write_table(tmp_path / name, frame)
         pd.testing.assert_frame_equal(read_table(tmp_path / name, columns), frame)
 
-    [said] = collapse_caveats(collapses, "m")
+    [said] = collapse_caveats(collapses)
     assert (
         said == "The entropy of GRPO, G=2 fell below 20\N{NO-BREAK SPACE}% of its start in training, in 1 of 2 seeds."
     )
-    assert collapse_caveats(collapses, "another") == ()
     assert entropy["value_low"].to_list() == pytest.approx([0.4] * 10 + [0.01] * 10)
     assert entropy["value_high"].to_list() == pytest.approx([0.4] * 20)
     [drawn] = course(entropy, {})["datasets"].values()
@@ -106,15 +105,14 @@ def test_a_mean_ratio_off_1_is_a_caveat(ratio: float, warned: bool) -> None:
     logs = {PolicyKey("m", "grpo", 2, 20, 0): steps_of(grpo(20, **{RATIO: values, CAPPED: [0.25, 0.75] * 10}))}
     table = training_table(logs)
     assert table[table["measure"] == "capped"]["value"].to_list() == [0.25, 0.75] * 10
-    said = mismatch_caveats(table, "m")
+    said = mismatch_caveats(table)
     expected = f"ratio is {ratio:.2f} on average, off 1 by more than 0.1; {percent(0.5, 0)} of the ratios exceeded"
     assert [expected in sentence for sentence in said] == [True] * warned
-    assert mismatch_caveats(table, "another") == ()
 
 
 def test_a_training_of_before_has_a_ratio_and_no_count() -> None:
     table = training_table({PolicyKey("m", "grpo", 2, 20, 0): steps_of(grpo(20, **{RATIO: [0.5] * 20}))})
-    [said] = mismatch_caveats(table, "m")
+    [said] = mismatch_caveats(table)
     assert said.endswith("their ratio is 0.50 on average, off 1 by more than 0.1.")
 
 

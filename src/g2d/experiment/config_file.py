@@ -14,7 +14,6 @@ from typing import Any
 
 import yaml
 
-from g2d.jobs.files import read_bytes
 from g2d.settings import ConfigError
 
 INTEGER, FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
@@ -29,7 +28,7 @@ def read_file(path: str | Path) -> dict[str, Any]:
             number that YAML does not read as it looks.
     """
     try:
-        text = read_bytes(path).decode("utf-8-sig")
+        text = Path(path).read_bytes().decode("utf-8-sig")
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         misread = [f"{path}: {mistake}" for mistake in _misread(root)]
         values = yaml.safe_load(text)

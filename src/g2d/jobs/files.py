@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import errno
 import hashlib
 import json
 import math
@@ -104,22 +103,13 @@ def require_replaceable(path: str | Path) -> Path:
 
 @contextmanager
 def output(path: str) -> Iterator[TextIO]:
-    """A place that a user named, open for writing UTF-8; a file appears when it is complete, see `atomic`."""
-    if is_stream(path):
-        with open(os.dup(1) if path in STDOUT else path, "w", encoding="utf-8") as file:
+    """A place that a user named, or standard output (-), for writing UTF-8; a file appears when it is complete."""
+    if path == "-":
+        with open(1, "w", encoding="utf-8", closefd=False) as file:
             yield file
     else:
         with atomic(path) as draft, open(draft, "w", encoding="utf-8") as file:
             yield file
-
-
-STDOUT = ("-", "/dev/stdout")
-
-
-def is_stream(path: str) -> bool:
-    """Whether a path is written to as it is: standard output, a device, a pipe as of `>(gzip)`."""
-    place = Path(path)
-    return path in STDOUT or (place.exists() and not place.is_file() and not place.is_dir())
 
 
 def _draft(target: Path) -> Path:
@@ -151,7 +141,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
     """
     from pydantic_core import from_json  # here: what only writes starts without it
 
-    content = read_bytes(path)
+    content = Path(path).read_bytes()
     try:
         value = from_json(content)  # in a third of the time of `json`: a status reads thousands
     except ValueError:  # it is stricter, and `json` words the reason
@@ -205,24 +195,13 @@ def _fields(kind: type[Any]) -> dict[str, tuple[str, tuple[Any, ...]]]:
     }
 
 
-def read_bytes(path: str | Path) -> bytes:
-    """The content of a regular file.
-
-    Raises:
-        OSError: it cannot be read, or is a device or a FIFO, which may have no end.
-    """
-    if not stat.S_ISREG(mode := Path(path).stat().st_mode) and not stat.S_ISDIR(mode):
-        raise OSError(errno.EINVAL, "a device or a FIFO, no regular file", str(path))
-    return Path(path).read_bytes()
-
-
 def read_text(path: str | Path) -> str:
     """The text of a file that the workflow made, UTF-8 with or without a byte-order mark.
 
     Raises:
         ValueError: it is in another encoding; the message names file and line.
     """
-    content = read_bytes(path)
+    content = Path(path).read_bytes()
     try:
         return content.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:

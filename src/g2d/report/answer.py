@@ -9,13 +9,12 @@ was chosen afterwards; its accuracy is biased upwards, which a caveat says. Whet
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from g2d.analysis.crossed import ENOUGH_SEEDS
-from g2d.report.controls import control_sentences
 from g2d.report.differences import Row, compare
 from g2d.report.phrases import at_most, listed, percent, sentence, signed_interval, these_weights
 
@@ -31,34 +30,6 @@ class Answer:
     sentences: tuple[str, ...]
     caveats: tuple[str, ...]
     headline: str = ""
-
-
-def answers(
-    main: pd.DataFrame,
-    benchmark: str,
-    comparisons: pd.DataFrame | None = None,
-    controls: pd.DataFrame | None = None,
-    margins: pd.DataFrame | None = None,
-) -> list[Answer]:
-    """One answer per model, in the order of Table 1.
-
-    Args:
-        main: Table 1, from `g2d.tables.accuracy.main_table`.
-        benchmark: of the answer.
-        comparisons: `comparisons.csv`, where it was made.
-        controls: `controls.csv`, where there are any.
-        margins: `margins.csv`, where it was made.
-    """
-    of_benchmark = main[main["benchmark"] == benchmark]
-    found = [
-        answer(rows, str(model), benchmark, *(_of(table, str(model), benchmark) for table in (comparisons, margins)))
-        for model, rows in of_benchmark.groupby("model", sort=False)
-    ]
-    if controls is None:
-        return found
-    return [
-        replace(own, sentences=(*own.sentences, *control_sentences(controls, own.model, benchmark))) for own in found
-    ]
 
 
 def answer(
@@ -296,10 +267,6 @@ def _choice(candidates: Sequence[Row], best: Row, comparisons: pd.DataFrame | No
         f"{signed_interval(*difference.family)} points and holds for any of {difference.family_size} such comparisons; "
         f"uncorrected it is {signed_interval(*difference.single)}."
     )
-
-
-def _of(table: pd.DataFrame | None, model: str, benchmark: str) -> pd.DataFrame | None:
-    return None if table is None else table[(table["model"] == model) & (table["benchmark"] == benchmark)]
 
 
 def _row(values: Mapping[Any, Any], several_groups: bool) -> Row:

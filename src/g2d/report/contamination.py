@@ -23,10 +23,9 @@ def contamination_sentences(table: pd.DataFrame) -> list[str]:
     return [_sentence(row) for row in table.to_dict("records") if not row["fresh"] and row["n_asked"]]
 
 
-def memory_warnings(table: pd.DataFrame, model: str, benchmark: str) -> tuple[str, ...]:
-    """The sentence about one benchmark where its accuracy may be memory; nothing otherwise."""
-    own = table[(table["model"] == model) & (table["benchmark"] == benchmark)]
-    return tuple(_sentence(row) for row in own.to_dict("records") if not row["fresh"] and _may_be_memory(row))
+def memory_warnings(table: pd.DataFrame) -> tuple[str, ...]:
+    """A sentence for every row of `contamination.csv` whose accuracy may be memory."""
+    return tuple(_sentence(row) for row in table.to_dict("records") if not row["fresh"] and _may_be_memory(row))
 
 
 def _may_be_memory(row: dict[Any, Any]) -> bool:

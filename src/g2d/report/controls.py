@@ -14,14 +14,13 @@ from g2d.analysis.comparisons import LEVEL
 from g2d.report.phrases import NBSP, points, signed, signed_interval, these_weights
 
 
-def control_sentences(controls: pd.DataFrame, model: str, benchmark: str) -> tuple[str, ...]:
+def control_sentences(controls: pd.DataFrame) -> tuple[str, ...]:
     """A sentence about the most accurate policy that has controls; the table has the others.
 
     Args:
-        controls: `controls.csv`.
+        controls: rows of `controls.csv` of one model and benchmark.
     """
-    own = controls[(controls["model"] == model) & (controls["benchmark"] == benchmark)]
-    by_policy = [rows for _, rows in own.groupby(["truth", "K", "group_size"], sort=False, dropna=False)]
+    by_policy = [rows for _, rows in controls.groupby(["truth", "K", "group_size"], sort=False, dropna=False)]
     if not by_policy:
         return ()
     said = _sentence(max(by_policy, key=lambda rows: rows["truth_accuracy"].iloc[0]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,9 @@ from typing import Any
 import pandas as pd
 
 from g2d.report import charts, frontier, training
-from g2d.report.answer import answers
+from g2d.report.answer import answer
 from g2d.report.contamination import memory_warnings
+from g2d.report.controls import control_sentences
 from g2d.report.marks import POLICY_NAMES, Marks
 from g2d.report.vega import Spec
 from g2d.tables.accuracy import MAIN_COLUMNS
@@ -48,6 +49,18 @@ LEGEND = (
 )
 
 
+READ: Mapping[str, Columns] = {
+    "main": MAIN_COLUMNS,
+    "comparisons": COMPARISON_COLUMNS,
+    "margins": MARGIN_COLUMNS,
+    "controls": CONTROL_COLUMNS,
+    "frontier": FRONTIER_COLUMNS,
+    "contamination": CONTAMINATION_COLUMNS,
+    "collapses": COLLAPSE_COLUMNS,
+    "training": TRAINING_COLUMNS,
+}
+
+
 def panels(
     tables: Mapping[str, str | Path],
     benchmarks: Sequence[str],
@@ -58,52 +71,61 @@ def panels(
     """The answer of every model and benchmark with its charts and, where there is a frontier, its sentences.
 
     Args:
+        tables: files by name.
+        specs: the charts are added to these.
         more: further caveats by model.
     """
-
-    def read(name: str, columns: Columns) -> pd.DataFrame | None:
-        return read_table(tables[name], columns) if name in tables else None
-
-    main = read_table(tables["main"], MAIN_COLUMNS)
-    comparisons = read("comparisons", COMPARISON_COLUMNS)
-    standings = read("frontier", FRONTIER_COLUMNS)
-    controls = read("controls", CONTROL_COLUMNS)
-    margins = read("margins", MARGIN_COLUMNS)
-    continued = read("contamination", CONTAMINATION_COLUMNS)
-    collapses = read("collapses", COLLAPSE_COLUMNS)
-    courses = read("training", TRAINING_COLUMNS)
-    found: list[dict[str, Any]] = []
-    said_of = (answers(main, benchmark, comparisons, controls, margins) for benchmark in benchmarks)
-    for entry in (entry for of_benchmark in said_of for entry in of_benchmark):
-        rows = main[(main["model"] == entry.model) & (main["benchmark"] == entry.benchmark)]
-        names = {"steps": f"{entry.model}/{entry.benchmark}/steps"}
-        specs[names["steps"]] = charts.accuracy_by_k(rows, known)
-        if rows["device_hours"].notna().any():
-            names["hours"] = f"{entry.model}/{entry.benchmark}/hours"
-            specs[names["hours"]] = charts.accuracy_by_hours(rows, known)
-        sentences: dict[str, tuple[str, ...]] = {}
-        if standings is not None:
-            at = standings[(standings["model"] == entry.model) & (standings["benchmark"] == entry.benchmark)]
-            for axis, of_axis in ((str(axis), part) for axis, part in at.groupby("axis", sort=False)):
-                if axis in frontier.BUTTONS and len(of_axis) > 1:
-                    names[axis] = f"{entry.model}/{entry.benchmark}/{axis}"
-                    specs[names[axis]] = frontier.picture(of_axis, known)
-                # The axis that the chart shows is the one that the sentences speak of.
-                sentences[CHARTED.get(axis, axis)] = frontier.sentences(pd.concat([of_axis, at[at["axis"] != axis]]))
-        if collapses is not None:
-            collapsed = training.collapse_caveats(collapses, entry.model)
-            entry = replace(entry, caveats=(*entry.caveats, *collapsed))  # noqa: PLW2901
-        if courses is not None:
-            off = training.mismatch_caveats(courses, entry.model)
-            entry = replace(entry, caveats=(*entry.caveats, *off))  # noqa: PLW2901
-        if continued is not None:
-            warnings = memory_warnings(continued, entry.model, entry.benchmark)
-            entry = replace(entry, caveats=(*warnings, *entry.caveats))  # noqa: PLW2901
-        entry = replace(entry, caveats=(*entry.caveats, *(more or {}).get(entry.model, ())))  # noqa: PLW2901
-        shared = calibration_words(rows, None if standings is None else at)
-        reading = {axis: " ".join(filter(None, [READING[axis], shared.get(axis)])) for axis in names}
-        found.append({"answer": entry, "charts": names, "reading": reading, "said": sentences})
+    read = {name: read_table(tables[name], columns) for name, columns in READ.items() if name in tables}
+    main = read["main"]
+    found = []
+    for benchmark in benchmarks:
+        for model in dict.fromkeys(main.loc[main["benchmark"] == benchmark, "model"]):
+            own = {name: _rows(table, model, benchmark) for name, table in read.items()}
+            found.append(_panel(own, model, benchmark, specs, known, (more or {}).get(model, ())))
     return found
+
+
+def _rows(table: pd.DataFrame, model: str, benchmark: str) -> pd.DataFrame:
+    """The rows of a model and, in tables that have benchmarks, of a benchmark."""
+    own = table["model"] == model
+    return table[own & (table["benchmark"] == benchmark) if "benchmark" in table else own]
+
+
+def _panel(
+    tables: Mapping[str, pd.DataFrame],
+    model: str,
+    benchmark: str,
+    specs: dict[str, Spec],
+    known: Marks,
+    more: tuple[str, ...],
+) -> dict[str, Any]:
+    """One model and benchmark, from the rows of the tables that are about them."""
+
+    def said(name: str, sentences: Callable[[pd.DataFrame], tuple[str, ...]]) -> tuple[str, ...]:
+        return sentences(tables[name]) if name in tables else ()
+
+    rows, standings = tables["main"], tables.get("frontier")
+    found = answer(rows, model, benchmark, tables.get("comparisons"), tables.get("margins"))
+    caveats = said("contamination", memory_warnings) + found.caveats
+    caveats += said("collapses", training.collapse_caveats) + said("training", training.mismatch_caveats) + more
+    found = replace(found, sentences=found.sentences + said("controls", control_sentences), caveats=caveats)
+    names = {"steps": f"{model}/{benchmark}/steps"}
+    specs[names["steps"]] = charts.accuracy_by_k(rows, known)
+    if rows["device_hours"].notna().any():
+        names["hours"] = f"{model}/{benchmark}/hours"
+        specs[names["hours"]] = charts.accuracy_by_hours(rows, known)
+    sentences: dict[str, tuple[str, ...]] = {}
+    if standings is not None:
+        for axis, of_axis in ((str(axis), part) for axis, part in standings.groupby("axis", sort=False)):
+            if axis in frontier.BUTTONS and len(of_axis) > 1:
+                names[axis] = f"{model}/{benchmark}/{axis}"
+                specs[names[axis]] = frontier.picture(of_axis, known)
+            # The axis that the chart shows is the one that the sentences speak of.
+            others = standings[standings["axis"] != axis]
+            sentences[CHARTED.get(axis, axis)] = frontier.sentences(pd.concat([of_axis, others]))
+    shared = calibration_words(rows, standings)
+    reading = {axis: " ".join(filter(None, [READING[axis], shared.get(axis)])) for axis in names}
+    return {"answer": found, "charts": names, "reading": reading, "said": sentences}
 
 
 def calibration_words(main: pd.DataFrame, standings: pd.DataFrame | None) -> dict[str, str]:

@@ -43,15 +43,14 @@ def course(training: pd.DataFrame, known: Marks) -> Spec:
     return finished(seeds, chart.mark_line().encode(x=x, y=y, tooltip=tooltip, **channels), height=HEIGHT)
 
 
-def collapse_caveats(collapses: pd.DataFrame, model: str) -> tuple[str, ...]:
-    """A sentence for every training of a model some seed of which collapsed.
+def collapse_caveats(collapses: pd.DataFrame) -> tuple[str, ...]:
+    """A sentence for every training some seed of which collapsed.
 
     Args:
-        collapses: collapses.csv.
+        collapses: rows of collapses.csv of one model.
     """
     said = []
-    own = collapses[collapses["model"] == model]
-    for (policy, size, measure), seeds in own.groupby(["policy", "group_size", "measure"], sort=False):
+    for (policy, size, measure), seeds in collapses.groupby(["policy", "group_size", "measure"], sort=False):
         if fallen := int(seeds["collapsed"].sum()):
             share = percent(seeds["share"].iloc[0], 0)
             runs = f"{fallen} of {len(seeds)} {'seeds' if len(seeds) > 1 else 'seed'}"
@@ -61,15 +60,14 @@ def collapse_caveats(collapses: pd.DataFrame, model: str) -> tuple[str, ...]:
     return tuple(said)
 
 
-def mismatch_caveats(training: pd.DataFrame, model: str) -> tuple[str, ...]:
-    """A sentence for every training of a model whose mean importance ratio is off 1 by more than `RATIO_BOUND`.
+def mismatch_caveats(training: pd.DataFrame) -> tuple[str, ...]:
+    """A sentence for every training whose mean importance ratio is off 1 by more than `RATIO_BOUND`.
 
     Args:
-        training: training.csv.
+        training: rows of training.csv of one model.
     """
     said = []
-    own = training[training["model"] == model]
-    for (policy, size), rows in own.groupby(["policy", "group_size"], sort=False):
+    for (policy, size), rows in training.groupby(["policy", "group_size"], sort=False):
         mean = rows.groupby("measure")["value"].mean()
         if abs(mean.get("ratio", 1.0) - 1) > RATIO_BOUND:
             capped = f"; {percent(mean['capped'], 0)} of the ratios exceeded their cap" if "capped" in mean else ""

@@ -16,7 +16,6 @@ from types import ModuleType
 from typing import Any, Literal
 
 from g2d.jobs.digests import remembered_digest
-from g2d.jobs.files import read_bytes
 from g2d.rewards.deadline import TimeLimited
 from g2d.rewards.plugin import contained
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward, UnusableError, in_groups
@@ -92,7 +91,7 @@ def _mistake(settings: PythonReward) -> str | None:
 def _parameters(file: str, function: str) -> set[str]:
     """Names of a function's parameters, without executing its file; none where it cannot be read."""
     try:
-        tree = ast.parse(read_bytes(file))
+        tree = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError):
         return set()
     own = [node.args for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function]
@@ -145,7 +144,7 @@ def _module(file: str) -> ModuleType:
     sys.modules[module.__name__] = module  # dataclasses look their module up
     try:
         with contained():
-            exec(compile(read_bytes(file), file, "exec", dont_inherit=True), vars(module))
+            exec(compile(Path(file).read_bytes(), file, "exec", dont_inherit=True), vars(module))
     except OSError as error:
         raise ValueError(f"{file} cannot be read ({error.strerror}): correct the path") from None
     except Exception as error:

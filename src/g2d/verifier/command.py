@@ -16,16 +16,14 @@ import codecs
 import json
 import math
 import os
-import stat
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from tqdm import tqdm
 
-from g2d.jobs.files import STDOUT, is_stream, output, parse_line, require_replaceable
+from g2d.jobs.files import output, parse_line, require_replaceable
 from g2d.plain import plain, say
 from g2d.verifier.limits import Limits
 from g2d.verifier.pool import default_workers
@@ -56,15 +54,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Verify a file; 0 if every row was judged, 1 if some were malformed.
 
     Raises:
-        OSError: see `require_apart`.
-        ValueError: see `require_apart`; or no row can be judged, or rows are malformed that only the file has which
-            would be replaced.
+        OSError: the input cannot be read, or the output is a folder or read-only.
+        ValueError: no row can be judged, or rows are malformed that only the file has which would be replaced.
     """
     malformed = 0
     tally = Tally()
     limits = Limits(deadline_s=arguments.deadline)
-    in_place = require_apart(arguments.input, arguments.output)
-    piped = arguments.input == "-"
+    piped, printed = arguments.input == "-", arguments.output == "-"
+    place = None if printed else require_replaceable(arguments.output)  # before anything is read
+    in_place = not piped and place is not None and place.exists() and place.samefile(arguments.input)
     with (
         open(0 if piped else arguments.input, "rb", closefd=not piped) as source,
         output(arguments.output) as target,
@@ -95,33 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
                 f"{arguments.input}: stays as it is, or {malformed} malformed rows would be lost: correct them or name "
                 "another output"
             )
-    say(tally.summary(malformed), file=sys.stderr if arguments.output in STDOUT else sys.stdout)
+    say(tally.summary(malformed), file=sys.stderr if printed else sys.stdout)
     return 1 if malformed else 0
-
-
-def require_apart(source: str, target: str) -> bool:
-    """Refuse, before anything is read, an output that cannot be one, and one that would be read while it is written.
-
-    Returns:
-        Whether the output replaces the input.
-
-    Raises:
-        OSError: the output is a folder or read-only, or the input is missing or a folder.
-        ValueError: the input is a device that is not standard input; or both are the same open file or FIFO. A file
-            that is replaced at the end may be both.
-    """
-    given = os.fstat(0) if source == "-" else Path(source).stat()
-    if stat.S_ISDIR(given.st_mode):
-        raise IsADirectoryError(f"{source}: a folder: name a JSONL file")
-    if stat.S_ISCHR(given.st_mode) and not os.path.samestat(given, os.fstat(0)):
-        raise ValueError(f"{source}: a device, which may have no end: name a JSONL file")
-    if not is_stream(target):
-        place = require_replaceable(target)
-        return place.exists() and os.path.samestat(given, place.stat())
-    taken = os.fstat(1) if target in STDOUT else Path(target).stat()
-    if os.path.samestat(given, taken) and not stat.S_ISCHR(taken.st_mode):  # a terminal is both without harm
-        raise ValueError(f"{source} would be read and written at once: name another output")
-    return False
 
 
 def chunks(source: BinaryIO) -> Iterator[list[tuple[int, bytes]]]:
