@@ -1,11 +1,9 @@
 """Every attempt at every job, also those that left no result: what the grid really cost.
 
-Snakemake deletes the outputs of a job that fails, its bill among them. So every attempt has a record under
-`results/attempts/`, which is no output and no input. The record is rewritten every `BEAT_S` seconds while the job runs,
-so an attempt that was killed (kill -9, a lost node, the kernel short of memory) leaves nearly all of what it had cost.
-
-One file an attempt, complete or absent, named after the job, the time, the host and the process: attempts at the same
-job on different nodes never write to the same file.
+Snakemake deletes the outputs of a job that fails, its bill among them, so every attempt has a record of its own under
+`results/attempts/`, which is no output and no input. It is rewritten every `BEAT_S` seconds, so that of an attempt that
+was killed nearly all is known. Files are named after job, time, host and process: no two attempts write to the same
+one.
 """
 
 from __future__ import annotations

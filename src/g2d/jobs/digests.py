@@ -1,9 +1,8 @@
 """What every job read and left, by content: a list of SHA-256 digests beside its log, in the format of `sha256sum`.
 
-Snakemake judges a large file by its time stamp alone, which `cp -r`, `mv`, `rsync -t`, `tar x` and `touch` set to
-anything. So what a job read from outside of `results` is compared with its digest when the next run is planned
-(`changed_inputs`). Results are only compared on demand: `g2d recover --times` sets the time stamps of a folder that was
-copied without them so that exactly the files that differ are newer than what was made from them.
+Snakemake judges a large file by its time stamp, which a copy sets to anything. So what a job read from outside of
+`results` is compared with its digest when the next run is planned (`changed_inputs`); results are compared on demand
+(`g2d recover --times`).
 """
 
 from __future__ import annotations

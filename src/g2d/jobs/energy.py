@@ -1,10 +1,8 @@
 """What GPUs say they have used: NVML's energy counter of a whole card, read before and after a job that holds it.
 
-Nothing is estimated. There is no figure without a driver or pynvml (extra `nvml`), before NVIDIA's Volta, with MIG,
-where the counter is that of all instances, and where it is not certain which cards the job has. CPUs are left out: RAPL
-counts a whole socket, whatever else runs on it, and only root may read it.
-
-NVML is shut down after every reading, so that a process which forks later hands on nothing of it.
+There is no figure without a driver or pynvml (extra `nvml`), before NVIDIA's Volta, with MIG, where the counter is that
+of all instances, and where it is not certain which cards the job has. NVML is shut down after every reading, so that a
+process which forks later hands on nothing of it.
 """
 
 from __future__ import annotations

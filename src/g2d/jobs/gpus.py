@@ -1,11 +1,8 @@
 """Which GPUs a job takes where jobs run side by side on one machine: as many as its rule asks for.
 
-Where a process sees more GPUs than its job asks for (`snakemake --cores all --resources gpu=8` on a node with eight),
-the job takes the first free ones and sees no others: two jobs never share one, a trainer of TRL does not spread over
-all of them, and a bill counts what was used. A GPU is taken by a file lock, which ends with the process that holds it.
-
-A job that was given exactly as many as it asks for (Slurm's, a machine with one GPU) takes them as they are. This comes
-before torch is imported, which looks at the variable once.
+Where a process sees more, as under `snakemake --resources gpu=8`, the job takes the first free ones by file locks,
+which end with the process, and sees no others. A job that was given as many as it asks for (Slurm's, a machine with one
+GPU) takes them as they are. This comes before torch is imported, which looks at the variable once.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Which arithmetic PyTorch does on a CPU: the same on a CPU with AVX-512 as on one that ends at AVX2.
+"""Which arithmetic PyTorch does on a CPU: jobs of the embedded model, and the tests, ask for the kernels of AVX2, so
+that a CPU with AVX-512, whose kernels add up in another order, computes the same bits (docs/architecture.md).
 
-Kernels for AVX-512 add up in another order than those for AVX2, so the last bits differ, and after some steps of
-training so do a model's answers. The embedded model is small enough to run everywhere, so its jobs, and the tests, ask
-for AVX2's kernels.
-
-MKL takes its variable on Intel's CPUs only, so Intel's and AMD's bits may differ. The one setting that both take,
-`MKL_CBWR=COMPATIBLE`, makes training M0 half as long again (18.6 instead of 12.6 CPU seconds, on a busy machine).
+MKL takes its variable on Intel's CPUs only. The setting that AMD's take too, `MKL_CBWR=COMPATIBLE`, makes training M0
+half as long again.
 """
 
 from __future__ import annotations

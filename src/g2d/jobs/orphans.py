@@ -1,11 +1,8 @@
-"""A job ends with the Snakemake that started it, from its first line on.
+"""A job ends with the Snakemake that started it: after `kill -9` nobody would record what it writes, and the same job
+of the next run would write the same files. It sends itself SIGTERM, so a training saves its step first.
 
-After `kill -9` no process would record what an orphaned job writes: a later change of parameters would not make it
-stale, and it would race the same job of the next run. So it asks itself to stop, as a scheduler would: a training saves
-its step first, anything else is redone. Inside a cluster's job this watches the Snakemake of that job.
-
-The Snakemake is known by a name that no other process has, and not by being the parent: a job whose parent has ended
-while it was importing has another one.
+The Snakemake is known by a name that no other process has, and not by being the parent, which may have ended while the
+job was importing.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """`g2d recover`: make a folder usable again after Snakemake itself was killed (kill -9, a reboot of the login node).
 
-Two things are then left behind: a lock, and jobs that were started and whose end no Snakemake has seen. On a Slurm
-cluster they go on, and Snakemake makes their outputs again. So this command cancels what is still running and waits
-until it is gone, takes away the outputs that no job has finished, and removes the lock. A trainer that is cancelled
-writes its checkpoint first.
-
-Unfinished outputs are found by Snakemake's marks and by the digests that finished jobs left, not by time stamps, which
-a copy, `touch` and a wrong clock change. Nothing is deleted: see `g2d.jobs.trash`.
+It cancels the Slurm jobs that are still running and waits until they are gone (a trainer writes its checkpoint first),
+moves away the outputs that no job has finished, and removes the lock. Unfinished outputs are found by Snakemake's marks
+and by the digests that finished jobs left, not by time stamps. Nothing is deleted: see `g2d.jobs.trash`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """Processes that the jobs of one Snakemake run share: found by a socket, started by the first that needs one.
 
-    python -m MODULE SOCKET RUN ...       what a job starts; nobody types it
+    python -m MODULE SOCKET RUN ...       started by a job
 
-There is one per run, purpose and set of visible GPUs. A file lock decides which one that is: the process holds it for
-its life, and no fork of it does. It ends when its Snakemake ends, however that ends. The folder of socket and lock
-belongs to this user and is closed to others, so what comes through can be unpickled.
-
-Left out on purpose: sharing between machines, and a port. Jobs in allocations of their own have processes of their own.
+There is one per machine, run, purpose and set of visible GPUs: the one that holds a file lock, which no fork of it
+does. It ends when its Snakemake ends. The folder of socket and lock is closed to other users, so what comes through can
+be unpickled.
 """
 
 from __future__ import annotations

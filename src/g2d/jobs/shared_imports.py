@@ -1,20 +1,11 @@
-"""Jobs forked from one process that has imported torch, transformers, PEFT and TRL.
+"""Jobs forked from one process that has imported torch, transformers, PEFT and TRL (`share_imports`).
 
-A small job that trains or generates spends most of its CPU time on these imports. With `share_imports` the first such
-job of a run starts a process that has made them, and each job is a child of it: the same script, the same settings, the
-same bytes (a test compares), its own memory, log, bill and exit status.
+    python -m g2d.jobs.shared_imports SOCKET RUN       started by the first such job of a run
 
-    python -m g2d.jobs.shared_imports SOCKET RUN       what a job starts; nobody types it
-
-The process that Snakemake started stays: it waits, hands signals on, and exits as the child did. If either of the two
-ends in any way, so does the other. The shared process does no work itself and ends with its Snakemake, once its
-children have; what these have left running (a worker of a plugin) keeps nobody waiting.
-
-CUDA cannot be used in a fork of a process that has begun it. The shared process never asks for it: a job takes its GPU
-and begins CUDA in its own process, after the fork. Should an import begin it, the shared process does not start, and
-jobs make their own imports.
-
-Left out on purpose: jobs that run vLLM, which `g2d.rollouts.engine_host` keeps running instead.
+The process that Snakemake started waits for its child, hands signals on and exits as the child did; if either ends, so
+does the other. The shared process ends with its Snakemake, once its children have. It never begins CUDA, which no fork
+could use then (docs/architecture.md). Not for jobs that run vLLM: `g2d.rollouts.engine_host` keeps that running
+instead.
 """
 
 from __future__ import annotations

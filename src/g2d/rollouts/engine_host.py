@@ -1,16 +1,11 @@
-"""One process with a running vLLM engine that the jobs of a Snakemake run use one after another.
+"""One process with a running vLLM engine that the jobs of a Snakemake run use one after another (`engine.keep_alive`).
 
-Nearly all the time of a small evaluation is the import and the start of vLLM. With `engine.keep_alive` the first job
-that generates starts this process, and later ones ask it instead of an engine of their own:
+    python -m g2d.rollouts.engine_host SOCKET RUN KEEP_ALIVE       started by the first job that generates
 
-    python -m g2d.rollouts.engine_host SOCKET RUN KEEP_ALIVE       what a job starts; nobody types it
-
-It generates with the same `VllmEngine` as the job would, so a result does not depend on who generated. Adapters that
-are applied are exchanged in the running engine (milliseconds). M0 and every merged policy have an engine of their own,
-started in turn in this process, which saves the import only.
-
-It ends when no job has asked for `keep_alive` seconds, when its Snakemake ends, or when a job needs the GPU for
-something else (`run_process.release`). A connection is a job's turn; the others queue at the socket.
+It has the same `VllmEngine` as the job would, so results do not depend on who generated. Applied adapters are exchanged
+in the running engine; M0 and every merged policy have an engine each, started in turn. A connection is a job's turn. It
+ends when no job has asked for `keep_alive` seconds, when its Snakemake ends, or when a job needs the GPU for something
+else (`run_process.release`). See docs/architecture.md.
 """
 
 from __future__ import annotations

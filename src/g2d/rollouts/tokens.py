@@ -1,7 +1,4 @@
-"""The tokens that are trained on: those that were drawn.
-
-Text does not determine them: chat templates change finished answers and close truncated ones, text has no special
-tokens, and a tokenizer may split it in another way. So harvests and fresh rollouts keep their tokens.
+"""The tokens that are trained on: those that were drawn, since text does not determine them (docs/architecture.md).
 
 Files of 0.1.0 and pairs from elsewhere have text alone. Their tokens are those of the prompt's text, those of the
 completion's text and, where the completion ended by itself, the token that ends a turn; a pair from elsewhere counts as

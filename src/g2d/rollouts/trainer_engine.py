@@ -1,11 +1,9 @@
-"""vLLM in a process of its own, beside each of several processes that train.
+"""vLLM in a process of its own, beside each of several processes that train: vLLM begins a process group, and a process
+that trains with others is in one already.
 
-vLLM's engine begins a process group, and a process that trains with others is in one already. So each of these starts
+    python -m g2d.rollouts.trainer_engine TRAINER SOCKET       started by each of these
 
-    python -m g2d.rollouts.trainer_engine TRAINER SOCKET       what a training's process starts; nobody types it
-
-with its own GPU as the only one, and asks it over a pair of sockets. It is the same engine, adapters travel as folders,
-and it ends with whoever started it, however that ends.
+It sees its trainer's GPU alone, reads adapters from folders, and ends with its trainer.
 """
 
 from __future__ import annotations

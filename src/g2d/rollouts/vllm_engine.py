@@ -1,11 +1,9 @@
 """Completions from vLLM in this process: one call per set of prompts, continuous batching, cached prefixes.
 
-Prompts are rendered and tokenized, and completions decoded, by the tokenizer that every engine uses; vLLM sees tokens
-only. Each prompt has a seed from (seed, problem), so a rollout does not depend on other prompts: on a CPU in float32
-bit for bit (a test says so), in bfloat16 on a GPU but for near-ties, since logits depend a little on the batch.
-
-Adapters are merged into a copy of the weights before the start (`merge`) or applied at every step (`lora`), where they
-can be exchanged in a running engine (docs/performance.md). `g2d.rollouts.engine_host` keeps an engine for later jobs.
+vLLM sees tokens only. Each prompt has a seed from (seed, problem), so a rollout does not depend on other prompts: on a
+CPU in float32 bit for bit (a test says so), in bfloat16 on a GPU but for near-ties. Adapters are merged into a copy of
+the weights before the start (`merge`) or applied at every step (`lora`), where they can be exchanged in a running
+engine.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """`g2d verify IN.jsonl OUT.jsonl`: judge completions from anywhere.
 
 Each row has `answer` and `completion`, and may have `finish_reason`; it comes out with `verdict`, `reward`,
-`extracted_answer` and `second_opinion` added. Rows stream through in chunks, so a file may be larger than memory.
-
-"-" is standard input or output; where rows go to standard output, the summary goes to standard error. A file is
-replaced when its last row is judged, so OUT.jsonl may be IN.jsonl: unless a row is malformed, which would be lost. A
-file without a row that can be judged replaces nothing. A row whose answer is `NaN`, `Infinity` or the text "nan" is
-malformed.
+`extracted_answer` and `second_opinion` added. "-" is standard input or output. OUT.jsonl is replaced when the last row
+is judged and may be IN.jsonl: unless a row is malformed, which would be lost. A row whose answer is `NaN`, `Infinity`
+or the text "nan" is malformed.
 """
 
 from __future__ import annotations
