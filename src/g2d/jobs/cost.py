@@ -1,16 +1,9 @@
 """What a job cost, and the bill of everything it was made from.
 
 Every job writes a `cost.json` beside its output: its own record and, under `ancestry`, the records of all jobs behind
-it. The file of a policy therefore holds the policy's whole bill (the GPU-hours of the paper's Table 1), and what two
-branches share (M0, the training set, the steps of a warm-up chain) is counted once.
-
-    with measure("seed0/harvest/g2/k150", stage="harvest") as meter:
-        ...
-        meter.tokens_generated += tokens
-    write_cost(folder / "cost.json", meter.cost, parents=[warmup / "cost.json"])
-
-A training that went on from a checkpoint bills every attempt up to the checkpoint that the next one went on from; what
-was lost after it is in `results/attempts/` alone (`g2d.jobs.attempts`).
+it, each once. So the file of a policy is the policy's whole bill (the GPU-hours of the paper's Table 1). A training
+that went on from a checkpoint bills every attempt up to the checkpoint that the next one went on from; what was lost
+after it is in `results/attempts/` alone (`g2d.jobs.attempts`).
 """
 
 from __future__ import annotations

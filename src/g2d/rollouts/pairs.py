@@ -3,12 +3,8 @@
     y+ ~ U({y_i : r_i = 1}),   y- ~ U({y_i : r_i = 0})
 
 Of a scalar reward, a best rollout is chosen and a worst one rejected (`labels`). There is one pair per pairable prompt;
-further pairs are drawn from the remaining combinations of a right with a wrong rollout. As in the paper, a rollout that
-used up its token budget can be on either side; `truncated_sides` counts them, and `truncated_chosen="avoid"` prefers
-chosen rollouts that ended by themselves.
-
-Trainings here read the tokens beside the messages (`g2d.rollouts.tokens`). Draws depend on a hash of seed and
-problem_id, so a prompt's pair does not depend on other prompts or on library versions.
+further pairs are drawn from the remaining combinations of a right with a wrong rollout. Draws depend on a hash of seed
+and problem_id, so a prompt's pair does not depend on other prompts or on library versions.
 """
 
 from __future__ import annotations

@@ -48,11 +48,7 @@ def main_table(
         calibration: what of its costs is calibration (`calibration_of`), which every policy and seed is charged.
 
     Returns:
-        `MAIN_COLUMNS`, one row per (model, policy, K, group_size, benchmark). accuracy is the mean over samples, then
-        problems, then seeds; std_over_seeds the sample standard deviation (ddof=1) of the seeds' accuracies, null for
-        one seed; standard_error the plain one, s / sqrt(n) over the n problems' mean scores, these seeds given (Miller
-        2024, "Adding error bars to evals", section 2); ci_low and ci_high the 95 % interval of `accuracy_interval` over
-        seeds and problems; device_hours the mean over seeds.
+        `MAIN_COLUMNS`, one row per (model, policy, K, group_size, benchmark); std_over_seeds is null for one seed.
     """
     grouped = by_policy(evaluations, keep=lambda key: not key.is_ablation)
     shared = {key: own["device_hours"] for key, own in (calibration or {}).items()}
@@ -84,8 +80,8 @@ def ablation_table(
             gradient steps of its last training; what does not apply is missing or null.
 
     Returns:
-        `ABLATION_COLUMNS`: as `main_table`, then tokens, n_pairs and gradient_steps (means over seeds) and change, for
-        example "loss=ipo", or "reference".
+        `ABLATION_COLUMNS`: as `main_table`, with means over seeds of what was measured; change is "loss=ipo" or
+        "reference".
 
     Raises:
         ValueError: the seeds of a policy answered different problems, or an ablation has no description.
@@ -127,8 +123,7 @@ def equal_compute_table(
         measured: as for `ablation_table`; `tokens` is read.
 
     Returns:
-        `EQUAL_COMPUTE_COLUMNS`, one row per regime (and group size) and benchmark; difference is accuracy minus
-        reference_accuracy.
+        `EQUAL_COMPUTE_COLUMNS`, one row per regime (and group size) and benchmark.
     """
     whole = any(key.role == "entry" for key, _ in evaluations)
 

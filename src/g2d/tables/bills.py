@@ -59,12 +59,9 @@ def cost_table(
         price: of a device-hour.
 
     Returns:
-        `COST_COLUMNS`, and of `COST_COLUMNS_WHERE_KNOWN` those that `gpu_energy_kwh` and `money` know for some row, one
-        row per policy (with its seed) and stage, stages in the order in which they ran. Times and
-        tokens are sums over the stage's jobs, devices and the peaks (1e9 bytes; resident memory, and torch's on a GPU)
-        the largest. Attempts that failed or were repeated are counted in n_lost_attempts; what they did that no later
-        attempt went on from is in device_hours_with_lost_attempts and in no other column. Jobs that several policies
-        share stand in each of their bills, so sum within a policy, not over the column.
+        `COST_COLUMNS`, and of `COST_COLUMNS_WHERE_KNOWN` those that are known for some row, one row per policy (with
+        its seed) and stage, stages in the order in which they ran. Times and tokens are sums over the stage's jobs,
+        devices and the peaks (1e9 bytes) the largest.
     """
     without_result, in_vain = lost(attempts), lost_device_s(attempts)
     for key, bill in bills.items():
@@ -96,12 +93,9 @@ def attempt_table(attempts: Sequence[Attempt]) -> Rows:
         attempts: from `read_attempts`; every job counts once, whatever policies share it.
 
     Returns:
-        `ATTEMPT_COLUMNS`, one row per stage, then one called "all". n_attempts counts those that are over, of which
-        n_failed, n_stopped (by a signal) and n_killed (no last word) left nothing and n_repeated left something that
-        was made again later. device_hours_kept is what every job's last successful attempt cost, with what it went on
-        from; the columns that end in `_all` and the peaks are over all attempts. The start-up (interpreter, imports) is
-        not in the wall time. A killed attempt counts as far as its last update, at most half a minute before its
-        end, or as far as another went on from it.
+        `ATTEMPT_COLUMNS`, one row per stage, then one called "all". The columns that end in `_all` and the peaks are
+        over all attempts that are over; device_hours_kept is of every job's last successful one, with what it went on
+        from.
     """
     stages = list(dict.fromkeys(attempt.cost.stage for attempt in sorted(attempts, key=lambda a: a.started)))
     for stage in [*stages, "all"] if stages else []:
@@ -248,11 +242,7 @@ def regime_table(
         spent: of every trained policy, what `spent_on` says.
 
     Returns:
-        `REGIME_COLUMNS`, one row per (model, policy, K, group_size, benchmark): accuracy and interval as in
-        `main_table`; means over seeds of the gradient steps behind the policy (online and offline), those among them
-        that had no pair to learn from (of regimes that form pairs as they go), the prompts asked, the tokens generated
-        (calibration included) and the tokens trained on, as the trainers count them (prompt and completion, each time a
-        gradient step sees them); M0 took nothing.
+        `REGIME_COLUMNS`, one row per (model, policy, K, group_size, benchmark): means over seeds; M0 took nothing.
     """
     grouped = by_policy(evaluations, keep=lambda key: not key.is_ablation or key.kind == "grpo")
     for at in grid_order(grouped):

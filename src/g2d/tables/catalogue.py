@@ -1,7 +1,7 @@
 """Which tables and figures a grid has: their titles, where the reports show them, and when there are any.
 
 The rules and the page loop over it. A new table is a function in a module of this package, a line here that names the
-function and what it reads, and a caption in `workflow/report/`.
+function and what it reads, and a caption in `workflow/report/`, which explains the columns.
 """
 
 from __future__ import annotations

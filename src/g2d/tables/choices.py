@@ -42,9 +42,8 @@ def candidate_table(tried: Sequence[tuple[Candidate, PolicyKey]], answers: Seque
         answers: of each, to the development problems.
 
     Returns:
-        `SWEEP_COLUMNS`, one row per candidate: accuracy and interval as in `main_table`, for one seed; chosen; and for
-        that one, edge: the keys whose chosen value is the smallest or the largest tried, so that the best may lie
-        beyond it.
+        `SWEEP_COLUMNS`, one row per candidate; of the chosen one, edge names the keys whose value is the smallest or
+        largest tried.
 
     Raises:
         ValueError: the candidates answered different problems.
@@ -129,10 +128,7 @@ def checkpoint_table(
         replies: of each, to the open-ended ones, with the scores of what judged them in training; empty likewise.
 
     Returns:
-        `CANDIDATE_COLUMNS`, one row per candidate: accuracy with the 95 % interval of `main_table`, for one seed; of
-        open-ended prompts, the mean reward and the mean length in characters, the reward that 1,000 characters more
-        bring (reward_per_1000, the same for all) and the reward at equal length; replies without a reward are counted
-        in not_judged. What is not asked is null.
+        `CANDIDATE_COLUMNS`, one row per candidate; what is not asked is null.
 
     Raises:
         ValueError: candidates answered different problems, or nothing of theirs was judged.

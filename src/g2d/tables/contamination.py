@@ -45,11 +45,7 @@ def contamination_table(
         share: of a question's words that was shown.
 
     Returns:
-        `CONTAMINATION_COLUMNS`. verbatim and right count the questions that were completed word for word, and answered
-        rightly by what followed; intervals are Wilson's. rouge_l is a mean, rest_words the median of the words that
-        were missing. p_value is Fisher's exact test, two-sided, of a benchmark against all fresh ones of the same model
-        together (fresh_verbatim of fresh_asked), p_holm corrects it over the benchmarks that a model was tested on
-        (family_size); null for fresh ones, and without any.
+        `CONTAMINATION_COLUMNS`, one row per model and benchmark; tests are null for fresh ones, and without any.
 
     Raises:
         ValueError: a question was not continued.

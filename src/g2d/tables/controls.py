@@ -41,11 +41,8 @@ def controls_table(
             that is right (right).
 
     Returns:
-        `CONTROL_COLUMNS`, one row per control, K, G and benchmark where both policies and M0 were evaluated. gain and
-        truth_gain are over M0, difference is truth less control. Each of the three is a family of its own over the
-        controls of the model and benchmark (family_size): p_gain, p_truth and p_holm are Holm-corrected, the intervals
-        hold for the whole family and agree with them. p_value is that of the difference, uncorrected. share is gain
-        over truth_gain, with the interval of `share_of_gain`; null where p_truth is above 5 %.
+        `CONTROL_COLUMNS`, one row per control, K, G and benchmark where both policies and M0 were evaluated; share is
+        null where p_truth is above 5 %.
     """
     grouped = by_policy(evaluations, keep=lambda key: True)
     for (_, benchmark), rows in by_grid(grouped).items():

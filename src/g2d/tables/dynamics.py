@@ -34,9 +34,7 @@ def training_table(logs: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
         logs: `g2d.analysis.dynamics.steps_of`, by the policy at which a training ends.
 
     Returns:
-        `TRAINING_COLUMNS`, a row per measure, training and stretch: the last step of it, the tokens seen until then
-        and the mean of the measure, averaged over the seeds, with the lowest and the highest seed. What was not
-        logged has no rows.
+        `TRAINING_COLUMNS`, a row per measure, training and stretch; what was not logged has no rows.
     """
     grouped: dict[PolicyKey, list[pd.DataFrame]] = {}
     for key, steps in logs.items():
@@ -63,9 +61,7 @@ def collapse_table(logs: Mapping[PolicyKey, pd.DataFrame], share: float) -> Rows
         share: of the start.
 
     Returns:
-        `COLLAPSE_COLUMNS`, a row per training, seed and measure: the mean over the first tenth of the steps, the lowest
-        mean over as many later ones, and the first step by which that was below the share (null: never). Trainings of
-        fewer than ten steps are left out.
+        `COLLAPSE_COLUMNS`, a row per training of ten steps or more, seed and measure.
     """
     for (key, steps), measure in product(logs.items(), WATCHED):
         if (found := collapse(steps[measure], share)) is not None:

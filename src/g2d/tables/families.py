@@ -1,17 +1,8 @@
 """Which policies are compared, in which families of tests, and which policies were trained alike.
 
-A family holds the comparisons from which a reader may pick one after seeing them:
-
-- DPO at every K and G against M0; against DPO at K=0; against GRPO at its last K, whatever its G;
-- all pairs of K > 0, since "the best K against the next" is such a pick; and the same four for warm-up that stopped by
-  itself;
-- all entries of `regimes` against M0; against DPO at their K; against the policy they started from; against the online
-  entries before them at the same K and G; rounds against earlier rounds;
-- all ablations against M0, and against the policy that they differ from.
-
-GRPO before its last K is in no test. Within a family p-values are Holm-corrected, and the intervals `family_low` and
-`family_high` hold all at once. Families are not corrected for one another, and a family never spans models or
-benchmarks.
+A family holds the comparisons from which a reader may pick one after seeing them. Within a family p-values are
+Holm-corrected, and the intervals `family_low` and `family_high` hold all at once. Families are not corrected for one
+another, and a family never spans models or benchmarks.
 """
 
 from __future__ import annotations
@@ -201,8 +192,7 @@ def margin_table(evaluations: Evaluations, margin: float) -> Rows:
         margin: by how much a K that is good enough may be worse, in 0..1 (`frontier.margin`).
 
     Returns:
-        `MARGIN_COLUMNS`, one row per model, benchmark, K and group_size, see `g2d.analysis.margins.Margin`: all
-        margin_shown of a model and benchmark hold at once, one-sided 95 %.
+        `MARGIN_COLUMNS`, one row per model, benchmark, K and group_size (`g2d.analysis.margins.Margin`).
     """
     grouped = by_policy(evaluations, keep=lambda key: key.role == "dpo")
     for (_, benchmark), own in by_grid(grouped).items():

@@ -73,11 +73,8 @@ def frontier_table(
 
     Returns:
         `FRONTIER_COLUMNS`, and the currency where money is an axis, one row per model, benchmark, axis and policy: its
-        mean cost with a 95 % interval over seeds
-        (null with one), and without calibration, which is in no test; its accuracy with the interval of `main_table`,
-        its `Standing` and its `Margin`. GRPO before its last K and ablations of GRPO are in no test, neither as
-        policies nor as what others are compared with: their status is `NOT_TESTED`. An axis that is not known for all
-        policies has rows only of those for which it is.
+        `Standing` and `Margin`. GRPO before its last K and ablations of GRPO are in no test (`NOT_TESTED`). An axis has
+        rows only of the policies for which it is known.
     """
     grouped = _on_the_picture(evaluations)
     for (_, benchmark), own in by_grid(grouped).items():
@@ -124,7 +121,7 @@ def matched_table(evaluations: Evaluations, costs: Mapping[PolicyKey, Mapping[st
         evaluations, costs: as for `frontier_table`.
 
     Returns:
-        `MATCHED_COLUMNS`, one row per G2D policy and other regime; difference is the other's accuracy less G2D's.
+        `MATCHED_COLUMNS`, one row per G2D policy and other regime.
     """
     grouped = _on_the_picture(evaluations)
     order = [at for at in grid_order(grouped) if at[0].role != "base"]

@@ -61,8 +61,7 @@ def harvest_table(harvests: Mapping[HarvestKey, Informativeness], counts: Mappin
 
     Returns:
         `HARVEST_COLUMNS`, one row per (model, group_size, K). A seed in which a metric is null does not count for it;
-        the metric is null where all seeds are. The ends _low and _high of rho, H and mu bound a 95 % interval over
-        seeds and prompts; the columns _corrected have less of the bias of G' rollouts (`g2d.analysis.mixing`).
+        the metric is null where all seeds are.
 
     Raises:
         ValueError: the seeds of a policy harvested different prompts.
@@ -122,20 +121,11 @@ def correlation_table(points: pd.DataFrame) -> Rows:
     """Last row of Table 2: the correlation of a harvest's informativeness with the accuracy of the policy trained on
     it.
 
-    Six values of K are few points: read r with its n, interval and p-values.
-
     Args:
         points: from `correlation_points`.
 
     Returns:
-        `CORRELATION_COLUMNS`, one row per model, benchmark, metric and pooling; null where not defined.
-
-        - pooling "means over seeds": a point is a (K, G), as in the paper.
-        - "within seeds": a point is a (K, G) of one seed; what distinguishes seeds is removed (`within_correlation`).
-        - "within seeds and models", model "all": the same over all models, each seed of each model for itself.
-
-        p_value assumes independent points, which seeds that share their K are not; permutation_p does not, because it
-        permutes the K of all seeds of a model together.
+        `CORRELATION_COLUMNS`, one row per model (or "all"), benchmark, metric and pooling; null where not defined.
     """
     for (model, benchmark), group in points.groupby(["model", "benchmark"], sort=False):
         averaged = group.groupby(["group_size", "K"], as_index=False)[["accuracy", *CORRELATED_METRICS]].mean()
@@ -173,9 +163,7 @@ def auto_table(probes: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
         probes: by warm-up, its `PROBE_COLUMNS`.
 
     Returns:
-        `AUTO_COLUMNS`, one row per (model, group_size, seed, step): rho, H (bits) and mu of a small harvest with 95 %
-        intervals over its prompts; chosen marks the policy that was harvested and trained on. H and mu are null where
-        no prompt was pairable.
+        `AUTO_COLUMNS`, one row per probe; H and mu are null where no prompt was pairable.
     """
     models = list(dict.fromkeys(key.model for key in probes))
     keys = sorted(probes, key=lambda key: (models.index(key.model), key.group_size, key.seed))

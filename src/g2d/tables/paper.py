@@ -44,9 +44,8 @@ def published_table(main: pd.DataFrame, config: Config) -> Rows:
         config: the grid's configuration.
 
     Returns:
-        `PUBLISHED_COLUMNS`, one row per published row and benchmark: accuracies in 0..1, difference = accuracy -
-        paper_accuracy; the grid's columns are null where it has no such policy. Empty if the paper has none of its
-        models.
+        `PUBLISHED_COLUMNS`, one row per published row and benchmark; the grid's columns are null where it has no such
+        policy. Empty if the paper has none of its models.
     """
     paper = published("g2d_table1")
     own = {_row(row): row for row in main.to_dict("records")}
@@ -99,9 +98,7 @@ def bridging_table(main: pd.DataFrame, config: Config) -> Rows:
         config: the grid's configuration.
 
     Returns:
-        `BRIDGING_COLUMNS`: accuracies in 0..1, difference = accuracy - paper_accuracy; same_sampling says whether
-        accuracy is a mean of 50 samples at temperature 0.6 and top-p 0.9, as the paper's. The grid's columns are null
-        where it has no such policy. Empty if the paper has none of its models, or of its benchmarks.
+        `BRIDGING_COLUMNS`, one row per printed row and policy; null and empty as in `published_table`.
     """
     paper = published("bridging_table1").to_dict("records")
     for model in models_of(config, {BRIDGING_MODEL}):
@@ -178,8 +175,7 @@ def scenario_table(main: pd.DataFrame, win_rates: pd.DataFrame, prompts: Mapping
         prompts: by the label of M0 and of every policy on fresh rollouts, the kinds of prompts that it was trained on.
 
     Returns:
-        `SCENARIO_COLUMNS`, in the paper's order: its numbers over 100, win rates as in `win_rates.csv` (M0 has none),
-        accuracies of every benchmark; the grid's columns are null where it has no such policy.
+        `SCENARIO_COLUMNS`, in the paper's order; null as in `published_table`.
     """
     own = main.assign(prompts=main["policy"].map(dict(prompts))).dropna(subset="prompts")
     own = own.merge(win_rates.drop(columns="prompts"), on=SAME, how="left", validate="many_to_one")

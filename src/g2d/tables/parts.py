@@ -32,10 +32,8 @@ def decomposition_table(evaluations: Evaluations) -> Rows:
     """Where each policy's gain over M0 comes from; see `g2d.analysis.decomposition`.
 
     Returns:
-        `DECOMPOSITION_COLUMNS`, one row per (model, policy, K, group_size, benchmark), M0 first: finished, parseable
-        and correct are P(finished), P(parseable | finished) and P(correct | parseable), means over seeds and problems;
-        gain = accuracy - M0's = from_finishing + from_format + from_reasoning, each with its 95 % interval over seeds
-        and problems. Nothing is decomposed for M0 itself or without it.
+        `DECOMPOSITION_COLUMNS`, one row per (model, policy, K, group_size, benchmark), M0 first. Nothing is decomposed
+        for M0 itself or without it.
     """
     grouped = by_policy(evaluations, keep=lambda key: True)
     for at in grid_order(grouped):
@@ -83,8 +81,8 @@ def budget_table(evaluations: Evaluations) -> Rows:
     """Accuracy at every token budget of `evaluation.token_budgets`, from one generation; see `g2d.rollouts.budgets`.
 
     Returns:
-        `BUDGET_COLUMNS`, one row per (model, policy, K, group_size, benchmark) and budget (tokens); accuracy and its
-        interval as in `main_table`, finished and parseable as in `decomposition_table`. Empty without budgets.
+        `BUDGET_COLUMNS`, one row per (model, policy, K, group_size, benchmark) and budget (tokens). Empty without
+        budgets.
 
     Raises:
         ValueError: the seeds of a policy answered different problems or were judged at different budgets.

@@ -52,12 +52,8 @@ def power_table(evaluations: Evaluations, target: float) -> Rows:
         target: the difference that `problems_needed` is for, in 0..1.
 
     Returns:
-        `POWER_COLUMNS`, a row per model, benchmark, family of tests of the K (`against`, with its family_size) and
-        number of seeds, for the benchmark's own n_problems. difference: the smallest that is found with 80 % power at
-        the corrected level, where a policy's accuracy has the standard deviation seed_sd over seeds, the grid's own;
-        difference_sd_1: where it is 1 point, and so on. margin: the smallest that is shown with 80 % power where all K
-        are equally good (`margins.csv`). problems_needed: with as many seeds, to find the target; null where 20,000
-        do not suffice. With one seed a difference is one between these weights. null where nothing is known of seeds.
+        `POWER_COLUMNS`, a row per model, benchmark, family of tests of the K and number of seeds; null where nothing is
+        known of seeds, and where 20,000 problems do not suffice.
     """
     for (model, benchmark), (known, answers) in _alike(evaluations).items():
         _, n_seeds, n_problems = answers.shape
@@ -93,13 +89,7 @@ def variance_table(evaluations: Evaluations) -> Rows:
         evaluations: as for `power_table`.
 
     Returns:
-        `VARIANCE_COLUMNS`, a row per model and benchmark with at least two K. Of the variance of the difference between
-        two policies that were trained alike, the shares that questions which one of them answers better (policy x
-        question), seeds (policy x seed) and single answers have. seed_sd: the standard deviation over seeds of a
-        policy's accuracy, beyond single answers, with a 95 % interval; null with one seed. cancelled: share of an
-        accuracy's variance over questions that the pairing removes. difference: the smallest that is found with 80 %
-        power against K=0 (or, without it, another K), with twice the seeds and twice the questions beside; more says
-        which of the two makes it smaller.
+        `VARIANCE_COLUMNS`, a row per model and benchmark with at least two K; of seeds null with one.
     """
     for (model, benchmark), (known, answers) in _alike(evaluations).items():
         found = decompose(answers)

@@ -45,11 +45,10 @@ def runs_table(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> R
         benchmarks: those to show; all without any.
 
     Returns:
-        `RUN_COLUMNS`, one row per (model, benchmark, policy, K, group_size, run): accuracy and interval as in
-        `main_table`; device_hours and tokens_generated are means over seeds. difference is in -1..1, this run minus
-        the first, over the n_paired_seeds that both have (`g2d.analysis.comparisons.compare`, without a pool: runs may
-        not have their seeds' variance in common). p_holm and the interval hold for all differences of a model and
-        benchmark at once. not_compared: why there is no difference.
+        `RUN_COLUMNS`, one row per (model, benchmark, policy, K, group_size, run). difference is this run minus the
+        first, over the n_paired_seeds that both have (`g2d.analysis.comparisons.compare`, without a pool: runs may not
+        have their seeds' variance in common); p_holm and the interval hold for all differences of a model and benchmark
+        at once. not_compared: why there is none.
 
     Raises:
         ValueError: a file cannot be read, or the seeds of a policy answered different problems.

@@ -30,9 +30,7 @@ def sample_table(samples: Evaluations, equal: Equal) -> Rows:
         equal: the verifier: whether the second answer equals the first, by pair.
 
     Returns:
-        `SAMPLE_COLUMNS`, for every policy and benchmark a row for pass@k at k = 1, 2, 4, ... and n (measure "pass")
-        and one for maj@n ("maj", k = n). share is the mean over problems and seeds, with the interval of
-        `accuracy_interval` over both; M0 has no seeds.
+        `SAMPLE_COLUMNS`, for every policy and benchmark a row for pass@k at k = 1, 2, 4, ... and n, and one for maj@n.
 
     Raises:
         ValueError: the seeds of a policy answered different problems, or problems have different numbers of samples.

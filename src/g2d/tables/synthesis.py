@@ -60,11 +60,7 @@ def synthesis_table(evaluations: Evaluations) -> Rows:
         evaluations: the answers of every policy, seed and benchmark.
 
     Returns:
-        `SYNTHESIS_COLUMNS`: the studies, then what is pooled `over` them, of n_studies: the mean difference of a
-        random-effects model (`g2d.analysis.synthesis`) with its 95 % interval; family_low, family_high and p_holm hold
-        for all K against one reference at once (family_size). tau: the standard deviation of the true differences
-        between studies, i_squared the share of their scatter that it explains, p_heterogeneity that of no such scatter;
-        prediction_low, prediction_high: 95 % for the true difference of another such study.
+        `SYNTHESIS_COLUMNS`: the studies, then what is pooled `over` them (`g2d.analysis.synthesis`).
     """
     effects = _effects(evaluations)
     for reference in dict.fromkeys(reference for _, reference in effects):

@@ -45,14 +45,7 @@ def win_rate_table(replies: Replies, prompts: Mapping[str, str]) -> Rows:
         prompts: by the name of a policy, the kinds of prompts that it was trained on.
 
     Returns:
-        `WIN_RATE_COLUMNS`. win_rate is the share of comparisons that the policy wins, sample by sample, ties as half;
-        equal_length the same at equal length (`g2d.analysis.win_rates`), null with its interval and its p where lengths
-        hardly overlap. p_win and p_equal_length test them against 1/2 over seeds and prompts, Holm-corrected over the
-        policies of a model that have a rate (of family_size), for which the intervals hold at once and agree with the
-        tests; minimum_detectable is the distance of win_rate from 1/2 found with 80 % power. length, score and those of
-        M0 are means, lengths in characters; longer is the share of comparisons in which the policy's reply is the
-        longer one, ties as half. not_judged counts the comparisons where a reply has no score, cut_off the policy's
-        replies that did not end.
+        `WIN_RATE_COLUMNS`, one row per policy; null where there is no rate at equal length (`g2d.analysis.win_rates`).
 
     Raises:
         ValueError: replies are not to the same prompts.
