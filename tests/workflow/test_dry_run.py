@@ -87,6 +87,7 @@ def test_the_status_knows_the_jobs_of_every_kind_of_grid(project: Project, micro
         },
         "sweep": {"development": 20},
         "contamination": short | {"benchmarks": ["arithmetic"]},
+        "drift": {},
         "baselines": {"grpo_steps": "all"},
         "evaluation": micro_config["evaluation"] | {"sampled": {"n": 4, "beside_greedy": True}},
         "rewards": {

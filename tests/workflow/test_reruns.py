@@ -154,6 +154,11 @@ CASES: dict[str, tuple[Callable[[Project, Config], AbstractContextManager[None]]
         {"continue_questions": 2, "make_contamination_table": 1} | TABLES,
         (),
     ),
+    "set drift": (
+        configured(lambda config: config.update(drift={"problems": 10})),
+        {"measure_drift": 16} | TABLES,
+        (),
+    ),
     "remove a K": (
         configured(lambda config: (config["warmup"].update(steps=[0, 4]), config.update(ablations={}))),
         TABLES,

@@ -81,3 +81,31 @@ use rule draw_samples as draw_samples_shard with:
         "results/benchmarks/draw_samples/{policy}/{benchmark}.shards/{shard}-of-{shards}.tsv"
     message:
         "Draw samples of {wildcards.policy} on {wildcards.benchmark}, shard {wildcards.shard} of {wildcards.shards}"
+
+
+rule measure_drift:
+    input:
+        plan.policy_files,
+        policy="results/{policy}/policy.json",
+        base=lambda w: plan.base_files(w)[0],
+        benchmark="results/problems/{benchmark}.jsonl",
+        leakage="results/problems/{benchmark}.leakage.json",
+    output:
+        answers="results/{policy}/drift/{benchmark}.parquet",
+        cost="results/{policy}/drift/{benchmark}.cost.json",
+    log:
+        "results/logs/measure_drift/{policy}/{benchmark}.log",
+    benchmark:
+        "results/benchmarks/measure_drift/{policy}/{benchmark}.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    threads: 1
+    resources:
+        gpu=1,
+    params:
+        version=VERSIONS["measure_drift"],
+        settings=plan.drift_settings,
+    message:
+        "Measure how far {wildcards.policy} is from M0 on {wildcards.benchmark}"
+    script:
+        "../scripts/measure_drift.py"

@@ -249,6 +249,13 @@ def drawn_beside(config: Config) -> dict[tuple[PolicyKey, str], str]:
     return _samples(config, "samples")
 
 
+def drifts(config: Config) -> dict[tuple[PolicyKey, str], str]:
+    """By trained policy and benchmark, where its divergence from M0 is, and the bill of that: below the results folder,
+    without an ending."""
+    measured = [key for key in policies(config) if key.role != "base"] if config.drift else []
+    return {(key, name): f"{key.folder}/drift/{name}" for key in measured for name in config.benchmarks}
+
+
 def _samples(config: Config, folder: str) -> dict[tuple[PolicyKey, str], str]:
     return {
         (key, benchmark): f"{key.folder}/{folder}/{benchmark}"

@@ -96,6 +96,12 @@ class Plan:
         drawn = {} if evaluation is None else {"evaluation": evaluation.params()}
         return {**drawn, **self.settings("prompt")(wildcards)}
 
+    def drift_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """The sections that a policy's distance from M0 depends on."""
+        assert self.config.drift is not None
+        decoding = self.for_model(model_of(wildcards)).evaluation.params(only={"max_completion_length", "batch_size"})
+        return {"drift": self.config.drift.params() | decoding, **self.settings("prompt")(wildcards)}
+
     def engine(self, wildcards: Wildcards) -> str:
         """Param: what generates; how many GPUs and how much memory it takes re-runs nothing, so the script reads it."""
         return self.for_model(model_of(wildcards)).engine.identity

@@ -119,6 +119,14 @@ class Contamination(Section):
         return benchmarks
 
 
+class Drift(Section):
+    """How far policies are from M0 on answers of their own, drawn at temperature 1 (`g2d.rollouts.divergence`)."""
+
+    problems: int = key(100, "Problems of every benchmark that are drawn for it; all of one that has fewer.", ge=2)
+    samples_per_prompt: int = key(1, "Answers to each of them.", ge=1)
+    seed: Seed = key(0, "Seed of the problems and of the answers.")
+
+
 class Ablation(Selects, PromptMix):
     """Policies that differ from the main ones in named keys (paper, Table 3): one confounder, one row.
 
@@ -302,6 +310,9 @@ class Config(Section):
     )
     contamination: Contamination | None = key(
         None, "What tells memory from reasoning: M0 continues the beginnings of questions.", neutral=None
+    )
+    drift: Drift | None = key(
+        None, "The KL divergence from M0, of every policy on its own answers (drift.csv).", neutral=None
     )
     share_imports: bool = key(
         True,

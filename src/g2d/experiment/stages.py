@@ -28,6 +28,7 @@ VERSIONS = {
     "build_pairs": 3,
     "build_several_pairs": 2,
     "evaluate": 3,
+    "measure_drift": 1,
     "make_sample_table": 1,
     "make_training_tables": 2,
     "continue_questions": 1,
@@ -38,7 +39,7 @@ VERSIONS = {
     "choose_settings": 1,
     "choose_checkpoint": 1,
     "make_sweep_table": 1,
-    "make_tables": 3,
+    "make_tables": 4,
     "render_tables": 1,
     "draw_figures": 2,
     "write_cards": 1,
@@ -60,5 +61,6 @@ RUNNING_ORDER = (
     *(f"train_{name}" for name, regime in REGIMES.items() if regime.phase != "online"),
     "evaluate",
     "draw_samples",
+    "measure_drift",
     "draw_replies",
 )

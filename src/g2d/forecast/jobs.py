@@ -62,6 +62,7 @@ DEVICE_STAGES = frozenset(
         "harvest_rollouts",
         "evaluate",
         "draw_samples",
+        "measure_drift",
         "answer_development",
         "reply_to_development",
         "continue_questions",
@@ -88,6 +89,9 @@ def grid_jobs(config: Config, plan: Plan) -> list[GridJob]:
     for (key, benchmark), place in grid.drawn_beside(config).items():
         wildcards = Wildcards(policy=key.folder, benchmark=benchmark)
         found += _generation(plan, "evaluation", "draw_samples", place, wildcards)
+    for (key, benchmark), place in grid.drifts(config).items():
+        wildcards = Wildcards(policy=key.folder, benchmark=benchmark)
+        found.append(_job("measure_drift", f"{place}.parquet", wildcards, cost=f"{place}.cost.json"))
     return [*found, *_summaries(config)]
 
 

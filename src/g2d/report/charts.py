@@ -44,6 +44,7 @@ STAGE_COLORS = {f"train_{kind}": color for kind, color in COLORS.items() if kind
     "reply_to_development": "#AA4499",
     "evaluate": "#DDDDDD",
     "draw_samples": "#44AA99",
+    "measure_drift": "#117733",
     "draw_replies": "#DDCC77",
 }
 STEPS = ["#e3e9f1", "#b5c7de", "#7f9fc6", "#4a76a8", "#1f4b7d", "#0a2748"]  # light to dark

@@ -29,7 +29,7 @@ from g2d.experiment.config import Config
 from g2d.experiment.grid import other_reward
 from g2d.markdown import literal, shown
 from g2d.plain import plain
-from g2d.report import charts, front, training
+from g2d.report import charts, drift, front, training
 from g2d.report.answer_browser import QUESTIONS_PER_BENCHMARK, Answered
 from g2d.report.contamination import contamination_sentences
 from g2d.report.marks import Marks, marks
@@ -42,9 +42,20 @@ from g2d.report.tables import Table, read_cells
 from g2d.report.vega import Spec
 from g2d.report.win_rates import win_rate_sentences
 from g2d.tables.bills import COST_COLUMNS
-from g2d.tables.catalogue import CONTAMINATION, OPEN_ENDED, POWER, SECTIONS, SWEEP, SYNTHESIS, TRAINING, section_of
+from g2d.tables.catalogue import (
+    CONTAMINATION,
+    GAINS,
+    OPEN_ENDED,
+    POWER,
+    SECTIONS,
+    SWEEP,
+    SYNTHESIS,
+    TRAINING,
+    section_of,
+)
 from g2d.tables.choices import SWEEP_COLUMNS
 from g2d.tables.contamination import CONTAMINATION_COLUMNS
+from g2d.tables.drift import DRIFT_COLUMNS, EQUAL_GAIN_COLUMNS, KL_COLUMNS
 from g2d.tables.dynamics import TRAINING_COLUMNS
 from g2d.tables.frames import Columns, read_table
 from g2d.tables.harvest import CALIBRATION_COLUMNS, HARVEST_COLUMNS
@@ -239,15 +250,19 @@ _SECTION_SENTENCES: dict[str, tuple[Callable[..., Sequence[str]], dict[str, Colu
     SWEEP: (sweep_sentences, {"sweep": SWEEP_COLUMNS}),
     POWER: (power_sentences, {"power": POWER_COLUMNS, "variance": VARIANCE_COLUMNS}),
     SYNTHESIS: (synthesis_sentences, {"synthesis": SYNTHESIS_COLUMNS}),
+    GAINS: (drift.equal_gain_sentences, {"equal_gain": EQUAL_GAIN_COLUMNS}),
     TRAINING: (training.saturation_sentences, {"saturation": SATURATION_COLUMNS}),
     OPEN_ENDED: (win_rate_sentences, {"win_rates": WIN_RATE_COLUMNS}),
     CONTAMINATION: (contamination_sentences, {"contamination": CONTAMINATION_COLUMNS}),
 }
 
-_TABLE_CHARTS: dict[str, tuple[Columns, list[str], Callable[[pd.DataFrame, Marks], Spec]]] = {  # a figure per group
+_TABLE_CHARTS: dict[
+    str, tuple[Columns, list[str], Callable[[pd.DataFrame, Marks], Spec | None]]
+] = {  # a figure per group
     "harvest": (HARVEST_COLUMNS, ["model"], lambda rows, _: charts.informativeness_by_k(rows)),
     "calibration": (CALIBRATION_COLUMNS, ["model"], lambda rows, _: charts.difficulty_by_level(rows)),
     "decomposition": (DECOMPOSITION_COLUMNS, ["model", "benchmark"], lambda rows, _: charts.gains(rows)),
+    "drift": (DRIFT_COLUMNS | KL_COLUMNS, ["model", "benchmark"], drift.gain_by_divergence),
     "power": (POWER_COLUMNS, ["model", "benchmark"], lambda rows, _: difference_by_seeds(rows)),
     "synthesis": (SYNTHESIS_COLUMNS, ["reference", "policy", "K"], lambda rows, _: forest(rows)),
     "training": (TRAINING_COLUMNS, ["model", "measure"], training.course),
@@ -264,8 +279,9 @@ def _charts_of(name: str, path: str | Path, specs: dict[str, Spec], known: Marks
     found = []
     for group, rows in read_table(path, columns).groupby(keys, sort=False):
         title = ", ".join(map(str, group))
-        specs[f"{name}/{title}"] = draw(rows, known)
-        found.append(Chart(f"{name}/{title}", title))
+        if spec := draw(rows, known):
+            specs[f"{name}/{title}"] = spec
+            found.append(Chart(f"{name}/{title}", title))
     return tuple(found)
 
 

@@ -140,7 +140,18 @@ TABLES = (
     ),
     Table("decomposition", "Where a gain comes from", RESULTS, "parts:decomposition_table", "answers", section=GAINS),
     Table("budgets", "Accuracy by token budget", RESULTS, "parts:budget_table", "answers", section=GAINS),
-    Table("drift", "What else changed: length of answers", RESULTS, "drift:drift_table", "answers", section=GAINS),
+    Table(
+        "drift", "What else changed: distance from M0", RESULTS, "drift:drift_table", "answers drifted", section=GAINS
+    ),
+    Table(
+        "equal_gain",
+        "Is online training closer to M0 at equal gain?",
+        RESULTS,
+        "drift:equal_gain_table",
+        "answers drifted",
+        section=GAINS,
+        enabled=lambda config: config.drift is not None and bool(grid.policies(config)),
+    ),
     Table("harvest", "Table 2: informativeness of the harvest", ROLLOUTS, "harvest:harvest_table", "summaries counts"),
     Table("correlations", "Table 2: correlation with accuracy", ROLLOUTS, "harvest:correlation_table", "points"),
     Table(

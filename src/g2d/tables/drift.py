@@ -1,47 +1,103 @@
-"""How long a policy's answers are beside those of M0, on every benchmark: drift.csv."""
+"""How far policies are from M0 beside their accuracy: drift.csv, and equal_gain.csv on what online training adds."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
+
+import numpy as np
+import pandas as pd
+
+from g2d.analysis.equal_gain import at_equal_gain
 from g2d.analysis.statistics import hierarchical_bootstrap
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, by_policy, crossed, crossed_values, grid_order, named
-from g2d.tables.frames import Rows, floats, integers, table_of
+from g2d.tables.evaluations import (
+    BY_BENCHMARK,
+    Evaluations,
+    by_grid,
+    by_policy,
+    crossed,
+    crossed_values,
+    grid_order,
+    named,
+)
+from g2d.tables.frames import Rows, floats, integers, strings, table_of
 
 DRIFT_COLUMNS = {
     **BY_BENCHMARK,
     **integers("n_seeds", "n_problems"),
-    **floats("accuracy", "gain", "length", "longer", "longer_low", "longer_high"),
+    **floats("accuracy", "length", "longer", "longer_low", "longer_high"),
+}
+KL_COLUMNS = floats("kl", "kl_low", "kl_high")
+EQUAL_GAIN_COLUMNS = {
+    **strings("model", "benchmark", "status"),
+    **integers("n_online", "n_others", "n_seeds"),
+    **floats("ratio", "ratio_low", "ratio_high", "p_value"),
 }
 
 
-@table_of(DRIFT_COLUMNS)
-def drift_table(evaluations: Evaluations) -> Rows:
-    """What changed against M0 on every benchmark: the length of answers, beside the accuracy.
+@table_of(DRIFT_COLUMNS, where_known=KL_COLUMNS)
+def drift_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
+    """What changed against M0 on every benchmark: the length of answers and their divergence, beside the accuracy.
 
     Args:
         evaluations: as for `main_table`.
+        drifted: by policy and benchmark, rows of `g2d.rollouts.divergence.own_answers`; empty without `drift`.
 
     Returns:
         `DRIFT_COLUMNS`, one row per (model, policy, K, group_size, benchmark), M0 first. length is the mean number of
-        tokens of an answer, at most the budget, over samples, then problems, then seeds; gain and longer are accuracy
-        and length less M0's on the same problems, null for M0 and without it; longer_low and longer_high the 95 %
-        interval of `hierarchical_bootstrap` over seeds and problems. comparisons.csv has the interval of the gain.
+        tokens of an answer, at most the budget, over samples, then problems, then seeds; longer is that less M0's on
+        the same problems, null for M0 and without it. kl is the mean divergence from M0 in nats, of answers of
+        `drifted`. _low and _high: the 95 % interval of `hierarchical_bootstrap` over seeds and problems.
     """
-    grouped = by_policy(evaluations, keep=lambda key: True)
+    grouped, measured = (by_policy(answers, keep=lambda key: True) for answers in (evaluations, drifted))
     for at in grid_order(grouped):
         policy, benchmark = at
-        own = grouped[at]
-        base = grouped.get((PolicyKey(policy.model, "base", 0, 0, None), benchmark), {})
-        both = {**base, **own}
-        correct = crossed(both, benchmark)
-        tokens = crossed_values(
-            {key: answers.assign(value=answers["token_count"]) for key, answers in both.items()}, benchmark
-        )
+        own, base = grouped[at], grouped.get((PolicyKey(policy.model, "base", 0, 0, None), benchmark), {})
+        tokens = _crossed(base | own, benchmark, "token_count")
+        correct = crossed(own, benchmark)
         row = named(next(iter(own)), benchmark) | {"n_seeds": len(own), "n_problems": correct.shape[1]}
-        row |= {"accuracy": correct[-len(own) :].mean(), "length": tokens[-len(own) :].mean()}
+        row |= {"accuracy": correct.mean(), "length": tokens[-len(own) :].mean()}
         if base and policy.role != "base":
-            change = tokens[1:] - tokens[0]
-            low, high = hierarchical_bootstrap(change)
-            row |= {"gain": row["accuracy"] - correct[0].mean(), "longer": change.mean()}
-            row |= {"longer_low": low, "longer_high": high}
+            row |= _estimate("longer", tokens[1:] - tokens[0])
+        if at in measured:
+            row |= _estimate("kl", _crossed(measured[at], benchmark, "kl"))
         yield row
+
+
+@table_of(EQUAL_GAIN_COLUMNS)
+def equal_gain_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
+    """Whether policies trained online are closer to M0 than those trained on harvests, at equal gain.
+
+    Args:
+        evaluations, drifted: as for `drift_table`.
+
+    Returns:
+        `EQUAL_GAIN_COLUMNS`, a row per model and benchmark, see `g2d.analysis.equal_gain`: ratio of the divergences,
+        online over the others, its 95 % interval and p-value. Without selected checkpoints, which are copies, rounds,
+        which are both, and policies that answer as M0 does.
+    """
+    grouped, measured = (
+        by_policy(answers, keep=lambda key: not (key.selected or key.in_rounds)) for answers in (evaluations, drifted)
+    )
+    for (model, benchmark), rows in by_grid(measured).items():
+        base = grouped[PolicyKey(model, "base", 0, 0, None), benchmark]
+        found = {at: _crossed(measured[at], benchmark, "kl") for at in rows}
+        n_seeds = max(len(values) for values in found.values())
+        found = {at: values for at, values in found.items() if values.mean() > 0 and len(values) == n_seeds}
+        gain = [crossed(base | grouped[at], benchmark) for at in found]
+        online = np.array([policy.trained_online for policy, _ in found], dtype=bool)
+        result = at_equal_gain(
+            np.array([*found.values()]), np.array([own[1:].mean() - own[0].mean() for own in gain]), online
+        )
+        counts = {"n_online": online.sum(), "n_others": (~online).sum(), "n_seeds": n_seeds}
+        yield {"model": model, "benchmark": benchmark} | counts | asdict(result)
+
+
+def _crossed(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str, column: str) -> np.ndarray:
+    return crossed_values({key: rows.assign(value=rows[column]) for key, rows in by_key.items()}, benchmark)
+
+
+def _estimate(name: str, values: np.ndarray) -> dict[str, float]:
+    low, high = hierarchical_bootstrap(values)
+    return {name: float(values.mean()), f"{name}_low": low, f"{name}_high": high}

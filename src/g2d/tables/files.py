@@ -24,7 +24,8 @@ READ_FOR = {
     "measured": ("records", "costs"),
     "spent": ("records", "costs", "logs_of_regimes"),
     "paid": ("records", "costs", "logs_of_regimes"),
-    "billed": ("records", "costs", "answer_costs", "sample_costs", "reply_costs", "sweep_costs"),
+    "billed": ("records", "costs", "answer_costs", "sample_costs", "drift_costs", "reply_costs", "sweep_costs"),
+    "drifted": ("drifted", "records"),
     "counts": ("harvested",),
     "points": ("summaries", "answers", "records"),
     "judged": ("harvested", "answers", "records"),
@@ -95,6 +96,8 @@ _PARTS: Mapping[str, Callable[[Config], Mapping[Any, str] | Pairs]] = {
     "sample_costs": lambda config: (
         (at, f"results/{place}.cost.json") for at, place in grid.drawn_beside(config).items()
     ),
+    "drifted": lambda config: ((at, f"results/{place}.parquet") for at, place in grid.drifts(config).items()),
+    "drift_costs": lambda config: ((at, f"results/{place}.cost.json") for at, place in grid.drifts(config).items()),
     "reply_costs": lambda config: _in_folders(_replied(config), "open-ended/cost.json"),
     "records": lambda config: _in_folders(grid.policies(config), "policy.json"),
     "costs": lambda config: _in_folders(_trained(config), "cost.json"),

@@ -72,6 +72,7 @@ class Inputs:
     records = _Part(read_policy)  # by policy
     answers = _OfPolicies(read_rollouts, WITHOUT_TEXTS)  # by policy and benchmark
     sampled = _OfPolicies(read_rollouts, READ)  # by policy and benchmark: several answers to every problem
+    drifted = _OfPolicies(pd.read_parquet)  # by policy and benchmark: the divergence from M0 on answers of its own
     costs = _OfPolicies(read_cost)  # by trained policy; what M0 cost is not part of this experiment
     replies = _OfPolicies(read_rollouts, NEEDED)  # by policy, to the held-out open-ended prompts
     summaries = _Part(read_informativeness)  # by harvest
@@ -177,7 +178,7 @@ class Inputs:
         bills: dict[PolicyKey, list[Cost]] = defaultdict(list, {key: [] for key in self.finished.values()})
         for key, cost in self.costs.items():
             bills[key] += cost.records
-        for part in ("answer_costs", "sample_costs"):
+        for part in ("answer_costs", "sample_costs", "drift_costs"):
             for (key, _), cost in self.read(part, read_cost).items():
                 bills[key] += cost.records
         for key, cost in self.read("reply_costs", read_cost).items():

@@ -1,0 +1,68 @@
+"""How far policies are from M0: a chart of gain against divergence, and a sentence on online training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from g2d.analysis.comparisons import LEVEL
+from g2d.report.charts import POINT
+from g2d.report.marks import Marks, legend, marks_of, names
+from g2d.report.phrases import these_weights
+from g2d.report.vega import Spec, finished, series_channels
+from g2d.tables.drift import KL_COLUMNS
+
+
+def gain_by_divergence(drift: pd.DataFrame, known: Marks) -> Spec | None:
+    """Gain against the divergence from M0, a mark per policy with the interval of its divergence; None without any.
+
+    Args:
+        drift: rows of drift.csv of one model and benchmark, M0 among them.
+        known: how policies are drawn.
+    """
+    base = drift.loc[drift["policy"] == "base", "accuracy"]
+    if "kl" not in drift or base.empty:
+        return None
+    rows = drift[drift["kl"] > 0]
+    series = [mark.series for mark in marks_of(rows, known)]
+    rows = rows.assign(series=series, name=names(rows), gain=rows["accuracy"] - base.iloc[0])
+    scale = alt.Scale(type="log", nice=False, padding=12)
+    x = alt.X(
+        "kl:Q", title="KL divergence from M0, nats per answer", axis=alt.Axis(grid=False, format="~g"), scale=scale
+    )
+    y = alt.Y("gain:Q", title="accuracy less that of M0", axis=alt.Axis(format="+.1~%", tickCount=6))
+    tooltip = [
+        alt.Tooltip("name:N", title="policy"),
+        alt.Tooltip("gain:Q", format="+.1%"),
+        *[alt.Tooltip(f"{name}:Q", format=".3g") for name in KL_COLUMNS],
+    ]
+    channels = series_channels(legend(rows, known), dash=False)
+    bars = alt.Chart(rows[rows["kl_low"] > 0]).mark_rule(strokeWidth=1.5)
+    points = alt.Chart(rows).mark_point(**POINT).encode(x=x, y=y, tooltip=tooltip, **channels)
+    return finished(bars.encode(x=alt.X("kl_low:Q", scale=scale), x2="kl_high:Q", y=y, color=channels["color"]), points)
+
+
+def equal_gain_sentences(table: pd.DataFrame) -> list[str]:
+    """A sentence for every model and benchmark.
+
+    Args:
+        table: equal_gain.csv, from `g2d.tables.drift.equal_gain_table`.
+    """
+    several = table["model"].nunique() > 1
+    return [_sentence(row, f"{row['model']}, " if several else "") for row in table.to_dict("records")]
+
+
+def _sentence(row: dict[Any, Any], model: str) -> str:
+    where = f"{model}{row['benchmark']}"
+    if row["status"] != "compared":
+        why = "their gains do not overlap" if row["status"] == "no common gain" else "there are too few of them"
+        return f"{where}: policies trained online and others are not compared at equal gain, because {why}."
+    closer = "closer to" if row["ratio"] < 1 else "further from"
+    verdict = f"policies trained online are {closer} M0" if row["p_value"] <= LEVEL else "no significant difference"
+    return (
+        f"{where}: at equal gain, {verdict}{these_weights(int(row['n_seeds']))}: the KL divergence from M0 of the "
+        f"{row['n_online']} policies trained online is {row['ratio']:.2g} times that of the {row['n_others']} trained "
+        f"on harvests [{row['ratio_low']:.2g}, {row['ratio_high']:.2g}] (p = {row['p_value']:.2g}, for these policies)."
+    )
