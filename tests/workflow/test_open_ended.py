@@ -160,7 +160,7 @@ def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_p
                     "x": {"steps": [2], "prompts": "mixed", "policies": ["grpo"], "warmup": {"retire": {"after": 2}}}
                 }
             },
-            "ablations.x.prompts: mixed: retire and resample would change the proportions: drop them",
+            "ablations.x.prompts: mixed: retire, resample and replay would change the proportions: drop them",
         ),
         (
             {"regimes": {"x": SEMI_ONLINE | {"open_ended_share": 0.25}}},

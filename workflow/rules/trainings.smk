@@ -97,6 +97,7 @@ for regime in of_phase("online"):
             reward=plan.reward_files,
             checkpoint=plan.previous_checkpoint,
             start=plan.started_from,
+            harvest=plan.replayed_harvest,
             choice=plan.choice(regime.configured_in),
             costs=plan.previous_costs,
         output:

@@ -160,36 +160,43 @@ def check_warmup(config: Config, where: str, warmup: Warmup) -> None:
             f"{where}.sync_every={warmup.sync_every} needs engine.name: vllm, because {config.engine.name} "
             "generates with the weights in training: set it to 1 or change the engine"
         )
-    if (idle := warmup.correction_keys) and config.engine.name != "vllm":
+    weighs = config.engine.name == "vllm" or warmup.has_buffer
+    if (idle := warmup.correction_keys) and not weighs:
         raise ValueError(
             f"{where}.{next(iter(idle))} needs engine.name: vllm, because {config.engine.name} computes what the "
             "trainer computes and nothing is corrected: drop the key or change the engine"
         )
-    if (
-        warmup.off_policy_mask_threshold is not None
-        and config.engine.name != "vllm"
-        and warmup.updates_between_generations == 1
-    ):
+    if warmup.off_policy_mask_threshold is not None and not weighs and warmup.updates_between_generations == 1:
         raise ValueError(
             f"{where}.off_policy_mask_threshold masks nothing, because {config.engine.name} samples from the policy in "
             "training: set updates_per_generation or iterations above 1, or drop the key"
         )
-    if (
-        warmup.loss == "vespo"
-        and config.engine.name == "vllm"
-        and warmup.ratio == "sampler"
-        and not warmup.weighs_tokens
-    ):
+    if warmup.loss == "vespo" and weighs and warmup.ratio == "sampler" and not warmup.weighs_tokens:
         raise ValueError(
             f"{where}.loss: vespo takes the weights of tokens into its own, and correction is {warmup.correction}: set "
             "it to token_truncate or token_mask"
         )
     if warmup.float32_logits and "lm_head" in config.lora.target_modules:
         raise ValueError(f"{where}.float32_logits: TRL refuses it where lora.target_modules has lm_head: drop either")
+    if warmup.replay is not None and warmup.replay.harvest_step:
+        _check_replayed_harvest(config, where, warmup.replay.harvest_step)
     if warmup.reference == "sync" and config.lora.dropout > 0:
         raise ValueError(
             f"{where}.reference: sync needs lora.dropout: 0, because with {config.lora.dropout:g} the policy differs "
             "from itself as reference: change either"
+        )
+
+
+def _check_replayed_harvest(config: Config, where: str, step: int) -> None:
+    if where == "warmup":
+        raise ValueError(
+            f"warmup.replay.harvest_step={step} is a harvest of the policies that it would train: set it to 0, or give "
+            "an ablation a warm-up with replay"
+        )
+    if step not in config.warmup.steps:
+        raise ValueError(
+            f"{where}.replay.harvest_step={step} is not in warmup.steps {config.warmup.steps}: add it there or choose "
+            "another"
         )
 
 
@@ -222,8 +229,8 @@ def check_ablation(config: Config, name: str, ablation: Ablation, model: str) ->
         ablation.open_ended_of(own.completions_per_step(own.group_sizes[0]) // own.group_sizes[0])
     except ValueError as error:
         raise ValueError(f"{where}.{error}") from None
-    if ablation.prompts == "mixed" and (own.retire or own.resample):
-        raise ValueError(f"{where}.prompts: mixed: retire and resample would change the proportions: drop them")
+    if ablation.prompts == "mixed" and (own.retire or own.resample or own.replay):
+        raise ValueError(f"{where}.prompts: mixed: retire, resample and replay would change the proportions: drop them")
     if ablation.asks_open_ended and own.reference == "sync" and own.reference_every == "pass":
         raise ValueError(
             f"{where}.warmup.reference_every: pass is one over verifiable prompts alone: write a number of steps"

@@ -299,9 +299,20 @@ class Plan:
         return [] if k is None else [f"{self.trajectory(wildcards)}/k{k}/checkpoint"]
 
     def previous_costs(self, wildcards: Wildcards) -> list[str]:
-        """Bills of the steps before this K, of what an online entry starts from, and of the calibration."""
-        before = [*self.started_from(wildcards)[:1], *self.previous_checkpoint(wildcards)]
+        """Bills of the steps before this K, of what an online entry starts from, of what is replayed, and of the
+        calibration."""
+        before = [*self.started_from(wildcards)[:1], *self.replayed_harvest(wildcards)]
+        before += self.previous_checkpoint(wildcards)
         return [f"results/{wildcards.model}/calibration/cost.json", *(f"{Path(b).parent}/cost.json" for b in before)]
+
+    def replayed_harvest(self, wildcards: Wildcards) -> list[str]:
+        """Input: the harvest, of M0 or of the main grid's warm-up, whose successes a warm-up replays."""
+        replay = getattr(self.online(wildcards).settings, "replay", None)
+        if replay is None or replay.harvest_step is None:
+            return []
+        points = arms(self.config, wildcards.model)["grpo"].harvest_points
+        g, k = next(point for point in [*points, (0, 0)] if point[1] == replay.harvest_step)
+        return [f"results/{wildcards.model}/seed{wildcards.seed}/harvest/g{g}/k{k}/rollouts.parquet"]
 
     def started_from(self, wildcards: Wildcards) -> list[str]:
         """Record and weights of the policy that an online entry starts from, which every K of it needs: it may be the

@@ -120,7 +120,7 @@ def _job(
 ) -> TrainingJob:
     wildcards, policy_id = snakemake.wildcards, str(Path(*work.parts[1:-1]))
     config = plan.for_model(wildcards.model)
-    start, checkpoint = (snakemake.input.get(name) for name in ("start", "checkpoint"))
+    start, checkpoint, harvest = (snakemake.input.get(name) for name in ("start", "checkpoint", "harvest"))
     return TrainingJob(
         base=read_own_policy(snakemake.input.base),
         data=None,
@@ -141,6 +141,7 @@ def _job(
         reward=reward_settings(params.get("reward")),
         engine=config.engine,
         resume_from=Path(checkpoint[0]) if checkpoint else None,
+        replayed_harvest=Path(harvest[0]) if harvest else None,
         harvest=Harvest.model_validate(params.get("harvest", {})),
         policy_id=policy_id,
         workers=snakemake.threads,

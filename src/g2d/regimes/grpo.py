@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from g2d.jobs.files import sha256
 from g2d.policies.policy import as_json, end_tokens, load_base, load_tokenizer
 from g2d.policies.settings import lora_config
 from g2d.problems import Problem
@@ -34,12 +35,15 @@ from g2d.regimes.prompt_choice import (
     times_before,
 )
 from g2d.regimes.regime import Regime
+from g2d.regimes.replay import ReplayBuffer, Successes, load_buffer, replay_words, save_buffer
 from g2d.regimes.training import OptimizerKeys, read_log, trainer_arguments, untie_head
 from g2d.regimes.training_rollouts import TrainingRollouts
 from g2d.regimes.warmup import Mismatch, Objective, Signs, Warmup
 from g2d.rewards.catalogue import TRUTH, reward_params
 from g2d.rewards.reward import group_name
 from g2d.rewards.training import TrainingReward
+from g2d.rollouts.rollout import read_rollouts
+from g2d.rollouts.tokens import with_token_ids
 
 if TYPE_CHECKING:
     from g2d.regimes.auto_stop import Outcome
@@ -75,6 +79,7 @@ def train_grpo(job: TrainingJob) -> Trained:
         "start": start,
         **({} if job.reward == TRUTH else {"reward": reward_params(job.reward)}),
         **({} if job.prompt_mix == VERIFIABLE else {"prompts": job.prompt_mix.params()}),
+        **({} if job.replayed_harvest is None else {"replayed_harvest": sha256(job.replayed_harvest)}),
     }
     checkpoints = Checkpoints(job.work, identity, job.meter)
 
@@ -84,19 +89,13 @@ def train_grpo(job: TrainingJob) -> Trained:
     from g2d.regimes.grpo_trainer import ChosenPrompts, Grpo
 
     group_size = job.group_size
-    n_prompts = warmup.prompts_asked(_steps(job), group_size)  # one "epoch" is the whole horizon
-    per_step = warmup.completions_per_step(group_size) // group_size
-    numbers = order(job.prompt_mix, problems, n_prompts, per_step, job.seed)
+    n_prompts = warmup.groups_trained(_steps(job), group_size)  # one "epoch" is the whole horizon
+    numbers = order(
+        job.prompt_mix, problems, n_prompts, warmup.completions_per_step(group_size) // group_size, job.seed
+    )
     asked = [problems[i] for i in numbers]
     choice = PromptChoice.of(len(problems), job.seed, warmup)
-
-    def row(problem: Problem, before: int) -> dict[str, Any]:
-        return {
-            "prompt": conversation(problem, job.prompt),
-            "answer": problem.answer,
-            "problem_id": problem.problem_id,
-            "group": group_name(problem.problem_id, before),
-        }
+    replay = _replay(job)
 
     lengths = require_prompts_fit(job), warmup.max_completion_length
     division = divide(job, checkpoints, warmup.on_card(group_size), lengths)
@@ -123,13 +122,16 @@ def train_grpo(job: TrainingJob) -> Trained:
         rollouts=rollouts,
         n_problems=len(problems),
         by_length=division.tokens > 0,
-        prompts=ChosenPrompts(choice, lambda n: row(problems[choice.problem(n)], n // len(problems)))
+        prompts=ChosenPrompts(choice, lambda n: _row(job, problems[choice.problem(n)], n // len(problems)))
         if choice
         else None,
+        replay=replay,
         model=with_own_adapter(model, job.lora, job.seed) if moving else model,
         reward_funcs=[rewards],
         args=arguments,
-        train_dataset=Dataset.from_list([*map(row, asked, times_before(numbers))]),
+        train_dataset=Dataset.from_list(
+            [_row(job, *asked_for) for asked_for in zip(asked, times_before(numbers), strict=True)]
+        ),
         processing_class=tokenizer,
         peft_config=None if moving else lora_config(job.lora),
     )
@@ -142,14 +144,17 @@ def train_grpo(job: TrainingJob) -> Trained:
     def save(folder: Path) -> None:
         rollouts.save(folder / ROLLOUTS)
         save_choice(choice, folder)
+        save_buffer(replay, folder)
         count(trainer.state.log_history)
 
     def restore(folder: Path) -> None:
         rollouts.restore(folder / ROLLOUTS)
         load_choice(choice, folder)
+        load_buffer(replay, folder)
         count(read_log(folder))
 
     load_choice(choice, job.resume_from)
+    load_buffer(replay, job.resume_from)
     try:
         reached = train(
             trainer,
@@ -164,6 +169,29 @@ def train_grpo(job: TrainingJob) -> Trained:
     finally:
         generation.close()
     return Trained(hand_over(reached, job.work, job.base))
+
+
+def _row(job: TrainingJob, problem: Problem, before: int) -> dict[str, Any]:
+    """A row of the data set: a problem that was asked so often before."""
+    return {
+        "prompt": conversation(problem, job.prompt),
+        "answer": problem.answer,
+        "problem_id": problem.problem_id,
+        "group": group_name(problem.problem_id, before),
+    }
+
+
+def _replay(job: TrainingJob) -> ReplayBuffer | Successes | None:
+    """What is replayed."""
+    warmup: Warmup = job.settings
+    replay, group_size = warmup.replay, job.group_size
+    if replay is None:
+        return None
+    if replay.buffer is not None:
+        return ReplayBuffer(replay.buffer, warmup.replayed_groups(group_size), group_size, job.seed)
+    assert replay.successes is not None and job.replayed_harvest is not None
+    harvest = with_token_ids(read_rollouts(job.replayed_harvest), job.base)
+    return Successes(harvest, replay.successes, warmup.max_completion_length, group_size, job.seed)
 
 
 def _steps(job: TrainingJob) -> int:
@@ -232,6 +260,7 @@ def _methods(warmup: Warmup) -> str:
         reset = ", where the optimizer's averages began anew" if warmup.reset_optimizer else ""
         said.append(f"the policy became the reference of the KL term {often}{reset}")
     said += [words] if (words := choice_words(warmup)) else []
+    said += [replay_words(warmup.replay)] if warmup.replay is not None else []
     own = warmup.params(
         only={*Signs.model_fields, *Objective.model_fields, *Mismatch.model_fields, *OptimizerKeys.model_fields}
     )

@@ -30,6 +30,7 @@ from g2d.regimes.by_length import regrouped
 from g2d.regimes.grpo_generation import EngineGeneration
 from g2d.regimes.importance import above_cap, masked_log_ratios, within_second_moment
 from g2d.regimes.prompt_choice import AskedGroup, PromptChoice
+from g2d.regimes.replay import DRAWN, ReplayBuffer, Successes, with_replayed
 from g2d.regimes.training import evaluation_mode
 from g2d.regimes.training_rollouts import TrainingRollouts
 from g2d.regimes.warmup import Warmup
@@ -64,6 +65,7 @@ class Grpo(GRPOTrainer):
         n_problems: of the training set.
         by_length: the completions of an update are sorted by length into its passes.
         prompts: asked instead of those of the data set, where prompts may be retired or replaced.
+        replay: completions that take the place of some that would be drawn.
         arguments: GRPOTrainer's.
     """
 
@@ -77,6 +79,7 @@ class Grpo(GRPOTrainer):
         rollouts: TrainingRollouts,
         n_problems: int,
         prompts: ChosenPrompts | None = None,
+        replay: ReplayBuffer | Successes | None = None,
         by_length: bool = False,
         **arguments: Any,
     ) -> None:
@@ -84,14 +87,20 @@ class Grpo(GRPOTrainer):
         self.generation = generation
         self.rollouts = rollouts
         self.prompts = prompts
+        self.replay = replay
         self.by_length = by_length
+        self._completions: list[list[int]] = []  # of a generation
         self._drawn: tuple[list[list[int]], list[list[float]] | None] | None = None
         super().__init__(**arguments)
         generation.attach(self)
+        if warmup.has_buffer:
+            self.use_vllm = True  # where that is set, TRL weighs by the policy that sampled
         if prompts is not None and self.accelerator.num_processes > 1:
             raise RuntimeError(
                 "warmup.retire and warmup.resample train in one process: set training.processes to 1, or drop the keys"
             )
+        if replay is not None and self.accelerator.num_processes > 1:
+            raise RuntimeError("warmup.replay trains in one process: set training.processes to 1, or drop the key")
         if warmup.reference == "sync":
             self.add_callback(_Swaps(self, n_problems))
 
@@ -99,6 +108,8 @@ class Grpo(GRPOTrainer):
         """The batch of one generation, groups still together: TRL shuffles afterwards."""
         if self.prompts is not None:
             inputs = self._chosen(len(inputs) // self.num_generations)
+        if self.replay is not None:
+            inputs = self.replay.begin(inputs, self._generation, self.train_dataset)
         batch = super()._generate_and_score_completions(inputs)
         if "importance_sampling_ratio" in batch:
             self._weigh(batch)
@@ -109,6 +120,8 @@ class Grpo(GRPOTrainer):
             batch["tool_mask"] = mask.to(batch["completion_mask"]).contiguous()
             tokens = (batch["completion_mask"] * batch["tool_mask"]).sum()  # what dapo, cispo and vespo divide by
             batch["num_items_in_batch"] = self.accelerator.gather(tokens).sum()
+        if isinstance(self.replay, ReplayBuffer):
+            self._store(self.replay, batch)
         if self.warmup.ratio == "none" or (self.use_vllm and self.warmup.updates_between_generations == 1):
             batch.pop("old_per_token_logps", None)  # then the policy is its own denominator, as without vLLM
         if self.warmup.updates_per_generation > 1:
@@ -149,6 +162,8 @@ class Grpo(GRPOTrainer):
         """Those of all processes, (completions, 1), NaN where there is none."""
         rewards: torch.Tensor = super()._calculate_rewards(*arguments, **keywords)
         self._rewards = rewards[:, 0]
+        if self.replay is not None:
+            self.rollouts.leave_out(self.replay.replayed, len(rewards))
         return rewards
 
     def _get_per_token_logps_and_entropies(self, model: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -171,7 +186,8 @@ class Grpo(GRPOTrainer):
                 for number, rows in enumerate(dealt)
                 for row in rows
             }
-            self.rollouts.consumed_at([steps[row] for row in range(len(steps))])
+            replayed = self.replay.replayed if self.replay is not None else ()
+            self.rollouts.consumed_at([steps[row] for row in range(len(steps)) if row not in replayed])
         return inputs
 
     # ---------------------------------------------------------------------------------------------------- the prompts
@@ -210,7 +226,37 @@ class Grpo(GRPOTrainer):
     def _generate_single_turn(self, prompt_ids: list[list[int]], *_: Any, **__: Any) -> Any:
         """Completions of tokenized prompts, which arrive repeated `num_generations` times."""
         drawn, self._drawn = self._drawn, None
+        if self.replay is not None:
+            return self._with_replayed(self.replay, prompt_ids)
         return self.generation.draw(prompt_ids) if drawn is None else drawn
+
+    # ----------------------------------------------------------------------------------------------------- the replay
+
+    @property
+    def _generation(self) -> int:
+        """How many generations were before this one."""
+        return int(self.state.global_step) // self.warmup.updates_between_generations
+
+    def _with_replayed(self, replay: ReplayBuffer | Successes, prompt_ids: list[list[int]]) -> Any:
+        """All completions of a generation, of which only those that are not replayed are drawn."""
+        drawn = self.generation.draw([ids for row, ids in enumerate(prompt_ids) if row not in replay.replayed])
+        self._completions, log_probs = with_replayed(drawn, replay.replayed)
+        metrics = self._metrics["train"]
+        metrics[DRAWN].append(float(sum(map(len, drawn[0]))))
+        if isinstance(replay, Successes):
+            return self._completions, log_probs if drawn[1] is not None else None
+        if replay.ages:
+            metrics["replay/age"].append(sum(replay.ages) / len(replay.ages))
+        return self._completions, log_probs
+
+    def _store(self, buffer: ReplayBuffer, batch: dict[str, Any]) -> None:
+        """Keep what was drawn; where the engine gave no log-probabilities, those of the policy in training, which
+        sampled."""
+        if "old_per_token_logps" in batch:
+            sampled = batch["sampling_per_token_logps"]
+            batch["sampling_per_token_logps"] = torch.where(sampled.isnan(), batch["old_per_token_logps"], sampled)
+        log_probs = zip(batch["sampling_per_token_logps"], self._completions, strict=True)
+        buffer.add(self._generation, self._completions, [row[: len(ids)].tolist() for row, ids in log_probs])
 
     # -------------------------------------------------------------------------------------------------- the reference
 

@@ -50,6 +50,7 @@ class TrainingJob:
     reward: Section = TRUTH  # what a completion is worth
     engine: EngineSettings | None = None  # what generates; transformers if None
     resume_from: Path | None = None  # checkpoint of a smaller K of the same trajectory
+    replayed_harvest: Path | None = None  # rollouts of a harvest whose successes are replayed
 
     # Of one that stops by itself:
     harvest: Harvest = field(default_factory=Harvest)  # how its probes are drawn

@@ -79,13 +79,25 @@ class PromptMix(Section):
         """
         if self.prompts != "mixed":
             return per_update if self.prompts == "open_ended" else 0
-        asked = self.open_ended_share * per_update
-        n = round(asked)
-        if abs(asked - n) > NEARLY or not 0 < n < per_update:
-            nearest = min(range(1, per_update), key=lambda count: abs(count - asked), default=None)
-            fix = f"write {nearest / per_update:.4g} for {nearest}" if nearest else "ask two prompts or more"
-            raise ValueError(f"open_ended_share={self.open_ended_share:g} of {per_update} prompts are {asked:g}: {fix}")
-        return n
+        return whole_share("open_ended_share", self.open_ended_share, per_update)
+
+
+def whole_share(name: str, share: float, of: int) -> int:
+    """How many of so many prompts a share is.
+
+    Args:
+        name: of the key.
+
+    Raises:
+        ValueError: it is no whole number of them, or all or none.
+    """
+    asked = share * of
+    n = round(asked)
+    if abs(asked - n) > NEARLY or not 0 < n < of:
+        nearest = min(range(1, of), key=lambda count: abs(count - asked), default=None)
+        fix = f"write {nearest / of:.4g} for {nearest}" if nearest else "ask two prompts or more"
+        raise ValueError(f"{name}={share:g} of {of} prompts are {asked:g}: {fix}")
+    return n
 
 
 VERIFIABLE = PromptMix()

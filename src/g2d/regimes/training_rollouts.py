@@ -103,6 +103,16 @@ class TrainingRollouts:
             seen[row["problem_id"]] += 1
         self.rows += rows
 
+    def leave_out(self, rows: Collection[int], n: int) -> None:
+        """Drop some of the n completions that were judged last: those that were not drawn for this training.
+
+        Args:
+            rows: their places among them.
+        """
+        if self.keep != "none":
+            last = self.rows[-n:]
+            self.rows[-n:] = [row for place, row in enumerate(last) if place not in rows]
+
     def consumed_at(self, steps: Sequence[int]) -> None:
         """Say which gradient step consumes each completion of the last generation, in the order of the judgements."""
         if self.keep != "none":

@@ -10,7 +10,8 @@ from pydantic import field_validator, model_validator
 
 from g2d.memory.workload import Training
 from g2d.policies.settings import Lora
-from g2d.regimes.prompt_choice import PromptKeys
+from g2d.regimes.prompt_choice import PromptKeys, whole_share
+from g2d.regimes.replay import Replay
 from g2d.regimes.training import OptimizerKeys
 from g2d.rewards.catalogue import TRUTH, is_scalar
 from g2d.rollouts.settings import EngineSettings
@@ -215,6 +216,14 @@ class OffPolicy(Section):
         neutral="pass",
     )
     reset_optimizer: bool = key(False, "Forget AdamW's averages at a swap of the reference.", neutral=False)
+    replay: Replay | None = key(
+        None, "Train on completions that were drawn before, too; null: on fresh ones alone.", neutral=None
+    )
+
+    @property
+    def has_buffer(self) -> bool:
+        """Whether groups of earlier updates are replayed, so that some have weights for the policy that sampled."""
+        return self.replay is not None and self.replay.buffer is not None
 
     @property
     def updates_between_generations(self) -> int:
@@ -446,6 +455,8 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
                 "ratio to sampler, or drop off_policy_mask_threshold"
             )
         self._check_generations()
+        if self.replay is not None and (self.retire or self.resample):
+            raise ValueError("retire and resample choose which prompts are asked, and so does replay: drop either")
         if self.auto is not None:
             self._check_auto(self.auto)
         return self
@@ -468,6 +479,8 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
                 "auto continues one trajectory from probe to probe and so needs schedule: chain: change the schedule, "
                 "or set auto to null"
             )
+        if self.replay is not None and self.replay.successes is not None:
+            raise ValueError("auto knows no harvest whose successes could be replayed: drop auto, or replay")
         if auto.every % self.sync_every:
             raise ValueError(
                 f"auto.every={auto.every} is no multiple of warmup.sync_every={self.sync_every}, the only steps that a "
@@ -529,9 +542,24 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         """Completions that are drawn at once, on all devices together."""
         return self.updates_per_generation * self.completions_per_step(group_size)
 
-    def prompts_asked(self, steps: int, group_size: int) -> int:
-        """Prompts that so many gradient steps ask; `steps` is a multiple of v x i."""
+    def groups_trained(self, steps: int, group_size: int) -> int:
+        """Groups of the generations of so many gradient steps, a multiple of v x i, drawn or replayed."""
         return steps // self.iterations * self.completions_per_step(group_size) // group_size
+
+    def replayed_groups(self, group_size: int) -> int:
+        """Groups of a generation that are from the buffer, whenever there is something in it.
+
+        Raises:
+            ValueError: the share is no whole number of them.
+        """
+        if self.replay is None or self.replay.share is None:
+            return 0
+        return whole_share("replay.share", self.replay.share, self.completions_per_generation(group_size) // group_size)
+
+    def prompts_asked(self, steps: int, group_size: int) -> int:
+        """Prompts that so many gradient steps, a multiple of v x i, ask; the first generation replays nothing."""
+        replaying = max(0, steps // self.updates_between_generations - 1)
+        return self.groups_trained(steps, group_size) - replaying * self.replayed_groups(group_size)
 
     @property
     def continued_every(self) -> int:
@@ -592,3 +620,21 @@ def check_group_sizes(warmup: Warmup, group_sizes: list[int], where: str) -> Non
                 f"{where}: G={size} x warmup.prompts_per_step={warmup.prompts_per_step} are {completions} completions, "
                 f"no multiple of warmup.per_device_batch_size={warmup.per_device_batch_size}: change one of them"
             )
+        if warmup.replay is not None:
+            _check_replay(warmup, warmup.replay, size, where)
+
+
+def _check_replay(warmup: Warmup, replay: Replay, group_size: int, where: str) -> None:
+    try:
+        replayed = warmup.replayed_groups(group_size)
+    except ValueError as error:
+        raise ValueError(f"{where}: with G={group_size}, {error}") from None
+    if replay.buffer is not None and replay.buffer < replayed:
+        raise ValueError(
+            f"{where}: with G={group_size}, a generation takes {replayed} different groups from the buffer: set "
+            f"replay.buffer={replay.buffer} to {replayed} or more"
+        )
+    if replay.successes is not None and replay.successes >= group_size:
+        raise ValueError(
+            f"{where}: replay.successes={replay.successes} leaves nothing to draw in groups of G={group_size}: lower it"
+        )

@@ -1,0 +1,218 @@
+"""Experience replay: completions that were drawn before take the place of some that would be drawn.
+
+Of whole groups, those of the last updates ("Efficient RL Training for LLMs with Experience Replay", arXiv 2604.08706);
+or of single completions, right ones of a harvest in every group (RLEP, arXiv 2507.07451). docs/off_policy.md has the
+equations. Which are drawn depends on the seed and the step alone, so a checkpoint needs no random state.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import model_validator
+
+from g2d.jobs.files import atomic
+from g2d.settings import Section, Steps, key
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = dict[str, Any]  # of the data set
+FILE = "replay.parquet"  # in a checkpoint
+DRAWN = "tokens/drawn"  # of a generation, in the trainer's log: without those that are replayed
+
+
+class Replay(Section):
+    """What is replayed: groups of earlier updates, or right completions of a harvest."""
+
+    buffer: int | None = key(
+        None,
+        "Groups that are kept, the last that were drawn; every update but the first takes some of them, drawn "
+        "uniformly and not removed (arXiv 2604.08706).",
+        unit="groups",
+        ge=1,
+        neutral=None,
+    )
+    share: float | None = key(
+        None,
+        "With buffer: the share of an update's groups that comes from it, a whole number of them.",
+        gt=0,
+        lt=1,
+        neutral=None,
+    )
+    successes: int | None = key(
+        None,
+        "Right completions of a harvest in every group, in place of as many drawn ones; fewer where the harvest has "
+        "fewer of that prompt (RLEP, arXiv 2507.07451).",
+        paper="2, beside 16 drawn ones",
+        ge=1,
+        neutral=None,
+    )
+    harvest_step: Steps | None = key(
+        None,
+        "With successes: the K of `warmup.steps` whose harvest they are from, in the main grid at its first group "
+        "size; 0: M0's.",
+        unit="steps",
+        neutral=None,
+    )
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Replay:
+        if {*self.params()} not in ({"buffer", "share"}, {"successes", "harvest_step"}):
+            raise ValueError("write buffer and share (experience replay), or successes and harvest_step (RLEP)")
+        return self
+
+
+class Completion(NamedTuple):
+    """One that is replayed."""
+
+    ids: list[int]
+    log_probs: list[float]  # of its tokens, under the policy that sampled it; NaN where that is not taken into account
+
+
+@dataclass(frozen=True)
+class StoredGroup:
+    """All completions of one prompt."""
+
+    generation: int  # in which it was drawn, from 0
+    row: int  # of the data set: its prompt
+    ids: list[list[int]]
+    log_probs: list[list[float]]
+
+
+class ReplayBuffer:
+    """The last groups that were drawn, first in, first out.
+
+    Args:
+        size: groups that it holds.
+        n: of a generation that are replayed, but of the first, which draws all of its groups.
+        group_size: G.
+        seed: of the run.
+    """
+
+    def __init__(self, size: int, n: int, group_size: int, seed: int) -> None:
+        self.n, self.group_size, self.seed = n, group_size, seed
+        self.groups: deque[StoredGroup] = deque(maxlen=size)
+        self.replayed: dict[int, Completion] = {}
+        self.ages: list[int] = []  # of the groups replayed, in generations
+        self._drawn: list[int] = []  # rows of the data set
+
+    def begin(self, inputs: Sequence[Row], generation: int, data: Sequence[Row]) -> list[Row]:
+        """The rows of a generation: the next ones of the data set, then those of groups that are replayed."""
+        chosen: list[StoredGroup] = []
+        if generation:
+            chosen = random.Random(f"{self.seed}/replay/{generation}").sample([*self.groups], self.n)
+        n = len(inputs) // self.group_size
+        first = self.n + generation * (n - self.n) if generation else 0
+        self._drawn = [*range(first, first + n - len(chosen))]
+        self.ages = [generation - group.generation for group in chosen]
+        completions = [pair for group in chosen for pair in zip(group.ids, group.log_probs, strict=True)]
+        places = range(len(self._drawn) * self.group_size, len(inputs))
+        self.replayed = {row: Completion(*pair) for row, pair in zip(places, completions, strict=True)}
+        rows = [*self._drawn, *(group.row for group in chosen)]
+        return [data[row] for row in rows for _ in range(self.group_size)]
+
+    def add(self, generation: int, ids: Sequence[list[int]], log_probs: Sequence[list[float]]) -> None:
+        """Keep the groups that were drawn for a generation.
+
+        Args:
+            ids: of all its rows.
+            log_probs: of their tokens, under the policy that sampled them.
+        """
+        for place, row in enumerate(self._drawn):
+            own = slice(place * self.group_size, (place + 1) * self.group_size)
+            self.groups.append(StoredGroup(generation, row, [*ids[own]], [*log_probs[own]]))
+
+    def save(self, folder: Path) -> None:
+        """Write it into a checkpoint; numbers keep their bits."""
+        import pyarrow
+        import pyarrow.parquet
+
+        rows = [asdict(group) for group in self.groups]
+        table = pyarrow.table({name: [row[name] for row in rows] for name in StoredGroup.__annotations__})
+        with atomic(folder / FILE) as draft:
+            pyarrow.parquet.write_table(table, draft)
+
+    def restore(self, folder: Path) -> None:
+        """Go on from a checkpoint."""
+        import pyarrow.parquet
+
+        self.groups.clear()
+        self.groups.extend(StoredGroup(**row) for row in pyarrow.parquet.read_table(folder / FILE).to_pylist())
+
+
+class Successes:
+    """Right completions of a harvest, which take the last places of the groups of their prompts.
+
+    Args:
+        harvest: rollouts with their tokens.
+        n: of a group, at most.
+        longest: tokens of a completion, at most; longer ones are left out.
+        group_size: G.
+        seed: of the run.
+    """
+
+    def __init__(self, harvest: pd.DataFrame, n: int, longest: int, group_size: int, seed: int) -> None:
+        self.n, self.group_size, self.seed = n, group_size, seed
+        self.replayed: dict[int, Completion] = {}
+        self.by_problem: dict[str, list[list[int]]] = {}
+        right = harvest[harvest["verdict"] == "correct"].sort_values("sample")
+        for problem, ids in zip(right["problem_id"], right["completion_ids"], strict=True):
+            if len(ids) <= longest:
+                self.by_problem.setdefault(problem, []).append(ids.tolist())
+
+    def begin(self, inputs: Sequence[Row], generation: int, data: Sequence[Row]) -> Sequence[Row]:
+        """The rows of a generation, which stay as they are; `replayed` has what of them is not drawn."""
+        self.replayed = {}
+        for end in range(self.group_size, len(inputs) + 1, self.group_size):
+            row = inputs[end - 1]
+            there = self.by_problem.get(row["problem_id"], [])
+            # The name of a group differs each time that its problem is asked.
+            chosen = random.Random(f"{self.seed}/successes/{row['group']}").sample(there, min(self.n, len(there)))
+            self.replayed |= {end - 1 - i: Completion(ids, [math.nan] * len(ids)) for i, ids in enumerate(chosen)}
+        return inputs
+
+
+def with_replayed(
+    drawn: tuple[Sequence[list[int]], Sequence[list[float]] | None], replayed: Mapping[int, Completion]
+) -> tuple[list[list[int]], list[list[float]]]:
+    """Tokens and log-probabilities of all rows of a generation, in order.
+
+    Args:
+        drawn: those of the other rows; log-probabilities that are not known become NaN.
+        replayed: by row.
+    """
+    ids, log_probs = drawn
+    known = log_probs if log_probs is not None else [[math.nan] * len(own) for own in ids]
+    others = map(Completion, ids, known)
+    rows = [replayed[row] if row in replayed else next(others) for row in range(len(ids) + len(replayed))]
+    return [row.ids for row in rows], [row.log_probs for row in rows]
+
+
+def save_buffer(replay: ReplayBuffer | Successes | None, checkpoint: Path) -> None:
+    """Write a buffer, if there is one, into a checkpoint."""
+    if isinstance(replay, ReplayBuffer):
+        replay.save(checkpoint)
+
+
+def load_buffer(replay: ReplayBuffer | Successes | None, checkpoint: Path | None) -> None:
+    """Have a buffer go on from a checkpoint, if there are both."""
+    if isinstance(replay, ReplayBuffer) and checkpoint is not None:
+        replay.restore(checkpoint)
+
+
+def replay_words(replay: Replay) -> str:
+    """What is replayed, for the methods paragraph."""
+    if replay.buffer is not None:
+        return (
+            f"{replay.share:.0%} of the groups of an update were drawn uniformly from the last {replay.buffer} groups, "
+            "with weights for the policies that sampled them (experience replay)"
+        )
+    whose = f"the warm-up's policy at K={replay.harvest_step}" if replay.harvest_step else "M0"
+    return f"up to {replay.successes} completions of a group were right ones of the harvest of {whose} (RLEP)"

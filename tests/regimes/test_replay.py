@@ -1,0 +1,310 @@
+"""Experience replay and RLEP in GRPO: which completions are trained on again, with which weights, and what it costs."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from pydantic import ValidationError
+
+from g2d.experiment.config import load
+from g2d.jobs.cost import Meter
+from g2d.policies.policy import tokenizer_sha256
+from g2d.regimes.checkpoints import TrainingStoppedError
+from g2d.regimes.grpo import GRPO
+from g2d.regimes.grpo_trainer import Grpo
+from g2d.regimes.replay import Completion, ReplayBuffer, Successes, with_replayed
+from g2d.regimes.warmup import Warmup
+from g2d.rollouts.rollout import Rollout, write_rollouts
+from g2d.settings import ConfigError
+from tests.experiment.test_config import MINIMAL
+from tests.models import tiny_policy
+from tests.regimes.test_off_policy import adapter, gradient, log_probabilities, rollouts, warm_up, watch
+from tests.regimes.test_resume import terminated_after
+from tests.regimes.test_training import easy
+
+__all__ = ["watch"]  # the fixture
+
+BUFFER: dict[str, Any] = {"replay": {"buffer": 12, "share": 0.5}, "schedule": "per_k", "prompts_per_step": 4}
+RLEP: dict[str, Any] = {"replay": {"successes": 2, "harvest_step": 0}, "group_sizes": [4]}
+
+
+# ----------------------------------------------------------------------------------------------------- what is replayed
+
+
+def test_a_buffer_holds_the_last_groups_and_gives_any_of_them() -> None:
+    """2 of 4 groups of G=2 are replayed; the first generation draws all 4, the others the next 2 prompts each."""
+    buffer = ReplayBuffer(5, 2, 2, seed=0)
+    data = [{"name": f"p{n}"} for n in range(20)]
+    chosen = Counter[int]()
+    for generation in range(6):
+        rows = buffer.begin(data[:8], generation, data)
+        fresh = [0, 1, 2, 3] if generation == 0 else [2 + 2 * generation, 3 + 2 * generation]
+        held = {group.row for group in buffer.groups}
+        assert held == {*range(max(0, fresh[0] - 5), fresh[0])}
+        assert [row["name"] for row in rows][: 2 * len(fresh)] == [f"p{n}" for n in fresh for _ in range(2)]
+        again = [int(row["name"][1:]) for row in rows][2 * len(fresh) :: 2]
+        assert len({*again} & held) == len(again) == 4 - len(fresh)
+        assert buffer.replayed == {
+            place: Completion([number, i], [-float(number)] * 2)
+            for place, (number, i) in enumerate([(n, i) for n in again for i in range(2)], start=2 * len(fresh))
+        }
+        chosen.update(again)
+        numbers = [int(row["name"][1:]) for row in rows]
+        buffer.add(generation, [[n, i % 2] for i, n in enumerate(numbers)], [[-float(n)] * 2 for n in numbers])
+    assert len(chosen) > 3
+
+
+def test_the_groups_of_a_generation_depend_on_seed_and_generation_alone(tmp_path: Path) -> None:
+    buffer, data = ReplayBuffer(6, 3, 2, seed=1), [{} for _ in range(40)]
+    buffer.begin(data[:12], 0, data)
+    buffer.add(0, [[n] for n in range(12)], [[-n / 3, 0.1 + 0.2] for n in range(12)])
+    again = ReplayBuffer(6, 3, 2, seed=1)
+    buffer.save(tmp_path)
+    again.restore(tmp_path)
+    assert again.groups == buffer.groups
+    buffer.begin(data[:12], 1, data)
+    again.begin(data[:12], 1, data)
+    assert again.replayed == buffer.replayed
+
+
+def test_every_stored_group_is_replayed_alike() -> None:
+    buffer, data = ReplayBuffer(8, 2, 1, seed=0), [{} for _ in range(10)]
+    buffer.begin(data[:8], 0, data)
+    buffer.add(0, [[n] for n in range(8)], [[0.0]] * 8)
+    chosen = Counter[int]()
+    for generation in range(1, 1001):
+        buffer.begin(data[:8], generation, [{}] * 10_000)
+        chosen.update(completion.ids[0] for completion in buffer.replayed.values())
+    # 250 each of 2,000; the standard deviation of a count is sqrt(1000 x 1/4 x 3/4) = 13.7
+    assert max(abs(chosen[n] - 250) for n in range(8)) < 5 * 13.7
+
+
+def test_drawn_and_replayed_rows_are_woven_in_order() -> None:
+    ids, log_probs = with_replayed(([[1], [3]], [[-0.1], [-0.3]]), {1: Completion([2, 2], [-0.2, -0.2])})
+    assert ids == [[1], [2, 2], [3]]
+    assert log_probs == [[-0.1], [-0.2, -0.2], [-0.3]]
+    assert math.isnan(with_replayed(([[1]], None), {})[1][0][0])
+
+
+# -------------------------------------------------------------------------------------------------- experience replay
+
+
+@pytest.mark.parametrize(
+    ("own", "weight"),
+    [
+        ({"correction_cap": 1.1}, lambda ratios: 0.0 if (w := math.exp(sum(ratios))) > 1.1 else w),
+        ({"correction": "sequence_truncate", "correction_cap": 1}, lambda ratios: min(math.exp(sum(ratios)), 1.0)),
+        ({"correction": "token_truncate", "correction_cap": 1}, lambda ratios: [min(math.exp(r), 1.0) for r in ratios]),
+        ({"ratio": "none"}, lambda ratios: 1.0),
+    ],
+    ids=["sequence_mask", "sequence_truncate", "token_truncate", "none"],
+)
+def test_loss_and_gradient_by_hand(tmp_path: Path, watch: Any, own: dict[str, Any], weight: Any) -> None:
+    """- mean over completions of w A / |y| sum over t of log pi, in float64, where w is the policy over the one that
+    sampled, whose log-probabilities are written down when it samples."""
+    sampled: dict[str, list[float]] = {}
+    replayed: list[Any] = []
+
+    def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
+        log_probs = log_probabilities(trainer, model, inputs).double()
+        gain, value = torch.zeros((), dtype=torch.float64), 0.0
+        for row, name in enumerate(names(inputs)):
+            now = log_probs[row, : int(inputs["completion_mask"][row].sum())]
+            before = sampled.setdefault(name, now.tolist())
+            found = torch.tensor(weight([a - b for a, b in zip(now.tolist(), before, strict=True)])).expand(len(now))
+            advantage = inputs["advantages"][row].double()
+            gain = gain + advantage * (found * now).mean()
+            value += float(advantage * found.mean())
+            replayed.extend([found] if before != now.tolist() else [])
+        n = len(inputs["advantages"]) * trainer.args.gradient_accumulation_steps
+        assert loss.item() == pytest.approx(-value / n, rel=1e-4, abs=1e-6)
+        expected = gradient(model, -gain / n)
+        assert (gradient(model, loss) - expected).norm() <= 1e-4 * expected.norm()
+
+    watch(seen)
+    warm_up(tmp_path, BUFFER | own, 3, group_size=4)
+    assert len(replayed) >= 8
+    assert all((found == 1).all() for found in replayed) == (own.get("ratio") == "none")
+
+
+def names(inputs: dict[str, Any]) -> list[str]:
+    """Of the completions of a batch: their tokens and those of their prompts, without padding."""
+    prompts, completions = (
+        [ids[mask.bool()].tolist() for ids, mask in zip(inputs[f"{of}_ids"], inputs[f"{of}_mask"], strict=True)]
+        for of in ("prompt", "completion")
+    )
+    return [f"{prompt} {completion}" for prompt, completion in zip(prompts, completions, strict=True)]
+
+
+def test_the_bill_has_what_is_drawn_and_the_log_what_is_trained_on(tmp_path: Path) -> None:
+    meter = Meter("job", "train_grpo")
+    log = warm_up(tmp_path, BUFFER, 4, group_size=2, meter=meter)
+    frame = rollouts(tmp_path)
+    warmup = Warmup.model_validate({"steps": [4]} | BUFFER)
+    assert frame.groupby("step").size().tolist() == [8, 4, 4, 4]
+    assert warmup.prompts_asked(4, 2) == len(frame) // 2 == 4 + 3 * 2
+    assert frame.groupby("step").problem_id.unique().map(len).sum() == 10
+    assert meter.tokens_generated == frame.token_count.sum()
+    drawn = [sum(row["tokens/drawn"] for row in log[: step + 1]) for step in range(4)]
+    assert drawn == frame.groupby("step").token_count.sum().cumsum().tolist()
+    trained = sum(row["completions/mean_length"] * 8 for row in log)
+    assert log[-1]["num_tokens"] > trained > meter.tokens_generated
+    assert ["replay/age" in row for row in log] == [False, True, True, True]
+    assert log[1]["replay/age"] == 1
+
+
+@pytest.mark.parametrize("own", [BUFFER, BUFFER | {"updates_per_generation": 2, "iterations": 2}], ids=["1", "v2-i2"])
+def test_stopped_on_the_way_it_equals_an_uninterrupted_run(tmp_path: Path, own: dict[str, Any]) -> None:
+    period = own.get("updates_per_generation", 1) ** 2
+    own, k = own | {"schedule": "chain", "horizon": 4 * period, "steps": [4 * period]}, 4 * period
+    straight = warm_up(tmp_path / "straight", own, k)
+    with terminated_after(period), pytest.raises(TrainingStoppedError, match=f"at step {2 * period} of {k}"):
+        warm_up(tmp_path / "stopped", own, k)
+    assert warm_up(tmp_path / "stopped", own, k) == straight
+    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+    pd.testing.assert_frame_equal(rollouts(tmp_path / "stopped"), rollouts(tmp_path / "straight"))
+    warm_up(tmp_path / "first", own, 2 * period)
+    warm_up(tmp_path / "second", own, k, resume_from=tmp_path / "first/checkpoint")
+    assert adapter(tmp_path / "second") == adapter(tmp_path / "straight")
+
+
+# ---------------------------------------------------------------------------------------------------------------- RLEP
+
+
+def harvest(folder: Path, right: dict[str, list[list[int]]]) -> Path:
+    """Rollouts with these right completions, and a wrong one of every problem beside them."""
+    same: dict[str, Any] = dict.fromkeys(field.name for field in fields(Rollout))
+    same |= {"token_count": 1, "finish_reason": "stop", "reward": 0.0, "prompt_ids": (1,)}
+    same["tokenizer_sha256"] = tokenizer_sha256(tiny_policy().base)
+    rows = [
+        Rollout(**same | {"problem_id": problem, "sample": n, "verdict": verdict, "completion_ids": tuple(ids)})
+        for problem, successes in right.items()
+        for n, (verdict, ids) in enumerate([("incorrect", [5]), *(("correct", ids) for ids in successes)])
+    ]
+    folder.mkdir(exist_ok=True)
+    write_rollouts(folder / "harvest.parquet", rows)
+    return folder / "harvest.parquet"
+
+
+RIGHT = [[48, 48, n] for n in range(60, 64)]
+
+
+def of_every_other_problem(folder: Path) -> dict[str, Any]:
+    """The arguments of a training that replays completions of every other problem."""
+    problems = [problem.problem_id for problem in easy(20)]
+    return {"group_size": 4, "replayed_harvest": harvest(folder, dict.fromkeys(problems[::2], RIGHT))}
+
+
+def test_successes_are_right_ones_of_the_problem_that_fit(tmp_path: Path) -> None:
+    frame = pd.read_parquet(harvest(tmp_path, {"a": [[1], [2], [3, 3, 3]], "b": [], "c": [[4]]}))
+    successes = Successes(frame, 2, 2, 4, seed=0)
+    groups = ["a@1", "b@1", "c@1", "a@2"]
+    rows = [{"problem_id": group[0], "group": group} for group in groups for _ in range(4)]
+    assert successes.begin(rows, 0, []) is rows
+    found = {row: completion.ids for row, completion in successes.replayed.items()}
+    assert {*found} == {2, 3, 11, 14, 15}  # the last places of their groups
+    assert found[11] == [4]
+    assert sorted([found[2], found[3]]) == sorted([found[14], found[15]]) == [[1], [2]]
+
+
+def test_successes_are_in_their_groups_and_in_no_bill(tmp_path: Path, watch: Any) -> None:
+    """G=4 of which 2 are replayed: advantages are those of the four together, and the weight of all is 1."""
+    groups: dict[str, list[tuple[list[int], float]]] = {}
+
+    def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
+        assert "importance_sampling_ratio" not in inputs
+        for row, name in enumerate(names(inputs)):
+            ids = inputs["completion_ids"][row][inputs["completion_mask"][row].bool()].tolist()
+            groups.setdefault(name.split("] [")[0], []).append((ids, float(inputs["advantages"][row])))
+
+    watch(seen)
+    meter = Meter("job", "train_grpo")
+    log = warm_up(tmp_path / "run", RLEP, 2, meter=meter, **of_every_other_problem(tmp_path / "harvest"))
+    frame = rollouts(tmp_path / "run")
+    known = {problem.problem_id for problem in easy(20)[::2]}
+    drawn = frame.groupby("problem_id").size().to_dict()
+    assert {*drawn.values()} == {2, 4}
+    assert drawn == {name: 2 if name in known else 4 for name in drawn}
+    assert meter.tokens_generated == frame.token_count.sum() == sum(row["tokens/drawn"] for row in log)
+    assert len(groups) == len(drawn) == 8
+    replayed = [[advantage for ids, advantage in group if ids in RIGHT] for group in groups.values()]
+    assert sorted(map(len, replayed)) == sorted(4 - n for n in drawn.values())
+    for group in groups.values():
+        assert len(group) == 4
+        assert sum(advantage for _, advantage in group) == pytest.approx(0, abs=1e-5)
+    assert any(own and own[0] != 0 for own in replayed)
+
+
+def test_with_successes_stopped_on_the_way_it_equals_an_uninterrupted_run(tmp_path: Path) -> None:
+    kwargs: dict[str, Any] = {**of_every_other_problem(tmp_path / "harvest")}
+    own = RLEP | {"horizon": 4, "steps": [4]}
+    straight = warm_up(tmp_path / "straight", own, 4, **kwargs)
+    with terminated_after(1), pytest.raises(TrainingStoppedError, match="at step 2 of 4"):
+        warm_up(tmp_path / "stopped", own, 4, **kwargs)
+    assert warm_up(tmp_path / "stopped", own, 4, **kwargs) == straight
+    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+    pd.testing.assert_frame_equal(rollouts(tmp_path / "stopped"), rollouts(tmp_path / "straight"))
+
+
+# ------------------------------------------------------------------------------------------------------------- the keys
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ({"replay": {"buffer": 8}}, "write buffer and share .experience replay., or successes and harvest_step"),
+        ({"replay": {"buffer": 8, "share": 0.5, "successes": 1}}, "write buffer and share"),
+        ({"replay": {"buffer": 8, "share": 0.3}}, "replay.share=0.3 of 8 prompts are 2.4: write 0.25 for 2"),
+        ({"replay": {"buffer": 3, "share": 0.5}}, "takes 4 different groups .* set replay.buffer=3 to 4 or more"),
+        ({"replay": {"successes": 2, "harvest_step": 0}}, "replay.successes=2 leaves nothing to draw in groups of G=2"),
+        ({"replay": {"buffer": 8, "share": 0.5}, "resample": 1}, "and so does replay: drop either"),
+        (RLEP | {"auto": {"every": 1, "patience": 1}}, "auto knows no harvest"),
+    ],
+)
+def test_keys_that_contradict_each_other_are_refused(own: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        Warmup.model_validate({"steps": [4]} | own)
+
+
+@pytest.mark.parametrize(
+    ("ablation", "said"),
+    [
+        (
+            RLEP | {"replay": {"successes": 1, "harvest_step": 7}, "group_sizes": [4]},
+            "harvest_step=7 is not in warmup.steps",
+        ),
+        ({"replay": {"buffer": 8, "share": 0.5}, "loss": "vespo"}, "vespo takes the weights of tokens into its own"),
+        ({"replay": {"buffer": 8, "share": 0.5}, "correction": "token_mask"}, None),
+        ({"replay": {"buffer": 8, "share": 0.5}, "off_policy_mask_threshold": 0.5}, None),
+    ],
+    ids=str,
+)
+def test_keys_that_other_sections_do_not_allow(ablation: dict[str, Any], said: str | None) -> None:
+    values = MINIMAL | {"ablations": {"again": {"steps": [150], "policies": ["grpo"], "warmup": ablation}}}
+    if said is None:
+        load(values)
+        return
+    with pytest.raises(ConfigError, match=f"ablations.again.warmup.*{said}"):
+        load(values)
+
+
+def test_a_warm_up_cannot_replay_its_own_harvest() -> None:
+    own = {"group_sizes": [4], "replay": {"successes": 1, "harvest_step": 150}}
+    with pytest.raises(ConfigError, match="a harvest of the policies that it would train: set it to 0"):
+        load(MINIMAL | {"warmup": own})
+
+
+def test_the_methods_paragraph_says_what_is_replayed() -> None:
+    assert "50% of the groups of an update were drawn uniformly from the last 8" in GRPO.methods(
+        Warmup.model_validate({"replay": {"buffer": 8, "share": 0.5}})
+    )
+    assert "up to 2 completions of a group were right ones of the harvest of M0 (RLEP)" in GRPO.methods(
+        Warmup.model_validate(RLEP)
+    )
