@@ -48,18 +48,16 @@ def test_a_card_that_is_large_enough(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_one_that_is_too_small_says_what_to_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A number is the user's to change; what is left to the card is smaller on a small one."""
-    code, model = planned(capsys, "--memory", "2.8")
-    assert code == 1
-    assert "larger card" in job(model, "grpo")["change"]
-    dpo = job(model, "dpo")
-    assert (dpo["verdict"], dpo["change"]) == ("fits", None)
-    assert dpo["passes"] in [f"per_device_batch_size: {n}, gradient_checkpointing: true" for n in (1, 2, 4, 8)]
     given = tmp_path / "given.yaml"
     given.write_text(Path(SMALL).read_text().replace("dpo: {pre", "dpo: {per_device_batch_size: 4, pre"))
     assert main(["plan", str(given), "--json", "--memory", "2.8"]) == 1
-    dpo = job(json.loads(capsys.readouterr().out)["models"][0], "dpo")
+    model = json.loads(capsys.readouterr().out)["models"][0]
+    grpo, dpo, rft = (job(model, name) for name in ("grpo", "dpo", "rft"))
+    assert "larger card" in grpo["change"]
     assert dpo["verdict"] == "tight"
     assert "set dpo.per_device_batch_size to" in dpo["change"]
+    assert (rft["verdict"], rft["change"]) == ("fits", None)
+    assert rft["passes"] in [f"per_device_batch_size: {n}, gradient_checkpointing: true" for n in (1, 2, 4, 8)]
 
 
 def test_a_model_that_no_card_holds_is_divided() -> None:

@@ -13,7 +13,7 @@ from g2d.analysis.comparisons import LEVEL
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.controls import controls_table
 from g2d.tables.families import comparison_table, margin_table
-from g2d.tables.frontier import AXES, frontier_table, matched_table
+from g2d.tables.frontier import frontier_table, matched_table
 from g2d.tables.harvest import correlation_table
 from g2d.tables.synthesis import synthesis_table
 from g2d.tables.win_rates import win_rate_table
@@ -49,7 +49,7 @@ def costs(evaluations: dict[tuple[PolicyKey, str], pd.DataFrame], number: int) -
     """The same for all seeds, so that some undercut others."""
     spent = dict(zip(POLICIES, np.random.default_rng(number).permutation(len(POLICIES)).tolist(), strict=True))
     trained = [key for key, _ in evaluations if key.seed is not None]
-    return {key: dict.fromkeys(AXES, 1.0 + spent[replace(key, seed=0)]) for key in trained}
+    return {key: dict.fromkeys(("updates", "tokens_generated"), 1.0 + spent[replace(key, seed=0)]) for key in trained}
 
 
 def replies(number: int) -> dict[PolicyKey, pd.DataFrame]:
