@@ -167,6 +167,28 @@ def test_answers_that_another_verifier_judged_are_not_compared(
     assert base["difference"] is None
 
 
+@pytest.mark.parametrize(
+    ("recorded", "reason"),
+    [
+        ({"antlr4-python3-runtime": "4.11.0"}, "verifier.antlr4-python3-runtime: 4.13.2 | 4.11.0"),
+        ({"sympy": "1.13.0"}, "verifier.sympy: 1.14.0 | 1.13.0"),
+        ({}, None),
+        ({"sympy": None}, None),
+    ],
+    ids=["another antlr4", "another sympy", "0.1.0 recorded neither", "not installed there"],
+)
+def test_what_parses_answers_is_compared_where_both_runs_recorded_it(
+    recorded: dict[str, str | None], reason: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = {"math-verify": "0.8.0", "antlr4-python3-runtime": "4.13.2", "sympy": "1.14.0"}
+    folders = [run(tmp_path / name, {"base": 50}) for name in "ab"]
+    for folder, packages in zip(folders, (whole, {"math-verify": "0.8.0"} | recorded), strict=True):
+        workflow = {"g2d": "0.2.0", "stage_versions": {"evaluate": 3}}
+        write_json(folder / "provenance.json", {"workflow": workflow, "software": {"packages": packages}})
+    [base] = [row for row in compared(capsys, *folders)["policies"] if row["run"] == "B"]
+    assert base["not_compared"] == reason
+
+
 def test_seeds_are_paired_with_the_same_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of seeds 0, 1, 2 and 1, 2, 3 two are paired; of 0 and 3 none."""
     policies = [{f"seed{seed}/dpo/g0/k0": 40 + seed for seed in own} for own in ((0, 1, 2), (1, 2, 3), (3,))]

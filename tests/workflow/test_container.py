@@ -71,6 +71,12 @@ def test_a_job_has_the_image_and_code_of_the_checkout_and_runs_once(project: Pro
         assert "Nothing to be done" in again.stdout, again.stdout
 
 
+def test_environments_of_conda_and_a_container_are_not_had_at_once(project: Project, calls: Path, image: Path) -> None:
+    done = project.snakemake("-n", "--sdm", "conda", "apptainer", anew=True, G2D_CONTAINER=str(image))
+    assert done.returncode == 1
+    assert "--sdm conda apptainer: name one of them, because the image has no conda" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("environment", "message"),
     [

@@ -31,6 +31,8 @@ def bound_folders():
 
 
 if DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method:
+    if DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method:
+        raise WorkflowError("--sdm conda apptainer: name one of them, because the image has no conda")
 
     container: container_image()
 

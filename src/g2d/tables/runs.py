@@ -33,7 +33,8 @@ RUN_COLUMNS = {
     **strings("not_compared"),
 }
 ABSENT = "absent"
-VERIFIER = ("math-verify", "latex2sympy2_extended")  # packages whose versions decide what is a right answer
+# Packages whose versions decide what is a right answer.
+VERIFIER = ("math-verify", "latex2sympy2_extended", "antlr4-python3-runtime", "sympy")
 
 
 @table_of(RUN_COLUMNS)
@@ -130,7 +131,7 @@ def _reasons(
     settings = [_decoding(run, model) for run in both]
     found = [f"{key}: {_between(values)}" for key, values in differing(*settings).items()]
     if all(run.provenance for run in both):  # written at the end of a run
-        found += [f"{key}: {_between(values)}" for key, values in differing(*map(_verifier, both)).items()]
+        found += [f"{key}: {_between(values)}" for key, values in differing(*_verifiers(both)).items()]
     answered = [[key for at, own in grouped[name].items() if at[1] == benchmark for key in own] for name in names]
     asked = [[key for key in keys if key.model == model] for keys in answered]
     if all(asked):
@@ -148,11 +149,15 @@ def _decoding(run: Results, model: str) -> dict[str, Any]:
     return {"evaluation": evaluation.params(without={"batch_size", "token_budgets"})}
 
 
-def _verifier(run: Results) -> dict[str, Any]:
-    """Versions of what judged the answers."""
-    packages = {name: run.provenance["software"]["packages"].get(name) for name in VERIFIER}
-    stage = run.provenance["workflow"]["stage_versions"].get("evaluate")
-    return {"verifier": {"version of the stage evaluate": stage, **packages}}
+def _verifiers(runs: Sequence[Results]) -> list[dict[str, Any]]:
+    """Versions of what judged the answers of every run; of packages, those that all runs have recorded."""
+    packages = [run.provenance["software"]["packages"] for run in runs]
+    known = [name for name in VERIFIER if all(own.get(name) for own in packages)]
+    stages = [run.provenance["workflow"]["stage_versions"].get("evaluate") for run in runs]
+    return [
+        {"verifier": {"version of the stage evaluate": stage} | {name: own[name] for name in known}}
+        for stage, own in zip(stages, packages, strict=True)
+    ]
 
 
 def _other_questions(first: pd.DataFrame, other: pd.DataFrame) -> Iterator[str]:
