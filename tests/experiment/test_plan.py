@@ -11,7 +11,9 @@ import pytest
 from snakemake.iocontainers import Wildcards
 
 from g2d.experiment.config import Config, load
+from g2d.experiment.grid import policies
 from g2d.experiment.plan import Plan
+from g2d.experiment.prompt_counts import prompts_asked
 from g2d.forecast.hours import GpuJob, gpu_job
 from g2d.jobs.cost import Cost, write_cost
 from g2d.jobs.files import write_text
@@ -166,6 +168,31 @@ def test_the_estimate_counts_the_completions_beyond_the_checkpoint() -> None:
     )
     probe = gpu_job(plan, "draw_probe", at(2, model="big"))
     assert (probe.units, probe.rate_of) == (50 / 1500, "harvest_rollouts")
+
+
+@pytest.mark.parametrize(("step", "harvest", "asked"), [(0, "g0/k0", 0), (4, "g2/k4", 4 * 8)])
+def test_a_replayed_harvest_is_an_input_and_on_the_bill(step: int, harvest: str, asked: int) -> None:
+    """8 prompts of G=2 are a step of the main grid, 4 of G=4 one of the ablation."""
+    replay = {"successes": 2, "harvest_step": step}
+    again = {"steps": [2, 6], "policies": ["grpo"], "warmup": {"group_sizes": [4], "replay": replay}}
+    config = configured(ablations={"again": again}, training_set={"n": 30})
+    plan = Plan(config)
+    trained = at(6, variant="again/", regime="grpo", g="4")
+    folder = f"results/demo/seed0/harvest/{harvest}"
+    assert plan.replayed_harvest(trained) == [f"{folder}/rollouts.parquet"]
+    assert f"{folder}/cost.json" in plan.previous_costs(trained)
+    assert "results/demo/seed0/again/grpo/g4/k2/cost.json" in plan.previous_costs(trained)
+    assert plan.replayed_harvest(at(6, regime="grpo")) == []
+    key = next(key for key in policies(config) if (key.regime, key.k) == ("again/grpo", 6))
+    assert prompts_asked(config, key) == 6 * 4 + 30 + asked
+
+
+def test_a_buffer_asks_fewer_prompts_and_the_estimate_is_an_upper_bound() -> None:
+    warmup = {"steps": [0, 6], "replay": {"buffer": 20, "share": 0.5}}
+    config = configured(**LOCAL, warmup=warmup)
+    key = next(key for key in policies(config) if (key.regime, key.k) == ("grpo", 6))
+    assert prompts_asked(config, key) == 8 + 5 * 4
+    assert gpu_job(Plan(config), "train_grpo", at(6, model="big")).at_most
 
 
 def test_merging_shards_takes_no_gpu_and_vllm_as_many_as_it_splits_a_policy_over() -> None:

@@ -16,9 +16,20 @@ THEN = ", then "  # between the kinds of prompts of a training and of the one th
 
 
 def prompts_asked(config: Config, key: PolicyKey) -> int:
-    """Prompts that were asked to make a policy: by the online steps behind it, and by the harvest where it has one."""
+    """Prompts that were asked to make a policy: by the online steps behind it, and by the harvests that it has."""
     harvested = key.kind != "base" and REGIMES[key.kind].phase == "offline"
-    return prompts_asked_online(config, key) + (config.for_model(key.model).training_set.n if harvested else 0)
+    own = config.for_model(key.model).training_set.n if harvested else 0
+    return prompts_asked_online(config, key) + own + _prompts_of_replayed(config, key)
+
+
+def _prompts_of_replayed(config: Config, key: PolicyKey) -> int:
+    """Prompts behind a harvest whose successes were replayed: its own, and those of the warm-up that it is of."""
+    settings = arms(config, key.model)[key.regime].online.settings if key.steps_spent else None
+    if not isinstance(settings, Warmup) or settings.replay is None or settings.replay.harvest_step is None:
+        return 0
+    resolved = config.for_model(key.model)
+    before = resolved.warmup.prompts_asked(settings.replay.harvest_step, resolved.warmup.group_sizes[0])
+    return resolved.training_set.n + before
 
 
 def prompts_asked_online(config: Config, key: PolicyKey) -> int:

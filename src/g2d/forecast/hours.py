@@ -1,8 +1,8 @@
 """GPU-hours of jobs: what `snakemake -n` prints of those that it plans, and `g2d status` of those that are left.
 
 A job's rate is the mean over the jobs of its stage and model that have finished on a GPU here (`g2d.forecast.rates`),
-or else a guess (`g2d.forecast.guess`). With `warmup.iterations` above 1 a step generates only a part of the completions
-that it is trained on, so the hours are an upper bound.
+or else a guess (`g2d.forecast.guess`). With `warmup.iterations` above 1 or `warmup.replay` a step generates only a part
+of the completions that it is trained on, so the hours are an upper bound.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def gpu_job(plan: Plan, rule: str, wildcards: Wildcards, before: int | None = No
     if stage in ONLINE_STAGES:
         arm, steps = plan.online(wildcards), int(wildcards.k) - before  # at most so many, where it stops by itself
         units = steps * completions_per_update(arm.settings, int(wildcards.g))
-        job = GpuJob(stage, model, units, at_most=getattr(arm.settings, "iterations", 1) > 1)
+        job = GpuJob(stage, model, units, at_most=getattr(arm.settings, "trains_again", False))
     elif stage.startswith("train_"):
         arm, job = plan.trained(wildcards), GpuJob(stage, model)
     elif stage == "draw_probe":

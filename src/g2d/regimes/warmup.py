@@ -230,6 +230,11 @@ class OffPolicy(Section):
         """Gradient steps that the rollouts of one generation serve: v x i."""
         return self.updates_per_generation * self.iterations
 
+    @property
+    def trains_again(self) -> bool:
+        """Whether fewer completions are drawn than trained on."""
+        return self.iterations > 1 or self.replay is not None
+
     def check_staleness(self, beta: float, sync_every: int) -> None:
         """Refuse keys that contradict each other.
 

@@ -261,19 +261,19 @@ def spent_on(
         path: where a file of the results is that jobs call so.
     """
     # The logs of a chain, one folder of which is a K, go on from one another; a round's begins anew.
-    trainings: dict[Path, tuple[str, Path]] = {}
+    trainings: dict[Path, Path] = {}
     for record in bill:
         if record.stage.startswith("train_"):
             folder = Path(record.job).parent
-            trainings[folder if key.in_rounds else folder.parent] = (record.stage, folder)
-    found = [(stage, read_log(path(f"{folder}/metrics.jsonl"))) for stage, folder in trainings.values()]
-    logs = [rows for _, rows in found]
+            trainings[folder if key.in_rounds else folder.parent] = folder
+    logs = [read_log(path(f"{folder}/metrics.jsonl")) for folder in trainings.values()]
+    passes = [_passes(folder, key, config) for folder in trainings.values()]
     return {
         "updates": sum(rows[-1]["step"] for rows in logs),
         "empty_updates": sum(row.get("pairs") == 0 for rows in logs for row in rows),
         "prompts": prompts_asked(config, key) + sum(row.get("prompts/discarded", 0) for rows in logs for row in rows),
         "tokens_generated": sum(record.tokens_generated for record in bill),
-        "tokens_trained": sum(_tokens(rows) * _passes(name, key, config) for name, rows in found),
+        "tokens_trained": sum(_tokens(rows) * n for rows, n in zip(logs, passes, strict=True)),
     }
 
 
@@ -282,14 +282,10 @@ def _tokens(rows: Sequence[Mapping[str, float]]) -> float:
     return max(row["num_tokens"] for row in rows if "num_tokens" in row)
 
 
-def _passes(training: str, key: PolicyKey, config: Config) -> int:
-    """How often each token that was counted is trained on: GRPO's trainer counts those that it generates."""
-    if not training.startswith("train_grpo"):
-        return 1
-    found = arms(config, key.model)
-    own = found[key.regime].online if key.regime in found else found["grpo"]
-    warmup = own if own.regime == "grpo" else found["grpo"]  # an entry can start from the main one alone
-    return int(warmup.settings.iterations)
+def _passes(folder: Path, key: PolicyKey, config: Config) -> int:
+    """How often each token that was counted is trained on: GRPO's trainer counts those of a generation."""
+    arm = arms(config, key.model).get("/".join(folder.parts[3:-2]))
+    return getattr(arm.settings, "iterations", 1) if arm is not None else 1
 
 
 def read_log(file: Path) -> list[dict[str, Any]]:
