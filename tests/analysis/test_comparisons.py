@@ -16,7 +16,7 @@ from g2d.analysis.comparisons import Comparison, cohens_h, compare, sign_flip_p
 from g2d.analysis.crossed import Error, error_of_difference, mean_squares
 from g2d.analysis.statistics import holm
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.families import COMPARISON_COLUMNS, comparison_table
+from g2d.tables.families import COMPARISON_COLUMNS, comparison_table, margin_table
 from tests.frames import answers
 from tests.tables.test_tables import BASE, policy, solved
 
@@ -357,9 +357,21 @@ def test_holm_corrects_over_k():
 
 
 def test_seeds_are_paired_with_seeds():
-    evaluations = {(policy("dpo", k, seed), "id"): solved(2) for k, seed in ((0, 0), (150, 0), (150, 1))}
-    with pytest.raises(ValueError, match=r"m/seed0/dpo/g2/k150 has seeds \[0, 1\] and m/seed0/dpo/g0/k0 \[0\]"):
+    evaluations = {(policy("dpo", k, seed), "id"): solved(2) for k, seed in ((0, 0), (150, 1))}
+    with pytest.raises(ValueError, match=r"m/seed1/dpo/g2/k150 and m/seed0/dpo/g0/k0 have no seed in common"):
         comparison_table(evaluations)
+
+
+def test_policies_with_unequal_seeds_are_compared_over_those_that_both_have():
+    few, more = (2, 3, 4), (2, 3, 4, 9, 9)
+    evaluations = {(policy("dpo", 0, seed), "id"): solved(n) for seed, n in enumerate(few)}
+    evaluations |= {(policy("dpo", 150, seed), "id"): solved(n + 1) for seed, n in enumerate(more)}
+    shared = {(key, name): rows for (key, name), rows in evaluations.items() if key.seed < len(few)}
+    (row,), (expected,) = (comparison_table(found).to_dict("records") for found in (evaluations, shared))
+    assert row["n_seeds"] == 3
+    assert row == expected
+    (_, row), (_, expected) = (margin_table(found, 0.02).to_dict("records") for found in (evaluations, shared))
+    assert row["margin_shown"] == expected["margin_shown"]
 
 
 def test_samples_of_a_problem_are_one_unit():

@@ -21,7 +21,7 @@ import numpy as np
 import scipy
 
 from g2d.analysis.comparisons import LEVEL
-from g2d.analysis.margins import Differences, Margin, smallest_margins
+from g2d.analysis.margins import Differences, Margin, by_seed, smallest_margins
 from g2d.analysis.statistics import holm
 
 ON, BEATEN, OPEN, CHEAPEST = "on the frontier", "beaten", "open", "nothing cheaper"
@@ -65,7 +65,7 @@ def on_axis(costs: Sequence[np.ndarray], differences: Differences, margin: float
         margin: by how much a policy that is good enough may be worse, in 0..1.
     """
     n = len(costs)
-    more = [[cost_interval(np.atleast_1d(costs[i] - costs[j])) for j in range(n)] for i in range(n)]  # i's than j's
+    more = [[cost_interval(by_seed(costs[i], costs[j])) for j in range(n)] for i in range(n)]  # i's than j's
     others = [[j for j in range(n) if j != i] for i in range(n)]
     perhaps = [[j for j in others[i] if more[i][j][1] >= 0] for i in range(n)]  # cost as much or less
     shown = [[j for j in others[i] if more[i][j][0] >= 0] for i in range(n)]

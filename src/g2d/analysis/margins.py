@@ -38,7 +38,7 @@ class Differences:
 
     Args:
         answers: of each policy, (n_seeds, n_problems) shares of right answers in 0..1, the same problems in the same
-            order, the same seeds, or one row for a policy without seeds (M0).
+            order, the same seeds as far as they go, or one row for a policy without seeds (M0).
         pool: of two policies by index, the accuracies for `comparisons.compare`.
     """
 
@@ -46,7 +46,7 @@ class Differences:
         self.answers = [np.asarray(own, dtype=float) for own in answers]
         self._found: dict[tuple[int, int], tuple[float, Error]] = {}
         for i, j in combinations(range(len(answers)), 2):
-            deltas = self.answers[i] - self.answers[j]
+            deltas = by_seed(self.answers[i], self.answers[j])
             paired = len(self.answers[i]) > 1 and len(self.answers[j]) > 1
             error = error_of_difference(deltas, pool(i, j), paired)
             self._found[i, j] = centre(deltas), error
@@ -79,6 +79,12 @@ class Differences:
         """Two-sided interval of level 1 - alpha of the accuracy of policy i less that of j."""
         middle, error = self._found[i, j]
         return error.interval(middle, alpha)
+
+
+def by_seed(own: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """One policy's values less another's, over the seeds that both have; one row is of a policy without seeds."""
+    n = min(len(own), len(other))
+    return own[:n] - other[:n] if n > 1 else own - other
 
 
 def smallest_margins(differences: Differences, margin: float) -> list[Margin]:

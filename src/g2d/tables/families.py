@@ -130,38 +130,52 @@ def _worth_comparing(policy: PolicyKey, reference: PolicyKey) -> bool:
 
 
 def paired(grouped: Grouped, at: Row, reference: Row) -> tuple[np.ndarray, np.ndarray]:
-    """Answers of both, (n_seeds, n_problems), seed by seed and problem by problem.
+    """Answers of both, (n_seeds, n_problems), problem by problem and over the seeds that both have, seed by seed.
 
     Raises:
-        ValueError: they answered different problems, or have different seeds. So does every table with differences.
+        ValueError: they answered different problems, or have no seed in common. So does every table with differences.
     """
-    both = grouped[reference], grouped[at]
-    seeds = [[key.seed for key in side] for side in both]
-    if seeds[0] not in ([None], seeds[1]):
-        raise ValueError(
-            f"{next(iter(both[1])).folder} has seeds {seeds[1]} and {next(iter(both[0])).folder} {seeds[0]}: "
-            "policies are compared seed by seed"
-        )
-    correct = crossed({**both[0], **both[1]}, at[1])
-    return correct[len(both[0]) :], correct[: len(both[0])]
+    seeds = shared_seeds(grouped, at, reference)
+    if not seeds:
+        names = (next(iter(grouped[row])).folder for row in (at, reference))
+        raise ValueError(f"{' and '.join(names)} have no seed in common: policies are compared seed by seed")
+    own = {key: answers for key, answers in grouped[at].items() if key.seed in seeds}
+    other = {key: answers for key, answers in grouped[reference].items() if key.seed in (None, *seeds)}
+    correct = crossed({**other, **own}, at[1])
+    return correct[len(other) :], correct[: len(other)]
+
+
+def shared_seeds(grouped: Grouped, at: Row, reference: Row) -> list[int | None]:
+    """Seeds that both have, or the policy's where the reference is without seeds (M0)."""
+    others = [key.seed for key in grouped[reference]]
+    return [key.seed for key in grouped[at] if others == [None] or key.seed in others]
 
 
 def pool(grouped: Grouped, accuracies: Mapping[Row, np.ndarray], at: Row, reference: Row) -> np.ndarray:
-    """Accuracies per seed of the policies that were trained alike, and of the two, (n_policies, n_seeds)."""
-    seeds = [key.seed for key in grouped[at]]
-    alike = [
-        row
-        for row, own in grouped.items()
-        if (row[0].model, row[1]) == (at[0].model, at[1])
-        and (row[0].role in ALIKE or row in (at, reference))
-        and [key.seed for key in own] == seeds
-    ]
-    return np.stack([accuracies[row] for row in alike])
+    """Accuracies per seed of the policies that were trained alike, and of the two, (n_policies, n_seeds), over the
+    seeds that the two share; without policies that lack one of these."""
+    seeds = shared_seeds(grouped, at, reference)
+    found = []
+    for row, own in grouped.items():
+        alike = row[0].role in ALIKE or row in (at, reference)
+        has = [key.seed for key in own]
+        if (row[0].model, row[1]) == (at[0].model, at[1]) and alike and set(seeds) <= set(has):
+            found.append(accuracies[row][[has.index(seed) for seed in seeds]])
+    return np.stack(found)
 
 
 def differences_of(grouped: Grouped, rows: Sequence[Row]) -> Differences:
-    """Every difference between policies of one model and benchmark, seeds paired as `compare` does."""
+    """Every difference between policies of one model and benchmark, over the seeds that both have, seed by seed.
+
+    Raises:
+        ValueError: the seeds of one policy are not the first ones of another.
+    """
     benchmark = rows[0][1]
+    seeds = [own for at in rows if (own := [key.seed for key in grouped[at]]) != [None]]
+    longest = max(seeds, key=len, default=[])
+    for own in seeds:
+        if own != longest[: len(own)] or (len(own) == 1 < len(longest)):
+            raise ValueError(f"{benchmark}: one policy has the seeds {own}, another {longest}: they cannot be paired")
     together = crossed({key: answers for at in rows for key, answers in grouped[at].items()}, benchmark)
     ends = np.cumsum([len(grouped[at]) for at in rows])
     answers = np.split(together, ends[:-1])
