@@ -34,7 +34,7 @@ REPLIES = {"source": "synthetic", "family": "replies", "n": 5}
 OPEN_ENDED = {"reward": "polite", "pool": REPLIES | {"split": "train"}, "held_out": REPLIES | {"split": "test"}}
 ALWAYS = {table.name for table in TABLES} - {
     *("factorial", "factorial_effects", "equal_compute", "auto", "regimes", "frontier", "matched", "sweep", "controls"),
-    *("selection", "synthesis", "saturation", "equal_gain"),
+    *("selection", "synthesis", "saturation", "equal_gain", "looks"),
     *("contamination", "samples", "training", "collapses", "win_rates", "scenarios", "bridging"),
     *("advice", "advice_levels", "advice_hours", "advice_check"),
 }
@@ -80,6 +80,7 @@ def test_a_table_that_the_catalogue_does_not_have_stands_with_the_others() -> No
             {"selection", "equal_compute"},
         ),
         ({"contamination": {}}, {"contamination"}),
+        ({"seeds": [1, 2], "looks": {"looks": [2]}}, {"looks"}),
         ({"drift": {}}, {"equal_gain"}),
         ({"evaluation": {"sampled": {"n": 4}}}, {"samples"}),
         ({"evaluation": {"sampled": {"n": 1}}}, set()),
@@ -106,6 +107,7 @@ def test_a_table_that_the_catalogue_does_not_have_stands_with_the_others() -> No
         "frontier",
         "selection",
         "contamination",
+        "looks",
         "drift",
         "samples",
         "one sample",

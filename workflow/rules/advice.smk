@@ -60,18 +60,34 @@ rule advise:
         "../scripts/advise.py"
 
 
+def bills_of_all(config):
+    """The bills of harvests, trainings and evaluations."""
+    policies = grid.policies(config)
+    harvested = [f"results/{h.folder}/cost.json" for h in grid.harvests(config)]
+    trained = [f"results/{p.folder}/cost.json" for p in policies if p.role != "base"]
+    return (
+        harvested
+        + trained
+        + [f"results/{p.folder}/eval/{name}.cost.json" for p in policies for name in config.benchmarks]
+    )
+
+
 rule check_advice:
     input:
         steps="results/tables/advice.csv",
         hours="results/tables/advice_hours.csv",
         probes=[f"results/{p.probe_folder}/cost.json" for p in PROBES],
-        informativeness=[f"results/{h.folder}/informativeness.json" for h in HARVESTS],
-        evaluations=[
-            f"results/{p.folder}/eval/{list(CONFIG.benchmarks)[0]}.parquet" for p in POLICIES if p.regime == "dpo"
-        ],
-        bills=[f"results/{h.folder}/cost.json" for h in HARVESTS]
-        + [f"results/{p.folder}/cost.json" for p in TRAINED]
-        + [f"results/{p.folder}/eval/{benchmark}.cost.json" for p in POLICIES for benchmark in CONFIG.benchmarks],
+        informativeness=at_last(
+            lambda config: [f"results/{h.folder}/informativeness.json" for h in grid.harvests(config)]
+        ),
+        evaluations=at_last(
+            lambda config: [
+                f"results/{p.folder}/eval/{list(config.benchmarks)[0]}.parquet"
+                for p in grid.policies(config)
+                if p.regime == "dpo"
+            ]
+        ),
+        bills=at_last(bills_of_all),
     output:
         check="results/tables/advice_check.csv",
     log:

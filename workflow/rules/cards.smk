@@ -1,14 +1,18 @@
 # Model and data set cards, as the Hub shows them.
 
-CARDS = [f"results/{p.folder}/adapter/README.md" for p in TRAINED]
-CARDS += [f"results/{h.folder}/README.md" for h in HARVESTS]
+# Those that every grid of the configuration has; the cards of seeds that looks ask for are written with them.
+FIRST = at_look(CONFIG, {}) if LOOKS else CONFIG
+CARDS = [f"results/{p.folder}/adapter/README.md" for p in grid.policies(FIRST) if p.role != "base"]
+CARDS += [f"results/{h.folder}/README.md" for h in grid.harvests(FIRST)]
 
 
 rule write_cards:
     input:
         tables=["results/tables/main.csv", "results/tables/ablations.csv"],
-        policies=[f"results/{p.folder}/policy.json" for p in POLICIES],
-        informativeness=[f"results/{h.folder}/informativeness.json" for h in HARVESTS],
+        policies=at_last(lambda config: [f"results/{p.folder}/policy.json" for p in grid.policies(config)]),
+        informativeness=at_last(
+            lambda config: [f"results/{h.folder}/informativeness.json" for h in grid.harvests(config)]
+        ),
     output:
         CARDS,
     log:

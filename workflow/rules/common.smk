@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -13,9 +14,10 @@ try:
     from g2d.experiment import grid
     from g2d.experiment.arms import any_arms
     from g2d.experiment.config import load
-    from g2d.experiment.grid import candidate_policies, checkpoints, chosen_by, selecting
+    from g2d.experiment.grid import candidate_policies, chosen_by, selecting
     from g2d.experiment.config_file import require_one, require_whole, require_written_well
     from g2d.experiment.plan import Plan
+    from g2d.experiment.race import at_look, decided, look_name, next_look_words, taken
     from g2d.experiment.requirements import require_files, require_installed, require_repositories, require_windows
     from g2d.experiment.sections import Contamination
     from g2d.experiment.stages import VERSIONS
@@ -52,6 +54,11 @@ try:
     CONFIG = load(config, ", ".join(map(str, CONFIG_FILES)) or "--config")
     require_files(CONFIG)
     require_windows(CONFIG)
+    NOW = decided(CONFIG)  # with the seeds that the looks ask for that were taken: all, where there are none
+    if CONFIG.looks:
+        from g2d.tables.looks import require_plan, write_plan
+
+        require_plan(CONFIG)
 except ConfigError as error:
     raise WorkflowError(plain(str(error), lines=True))
 
@@ -156,6 +163,7 @@ LOCAL = [
     "make_factorial",
     "build_pairs",
     "build_several_pairs",
+    "take_look",
     "advise",
     "check_advice",
     "make_tables",

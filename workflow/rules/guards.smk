@@ -11,6 +11,7 @@ from g2d.experiment.config import read as read_config
 from g2d.experiment.owner import owner
 from g2d.experiment.wildcards import model_of
 from g2d.forecast.hours import CHAINED, estimate, gpu_job, report as report_hours
+from g2d.forecast.jobs import grid_jobs
 from g2d.forecast.rates import measured_rates
 from g2d.jobs.digests import changed_inputs
 from g2d.jobs.stage import FETCHING, from_elsewhere
@@ -48,7 +49,7 @@ def refuse_what_cannot_be_made(dag):
         return
     for job in own(dag.jobs):
         made = set().union(*dag.dependencies[job].values())
-        lost = [file for file in job.input if file.startswith("results/") and file not in made]
+        lost = [file for file in job.input if file.startswith("results/") and file not in {*made, *TAKEN}]
         if lost and own_name(job.rule.name) not in FETCHING:
             raise WorkflowError(f"{lost[0]}: {job.rule.name} needs it, and no rule of this configuration makes it")
 
@@ -156,7 +157,19 @@ def say_hours(dag):
             drawn_before = job.input.get("shards") or job.input.get("judged")
             if "gpu" in job.rule.resources and not drawn_before and not plan.is_embedded(model_of(w)):
                 jobs.append(gpu_job(plan, name, w, (plan.continued_from(w) or 0) if name in CHAINED else 0))
-        return report_hours(estimate(jobs, measured_rates("results", CONFIG.models) if jobs else {}))
+        rates = measured_rates("results", CONFIG.models) if jobs or LOOKS else {}
+        found = [report_hours(estimate(jobs, rates))]
+        if LOOKS and not NOW.reached.is_over:
+            most = [
+                gpu_job(plan, job.rule, job.wildcards)
+                for job in grid_jobs(CONFIG, plan)
+                if job.holds_device and not plan.is_embedded(model_of(job.wildcards))
+                if not all(map(os.path.exists, job.outputs))
+            ]
+            hours = sum(line.hours or 0.0 for line in estimate(most, rates))
+            found += ["Jobs and hours are those until the next look.", *next_look_words(CONFIG, TAKEN)]
+            found += [f"At most, whatever the looks decide: {hours:.1f} GPU-hours."] if most else []
+        return "\n".join(filter(None, found))
 
     def with_hours(record):
         if workflow.dryrun and str(record.msg).startswith("This was a dry-run"):

@@ -4,7 +4,9 @@
 rule record_provenance:
     input:
         base=expand("results/{model}/base/policy.json", model=CONFIG.models),
-        policies=[f"results/{p.folder}/policy.json" for p in TRAINED],
+        policies=at_last(
+            lambda config: [f"results/{p.folder}/policy.json" for p in grid.policies(config) if p.role != "base"]
+        ),
         manifests=expand("results/problems/{name}.manifest.json", name=CONFIG.problem_sources),
         bill="results/tables/cost.csv",
     output:
@@ -52,6 +54,12 @@ rule write_methods:
         "../scripts/write_methods.py"
 
 
+def browsed(config, file):
+    """A file of every harvest that the page shows."""
+    harvests = [*grid.harvests(config), *grid.harvests_of_controls(config)]
+    return [f"results/{harvest.folder}/{file}" for harvest in harvests]
+
+
 rule build_report:
     input:
         tables=expand("results/tables/{table}.csv", table=TABLES),
@@ -62,14 +70,16 @@ rule build_report:
         methods="results/methods.md",
         advice="results/advice.md" if CONFIG.probe.compare else [],
         problems=expand("results/{model}/calibration/train.jsonl", model=CONFIG.models),
-        pairs=[f"results/{h.folder}/pairs.jsonl" for h in [*HARVESTS, *CONTROL_HARVESTS]],
-        rollouts=[f"results/{h.folder}/rollouts.parquet" for h in [*HARVESTS, *CONTROL_HARVESTS]],
+        pairs=at_last(partial(browsed, file="pairs.jsonl")),
+        rollouts=at_last(partial(browsed, file="rollouts.parquet")),
         questions=expand("results/problems/{name}.jsonl", name=CONFIG.benchmarks),
-        answers=[
-            f"results/{policy.folder}/eval/{benchmark}.parquet"
-            for (_, benchmark), policies in grid.side_by_side(CONFIG).items()
-            for policy in policies
-        ],
+        answers=at_last(
+            lambda config: [
+                f"results/{policy.folder}/eval/{benchmark}.parquet"
+                for (_, benchmark), policies in grid.side_by_side(config).items()
+                for policy in policies
+            ]
+        ),
     output:
         "results/report/index.html",
     log:

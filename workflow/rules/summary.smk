@@ -31,7 +31,8 @@ for name, what in TABLE_RULES.items():
         name:
             name
         input:
-            **table_inputs(CONFIG, name),
+            *([unpack(at_last(partial(table_inputs, rule=name)))] if LOOKS else []),
+            **({} if LOOKS else table_inputs(CONFIG, name)),
             checked=CHECKED.get(name, []),
         output:
             **{table.name: f"results/tables/{table.name}.csv" for table in catalogue.tables_of_rule(CONFIG, name)},

@@ -1,11 +1,12 @@
-# What the grid consists of: its policies, harvests, tables and figures, and how a report calls them.
+# What the grid consists of, as far as its looks have decided: its policies, harvests, tables and figures, and how a
+# report calls them.
 
-HARVESTS = grid.harvests(CONFIG)
-PROBES = grid.probes(CONFIG)
-POLICIES = grid.policies(CONFIG)
+HARVESTS = grid.harvests(NOW)
+PROBES = grid.probes(NOW)
+POLICIES = grid.policies(NOW)
 TRAINED = [policy for policy in POLICIES if policy.role != "base"]
-CONTROL_HARVESTS = grid.harvests_of_controls(CONFIG)
-AUTO_WARMUPS = grid.auto_warmups(CONFIG)
+CONTROL_HARVESTS = grid.harvests_of_controls(NOW)
+AUTO_WARMUPS = grid.auto_warmups(NOW)
 # What a sweep chooses between, and by which problems: the pool is then what is left of it.
 SWEPT = list(CONFIG.sweep.regimes) if CONFIG.sweep else []
 CANDIDATES = candidate_policies(CONFIG)
@@ -13,7 +14,7 @@ TRAINING_POOL = f"results/problems/pool{'.training' if held_out(CONFIG) else ''}
 DEVELOPMENT_OF = development_of(CONFIG)
 DEVELOPMENT_CHECKS = [f"results/problems/{name}.development.json" for name in DEVELOPMENT_OF]
 # By the folder of every policy that is one of them, those that it is selected from.
-CHECKPOINTS = {key.folder: tried for key, tried in checkpoints(CONFIG).items()}
+CHECKPOINTS = {key.folder: tried for key, tried in grid.checkpoints(CONFIG).items()}
 FACTORIAL = {model: files for model in CONFIG.models if (files := grid.factorial_files(CONFIG, model))}
 TABLES = catalogue.tables_of(CONFIG)
 TITLES = {name: table.title for name, table in TABLES.items()}

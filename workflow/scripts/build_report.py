@@ -4,10 +4,12 @@ from pathlib import Path
 
 from g2d.experiment.config import load
 from g2d.experiment.grid import harvests, harvests_of_controls
+from g2d.experiment.race import decided
 from g2d.jobs.files import read_json, write_text
 from g2d.jobs.stage import stage
 from g2d.problems import read_problems
 from g2d.report.answer_browser import browse_answers
+from g2d.report.looks import look_sentences
 from g2d.report.page import build
 from g2d.report.pair_browser import ROLLOUT_COLUMNS, browse
 from g2d.rollouts.pairs import read_pairs
@@ -17,7 +19,7 @@ from g2d.rollouts.rollout import read_rollouts
 def main(snakemake):
     with stage(snakemake):
         given, params, out = snakemake.input, snakemake.params, Path(snakemake.output[0])
-        config = load(params.config)
+        config = decided(load(params.config))
         series = browse(
             [*harvests(config), *harvests_of_controls(config)],
             pairs=lambda key: read_pairs(f"results/{key.folder}/pairs.jsonl"),
@@ -45,6 +47,7 @@ def main(snakemake):
             methods=Path(given.methods).read_text(encoding="utf-8"),
             folder=out.parent,
             advice=Path(given.advice).read_text(encoding="utf-8") if given.get("advice") else "",
+            looks=look_sentences(config),
         )
         write_text(out, page)
 

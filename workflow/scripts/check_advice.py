@@ -7,6 +7,7 @@ from g2d.advice.probe import STEP_COLUMNS
 from g2d.analysis.informativeness import read_informativeness
 from g2d.experiment import grid
 from g2d.experiment.config import load
+from g2d.experiment.race import decided
 from g2d.forecast.probe_hours import HOURS_COLUMNS
 from g2d.jobs.cost import read_cost
 from g2d.jobs.stage import stage
@@ -16,7 +17,7 @@ from g2d.tables.frames import read_table, write_table
 
 def main(snakemake):
     with stage(snakemake):
-        given, config = snakemake.input, load(snakemake.params.config)
+        given, config = snakemake.input, decided(load(snakemake.params.config))
         steps, benchmark = read_table(given.steps, STEP_COLUMNS), next(iter(config.benchmarks))
         summaries = {
             key: read_informativeness(f"results/{key.folder}/informativeness.json") for key in grid.harvests(config)

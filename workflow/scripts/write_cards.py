@@ -5,6 +5,7 @@ import pandas as pd
 from g2d.analysis.informativeness import read_informativeness
 from g2d.experiment import grid
 from g2d.experiment.config import load
+from g2d.experiment.race import decided
 from g2d.jobs.files import write_text
 from g2d.jobs.stage import stage
 from g2d.policies import read_policy
@@ -15,7 +16,7 @@ from g2d.tables.frames import read_table
 
 def main(snakemake):
     with stage(snakemake):
-        config, note = load(snakemake.params.config), snakemake.params.note
+        config, note = decided(load(snakemake.params.config)), snakemake.params.note
         table = pd.concat([read_table(path, ABLATION_COLUMNS) for path in snakemake.input.tables])
         bases = {name: read_policy(f"results/{name}/base/policy.json") for name in config.models}
         records = {key: read_policy(f"results/{key.folder}/policy.json") for key in grid.policies(config)}

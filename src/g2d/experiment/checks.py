@@ -35,7 +35,7 @@ from g2d.settings import Section, repeated
 
 # What lies beside the models' folders:
 RESERVED_FOLDERS = frozenset(
-    {"problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "report", "reward-models"}
+    {"problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "looks", "report", "reward-models"}
 )
 
 
@@ -57,7 +57,12 @@ def mistakes(config: Config) -> list[str]:
     found += reserved_names("regimes", config.regimes, {name.lower() for name in config.ablations}, "an ablation")
     for section in ("models", "benchmarks", "ablations", "regimes", "rewards"):
         found += case_collisions(section, getattr(config, section))
-    found += [*open_ended_mistakes(config), *impossible_draws(config), *unknown_benchmarks(config)]
+    found += [
+        *look_mistakes(config),
+        *open_ended_mistakes(config),
+        *impossible_draws(config),
+        *unknown_benchmarks(config),
+    ]
     for model in config.models:
         try:
             check_model(config.for_model(model), model)
@@ -98,6 +103,20 @@ def check_model(config: Config, model: str) -> None:
         check_entry(config, name, model)
     for mistake in process_mistakes(config):
         raise ValueError(f"{mistake} ({model})")
+
+
+def look_mistakes(config: Config) -> Iterator[str]:
+    """What looks cannot have."""
+    looks = config.looks
+    if looks is None:
+        return
+    if config.seeds != list(range(1, looks.looks[-1] + 1)):
+        yield f"seeds: with looks they are 1 to {looks.looks[-1]}: write seeds: {{looks: {looks.looks}}}"
+    if all(isinstance(model, RecordedModel) for model in config.models.values()):
+        yield "seeds.looks: recorded completions are not trained on, so there is nothing to look at: list the seeds"
+    for k in looks.waiting:
+        if k not in config.warmup.steps or k in (0, max(config.warmup.steps)):
+            yield f"seeds.waiting: K={k} is not between the ends of warmup.steps {config.warmup.steps}: remove it"
 
 
 # ---------------------------------------------------------------------------------------------- names and problems

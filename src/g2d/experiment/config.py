@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from g2d.experiment.checks import mistakes
 from g2d.experiment.config_file import read_file, require_whole
-from g2d.experiment.sections import Config
+from g2d.experiment.race import decided
+from g2d.experiment.sections import MOST_SEEDS, Config
 from g2d.settings import ConfigError
 from g2d.settings.mistakes import messages
 
@@ -29,12 +30,12 @@ def load(values: Mapping[str, Any], file: str = "config") -> Config:
     Raises:
         ConfigError: one line per mistake, each with file, key and fix.
     """
-    values = with_file_rewards(values)
+    values = with_looks(with_file_rewards(values))
     try:
         config = Config.model_validate(values)
         found = mistakes(config)
     except ValidationError as error:
-        found = messages(error, values, Config)
+        found = [re.sub(r"^looks\.", "seeds.", line) for line in messages(error, values, Config)]
     if found:
         raise ConfigError("\n".join(f"{file}: {line}" for line in found))
     return config
@@ -56,6 +57,17 @@ def with_file_rewards(values: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(given := section[key], dict) and isinstance(given.get("file"), str):
             section[key] = _entry_of({"reward": "python"} | given, rewards)
     return copied | ({"rewards": rewards} if rewards else {})
+
+
+def with_looks(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with `seeds: {looks: [2, 3, 5]}` as the section `looks` and the seeds 1 to 5."""
+    looks = values.get("seeds")
+    if not isinstance(looks, Mapping):
+        return dict(values)
+    at = looks.get("looks")
+    last = str(at[-1]) if isinstance(at, list) and at else ""  # a text where it comes from the command line
+    most = min(int(last), MOST_SEEDS) if last.isdecimal() else 1
+    return {**values, "seeds": list(range(1, most + 1)), "looks": dict(looks)}
 
 
 def _named_rewards(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
@@ -81,11 +93,11 @@ def _entry_of(given: dict[str, Any], rewards: dict[str, Any]) -> str:
 
 
 def read(path: str | Path) -> Config:
-    """Read and validate a YAML file.
+    """Read and validate a YAML file; that of a results folder has the seeds that its looks ask for.
 
     Raises:
         ConfigError: one line per mistake, each with file, key and fix.
     """
     values = read_file(path)
     require_whole(values, [path])
-    return load(values, str(path))
+    return decided(load(values, str(path)), Path(path).parent)

@@ -31,8 +31,9 @@ INTRODUCTION = """# Configuration
 `config.yaml` is the demonstration and the default; `paper.yaml` is the paper's grid, `bridging.yaml` and
 `off_policy.yaml` are those of two papers with other answers (arXiv 2506.21495 and 2505.22257), and each says in its
 first lines what differs from its paper; `signs.yaml` has the objectives of two more (arXiv 2506.01347 and 2504.11343)
-on the embedded model. Use another file with `snakemake --configfile my.yaml`: it replaces the
-default, and several files given together are merged; those in `overlays/` are made for that, and each says over what.
+on the embedded model; `race.yaml` has its seeds in stages. Use another file with `snakemake --configfile my.yaml`: it
+replaces the default, and several files given together are merged; those in `overlays/` are made for that, and each says
+over what.
 Results of different configurations belong into different folders (`snakemake --directory runs/NAME`): a run that would
 replace another's stops. A single value can be changed on the command line, for example
 `--config seeds='[0]'`.
@@ -53,7 +54,10 @@ COLUMNS = "| key | type | default | paper | meaning |\n|---|---|---|---|---|"
 
 def schema() -> str:
     """The JSON schema of a configuration file."""
-    return json.dumps(Config.model_json_schema(), indent=2) + "\n"
+    found = Config.model_json_schema()
+    seeds = found["properties"]["seeds"]  # or, as they are written in stages:
+    seeds["anyOf"] = [{name: seeds.pop(name) for name in ("type", "items", "minItems")}, {"$ref": "#/$defs/Looks"}]
+    return json.dumps(found, indent=2) + "\n"
 
 
 def readme() -> str:

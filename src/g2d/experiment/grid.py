@@ -14,6 +14,7 @@ from typing import Any
 
 from g2d.experiment.arms import Arm, Point, any_arms, arms, online_arm
 from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.experiment.race import n_seeds
 from g2d.experiment.sections import Ablation, Config
 from g2d.experiment.sweep import Candidate, candidates, sweep_seed, with_candidates
 from g2d.policies.policy import Policy
@@ -46,8 +47,13 @@ def policies(config: Config) -> list[PolicyKey]:
     for model in trained_models(config):
         found.append(PolicyKey(model, "base", 0, 0, None))
         for arm in arms(config, model).values():
-            found += keys(config, model, arm, arm.evaluated)
+            found += [key for key in keys(config, model, arm, arm.evaluated) if _is_asked(config, key)]
     return found
+
+
+def _is_asked(config: Config, key: PolicyKey) -> bool:
+    """Whether the looks ask for this seed of a policy; all are asked for where there are none."""
+    return config.reached is None or key.seed in config.seeds[: n_seeds(config, key)]
 
 
 def evaluated_arms(config: Config) -> dict[str, Arm]:
@@ -104,7 +110,28 @@ def trainings(config: Config) -> list[PolicyKey]:
             for arm in arms(config, model).values():
                 if arm.role == role and arm.phase == "online" and not arm.selected:
                     found += keys(config, model, arm, arm.points)
-    return list(dict.fromkeys([*found, *auto_warmups(config)]))
+    found = list(dict.fromkeys([*found, *auto_warmups(config)]))
+    if config.reached is None:
+        return found
+    needed = {trained for key in policies(config) for trained in _online_behind(config, key)}
+    return [key for key in found if key in needed or not key.trained_online]
+
+
+def _online_behind(config: Config, key: PolicyKey) -> Iterator[PolicyKey]:
+    """The online trainings behind a policy: its own or that of its harvest, those whose checkpoints this continues,
+    and what they start from."""
+    if key.seed is None:
+        return
+    online, point = arms(config, key.model)[key.regime].online, (key.group_size, key.k)
+    while online.phase == "online" and point[1]:
+        yield key_of(config, key.model, online, point, key.seed)
+        before = None if online.stops else online.before(*point)
+        if before is not None:
+            point = (point[0], before)
+        elif online.start is not None:
+            online, point = online.start
+        else:
+            return
 
 
 def trajectories(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
@@ -128,6 +155,7 @@ def auto_warmups(config: Config) -> list[PolicyKey]:
         for model in trained_models(config)
         if (arm := arms(config, model).get(f"{AUTO}/grpo"))
         for key in keys(config, model, arm, arm.points)
+        if config.reached is None or replace(key, regime=f"{AUTO}/dpo", kind="dpo") in policies(config)
     ]
 
 
@@ -187,12 +215,20 @@ def with_steps_taken(records: Mapping[PolicyKey, Policy]) -> list[PolicyKey]:
 
 def harvests(config: Config) -> list[HarvestKey]:
     """Every harvest of the main grid; recorded completions are that of M0."""
-    return [
+    found = [
         HarvestKey(model, g, k, seed)
         for model in config.models
         for seed in config.seeds
         for g, k in ([(0, 0)] if is_recorded(config, model) else arms(config, model)["dpo"].points)
     ]
+    if config.reached is None:
+        return found
+    needed = {
+        HarvestKey(key.model, 0, 0, key.seed) if key.in_rounds else harvest_of(config, key)
+        for key in policies(config)
+        if key.seed is not None and not key.trained_online
+    }
+    return [key for key in found if key in needed or is_recorded(config, key.model)]
 
 
 def probes(config: Config) -> list[HarvestKey]:

@@ -101,6 +101,11 @@ class PolicyKey:
         return f"{self.model}/seed{self.seed}/{self.regime}/g{self.group_size}/k{self.k}"
 
     @property
+    def name(self) -> str:
+        """Its folder without the seed: what the files of looks call it."""
+        return self.folder.replace(f"/seed{self.seed}/", "/", 1)
+
+    @property
     def label(self) -> str:
         """The paper's name for it (Table 1): DPO on the harvest of M0 is `dpo`, on that of pi_K `g2d`."""
         if self.role == "auto":

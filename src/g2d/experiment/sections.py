@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from g2d.jobs.files import write_text
 from g2d.plain import plain
@@ -49,6 +50,7 @@ from g2d.settings import Name, Section, Seed, Steps, key, repeated
 from g2d.settings.cached_method import cached_method
 from g2d.settings.mistakes import changed
 
+MOST_SEEDS = 1000  # of looks
 FILES = "# files: "  # the first line of a saved configuration: a list, in JSON
 
 
@@ -93,6 +95,41 @@ class Price(Section):
             return self.devices
         prices = {self.devices.get(name) for name in device.split(", ")}
         return prices.pop() if len(prices) == 1 else None
+
+
+class Looks(Section):
+    """The seeds in stages: a look after each decides which policies get the next, with one error over all looks."""
+
+    looks: list[Annotated[int, Field(ge=2, le=MOST_SEEDS)]] = key(
+        ..., "Seeds that a policy has at each look, ascending; the seeds are 1 to the last number.", min_length=1
+    )
+    plan: Name | None = key(
+        None,
+        "Name of the plan. What it says is fixed by the first look; another plan over the same results needs another "
+        "name, and is listed with those before it.",
+    )
+    spending: Literal["obrien_fleming", "pocock"] = key(
+        "obrien_fleming", "How the error is spent over the looks (Lan and DeMets); Pocock spends more of it early."
+    )
+    error: float = key(0.05, "Probability of a wrong verdict in a family of comparisons, over all looks.", gt=0, lt=0.5)
+    futility: float = key(
+        0.05, "A comparison is given up where the chance that the seeds left settle it is below this.", ge=0, lt=1
+    )
+    waiting: list[Steps] = key(
+        [], "K of DPO that are not trained before the comparisons of the other K leave a question that they may settle."
+    )
+
+    @field_validator("looks")
+    @classmethod
+    def _ascending(cls, looks: list[int]) -> list[int]:
+        if sorted(set(looks)) != looks:
+            raise ValueError(f"looks must ascend: {looks}")
+        return looks
+
+    @property
+    def folder(self) -> str:
+        """Where its looks are, below the results folder."""
+        return f"looks/{self.plan}" if self.plan else "looks"
 
 
 class Collapse(Section):
@@ -254,6 +291,15 @@ MODEL_SECTIONS = frozenset(
 )
 
 
+@dataclass(frozen=True)
+class Reached:
+    """What the looks that were taken ask for."""
+
+    seeds: Mapping[str, int] = field(default_factory=dict)  # of a policy (`PolicyKey.name`): that it has, or gets next
+    files: tuple[str, ...] = ()  # the looks, first to last; paths begin with `results/`
+    is_over: bool = False
+
+
 class Config(Section):
     """Everything that says WHAT runs. HOW it runs (cluster, cores) lives in `profiles/`."""
 
@@ -261,7 +307,13 @@ class Config(Section):
     demonstration: str | None = key(
         None, "A sentence that marks every page and figure as a demonstration; null for real experiments."
     )
-    seeds: list[Seed] = key([0, 1, 2, 3, 4], "Seeds of training, harvest and pairs.", paper="5 seeds", min_length=1)
+    seeds: list[Seed] = key(
+        [0, 1, 2, 3, 4],
+        "Seeds of training, harvest and pairs; `{looks: [2, 3, 5, 8]}`, with the keys of `looks`: in stages.",
+        paper="5 seeds",
+        min_length=1,
+    )
+    looks: Looks | None = key(None, "The seeds in stages (docs/race.md), as `seeds: {looks: ...}`.", neutral=None)
     models: dict[Name, ModelSource] = key(..., "Base models M0 by name.", min_length=1)
     pool: ProblemSource = key(..., "Problems that calibration and training may draw from.", paper="MATH train")
     benchmarks: dict[Name, ProblemSource] = key(
@@ -323,6 +375,7 @@ class Config(Section):
     training: Processes = key(Processes(), "How many GPUs share one training.")
     checkpoints: Checkpointing = key(Checkpointing(), "What a stopped training goes on from.")
     logging: Logging = key(Logging(), "Where training curves go.")
+    _reached: Reached | None = PrivateAttr(None)  # None: the whole grid (`g2d.experiment.race`)
 
     @field_validator("title", "demonstration")
     @classmethod
@@ -337,6 +390,11 @@ class Config(Section):
         if self.sweep is None or isinstance(self.sweep.development, int):
             return sources
         return {**sources, DEVELOPMENT: self.sweep.development}
+
+    @property
+    def reached(self) -> Reached | None:
+        """What the looks ask for so far; None for the whole grid."""
+        return self._reached
 
     @property
     def continued_benchmarks(self) -> list[str]:

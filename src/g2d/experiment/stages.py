@@ -39,6 +39,7 @@ VERSIONS = {
     "choose_settings": 1,
     "choose_checkpoint": 1,
     "make_sweep_table": 1,
+    "take_look": 1,
     "make_tables": 4,
     "render_tables": 1,
     "draw_figures": 2,

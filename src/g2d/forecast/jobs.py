@@ -16,6 +16,7 @@ from g2d.experiment.arms import any_arms
 from g2d.experiment.config import Config
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.experiment.plan import Plan
+from g2d.experiment.race import look_name
 from g2d.experiment.sweep import development_of, held_out
 from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED_DEVELOPMENT
 from g2d.rewards.scratch_model import ScratchRewardModel
@@ -239,6 +240,9 @@ def _summaries(config: Config) -> Iterator[GridJob]:
         for key in grid.policies(config):
             wildcards, folder = Wildcards(policy=key.folder), f"{key.folder}/open-ended"
             yield _job("draw_replies", f"{folder}/rollouts.parquet", wildcards, cost=f"{folder}/cost.json")
+    if config.looks and not (config.reached and config.reached.is_over):
+        taken = len(config.reached.files) if config.reached else 0
+        yield _job("take_look", look_name(config.looks, taken + 1).removeprefix("results/"))
     for rule in dict.fromkeys(table.rule for table in tables.values() if table.function):
         yield _job(rule, f"tables/{catalogue.tables_of_rule(config, rule)[0].name}.csv")
     yield _job("render_tables", "tables/main.html")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from g2d.jobs.cost import read_cost
+from g2d.jobs.cost import Cost, read_cost
 from g2d.policies.policy import read_policy
 
-Rates = dict[tuple[str, str], list[float]]  # GPU-hours per unit of every finished job, by (stage, model)
+Rates = dict[tuple[str, str], list[float]]  # GPU-hours (or money) per unit of every finished job, by (stage, model)
 AUTO_STAGES = ("train_grpo_auto", "train_semi_online_dpo_auto")  # may stop long before their last step
 ONLINE_STAGES = ("train_grpo", "train_semi_online_dpo", *AUTO_STAGES)  # their unit is a completion
 
@@ -60,10 +60,18 @@ class Pace:
         return work * as_fast * USUAL.get(rule, USUAL_OF_OTHERS)
 
 
-def measured_rates(results: str | Path, models: Iterable[str]) -> Rates:
-    """The rates of everything that has finished on a GPU, from the bills below the results folder.
+def gpu_hours(cost: Cost) -> float:
+    """Of a job; 0 without a GPU."""
+    return cost.device_s / 3600 if cost.device != "cpu" else 0.0
+
+
+def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[Cost], float] = gpu_hours) -> Rates:
+    """The rates of everything that has finished, from the bills below the results folder.
 
     A bill that cannot be read is left out: the job that needs it reports it.
+
+    Args:
+        worth: what is counted; jobs that have 0 of it are left out.
     """
     rates: Rates = {}
     for model in models:
@@ -75,8 +83,8 @@ def measured_rates(results: str | Path, models: Iterable[str]) -> Rates:
             except (OSError, ValueError, KeyError):
                 continue
             shards = [record for record in bill.ancestry if record.stage == stage and ".shards/" in record.job]
-            if seconds := sum(record.device_s for record in (bill.own, *shards) if record.device != "cpu"):
-                rates.setdefault((stage, model), []).append(seconds / 3600 / units)
+            if spent := sum(map(worth, (bill.own, *shards))):
+                rates.setdefault((stage, model), []).append(spent / units)
     return rates
 
 

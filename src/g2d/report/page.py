@@ -32,6 +32,7 @@ from g2d.plain import plain
 from g2d.report import charts, drift, front, training
 from g2d.report.answer_browser import QUESTIONS_PER_BENCHMARK, Answered
 from g2d.report.contamination import contamination_sentences
+from g2d.report.looks import path as look_path
 from g2d.report.marks import Marks, marks
 from g2d.report.pair_browser import PROBLEMS_PER_CONTROL, PROBLEMS_PER_SERIES, Series
 from g2d.report.power import difference_by_seeds, power_sentences
@@ -47,6 +48,7 @@ from g2d.tables.catalogue import (
     GAINS,
     OPEN_ENDED,
     POWER,
+    RACE,
     SECTIONS,
     SWEEP,
     SYNTHESIS,
@@ -59,6 +61,7 @@ from g2d.tables.drift import DRIFT_COLUMNS, EQUAL_GAIN_COLUMNS, KL_COLUMNS
 from g2d.tables.dynamics import TRAINING_COLUMNS
 from g2d.tables.frames import Columns, read_table
 from g2d.tables.harvest import CALIBRATION_COLUMNS, HARVEST_COLUMNS
+from g2d.tables.looks import LOOK_COLUMNS
 from g2d.tables.parts import DECOMPOSITION_COLUMNS
 from g2d.tables.power import POWER_COLUMNS, VARIANCE_COLUMNS
 from g2d.tables.samples import SAMPLE_COLUMNS
@@ -115,6 +118,7 @@ def build(
     methods: str,
     folder: str | Path,
     advice: str = "",
+    looks: Sequence[str] = (),
 ) -> str:
     """The page as HTML.
 
@@ -131,6 +135,7 @@ def build(
         methods: the methods paragraph, Markdown from `g2d.report.methods`.
         folder: of the page; links are relative to it.
         advice: the advice before the grid, Markdown from `g2d.advice.words`; shown without its tables.
+        looks: paragraphs about them, from `g2d.report.looks`.
     """
     settings = config.model_dump(mode="json")
     benchmarks = list(config.benchmarks)
@@ -160,6 +165,7 @@ def build(
         sentences, read = _SECTION_SENTENCES.get(title, (None, {}))
         if sentences and read.keys() <= tables.keys():
             text = tuple(sentences(*(read_table(tables[name], columns) for name, columns in read.items())))
+        text = tuple(looks) if title == RACE else text
         sections.append(Section(title.lower().replace(" ", "-"), title, found, title in SECTIONS[:2], text))
     return rendered(
         "page.html",
@@ -264,6 +270,7 @@ _TABLE_CHARTS: dict[
     "decomposition": (DECOMPOSITION_COLUMNS, ["model", "benchmark"], lambda rows, _: charts.gains(rows)),
     "drift": (DRIFT_COLUMNS | KL_COLUMNS, ["model", "benchmark"], drift.gain_by_divergence),
     "power": (POWER_COLUMNS, ["model", "benchmark"], lambda rows, _: difference_by_seeds(rows)),
+    "looks": (LOOK_COLUMNS, ["model", "family"], lambda rows, _: look_path(rows)),
     "synthesis": (SYNTHESIS_COLUMNS, ["reference", "policy", "K"], lambda rows, _: forest(rows)),
     "training": (TRAINING_COLUMNS, ["model", "measure"], training.course),
     "samples": (SAMPLE_COLUMNS, ["model", "benchmark"], charts.pass_at_k),

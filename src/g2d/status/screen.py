@@ -131,6 +131,7 @@ def _foot(snapshot: Snapshot) -> Iterator[str]:
     vain = f", of which {span(3600 * spent.in_vain)} in vain" if spent.in_vain * 3600 >= 1 else ""
     yield f"spent: {', '.join(hours)}{vain}"
     yield from hours_to_go(to_go.gpu_hours)
+    yield from snapshot.looks
     left = len(snapshot.states) - snapshot.counts["finished"]
     if not left:
         yield "all jobs have finished"

@@ -13,6 +13,7 @@ from typing import Any
 
 from g2d.experiment.config import Config, read
 from g2d.experiment.plan import Plan
+from g2d.experiment.race import next_look_words, taken
 from g2d.forecast.eta import Eta, eta
 from g2d.forecast.jobs import grid_jobs
 from g2d.jobs.attempts import Attempt, log_of, lost_device_s
@@ -55,6 +56,7 @@ class Snapshot:
     spent: Spent
     eta: Eta
     is_locked: bool  # by a Snakemake that works in the folder, or by one that was killed
+    looks: Sequence[str]  # what the next look costs, and the chance that it settles what is open; of a race
     unreadable: Sequence[str]  # records of attempts, with the reason
 
     @property
@@ -105,6 +107,7 @@ class Snapshot:
                 "jobs_at_once": to_go.at_once,
                 "not_counted": list(to_go.not_counted),
             },
+            "looks": list(self.looks),
             "unreadable": list(self.unreadable),
         }
 
@@ -137,7 +140,7 @@ class Grid:
     def __init__(self, results: Path) -> None:
         self.results = results
         self.records = Records(results / "attempts")
-        self._recorded: float | None = None
+        self._recorded: list[Any] = []
         self._read_config()
 
     def look(self) -> Snapshot:
@@ -154,16 +157,19 @@ class Grid:
             spent=spent(recorded.attempt for attempts in found.values() for recorded in attempts),
             eta=eta(self.plan, states, now),
             is_locked=is_locked(self.results.resolve().parent),
+            looks=[plain(line) for line in self._next_look],
             unreadable=[plain(reason) for reason in self.records.unreadable],
         )
 
     def _read_config(self) -> None:
-        """Read the configuration again where a new run has written one, which may ask for other jobs."""
+        """Read the configuration again where a new run has written one or a look asks for other jobs."""
         file = self.results / "config.yaml"
-        recorded = file.stat().st_mtime
+        recorded = [file.stat().st_mtime, *sorted(self.results.glob("looks/**/look*.json"))]
         if recorded != self._recorded:
             self._recorded = recorded
             self.config: Config = read(file)
+            looks = self.config.looks
+            self._next_look = next_look_words(self.config, taken(looks, self.results)) if looks else []
             self.plan = Plan(self.config)
             self.jobs = grid_jobs(self.config, self.plan)
 

@@ -24,6 +24,7 @@ TRAINING = "Online training"
 CONTAMINATION = "Memory or reasoning"
 OPEN_ENDED = "Open-ended prompts"
 POWER = "What this grid can see"
+RACE = "Looks"
 SYNTHESIS = "Over models and benchmarks"
 FRONTIER = "The frontier"
 GAINS = "Where a gain comes from"
@@ -34,6 +35,7 @@ DISPUTES = "Verifier disagreements"
 SECTIONS = (
     OTHERS,
     FRONTIER,
+    RACE,
     SYNTHESIS,
     POWER,
     TRAINING,
@@ -121,6 +123,15 @@ TABLES = (
         "answers",
         section=SYNTHESIS,
         enabled=_synthesis,
+    ),
+    Table(
+        "looks",
+        "Every comparison at every look",
+        RESULTS,
+        "looks:looks_table",
+        "config looks",
+        section=RACE,
+        enabled=lambda config: config.looks is not None,
     ),
     Table(
         "power",

@@ -124,5 +124,6 @@ _PARTS: Mapping[str, Callable[[Config], Mapping[Any, str] | Pairs]] = {
     "logs": lambda config: _in_folders(grid.trajectories(config), "metrics.jsonl"),
     "ages": lambda config: _in_folders(chain.from_iterable(grid.trajectories(config).values()), "rollouts.parquet"),
     "replies": lambda config: _in_folders(_replied(config), "open-ended/rollouts.parquet"),
+    "looks": lambda config: ((file, file) for file in (config.reached.files if config.reached else ())),
     "main_csv": lambda config: {"main": "results/tables/main.csv"},
 }

@@ -23,6 +23,7 @@ from g2d.experiment.prompt_counts import prompts_behind
 from g2d.experiment.sections import Collapse, Contamination, Frontier, Price
 from g2d.jobs.attempts import Attempt, read_attempts
 from g2d.jobs.cost import Cost, read_cost
+from g2d.jobs.files import read_json
 from g2d.policies.policy import read_policy
 from g2d.problems import read_problems
 from g2d.problems.settings import is_fresh
@@ -79,6 +80,7 @@ class Inputs:
     harvested = _Part(read_rollouts, WITHOUT_TEXTS)  # by harvest
     levels = _Part(read_table, LEVEL_COLUMNS)  # by model, how hard every level is
     probes = _Part(read_table, PROBE_COLUMNS)  # by warm-up that stops by itself
+    looks = _Part(read_json)  # by file, first to last
     seen = _Part(seen_in_training)  # by control
     candidates = _Part(read_table, SWEEP_COLUMNS)  # by model and swept regime
     selections = _Part(read_table, CANDIDATE_COLUMNS)  # by the policy that was selected

@@ -1,0 +1,133 @@
+"""Seeds in stages: which seeds of which policies the looks ask for that were taken.
+
+A look is a file, `results/looks/look1.json`, and the files are the only state. What they decide with is
+`g2d.analysis.looks`; what they are made from, and what is in them, `g2d.tables.looks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from g2d.experiment.keys import PolicyKey
+from g2d.experiment.sections import Config, Looks, Reached
+from g2d.jobs.files import read_json
+from g2d.settings import ConfigError
+
+PLAN = "plan.json"  # beside the looks
+
+
+def look_name(looks: Looks, number: int) -> str:
+    """The file of a look, as jobs see it."""
+    return f"results/{looks.folder}/look{number}.json"
+
+
+def decided(config: Config, results: str | Path = "results") -> Config:
+    """The configuration with the seeds that the looks ask for that were taken; as it is where it has no looks.
+
+    Raises:
+        ConfigError: a look cannot be read, or one before it is missing.
+    """
+    return at_look(config, taken(config.looks, results)) if config.looks else config
+
+
+def at_look(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Config:
+    """The same after these looks.
+
+    Args:
+        looks: by file, first to last.
+    """
+    last: Mapping[str, Any] = list(looks.values())[-1] if looks else {"seeds": {}, "next": True}
+    found = config.model_copy()
+    found._reached = Reached(dict(last["seeds"]), tuple(looks), not last["next"])
+    return found
+
+
+def whole(config: Config) -> Config:
+    """The configuration with every seed, whatever was decided."""
+    found = config.model_copy()
+    found._reached = None
+    return found
+
+
+def taken(looks: Looks, results: str | Path = "results") -> dict[str, dict[str, Any]]:
+    """The looks that were taken, by file, first to last.
+
+    Raises:
+        ConfigError: one cannot be read, or one before it is missing.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    folder = Path(results, looks.folder)
+    for number in count(1):
+        file = folder / f"look{number}.json"
+        if not file.exists():
+            break
+        try:
+            found[look_name(looks, number)] = look = read_json(file)
+            look["seeds"], look["next"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{file}: no look that can be read ({error}): put it back as it was") from None
+    if later := [file.name for file in folder.glob("look*.json") if f"results/{looks.folder}/{file.name}" not in found]:
+        raise ConfigError(f"{folder}/look{len(found) + 1}.json is missing, and {min(later)} is there: put it back")
+    return found
+
+
+def n_seeds(config: Config, key: PolicyKey) -> int:
+    """How many seeds of a policy are asked for; of what no look is about, as many as at the first one."""
+    assert config.looks is not None
+    first = 0 if key.role == "dpo" and key.k in config.looks.waiting else config.looks.looks[0]
+    return len(config.seeds) if config.reached is None else config.reached.seeds.get(key.name, first)
+
+
+# ------------------------------------------------------------------------------------------------------------ in words
+
+
+def policy_words(name: str) -> str:
+    """A policy in a sentence: `demo/dpo/g2/k50` is dpo at K=50 (G=2)."""
+    model, _, rest = name.partition("/")
+    if "/" not in rest:
+        return f"M0 of {model}"
+    regime, group, k = rest.rsplit("/", 2)
+    return f"{regime} at K={k[1:]}" + (f" (G={group[1:]})" if group != "g0" else "")
+
+
+def further_words(look: Mapping[str, Any]) -> str:
+    """What a look asks for, and its cost; unknown where a rate is."""
+    cost = look["cost"]
+
+    def amount(ending: str) -> str:
+        hours, money = cost.get(f"hours{ending}"), cost.get(f"money{ending}")
+        paid = "" if money is None else f" ({money:.2f} {cost['currency']})"
+        return "an unknown number of device-hours" if hours is None else f"{hours:.2f} device-hours{paid}"
+
+    words = f"about {amount('')}, at most {amount('_at_most')} for all looks that are left"
+    return f"further seeds for {len(look['next'])} of the policies, {words}"
+
+
+def open_comparisons(look: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The comparisons that a look has left open."""
+    found = [own for one in look["models"].values() for own in one["comparisons"] if own["verdict"] == "open"]
+    return [{name: own[name] for name in ("policy", "reference", "chance_next", "chance")} for own in found]
+
+
+def next_look_words(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What comes next, and the chance that it settles each open comparison.
+
+    Args:
+        config: of the grid.
+        looks: that were taken, by file, first to last.
+    """
+    assert config.looks is not None
+    number = len(looks) + 1
+    if not looks:
+        return [f"look {number} comes first, at {config.looks.looks[0]} seeds; {config.looks.looks[-1]} are the most"]
+    last = list(looks.values())[-1]
+    if not last["next"]:
+        return [f"the looks are over: look {number - 1} was the last"]
+    return [f"look {number}: {further_words(last)}"] + [
+        f"open: {policy_words(own['policy'])} against {policy_words(own['reference'])}, settled by the next look with "
+        f"{100 * own['chance_next']:.0f} %, by the last with {100 * own['chance']:.0f} %"
+        for own in open_comparisons(last)
+    ]

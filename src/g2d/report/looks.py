@@ -1,0 +1,115 @@
+"""Looks on the page: what was planned, what each look decided, and the path of every difference."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from g2d.analysis.looks import SETTLED, Compared, Look
+from g2d.experiment.config import Config
+from g2d.experiment.race import further_words, next_look_words, policy_words, taken
+from g2d.report.marks import OKABE_ITO, SHAPES
+from g2d.report.phrases import listed, numbers, points
+from g2d.report.vega import Spec, finished, named_scale
+from g2d.tables.looks import looks_of, other_plans
+
+SPENDING = {"obrien_fleming": "O'Brien and Fleming's type", "pocock": "Pocock's type"}
+SAID = {"better": "better than", "worse": "worse than", "within": "within the margin of"}
+
+
+def look_sentences(config: Config, results: str | Path = "results") -> list[str]:
+    """Paragraphs about the looks of a results folder; none where none were taken."""
+    others = other_plans(config.looks, results)
+    if config.looks is None:
+        return (
+            [
+                f"Looks were taken in this folder ({listed(others)}). This configuration lists its seeds by hand: its "
+                "seeds, tests and intervals are outside of that plan, whose error does not hold for them."
+            ]
+            if others
+            else []
+        )
+    looks = taken(config.looks, results)
+    found = [_plan_sentence(config)]
+    if others:
+        found.append(
+            f"Looks were taken by another plan before ({listed(others)}): the error of this one does not count theirs."
+        )
+    for model in config.models:
+        own = looks_of(model, looks)
+        found += [_sentence(look, list(looks.values())[look.number - 1], len(config.models) > 1) for look in own]
+        found += list(_verdicts(own[-1])) if own else []
+    if looks and list(looks.values())[-1]["next"]:
+        found += next_look_words(config, looks)
+    return found
+
+
+def _plan_sentence(config: Config) -> str:
+    assert config.looks is not None
+    looks = config.looks
+    return (
+        f"Looks at {numbers(looks.looks)} seeds, on {next(iter(config.benchmarks))}, were planned before the first. In "
+        f"a family of comparisons the probability of a wrong verdict is at most {100 * looks.error:g} % over all looks "
+        f"(spent by {SPENDING[looks.spending]}), and a comparison is given up where the seeds left settle it with less "
+        f"than {100 * looks.futility:g} %. Tests and intervals of the other tables do not count the looks."
+    )
+
+
+def _sentence(look: Look, file: Mapping[str, Any], several: bool) -> str:
+    """What a look decided, and what it asked for."""
+    fell: Counter[str] = Counter(own.verdict for own in look.comparisons if own.look == look.number)
+    verdicts = ", ".join(f"{fell[verdict]} {verdict}" for verdict in (*SETTLED, "given up", "open") if fell[verdict])
+    name = f"Look {look.number}" + (f", {next(iter(look.plan.policies)).partition('/')[0]}" if several else "")
+    further = further_words(file) if look.next else "it was the last"
+    return f"{name}: of {len(look.comparisons)} comparisons {verdicts}; {further}."
+
+
+def _verdicts(last: Look) -> Iterator[str]:
+    """At which look every verdict fell, by which boundary."""
+    for verdict in SETTLED:
+        own = [_verdict(one) for one in last.comparisons if one.verdict == verdict]
+        if own:
+            yield "; ".join(own) + "."
+
+
+def _verdict(own: Compared) -> str:
+    p, boundary = (own.p_margin, own.boundary_margin) if own.verdict == "within" else (own.p_value, own.boundary)
+    return (
+        f"{policy_words(own.policy)} is {SAID[own.verdict]} {policy_words(own.reference)} "
+        f"({points(own.estimate, own.low, own.high)}; look {own.look}, p = {p:.2g}, boundary {boundary:.2g})"
+    )
+
+
+def path(looks: pd.DataFrame) -> Spec:
+    """Every difference with its repeated interval, look by look.
+
+    Args:
+        looks: rows of `looks.csv` of one model and family.
+    """
+    rows = looks.assign(
+        name=[
+            f"{policy_words(policy)} against {policy_words(reference)}"
+            for policy, reference in zip(looks["policy"], looks["reference"], strict=True)
+        ]
+    )
+    rows = rows[["name", "look", "n_seeds", "difference", "low", "high", "p_value", "boundary", "verdict"]]
+    names, verdicts = list(dict.fromkeys(rows["name"])), list(dict.fromkeys(rows["verdict"]))
+    color = alt.Color("name:N", title=None, scale=named_scale(names, OKABE_ITO))
+    x, beside = alt.X("look:O", title="look", axis=alt.Axis(labelAngle=0)), alt.XOffset("name:N", sort=names)
+    y = alt.Y("low:Q", title="difference in accuracy", axis=alt.Axis(format="+.1~%"))
+    tooltip = [
+        *(alt.Tooltip(f"{name}:N") for name in ("name", "verdict", "n_seeds")),
+        *(alt.Tooltip(f"{name}:Q", format="+.1%") for name in ("difference", "low", "high")),
+        *(alt.Tooltip(f"{name}:Q", format=".2g") for name in ("p_value", "boundary")),
+    ]
+    zero = alt.Chart(pd.DataFrame({"at": [0.0]})).mark_rule(strokeDash=[4, 4], color="#777").encode(y=alt.Y("at:Q"))
+    base = alt.Chart(rows).encode(x=x, xOffset=beside, color=color, tooltip=tooltip)
+    bars = base.mark_rule(strokeWidth=2).encode(y=y, y2="high:Q")
+    shape = alt.Shape("verdict:N", title="verdict", scale=named_scale(verdicts, SHAPES))
+    dots = base.mark_point(filled=True, size=80, opacity=1).encode(y=alt.Y("difference:Q"), shape=shape)
+    return finished(zero, bars, dots, height=220)

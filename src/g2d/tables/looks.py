@@ -1,0 +1,212 @@
+"""Looks at the grid while it grows (docs/race.md): their plan, what a look is made of, and looks.csv.
+
+One plan for each model, on the first benchmark. It is written before anything runs (`plan.json`), and stands in every
+look. The DAG knows of a look only how many seeds of each policy it asks for (`g2d.experiment.race`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from g2d.analysis.looks import Asked, Look, Plan, take_look
+from g2d.experiment import grid
+from g2d.experiment.config import Config
+from g2d.experiment.race import PLAN, at_look, taken, whole
+from g2d.experiment.sections import Frontier, Looks
+from g2d.jobs.files import read_json, write_json
+from g2d.rollouts.rollout import read_rollouts
+from g2d.settings import ConfigError
+from g2d.tables.evaluations import crossed
+from g2d.tables.families import ALIKE, CALLED, families
+from g2d.tables.frames import Rows, floats, integers, strings, table_of
+
+# Keys of the configuration that the answers to the first benchmark do not depend on: they may change between looks.
+WITHOUT_ANSWERS = frozenset(
+    {
+        *("title", "demonstration", "seeds", "looks", "benchmarks", "baselines", "frontier", "price_per_device_hour"),
+        *("collapse", "contamination", "probe"),
+    }
+)
+LOOK_COLUMNS = {
+    **strings("model", "benchmark", "family", "policy", "reference"),
+    **integers("look", "n_seeds"),
+    **floats("information", "difference", "standard_error", "low", "high"),
+    **floats("p_value", "boundary", "p_margin", "boundary_margin"),
+    **strings("verdict"),
+    **floats("chance_next", "chance"),
+}
+
+
+# ------------------------------------------------------------------------------------------------------------ the plan
+
+
+def plan_of(config: Config, model: str) -> Plan:
+    """The plan of a model's looks: the comparisons of the page on the first benchmark, but for those whose answer no
+    seed is worth (`_is_asked`).
+
+    Raises:
+        ConfigError: there is nothing to compare.
+    """
+    assert config.looks is not None
+    looks, benchmark = config.looks, next(iter(config.benchmarks))
+    policies = dict.fromkeys(key.over_seeds for key in grid.policies(whole(config)) if key.model == model)
+    asked = tuple(
+        Asked(family, at.name, reference.name)
+        for family, pairs in families([(key, benchmark) for key in policies])
+        for (at, _), (reference, _) in pairs
+        if _is_asked(family)
+    )
+    if not asked:
+        raise ConfigError(f"seeds.looks: {model} has no comparison to look at: write seeds as a list, or add a K")
+    named = {name for one in asked for name in (one.policy, one.reference)}
+    return Plan(
+        looks=tuple(looks.looks),
+        asked=asked,
+        margin=(config.frontier or Frontier()).margin,
+        spending=looks.spending,
+        error=looks.error,
+        futility=looks.futility,
+        alike=tuple(key.name for key in policies if key.role in ALIKE and key.name in named),
+        waiting=tuple(
+            key.name for key in policies if key.role == "dpo" and key.k in looks.waiting and key.name in named
+        ),
+        without_seeds=tuple(key.name for key in policies if key.role == "base" and key.name in named),
+    )
+
+
+def _is_asked(family: str) -> bool:
+    """Not against M0, which all but regimes beat or the grid is lost, and not every K against every other."""
+    return not family.endswith("K > 0") and (not family.endswith("M0") or family.startswith(CALLED["entry"]))
+
+
+def written_plan(config: Config) -> dict[str, Any]:
+    """What `plan.json` says: what is asked, and the settings that the answers depend on."""
+    assert config.looks is not None
+    benchmark = next(iter(config.benchmarks))
+    settings = {name: value for name, value in config.identity.items() if name not in WITHOUT_ANSWERS}
+    return {
+        "plan": config.looks.plan,
+        "models": {model: asdict(plan_of(config, model)) for model in grid.trained_models(config)},
+        "benchmark": {benchmark: config.benchmarks[benchmark].params()},
+        "settings": settings,
+    }
+
+
+def write_plan(config: Config, results: str | Path = "results") -> None:
+    """Write `plan.json`, until the first look is taken; it names the plans whose looks were taken before."""
+    assert config.looks is not None
+    if not taken(config.looks, results):
+        after = other_plans(config.looks, results)
+        write_json(Path(results, config.looks.folder, PLAN), written_plan(config) | {"after": after})
+
+
+def require_plan(config: Config, results: str | Path = "results") -> None:
+    """Refuse to go on with looks that were taken by another plan.
+
+    Raises:
+        ConfigError: the first key that differs, and what to do.
+    """
+    assert config.looks is not None
+    now, file = json.loads(json.dumps(written_plan(config))), Path(results, config.looks.folder, PLAN)
+    if not taken(config.looks, results):
+        return
+    try:
+        before = read_json(file)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file}: looks were taken by it, and it cannot be read ({error}): put it back") from None
+    if key := _first_difference({name: before.get(name) for name in now}, now):
+        raise ConfigError(
+            f"seeds.looks: {key} is not what it was at the first look ({file}): put it back, or begin a new plan over "
+            "what is there with a name of its own (seeds: {plan: NAME})"
+        )
+
+
+def other_plans(looks: Looks | None, results: str | Path = "results") -> list[str]:
+    """The folders of other plans in a results folder that looks were taken by."""
+    folders = {file.parent.relative_to(results).as_posix() for file in Path(results).glob("looks/**/look1.json")}
+    return sorted(folders - {looks.folder if looks else ""})
+
+
+def _first_difference(before: Any, now: Any, path: str = "") -> str:
+    """The path of the first value that differs; empty where none does."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        names = (*now, *(name for name in before if name not in now))
+        found = (_first_difference(before.get(name), now.get(name), f"{path}.{name}".lstrip(".")) for name in names)
+        return next(filter(None, found), "")
+    return "" if before == now else path
+
+
+# ------------------------------------------------------------------------------------------------------------- a look
+
+
+def take(config: Config, number: int, results: str | Path = "results") -> dict[str, Any]:
+    """Take the next look.
+
+    Args:
+        config: of the grid.
+        number: of the look: 1, 2 ...
+
+    Returns:
+        What its file says: by policy, `seeds` that the looks so far ask for and those that are new (`next`), and the
+        look of every model whose looks are not over (`models`).
+    """
+    assert config.looks is not None
+    before = dict(list(taken(config.looks, results).items())[: number - 1])
+    config, benchmark = at_look(config, before), next(iter(config.benchmarks))
+    models, seeds = {}, dict(list(before.values())[-1]["seeds"]) if before else {}
+    for model in grid.trained_models(config):
+        plan, earlier = plan_of(config, model), looks_of(model, before)
+        if earlier and not earlier[-1].next:
+            continue
+        answers: dict[str, dict[Any, Any]] = {}
+        for key in grid.policies(config):
+            if key.name in plan.policies and (key.seed is not None or key.name in plan.without_seeds):
+                file = Path(results, key.folder, f"eval/{benchmark}.parquet")
+                answers.setdefault(key.name, {})[key] = read_rollouts(file, ("problem_id", "reward"))
+        look = take_look(plan, {name: crossed(own, benchmark) for name, own in answers.items()}, earlier)
+        models[model] = look
+        seeds |= {own.policy: own.next_seeds for own in look.policies if own.policy not in plan.without_seeds}
+    return {
+        "look": number,
+        "seeds": seeds,
+        "next": {policy: n for look in models.values() for policy, n in look.next.items()},
+        "models": {model: json.loads(look.to_json()) for model, look in models.items()},
+    }
+
+
+def looks_of(model: str, looks: Mapping[str, Mapping[str, Any]]) -> list[Look]:
+    """The looks of a model, first to last."""
+    found = [look["models"].get(model) for look in looks.values()]
+    return [Look.from_json(json.dumps(look)) for look in found if look]
+
+
+@table_of(LOOK_COLUMNS)
+def looks_table(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Rows:
+    """Every comparison at every look that tested it.
+
+    Args:
+        config: of the grid.
+        looks: that were taken, by file, first to last.
+
+    Returns:
+        `LOOK_COLUMNS`: at look `look`, with n_seeds of both policies and the share `information` of the plan's most,
+        the difference with its repeated confidence interval (low to high: it holds at all looks and for the whole
+        family); p_value is of no difference, which is rejected at most at boundary, p_margin of a difference of the
+        margin or more, rejected at most at boundary_margin. chance_next and chance: that the next look, or the seeds
+        left, settle what is open.
+    """
+    benchmark = next(iter(config.benchmarks))
+    for model in grid.trained_models(config):
+        for look in looks_of(model, looks):
+            for own in look.comparisons:
+                if own.look != look.number or not own.n_seeds:
+                    continue
+                row = asdict(own)
+                yield row | {
+                    **{"model": model, "benchmark": benchmark},
+                    **{"information": own.fractions[-1], "difference": own.estimate},
+                }

@@ -1,0 +1,116 @@
+"""Seeds in stages: how they are written, and which jobs the looks so far leave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from g2d.experiment import grid
+from g2d.experiment.config import Config, load, read
+from g2d.experiment.race import at_look, decided, next_look_words, taken, whole
+from g2d.jobs.files import write_json
+from g2d.settings import ConfigError
+from tests.race import race_config, race_values
+
+SFT = {"regimes": {"sft": {"regime": "rft", "steps": [2]}}}
+
+
+def after(asked: dict[str, int], **changes: Any) -> Config:
+    """A race whose first look asks for these seeds."""
+    return at_look(race_config(**changes), {"look": {"seeds": asked, "next": asked}})
+
+
+def of_seed(keys: list[Any], seed: int) -> list[str]:
+    return [key.folder.removeprefix(f"m/seed{seed}/") for key in keys if key.seed == seed]
+
+
+def test_seeds_are_one_to_the_last_look_and_survive_the_record(tmp_path: Path) -> None:
+    config = race_config()
+    assert (config.seeds, config.looks.looks) == ([1, 2, 3], [2, 3])
+    config.save(tmp_path / "config.yaml")
+    recorded = read(tmp_path / "config.yaml")
+    assert (recorded.identity, recorded.seeds) == (config.identity, config.seeds)
+
+
+def test_a_list_of_seeds_has_no_looks() -> None:
+    config = race_config(seeds=[1, 2])
+    assert (config.looks, config.reached, decided(config)) == (None, None, config)
+    assert "looks" not in config.identity
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seeds": {"looks": [3, 2]}}, "seeds.looks: looks must ascend: [3, 2]"),
+        ({"seeds": {"looks": [1, 2]}}, "seeds.looks.0: input should be greater than or equal to 2, not 1"),
+        ({"seeds": {"looks": 3}}, "seeds.looks: input should be a valid list, not 3"),
+        ({"seeds": {"look": [2, 3]}}, "seeds.look: unknown key; did you mean looks?"),
+        ({"seeds": {"looks": [2, 3], "waiting": [3]}}, "seeds.waiting: K=3 is not between the ends"),
+        ({"seeds": {"looks": [2, 3], "waiting": [4]}}, "seeds.waiting: K=4 is not between the ends"),
+        ({"seeds": [0, 1], "looks": {"looks": [2, 3]}}, "seeds: with looks they are 1 to 3"),
+        ({"models": {"looks": {"source": "embedded"}}}, "models.looks: the name is taken"),
+    ],
+)
+def test_a_mistake_names_the_key(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(race_values() | changes)
+    assert message in str(error.value)
+
+
+def test_the_first_look_has_its_seeds_of_every_policy() -> None:
+    first = decided(race_config(**SFT), "nowhere")
+    assert {key.seed for key in grid.policies(first)} == {None, 1, 2}
+    assert (
+        of_seed(grid.policies(first), 3) == of_seed(grid.trainings(first), 3) == of_seed(grid.harvests(first), 3) == []
+    )
+    assert of_seed(grid.policies(first), 1) == of_seed(grid.policies(whole(first)), 1)
+    assert of_seed(grid.trainings(first), 1) == of_seed(grid.trainings(whole(first)), 1)
+
+
+def test_a_policy_that_goes_on_takes_what_is_behind_it_along() -> None:
+    """Its harvest, and the warm-ups on the way to its K; K=0 needs no warm-up."""
+    config = after({"m/dpo/g0/k0": 3, "m/dpo/g2/k2": 2, "m/dpo/g2/k4": 3, "m/grpo/g2/k4": 2, "m/sft/g2/k2": 2}, **SFT)
+    assert of_seed(grid.policies(config), 3) == ["dpo/g0/k0", "dpo/g2/k4"]
+    assert of_seed(grid.harvests(config), 3) == ["harvest/g0/k0", "harvest/g2/k4"]
+    assert sorted(of_seed(grid.trainings(config), 3)) == ["dpo/g0/k0", "dpo/g2/k4", "grpo/g2/k2", "grpo/g2/k4"]
+    config = after({"m/dpo/g2/k2": 2, "m/sft/g2/k2": 3}, **SFT)
+    assert of_seed(grid.harvests(config), 3) == ["harvest/g2/k2"]
+    assert sorted(of_seed(grid.trainings(config), 3)) == ["grpo/g2/k2", "sft/g2/k2"]
+
+
+def test_what_waits_has_no_seed_before_a_look_asks_for_it() -> None:
+    waits = {"seeds": {"looks": [2, 3], "waiting": [2]}}
+    first = decided(race_config(**waits), "nowhere")
+    assert of_seed(grid.harvests(first), 1) == ["harvest/g0/k0", "harvest/g2/k4"]
+    assert "dpo/g2/k2" not in of_seed(grid.policies(first), 1)
+    assert "dpo/g2/k2" in of_seed(grid.policies(after({"m/dpo/g2/k2": 2}, **waits)), 2)
+
+
+def test_looks_are_read_in_order_and_none_may_be_lost(tmp_path: Path) -> None:
+    config, look = race_config(), {"seeds": {}, "next": {"m/dpo/g2/k2": 3}, "models": {}, "cost": {}}
+    config.save(tmp_path / "config.yaml")
+    write_json(tmp_path / "looks/look1.json", look | {"seeds": {"m/dpo/g2/k2": 3}})
+    assert of_seed(grid.policies(read(tmp_path / "config.yaml")), 3) == ["dpo/g2/k2"]
+    assert list(taken(config.looks, tmp_path)) == ["results/looks/look1.json"]
+    write_json(tmp_path / "looks/look3.json", look)
+    with pytest.raises(ConfigError, match=r"look2\.json is missing, and look3\.json is there"):
+        taken(config.looks, tmp_path)
+    (tmp_path / "looks/look2.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"look2\.json: no look that can be read"):
+        taken(config.looks, tmp_path)
+
+
+def test_the_price_of_the_next_look_in_words() -> None:
+    config = race_config()
+    open_one = {"policy": "m/dpo/g2/k2", "reference": "m/base", "verdict": "open", "chance_next": 0.25, "chance": 0.5}
+    cost = {"hours": 1.5, "money": 3.0, "hours_at_most": 4.0, "money_at_most": None, "currency": "EUR"}
+    look = {"next": {"m/dpo/g2/k2": 3}, "cost": cost, "models": {"m": {"comparisons": [open_one]}}}
+    assert next_look_words(config, {}) == ["look 1 comes first, at 2 seeds; 3 are the most"]
+    assert next_look_words(config, {"a": look}) == [
+        "look 2: further seeds for 1 of the policies, about 1.50 device-hours (3.00 EUR), at most 4.00 device-hours "
+        "for all looks that are left",
+        "open: dpo at K=2 (G=2) against M0 of m, settled by the next look with 25 %, by the last with 50 %",
+    ]
+    assert next_look_words(config, {"a": look | {"next": {}}}) == ["the looks are over: look 1 was the last"]

@@ -1,0 +1,49 @@
+"""What the seeds cost that a look asks for, worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from g2d.forecast.looks import next_cost
+from g2d.jobs.cost import write_cost
+from g2d.policies import Policy, write_policy
+from g2d.regimes.warmup import Warmup
+from tests.forecast.test_hours import COST
+from tests.race import race_config
+
+LOOK = {"seeds": {"m/dpo/g2/k2": 3, "m/dpo/g2/k4": 3, "m/dpo/g0/k0": 2}, "next": {"m/dpo/g2/k2": 3, "m/dpo/g2/k4": 3}}
+
+
+def billed(results: Path) -> None:
+    """An hour for a harvest, two for DPO, half of one for an evaluation, three for two steps of GRPO."""
+    for stage, hours in (("harvest_rollouts", 1), ("train_dpo", 2), ("evaluate", 0.5)):
+        write_cost(results / f"m/{stage}/cost.json", replace(COST, stage=stage, device_s=hours * 3600))
+    folder = results / "m/seed1/grpo/g2/k2"
+    folder.mkdir(parents=True)
+    settings = {"warmup": Warmup().trajectory(2, 2)}
+    write_policy(folder / "policy.json", Policy("p", "m", "grpo", "m0", 2, k=2, settings=settings))
+    write_cost(folder / "cost.json", replace(COST, stage="train_grpo", device_s=3 * 3600))
+
+
+def test_a_chain_of_warmups_is_paid_once(tmp_path: Path) -> None:
+    """Of the third seed two warm-ups, the second from the first, and of each K a harvest, DPO and an evaluation; all
+    that there is asks for a fourth."""
+    billed(tmp_path)
+    config = race_config(seeds={"looks": [2, 3, 4]}, price_per_device_hour={"currency": "EUR", "devices": 2.0})
+    seed = 2 * 3 + 2 * (1 + 2 + 0.5)
+    assert next_cost(config, LOOK, tmp_path) == {
+        **{"hours": pytest.approx(seed), "money": pytest.approx(2 * seed)},
+        **{"hours_at_most": pytest.approx(2 * seed), "money_at_most": pytest.approx(4 * seed)},
+        "currency": "EUR",
+    }
+
+
+def test_what_was_not_measured_or_has_no_price_is_unknown(tmp_path: Path) -> None:
+    config = race_config(price_per_device_hour={"currency": "EUR", "devices": {"another card": 2.0}})
+    assert next_cost(config, LOOK, tmp_path)["hours"] is None
+    billed(tmp_path)
+    found = next_cost(config, LOOK, tmp_path)
+    assert (found["hours"], found["money"]) == (pytest.approx(13), None)

@@ -1,0 +1,127 @@
+"""Looks at a grid's answers: what is planned, what is decided, and what may not change afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from g2d.experiment.config import Config
+from g2d.experiment.race import look_name, taken
+from g2d.jobs.files import write_json
+from g2d.report.looks import look_sentences, path
+from g2d.settings import ConfigError
+from g2d.tables.looks import looks_table, plan_of, require_plan, take, write_plan
+from tests.race import race_config, write_answers
+
+
+def raced(results: Path, **changes: Any) -> Config:
+    """A race that is over."""
+    config = race_config(**changes)
+    write_plan(config, results)
+    for number, seeds in ((1, 2), (2, 3)):
+        write_answers(config, results, seeds)
+        look = take(config, number, results) | {"cost": {"hours": 0.25, "hours_at_most": 0.25}}
+        write_json(results / look_name(config.looks, number).removeprefix("results/"), look)
+    return config
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("race")
+    raced(folder)
+    return folder
+
+
+def test_the_plan_asks_what_the_page_asks_but_for_what_no_seed_is_worth() -> None:
+    plan = plan_of(
+        race_config(regimes={"sft": {"regime": "rft", "steps": [2]}}, seeds={"looks": [2], "waiting": [2]}), "m"
+    )
+    pairs = {(one.family, one.policy.removeprefix("m/"), one.reference.removeprefix("m/")) for one in plan.asked}
+    assert pairs == {
+        ("DPO against K=0", "dpo/g2/k2", "dpo/g0/k0"),
+        ("DPO against K=0", "dpo/g2/k4", "dpo/g0/k0"),
+        ("DPO against GRPO", "dpo/g0/k0", "grpo/g2/k4"),
+        ("DPO against GRPO", "dpo/g2/k2", "grpo/g2/k4"),
+        ("DPO against GRPO", "dpo/g2/k4", "grpo/g2/k4"),
+        ("regimes against M0", "sft/g2/k2", "base"),
+        ("regimes against what they differ from", "sft/g2/k2", "dpo/g2/k2"),
+    }
+    assert (plan.margin, plan.waiting, plan.without_seeds) == (0.1, ("m/dpo/g2/k2",), ("m/base",))
+    assert set(plan.alike) == {"m/dpo/g0/k0", "m/dpo/g2/k2", "m/dpo/g2/k4"}
+
+
+def test_two_looks_drop_one_policy_and_settle_another(results: Path) -> None:
+    first, second = taken(race_config().looks, results).values()
+    assert first["next"] == {"m/dpo/g0/k0": 3, "m/dpo/g2/k2": 3}
+    assert first["seeds"] == first["next"] | {"m/dpo/g2/k4": 2, "m/grpo/g2/k4": 2}
+    assert second["next"] == {}
+    rows = looks_table(race_config(), taken(race_config().looks, results))
+    against_k0 = rows[rows["reference"] == "m/dpo/g0/k0"]
+    assert against_k0[["look", "policy", "n_seeds", "verdict"]].to_numpy().tolist() == [
+        [1, "m/dpo/g2/k2", 2, "open"],
+        [1, "m/dpo/g2/k4", 2, "better"],
+        [2, "m/dpo/g2/k2", 3, "within"],
+    ]
+    assert len(rows) == 6  # what has its verdict is not tested again
+
+
+def test_further_answers_change_nothing_of_a_look(results: Path, tmp_path: Path) -> None:
+    config = race_config()
+    write_plan(config, tmp_path)
+    write_answers(config, tmp_path, 3)
+    again = take(config, 1, tmp_path)
+    before = taken(config.looks, results)[look_name(config.looks, 1)]
+    assert again == {name: value for name, value in before.items() if name != "cost"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"seeds": {"looks": [2, 4]}}, "models.m.looks"),
+        ({"seeds": {"looks": [2, 3], "error": 0.1}}, "models.m.error"),
+        ({"frontier": {"margin": 0.2}}, "models.m.margin"),
+        ({"warmup": {"steps": [0, 2, 3, 4], "horizon": 6, "max_completion_length": 16}}, "models.m.asked"),
+        ({"dpo": {"learning_rate": 1e-3}}, "settings.dpo.learning_rate"),
+    ],
+)
+def test_a_plan_that_changes_after_a_look_is_refused(results: Path, changes: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"seeds\.looks: {key} is not what it was at the first look .* put it back"):
+        require_plan(race_config(**changes), results)
+
+
+def test_what_no_answer_depends_on_may_change(results: Path) -> None:
+    benchmarks = race_config().model_dump()["benchmarks"]
+    further = {"other": benchmarks["arithmetic"] | {"family": "word_problems"}}
+    price = {"currency": "EUR", "devices": 2.0}
+    require_plan(race_config(title="Another", benchmarks=benchmarks | further, price_per_device_hour=price), results)
+    require_plan(race_config(seeds={"looks": [4]}), Path("nowhere"))  # before the first look anything may
+
+
+def test_another_plan_begins_anew_and_says_so(tmp_path: Path) -> None:
+    raced(tmp_path)
+    config = raced(tmp_path, seeds={"looks": [2, 3], "plan": "again", "error": 0.1})
+    require_plan(config, tmp_path)
+    assert list(taken(config.looks, tmp_path)) == ["results/looks/again/look1.json", "results/looks/again/look2.json"]
+    assert any("another plan before (looks)" in line for line in look_sentences(config, tmp_path))
+
+
+def test_the_page_says_at_which_look_a_verdict_fell(results: Path) -> None:
+    text = "\n".join(look_sentences(race_config(), results))
+    assert "Looks at 2, 3 seeds, on arithmetic, were planned before the first" in text
+    assert (
+        "Look 1: of 5 comparisons 4 better, 1 open; further seeds for 2 of the policies, about 0.25 device-hours"
+        in text
+    )
+    assert "Look 2: of 5 comparisons 1 within; it was the last." in text
+    assert "dpo at K=4 (G=2) is better than dpo at K=0" in text
+    assert "look 1, p = " in text
+    drawn = path(looks_table(race_config(), taken(race_config().looks, results)))
+    assert len(drawn["layer"]) == 3
+
+
+def test_seeds_that_are_added_by_hand_are_outside_of_the_plan(results: Path, tmp_path: Path) -> None:
+    by_hand = race_config(seeds=[1, 2, 3, 4])
+    assert "outside of that plan" in look_sentences(by_hand, results)[0]
+    assert look_sentences(by_hand, tmp_path) == []

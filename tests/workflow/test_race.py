@@ -1,0 +1,85 @@
+"""Looks as jobs: one command takes them all, a run that stopped goes on, and none is taken twice.
+
+The answers are files that lie there: nothing is trained.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from g2d.experiment.race import taken
+from g2d.status.snapshot import Grid
+from g2d.tables.looks import take
+from tests.race import race_config, race_values, write_answers
+from tests.workflow.conftest import Project
+
+# What is asked for once the looks are over, in the place of tables; the rules that would answer are left out.
+RACED = """
+include: "workflow/Snakefile"
+
+
+rule raced:
+    input:
+        at_last(lambda config: [f"results/{p.folder}/eval/arithmetic.parquet" for p in grid.policies(config)]),
+    output:
+        "raced.txt",
+    run:
+        Path(output[0]).write_text("\\n".join(input))
+"""
+COMMAND = ("raced.txt", "-s", "race.smk", "--allowed-rules", "raced", "take_look")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    made = Project.create(tmp_path_factory.mktemp("race") / "g2d", race_values())
+    (made.root / "race.smk").write_text(RACED)
+    return made
+
+
+def looks_of(project: Project) -> dict[str, tuple[bytes, int]]:
+    """Content and time of every look."""
+    files = sorted(project.results.glob("looks/look*.json"))
+    return {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in files}
+
+
+def test_a_race_that_stopped_between_looks_goes_on(project: Project) -> None:
+    config = race_config()
+    write_answers(config, project.results, 2)
+    stopped = project.snakemake("--cores", "1", *COMMAND)  # no third seed: the run ends after the first look
+    assert stopped.returncode != 0
+    first = looks_of(project)
+    assert list(first) == ["look1.json"]
+    assert (
+        Grid(project.results).look().looks[0].startswith("look 2: further seeds for 2 of the policies, about an unkn")
+    )
+
+    write_answers(config, project.results, 3)  # all answers are newer than the look now
+    said = project.snakemake("-n", *COMMAND).stdout
+    assert "Jobs and hours are those until the next look." in said
+    assert "open: dpo at K=2 (G=2) against dpo at K=0, settled by the next look with" in said
+    project.build(*COMMAND)
+    both = looks_of(project)
+    assert both["look1.json"] == first["look1.json"]
+    answered = (project.root / "raced.txt").read_text().split()
+    assert sorted(Path(file).parts[2:5] for file in answered if "seed3" in file) == [
+        ("seed3", "dpo", "g0"),
+        ("seed3", "dpo", "g2"),
+    ]
+
+    found = taken(config.looks, project.results)
+    for number, look in enumerate(found.values(), 1):  # as without a stop
+        assert look == take(config, number, project.results) | {"cost": look["cost"]}
+
+    for file in project.results.glob("m/**/*.parquet"):
+        os.utime(file)
+    assert "take_look" not in project.planned("--forceall", *COMMAND)
+    assert looks_of(project) == both
+
+
+def test_a_plan_that_changed_is_refused_before_anything_runs(project: Project) -> None:
+    done = project.snakemake("-n", *COMMAND, "--config", "seeds={looks: [2, 4]}")
+    assert done.returncode != 0
+    assert "seeds.looks: models.m.looks is not what it was at the first look" in done.stdout

@@ -1,0 +1,56 @@
+# Looks: the grid's seeds in stages (docs/race.md). A look is a file that says which policies get further seeds. Once it is
+# there no rule makes it, so whatever looks newer or is forced, it is never taken again.
+
+LOOKS = CONFIG.looks
+TAKEN = taken(LOOKS) if LOOKS else {}
+
+
+def after_looks(before=None):
+    """The configuration with the seeds that the looks ask for: all of them, or those before one; waits for these."""
+    number, found = 0, TAKEN
+    while number + 1 != before and not (number and is_last(list(found.values())[number - 1])):
+        number += 1
+        if number > len(TAKEN):
+            checkpoints.take_look.get(look=number)  # an exception, until it is taken
+            found = taken(LOOKS)
+    return at_look(CONFIG, dict(list(found.items())[:number]))
+
+
+def is_last(look):
+    """Whether no policy gets further seeds."""
+    return not look["next"]
+
+
+def at_last(files):
+    """Input: files of the finished grid, by a function of its configuration. Where there are looks they decide which."""
+    return (lambda w: files(after_looks())) if LOOKS else files(CONFIG)
+
+
+def answers_of_look(w):
+    """Input: what a look tests."""
+    config, benchmark = after_looks(int(w.look)), next(iter(CONFIG.benchmarks))
+    return [f"results/{p.folder}/eval/{benchmark}.parquet" for p in grid.policies(config)]
+
+
+if LOOKS:
+
+    checkpoint take_look:
+        input:
+            answers=answers_of_look,
+        output:
+            look_name(LOOKS, "{look}"),
+        log:
+            f"results/logs/take_look/{LOOKS.folder}/{{look}}.log",
+        benchmark:
+            f"results/benchmarks/take_look/{LOOKS.folder}/{{look}}.tsv"
+        wildcard_constraints:
+            look=names(str(n) for n in range(len(TAKEN) + 1, 2 * len(LOOKS.looks) + 1)),
+        conda:
+            "../../envs/g2d.yaml"
+        threads: 1
+        params:
+            version=VERSIONS["take_look"],
+        message:
+            "Take look {wildcards.look}"
+        script:
+            "../scripts/take_look.py"
