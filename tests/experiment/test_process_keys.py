@@ -41,6 +41,7 @@ ONLINE = {"regime": "semi_online_dpo", "steps": [2]}
         ),
         ({"warmup": {"correction": "m2"}, "engine": {"name": "vllm"}}, "warmup.correction: m2 is over the tokens"),
         ({"warmup": {"retire": {"after": 1}}}, "warmup: retire and resample go with one process alone"),
+        ({"warmup": {"replay": {"buffer": 8, "share": 0.5}}}, "warmup.replay goes with one process alone"),
         ({"warmup": {"iterations": 2, "steps": [0, 2]}}, "warmup: updates_per_generation and iterations above 1"),
         ({"warmup": {"loss": "bnpo"}}, "warmup.loss: bnpo is a mean over the tokens of a micro-batch, of which"),
         (

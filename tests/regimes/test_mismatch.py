@@ -70,6 +70,25 @@ def test_weights_and_their_count_are_those_of_the_keys(tmp_path: Path, watch: An
     assert row["sampling/importance_sampling_ratio/mean"] == pytest.approx(weights.mean().item(), rel=1e-4)
 
 
+@pytest.mark.usefixtures("_another_engine")
+def test_what_an_engine_sampled_is_replayed_with_the_log_probabilities_that_it_gave(tmp_path: Path, watch: Any) -> None:  # noqa: F811
+    given: dict[int, set[tuple[float, ...]]] = {}
+
+    def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
+        with torch.no_grad():
+            own = log_probabilities(trainer, model, inputs)
+        weights, _ = by_hand("token_truncate", own - inputs["sampling_per_token_logps"])
+        torch.testing.assert_close(inputs["importance_sampling_ratio"], weights, rtol=1e-4, atol=1e-5)
+        given.setdefault(trainer.state.global_step, set()).update(
+            map(tuple, inputs["sampling_per_token_logps"].tolist())
+        )
+
+    watch(seen)
+    own = {"replay": {"buffer": 8, "share": 0.5}, "correction": "token_truncate", "correction_cap": CAP}
+    warm_up(tmp_path, own, 2)
+    assert given[0] == given[1] == {(-1.0 - 4 * n,) * 3 for n in range(8)}
+
+
 def test_what_exceeds_the_cap_by_hand() -> None:
     log_probs, sampled = torch.zeros(2, 3), torch.tensor([[-1.0, -1.0, -9.0], [1.0, torch.nan, -0.5]])
     mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
