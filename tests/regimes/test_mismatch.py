@@ -35,6 +35,10 @@ class AnotherEngine:
         tokens = [[5 + i % 7, 6 + i % 5, 7 + i % 3] for i in range(len(prompts))]
         return tokens, [[-1.0 - 4 * (i % 8)] * 3 for i in range(len(prompts))]
 
+    def save(self, checkpoint: Path) -> None: ...
+
+    def restore(self, checkpoint: Path | None) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -173,7 +177,7 @@ def test_a_correction_of_nothing_is_refused(own: dict[str, Any]) -> None:
     [name] = own
     with pytest.raises(ValidationError, match=f"{name} is about weights, and with ratio: none there are none"):
         Warmup.model_validate(own | {"ratio": "none"})
-    with pytest.raises(ConfigError, match=rf"warmup\.{name} needs engine\.name: vllm, because transformers computes"):
+    with pytest.raises(ConfigError, match=rf"warmup\.{name} needs engine\.name: vllm or a lag, because transf"):
         load(MINIMAL | {"warmup": own})
     load(MINIMAL | {"warmup": own, "engine": {"name": "vllm"}})
 

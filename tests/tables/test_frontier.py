@@ -15,7 +15,7 @@ from g2d.experiment.config import Config, load, read
 from g2d.experiment.grid import policies
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.sections import Price
-from g2d.jobs.cost import Cost
+from g2d.jobs.cost import Cost, merge_costs
 from g2d.report.frontier import picture, sentences
 from g2d.rollouts.rollout import to_frame
 from g2d.settings import ConfigError
@@ -223,6 +223,13 @@ def test_energy_and_money_are_known_or_are_no_cost_at_all() -> None:
     assert not {"money", "gpu_energy_kwh"} & costs_of(DPO, [unread], SPENT, config).keys()
     found = costs_of(DPO, BILL, SPENT, config.model_copy(update={"price_per_device_hour": BY_NAME}))
     assert (found["money"], found["gpu_energy_kwh"]) == pytest.approx((9.05, 2.75))
+
+
+def test_a_training_with_a_lag_would_take_less_time_beside_its_generation() -> None:
+    late = [BILL[0], replace(BILL[2], overlap_s=1200), replace(BILL[2], job="m/seed0/dpo/g0/k4/cost", overlap_s=600)]
+    assert critical_path_s(late) == critical_path_s(BILL[:1]) + 2 * 7200 - 1800
+    assert cost_table({DPO: late})["overlap_s"].tolist() == pytest.approx([math.nan, 1800], nan_ok=True)
+    assert merge_costs(BILL[2], late[1]).overlap_s == merge_costs(late[1], BILL[2]).overlap_s == 1200
 
 
 def test_the_bill_has_energy_and_money_only_where_they_are_known() -> None:

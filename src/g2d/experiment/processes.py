@@ -65,6 +65,7 @@ def _of_a_warmup(config: Config, where: str, warmup: Warmup, group_sizes: list[i
         (warmup.replay is not None, ".replay goes", "drop the key"),
         (warmup.correction == "m2", ".correction: m2 is over the tokens of an update and goes", "set it to token_mask"),
         (warmup.updates_between_generations > 1, ": updates_per_generation and iterations above 1 go", "set both to 1"),
+        (warmup.lag > 0, ".lag goes", "drop the key"),
         (warmup.reference == "sync", ".reference: sync goes", "drop the key"),
         (warmup.auto is not None, ".auto: what stops by itself goes", "drop the key"),
     ]

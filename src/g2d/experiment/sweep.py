@@ -22,7 +22,7 @@ from g2d.settings import Section
 from g2d.settings.mistakes import changed
 
 SECTIONS: dict[str, type[Section]] = {"warmup": Warmup, "dpo": Dpo}
-COUNTS = ("epochs", "max_steps")  # the whole numbers among the keys that say how far a training goes
+COUNTS = ("epochs", "max_steps", "lag")  # the whole numbers among the keys that can be swept
 
 
 @dataclass(frozen=True)

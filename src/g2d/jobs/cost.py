@@ -40,6 +40,7 @@ class Cost:
     peak_memory_bytes: int  # resident memory of the job's largest process; GPU memory is not in it
     peak_gpu_memory_bytes: int | None = None  # torch's, on the fullest GPU; null without one or in a process of vLLM
     gpu_energy_j: float | None = None  # NVML's, of the cards that the job held; null where they do not say
+    overlap_s: float | None = None  # wall time that an asynchronous training would have saved; null without a lag
 
     @property
     def key(self) -> JobKey:
@@ -51,6 +52,7 @@ def merge_costs(earlier: Cost | None, later: Cost) -> Cost:
     """One record for attempts at a job of which the later went on from what the earlier had spent."""
     if earlier is None:
         return later
+    overlaps = [part.overlap_s for part in (earlier, later) if part.overlap_s is not None]
     energies = [part.gpu_energy_j for part in (earlier, later) if part.gpu_energy_j is not None]
     on_gpu = [part.peak_gpu_memory_bytes for part in (earlier, later) if part.peak_gpu_memory_bytes is not None]
     return replace(
@@ -64,6 +66,7 @@ def merge_costs(earlier: Cost | None, later: Cost) -> Cost:
         peak_memory_bytes=max(earlier.peak_memory_bytes, later.peak_memory_bytes),
         peak_gpu_memory_bytes=max(on_gpu, default=None),
         gpu_energy_j=math.fsum(energies) if len(energies) == 2 else None,
+        overlap_s=math.fsum(overlaps) if overlaps else None,
     )
 
 
@@ -108,6 +111,7 @@ class Meter:
     stage: str
     tokens_generated: int = 0  # by the job, `carried` included
     carried: Cost | None = None  # what earlier attempts had spent up to the checkpoint that this one goes on from
+    overlap_s: float | None = None  # of this attempt, where a training has a lag
     progress: Progress | None = None  # of a training, once it has begun
     _wall: float = field(default_factory=time.perf_counter, repr=False)
     _cpu: float = field(default_factory=cpu_seconds, repr=False)
@@ -157,6 +161,7 @@ class Meter:
             peak_memory_bytes=memory_peak(),
             peak_gpu_memory_bytes=peak_gpu_memory_bytes,
             gpu_energy_j=gpu_energy_j,
+            overlap_s=self.overlap_s,
         )
 
     @property

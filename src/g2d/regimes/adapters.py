@@ -35,11 +35,11 @@ def copy_to_reference(model: Any) -> None:
                 model.get_parameter(name.replace(".default.", ".ref.")).copy_(parameter)
 
 
-def load_reference(model: Any, folder: Path) -> None:
-    """Have the reference adapter be the one in a folder."""
+def load_weights(model: Any, folder: Path, adapter: str) -> None:
+    """Have an adapter of a model, "default" or "ref", be the one in a folder."""
     from peft import load_peft_weights, set_peft_model_state_dict
 
-    set_peft_model_state_dict(model, load_peft_weights(str(folder), device="cpu"), adapter_name="ref")
+    set_peft_model_state_dict(model, load_peft_weights(str(folder), device="cpu"), adapter_name=adapter)
 
 
 @contextmanager

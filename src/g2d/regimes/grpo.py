@@ -29,13 +29,11 @@ from g2d.regimes.prompt_choice import (
     VERIFIABLE,
     PromptChoice,
     choice_words,
-    load_choice,
     order,
-    save_choice,
     times_before,
 )
 from g2d.regimes.regime import Regime
-from g2d.regimes.replay import ReplayBuffer, Successes, load_buffer, replay_words, save_buffer
+from g2d.regimes.replay import ReplayBuffer, Successes, replay_words
 from g2d.regimes.training import OptimizerKeys, read_log, trainer_arguments, untie_head
 from g2d.regimes.training_rollouts import TrainingRollouts
 from g2d.regimes.warmup import Mismatch, Objective, Signs, Warmup
@@ -105,7 +103,8 @@ def train_grpo(job: TrainingJob) -> Trained:
     rollouts = TrainingRollouts(
         ends,
         warmup.keep_rollouts,
-        stale=warmup.updates_between_generations > 1,
+        stale=warmup.updates_between_generations > 1 or warmup.lag > 0,
+        lag=warmup.lag,
         statuses=job.reward != TRUTH,
     )
     rewards = TrainingReward(
@@ -143,18 +142,15 @@ def train_grpo(job: TrainingJob) -> Trained:
 
     def save(folder: Path) -> None:
         rollouts.save(folder / ROLLOUTS)
-        save_choice(choice, folder)
-        save_buffer(replay, folder)
+        trainer.keep(folder)
         count(trainer.state.log_history)
 
     def restore(folder: Path) -> None:
         rollouts.restore(folder / ROLLOUTS)
-        load_choice(choice, folder)
-        load_buffer(replay, folder)
+        trainer.go_on(folder)
         count(read_log(folder))
 
-    load_choice(choice, job.resume_from)
-    load_buffer(replay, job.resume_from)
+    trainer.go_on(job.resume_from)
     try:
         reached = train(
             trainer,
@@ -248,6 +244,8 @@ def _methods(warmup: Warmup) -> str:
     said = []
     if warmup.updates_per_generation > 1:
         said.append(f"the rollouts of {warmup.updates_per_generation} steps were drawn at once")
+    if warmup.lag:
+        said.append(f"the rollouts of every step were drawn by the policy of {warmup.lag} steps before")
     if warmup.iterations > 1:
         said.append(f"every rollout served {warmup.iterations} steps")
     if warmup.ratio == "none":

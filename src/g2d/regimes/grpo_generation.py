@@ -1,7 +1,8 @@
 """GRPO's completions from `g2d.rollouts`, whichever engine is configured; TRL's own generation is not used.
 
 transformers decodes the trainer's own model, in evaluation mode: what samples is the policy in training, so no
-importance correction is needed. All completions of a generation are rows of one batch (`ContinuousBatch`).
+importance correction is needed, but with a `lag` (`g2d.regimes.lag`). All completions of a generation are rows of one
+batch (`ContinuousBatch`).
 
 vLLM gets the adapter, as a file, under a new number; TRL's backend pushes all weights at every step. `rollout_func`,
 TRL's hook for own generation, would not do: TRL 1.16 applies its importance-sampling correction only where `use_vllm`
@@ -28,6 +29,7 @@ from g2d.problems import Problem
 from g2d.problems.prompts import conversation
 from g2d.regimes.adapters import merged, save_adapter
 from g2d.regimes.job import TrainingJob
+from g2d.regimes.lag import Lag
 from g2d.regimes.online import vllm_beside_trainer
 from g2d.regimes.sharding import in_step, is_sharded
 from g2d.regimes.training import evaluation_mode
@@ -56,6 +58,8 @@ class EngineGeneration:
         at_once = warmup.completions_per_generation(job.group_size)
         self.end_ids = end_ids
         self.sync_every = warmup.sync_every
+        self._lag = Lag(warmup.lag, job.meter) if warmup.lag else None
+        self._corrects_lag = self._lag is not None and warmup.ratio == "sampler"
         self.handed_over_at: list[int] = []  # the steps at which vLLM took the adapter over
         self._last_draw = (-1, 0)  # step, and how many draws it had before: more than one where prompts are replaced
         self._decoding = Decoding(1, warmup.temperature, 1.0, warmup.max_completion_length, at_once, job.seed)
@@ -71,17 +75,18 @@ class EngineGeneration:
             )
 
     def attach(self, trainer: Any) -> None:
-        """Draw for this trainer, which was built with `use_vllm=False`; with vLLM, importance correction included."""
+        """Draw for this trainer, which was built with `use_vllm=False`. Where that is set, TRL corrects by the
+        log-probabilities that come with completions, whatever drew them."""
         self._trainer = trainer
-        trainer.use_vllm = self._vllm is not None
+        trainer.use_vllm = self._vllm is not None or self._corrects_lag
         trainer.eos_token_ids = sorted(self.end_ids)  # TRL has them from M0's file
 
     def draw(self, prompts: list[list[int]]) -> tuple[list[list[int]], list[list[float]] | None]:
         """A completion of every tokenized prompt of this process's part of the batch.
 
         Returns:
-            The tokens of the completions, the end of the turn included, and with vLLM the log-probability of each under
-            the distribution it was drawn from.
+            The tokens of the completions, the end of the turn included, and with vLLM or a lag the log-probability of
+            each under the distribution it was drawn from.
         """
         step = self._trainer.state.global_step
         again = self._last_draw[1] + 1 if self._last_draw[0] == step else 0
@@ -89,18 +94,24 @@ class EngineGeneration:
         name = f"grpo/{step}/again{again}" if again else f"grpo/{step}"
         first = self._trainer.accelerator.process_index * len(prompts)  # every process has as many, one after another
         names = [f"{name}/{first + i}" for i in range(len(prompts))]
-        if self._vllm is None:
-            with self._policy() as engine:
-                return engine.draw(prompts, names, self._decoding), None
-        if not self.handed_over_at or (again == 0 and step % self.sync_every == 0):
-            self.hand_over(step)
-        drawn: tuple[list[list[int]], list[list[float]]] = self._vllm.draw(prompts, names, self._decoding)
-        return drawn
+        with self._lag.generator(self._model, step) if self._lag else nullcontext():
+            if self._vllm is None:
+                with self._policy() as engine:
+                    completions = engine.draw(prompts, names, self._decoding)
+                return completions, self._trainer.log_probs(prompts, completions) if self._corrects_lag else None
+            if not self.handed_over_at or (again == 0 and step % self.sync_every == 0):
+                self.hand_over(step)
+            drawn: tuple[list[list[int]], list[list[float]]] = self._vllm.draw(prompts, names, self._decoding)
+            return drawn
+
+    @property
+    def _model(self) -> Any:
+        return self._trainer.accelerator.unwrap_model(self._trainer.model)
 
     def hand_over(self, step: int) -> None:
-        """Give vLLM the adapter in training."""
+        """Give vLLM the adapter of the model as it is."""
         with TemporaryDirectory(prefix="g2d-adapter-") as folder:
-            save_adapter(self._trainer.accelerator.unwrap_model(self._trainer.model), Path(folder))
+            save_adapter(self._model, Path(folder))
             self._vllm.use_adapter(Path(folder))
         self.handed_over_at.append(step)
 
@@ -125,7 +136,19 @@ class EngineGeneration:
         with evaluation_mode(model), around:
             yield self._transformers
 
+    def save(self, checkpoint: Path) -> None:
+        """Write into a checkpoint what a lag needs to go on from it."""
+        if self._lag is not None:
+            self._lag.save(checkpoint)
+
+    def restore(self, checkpoint: Path | None) -> None:
+        """Go on from a checkpoint, if there is one."""
+        if self._lag is not None and checkpoint is not None:
+            self._lag.restore(checkpoint)
+
     def close(self) -> None:
-        """Free vLLM."""
+        """Free vLLM, and what a lag keeps."""
         if self._vllm is not None:
             self._vllm.close()
+        if self._lag is not None:
+            self._lag.close()

@@ -29,8 +29,8 @@ from g2d.regimes.adapters import copy_to_reference
 from g2d.regimes.by_length import regrouped
 from g2d.regimes.grpo_generation import EngineGeneration
 from g2d.regimes.importance import above_cap, masked_log_ratios, within_second_moment
-from g2d.regimes.prompt_choice import AskedGroup, PromptChoice
-from g2d.regimes.replay import DRAWN, ReplayBuffer, Successes, with_replayed
+from g2d.regimes.prompt_choice import AskedGroup, PromptChoice, load_choice, save_choice
+from g2d.regimes.replay import DRAWN, ReplayBuffer, Successes, load_buffer, save_buffer, with_replayed
 from g2d.regimes.training import evaluation_mode
 from g2d.regimes.training_rollouts import TrainingRollouts
 from g2d.regimes.warmup import Warmup
@@ -39,6 +39,7 @@ is_vllm_available = trl_imports.is_vllm_available
 trl_imports.is_vllm_available = lambda *_, **__: False
 try:
     from trl import GRPOTrainer
+    from trl.trainer.utils import pad
 finally:
     trl_imports.is_vllm_available = is_vllm_available
 
@@ -190,6 +191,20 @@ class Grpo(GRPOTrainer):
             self.rollouts.consumed_at([steps[row] for row in range(len(steps)) if row not in replayed])
         return inputs
 
+    # ------------------------------------------------------------------------------------------------ the checkpoints
+
+    def keep(self, checkpoint: Path) -> None:
+        """Write into a checkpoint what decides what is drawn next."""
+        save_choice(self.prompts.choice if self.prompts else None, checkpoint)
+        save_buffer(self.replay, checkpoint)
+        self.generation.save(checkpoint)
+
+    def go_on(self, checkpoint: Path | None) -> None:
+        """Read that again, if there is a checkpoint to go on from."""
+        load_choice(self.prompts.choice if self.prompts else None, checkpoint)
+        load_buffer(self.replay, checkpoint)
+        self.generation.restore(checkpoint)
+
     # ---------------------------------------------------------------------------------------------------- the prompts
 
     def _chosen(self, n_prompts: int) -> list[dict[str, Any]]:
@@ -229,6 +244,23 @@ class Grpo(GRPOTrainer):
         if self.replay is not None:
             return self._with_replayed(self.replay, prompt_ids)
         return self.generation.draw(prompt_ids) if drawn is None else drawn
+
+    def log_probs(self, prompts: list[list[int]], completions: list[list[int]]) -> list[list[float]]:
+        """Of the tokens of tokenized completions under the policy as it is now, at the temperature of training."""
+        padding, device = self.processing_class.pad_token_id, self.accelerator.device
+        rows = [(prompts, "left"), (completions, "right")]
+        parts = [([torch.tensor(own) for own in tokens], side) for tokens, side in rows]
+        ids = [pad(tokens, padding_value=padding, padding_side=side) for tokens, side in parts]
+        masks = [pad([torch.ones_like(own) for own in tokens], 0, side) for tokens, side in parts]
+        with torch.no_grad():
+            found, _, _ = self._get_per_token_logps_and_entropies(
+                self.model,
+                torch.cat(ids, dim=1).to(device),
+                torch.cat(masks, dim=1).to(device),
+                ids[1].shape[1],
+                batch_size=self.args.per_device_train_batch_size,
+            )
+        return [own[: len(tokens)].tolist() for own, tokens in zip(found, completions, strict=True)]
 
     # ----------------------------------------------------------------------------------------------------- the replay
 

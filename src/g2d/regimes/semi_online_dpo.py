@@ -23,7 +23,7 @@ from pydantic import model_validator
 from g2d.memory.workload import Training
 from g2d.policies.policy import load_tokenizer
 from g2d.policies.settings import lora_config
-from g2d.regimes.adapters import copy_to_reference, load_reference, save_adapter, with_own_adapter
+from g2d.regimes.adapters import copy_to_reference, load_weights, save_adapter, with_own_adapter
 from g2d.regimes.division import Division
 from g2d.regimes.fresh_training import numbered, on_card, train_on_fresh, until_decline
 from g2d.regimes.groups import ROLLOUTS_AT_ONCE, GroupLoss, RolloutsAtOnce, groups, summary
@@ -120,7 +120,7 @@ def train_semi_online_dpo(job: TrainingJob) -> Trained:
 
     def restored(trainer: Any, fresh: FreshRollouts) -> None:
         if settings.reference == "sync" and fresh.adapter is not None:
-            load_reference(trainer.model, fresh.adapter)
+            load_weights(trainer.model, fresh.adapter, "ref")
 
     return train_on_fresh(job, _trainer, sync_every=settings.sync_every, margin=settings.margin, restored=restored)
 

@@ -43,16 +43,24 @@ class TrainingRollouts:
     Args:
         eos_token_ids: tokens that end a completion.
         keep: nothing, the rows, the rows with the text of one group a generation, or with all texts.
-        stale: whether a generation serves several gradient steps; the rows then have one more column, `generated_at`,
-            the first step after the one that left the policy it was drawn from.
+        stale: whether rollouts may be of an older policy than the one they train; the rows then have one more column,
+            `generated_at`, the first step after the one that left the policy it was drawn from.
+        lag: steps that this policy is behind at every generation.
         statuses: whether a reward may have no number; the rows then have a column `reward_status`, and NaN for it.
     """
 
     def __init__(
-        self, eos_token_ids: Collection[int], keep: Keep, *, stale: bool = False, statuses: bool = False
+        self,
+        eos_token_ids: Collection[int],
+        keep: Keep,
+        *,
+        stale: bool = False,
+        lag: int = 0,
+        statuses: bool = False,
     ) -> None:
         self.eos_token_ids = frozenset(eos_token_ids)
         self.keep = keep
+        self.lag = lag
         self.columns = (*COLUMNS, *(["generated_at"] if stale else []), *(["reward_status"] if statuses else []))
         self.rows: list[dict[str, Any]] = []
 
@@ -94,7 +102,7 @@ class TrainingRollouts:
                     "reward_status": rewarded.status,
                     "extracted_answer": judgement.extracted_answer,
                     "completion_text": completion_text(completion) if with_text else None,
-                    "generated_at": trainer_state.global_step + 1,
+                    "generated_at": max(0, trainer_state.global_step - self.lag) + 1,
                 }
             )
         seen: Counter[str] = Counter()

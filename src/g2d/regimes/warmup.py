@@ -190,6 +190,14 @@ class OffPolicy(Section):
         ge=1,
         neutral=1,
     )
+    lag: int = key(
+        0,
+        "The policy of so many gradient steps ago draws the rollouts of every step, as in an asynchronous trainer, and "
+        "`correction` weighs them; 0: on-policy.",
+        unit="steps",
+        ge=0,
+        neutral=0,
+    )
     iterations: int = key(
         1,
         "Gradient steps on every rollout (i in docs/off_policy.md, num_iterations of TRL); asks 1/i of the prompts.",
@@ -242,6 +250,11 @@ class OffPolicy(Section):
             ValueError: one sentence that names them and the fix.
         """
         period = self.updates_between_generations
+        if self.lag and (period > 1 or sync_every > 1):
+            raise ValueError(
+                f"lag={self.lag}: every step has rollouts of its own, of a policy as old as ever, which "
+                "updates_per_generation, iterations and sync_every above 1 contradict: set the three to 1, or lag to 0"
+            )
         if period > 1 and sync_every > 1:
             raise ValueError(
                 f"sync_every={sync_every} and updates_per_generation x iterations={period} both make rollouts stale, "

@@ -72,7 +72,7 @@ def mismatch_caveats(training: pd.DataFrame) -> tuple[str, ...]:
         if abs(mean.get("ratio", 1.0) - 1) > RATIO_BOUND:
             capped = f"; {percent(mean['capped'], 0)} of the ratios exceeded their cap" if "capped" in mean else ""
             said.append(
-                f"In the training of {_called(policy, size)} the probabilities of engine and trainer differ: their "
+                f"In the training of {_called(policy, size)} the probabilities of trainer and sampler differ: their "
                 f"ratio is {mean['ratio']:.2f} on average, off 1 by more than {RATIO_BOUND:g}{capped}."
             )
     return tuple(said)

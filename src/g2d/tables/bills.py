@@ -37,7 +37,7 @@ COST_COLUMNS = {
     **integers("n_lost_attempts"),
     **floats("device_hours_with_lost_attempts"),
 }
-COST_COLUMNS_WHERE_KNOWN = {**floats("gpu_energy_kwh", "money"), **strings("currency")}
+COST_COLUMNS_WHERE_KNOWN = {**floats("gpu_energy_kwh", "money", "overlap_s"), **strings("currency")}
 ATTEMPT_COLUMNS = {
     **strings("stage"),
     **integers("n_jobs", "n_attempts", "n_failed", "n_stopped", "n_killed", "n_repeated"),
@@ -80,7 +80,7 @@ def cost_table(
                 **_peaks(jobs),
                 "n_lost_attempts": sum(len(without_result.get(job.key, [])) for job in jobs),
                 "device_hours_with_lost_attempts": _device_hours(jobs) + lost_s / 3600,
-                **{"gpu_energy_kwh": gpu_energy_kwh(jobs), "money": money(jobs, price)},
+                **{"gpu_energy_kwh": gpu_energy_kwh(jobs), "money": money(jobs, price), "overlap_s": _overlap_s(jobs)},
                 "currency": price.currency if price else None,
             }
 
@@ -138,6 +138,12 @@ def money(costs: Sequence[Cost], price: Price | None) -> float | None:
     return math.fsum(amounts) if price and len(amounts) == len(costs) else None
 
 
+def _overlap_s(costs: Sequence[Cost]) -> float | None:
+    """What jobs with a lag would have saved if they were asynchronous; None without one."""
+    known = [cost.overlap_s for cost in costs if cost.overlap_s is not None]
+    return math.fsum(known) if known else None
+
+
 def _where_known(costs: Sequence[Cost], price: Price | None) -> dict[str, float]:
     """The costs that are not known for every job, where they are."""
     found = {"gpu_energy_kwh": gpu_energy_kwh(costs), "money": money(costs, price)}
@@ -189,6 +195,7 @@ def critical_path_s(bill: Sequence[Cost]) -> float:
 
     What is behind one policy is a chain, calibration, online phase, harvest, training, in which only the shards of a
     stage run side by side, and the answers of the checkpoints that one is selected from: of these the slowest counts.
+    A training with a lag generates beside its updates.
     """
     shards: dict[str, float] = {}
     total = 0.0
@@ -199,7 +206,7 @@ def critical_path_s(bill: Sequence[Cost]) -> float:
         if is_shard:
             shards[whole] = max(shards.get(whole, 0.0), record.wall_s)
         else:
-            total += record.wall_s
+            total += record.wall_s - (record.overlap_s or 0)
     return total + math.fsum(shards.values())
 
 

@@ -1,0 +1,97 @@
+"""A constant lag: what generates is the policy v updates ago, as in a trainer whose generation runs beside it.
+
+Before update t the generator has the weights after update max(0, t - 1 - v). Nothing runs side by side here: what such
+a training learns is simulated, and the bill says for how long both would have run at once.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from g2d.jobs.cost import Meter
+from g2d.regimes.adapters import load_weights, save_adapter
+
+ADAPTERS = "earlier"  # in a checkpoint: the last v adapters, in folders called after the updates behind them
+
+
+class Lag:
+    """The adapter in training as it was after each of the last updates, in files, and how long the updates took.
+
+    Args:
+        updates: that the generator is behind, v.
+        meter: told the overlap.
+    """
+
+    def __init__(self, updates: int, meter: Meter) -> None:
+        self.updates, self.meter = updates, meter
+        self.generation: list[float] = []  # seconds of every update's, several draws of one included
+        self.training: list[float] = []
+        self._began = self._drawn = 0.0
+        self._temporary = TemporaryDirectory(prefix="g2d-earlier-")
+        self._folder = Path(self._temporary.name) / ADAPTERS
+
+    @contextmanager
+    def generator(self, model: Any, step: int) -> Iterator[None]:
+        """The adapter in training has the weights in here that generate for the update after `step` updates."""
+        own = self._folder / str(step)
+        if not own.is_dir():  # the first draw for this update
+            self._end_training()
+            self._began = time.perf_counter()
+            self.generation.append(0.0)
+            save_adapter(model, own)
+            for old in self._kept()[: -self.updates - 1]:
+                shutil.rmtree(old)
+        load_weights(model, self._folder / str(max(0, step - self.updates)), "default")
+        try:
+            yield
+        finally:
+            load_weights(model, own, "default")
+            self._drawn = time.perf_counter()
+            self.generation[-1] = self._drawn - self._began
+
+    def _end_training(self) -> None:
+        if len(self.generation) > len(self.training):
+            self.training.append(time.perf_counter() - self._drawn)
+
+    def _kept(self) -> list[Path]:
+        return sorted(self._folder.iterdir(), key=lambda folder: int(folder.name))
+
+    def save(self, checkpoint: Path) -> None:
+        """Write the last v adapters into a checkpoint, which has the one in training anyway; an update has ended."""
+        for folder in self._kept()[-self.updates :]:
+            shutil.copytree(folder, checkpoint / ADAPTERS / folder.name)
+        self._end_training()
+        self.meter.overlap_s = overlap_s(self.generation, self.training, self.updates)
+
+    def restore(self, checkpoint: Path) -> None:
+        """Go on from a checkpoint."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.copytree(checkpoint / ADAPTERS, self._folder)
+
+    def close(self) -> None:
+        """Remove the files."""
+        self._temporary.cleanup()
+
+
+def overlap_s(generation: Sequence[float], training: Sequence[float], lag: int) -> float:
+    """Seconds that an asynchronous run would have saved, with a second device as fast as this one to generate on.
+
+    There a generation begins when the one before it is over and the weights are there, an update when its rollouts and
+    the update before it are.
+
+    Args:
+        generation: seconds of every update's, in order.
+        training: seconds of the updates themselves.
+        lag: updates that the generator is behind.
+    """
+    generated, ends = 0.0, [0.0]  # ends[t]: after update t
+    for step, (draw, update) in enumerate(zip(generation, training, strict=True)):
+        generated = max(generated, ends[max(0, step - lag)]) + draw
+        ends.append(max(generated, ends[step]) + update)
+    return sum(generation) + sum(training) - ends[-1]

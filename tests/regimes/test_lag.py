@@ -1,0 +1,256 @@
+"""A constant lag: which weights generate, what corrects them, and going on bit for bit."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from pydantic import ValidationError
+
+from g2d.experiment.config import load
+from g2d.jobs.cost import Meter
+from g2d.jobs.files import read_json, sha256
+from g2d.regimes import grpo_generation
+from g2d.regimes.checkpoints import MANIFEST, TrainingStoppedError
+from g2d.regimes.grpo import GRPO
+from g2d.regimes.grpo_generation import EngineGeneration
+from g2d.regimes.grpo_trainer import Grpo
+from g2d.regimes.lag import ADAPTERS, overlap_s
+from g2d.regimes.warmup import Warmup
+from g2d.rollouts.settings import EngineSettings
+from g2d.rollouts.transformers_engine import TransformersEngine
+from g2d.settings import ConfigError
+from tests.experiment.test_config import MINIMAL
+from tests.regimes.test_off_policy import (  # noqa: F401 -- a fixture
+    adapter,
+    gradient,
+    log_probabilities,
+    rollouts,
+    warm_up,
+    watch,
+)
+from tests.regimes.test_resume import terminated_after
+
+BUFFER = {"buffer": 8, "share": 0.5}
+Weights = dict[str, torch.Tensor]
+
+
+def weights(model: Any) -> Weights:
+    return {name: own.detach().clone() for name, own in model.named_parameters() if ".default." in name}
+
+
+def same(one: Weights, other: Weights) -> bool:
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.fixture
+def drawn_by(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Weights, Weights]]:
+    """Of every draw the weights in training, and those that generate."""
+    found: list[tuple[Weights, Weights]] = []
+    draw, engine_draw = EngineGeneration.draw, TransformersEngine.draw
+
+    def of_trainer(self: EngineGeneration, *arguments: Any) -> Any:
+        found.append((weights(self._trainer.model), {}))
+        drawn = draw(self, *arguments)
+        assert same(weights(self._trainer.model), found[-1][0])
+        return drawn
+
+    def of_engine(self: TransformersEngine, *arguments: Any) -> Any:
+        found[-1] = (found[-1][0], weights(self.model))
+        return engine_draw(self, *arguments)
+
+    monkeypatch.setattr(EngineGeneration, "draw", of_trainer)
+    monkeypatch.setattr(TransformersEngine, "draw", of_engine)
+    return found
+
+
+def test_the_policy_of_so_many_updates_ago_generates(tmp_path: Path, drawn_by: list[tuple[Weights, Weights]]) -> None:
+    warm_up(tmp_path, {"lag": 2}, 5)
+    own = [weights for weights, _ in drawn_by]
+    assert not any(same(one, other) for one, other in pairwise(own))
+    assert [[same(other, generator) for other in own].index(True) for _, generator in drawn_by] == [0, 0, 0, 1, 2]
+    assert rollouts(tmp_path).groupby("step").generated_at.unique().map(list).tolist() == [[1], [1], [1], [2], [3]]
+
+
+class Vllm:
+    """What is handed over to vLLM, which draws the same tokens whatever that is."""
+
+    def __init__(self) -> None:
+        self.handed_over: list[str] = []
+
+    def use_adapter(self, folder: Path) -> None:
+        self.handed_over.append(sha256(folder / "adapter_model.safetensors"))
+
+    def draw(self, prompts: list[list[int]], *_: Any) -> Any:
+        return [[5 + i % 7, 6 + i % 5] for i in range(len(prompts))], [[-1.0] * 2] * len(prompts)
+
+    def render(self, messages: Any) -> str:
+        return str(messages)
+
+    def start_for(self, *_: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_vllm_has_the_adapter_of_so_many_updates_ago(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vllm = Vllm()
+    monkeypatch.setattr(grpo_generation, "vllm_beside_trainer", lambda *_: vllm)
+    own = {"lag": 1, "entropy_coefficient": 0.1}  # something to learn, whatever the rewards
+    warm_up(tmp_path, own, 4, engine=EngineSettings(name="vllm"))
+    assert vllm.handed_over[0] == vllm.handed_over[1]
+    assert len(set(vllm.handed_over)) == 3
+    kept = tmp_path / "checkpoint" / ADAPTERS / "3/adapter_model.safetensors"
+    assert sha256(kept) not in vllm.handed_over
+
+
+def test_a_lag_of_nothing_is_online_bit_for_bit(tmp_path: Path) -> None:
+    assert warm_up(tmp_path / "none", {"lag": 0}, 2) == warm_up(tmp_path / "online", {}, 2)
+    assert adapter(tmp_path / "none") == adapter(tmp_path / "online")
+    pd.testing.assert_frame_equal(rollouts(tmp_path / "none"), rollouts(tmp_path / "online"))
+    assert Warmup(lag=0).params() == Warmup().params()
+
+
+def test_where_the_policy_does_not_move_a_lag_is_online_bit_for_bit(tmp_path: Path) -> None:
+    """Every weight is exactly 1, and nothing else is different."""
+    still = {"learning_rate": 1e-30}
+    online, late = warm_up(tmp_path / "online", still, 3), warm_up(tmp_path / "late", still | {"lag": 2}, 3)
+    names = ("loss", "grad_norm", "entropy", "reward", "num_tokens")
+    assert [[row[name] for name in names] for row in late] == [[row[name] for name in names] for row in online]
+    assert {row["sampling/importance_sampling_ratio/max"] for row in late} == {1.0}
+    assert rollouts(tmp_path / "late").drop(columns="generated_at").equals(rollouts(tmp_path / "online"))
+
+
+CORRECTIONS: list[dict[str, Any]] = [
+    {"ratio": "none"},
+    {"correction": "token_truncate", "correction_cap": 1.05},
+    {"correction": "token_mask", "correction_cap": 1.05},
+    {"correction": "sequence_truncate", "correction_cap": 1.1},
+    {"correction": "sequence_mask", "correction_cap": 1.1},
+    {"correction": "m2", "m2_threshold": 1e-3},
+]
+
+
+def weights_by_hand(own: dict[str, Any], log_ratios: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """In float64, (B, T) or (B, 1)."""
+    if own.get("ratio") == "none":
+        return torch.ones_like(log_ratios)
+    if own["correction"] == "m2":
+        left = list(zip((log_ratios[mask] ** 2).tolist(), log_ratios[mask].tolist(), strict=True))
+        while sum(square for square, _ in left) > own["m2_threshold"] * len(left):
+            left.remove(max(left))
+        kept = torch.isin(log_ratios, torch.tensor([ratio for _, ratio in left], dtype=torch.float64))
+        return log_ratios.exp() * kept
+    ratios = (log_ratios if own["correction"].startswith("token") else log_ratios.sum(1, keepdim=True)).exp()
+    cap = own["correction_cap"]
+    return ratios.clamp(max=cap) if own["correction"].endswith("truncate") else ratios.where(ratios <= cap, 0.0)
+
+
+@pytest.mark.parametrize("own", CORRECTIONS, ids=str)
+def test_value_and_gradient_are_those_of_the_weighted_loss(
+    tmp_path: Path,
+    watch: Any,  # noqa: F811
+    drawn_by: list[tuple[Weights, Weights]],
+    own: dict[str, Any],
+) -> None:
+    """The mean over completions and their tokens of -w A log pi, of which the loss is the value where log pi is 1."""
+    cosines, capped = [], []
+
+    def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
+        if trainer.state.global_step < 2:  # up to there, what generates is M0, and B is nothing
+            return
+        now, generator = drawn_by[-1]
+        found, mask = gradient(model, loss).double(), inputs["completion_mask"].bool()
+        log_probs = log_probabilities(trainer, model, inputs)
+        parameters = dict(model.named_parameters())
+        with torch.no_grad():
+            for name in now:
+                parameters[name].data.copy_(generator[name])  # unseen by the graph of the loss
+            sampled = log_probabilities(trainer, model, inputs)
+            for name in now:
+                parameters[name].data.copy_(now[name])
+        log_ratios = (log_probs.detach() - sampled).double() * mask
+        by_hand = weights_by_hand(own, log_ratios, mask)
+        advantages = inputs["advantages"].double()[:, None]
+
+        def mean(gain: torch.Tensor) -> torch.Tensor:
+            return -((gain * mask).sum(1) / mask.sum(1)).mean()
+
+        assert loss.item() == pytest.approx(mean(by_hand * advantages).item(), abs=1e-6)
+        expected = gradient(model, mean(by_hand * advantages * log_probs.double())).double()
+        if expected.norm() > 0:
+            cosines.append((found @ expected / found.norm() / expected.norm()).item())
+            assert found.norm().item() == pytest.approx(expected.norm().item(), rel=1e-4)
+        capped.append((by_hand != log_ratios.exp()).any().item())
+
+    watch(seen)
+    # A step is one pass, so that m2 is seen to be over all tokens of an update.
+    one_pass = {"lag": 2, "per_device_batch_size": 16, "gradient_accumulation_steps": 1}
+    warm_up(tmp_path, one_pass | own, 5)
+    assert len(cosines) >= 2
+    assert min(cosines) > 1 - 1e-6
+    assert any(capped)
+
+
+@pytest.mark.parametrize(
+    ("own", "stop"),
+    [({"lag": 3, "retire": {"after": 1}}, 2), ({"lag": 2, "correction": "m2", "replay": BUFFER}, 4)],
+    ids=str,
+)
+def test_stopped_anywhere_it_equals_an_uninterrupted_run(tmp_path: Path, own: dict[str, Any], stop: int) -> None:
+    meters = [Meter("job", "train_grpo") for _ in range(3)]
+    straight = warm_up(tmp_path / "straight", own, 6, meter=meters[0])
+    with terminated_after(stop), pytest.raises(TrainingStoppedError):
+        warm_up(tmp_path / "stopped", own, 6, meter=meters[1])
+    assert warm_up(tmp_path / "stopped", own, 6, meter=meters[2]) == straight
+    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+    pd.testing.assert_frame_equal(rollouts(tmp_path / "stopped"), rollouts(tmp_path / "straight"))
+    bill = meters[2].spent()
+    assert bill.tokens_generated == meters[0].spent().tokens_generated
+    assert bill.overlap_s == pytest.approx(meters[1].overlap_s + meters[2].overlap_s)
+
+
+def test_a_chain_equals_one_uninterrupted_run_and_keeps_as_many_adapters_as_it_needs(tmp_path: Path) -> None:
+    warm_up(tmp_path / "straight", {"lag": 3}, 6)
+    warm_up(tmp_path / "first", {"lag": 3}, 4)
+    kept = {file for file in read_json(tmp_path / "first/checkpoint" / MANIFEST)["files"] if file.startswith(ADAPTERS)}
+    assert {file.split("/")[1] for file in kept} == {"1", "2", "3"}
+    warm_up(tmp_path / "second", {"lag": 3}, 6, resume_from=tmp_path / "first/checkpoint")
+    assert adapter(tmp_path / "second") == adapter(tmp_path / "straight")
+
+
+def test_overlap_by_hand() -> None:
+    # Generations of 2 and updates of 3: the first generation is waited for, the others are hidden behind updates.
+    assert overlap_s([2, 2, 2], [3, 3, 3], 1) == 15 - (2 + 9)
+    # Generations are longer: what one has to wait for is the weights after update step - lag, or nothing.
+    assert overlap_s([5, 5, 5], [3, 3, 3], 1) == 24 - (15 + 3)
+    assert overlap_s([5, 1, 5], [4, 4, 4], 1) == 23 - (5 + 4 + 5 + 4)  # the third generation begins at 9
+    assert overlap_s([5, 1, 5], [4, 4, 4], 2) == 23 - (5 + 4 + 4 + 4)
+    assert overlap_s([2, 2, 2], [3, 3, 3], 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ({"lag": 1, "sync_every": 2}, "lag=1: every step has rollouts of its own"),
+        ({"lag": 1, "updates_per_generation": 2, "steps": [2]}, "set the three to 1, or lag to 0"),
+        ({"lag": -1}, "greater than or equal to 0"),
+    ],
+)
+def test_contradictions_are_refused(own: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Warmup.model_validate(own)
+
+
+def test_with_a_lag_what_transformers_draws_is_corrected() -> None:
+    for own in ({"correction": "m2"}, {"off_policy_mask_threshold": 0.1}):
+        load(MINIMAL | {"warmup": own | {"lag": 1}})
+        with pytest.raises(ConfigError, match="lag"):
+            load(MINIMAL | {"warmup": own})
+    with pytest.raises(ConfigError, match="vespo takes the weights of tokens"):
+        load(MINIMAL | {"warmup": {"lag": 1, "loss": "vespo"}})
+    own = Warmup(lag=4, correction="token_truncate")
+    assert "drawn by the policy of 4 steps before; correction was token_truncate" in GRPO.methods(own)
