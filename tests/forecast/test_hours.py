@@ -10,6 +10,7 @@ import pytest
 
 from g2d.experiment.arms import arms
 from g2d.experiment.config import read
+from g2d.experiment.sections import Price
 from g2d.forecast.guess import Work, guess, parameters, seconds
 from g2d.forecast.hours import GpuJob, Line, estimate, report
 from g2d.forecast.rates import measured_rates
@@ -17,6 +18,7 @@ from g2d.jobs.cost import Cost, write_cost
 from g2d.policies import Policy, write_policy
 from g2d.policies.settings import HubModel, LocalModel
 from g2d.regimes.warmup import Warmup
+from g2d.status.screen import hours_to_go
 
 COST = Cost("job", "evaluate", 1800.0, 1.0, 1, "NVIDIA H100", 1800.0, 0, 0)
 
@@ -91,6 +93,14 @@ def test_a_stage_without_a_rate_has_no_hours() -> None:
     assert lines == [Line("evaluate", 3, None, "not measured yet")]
     assert "0.0, and what is marked ?" in report(lines)
     assert report([]) == ""
+
+
+def test_a_total_is_in_money_where_an_hour_has_one_price() -> None:
+    lines = [Line("evaluate", 3, 1.5, "guess"), Line("train_dpo", 3, 2.5, "guess")]
+    one = Price(currency="EUR", devices=2.5)
+    assert report(lines, one).endswith("4.0 (10.00 EUR)")
+    assert list(hours_to_go(lines, one)) == ["to go: about 4.0 GPU-hours (10.00 EUR) (guess)"]
+    assert report(lines, Price(currency="EUR", devices={"NVIDIA H100": 2.5})).endswith("  4.0")
 
 
 def test_what_ran_here_is_preferred_for_its_own_model() -> None:

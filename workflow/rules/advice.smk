@@ -60,18 +60,6 @@ rule advise:
         "../scripts/advise.py"
 
 
-def bills_of_all(config):
-    """The bills of harvests, trainings and evaluations."""
-    policies = grid.policies(config)
-    harvested = [f"results/{h.folder}/cost.json" for h in grid.harvests(config)]
-    trained = [f"results/{p.folder}/cost.json" for p in policies if p.role != "base"]
-    return (
-        harvested
-        + trained
-        + [f"results/{p.folder}/eval/{name}.cost.json" for p in policies for name in config.benchmarks]
-    )
-
-
 rule check_advice:
     input:
         steps="results/tables/advice.csv",

@@ -163,7 +163,6 @@ LOCAL = [
     "make_factorial",
     "build_pairs",
     "build_several_pairs",
-    "take_look",
     "advise",
     "check_advice",
     "make_tables",

@@ -158,7 +158,8 @@ def say_hours(dag):
             if "gpu" in job.rule.resources and not drawn_before and not plan.is_embedded(model_of(w)):
                 jobs.append(gpu_job(plan, name, w, (plan.continued_from(w) or 0) if name in CHAINED else 0))
         rates = measured_rates("results", CONFIG.models) if jobs or LOOKS else {}
-        found = [report_hours(estimate(jobs, rates))]
+        price = CONFIG.price_per_device_hour
+        found = [report_hours(estimate(jobs, rates), price)]
         if LOOKS and not NOW.reached.is_over:
             most = [
                 gpu_job(plan, job.rule, job.wildcards)
@@ -168,7 +169,8 @@ def say_hours(dag):
             ]
             hours = sum(line.hours or 0.0 for line in estimate(most, rates))
             found += ["Jobs and hours are those until the next look.", *next_look_words(CONFIG, TAKEN)]
-            found += [f"At most, whatever the looks decide: {hours:.1f} GPU-hours."] if most else []
+            paid = price.of_any(hours) if price else ""
+            found += [f"At most, whatever the looks decide: {hours:.1f} GPU-hours{paid}."] if most else []
         return "\n".join(filter(None, found))
 
     def with_hours(record):

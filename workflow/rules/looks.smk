@@ -34,6 +34,9 @@ def answers_of_look(w):
 
 if LOOKS:
 
+    localrules:
+        take_look,
+
     checkpoint take_look:
         input:
             answers=answers_of_look,

@@ -54,12 +54,6 @@ rule write_methods:
         "../scripts/write_methods.py"
 
 
-def browsed(config, file):
-    """A file of every harvest that the page shows."""
-    harvests = [*grid.harvests(config), *grid.harvests_of_controls(config)]
-    return [f"results/{harvest.folder}/{file}" for harvest in harvests]
-
-
 rule build_report:
     input:
         tables=expand("results/tables/{table}.csv", table=TABLES),

@@ -37,6 +37,24 @@ def scored(w, kind, ending):
     return [f"results/{key.folder}/development/{kind}.{ending}" for key in candidates(w) if asked]
 
 
+def bills_of_all(config):
+    """The bills of harvests, trainings and evaluations."""
+    policies = grid.policies(config)
+    harvested = [f"results/{h.folder}/cost.json" for h in grid.harvests(config)]
+    trained = [f"results/{p.folder}/cost.json" for p in policies if p.role != "base"]
+    return (
+        harvested
+        + trained
+        + [f"results/{p.folder}/eval/{name}.cost.json" for p in policies for name in config.benchmarks]
+    )
+
+
+def browsed(config, file):
+    """A file of every harvest that the page shows."""
+    harvests = [*grid.harvests(config), *grid.harvests_of_controls(config)]
+    return [f"results/{harvest.folder}/{file}" for harvest in harvests]
+
+
 def category(title):
     """A heading of the report's menu, which every page shows: a demonstration says so there too."""
     return f"{title} (synthetic demonstration)" if CONFIG.demonstration else title

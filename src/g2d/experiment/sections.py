@@ -96,6 +96,10 @@ class Price(Section):
         prices = {self.devices.get(name) for name in device.split(", ")}
         return prices.pop() if len(prices) == 1 else None
 
+    def of_any(self, hours: float) -> str:
+        """Hours to come in money, whatever device they are on; empty where that decides."""
+        return f" ({self.devices * hours:.2f} {self.currency})" if isinstance(self.devices, (int, float)) else ""
+
 
 class Looks(Section):
     """The seeds in stages: a look after each decides which policies get the next, with one error over all looks."""

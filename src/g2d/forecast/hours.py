@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import mean
 
 from g2d.experiment.plan import Plan
+from g2d.experiment.sections import Price
 from g2d.experiment.wildcards import Wildcards, model_of
 from g2d.forecast.guess import CAVEAT, SOURCE, guess
 from g2d.forecast.rates import AUTO_STAGES, ONLINE_STAGES
@@ -107,8 +108,8 @@ def hours_of(job: GpuJob, means: Mapping[tuple[str, str], float]) -> float | Non
     return None if rate is None else rate * job.units
 
 
-def report(lines: Sequence[Line]) -> str:
-    """The estimate as a table, with its total; empty without lines."""
+def report(lines: Sequence[Line], price: Price | None = None) -> str:
+    """The estimate as a table, with its total, in money too where an hour has one price; empty without lines."""
     if not lines:
         return ""
     width = max(len("job"), *(len(line.stage) for line in lines))
@@ -118,6 +119,6 @@ def report(lines: Sequence[Line]) -> str:
         rows.append(f"{line.stage:<{width}}  {line.jobs:>5}  {hours:>9}  {line.source}")
     total, jobs = sum(line.hours or 0.0 for line in lines), sum(line.jobs for line in lines)
     more = ", and what is marked ?" if any(line.hours is None for line in lines) else ""
-    rows.append(f"{'total':<{width}}  {jobs:>5}  {total:>9.1f}{more}")
+    rows.append(f"{'total':<{width}}  {jobs:>5}  {total:>9.1f}{price.of_any(total) if price else ''}{more}")
     caveat = f" ({CAVEAT})" if any(SOURCE in line.source for line in lines) else ""
     return f"Estimated GPU-hours{caveat}:\n" + "\n".join(rows)

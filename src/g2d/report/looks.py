@@ -91,17 +91,15 @@ def path(looks: pd.DataFrame) -> Spec:
     Args:
         looks: rows of `looks.csv` of one model and family.
     """
-    rows = looks.assign(
-        name=[
-            f"{policy_words(policy)} against {policy_words(reference)}"
-            for policy, reference in zip(looks["policy"], looks["reference"], strict=True)
-        ]
-    )
+    policies, references = (list(map(policy_words, looks[name])) for name in ("policy", "reference"))
+    only = references[0] if len(set(references)) == 1 else ""
+    pairs = [f"{policy} against {reference}" for policy, reference in zip(policies, references, strict=True)]
+    rows = looks.assign(name=policies if only else pairs)
     rows = rows[["name", "look", "n_seeds", "difference", "low", "high", "p_value", "boundary", "verdict"]]
     names, verdicts = list(dict.fromkeys(rows["name"])), list(dict.fromkeys(rows["verdict"]))
     color = alt.Color("name:N", title=None, scale=named_scale(names, OKABE_ITO))
     x, beside = alt.X("look:O", title="look", axis=alt.Axis(labelAngle=0)), alt.XOffset("name:N", sort=names)
-    y = alt.Y("low:Q", title="difference in accuracy", axis=alt.Axis(format="+.1~%"))
+    y = alt.Y("low:Q", title=f"difference from {only}" if only else "difference", axis=alt.Axis(format="+.1~%"))
     tooltip = [
         *(alt.Tooltip(f"{name}:N") for name in ("name", "verdict", "n_seeds")),
         *(alt.Tooltip(f"{name}:Q", format="+.1%") for name in ("difference", "low", "high")),

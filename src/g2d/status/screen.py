@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
+from g2d.experiment.sections import Price
 from g2d.forecast.hours import Line
 from g2d.plain import plain
 from g2d.status.snapshot import Snapshot
@@ -111,8 +112,9 @@ def _listed(lines: Sequence[str], total: int, what: str) -> Iterator[str]:
         yield from (f"  {line}" for line in lines)
 
 
-def hours_to_go(lines: Sequence[Line]) -> Iterator[str]:
-    """One line with the GPU-hours that are left; none where no job holds a GPU."""
+def hours_to_go(lines: Sequence[Line], price: Price | None = None) -> Iterator[str]:
+    """One line with the GPU-hours that are left, in money too where an hour has one price; none where no job holds a
+    GPU."""
     if not lines:
         return
     known_from = (line.source.removeprefix("at most; ") for line in lines if line.hours is not None)
@@ -120,7 +122,8 @@ def hours_to_go(lines: Sequence[Line]) -> Iterator[str]:
     unknown = [line.stage for line in lines if line.hours is None]
     more = f" and what was not measured: {', '.join(unknown)}" if unknown else ""
     known = sum(line.hours or 0.0 for line in lines)
-    yield f"to go: about {known:.1f} GPU-hours ({'; '.join(sources) or 'not measured yet'}){more}"
+    paid = price.of_any(known) if price else ""
+    yield f"to go: about {known:.1f} GPU-hours{paid} ({'; '.join(sources) or 'not measured yet'}){more}"
 
 
 def _foot(snapshot: Snapshot) -> Iterator[str]:
@@ -130,7 +133,7 @@ def _foot(snapshot: Snapshot) -> Iterator[str]:
     hours += [f"{span(3600 * spent.unknown)} on what is not recorded yet"] if spent.unknown else []
     vain = f", of which {span(3600 * spent.in_vain)} in vain" if spent.in_vain * 3600 >= 1 else ""
     yield f"spent: {', '.join(hours)}{vain}"
-    yield from hours_to_go(to_go.gpu_hours)
+    yield from hours_to_go(to_go.gpu_hours, snapshot.price)
     yield from snapshot.looks
     left = len(snapshot.states) - snapshot.counts["finished"]
     if not left:

@@ -14,6 +14,7 @@ from typing import Any
 from g2d.experiment.config import Config, read
 from g2d.experiment.plan import Plan
 from g2d.experiment.race import next_look_words, taken
+from g2d.experiment.sections import Price
 from g2d.forecast.eta import Eta, eta
 from g2d.forecast.jobs import grid_jobs
 from g2d.jobs.attempts import Attempt, log_of, lost_device_s
@@ -56,6 +57,7 @@ class Snapshot:
     spent: Spent
     eta: Eta
     is_locked: bool  # by a Snakemake that works in the folder, or by one that was killed
+    price: Price | None  # of a device-hour
     looks: Sequence[str]  # what the next look costs, and the chance that it settles what is open; of a race
     unreadable: Sequence[str]  # records of attempts, with the reason
 
@@ -157,6 +159,7 @@ class Grid:
             spent=spent(recorded.attempt for attempts in found.values() for recorded in attempts),
             eta=eta(self.plan, states, now),
             is_locked=is_locked(self.results.resolve().parent),
+            price=self.config.price_per_device_hour,
             looks=[plain(line) for line in self._next_look],
             unreadable=[plain(reason) for reason in self.records.unreadable],
         )
