@@ -13,6 +13,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from g2d.analysis.dynamics import steps_of
 from g2d.experiment.config import load
 from g2d.jobs.cost import Meter
 from g2d.policies.policy import tokenizer_sha256
@@ -20,6 +21,7 @@ from g2d.regimes.checkpoints import TrainingStoppedError
 from g2d.regimes.grpo import GRPO
 from g2d.regimes.grpo_trainer import Grpo
 from g2d.regimes.replay import Completion, ReplayBuffer, Successes, with_replayed
+from g2d.regimes.training_rollouts import read_ages
 from g2d.regimes.warmup import Warmup
 from g2d.rollouts.rollout import Rollout, write_rollouts
 from g2d.settings import ConfigError
@@ -156,8 +158,10 @@ def test_the_bill_has_what_is_drawn_and_the_log_what_is_trained_on(tmp_path: Pat
     assert drawn == frame.groupby("step").token_count.sum().cumsum().tolist()
     trained = sum(row["completions/mean_length"] * 8 for row in log)
     assert log[-1]["num_tokens"] > trained > meter.tokens_generated
-    assert ["replay/age" in row for row in log] == [False, True, True, True]
-    assert log[1]["replay/age"] == 1
+    assert [row["replay/staleness"] for row in log[:2]] == [0, 0.5]  # 2 of 4 groups, of the update before
+    assert list(steps_of(log, read_ages(tmp_path / "rollouts.parquet")).staleness) == [
+        row["replay/staleness"] for row in log
+    ]
 
 
 @pytest.mark.parametrize("own", [BUFFER, BUFFER | {"updates_per_generation": 2, "iterations": 2}], ids=["1", "v2-i2"])

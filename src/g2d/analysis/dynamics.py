@@ -53,6 +53,8 @@ def steps_of(
     found["staleness"] = float("nan")
     if consumed is not None and len(consumed):
         found["staleness"] = (consumed["step"] - consumed["generated_at"]).groupby(consumed["step"]).mean()
+    if "replay/staleness" in rows:  # the record has rows of what was drawn alone
+        found["staleness"] = rows["replay/staleness"].astype(float)
     return found
 
 

@@ -30,7 +30,7 @@ from g2d.regimes.by_length import regrouped
 from g2d.regimes.grpo_generation import EngineGeneration
 from g2d.regimes.importance import above_cap, masked_log_ratios, within_second_moment
 from g2d.regimes.prompt_choice import AskedGroup, PromptChoice, load_choice, save_choice
-from g2d.regimes.replay import DRAWN, ReplayBuffer, Successes, load_buffer, save_buffer, with_replayed
+from g2d.regimes.replay import DRAWN, STALENESS, ReplayBuffer, Successes, load_buffer, save_buffer, with_replayed
 from g2d.regimes.training import evaluation_mode
 from g2d.regimes.training_rollouts import TrainingRollouts
 from g2d.regimes.warmup import Warmup
@@ -273,12 +273,11 @@ class Grpo(GRPOTrainer):
         """All completions of a generation, of which only those that are not replayed are drawn."""
         drawn = self.generation.draw([ids for row, ids in enumerate(prompt_ids) if row not in replay.replayed])
         self._completions, log_probs = with_replayed(drawn, replay.replayed)
-        metrics = self._metrics["train"]
-        metrics[DRAWN].append(float(sum(map(len, drawn[0]))))
+        self._metrics["train"][DRAWN].append(float(sum(map(len, drawn[0]))))
         if isinstance(replay, Successes):
             return self._completions, log_probs if drawn[1] is not None else None
-        if replay.ages:
-            metrics["replay/age"].append(sum(replay.ages) / len(replay.ages))
+        updates = sum(replay.ages) * self.warmup.updates_between_generations
+        self._metrics["train"][STALENESS].append(updates / (len(prompt_ids) // self.num_generations))
         return self._completions, log_probs
 
     def _store(self, buffer: ReplayBuffer, batch: dict[str, Any]) -> None:

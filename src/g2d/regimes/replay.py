@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]  # of the data set
 FILE = "replay.parquet"  # in a checkpoint
-DRAWN = "tokens/drawn"  # of a generation, in the trainer's log: without those that are replayed
+# Of a generation, in the trainer's log:
+DRAWN = "tokens/drawn"  # without those that are replayed
+STALENESS = "replay/staleness"  # updates since its groups were drawn, the mean over all of them
 
 
 class Replay(Section):
