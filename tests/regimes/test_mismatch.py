@@ -177,7 +177,9 @@ def test_a_correction_of_nothing_is_refused(own: dict[str, Any]) -> None:
     [name] = own
     with pytest.raises(ValidationError, match=f"{name} is about weights, and with ratio: none there are none"):
         Warmup.model_validate(own | {"ratio": "none"})
-    with pytest.raises(ConfigError, match=rf"warmup\.{name} needs engine\.name: vllm or a lag, because transf"):
+    with pytest.raises(
+        ConfigError, match=rf"warmup\.{name} needs engine\.name: vllm, a lag or a replay buffer, because transf"
+    ):
         load(MINIMAL | {"warmup": own})
     load(MINIMAL | {"warmup": own, "engine": {"name": "vllm"}})
 

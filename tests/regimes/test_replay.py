@@ -164,7 +164,9 @@ def test_the_bill_has_what_is_drawn_and_the_log_what_is_trained_on(tmp_path: Pat
     ]
 
 
-@pytest.mark.parametrize("own", [BUFFER, BUFFER | {"updates_per_generation": 2, "iterations": 2}], ids=["1", "v2-i2"])
+@pytest.mark.parametrize(
+    "own", [BUFFER | {"lag": 1}, BUFFER | {"updates_per_generation": 2, "iterations": 2}], ids=["lag", "v2-i2"]
+)
 def test_stopped_on_the_way_it_equals_an_uninterrupted_run(tmp_path: Path, own: dict[str, Any]) -> None:
     period = own.get("updates_per_generation", 1) ** 2
     own, k = own | {"schedule": "chain", "horizon": 4 * period, "steps": [4 * period]}, 4 * period

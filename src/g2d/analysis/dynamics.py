@@ -54,7 +54,7 @@ def steps_of(
     if consumed is not None and len(consumed):
         found["staleness"] = (consumed["step"] - consumed["generated_at"]).groupby(consumed["step"]).mean()
     if "replay/staleness" in rows:  # the record has rows of what was drawn alone
-        found["staleness"] = rows["replay/staleness"].astype(float)
+        found["staleness"] = found["staleness"].fillna(0) + rows["replay/staleness"].astype(float)
     return found
 
 

@@ -182,13 +182,14 @@ def check_warmup(config: Config, where: str, warmup: Warmup) -> None:
     weighs = config.engine.name == "vllm" or warmup.has_buffer or warmup.lag > 0
     if (idle := warmup.correction_keys) and not weighs:
         raise ValueError(
-            f"{where}.{next(iter(idle))} needs engine.name: vllm or a lag, because {config.engine.name} computes what "
-            "the trainer computes and nothing is corrected: drop the key or change the engine"
+            f"{where}.{next(iter(idle))} needs engine.name: vllm, a lag or a replay buffer, because "
+            f"{config.engine.name} computes what the trainer computes and nothing is corrected: drop the key or change "
+            "the engine"
         )
     if warmup.off_policy_mask_threshold is not None and not weighs and warmup.updates_between_generations == 1:
         raise ValueError(
             f"{where}.off_policy_mask_threshold masks nothing, because {config.engine.name} samples from the policy in "
-            "training: set lag, or updates_per_generation or iterations above 1, or drop the key"
+            "training: set lag or replay.buffer, or updates_per_generation or iterations above 1, or drop the key"
         )
     if warmup.loss == "vespo" and weighs and warmup.ratio == "sampler" and not warmup.weighs_tokens:
         raise ValueError(
