@@ -11,7 +11,7 @@ from scipy import stats
 
 from g2d.advice.check import accuracy_check, harvest_check, hours_check
 from g2d.advice.probe import level_advice, step_advice
-from g2d.advice.words import advice_text, level_words, step_words
+from g2d.advice.words import advice_text, level_words, score_words, step_words
 from g2d.analysis.calibration import level_table, with_mixes
 from g2d.analysis.informativeness import informativeness, success_counts
 from g2d.analysis.statistics import part_interval, wilson_interval
@@ -229,6 +229,29 @@ def test_what_was_predicted_beside_what_was_found() -> None:
     assert (pairs["low"], pairs["high"]) == (steps["n_pairs_low"][0], steps["n_pairs_high"][0])
     best = found.loc[(25, "best_K_by_entropy")]
     assert (best["predicted"], best["found"], best["inside"]) == (25, 25, True)
+    assert (pairs["width"], pairs["seeds_inside"]) == (pairs["high"] - pairs["low"], 1.0)
+
+
+def test_the_set_of_k_is_scored_by_the_seeds_whose_best_k_it_has() -> None:
+    """The probe leaves K=25 alone; seed 0 has the highest H and accuracy there, seed 1 at K=0, as on average."""
+    few, many = [(0, 8), (1, 8), (1, 8)], [(4, 8), (4, 8), (4, 8)]
+    steps = step_advice({ONE: success_counts(groups(few)), TWO: success_counts(groups(many))}, 3)
+    whole = {ONE: few, TWO: many, replace(ONE, seed=1): many, replace(TWO, seed=1): few}
+    found = harvest_check(steps, {key: informativeness(groups(own)) for key, own in whole.items()}, 0)
+    [best] = found[found["metric"] == "best_K_by_entropy"].to_dict("records")
+    assert (best["low"], best["high"], best["width"], best["inside"], best["seeds_inside"]) == (25, 25, 1, True, 0.5)
+    assert best["note"] == "1 of 2 K, chance 1.00"
+    right = {(0, 0): 3, (25, 0): 6, (0, 1): 9, (25, 1): 2}
+    policies = {
+        PolicyKey("demo", "dpo", 2 if k else 0, k, seed): answers({f"q{i}": [i < n] for i in range(10)})
+        for (k, seed), n in right.items()
+    }
+    accuracy = accuracy_check(steps, policies, "held-out")
+    [row] = accuracy[accuracy["metric"] == "best_K_by_accuracy"].to_dict("records")
+    assert (row["predicted"], row["found"], row["inside"], row["seeds_inside"]) == (25, 0, False, 0.5)
+    [said] = score_words(pd.concat([found, accuracy]))
+    assert said.startswith("The forecast for demo, scored: ")
+    assert "The K of the highest accuracy is 0, outside the set that the probe left (1 of 2 K)" in said
 
 
 def test_the_advised_k_against_the_best_one() -> None:
@@ -237,7 +260,7 @@ def test_the_advised_k_against_the_best_one() -> None:
         PolicyKey("demo", "dpo", 0, 0, 0): answers({f"q{i}": [i < 6] for i in range(10)}),
         PolicyKey("demo", "dpo", 2, 25, 0): answers({f"q{i}": [i < 4] for i in range(10)}),
     }
-    (row,) = accuracy_check(steps, policies, "held-out").to_dict("records")
+    row, _ = accuracy_check(steps, policies, "held-out").to_dict("records")
     assert (row["K"], row["metric"], row["found"]) == (25, "accuracy_minus_best_K", pytest.approx(-0.2))
     assert row["low"] < row["found"] < row["high"]
     assert row["note"].startswith("best K=0 on held-out")

@@ -32,7 +32,16 @@ MINIMAL: dict[str, Any] = {
 }
 
 
-SHIPPED = ["config.yaml", "paper.yaml", "bridging.yaml", "off_policy.yaml", "race.yaml", "signs.yaml", "small.yaml"]
+SHIPPED = [
+    "config.yaml",
+    "paper.yaml",
+    "bridging.yaml",
+    "off_policy.yaml",
+    "race.yaml",
+    "signs.yaml",
+    "ladder.yaml",
+    "small.yaml",
+]
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -10,9 +10,9 @@ import pytest
 
 from g2d.report.power import difference_by_seeds, power_sentences
 from g2d.report.synthesis import forest, synthesis_sentences
-from g2d.tables.frames import read_table, write_table
+from g2d.tables.frames import frame, read_table, write_table
 from g2d.tables.power import power_table, variance_table
-from g2d.tables.synthesis import SYNTHESIS_COLUMNS, synthesis_table
+from g2d.tables.synthesis import OVER_MODELS, STUDY, SYNTHESIS_COLUMNS, synthesis_table
 from tests.analysis.test_synthesis import evaluations
 
 
@@ -53,6 +53,29 @@ def test_the_synthesis_in_words_and_as_a_picture(grid: dict) -> None:
     rows = next(iter(table.groupby(["reference", "policy", "K"])))[1]
     drawn = pd.DataFrame(forest(rows)["datasets"].values()).stack().map(lambda row: row.get("name"))
     assert {"m0, b0", "m0, b2", "all: 3 benchmarks"} <= set(drawn)
+
+
+@pytest.mark.parametrize(
+    ("p", "verdict"), [(0.02, "of some K differs significantly"), (0.03, "of any K does not differ")]
+)
+def test_the_best_k_of_every_model_is_named_with_the_test_of_differences(p: float, verdict: str) -> None:
+    """Corrected for two K: p = .02 counts as .04."""
+    study = {"reference": "DPO at K=0", "policy": "g2d", "over": STUDY}
+    found = {"small": {25: 0.02, 75: 0.01}, "middle": {25: 0.0, 75: 0.03}, "large": {25: 0.01, 75: 0.05}}
+    rows = [
+        study | {"model": model, "benchmark": benchmark, "K": k, "difference": difference + shift}
+        for benchmark, shift in (("a", 0.1), ("b", -0.1))
+        for model, by_k in found.items()
+        for k, difference in by_k.items()
+    ]
+    pooled = study | {"over": OVER_MODELS, "n_studies": 3, "tau": 0.0, "p_holm": 0.5, "difference": 0.01}
+    ends = dict.fromkeys(("family_low", "prediction_low"), -0.1) | dict.fromkeys(
+        ("family_high", "prediction_high"), 0.1
+    )
+    rows += [pooled | ends | {"K": k, "p_heterogeneity": own} for k, own in ((25, 0.5), (75, p))]
+    *_, said = synthesis_sentences(frame(rows, SYNTHESIS_COLUMNS | {"n_studies": "float64"}))
+    assert "is at small K=25, middle K=75, large K=75." in said
+    assert verdict in said
 
 
 def test_the_picture_of_a_synthesis_that_was_read_back_is_json(grid: dict, tmp_path: Path) -> None:

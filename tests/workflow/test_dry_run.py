@@ -172,6 +172,14 @@ def test_the_grid_of_signed_reinforcement_lists_its_jobs(project: Project) -> No
     assert without_snakemake(read(REPOSITORY / "config/signs.yaml")) == jobs
 
 
+def test_the_ladder_of_sizes_lists_its_jobs(project: Project) -> None:
+    # Three sizes; per seed two K of GRPO, and DPO at three.
+    expected = {"scratch_model": 3, "draw_probe": 3 * 3, "train_grpo": 3 * 3 * 2, "train_dpo": 3 * 3 * 3}
+    expected |= {"evaluate": 3 * 2 * (1 + 3 * 5), "measure_drift": 3 * 2 * 3 * 5, "check_advice": 1}
+    jobs = project.planned("--configfile", str(REPOSITORY / "config/ladder.yaml"))
+    assert {rule: jobs[rule] for rule in expected} == expected
+
+
 def test_the_small_grid_lists_its_jobs(project: Project) -> None:
     # Per seed: GRPO at 3 K, which is its learning curve, two online entries with as many, harvests at 4, DPO on each,
     # RFT on two of them.

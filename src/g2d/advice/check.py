@@ -23,9 +23,11 @@ CHECK_COLUMNS = {
     "metric": "object",
     **floats("predicted", "low", "high", "found"),
     "inside": "boolean",
-    **floats("mean_over_seeds"),
+    **floats("width", "mean_over_seeds", "seeds_inside"),
     "note": "object",
 }
+Point = tuple[int, int]  # group size and K
+Values = Mapping[Point, float]
 FOUND_AS = {"n_pairs": "n_pairable"}  # attributes of `Informativeness` that have another name
 
 
@@ -38,8 +40,9 @@ def harvest_check(steps: pd.DataFrame, summaries: Mapping[HarvestKey, Informativ
         seed: the probed one.
 
     Returns:
-        `CHECK_COLUMNS`. The intervals are for the probed seed, not for mean_over_seeds. In the row best_K_by_entropy,
-        predicted is the advised K and found the smallest K of the highest H.
+        `CHECK_COLUMNS`. The intervals are for the probed seed, not for mean_over_seeds; width is theirs, seeds_inside
+        the share of all seeds whose value they hold. In the row best_K_by_entropy, predicted is the advised K and found
+        the smallest K of the highest H, as `_best` has them.
     """
     rows = []
     for step in steps.to_dict("records"):
@@ -56,28 +59,54 @@ def harvest_check(steps: pd.DataFrame, summaries: Mapping[HarvestKey, Informativ
                     "high": step[f"{metric}_high"],
                     "found": found[seed],
                     "inside": _inside(found[seed], step[f"{metric}_low"], step[f"{metric}_high"]),
+                    "width": step[f"{metric}_high"] - step[f"{metric}_low"],
                     "mean_over_seeds": _mean(found.values()),
+                    "seeds_inside": _share(
+                        _inside(value, step[f"{metric}_low"], step[f"{metric}_high"]) for value in found.values()
+                    ),
                 }
             )
     for model in dict.fromkeys(steps["model"]):
-        advised = steps[(steps["model"] == model) & steps["advised"]]
-        entropies = {k: s.entropy for k, s in summaries.items() if (k.model, k.seed) == (model, seed)}
-        known = {key: entropy for key, entropy in entropies.items() if entropy is not None}
-        if advised.empty or not known:
-            continue
-        best = max(sorted(known, key=lambda key: (key.k, key.group_size)), key=lambda key: known[key])
-        place = _place(advised.iloc[0])
-        rows.append(
-            place
-            | {
-                "metric": "best_K_by_entropy",
-                "predicted": place["K"],
-                "found": best.k,
-                "inside": (place["group_size"] or 0, place["K"]) == (best.group_size, best.k),
-                "note": f"chance {advised.iloc[0]['p_best_entropy']:.2f}",
-            }
-        )
+        own = steps[steps["model"] == model]
+        by_seed: dict[int, dict[Point, float]] = {}
+        for key, summary in summaries.items():
+            if key.model == model and summary.entropy is not None:
+                by_seed.setdefault(key.seed, {})[key.group_size, key.k] = summary.entropy
+        if own["advised"].any() and seed in by_seed:
+            chance = own.loc[own["as_good"], "p_best_entropy"].sum()
+            row = _best(own, by_seed[seed], by_seed.values())
+            rows.append(row | {"metric": "best_K_by_entropy", "note": f"{row['note']}, chance {chance:.2f}"})
     return frame(rows, CHECK_COLUMNS)
+
+
+def _best(steps: pd.DataFrame, found: Values, by_seed: Iterable[Values]) -> dict[str, Any]:
+    """The best K beside the set of K that the probe could not tell from the advised one (`as_good`).
+
+    Returns:
+        predicted: the advised K; low and high: the smallest and the largest K of the set, width: how many it has;
+        found: the best K; inside: the set has it; seeds_inside: the share of seeds whose own best K it has.
+    """
+    advised, as_good = (
+        steps[steps["advised"]].iloc[0],
+        [_place(row) for row in steps[steps["as_good"]].to_dict("records")],
+    )
+    points = {(place["group_size"] or 0, place["K"]) for place in as_good}
+    best = _highest(found)
+    return _place(advised) | {
+        "predicted": advised["K"],
+        "low": min(k for _, k in points),
+        "high": max(k for _, k in points),
+        "width": len(points),
+        "found": best[1],
+        "inside": best in points,
+        "seeds_inside": _share(_highest(values) in points for values in by_seed),
+        "note": f"{len(points)} of {len(steps)} K",
+    }
+
+
+def _highest(values: Values) -> Point:
+    """The point of the highest value, the smallest K of equal ones."""
+    return max(sorted(values, key=lambda point: (point[1], point[0])), key=lambda point: values[point])
 
 
 def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> pd.DataFrame:
@@ -92,7 +121,7 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
         `CHECK_COLUMNS`, a row per model with an advised K and policies: found is accuracy minus that of the best K,
         low and high its 95 % interval over seeds and questions (`comparisons.compare`), corrected for choosing the best
         K, and inside whether that contains 0. The best K is chosen on the same answers, so found is too large on
-        average.
+        average. A second row, best_K_by_accuracy, has the best K as `_best` does.
     """
     rows = []
     for model in dict.fromkeys(steps["model"]):
@@ -102,7 +131,8 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
             continue
         place = _place(advised.iloc[0])
         right = {point: _crossed(answers, model, point) for point in points}
-        best = max(sorted(right, key=lambda point: point[1]), key=lambda point: float(right[point].mean()))
+        means = {point: float(values.mean()) for point, values in right.items()}
+        best = _highest(means)
         pool = np.stack([values.mean(axis=1) for values in right.values()])
         others = max(len(right) - 1, 1)
         compared = compare(right[place["group_size"] or 0, place["K"]], right[best], pool, others)
@@ -118,6 +148,8 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
                 "note": f"best K={best[1]} on {benchmark}; low and high are for what was found",
             }
         )
+        seeds = [{point: float(values[i].mean()) for point, values in right.items()} for i in range(pool.shape[1])]
+        rows.append(_best(steps[steps["model"] == model], means, seeds) | {"metric": "best_K_by_accuracy"})
     return frame(rows, CHECK_COLUMNS)
 
 
@@ -165,6 +197,10 @@ def _inside(value: float | None, low: float | None, high: float | None) -> bool 
         return None
     slack = 1e-5  # tables keep six digits
     return bool(low - slack * max(1, abs(low)) <= value <= high + slack * max(1, abs(high)))
+
+
+def _share(inside: Iterable[bool | None]) -> float | None:
+    return _mean(None if own is None else float(own) for own in inside)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

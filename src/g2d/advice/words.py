@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from g2d.advice.probe import single_levels
+from g2d.advice.probe import METRICS, single_levels
 from g2d.analysis.calibration import format_levels
 from g2d.experiment.config import Config
 from g2d.forecast.probe_hours import MEASURED
@@ -104,6 +104,33 @@ def step_words(steps: pd.DataFrame) -> str:
         words.append(smaller if len(steps) > 1 else "It is the only K.")
     words.append(f"Expected pairs at {_step(best)}: {_interval(best, 'n_pairs', '.0f')}.")
     return " ".join(words)
+
+
+def score_words(check: pd.DataFrame) -> list[str]:
+    """How the forecast of every model did: its intervals, and its set of K.
+
+    Args:
+        check: advice_check.csv.
+    """
+    found = []
+    for model, own in check.groupby("model", sort=False):
+        intervals = own[own["metric"].isin(METRICS) & own["inside"].notna()]
+        words = [f"The forecast for {model}, scored:"]
+        if len(intervals):
+            by_metric = intervals.groupby("metric", sort=False)["width"].mean()
+            widths = ", ".join(f"{metric} {width:.2g}" for metric, width in by_metric.items())
+            words.append(
+                f"{int(intervals['inside'].sum())} of {len(intervals)} intervals of 95 % held what the whole harvest "
+                f"of the probed seed showed (mean widths: {widths})."
+            )
+        for row in own[own["metric"].isin(["best_K_by_entropy", "best_K_by_accuracy"])].to_dict("records"):
+            what = "highest H" if row["metric"] == "best_K_by_entropy" else "highest accuracy"
+            words.append(
+                f"The K of the {what} is {row['found']:.0f}, {'inside' if row['inside'] else 'outside'} the set that "
+                f"the probe left ({row['note']}); that of a seed is inside in {_percent(row['seeds_inside'])} of them."
+            )
+        found.append(" ".join(words))
+    return found
 
 
 def step_list(steps: pd.DataFrame) -> str:

@@ -24,7 +24,7 @@ VERSIONS = {
     "harvest_rollouts": 2,
     "draw_probe": 1,
     "advise": 2,
-    "check_advice": 2,
+    "check_advice": 3,
     "build_pairs": 3,
     "build_several_pairs": 2,
     "evaluate": 3,

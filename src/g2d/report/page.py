@@ -25,6 +25,8 @@ import yaml
 from docutils.core import publish_parts
 from markupsafe import Markup
 
+from g2d.advice.check import CHECK_COLUMNS
+from g2d.advice.words import score_words
 from g2d.experiment.config import Config
 from g2d.experiment.grid import other_reward
 from g2d.markdown import literal, shown
@@ -44,6 +46,7 @@ from g2d.report.vega import Spec
 from g2d.report.win_rates import win_rate_sentences
 from g2d.tables.bills import COST_COLUMNS
 from g2d.tables.catalogue import (
+    ADVISED,
     CONTAMINATION,
     GAINS,
     OPEN_ENDED,
@@ -164,7 +167,7 @@ def build(
         text = tuple(shown(own) for own in paragraphs if own != demonstration and not own.startswith(("# ", "|")))
         sentences, read = _SECTION_SENTENCES.get(title, (None, {}))
         if sentences and read.keys() <= tables.keys():
-            text = tuple(sentences(*(read_table(tables[name], columns) for name, columns in read.items())))
+            text += tuple(sentences(*(read_table(tables[name], columns) for name, columns in read.items())))
         text = tuple(looks) if title == RACE else text
         sections.append(Section(title.lower().replace(" ", "-"), title, found, title in SECTIONS[:2], text))
     return rendered(
@@ -253,6 +256,7 @@ def without_folders(settings: Any) -> Any:
 # ------------------------------------------------------------------------------------------------------------- parts
 
 _SECTION_SENTENCES: dict[str, tuple[Callable[..., Sequence[str]], dict[str, Columns]]] = {  # and the tables they read
+    ADVISED: (score_words, {"advice_check": CHECK_COLUMNS}),
     SWEEP: (sweep_sentences, {"sweep": SWEEP_COLUMNS}),
     POWER: (power_sentences, {"power": POWER_COLUMNS, "variance": VARIANCE_COLUMNS}),
     SYNTHESIS: (synthesis_sentences, {"synthesis": SYNTHESIS_COLUMNS}),

@@ -8,22 +8,40 @@ import altair as alt
 import pandas as pd
 
 from g2d.analysis.comparisons import LEVEL
+from g2d.analysis.statistics import holm
 from g2d.report.marks import OKABE_ITO
 from g2d.report.phrases import points, signed_interval
 from g2d.report.vega import Spec, finished, named_scale
-from g2d.tables.synthesis import STUDY
+from g2d.tables.synthesis import OVER_MODELS, STUDY
 
 ROW_HEIGHT = 24  # pixels
 _STUDY, _POOLED, _PREDICTED = "one study, 95 % interval", "pooled, 95 % interval", "another study, 95 % prediction"
 
 
 def synthesis_sentences(synthesis: pd.DataFrame) -> list[str]:
-    """For every reference and what is pooled over, the K with the largest effect."""
+    """For every reference and what is pooled over, the K with the largest effect; and whether it differs by model."""
     pooled = synthesis[synthesis["over"] != STUDY]
     found = []
     for (reference, over), rows in pooled.groupby(["reference", "over"], sort=False):
         found.append(_sentence(str(reference), str(over), rows.loc[rows["difference"].idxmax()].to_dict(), len(rows)))
+        if over == OVER_MODELS:
+            studies = synthesis[(synthesis["over"] == STUDY) & (synthesis["reference"] == reference)]
+            found += _by_model(str(reference), studies, rows)
     return found
+
+
+def _by_model(reference: str, studies: pd.DataFrame, pooled: pd.DataFrame) -> list[str]:
+    """The best K of every model, and whether the effect of some K differs between models; none for a single K."""
+    means = studies.groupby(["model", "K"], sort=False)["difference"].mean().unstack()
+    if len(means.columns) < 2:
+        return []
+    best = ", ".join(f"{model} K={k}" for model, k in means.idxmax(axis=1).items())
+    smallest = float(holm(pooled["p_heterogeneity"].to_numpy()).min())
+    verdict = "some K differs significantly" if smallest <= LEVEL else "any K does not differ significantly"
+    return [
+        f"By model, the largest mean difference from {reference} is at {best}. Over these models the difference of "
+        f"{verdict} (Cochran's Q, Holm-corrected over {len(pooled)}: smallest p = {smallest:.2g})."
+    ]
 
 
 def _sentence(reference: str, over: str, row: dict[Any, Any], n: int) -> str:

@@ -28,6 +28,7 @@ SYNTHESIS_COLUMNS = {
 }
 NO_ONLINE = "DPO at K=0"
 STUDY = "one study"
+OVER_MODELS = "models, mean of their benchmarks"
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def _pooled(studies: Sequence[_Study]) -> Iterator[tuple[str, str | None, Pooled
     if len(benchmarks) > 1:
         means = [_mean([study for study in studies if study.model == model]) for model in models]
         result = pool_studies([mean.difference for mean in means], [mean.variance for mean in means])
-        yield "models, mean of their benchmarks", None, result
+        yield OVER_MODELS, None, result
 
 
 def _mean(studies: Sequence[_Study]) -> _Study:
