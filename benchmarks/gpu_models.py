@@ -66,7 +66,7 @@ def random_weights(shape: str, setting: Any) -> Iterator[tuple[Any, Any, dict[st
     from g2d.policies import Policy
     from g2d.policies.scratch import build_tokenizer
     from g2d.policies.settings import Lora
-    from g2d.regimes import grpo, training
+    from g2d.regimes import training
 
     folder = setting.out / f"shape-{shape}"
     config = configuration(shape)
@@ -74,11 +74,7 @@ def random_weights(shape: str, setting: Any) -> Iterator[tuple[Any, Any, dict[st
     build_tokenizer().save_pretrained(folder)
     dtype = torch.bfloat16 if setting.device == "cuda" else torch.float32
     sizes = model_shape(config, Lora())
-    with ExitStack() as stack:
-        for module in (grpo, training):
-            stack.enter_context(
-                mock.patch.object(module, "load_base", lambda base: blank_model(shape, setting.device, dtype))
-            )
+    with mock.patch.object(training, "load_base", lambda base: blank_model(shape, setting.device, dtype)):
         base = Policy(f"{shape}/base", shape, "base", base=str(folder))
         yield base, config, {"base": sizes.parameters, "adapter": sizes.adapter}
 

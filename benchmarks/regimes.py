@@ -190,7 +190,7 @@ def main() -> None:
                 timed(TransformersEngine, "generate", "generation"),
                 timed(VllmEngine, "complete", "generation"),
                 timed(EngineGeneration, "hand_over", "hand-over"),
-                timed(semi_online_dpo, "save_adapter", "hand-over"),
+                timed(semi_online_dpo, "save_trained", "hand-over"),
                 timed(FreshRollouts, "_take", "hand-over"),
                 timed(FreshRollouts, "engine", "hand-over"),  # transformers: the adapter put into a copy of M0
                 timed(FreshRollouts, "of", "rows"),  # what is left of it

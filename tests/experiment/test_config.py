@@ -15,7 +15,7 @@ from g2d.experiment import docs as config_docs
 from g2d.experiment.config import Config, load, read
 from g2d.experiment.requirements import require_files, require_installed
 from g2d.policies import Policy
-from g2d.policies.settings import Lora
+from g2d.policies.settings import ALL_WEIGHTS, Lora
 from g2d.problems.prompts import messages
 from g2d.regimes.checkpoints import Checkpointing
 from g2d.regimes.dpo import Dpo
@@ -243,6 +243,20 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
         (
             {"engine": {"name": "vllm"}, "lora": {"r": 600}},
             "lora.r=600 exceeds 512, the largest rank that vLLM applies",
+        ),
+        (
+            {"lora": {"r": 0}},
+            "lora: r and alpha are at least 1: to train all weights without an adapter, write",
+        ),
+        (
+            {"engine": {"name": "vllm"}, "lora": "none"},
+            "lora: none: vLLM beside a trainer (warmup) takes adapters over and no whole weights: set engine.name to",
+        ),
+        ({"lora": "none", "training": {"processes": 2}}, "lora: none trains in one process: set training.processes to"),
+        ({"lora": "none", "warmup": {"float32_logits": True}}, "warmup.float32_logits: lora: none trains the head in"),
+        (
+            {"models": {"demo": {"source": "scratch", "settings": {"lora": ALL_WEIGHTS}}}},
+            "models.demo.settings.lora: none is for all models or for none: write lora: none",
         ),
         ({"warmup": {"sync_every": 2}}, "warmup.sync_every=2 needs engine.name: vllm"),
         (

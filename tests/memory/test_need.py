@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from g2d.memory.model_shape import model_shape
 from g2d.memory.need import Card, Need, drawing_need, training_need
 from g2d.memory.passes import Counted
@@ -45,3 +47,35 @@ def test_what_a_graph_keeps_is_beside_the_activations() -> None:
 def test_a_head_in_float32_is_four_bytes_a_weight_more() -> None:
     plain, more = (training(EngineSettings(), float32_head=on) for on in (False, True))
     assert more.total == plain.total + 4 * llama(2).vocab_size * llama(2).hidden_size
+
+
+NONE = Lora.model_validate("none")
+
+
+def all_weights(**own: Any) -> tuple[int, Counted, dict[str, int]]:
+    """Parameters, passes, and the parts of a training of all of them."""
+    shape, counted = model_shape(llama(2), NONE), Counted(llama(2), NONE)
+    need = training_need(Training(budget=50, rows=4, **own), shape, counted, EngineSettings(), CARD)
+    return shape.parameters, counted, {part.name: part.bytes for part in need.parts}
+
+
+def test_all_weights_have_four_numbers_of_four_bytes_each_and_their_reference_one_more() -> None:
+    """Weight, gradient and AdamW's two averages. Its step makes as many intermediates as there are weights."""
+    n, counted, parts = all_weights()
+    assert n == model_shape(llama(2), Lora()).parameters
+    assert parts["weights, gradients, Adam"] == 16 * n
+    assert not {"weights", "adapter, gradient, Adam", "reference"} & parts.keys()
+    held = parts["activations kept"] + parts["largest moment"]
+    assert parts.get("AdamW's step, beyond these", 0) == max(0, 4 * n - held)
+    for of_reference in ({"reference": True}, {"reference_model": True}):
+        assert all_weights(**of_reference)[2]["reference"] == 4 * n
+    assert counted.training(1, 1).kept > Counted(llama(2), Lora()).training(1, 1).kept  # weights cast to bfloat16
+    head = 6 * llama(2).vocab_size * llama(2).hidden_size
+    assert counted.head(10) == Counted(llama(2), Lora()).head(10) + head
+
+
+def test_completions_of_all_weights_have_no_adapter_beside_them() -> None:
+    shape, counted = model_shape(llama(2), NONE), Counted(llama(2), NONE)
+    need = drawing_need(Drawing("harvest", "harvest", 50, 8, 4, None), shape, counted, EngineSettings(), CARD)
+    parts = {part.name: part.bytes for part in need.parts}
+    assert parts["weights"] == 2 * shape.parameters and "adapter" not in parts

@@ -13,7 +13,7 @@ from peft import LoraConfig, get_peft_model
 from peft.tuners.lora import Linear
 
 from g2d.policies.adapter_layers import OnceRounded, load_adapter, round_once
-from g2d.policies.policy import load_base, load_model, with_adapter
+from g2d.policies.policy import load_base, load_model, with_trained
 from g2d.policies.settings import Lora, lora_config
 from tests.models import adapted, tiny_policy
 
@@ -98,7 +98,7 @@ def test_trainer_and_engine_have_the_layers_of_the_key(tmp_path: Path, rounding:
     m0 = load_base(policy).bfloat16()
     trained = get_peft_model(copy.deepcopy(m0), lora_config(Lora(rounding=rounding)))
     continued = load_adapter(copy.deepcopy(m0), tmp_path, rounding, is_trainable=True)
-    answers = with_adapter(copy.deepcopy(m0), tmp_path, rounding)
+    answers = with_trained(copy.deepcopy(m0), tmp_path, rounding)
     assert once(trained) == once(continued) == once(answers) == {rounding == "once"}
     assert any(parameter.requires_grad for parameter in continued.parameters())
     tokens = torch.arange(5, 25)[None]

@@ -14,13 +14,13 @@ import pytest
 
 from g2d.jobs.files import read_json
 from g2d.policies import Policy, load_base, load_model
-from g2d.policies.policy import with_adapter
+from g2d.policies.policy import with_trained
 from g2d.policies.settings import Lora
 from g2d.regimes import grpo, offline
 from g2d.regimes.dpo import Dpo, train_dpo
 from g2d.regimes.grpo import train_grpo
 from g2d.regimes.job import TrainingJob
-from g2d.regimes.training import hand_over_adapter
+from g2d.regimes.training import hand_over_trained
 from g2d.regimes.warmup import Warmup
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import adapted, tiny_policy, two_ends_policy
@@ -74,7 +74,7 @@ def test_what_an_adapter_calls_its_base(tmp_path: Path, base: str, settings: dic
     (tmp_path / "adapter_model.safetensors").touch()
     (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base, "r": 16}))
     policy = Policy("mine/base", "mine", "base", base=base, settings=settings)
-    hand_over_adapter(tmp_path, tmp_path / "adapter", policy)
+    hand_over_trained(tmp_path, tmp_path, policy)
     described = read_json(tmp_path / "adapter/adapter_config.json")
     assert described == {"base_model_name_or_path": name, "revision": None, "inference_mode": True, "r": 16}
 
@@ -104,7 +104,7 @@ def test_in_half_precision_the_policy_that_answers_is_the_one_that_was_trained(t
         return found
 
     trained = PeftModel.from_pretrained(half(), policy.adapter)
-    answers = with_adapter(half(), policy.adapter)
+    answers = with_trained(half(), policy.adapter)
     assert torch.equal(logits(answers), logits(trained))
     assert answers.can_generate()
     merged = PeftModel.from_pretrained(half(), policy.adapter).merge_and_unload()
@@ -116,7 +116,7 @@ def test_in_half_precision_the_policy_that_answers_is_the_one_that_was_trained(t
 
     lost = (weights(merged) == weights(half())).float().mean()
     assert lost > 0.5
-    exact = with_adapter(copy.deepcopy(m0), policy.adapter)  # in float32 it is merged, and every weight moves
+    exact = with_trained(copy.deepcopy(m0), policy.adapter)  # in float32 it is merged, and every weight moves
     assert (weights(exact) == weights(m0)).float().mean() < 0.05
     assert not any("lora" in name for name, _ in exact.named_modules())
 
@@ -137,8 +137,7 @@ def test_a_training_in_half_precision_rounds_as_the_key_says(
         regime, "trainer_arguments", lambda *given, **named: arguments(*given, **named) | {"bf16": True}
     )
     monkeypatch.setattr(regime, "train", trained)
-    for place in ("g2d.regimes.grpo", "g2d.regimes.training"):
-        monkeypatch.setattr(f"{place}.load_base", lambda policy: load_base(policy).bfloat16())
+    monkeypatch.setattr("g2d.regimes.training.load_base", lambda policy: load_base(policy).bfloat16())
     job: dict[str, Any] = {"lora": Lora(rounding="once"), "seed": 0, "work": tmp_path}
     if regime is grpo:
         warmup = Warmup(steps=[2], learning_rate=1e-2, max_completion_length=8)

@@ -2,7 +2,7 @@
 
 # Those that every grid of the configuration has; the cards of seeds that looks ask for are written with them.
 FIRST = at_look(CONFIG, {}) if LOOKS else CONFIG
-CARDS = [f"results/{p.folder}/adapter/README.md" for p in grid.policies(FIRST) if p.role != "base"]
+CARDS = [f"results/{p.folder}/{CONFIG.lora.folder}/README.md" for p in grid.policies(FIRST) if p.role != "base"]
 CARDS += [f"results/{h.folder}/README.md" for h in grid.harvests(FIRST)]
 
 
@@ -27,6 +27,6 @@ rule write_cards:
         config=CONFIG.identity,
         note=CONFIG.demonstration,
     message:
-        "Write a card beside every adapter and every harvest"
+        "Write a card beside every policy and every harvest"
     script:
         "../scripts/write_cards.py"

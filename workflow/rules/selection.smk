@@ -6,7 +6,7 @@ rule choose_checkpoint:
         answers=lambda w: scored(w, "verifiable", "parquet"),
         replies=lambda w: scored(w, "open_ended", "parquet"),
         policies=lambda w: [f"results/{key.folder}/policy.json" for key in candidates(w)],
-        adapters=lambda w: [f"results/{key.folder}/adapter/adapter_model.safetensors" for key in candidates(w)],
+        weights=lambda w: [f"results/{key.folder}/{WEIGHTS}" for key in candidates(w)],
         costs=lambda w: [
             *(f"results/{key.folder}/cost.json" for key in candidates(w)),
             *scored(w, "verifiable", "cost.json"),
@@ -14,8 +14,8 @@ rule choose_checkpoint:
         ],
     output:
         policy="results/{model}/seed{seed}/{owner}/selected/g{g}/k{k}/policy.json",
-        adapter="results/{model}/seed{seed}/{owner}/selected/g{g}/k{k}/adapter/adapter_model.safetensors",
-        adapter_config="results/{model}/seed{seed}/{owner}/selected/g{g}/k{k}/adapter/adapter_config.json",
+        weights=f"results/{{model}}/seed{{seed}}/{{owner}}/selected/g{{g}}/k{{k}}/{WEIGHTS}",
+        weights_config=f"results/{{model}}/seed{{seed}}/{{owner}}/selected/g{{g}}/k{{k}}/{WEIGHTS_CONFIG}",
         selection="results/{model}/seed{seed}/{owner}/selected/g{g}/k{k}/selection.csv",
         cost="results/{model}/seed{seed}/{owner}/selected/g{g}/k{k}/cost.json",
     log:

@@ -1,6 +1,8 @@
 # The trainings: one rule for each regime of the catalogue, by what it reads. All have the same script; its job is the
 # regime's own `train`.
 
+WEIGHTS, WEIGHTS_CONFIG = CONFIG.lora.files
+
 
 # Offline: on the harvest of pi_K, from a fresh M0 or from pi_K.
 for regime in of_phase("offline"):
@@ -18,8 +20,8 @@ for regime in of_phase("offline"):
             costs="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json",
         output:
             policy="results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}/policy.json",
-            adapter="results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}/adapter/adapter_model.safetensors",
-            adapter_config="results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}/adapter/adapter_config.json",
+            weights=f"results/{{model}}/seed{{seed}}/{{variant}}{{regime}}/g{{g}}/k{{k}}/{WEIGHTS}",
+            weights_config=f"results/{{model}}/seed{{seed}}/{{variant}}{{regime}}/g{{g}}/k{{k}}/{WEIGHTS_CONFIG}",
             metrics="results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}/metrics.jsonl",
             cost="results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}/cost.json",
         log:
@@ -57,8 +59,8 @@ for regime in of_phase("rounds"):
             costs=lambda w: f"{plan.harvest_of_round(w)}/cost.json",
         output:
             policy="results/{model}/seed{seed}/{regime}/g{g}/k{k}/policy.json",
-            adapter="results/{model}/seed{seed}/{regime}/g{g}/k{k}/adapter/adapter_model.safetensors",
-            adapter_config="results/{model}/seed{seed}/{regime}/g{g}/k{k}/adapter/adapter_config.json",
+            weights=f"results/{{model}}/seed{{seed}}/{{regime}}/g{{g}}/k{{k}}/{WEIGHTS}",
+            weights_config=f"results/{{model}}/seed{{seed}}/{{regime}}/g{{g}}/k{{k}}/{WEIGHTS_CONFIG}",
             metrics="results/{model}/seed{seed}/{regime}/g{g}/k{k}/metrics.jsonl",
             cost="results/{model}/seed{seed}/{regime}/g{g}/k{k}/cost.json",
         log:
@@ -102,8 +104,8 @@ for regime in of_phase("online"):
             costs=plan.previous_costs,
         output:
             policy=f"results/{{model}}/seed{{seed}}/{name}/g{{g}}/k{{k}}/policy.json",
-            adapter=f"results/{{model}}/seed{{seed}}/{name}/g{{g}}/k{{k}}/adapter/adapter_model.safetensors",
-            adapter_config=f"results/{{model}}/seed{{seed}}/{name}/g{{g}}/k{{k}}/adapter/adapter_config.json",
+            weights=f"results/{{model}}/seed{{seed}}/{name}/g{{g}}/k{{k}}/{WEIGHTS}",
+            weights_config=f"results/{{model}}/seed{{seed}}/{name}/g{{g}}/k{{k}}/{WEIGHTS_CONFIG}",
             checkpoint=directory(f"results/{{model}}/seed{{seed}}/{name}/g{{g}}/k{{k}}/checkpoint"),
             metrics=f"results/{{model}}/seed{{seed}}/{name}/g{{g}}/k{{k}}/metrics.jsonl",
             rollouts=f"results/{{model}}/seed{{seed}}/{name}/g{{g}}/k{{k}}/rollouts.parquet",
@@ -147,8 +149,8 @@ for regime in of_phase("online"):
             costs=plan.previous_costs if entry else "results/{model}/calibration/cost.json",
         output:
             policy=f"results/{{model}}/seed{{seed}}/{name}/g{{g}}/k{{k}}/policy.json",
-            adapter=f"results/{{model}}/seed{{seed}}/{name}/g{{g}}/k{{k}}/adapter/adapter_model.safetensors",
-            adapter_config=f"results/{{model}}/seed{{seed}}/{name}/g{{g}}/k{{k}}/adapter/adapter_config.json",
+            weights=f"results/{{model}}/seed{{seed}}/{name}/g{{g}}/k{{k}}/{WEIGHTS}",
+            weights_config=f"results/{{model}}/seed{{seed}}/{name}/g{{g}}/k{{k}}/{WEIGHTS_CONFIG}",
             metrics=f"results/{{model}}/seed{{seed}}/{name}/g{{g}}/k{{k}}/metrics.jsonl",
             rollouts=f"results/{{model}}/seed{{seed}}/{name}/g{{g}}/k{{k}}/rollouts.parquet",
             probes=f"results/{{model}}/seed{{seed}}/{name}/g{{g}}/k{{k}}/probes.csv",

@@ -1,4 +1,4 @@
-"""Rule write_cards: a model card beside every adapter, a data set card beside every harvest."""
+"""Rule write_cards: a model card beside every policy, a data set card beside every harvest."""
 
 import pandas as pd
 
@@ -24,7 +24,7 @@ def main(snakemake):
             if key.regime == "base":
                 continue
             card = model_card(key, records[key], bases[key.model], results_of(table, key), note)
-            write_text(f"results/{key.folder}/adapter/README.md", card)
+            write_text(f"results/{key.folder}/{config.lora.folder}/README.md", card)
         for key in grid.harvests(config):
             counts = read_informativeness(f"results/{key.folder}/informativeness.json")
             write_text(f"results/{key.folder}/README.md", harvest_card(key, bases[key.model], counts, note))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from g2d.experiment.arms import entry_steps, harvested_steps
+from g2d.experiment.arms import by_section, entry_steps, expanded, harvested_steps
 from g2d.experiment.processes import process_mistakes
 from g2d.experiment.sections import Ablation, Config, OpenEnded
 from g2d.experiment.selection import selection_mistakes
@@ -65,6 +65,8 @@ def mistakes(config: Config) -> list[str]:
     ]
     for model in config.models:
         try:
+            if config.for_model(model).lora.trains_all != config.lora.trains_all:
+                raise ValueError(f"models.{model}.settings.lora: none is for all models or for none: write lora: none")
             check_model(config.for_model(model), model)
         except ValueError as error:
             found += str(error).splitlines()
@@ -101,7 +103,7 @@ def check_model(config: Config, model: str) -> None:
         check_ablation(config, name, ablation, model)
     for name in config.regimes:
         check_entry(config, name, model)
-    for mistake in process_mistakes(config):
+    for mistake in (*process_mistakes(config), *all_weights_mistakes(config)):
         raise ValueError(f"{mistake} ({model})")
 
 
@@ -117,6 +119,26 @@ def look_mistakes(config: Config) -> Iterator[str]:
     for k in looks.waiting:
         if k not in config.warmup.steps or k in (0, max(config.warmup.steps)):
             yield f"seeds.waiting: K={k} is not between the ends of warmup.steps {config.warmup.steps}: remove it"
+
+
+def all_weights_mistakes(config: Config) -> Iterator[str]:
+    """What does not go with `lora: none`: key and fix.
+
+    Args:
+        config: as the model sees it.
+    """
+    found = by_section(expanded(config)) if config.lora.trains_all else {}
+    online = [where for where, arms in found.items() if arms[0].phase == "online" and any(arm.points for arm in arms)]
+    if config.engine.name == "vllm" and online:
+        yield (
+            f"lora: none: vLLM beside a trainer ({online[0]}) takes adapters over and no whole weights: set "
+            "engine.name to transformers, or configure an adapter"
+        )
+    if config.training.processes > 1 and found:
+        yield "lora: none trains in one process: set training.processes to 1, or configure an adapter"
+    for where, arms in found.items():
+        if getattr(arms[0].settings, "float32_logits", False):
+            yield f"{where}.float32_logits: lora: none trains the head in float32 already: drop the key"
 
 
 # ---------------------------------------------------------------------------------------------- names and problems

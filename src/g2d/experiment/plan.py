@@ -65,8 +65,11 @@ class Plan:
     def policy_files(self, wildcards: Wildcards) -> list[str]:
         """The record of the policy in a folder, its weights, and those of the M0 below it."""
         folder = f"results/{wildcards.policy}"
-        own = [f"{folder}/policy.json", f"{folder}/adapter/adapter_model.safetensors"]
-        return [*(own if not wildcards.policy.endswith("base") else []), *self.base_files(wildcards)]
+        return [*([] if folder.endswith("base") else self.made(folder)), *self.base_files(wildcards)]
+
+    def made(self, folder: str) -> list[str]:
+        """Record and weights of the policy that a training leaves in a folder."""
+        return [f"{folder}/policy.json", f"{folder}/{self.config.lora.files[0]}"]
 
     def settings(self, *sections: str) -> Callable[[Wildcards], dict[str, Any]]:
         """Params: the resolved sections of the configuration that a stage depends on, and nothing else."""
@@ -159,8 +162,7 @@ class Plan:
         return [*self._warmed_up_files(wildcards), *self.base_files(wildcards)]
 
     def _warmed_up_files(self, wildcards: Wildcards) -> list[str]:
-        folder = self.warmed_up(wildcards)
-        return [] if wildcards.k == "0" else [f"{folder}/policy.json", f"{folder}/adapter/adapter_model.safetensors"]
+        return [] if wildcards.k == "0" else self.made(self.warmed_up(wildcards))
 
     def warmed_up_cost(self, wildcards: Wildcards) -> str:
         """The bill behind pi_K; M0 is given, so for K=0 it is the calibration's."""
@@ -321,8 +323,7 @@ class Plan:
         if start is None:
             return []
         before, (group_size, k) = start
-        folder = f"results/{wildcards.model}/seed{wildcards.seed}/{before.name}/g{group_size}/k{k}"
-        return [f"{folder}/policy.json", f"{folder}/adapter/adapter_model.safetensors"]
+        return self.made(f"results/{wildcards.model}/seed{wildcards.seed}/{before.name}/g{group_size}/k{k}")
 
     # --------------------------------------------------------------------------------------------- the offline phase
 
@@ -344,8 +345,8 @@ class Plan:
 
     def round_before(self, wildcards: Wildcards) -> list[str]:
         """Record and weights of the policy of the round before; none of the first one's, which is M0."""
-        folder = f"{self.trajectory(wildcards)}/k{int(wildcards.k) - 1}"
-        return [f"{folder}/policy.json", f"{folder}/adapter/adapter_model.safetensors"] if wildcards.k != "1" else []
+        before = int(wildcards.k) - 1
+        return self.made(f"{self.trajectory(wildcards)}/k{before}") if before else []
 
     def entry_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """What a policy of an entry of `regimes` depends on: the entry but for its other K, under its regime's name."""

@@ -19,25 +19,25 @@ from g2d.regimes.regime import SELECTED
 
 
 def take_over(chosen: Policy, folder: Path, regime: str, steps: Sequence[int]) -> None:
-    """Copy the chosen checkpoint's adapter and record to the folder of the policy that is evaluated.
+    """Copy the chosen checkpoint's weights and record to the folder of the policy that is evaluated.
 
     Args:
         regime: what the policy is called.
         steps: K of all that it was selected from.
 
     Raises:
-        ValueError: the adapter is not the one that was trained.
+        ValueError: the weights are not those that were trained.
     """
     require_own_weights(chosen)
-    assert chosen.adapter is not None
-    for name in ("adapter_model.safetensors", "adapter_config.json"):
-        with atomic(folder / "adapter" / name) as draft:
-            shutil.copyfile(Path(chosen.adapter) / name, draft)
+    here = "adapter" if chosen.adapter else "weights"
+    for file in chosen.files:
+        with atomic(folder / here / file.name) as draft:
+            shutil.copyfile(file, draft)
     policy = replace(
         chosen,
         policy_id=str(folder.relative_to("results")),
         regime=regime,
-        adapter=str(folder / "adapter"),
+        **{here: str(folder / here)},  # type: ignore[arg-type]
         settings=chosen.settings | {"selected_from": list(steps)},
     )
     write_policy(folder / "policy.json", policy)

@@ -21,6 +21,7 @@ from g2d.policies.policy import Policy, read_own_policy, read_policy, write_poli
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.catalogue import REGIMES
+from g2d.regimes.checkpoints import empty
 from g2d.regimes.dpo import Dpo
 from g2d.regimes.job import Trained, TrainingJob, train_on
 from g2d.regimes.prompt_choice import PromptMix
@@ -32,7 +33,8 @@ from g2d.regimes.warmup import Warmup
 from g2d.rewards.catalogue import reward_settings
 from g2d.rollouts.settings import Harvest
 
-PARTS = ("adapter", "checkpoint", "rollouts.parquet")  # what a training may leave in its work folder for its policy
+# What a training may leave in its work folder for its policy.
+PARTS = ("adapter", "weights", "checkpoint", "rollouts.parquet")
 
 
 @dataclass(frozen=True)
@@ -80,12 +82,12 @@ class GridTraining:
             seed=job.seed,
             revision=job.base.revision,
             base_files=job.base.base_files,
-            adapter=str(self.folder / "adapter"),
-            weights_sha256=sha256(output.adapter),
+            **job.lora.folders(self.folder),
+            weights_sha256=sha256(output.weights),
             continued_from=read_policy(job.resume_from.parent / "policy.json").k if job.resume_from else None,
             started_from=job.start.policy_id if job.start else None,
             settings=self.params | dict(trained.found),
-            effect_left=recorded_effect(job.base.base, self.folder / "adapter"),
+            effect_left=None if job.lora.trains_all else recorded_effect(job.base.base, self.folder / "adapter"),
         )
         write_policy(output.policy, policy)
 
@@ -100,17 +102,20 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
     """Run the body of the script of all trainings; everything else as `g2d.jobs.stage.stage`.
 
     A training works in a folder that is no output, so it outlives an attempt that fails; it vanishes when every output
-    is there.
+    is there. Then, with `checkpoints.keep: last`, the checkpoint that it went on from is emptied.
     """
     folder, params = Path(snakemake.output.policy).parent, snakemake.params.settings
     for file in snakemake.input.get("choice", []):  # of a sweep
         params = with_choice(params, read_json(file))
     regime = REGIMES[own_name(snakemake.rule).removeprefix("train_").removesuffix("_auto")]
     try:
-        with work_folder(folder / "work") as work, stage(snakemake) as meter:
-            plan = Plan(load(snakemake.config))
-            job = _job(snakemake, regime, plan, params, work=work, meter=meter)
-            yield GridTraining(snakemake, regime, folder, plan.for_model(snakemake.wildcards.model), params, job)
+        with work_folder(folder / "work") as work:
+            with stage(snakemake) as meter:
+                plan = Plan(load(snakemake.config))
+                job = _job(snakemake, regime, plan, params, work=work, meter=meter)
+                yield GridTraining(snakemake, regime, folder, plan.for_model(snakemake.wildcards.model), params, job)
+            if job.resume_from is not None and job.checkpointing.keep == "last":
+                empty(job.resume_from)
     except (OSError, RuntimeError) as error:  # of the work folder: the stage says and ends what else there is
         sys.exit(f"{snakemake.rule}: {error}")
 

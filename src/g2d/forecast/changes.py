@@ -39,9 +39,10 @@ def training_change(
                 if training_need(fewer, shape, counted, own, card).verdict == enough:
                     return _settings(training, units, None if share == shares[0] else share, enough)
     smallest = training_need(replace(training, rows=training.per_row), shape, counted, engine, card)
+    other = "an adapter (lora), " if shape.trains_all else _divided(training)
     return (
         f"no pass is small enough (per_device_batch_size: 1 needs {smallest.total / GIB:.1f} GiB): use a larger card, "
-        f"{_divided(training)}or a smaller model; a shorter max_completion_length changes results"
+        f"{other}or a smaller model; a shorter max_completion_length changes results"
     )
 
 

@@ -247,7 +247,7 @@ def _summaries(config: Config) -> Iterator[GridJob]:
         yield _job(rule, f"tables/{catalogue.tables_of_rule(config, rule)[0].name}.csv")
     yield _job("render_tables", "tables/main.html")
     yield _job("draw_figures", f"figures/{catalogue.FIGURES[0].name}.svg")
-    cards = [f"{key.folder}/adapter" for key in grid.policies(config) if key.role != "base"]
+    cards = [f"{key.folder}/{config.lora.folder}" for key in grid.policies(config) if key.role != "base"]
     cards += [key.folder for key in grid.harvests(config)]
     yield _job("write_cards", f"{cards[0]}/README.md")
     yield _job("record_provenance", "provenance.json")

@@ -22,12 +22,13 @@ class ModelShape:
     """The sizes that memory follows from."""
 
     parameters: int
-    adapter: int  # parameters of the adapter
+    adapter: int  # parameters of the adapter; 0 where all weights are trained
     blocks: int
     outside: int  # parameters outside the blocks: embedding, head, last norm
     width: int
     vocabulary: int
     cache_per_token: int  # numbers in the keys and values of one token, all blocks together
+    trains_all: bool = False
 
 
 class NoConfigError(ValueError):
@@ -87,7 +88,7 @@ def model_config(file: Path) -> Any:
 def model_shape(config: Any, lora: Lora) -> ModelShape:
     """Count a model's parameters and its cache."""
     adapted = skeleton(config, lora, dtype=torch.bfloat16)
-    trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
+    adapter = 0 if lora.trains_all else sum(p.numel() for p in adapted.parameters() if p.requires_grad)
     one = skeleton(shortened(config, 1), None, dtype=torch.bfloat16)
     with torch.no_grad():
         token = torch.empty(1, 1, dtype=torch.long, device="meta")
@@ -95,11 +96,12 @@ def model_shape(config: Any, lora: Lora) -> ModelShape:
     block = next((module for module in one.modules() if type(module).__name__ in (one._no_split_modules or ())), one)
     per_block = sum(keys.numel() + values.numel() for keys, values, *_ in cache)
     return ModelShape(
-        parameters=sum(p.numel() for p in adapted.parameters()) - trained,
-        adapter=trained,
+        parameters=sum(p.numel() for p in adapted.parameters()) - adapter,
+        adapter=adapter,
         blocks=config.num_hidden_layers,
         outside=one.num_parameters() - sum(p.numel() for p in block.parameters()),
         width=config.hidden_size,
         vocabulary=config.vocab_size,
         cache_per_token=per_block * config.num_hidden_layers,
+        trains_all=lora.trains_all,
     )

@@ -64,9 +64,7 @@ class Card:
 def training_need(training: Training, shape: ModelShape, counted: Counted, engine: EngineSettings, card: Card) -> Need:
     """Memory of a training, and of what generates in the same process."""
     rows, tokens = training.rows, card.prompt_tokens + training.budget
-    n, divided = training.parts, f" / {training.parts}" * (training.parts > 1)
-    weights = 2 * shape.parameters // n
-    state = (16 * shape.adapter + 4 * shape.adapter * (training.adapters - 1)) // n
+    n = training.parts
     gathered = 2 * (shape.parameters - shape.outside) // shape.blocks + shape.outside
     passage = counted.training(rows, tokens, training.checkpointing)
     head = counted.head(rows * training.budget)
@@ -76,10 +74,8 @@ def training_need(training: Training, shape: ModelShape, counted: Counted, engin
     if training.reference:
         moments["the reference's pass"] = counted.reading(rows, tokens).peak
     moment, most = max(moments.items(), key=lambda item: item[1])
-    each = "16 bytes" if training.adapters == 1 else "(16 + 4 of the reference) bytes"
     parts = [
-        Part("weights", weights, f"{shape.parameters:,} x 2 bytes{divided}"),
-        Part("adapter, gradient, Adam", state, f"{shape.adapter:,} x {each}{divided}"),
+        *(_all_weights(training, shape) if shape.trains_all else _with_adapter(training, shape)),
         *([Part("gathered", 2 * gathered, f"{gathered:,} x 2 bytes: {GATHERED}")] if n > 1 else []),
         Part("activations kept", passage.kept, f"{rows} x {tokens} tokens, {shape.blocks} {blocks}"),
         Part("largest moment", most, moment),
@@ -99,15 +95,36 @@ def training_need(training: Training, shape: ModelShape, counted: Counted, engin
         columns = cache_columns(tokens, graph)
         drawn = counted.drawing(training.batch, columns)
         if training.own_copy:
-            parts.append(Part("M0 to generate", 4 * shape.parameters, "as it is and with the adapter"))
+            parts.append(Part("M0 to generate", 4 * shape.parameters, "as it is and as it was handed over"))
         kept = f"keys and values of {training.batch} x {columns} tokens"
         # It generates when no activations are kept, so only what exceeds those is added, but a graph stays.
         if graph:
             parts.append(Part("generation, with its graph", drawn.peak, kept))
         elif (beyond := drawn.peak - passage.kept - most) > 0:
             parts.append(Part("generation, beyond these", beyond, kept))
+    if shape.trains_all and (beyond := 4 * shape.parameters - passage.kept - most) > 0:
+        parts.append(Part("AdamW's step, beyond these", beyond, f"{shape.parameters:,} x 4 bytes: its intermediates"))
     parts.append(Part("context and kernels", CONTEXT, "assumed"))
     return Need(training.name, parts, card.memory, said, needs_more)
+
+
+def _with_adapter(training: Training, shape: ModelShape) -> list[Part]:
+    """What lives as long as a training: M0 in bfloat16, and an adapter."""
+    n, divided = training.parts, f" / {training.parts}" * (training.parts > 1)
+    state = (16 * shape.adapter + 4 * shape.adapter * (training.adapters - 1)) // n
+    each = "16 bytes" if training.adapters == 1 else "(16 + 4 of the reference) bytes"
+    return [
+        Part("weights", 2 * shape.parameters // n, f"{shape.parameters:,} x 2 bytes{divided}"),
+        Part("adapter, gradient, Adam", state, f"{shape.adapter:,} x {each}{divided}"),
+    ]
+
+
+def _all_weights(training: Training, shape: ModelShape) -> list[Part]:
+    """The same of float32 weights, all of which are trained; their reference is a model of its own."""
+    parts = [Part("weights, gradients, Adam", 16 * shape.parameters, f"{shape.parameters:,} x 16 bytes")]
+    if training.reference or training.reference_model:
+        parts.append(Part("reference", 4 * shape.parameters, f"{shape.parameters:,} x 4 bytes"))
+    return parts
 
 
 def drawing_need(drawing: Drawing, shape: ModelShape, counted: Counted, engine: EngineSettings, card: Card) -> Need:
@@ -128,7 +145,7 @@ def drawing_need(drawing: Drawing, shape: ModelShape, counted: Counted, engine: 
         drawing.name,
         [
             Part("weights", 2 * shape.parameters, f"{shape.parameters:,} x 2 bytes"),
-            Part("adapter", 4 * shape.adapter, f"{shape.adapter:,} x 4 bytes"),
+            *([] if shape.trains_all else [Part("adapter", 4 * shape.adapter, f"{shape.adapter:,} x 4 bytes")]),
             Part(
                 "keys and values",
                 drawn.kept,
@@ -210,7 +227,7 @@ def vllm_cache(
     logits = SAMPLER * 4 * wanted * shape.vocabulary
     parts = [
         Part("weights", 2 * shape.parameters // split, f"{shape.parameters:,} x 2 bytes" + f" / {split}" * (split > 1)),
-        Part("adapter", 2 * shape.adapter // split, f"{shape.adapter:,} x 2 bytes"),
+        *([] if shape.trains_all else [Part("adapter", 2 * shape.adapter // split, f"{shape.adapter:,} x 2 bytes")]),
         Part("largest step", read, f"{batched:,} tokens read at once"),
         Part("sampler", logits, f"{wanted} x {shape.vocabulary:,} x 4 bytes x {SAMPLER}"),
         Part("CUDA graphs", GRAPHS, "assumed"),

@@ -64,12 +64,16 @@ class Storages(TorchDispatchMode):
 
 
 def skeleton(config: Any, lora: Lora | None, *, dtype: torch.dtype) -> Any:
-    """The model of a configuration on torch's meta device, with an adapter or without: shapes only."""
+    """The model of a configuration on torch's meta device, with an adapter or without: shapes only.
+
+    Args:
+        lora: None is a frozen model.
+    """
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
         model: Any = AutoModelForCausalLM.from_config(config, dtype=dtype)
-    if lora is None:
+    if lora is None or lora.trains_all:
         return model
     from peft import get_peft_model
 
@@ -87,8 +91,9 @@ def shortened(config: Any, blocks: int) -> Any:
 
 @contextmanager
 def _on_shapes(config: Any, lora: Lora | None, half: bool) -> Iterator[tuple[Any, Storages]]:
-    """A model on fake tensors, with the gradients of its adapter, and the count of what it allocates."""
-    model = skeleton(config, lora, dtype=torch.bfloat16 if half else torch.float32)
+    """A model on fake tensors, with the gradients of what is trained, and the count of what it allocates."""
+    trains_all = lora is not None and lora.trains_all
+    model = skeleton(config, lora, dtype=torch.bfloat16 if half and not trains_all else torch.float32)
     with FakeTensorMode(allow_non_fake_inputs=True):
         known = []
         for module in model.modules():
@@ -127,7 +132,7 @@ class Counted:
 
     Args:
         config: transformers' configuration.
-        lora: the adapter.
+        lora: the adapter; `lora: none` is float32 weights.
         device: cuda is bfloat16 with autocast and checkpointing, cpu is float32 without, as trainers are told
             (`g2d.regimes.training.trainer_arguments`).
         half: bfloat16, autocast and checkpointing on a CPU too.
@@ -200,14 +205,15 @@ class Counted:
         from trl.kernels.chunked_logprob import TOKEN_CHUNK_SIZE
         from trl.trainer import utils as trl
 
-        width, vocabulary = self.config.hidden_size, self.config.vocab_size
+        width, vocabulary, trained = self.config.hidden_size, self.config.vocab_size, self.lora.trains_all
         chunk = trl._CHUNKED_LOGPROB_CHUNK_SIZE
         if self.device == "cuda":
-            return min(scored, TOKEN_CHUNK_SIZE) * chunk * 2 + scored * width * (4 + 2 + 2)
+            of_head = vocabulary * width * (2 + 4) if trained else 0  # in bfloat16, and its gradient
+            return min(scored, TOKEN_CHUNK_SIZE) * chunk * 2 + scored * width * (4 + 2 + 2) + of_head
         with FakeTensorMode(), _precision(self.half):
             dtype = torch.bfloat16 if self.half else torch.float32
             hidden = torch.empty(scored, width, dtype=dtype, requires_grad=True)
-            weight = torch.empty(vocabulary, width, dtype=dtype)
+            weight = torch.empty(vocabulary, width, dtype=dtype, requires_grad=trained)
             targets = torch.empty(scored, dtype=torch.long)
             with Storages(iter((hidden, weight, targets))) as counted:
                 function: Any = trl._ChunkedLogProbFunction

@@ -16,7 +16,7 @@ from g2d import __version__
 from g2d.jobs.files import read_json, sha256, write_json
 from g2d.jobs.run_process import release
 from g2d.plain import first_line
-from g2d.policies.settings import Rounding
+from g2d.policies.settings import ADAPTER_FILES, ALL_FILES, Rounding
 
 # Files that transformers and vLLM read beside the weights.
 BASE_FILES = (
@@ -42,12 +42,13 @@ BASE_FILES = (
 VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt", "tekken.json", "*.model", "*.tiktoken")
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One set of weights: a base model M0, or M0 with a LoRA adapter."""
+    """One set of weights: a base model M0, M0 with a LoRA adapter, or weights of its own in place of M0's."""
 
     policy_id: str  # its folder below the results folder
     model: str  # name of M0 in the configuration
@@ -58,18 +59,35 @@ class Policy:
     seed: int | None = None
     revision: str | None = None  # commit of a Hub model
     adapter: str | None = None  # folder of the LoRA adapter, None for M0 itself
-    weights_sha256: str | None = None  # of the adapter, or of M0 where it is a local file
+    weights_sha256: str | None = None  # of what was trained, or of M0 where it is a local file
     continued_from: int | None = None  # K of the checkpoint a chained warm-up continued from
     started_from: str | None = None  # policy_id of the training's start; None for M0, and in records of 0.1.0
     settings: dict[str, Any] = field(default_factory=dict)  # resolved settings of the stage that made it
     # Digests of `BASE_FILES` by name; None where a Hub revision pins them, and in records of 0.1.0.
     base_files: dict[str, str] | None = None
     effect_left: float | None = None  # share of the adapter's effect after two roundings; None without bfloat16
+    weights: str | None = None  # folder of all weights where these were trained, instead of an adapter
 
     @property
     def is_recorded(self) -> bool:
         """Whether this is a file of completions rather than weights."""
         return self.settings.get("source") == "recorded"
+
+    @property
+    def trained(self) -> str | None:
+        """Folder of what was trained; None for M0."""
+        return self.adapter or self.weights
+
+    @property
+    def files(self) -> list[Path]:
+        """What was trained and its configuration; none for M0."""
+        names = ADAPTER_FILES if self.adapter else ALL_FILES if self.weights else ()
+        return [Path(str(self.trained), Path(name).name) for name in names]
+
+    @property
+    def model_folder(self) -> str:
+        """Folder of the model that an adapter is put on, or that is the policy itself."""
+        return self.weights or self.base
 
     @property
     def public_base(self) -> str:
@@ -84,7 +102,7 @@ class Policy:
 
 def as_json(policy: Policy) -> dict[str, Any]:
     """The record as it is written; without the fields that 0.1.0 did not have where they are None."""
-    newer = ("base_files", "started_from", "effect_left")
+    newer = ("base_files", "started_from", "effect_left", "weights")
     return {name: value for name, value in asdict(policy).items() if name not in newer or value is not None}
 
 
@@ -217,22 +235,21 @@ def context_limit(policy: Policy) -> int | None:
 
 
 def require_own_weights(policy: Policy) -> None:
-    """Check that the adapter is that of the record. M0 is not checked, since a file that was cut short does not load.
+    """Check that what was trained is that of the record. M0 is not checked, since a file that was cut short does not
+    load.
 
     Raises:
         ValueError: the file is missing, cut short or another one; the message names it.
     """
-    if policy.adapter is None:
-        return
-    file = Path(policy.adapter) / "adapter_model.safetensors"
-    if not file.is_file() or (policy.weights_sha256 is not None and sha256(file) != policy.weights_sha256):
-        raise ValueError(
-            f"{file}: missing, cut short or not the weights that policy.json names; delete it to have it made again"
-        )
+    for file in policy.files[:1]:
+        if not file.is_file() or (policy.weights_sha256 is not None and sha256(file) != policy.weights_sha256):
+            raise ValueError(
+                f"{file}: missing, cut short or not the weights that policy.json names; delete it to have it made again"
+            )
 
 
 def load_base(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
-    """The weights of M0, safetensors only, in bfloat16 on a GPU and float32 on a CPU.
+    """The weights of M0, or all that were trained in its place: safetensors only, in `precision`.
 
     Args:
         exact: float32 on a GPU as well.
@@ -247,13 +264,20 @@ def load_base(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
     require_own_base_files(policy)
     if torch.cuda.is_available():
         release()  # the memory of an engine that waits for the next job
-    dtype = torch.bfloat16 if torch.cuda.is_available() and not exact else torch.float32
+    dtype = torch.float32 if exact else precision()
     try:
         return AutoModelForCausalLM.from_pretrained(
-            policy.base, dtype=dtype, use_safetensors=True, trust_remote_code=False
+            policy.model_folder, dtype=dtype, use_safetensors=True, trust_remote_code=False
         )
     except SafetensorError as error:
-        raise ValueError(f"{policy.base}: its weights cannot be read ({error}); {_way_back(policy)}") from None
+        raise ValueError(f"{policy.model_folder}: its weights cannot be read ({error}); {_way_back(policy)}") from None
+
+
+def precision() -> torch.dtype:
+    """What policies compute in: bfloat16 on a GPU, float32 on a CPU."""
+    import torch
+
+    return torch.bfloat16 if torch.cuda.is_available() else torch.float32
 
 
 def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
@@ -270,21 +294,27 @@ def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
     require_own_weights(policy)
     model = load_base(policy, exact=exact)
     if policy.adapter is not None:
-        model = with_adapter(model, policy.adapter, policy.settings.get("lora", {}).get("rounding", "twice"))
+        model = with_trained(model, policy.adapter, policy.settings.get("lora", {}).get("rounding", "twice"))
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def with_adapter(model: PreTrainedModel, folder: str | Path, rounding: Rounding = "twice") -> PreTrainedModel:
-    """A model with the LoRA adapter in a folder: merged into float32 weights, applied at every step to bfloat16 ones.
+def with_trained(model: PreTrainedModel, folder: str | Path, rounding: Rounding = "twice") -> PreTrainedModel:
+    """A model with what a training left in a folder: all weights in place of its own, or the LoRA adapter, merged into
+    float32 weights, applied at every step to bfloat16 ones.
 
     Merging into bfloat16 would round most of a small adapter away. Applied, it is the trainer's function bit for bit.
 
     Args:
         model: M0, which is changed.
-        rounding: with which it was trained (`Lora`).
+        rounding: with which an adapter was trained (`Lora`).
     """
     import torch
 
+    if (weights := Path(folder) / Path(ALL_FILES[0]).name).is_file():
+        from safetensors.torch import load_model as load_into
+
+        load_into(model, weights)
+        return model
     from g2d.policies.adapter_layers import load_adapter
 
     adapted = load_adapter(model, folder, rounding)

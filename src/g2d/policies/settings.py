@@ -95,11 +95,15 @@ Rounding = Literal["twice", "once"]
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # of vLLM's LoRA kernels
 
 
-class Lora(Section):
-    """PEFT LoRA, the same for GRPO and DPO (paper, section 4.1)."""
+NONE = "none"
+ALL_WEIGHTS = {"r": 0, "alpha": 0, "dropout": 0.0, "target_modules": []}  # what `lora: none` stands for
 
-    r: int = key(16, "Rank.", paper="16", ge=1)
-    alpha: int = key(32, "Scaling numerator.", paper="32", ge=1)
+
+class Lora(Section):
+    """PEFT LoRA, the same for GRPO and DPO (paper, section 4.1); `lora: none` trains all weights instead."""
+
+    r: int = key(16, "Rank.", paper="16", ge=0)
+    alpha: int = key(32, "Scaling numerator.", paper="32", ge=0)
     dropout: float = key(0.05, "Dropout on the adapter's input.", paper="0.05", ge=0, lt=1)
     target_modules: str | list[str] = key("all-linear", "Modules that get an adapter.", paper="not stated")
     rounding: Rounding = key(
@@ -109,9 +113,54 @@ class Lora(Section):
         neutral="twice",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _none(cls, values: Any) -> Any:
+        return ALL_WEIGHTS if values == NONE else values
 
-def lora_config(lora: Lora) -> LoraConfig:
-    """PEFT's view of the adapter settings (paper, section 4.1)."""
+    @model_validator(mode="after")
+    def _one_or_the_other(self) -> Lora:
+        if 0 in (self.r, self.alpha) and self.params() != ALL_WEIGHTS:
+            raise ValueError("r and alpha are at least 1: to train all weights without an adapter, write lora: none")
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
+        """A section, or the word none."""
+        return {"anyOf": [handler(schema), {"const": NONE}]}
+
+    @property
+    def trains_all(self) -> bool:
+        """Whether every weight is trained, without an adapter."""
+        return self.r == 0
+
+    @property
+    def files(self) -> tuple[str, str]:
+        """What a training leaves in the folder of its policy: weights and their configuration."""
+        return ALL_FILES if self.trains_all else ADAPTER_FILES
+
+    @property
+    def folder(self) -> str:
+        """Folder of these files, in that of the policy."""
+        return str(Path(self.files[0]).parent)
+
+    def folders(self, policy: str | Path) -> dict[str, Any]:
+        """The key of a policy's record that says where its weights are: `adapter` or `weights`.
+
+        Args:
+            policy: its folder.
+        """
+        return {self.folder: str(Path(policy, self.folder))}
+
+
+ADAPTER_FILES = ("adapter/adapter_model.safetensors", "adapter/adapter_config.json")
+ALL_FILES = ("weights/model.safetensors", "weights/config.json")
+
+
+def lora_config(lora: Lora) -> LoraConfig | None:
+    """PEFT's view of the adapter settings (paper, section 4.1); None where all weights are trained."""
+    if lora.trains_all:
+        return None
     from peft import LoraConfig
 
     config = LoraConfig(

@@ -1,7 +1,8 @@
-"""The adapters of a model in training: the one that is handed to whoever generates, and the one of the reference.
+"""What is trained of a model, an adapter or all weights: handed to whoever generates, and copied to the reference.
 
 TRL refuses `sync_ref_model` with PEFT. Of a model that brings an adapter of its own, its trainers make a frozen copy,
-the adapter "ref", and take that for the reference; two of these functions change what is in it.
+the adapter "ref", and take that for the reference; two of these functions change what is in it. Where all weights are
+trained, the reference is a second model, `frozen` here.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from g2d.policies.settings import Lora, lora_config
+from g2d.policies.policy import with_trained
+from g2d.policies.settings import ALL_FILES, Lora, lora_config
 from g2d.regimes.processes import is_first
 from g2d.regimes.sharding import is_sharded
 
@@ -25,18 +27,27 @@ def with_own_adapter(model: Any, lora: Lora, seed: int) -> Any:
     return get_peft_model(model, lora_config(lora))
 
 
-def copy_to_reference(model: Any) -> None:
-    """Have the reference adapter be the one in training as it is now."""
+def reference_weights(model: Any, frozen: Any = None) -> dict[str, Any]:
+    """The parameters of the reference, by their names."""
+    if frozen is not None:
+        return dict(frozen.named_parameters())
+    return {name: parameter for name, parameter in model.named_parameters() if ".ref." in name}
+
+
+def copy_to_reference(model: Any, frozen: Any = None) -> None:
+    """Have the reference be what is in training as it is now."""
     import torch
 
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if ".default." in name:
-                model.get_parameter(name.replace(".default.", ".ref.")).copy_(parameter)
+        for name, reference in reference_weights(model, frozen).items():
+            reference.copy_(model.get_parameter(name.replace(".ref.", ".default.")))
 
 
-def load_weights(model: Any, folder: Path, adapter: str) -> None:
-    """Have an adapter of a model, "default" or "ref", be the one in a folder."""
+def load_weights(model: Any, folder: Path, adapter: str, frozen: Any = None) -> None:
+    """Have what is trained of a model, "default", or its reference, "ref", be what is in a folder."""
+    if not hasattr(model, "peft_config"):
+        with_trained(model if adapter == "default" else frozen, folder)
+        return
     from peft import load_peft_weights, set_peft_model_state_dict
 
     set_peft_model_state_dict(model, load_peft_weights(str(folder), device="cpu"), adapter_name=adapter)
@@ -44,7 +55,8 @@ def load_weights(model: Any, folder: Path, adapter: str) -> None:
 
 @contextmanager
 def merged(model: Any) -> Iterator[None]:
-    """The adapter in training is part of the weights in here, which are the very tensors they were afterwards.
+    """The adapter in training, if there is one, is part of the weights in here, which are the very tensors they were
+    afterwards.
 
     Args:
         model: in float32, on one device.
@@ -53,6 +65,9 @@ def merged(model: Any) -> Iterator[None]:
 
     layers = [layer for layer in model.modules() if isinstance(layer, LoraLayer)]
     before = [layer.get_base_layer().weight.data for layer in layers]
+    if not layers:
+        yield
+        return
     model.merge_adapter(safe_merge=True)  # makes new tensors; unmerging would subtract, and round
     try:
         yield
@@ -62,15 +77,19 @@ def merged(model: Any) -> Iterator[None]:
             layer.merged_adapters.clear()
 
 
-def save_adapter(model: Any, folder: Path) -> None:
-    """Write the adapter in training to a folder, byte for byte as PEFT does but for its model card, which takes most of
-    the time.
+def save_trained(model: Any, folder: Path) -> None:
+    """Write what is in training to a folder, for `with_trained`: all weights, or the adapter, byte for byte as PEFT
+    does but for its model card, which takes most of the time.
 
     Where processes have parts of it, all of them call this, and the first one writes.
     """
     from peft import get_peft_model_state_dict
-    from safetensors.torch import save_file
+    from safetensors.torch import save_file, save_model
 
+    if not hasattr(model, "peft_config"):
+        folder.mkdir(parents=True, exist_ok=True)
+        save_model(model, str(folder / Path(ALL_FILES[0]).name))
+        return
     weights = get_peft_model_state_dict(model, adapter_name="default", save_embedding_layers=False)
     whole = {name: tensor.full_tensor() if is_sharded() else tensor for name, tensor in weights.items()}
     if is_sharded() and not is_first():

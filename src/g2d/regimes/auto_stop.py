@@ -101,7 +101,7 @@ PROBES = "probes.json"  # in the work folder: the probes that are finished, and 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a warm-up that stopped by itself leaves, beside `adapter` and `rollouts.parquet` in its work folder."""
+    """What a warm-up that stopped by itself leaves, beside its policy and `rollouts.parquet` in its work folder."""
 
     probes: tuple[Probe, ...]
     chosen: Probe
@@ -131,8 +131,8 @@ class Trajectory:
 
 
 def train_until_decline(job: TrainingJob, trajectory: Trajectory) -> Outcome:
-    """Train until the policy's harvest declines, at most to the end of the schedule; leave `work/adapter` and
-    `work/rollouts.parquet` of the best probe's policy.
+    """Train until the policy's harvest declines, at most to the end of the schedule; leave `Lora.files` and
+    `rollouts.parquet` of the best probe's policy in the work folder.
 
     An attempt that was stopped leaves its segments and probes in `work`, and the next one goes on from them. The tokens
     of steps and probes are added to the bill.
@@ -173,12 +173,13 @@ def train_until_decline(job: TrainingJob, trajectory: Trajectory) -> Outcome:
                 "there"
             )
         free_memory()
-        history.add(summarised(step, probe_rollouts(job, _policy(job, step, segment / "adapter"))))
+        history.add(summarised(step, probe_rollouts(job, _policy(job, step, segment))))
         free_memory()
     return history.hand_over()
 
 
-def _policy(job: TrainingJob, step: int, adapter: Path) -> Policy:
+def _policy(job: TrainingJob, step: int, segment: Path) -> Policy:
+    weights = segment / job.lora.files[0]
     return Policy(
         policy_id=job.policy_id,
         model=job.base.model,
@@ -189,8 +190,8 @@ def _policy(job: TrainingJob, step: int, adapter: Path) -> Policy:
         seed=job.seed,
         revision=job.base.revision,
         base_files=job.base.base_files,
-        adapter=str(adapter),
-        weights_sha256=sha256(adapter / "adapter_model.safetensors"),
+        **job.lora.folders(segment),
+        weights_sha256=sha256(weights),
         settings={"lora": job.lora.params()},
     )
 
@@ -261,17 +262,20 @@ class _History:
         record = {"probes": [asdict(entry) for entry in self.probes], "spent": asdict(self.meter.spent())}
         write_json(self.work / PROBES, {"job": self.job} | record)
         say(f"probe at step {probe.step}: H={probe.entropy}, mu={probe.mid_band}")
-        kept = {probe.step: ("adapter", "checkpoint"), best(self.probes).step: ("adapter", "checkpoint")}
+        parts = ("adapter", "weights", "checkpoint")
+        kept = {probe.step: parts, best(self.probes).step: parts}
         for past in self.probes:
             for part in list(self.segment(past.step).iterdir()):
                 if part.is_dir() and part.name not in kept.get(past.step, ()):
                     shutil.rmtree(part)
 
     def hand_over(self) -> Outcome:
-        """Put the chosen policy's adapter and its training rollouts into the work folder."""
+        """Put the chosen policy's weights and its training rollouts into the work folder."""
         chosen = best(self.probes)
-        shutil.rmtree(self.work / "adapter", ignore_errors=True)
-        shutil.copytree(self.segment(chosen.step) / "adapter", self.work / "adapter")
+        for part in ("adapter", "weights"):
+            shutil.rmtree(self.work / part, ignore_errors=True)
+            if (self.segment(chosen.step) / part).is_dir():
+                shutil.copytree(self.segment(chosen.step) / part, self.work / part)
         behind = [probe.step for probe in self.probes if probe.step <= chosen.step]
         parts = [pd.read_parquet(self.segment(step) / "rollouts.parquet") for step in behind]
         with atomic(self.work / "rollouts.parquet") as draft:

@@ -19,14 +19,15 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from g2d.jobs.attempts import Stopped
 from g2d.jobs.cost import Cost, Meter, parse_cost
+from g2d.jobs.digests import MARK
 from g2d.jobs.disk import names_the_disk
 from g2d.jobs.files import read_json, sha256, write_json
 from g2d.plain import say
-from g2d.regimes.adapters import save_adapter
+from g2d.regimes.adapters import save_trained
 from g2d.regimes.processes import NotTheFirstError, charge_others, from_first, is_first, largest, wait
 from g2d.regimes.sharding import is_sharded, keep_precision, require_same_strategy
 from g2d.regimes.stopping import stop_requests
@@ -42,6 +43,11 @@ class Checkpointing(Section):
 
     every_minutes: float | None = key(10.0, "Time between two checkpoints; null for none by time.", unit="min", gt=0)
     every_steps: int | None = key(None, "Gradient steps between two; null for none by steps.", unit="steps", ge=1)
+    keep: Literal["all", "last"] = key(
+        "all",
+        "What an online training leaves for later K: the checkpoint of every K; or of the last one, as each is emptied "
+        "once the next K is trained, and a K that is put between two trains the one before it again.",
+    )
 
 
 MANIFEST = "manifest.json"
@@ -163,6 +169,15 @@ def require_intact(folder: Path) -> dict[str, Any]:
     return manifest
 
 
+def empty(checkpoint: Path) -> None:
+    """Remove what a finished checkpoint holds but the list of it, by which `require_intact` says what is missing."""
+    for part in checkpoint.iterdir():
+        if part.is_dir():
+            shutil.rmtree(part)
+        elif part.name not in (MANIFEST, MARK):
+            part.unlink()
+
+
 # ---------------------------------------------------------------------------------------------------------- training
 
 
@@ -220,7 +235,7 @@ def train(
             with names_the_disk(checkpoints.folder):
                 write(model, trial)  # every process its random state
                 if is_sharded():
-                    save_adapter(trainer.model, draft)  # of which the trainer writes the parts
+                    save_trained(trainer.model, draft)  # of which the trainer writes the parts
                 charge_others()  # waits for all
                 if is_first():
                     save(draft)

@@ -22,7 +22,7 @@ from typing import Any
 import pandas as pd
 
 from g2d.jobs.files import atomic, read_json, write_json
-from g2d.policies.policy import Policy, with_adapter
+from g2d.policies.policy import Policy, with_trained
 from g2d.policies.settings import Lora, Rounding
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
@@ -56,7 +56,7 @@ COLUMNS = (  # of rollouts.parquet
 TOGETHER = 1024  # rollouts of one draw, or those of one update: an engine is busy, and a run can stop in between
 BUFFER = "buffer.parquet"  # in a checkpoint: what was drawn for updates to come
 STATE = "fresh.json"
-GENERATOR = "generator"  # in a checkpoint: the adapter that was handed over, absent before the first time
+GENERATOR = "generator"  # in a checkpoint: the weights that were handed over, absent before the first time
 WEIGHTS = "adapter_model.safetensors"
 ASIDE = "weights.safetensors"  # so called in a checkpoint, where the trainer would load every adapter that it finds
 
@@ -75,7 +75,7 @@ class FreshRollouts:
         keep: what `rollouts.parquet` keeps.
         workers: processes that verify.
         reward: what a completion is worth.
-        start: the policy whose adapter generates until the first hand-over; M0 if None.
+        start: the policy that generates until the first hand-over; M0 if None.
         choice: of the prompts, instead of `order`, where some may be retired or replaced.
         margin: how far a scalar reward's best and worst are apart at least for a prompt to have a signal.
         rounding: of the adapters that generate, with transformers.
@@ -112,7 +112,7 @@ class FreshRollouts:
         self.rows: list[pd.DataFrame] = []
         self.tokens_generated = 0
         self.handed_over_at = 0  # updates before the last hand-over; 0 before the first
-        self._first = Path(start.adapter) if start and start.adapter else None
+        self._first = Path(start.trained) if start and start.trained else None
         self._folder = TemporaryDirectory(prefix="g2d-generator-")
         self._engine: Any = None  # vLLM
         self._m0: Any = None  # transformers, where vLLM does not generate
@@ -135,16 +135,16 @@ class FreshRollouts:
 
     @property
     def own_folder(self) -> Path:
-        """Where the adapter is written that is handed over."""
+        """Where the adapter, or all weights, are written that are handed over."""
         return Path(self._folder.name) / GENERATOR
 
     @property
     def adapter(self) -> Path | None:
-        """The adapter that generates; None while that is M0."""
+        """Folder of the adapter, or of all weights, that generate; None while M0 does."""
         return self.own_folder if self.handed_over_at else self._first
 
     def engine(self) -> Engine:
-        """What generates: vLLM, or transformers with the adapter in a copy of M0, which is read from disk once."""
+        """What generates: vLLM, or transformers with these weights in a copy of M0, which is read from disk once."""
         if self._engine is not None:
             running: Engine = self._engine
             return running
@@ -155,7 +155,7 @@ class FreshRollouts:
         if self.adapter is None:
             first: Engine = self._m0
             return first
-        model = with_adapter(copy.deepcopy(self._m0.model), self.adapter, self.rounding)
+        model = with_trained(copy.deepcopy(self._m0.model), self.adapter, self.rounding)
         return TransformersEngine(model.eval(), self._m0.tokenizer, self._m0.end_ids)
 
     def _take(self, folder: Path, step: int) -> None:
@@ -164,7 +164,7 @@ class FreshRollouts:
             self._engine.use_adapter(folder)
 
     def close(self) -> None:
-        """Free the engine and the adapter's copy."""
+        """Free the engine and the copy of what was handed over."""
         if self._engine is not None:
             self._engine.close()
         self._folder.cleanup()
@@ -175,7 +175,7 @@ class FreshRollouts:
         """The judged rollouts of the update after `step` updates; `problem_id` says how often it was asked before.
 
         Args:
-            hand_over: writes the adapter in training to a folder; called where the generator takes it over.
+            hand_over: writes what is in training to a folder; called where the generator takes it over.
         """
         if self._is_due(step):
             shutil.rmtree(self.own_folder, ignore_errors=True)
@@ -296,7 +296,7 @@ class FreshRollouts:
         """Write into a checkpoint what goes on from it needs."""
         if self.handed_over_at:
             shutil.copytree(self.own_folder, folder / GENERATOR)
-            (folder / GENERATOR / WEIGHTS).rename(folder / GENERATOR / ASIDE)
+            _rename(folder / GENERATOR, WEIGHTS, ASIDE)
         with atomic(folder / BUFFER) as draft:
             self.buffer.to_parquet(draft, index=False)
         state: dict[str, Any] = {
@@ -326,11 +326,17 @@ class FreshRollouts:
         if (folder / GENERATOR).is_dir():
             shutil.rmtree(self.own_folder, ignore_errors=True)
             shutil.copytree(folder / GENERATOR, self.own_folder)
-            (self.own_folder / ASIDE).rename(self.own_folder / WEIGHTS)
+            _rename(self.own_folder, ASIDE, WEIGHTS)
             self._take(self.own_folder, state["handed_over_at"])
         if rollouts is not None:
             self.tokens_generated = state["tokens_generated"]
             self.rows = [pd.read_parquet(rollouts)]
+
+
+def _rename(folder: Path, name: str, other: str) -> None:
+    """Rename an adapter's weights, where the folder has an adapter."""
+    if (folder / name).is_file():
+        (folder / name).rename(folder / other)
 
 
 def sync_period(sync_every: int | str, updates_per_pass: int) -> int | None:

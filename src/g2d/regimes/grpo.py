@@ -1,6 +1,6 @@
 """GRPO warm-up: K gradient steps of online RL on M0 with a LoRA adapter (paper, section 2.1, stage 1).
 
-One trajectory passes through every K of a chain: the run to K=300 continues the checkpoint at K=150 (adapter,
+One trajectory passes through every K of a chain: the run to K=300 continues the checkpoint at K=150 (weights,
 optimizer, scheduler, random state). That equals a single uninterrupted run bit for bit, because the learning-rate
 horizon does not depend on K and because the order of the prompts is fixed for the whole horizon
 (`prompt_choice.order`): the sampler of the trainer would begin every resumed run with the order of the first epoch.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from g2d.jobs.files import sha256
-from g2d.policies.policy import as_json, end_tokens, load_base, load_tokenizer
+from g2d.policies.policy import as_json, end_tokens, load_tokenizer
 from g2d.policies.settings import lora_config
 from g2d.problems import Problem
 from g2d.problems.prompts import conversation
@@ -34,7 +34,7 @@ from g2d.regimes.prompt_choice import (
 )
 from g2d.regimes.regime import Regime
 from g2d.regimes.replay import ReplayBuffer, Successes, replay_words
-from g2d.regimes.training import OptimizerKeys, read_log, trainer_arguments, untie_head
+from g2d.regimes.training import OptimizerKeys, read_log, starting_model, trainer_arguments, untie_head
 from g2d.regimes.training_rollouts import TrainingRollouts
 from g2d.regimes.warmup import Mismatch, Objective, Signs, Warmup
 from g2d.rewards.catalogue import TRUTH, reward_params
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 
 def train_grpo(job: TrainingJob) -> Trained:
-    """Train M0 to step K, or until H and mu decline; leave `work/adapter`, `work/rollouts.parquet` and, for another K,
-    `work/checkpoint`.
+    """Train M0 to step K, or until H and mu decline; leave `Lora.files`, `rollouts.parquet` and, for another K,
+    `checkpoint` in the work folder.
 
     One step consumes `Warmup.completions_per_step(G)` completions, G of every prompt, of all processes together.
 
@@ -111,10 +111,10 @@ def train_grpo(job: TrainingJob) -> Trained:
         job.reward, problems, seed=job.seed, group_size=group_size, eos_token_ids=ends, on_judged=rollouts.record
     )
     generation = EngineGeneration(job, problems if choice else asked, ends)
-    model = load_base(job.base)
+    model = starting_model(job.base, None, job.lora)
     if warmup.float32_logits:
         untie_head(model)
-    moving = warmup.reference == "sync"
+    own_adapter = warmup.reference == "sync" and not job.lora.trains_all
     trainer = Grpo(
         warmup=warmup,
         generation=generation,
@@ -125,14 +125,14 @@ def train_grpo(job: TrainingJob) -> Trained:
         if choice
         else None,
         replay=replay,
-        model=with_own_adapter(model, job.lora, job.seed) if moving else model,
+        model=with_own_adapter(model, job.lora, job.seed) if own_adapter else model,
         reward_funcs=[rewards],
         args=arguments,
         train_dataset=Dataset.from_list(
             [_row(job, *asked_for) for asked_for in zip(asked, times_before(numbers), strict=True)]
         ),
         processing_class=tokenizer,
-        peft_config=None if moving else lora_config(job.lora),
+        peft_config=None if own_adapter else lora_config(job.lora),
     )
     before = job.meter.tokens_generated
 

@@ -27,7 +27,7 @@ import torch
 
 from g2d.problems import Problem
 from g2d.problems.prompts import conversation
-from g2d.regimes.adapters import merged, save_adapter
+from g2d.regimes.adapters import merged, save_trained
 from g2d.regimes.job import TrainingJob
 from g2d.regimes.lag import Lag
 from g2d.regimes.online import vllm_beside_trainer
@@ -111,7 +111,7 @@ class EngineGeneration:
     def hand_over(self, step: int) -> None:
         """Give vLLM the adapter of the model as it is."""
         with TemporaryDirectory(prefix="g2d-adapter-") as folder:
-            save_adapter(self._model, Path(folder))
+            save_trained(self._model, Path(folder))
             self._vllm.use_adapter(Path(folder))
         self.handed_over_at.append(step)
 

@@ -3,7 +3,7 @@ nothing (its eq. 8), stale rollouts taken as fresh ones, a reference that follow
 
 TRL 1.16 multiplies its loss by a batch's `tool_mask`, made for the tokens that a tool wrote; it serves as the mask of
 eq. 8. It takes the ratio as 1 where a batch has no `old_per_token_logps`. It refuses to synchronise the reference of a
-model with adapters, so the weights are copied here into the adapter "ref" that it keeps. Sampling and scoring are done
+model with adapters, so the weights are copied here (`g2d.regimes.adapters`). Sampling and scoring are done
 in evaluation mode. With none of these keys and without dropout, the trainer does what TRL's does on the same
 completions, bit for bit.
 
@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
 from trl import import_utils as trl_imports
 
-from g2d.regimes.adapters import copy_to_reference
+from g2d.regimes.adapters import copy_to_reference, reference_weights
 from g2d.regimes.by_length import regrouped
 from g2d.regimes.grpo_generation import EngineGeneration
 from g2d.regimes.importance import above_cap, masked_log_ratios, within_second_moment
@@ -293,25 +293,23 @@ class Grpo(GRPOTrainer):
 
     def swap_reference(self) -> None:
         """The policy becomes the reference; where configured, AdamW forgets its averages."""
-        copy_to_reference(self.model)
+        copy_to_reference(self.model, self.ref_model)
         if self.warmup.reset_optimizer:
             self.optimizer.state.clear()
-
-    def _reference(self) -> dict[str, torch.nn.Parameter]:
-        return {name: parameter for name, parameter in self.model.named_parameters() if ".ref." in name}
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         super()._save(output_dir, state_dict)
         if self.warmup.reference == "sync":
             folder = Path(output_dir or self.args.output_dir)
-            shutil.rmtree(folder / "ref")
-            save_file({name: weights.detach().cpu() for name, weights in self._reference().items()}, folder / REFERENCE)
+            shutil.rmtree(folder / "ref", ignore_errors=True)  # PEFT's
+            reference = reference_weights(self.model, self.ref_model)
+            save_file({name: weights.detach().cpu() for name, weights in reference.items()}, folder / REFERENCE)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         if self.warmup.reference == "sync":
             saved = load_file(Path(resume_from_checkpoint) / REFERENCE)
-            for name, reference in self._reference().items():
+            for name, reference in reference_weights(self.model, self.ref_model).items():
                 reference.data.copy_(saved[name])
 
 

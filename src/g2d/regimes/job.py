@@ -33,7 +33,7 @@ class TrainingJob:
     seed: int
     work: Path  # a folder to train in, kept between attempts
     lora: Lora
-    start: Policy | None = None  # the policy that is trained on; None for a fresh adapter on M0
+    start: Policy | None = None  # the policy that is trained on; None for M0
     teacher: Policy | None = None  # the policy that is imitated, of a regime that has one
     gradient_checkpointing: bool | Literal["auto"] = "auto"  # auto: on a GPU, where activations do not fit
     checkpointing: Checkpointing = field(default_factory=Checkpointing)  # how often to save on the way
@@ -60,8 +60,8 @@ class TrainingJob:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training leaves beside the files in its work folder: `adapter`; of an online one `rollouts.parquet` too,
-    and `checkpoint` where another K may continue it."""
+    """What a training leaves beside the files in its work folder: those of `Lora.files`; of an online one
+    `rollouts.parquet` too, and `checkpoint` where another K may continue it."""
 
     log: list[dict[str, Any]]  # the trainer's, one row per gradient step, those before `resume_from` included
     found: Mapping[str, Any] = field(default_factory=dict)  # for the record of the policy

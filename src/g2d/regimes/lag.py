@@ -15,13 +15,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from g2d.jobs.cost import Meter
-from g2d.regimes.adapters import load_weights, save_adapter
+from g2d.regimes.adapters import load_weights, save_trained
 
 ADAPTERS = "earlier"  # in a checkpoint: the last v adapters, in folders called after the updates behind them
 
 
 class Lag:
-    """The adapter in training as it was after each of the last updates, in files, and how long the updates took.
+    """What is in training, an adapter or all weights, as it was after each of the last updates, in files, and how long the updates took.
 
     Args:
         updates: that the generator is behind, v.
@@ -38,13 +38,13 @@ class Lag:
 
     @contextmanager
     def generator(self, model: Any, step: int) -> Iterator[None]:
-        """The adapter in training has the weights in here that generate for the update after `step` updates."""
+        """What is in training has the weights in here that generate for the update after `step` updates."""
         own = self._folder / str(step)
         if not own.is_dir():  # the first draw for this update
             self._end_training()
             self._began = time.perf_counter()
             self.generation.append(0.0)
-            save_adapter(model, own)
+            save_trained(model, own)
             for old in self._kept()[: -self.updates - 1]:
                 shutil.rmtree(old)
         load_weights(model, self._folder / str(max(0, step - self.updates)), "default")

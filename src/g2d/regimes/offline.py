@@ -1,8 +1,9 @@
-"""What all offline trainings have in common: rows that are given, a start at M0 or at pi_K, an adapter that is left.
+"""What all offline trainings have in common: rows that are given, a start at M0 or at pi_K, weights that are left.
 
 A regime beside this is its settings, its rows, its trainer and its words. The trainer is one of TRL 1.16 after the
 mixins below, which add what it lacks. TRL renders conversations and takes no tokens in their place; it scores the
-reference in training mode, so a frozen copy of an adapter keeps its dropout, and a model its own. The Trainer of
+reference in training mode, so a frozen copy of an adapter keeps its dropout, and a model its own. Where all weights are
+trained, it loads the reference from the folder that the trained model was loaded from, in float32 too. The Trainer of
 transformers averages the micro-batches of a gradient step, so the rows of a smaller last one weigh more. Where
 processes share an epoch that they cannot divide, accelerate fills the last micro-batches up with rows of its
 beginning.
@@ -24,7 +25,7 @@ from g2d.regimes.job import TrainingJob
 from g2d.regimes.processes import n_processes, share
 from g2d.regimes.training import (
     evaluation_mode,
-    hand_over_adapter,
+    hand_over_trained,
     read_log,
     restore_token_count,
     starting_model,
@@ -67,7 +68,7 @@ def train_offline(
     training: Training,
     lengths: Lengths,
 ) -> list[dict[str, Any]]:
-    """Train on rows and leave `work/adapter`.
+    """Train on rows and leave `Lora.files` in the work folder.
 
     Args:
         regime: its name in the catalogue.
@@ -121,7 +122,7 @@ def train_offline(
     made = trainer(
         arguments,
         division,
-        model=starting_model(job.base, job.start, job.lora.rounding),
+        model=starting_model(job.base, job.start, job.lora),
         train_dataset=Dataset.from_list([dict(row) for row in rows]),
         processing_class=load_tokenizer(job.base),
         peft_config=lora_config(job.lora) if job.start is None else None,
@@ -134,7 +135,7 @@ def train_offline(
         save=lambda folder: shutil.rmtree(folder / "ref", ignore_errors=True),
         restore=restore_token_count(made),
     )
-    hand_over_adapter(reached, job.work / "adapter", job.base)
+    hand_over_trained(reached, job.work, job.base)
     return read_log(reached)
 
 
@@ -195,9 +196,11 @@ class FixedReference:
         Raises:
             RuntimeError: the training does not begin at its reference.
         """
-        found: Sequence[Any] = self.compute_ref_log_probs(model, inputs) if once is None else once
+        # None: an adapter that is switched off, or changed for another one.
+        known: Any = self.ref_model  # type: ignore[has-type]
+        found: Sequence[Any] = self.compute_ref_log_probs(known or model, inputs) if once is None else once
         if self.begins_at_reference and not self._compared and self.state.global_step == 0:  # type: ignore[attr-defined]
-            self.ref_model, known = model, self.ref_model  # what TRL then scores in place of an adapter
+            self.ref_model = model  # what TRL then scores in place of an adapter
             try:
                 policy = self.compute_ref_log_probs(model, inputs)
             finally:

@@ -17,7 +17,7 @@ from g2d.regimes.checkpoints import MANIFEST, require_intact, seal
 from g2d.regimes.job import TrainingJob
 from g2d.regimes.processes import n_processes
 from g2d.regimes.replay import DRAWN
-from g2d.regimes.training import hand_over_adapter, read_log
+from g2d.regimes.training import hand_over_trained, read_log
 from g2d.rollouts.engine import require_room
 from g2d.rollouts.settings import EngineSettings
 
@@ -70,7 +70,7 @@ def vllm_beside_trainer(base: Policy, settings: EngineSettings, lora: Lora, at_o
 
 def hand_over(reached: Path, work: Path, base: Policy) -> list[dict[str, Any]]:
     """Copy what the stage leaves out of the last checkpoint, which stays until the stage is complete; its log."""
-    hand_over_adapter(reached, work / "adapter", base)
+    hand_over_trained(reached, work, base)
     shutil.rmtree(work / "checkpoint", ignore_errors=True)
     shutil.copy2(reached / ROLLOUTS, work / ROLLOUTS)
     shutil.copytree(reached, work / "checkpoint", ignore=shutil.ignore_patterns(ROLLOUTS, MANIFEST))

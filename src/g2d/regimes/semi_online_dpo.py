@@ -23,7 +23,7 @@ from pydantic import model_validator
 from g2d.memory.workload import Training
 from g2d.policies.policy import load_tokenizer
 from g2d.policies.settings import lora_config
-from g2d.regimes.adapters import copy_to_reference, load_weights, save_adapter, with_own_adapter
+from g2d.regimes.adapters import copy_to_reference, load_weights, save_trained, with_own_adapter
 from g2d.regimes.division import Division
 from g2d.regimes.fresh_training import numbered, on_card, train_on_fresh, until_decline
 from g2d.regimes.groups import ROLLOUTS_AT_ONCE, GroupLoss, RolloutsAtOnce, groups, summary
@@ -120,7 +120,7 @@ def train_semi_online_dpo(job: TrainingJob) -> Trained:
 
     def restored(trainer: Any, fresh: FreshRollouts) -> None:
         if settings.reference == "sync" and fresh.adapter is not None:
-            load_weights(trainer.model, fresh.adapter, "ref")
+            load_weights(trainer.model, fresh.adapter, "ref", trainer.ref_model)
 
     return train_on_fresh(job, _trainer, sync_every=settings.sync_every, margin=settings.margin, restored=restored)
 
@@ -144,16 +144,17 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, seed: int, arguments: dict[
 
     def hand_over_to(folder: Path) -> None:
         model = trainer.accelerator.unwrap_model(trainer.model)
-        save_adapter(model, folder)
+        save_trained(model, folder)
         if moving:
-            copy_to_reference(model)
+            copy_to_reference(model, trainer.ref_model)
 
     moving = settings.reference == "sync"
-    model = starting_model(job.base, job.start, job.lora.rounding)
-    if job.start is None and moving:
-        model = with_own_adapter(model, job.lora, seed)
+    model = starting_model(job.base, job.start, job.lora)
+    own_adapter = job.start is None and moving and not job.lora.trains_all
+    from_m0 = job.start is not None and settings.reference == "base"  # the reference is not what training starts from
     trainer = GroupTrainer(
-        model=model,
+        model=with_own_adapter(model, job.lora, seed) if own_adapter else model,
+        ref_model=starting_model(job.base, None, job.lora) if from_m0 and job.lora.trains_all else None,
         args=DPOConfig(**arguments, beta=settings.beta, max_length=None, disable_dropout=False),
         train_dataset=numbered(settings.total_steps),
         processing_class=load_tokenizer(job.base),
@@ -162,8 +163,9 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, seed: int, arguments: dict[
         division=division,
         peft_config=lora_config(job.lora) if job.start is None and not moving else None,
     )
-    if job.start is not None and settings.reference == "base":
-        trainer.model.delete_adapter("ref")  # the copy of `start`; without it, TRL switches the adapter off for M0
+    if from_m0:
+        if not job.lora.trains_all:
+            trainer.model.delete_adapter("ref")  # the copy of `start`; without it, TRL switches the adapter off for M0
         trainer.begins_at_reference = False
     return trainer
 

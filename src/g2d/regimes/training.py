@@ -16,8 +16,8 @@ from typing import Any, get_args
 from pydantic import field_validator
 
 from g2d.jobs.files import read_json, write_json, write_jsonl
-from g2d.policies.policy import Policy, load_base, require_own_weights
-from g2d.policies.settings import Rounding
+from g2d.policies.policy import Policy, load_base, precision, require_own_weights
+from g2d.policies.settings import Lora
 from g2d.regimes.processes import n_processes
 from g2d.regimes.sharding import is_sharded
 from g2d.rewards.judging import require_numbers
@@ -97,12 +97,17 @@ def trainer_arguments(
     }
 
 
-def starting_model(base: Policy, start: Policy | None, rounding: Rounding = "twice") -> Any:
-    """The weights that an offline training starts from: M0, or M0 with the adapter of pi_K to train on.
+def starting_model(base: Policy, start: Policy | None, lora: Lora) -> Any:
+    """The weights that a training starts from: M0, or pi_K to train on.
+
+    All weights are trained in float32, also on a GPU: most of a step of bfloat16 weights would be rounded away.
 
     Raises:
-        ValueError: `start` has no adapter, or not the weights that its record names.
+        ValueError: `start` is not of this kind, or has not the weights that its record names.
     """
+    if lora.trains_all:
+        require_own_weights(start or base)
+        return load_base(start or base, exact=True)
     model: Any = load_base(base)
     if start is None:
         return model
@@ -111,7 +116,7 @@ def starting_model(base: Policy, start: Policy | None, rounding: Rounding = "twi
     if start.adapter is None:
         raise ValueError(f"{start.policy_id} has no adapter to start from")
     require_own_weights(start)
-    model = load_adapter(model, start.adapter, rounding, is_trainable=True)
+    model = load_adapter(model, start.adapter, lora.rounding, is_trainable=True)
     model.peft_config["default"].base_model_name_or_path = base.base  # not what others call it, which PEFT looks up
     return model
 
@@ -152,13 +157,24 @@ def restore_token_count(trainer: Any) -> Callable[[Path], None]:
     return restore
 
 
-def hand_over_adapter(checkpoint: Path, folder: Path, base: Policy) -> None:
-    """Copy the adapter of a checkpoint; it then names M0 as others know it, by repository and revision.
+def hand_over_trained(checkpoint: Path, work: Path, base: Policy) -> None:
+    """Leave `Lora.files` of a checkpoint in `work`: all weights, in the precision in which the trainer's passes read
+    them, or the adapter, which then names M0 as others know it, by repository and revision.
 
     Not sooner: where it saves, PEFT compares the model's vocabulary with that of the M0 it is told, which must be ours.
     """
+    is_adapter = (checkpoint / "adapter_config.json").is_file()
+    folder = work / ("adapter" if is_adapter else "weights")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
+    if not is_adapter:
+        from safetensors.torch import load_file, save_file
+
+        parts = sorted(checkpoint.glob("model*.safetensors"))
+        weights = {name: tensor.to(precision()) for part in parts for name, tensor in load_file(part).items()}
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        shutil.copyfile(Path(base.base, "config.json"), folder / "config.json")
+        return
     shutil.copy2(checkpoint / "adapter_model.safetensors", folder)
     named = {"base_model_name_or_path": base.public_base, "revision": base.revision, "inference_mode": True}
     write_json(folder / "adapter_config.json", read_json(checkpoint / "adapter_config.json") | named)

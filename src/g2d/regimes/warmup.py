@@ -548,6 +548,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         return Training(
             budget=self.max_completion_length,
             rows=self.rows_per_pass(group_size),
+            reference_model=self.beta > 0,
             adapters=2 if self.reference == "sync" else 1,
             at_once=drawn,
             batch=drawn,

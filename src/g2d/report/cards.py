@@ -1,4 +1,4 @@
-"""Model and data set cards: the README.md that the Hugging Face Hub shows, beside every adapter and every harvest.
+"""Model and data set cards: the README.md that the Hugging Face Hub shows, beside every policy and every harvest.
 
 They have the base model and its revision, how it was trained, its results, and the mark of a demonstration. Those that
 `g2d push` uploads also name their repositories, and each other.
@@ -47,7 +47,7 @@ def model_card(
     place: str = HERE,
     metadata: Mapping[str, Any] | None = None,
 ) -> str:
-    """The card of one adapter.
+    """The card of one policy: an adapter, or all weights.
 
     Args:
         key: of the policy in the grid.
@@ -55,25 +55,34 @@ def model_card(
         base: M0.
         results: its rows of the main or the ablations table; they average over seeds.
         demonstration: the sentence that marks a demonstration.
-        place: what PEFT is to load: a folder, or a repository of the Hub.
+        place: what PEFT or transformers is to load: a folder, or a repository of the Hub.
         metadata: what else the Hub reads.
     """
-    name = base.public_base
     header = {
         **({"base_model": base.settings["id"]} if "id" in base.settings else {}),  # a link that the Hub follows
-        "library_name": "peft",
+        "library_name": "peft" if policy.adapter else "transformers",
         "pipeline_tag": "text-generation",
-        "tags": ["lora", "reasoning", "g2d", policy.regime],
+        "tags": [*(["lora"] if policy.adapter else []), "reasoning", "g2d", policy.regime],
         **(metadata or {}),
     }
     return _card(
         header,
         policy.policy_id,
         demonstration,
-        f"A LoRA adapter for {_model(base)}, trained with {_training(key, policy)}, seed {policy.seed}, by the "
-        f"[G2D workflow]({PAPER}). SHA-256 of its weights: {code(str(policy.weights_sha256))}.",
+        f"{'A LoRA adapter for' if policy.adapter else 'All weights of'} {_model(base)}, trained with "
+        f"{_training(key, policy)}, seed {policy.seed}, by the [G2D workflow]({PAPER}). SHA-256 of its "
+        f"weights: {code(str(policy.weights_sha256))}.",
         *_results(results),
         "## Use",
+        *(_use_of_adapter if policy.adapter else _use_of_weights)(base, place),
+        "## Settings",
+        fenced(yaml.safe_dump(_public(policy.settings), sort_keys=False), "yaml"),
+    )
+
+
+def _use_of_adapter(base: Policy, place: str) -> list[str]:
+    name = base.public_base
+    return [
         fenced(
             "from peft import PeftModel\n"
             "from transformers import AutoModelForCausalLM\n\n"
@@ -82,9 +91,20 @@ def model_card(
             "python",
         ),
         fenced(f"vllm serve {shlex.quote(name)} --enable-lora --lora-modules {shlex.quote(f'g2d={place}')}"),
-        "## Settings",
-        fenced(yaml.safe_dump(_public(policy.settings), sort_keys=False), "yaml"),
-    )
+    ]
+
+
+def _use_of_weights(base: Policy, place: str) -> list[str]:
+    name = base.public_base
+    return [
+        fenced(
+            "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
+            f"policy = AutoModelForCausalLM.from_pretrained({json.dumps(place)})\n"
+            f"tokenizer = AutoTokenizer.from_pretrained({json.dumps(name)}{_revision(base)})",
+            "python",
+        ),
+        fenced(f"vllm serve {shlex.quote(place)} --tokenizer {shlex.quote(name)}"),
+    ]
 
 
 def base_card(base: Policy, demonstration: str | None) -> str:

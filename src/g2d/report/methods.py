@@ -128,7 +128,9 @@ def _training(config: Config, harvest: pd.DataFrame) -> str:
         f"tokens{', truncated completions masked' if warmup.mask_truncated else ''}) at a peak learning rate of "
         f"{warmup.learning_rate:g}, {schedule}.",
         GRPO.methods(warmup),
-        f"Every adapter was LoRA (rank {lora.r}, alpha {lora.alpha}, dropout {lora.dropout:g}, modules: {targets})"
+        "Every training changed all weights, in float32 with bfloat16 passes on a GPU."
+        if lora.trains_all
+        else f"Every adapter was LoRA (rank {lora.r}, alpha {lora.alpha}, dropout {lora.dropout:g}, modules: {targets})"
         f"{once}.",
         f"Each frozen policy was harvested with {_sampling(config.harvest)}; prompts with both right and wrong "
         f"rollouts gave one preference pair each{counted}.",

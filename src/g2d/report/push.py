@@ -1,7 +1,8 @@
-"""`g2d push`: adapters, pairs, rollouts and cards of a results folder as repositories of the Hugging Face Hub.
+"""`g2d push`: policies, pairs, rollouts and cards of a results folder as repositories of the Hugging Face Hub.
 
-Every adapter is a model repository, and all harvests are one data set repository; they name each other. Only what a
-finished job has left is pushed, byte for byte but for the name of M0 and for the cards, which are made for the Hub.
+Every policy is a model repository (an adapter; of `lora: none` all weights, with M0's tokenizer), and all harvests are
+one data set repository; they name each other. Only what a finished job has left is pushed, byte for byte but for the
+name of M0 and for the cards, which are made for the Hub.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.jobs.digests import MARK, as_recorded, read_digests
 from g2d.jobs.files import read_json, read_text
 from g2d.plain import first_line, say
-from g2d.policies.policy import Policy, read_policy
+from g2d.policies.policy import Policy, base_files, read_policy
 from g2d.problems.settings import HubProblems, ProblemSource
 from g2d.report.cards import base_card, dataset_card, model_card, results_of
 from g2d.tables.accuracy import ABLATION_COLUMNS
@@ -34,7 +35,7 @@ from g2d.tables.results import Results
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-CARD, CONFIG, WEIGHTS = "README.md", "adapter_config.json", "adapter_model.safetensors"
+CARD = "README.md"
 HARVESTED = ("pairs.jsonl", "rollouts.parquet")
 TABLES = ("tables/main.csv", "tables/ablations.csv")
 LOGIN = "`hf auth login`, with a token that may write there"
@@ -60,7 +61,7 @@ class Repository:
 
 def register(subparsers: Any) -> None:
     """Add `push` to the g2d command."""
-    parser = subparsers.add_parser("push", help="upload adapters, pairs, rollouts and cards", description=__doc__)
+    parser = subparsers.add_parser("push", help="upload policies, pairs, rollouts and cards", description=__doc__)
     parser.add_argument("results", nargs="?", type=Path, default=Path("results"), help="the folder (default: results)")
     parser.add_argument(
         "--to", required=True, metavar="ORG/NAME", help="data set repository; those of models: NAME-..."
@@ -155,7 +156,7 @@ class Push:
         used = {key.model for key in self.harvests} | {key.model for key in policies}
         found = [self._dataset()] if self.harvests else []
         found += [self._base(model) for model in self.config.models if model in used and self._is_made(model)]
-        found += [self._adapter(key) for key in policies]
+        found += [self._policy(key) for key in policies]
         for one in found:
             validate_repo_id(one.id)
             self._require_no_place(one)
@@ -171,12 +172,12 @@ class Push:
         if isinstance(key, HarvestKey):
             files = [f"{key.folder}/{name}" for name in (*HARVESTED, "informativeness.json")]
         else:
-            names = ["policy.json", *(f"adapter/{name}" for name in (CONFIG, WEIGHTS, CARD))]
+            names = ["policy.json", *self.config.lora.files, f"{self.config.lora.folder}/{CARD}"]
             names += [f"eval/{benchmark}.parquet" for benchmark in self.config.benchmarks]
             files = [*(f"{key.folder}/{name}" for name in names), *TABLES]
         wrong = [file for file in files if not as_recorded(self.folder / file, self.digests)]
         if not wrong and isinstance(key, PolicyKey):  # the card is made last: after the tables, of what they are about
-            card = f"{key.folder}/adapter/{CARD}"
+            card = f"{key.folder}/{self.config.lora.folder}/{CARD}"
             wrong = [] if str(self.results.records[key].weights_sha256) in read_text(self.folder / card) else [card]
         if wrong:
             self.left_out[key.folder] = wrong[0]
@@ -210,22 +211,29 @@ class Push:
 
     # ---------------------------------------------------------------------------------------------- policies, harvests
 
-    def _adapter(self, key: PolicyKey) -> Repository:
+    def _policy(self, key: PolicyKey) -> Repository:
         record, base, name = self.results.records[key], self._m0(key.model), self._name(key.folder)
         if "id" not in base.settings:
             raise ValueError(
-                f"models.{key.model} is a folder of this machine, so nobody else could load its adapters: push it "
+                f"models.{key.model} is a folder of this machine, so nobody else could load its policies: push it "
                 f"(`hf upload`) or say what it is a copy of, with --base {key.model}=ORG/REPO"
             )
-        folder, shown = self.folder / key.folder / "adapter", self.results.finished[key]
+        shown = self.results.finished[key]
         rows, note = results_of(self._tables, shown), self.config.demonstration
         card = model_card(shown, record, base, rows, note, place=name, metadata=self._metadata(key, name))
-        named = {"base_model_name_or_path": base.public_base, "revision": base.revision}
-        config = json.dumps(read_json(folder / CONFIG) | named, indent=2) + "\n"
-        return Repository(name, "model", {CARD: card, CONFIG: config, WEIGHTS: folder / WEIGHTS})
+        weights, config = (self.folder / key.folder / file for file in self.config.lora.files)
+        files: dict[str, Path | str] = {CARD: card, weights.name: weights, config.name: config}
+        if record.adapter:
+            named = {"base_model_name_or_path": base.public_base, "revision": base.revision}
+            files[config.name] = json.dumps(read_json(config) | named, indent=2) + "\n"
+        else:
+            m0 = self.folder / key.model / "base/model" if self._is_made(key.model) else Path(base.base)
+            own = {*files, "model.safetensors.index.json"}
+            files |= {file: m0 / file for file in base_files(m0) if file not in own}
+        return Repository(name, "model", files)
 
     def _metadata(self, key: PolicyKey, name: str) -> dict[str, Any]:
-        """What it was trained on, and what it gets right: this adapter alone, not the mean over seeds."""
+        """What it was trained on, and what it gets right: this policy alone, not the mean over seeds."""
         from huggingface_hub import EvalResult, ModelCardData
 
         pool, shown = self.config.pool, self.results.finished[key]

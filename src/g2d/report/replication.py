@@ -27,6 +27,7 @@ from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.jobs.files import read_json, sha256
 from g2d.plain import say
 from g2d.policies.policy import Policy, read_policy
+from g2d.policies.settings import ADAPTER_FILES, ALL_FILES
 from g2d.rollouts.rollout import read_rollouts
 from g2d.tables.runs import differing
 
@@ -133,9 +134,9 @@ def _seeds(a: Path, b: Path, name: str) -> str:
 def _policies(a: Path, b: Path, keys: list[PolicyKey]) -> list[Difference]:
     def compare(name: str, *files: Path) -> list[Difference]:
         first, second = map(read_policy, files)
-        weights = [file.parent / ("adapter/adapter_model" if first.adapter else "model/model") for file in files]
-        own = [file.with_name(f"{file.name}.safetensors") for file in weights]
-        if first.adapter or any(file.exists() for file in own):  # weights of other M0 are not in the folder
+        kind = ADAPTER_FILES[0] if first.adapter else ALL_FILES[0] if first.weights else "model/model.safetensors"
+        own = [file.parent / kind for file in files]
+        if first.trained or any(file.exists() for file in own):  # weights of other M0 are not in the folder
             if missing := _missing("policy", name, own):
                 return missing
             _require_recorded(own[0], first)

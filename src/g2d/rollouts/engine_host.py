@@ -151,7 +151,7 @@ class Host(Holder):
         wanted = VllmEngine(policy, settings)
         merged = policy.adapter if wanted.merges else None
         needs = (
-            [fingerprint(folder) for folder in (policy.base, merged) if folder is not None],
+            [fingerprint(folder) for folder in (policy.model_folder, merged) if folder is not None],
             wanted.max_lora_rank,
             settings.model_dump(exclude={"keep_alive", "shards"}),
         )

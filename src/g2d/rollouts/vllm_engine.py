@@ -78,7 +78,8 @@ class VllmEngine:
         self._adapters_seen = 0
         if policy.adapter is not None:
             adapter_rank_of(policy.adapter)  # is there one
-            require_own_weights(policy)
+        require_own_weights(policy)
+        if policy.adapter is not None:
             require_own_base(policy.adapter, policy.base)
         rank = adapter_rank
         if policy.adapter is not None and not self.merges:
@@ -277,9 +278,10 @@ class VllmEngine:
             self.start(roomy if limit is None else min(roomy, limit))
 
     def _weights(self) -> str:
-        """Folder of the weights to load: M0's, or a merged copy that lives as long as this object."""
+        """Folder of the weights to load: M0's, those trained in their place, or a merged copy that lives as long as
+        this object."""
         if self.policy.adapter is None or not self.merges:
-            return self.policy.base
+            return self.policy.model_folder
         if self._merged is None:
             self._merged = TemporaryDirectory(prefix="g2d-merged-")
             model = load_model(self.policy, exact=True)

@@ -1,0 +1,166 @@
+"""`lora: none`: every regime trains all weights, leaves them as a model, and goes on with the same bits."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from g2d.jobs.digests import MARK
+from g2d.jobs.files import sha256
+from g2d.policies import Policy, load_model
+from g2d.policies.policy import as_json
+from g2d.policies.settings import Lora
+from g2d.problems.prompts import Prompt
+from g2d.regimes.adapters import save_trained
+from g2d.regimes.checkpoints import MANIFEST, Checkpointing, TrainingStoppedError, empty
+from g2d.regimes.dpo import Dpo, train_dpo
+from g2d.regimes.group_dpo import GroupDpo, train_group_dpo
+from g2d.regimes.grpo import train_grpo
+from g2d.regimes.job import TrainingJob
+from g2d.regimes.kto import Kto, train_kto
+from g2d.regimes.rft import Rft, chosen_completions, train_rft
+from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.rollouts.draw import draw_rollouts
+from g2d.rollouts.engine import Decoding
+from tests.models import adapted, tiny_policy
+from tests.regimes.test_group_dpo import VALUES, in_groups
+from tests.regimes.test_kto import rows as judged
+from tests.regimes.test_resume import terminated_after
+from tests.regimes.test_semi_online_dpo import SETTINGS
+from tests.regimes.test_training import WARMUP, easy, pairs
+
+NONE = Lora.model_validate("none")
+STEPS = 3
+FILE = "weights/model.safetensors"
+Run = Callable[..., list[dict[str, Any]]]
+
+
+def run(train: Any, data: Any, settings: Any, work: Path, **kwargs: Any) -> list[dict[str, Any]]:
+    common: dict[str, Any] = {"lora": NONE, "seed": 0, "checkpointing": Checkpointing(every_steps=1)}
+    log = train(TrainingJob(tiny_policy(), data(), settings, work=work, **common | kwargs)).log
+    return [{name: value for name, value in row.items() if name != "step_time"} for row in log if "loss" in row]
+
+
+OFFLINE: dict[str, Any] = {"per_device_batch_size": 2, "max_steps": STEPS, "learning_rate": 1e-3}
+GROUPS = VALUES | {"prompts_per_update": 2, "max_steps": STEPS}
+SEMI_ONLINE = SETTINGS | {"steps": [STEPS], "learning_rate": 1e-3}
+ONLINE: dict[str, Any] = {"k": STEPS}
+GRPO = partial(run, train_grpo, lambda: easy(10), group_size=4, **ONLINE)
+
+
+def semi_online(**changes: Any) -> Run:
+    settings = SemiOnlineDpo.model_validate(SEMI_ONLINE | changes)
+    return partial(run, train_semi_online_dpo, lambda: easy(10), settings, **ONLINE)
+
+
+RUNS: dict[str, Run] = {
+    "dpo": partial(run, train_dpo, lambda: pairs(8), Dpo(gradient_accumulation_steps=1, **OFFLINE)),
+    "precomputed": partial(run, train_dpo, lambda: pairs(8), Dpo(precompute_reference=True, **OFFLINE)),
+    "kto": partial(run, train_kto, judged, Kto.model_validate({"regime": "kto", **OFFLINE})),
+    "group_dpo": partial(run, train_group_dpo, lambda: in_groups(6), GroupDpo.model_validate(GROUPS)),
+    "rft": partial(
+        run, train_rft, lambda: chosen_completions(pairs(8)), Rft.model_validate({"regime": "rft", **OFFLINE})
+    ),
+    "grpo": partial(GRPO, WARMUP),
+    "grpo with a reference": partial(GRPO, WARMUP.model_copy(update={"beta": 0.1, "reference": "sync"})),
+    "grpo with a lag": partial(GRPO, WARMUP.model_copy(update={"lag": 1})),
+    "semi_online_dpo": semi_online(sync_every=2),
+    "semi_online_dpo with a reference": semi_online(reference="sync"),
+}
+
+
+def weights(work: Path) -> dict[str, torch.Tensor]:
+    return load_file(work / FILE)
+
+
+def left(work: Path, **fields: Any) -> Policy:
+    return replace(tiny_policy(), weights=str(work / "weights"), weights_sha256=sha256(work / FILE), **fields)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_all_weights_are_trained_and_a_stopped_run_ends_with_the_same_ones(name: str, tmp_path: Path) -> None:
+    straight = RUNS[name](tmp_path / "straight")
+    assert [row["step"] for row in straight] == [*range(1, STEPS + 1)]
+    before, after = load_file(Path(tiny_policy().base, "model.safetensors")), weights(tmp_path / "straight")
+    assert before.keys() == after.keys()
+    assert not [name for name in before if torch.equal(before[name], after[name])]
+    with terminated_after(1), pytest.raises(TrainingStoppedError):
+        RUNS[name](tmp_path / "stopped")
+    assert RUNS[name](tmp_path / "stopped") == straight
+    assert sha256(tmp_path / "stopped" / FILE) == sha256(tmp_path / "straight" / FILE)
+
+
+def test_training_begins_at_its_reference_and_goes_on_from_what_was_trained(tmp_path: Path) -> None:
+    """DPO's loss is then ln 2. With `reference: base` a training that starts elsewhere does not."""
+    assert RUNS["dpo"](tmp_path / "first")[0]["loss"] == pytest.approx(math.log(2), abs=1e-5)
+    start = left(tmp_path / "first", policy_id="tiny/first", k=STEPS)
+    again = RUNS["dpo"](tmp_path / "again", start=start)
+    assert again[0]["loss"] == pytest.approx(math.log(2), abs=1e-5)
+    assert sha256(tmp_path / "again" / FILE) != sha256(tmp_path / "first" / FILE)
+    origin: dict[str, Any] = {"start": "warmup", "start_step": STEPS, "sync_every": "never"}
+    margins = {
+        reference: semi_online(reference=reference, **origin)(tmp_path / reference, start=start)[0]["rewards/margins"]
+        for reference in ("start", "base")
+    }
+    assert margins["start"] == pytest.approx(0, abs=1e-5)
+    assert abs(margins["base"]) > 1e-4
+
+
+def test_a_moved_reference_is_the_policy_as_it_was_handed_over(tmp_path: Path) -> None:
+    """At s = 1 policy and reference agree before every update, so that the margins stay 0."""
+    log = RUNS["semi_online_dpo with a reference"](tmp_path)
+    assert [row["rewards/margins"] for row in log] == pytest.approx([0] * STEPS, abs=1e-5)
+
+
+def test_fresh_rollouts_are_those_of_the_weights_that_were_handed_over(tmp_path: Path) -> None:
+    semi_online(sync_every=1)(tmp_path / "all")
+    semi_online(sync_every=1)(tmp_path / "before", k=STEPS - 1)
+    kept = load_file(tmp_path / "all/checkpoint/generator/model.safetensors")
+    kept["model.embed_tokens.weight"] = kept.pop("lm_head.weight")  # the same tensor
+    before = weights(tmp_path / "before")
+    assert kept.keys() == before.keys()
+    assert all(torch.equal(kept[name], before[name]) for name in before)
+
+
+def test_the_folder_is_a_model_that_answers_as_the_same_weights_merged(tmp_path: Path) -> None:
+    """Of an adapter merged into M0, which is given as all weights."""
+    base = tiny_policy()
+    adapter = adapted(base, tmp_path / "adapter", std=0.1)
+    merged = load_model(adapter)
+    save_trained(merged, tmp_path / "weights")
+    shutil.copy(Path(base.base, "config.json"), tmp_path / "weights")
+    policy = replace(base, weights=str(tmp_path / "weights"), weights_sha256=sha256(tmp_path / FILE))
+    decoding = Decoding(2, 1.0, 1.0, 12, 16, seed=0)
+    answers = [
+        [rollout.completion_text for rollout in draw_rollouts(each, easy(4), Prompt(), decoding)]
+        for each in (adapter, policy, base)
+    ]
+    assert answers[0] == answers[1] != answers[2]
+
+
+def test_another_file_of_weights_is_refused(tmp_path: Path) -> None:
+    RUNS["rft"](tmp_path)
+    policy = left(tmp_path)
+    assert as_json(policy)["weights"] == str(tmp_path / "weights") and "weights" not in as_json(tiny_policy())
+    shutil.copy(Path(tiny_policy().base, "model.safetensors"), tmp_path / FILE)
+    with pytest.raises(ValueError, match=r"weights/model\.safetensors: missing, cut short or not the weights that"):
+        load_model(policy)
+
+
+def test_an_emptied_checkpoint_says_what_to_delete(tmp_path: Path) -> None:
+    GRPO(WARMUP, tmp_path / "first", k=2)
+    checkpoint = tmp_path / "first/checkpoint"
+    (checkpoint / MARK).touch()
+    empty(checkpoint)
+    assert {file.name for file in checkpoint.iterdir()} == {MANIFEST, MARK}
+    with pytest.raises(ValueError, match=f"missing, cut short or changed since it was written; delete {checkpoint} to"):
+        GRPO(WARMUP, tmp_path / "second", resume_from=checkpoint)
