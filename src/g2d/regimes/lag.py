@@ -21,7 +21,7 @@ ADAPTERS = "earlier"  # in a checkpoint: the last v adapters, in folders called 
 
 
 class Lag:
-    """What is in training, an adapter or all weights, as it was after each of the last updates, in files, and how long the updates took.
+    """What is in training as it was after each of the last updates, in files, and how long the updates took.
 
     Args:
         updates: that the generator is behind, v.
