@@ -10,7 +10,7 @@ import pytest
 
 from g2d.experiment.arms import arms
 from g2d.experiment.config import read
-from g2d.experiment.sections import Price
+from g2d.experiment.sections import Drift, Price
 from g2d.forecast.guess import Work, guess, parameters, seconds
 from g2d.forecast.hours import GpuJob, Line, estimate, report
 from g2d.forecast.rates import measured_rates
@@ -59,6 +59,15 @@ def test_a_guess_worked_out_by_hand() -> None:
     own, warmup = config.for_model(model), arms(config, model)["grpo"]
     found = guess(own, "train_grpo", model, SimpleNamespace(g="8", k="200", variant=""), 100 * 128, warmup)
     assert found * 3600 == pytest.approx(60 + drawing + passes + 100)
+
+
+def test_the_divergence_from_m0_is_drawn_by_transformers_on_some_problems() -> None:
+    config = read(Path(__file__).parents[2] / "config/small.yaml").model_copy(update={"drift": Drift(problems=40)})
+    model, evaluation = "qwen2.5-0.5b-instruct", config.evaluation
+    assert config.engine.name == "vllm" and evaluation.batch_size >= 40
+    found = guess(config, "measure_drift", model, SimpleNamespace(), 1, None)
+    drawing = evaluation.max_completion_length / 2 * (0.07 + 1e9 / 3e12)
+    assert found * 3600 == pytest.approx(30 + drawing)
 
 
 def test_the_size_of_a_model_is_in_its_files_or_its_name(tmp_path: Path) -> None:

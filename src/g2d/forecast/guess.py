@@ -92,6 +92,8 @@ def guess(config: Config, stage: str, model: str, wildcards: Wildcards, units: f
         units: completions of an online training; of a job that generates, its share of the prompts.
         arm: of a training.
     """
+    if stage == "measure_drift":  # transformers draws, whatever the engine
+        config = config.model_copy(update={"engine": config.engine.model_copy(update={"name": "transformers"})})
     if arm is None:
         work = _drawing(config, stage, wildcards, units)
     elif arm.phase == "online":
@@ -129,7 +131,10 @@ def _drawing(config: Config, stage: str, wildcards: Wildcards, share: float) -> 
         job, sampled = evaluate, config.evaluation.sampled
         source = config.problem_sources.get(getattr(wildcards, "benchmark", ""))
         n = source.n if isinstance(source, SyntheticProblems) else PROBLEMS
-        n *= sampled.n if sampled and (stage == "draw_samples" or not sampled.beside_greedy) else 1
+        if stage == "measure_drift" and config.drift:
+            n = min(n, config.drift.problems) * config.drift.samples_per_prompt
+        else:
+            n *= sampled.n if sampled and (stage == "draw_samples" or not sampled.beside_greedy) else 1
     completions = (n or 0) * share
     return Work(completions, _rows(config, completions, job.batch), job.budget * LENGTH)
 
