@@ -282,10 +282,7 @@ def test_keys_that_contradict_each_other_are_refused(own: dict[str, Any], said: 
 @pytest.mark.parametrize(
     ("ablation", "said"),
     [
-        (
-            RLEP | {"replay": {"successes": 1, "harvest_step": 7}, "group_sizes": [4]},
-            "harvest_step=7 is not in warmup.steps",
-        ),
+        ({"replay": {"successes": 1, "harvest_step": 7}, "group_sizes": [4]}, "step=7 is not in warmup.steps"),
         ({"replay": {"buffer": 8, "share": 0.5}, "loss": "vespo"}, "vespo takes the weights of tokens into its own"),
         ({"replay": {"buffer": 8, "share": 0.5}, "correction": "token_mask"}, None),
         ({"replay": {"buffer": 8, "share": 0.5}, "off_policy_mask_threshold": 0.5}, None),
@@ -301,9 +298,16 @@ def test_keys_that_other_sections_do_not_allow(ablation: dict[str, Any], said: s
         load(values)
 
 
-def test_a_warm_up_cannot_replay_its_own_harvest() -> None:
-    own = {"group_sizes": [4], "replay": {"successes": 1, "harvest_step": 150}}
-    with pytest.raises(ConfigError, match="a harvest of the policies that it would train: set it to 0"):
+@pytest.mark.parametrize(
+    ("steps", "step", "said"),
+    [
+        ([0, 150], 150, "a harvest of the policies that it would train: set it to 0"),
+        ([150], 0, r"not in .* \[150\]: add"),
+    ],
+)
+def test_a_warm_up_can_replay_the_harvest_of_m0_alone(steps: list[int], step: int, said: str) -> None:
+    own = {"group_sizes": [4], "steps": steps, "replay": {"successes": 1, "harvest_step": step}}
+    with pytest.raises(ConfigError, match=said):
         load(MINIMAL | {"warmup": own})
 
 

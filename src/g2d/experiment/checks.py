@@ -220,7 +220,7 @@ def check_warmup(config: Config, where: str, warmup: Warmup) -> None:
         )
     if warmup.float32_logits and "lm_head" in config.lora.target_modules:
         raise ValueError(f"{where}.float32_logits: TRL refuses it where lora.target_modules has lm_head: drop either")
-    if warmup.replay is not None and warmup.replay.harvest_step:
+    if warmup.replay is not None and warmup.replay.harvest_step is not None:
         _check_replayed_harvest(config, where, warmup.replay.harvest_step)
     if warmup.reference == "sync" and config.lora.dropout > 0:
         raise ValueError(
@@ -230,7 +230,7 @@ def check_warmup(config: Config, where: str, warmup: Warmup) -> None:
 
 
 def _check_replayed_harvest(config: Config, where: str, step: int) -> None:
-    if where == "warmup":
+    if where == "warmup" and step:
         raise ValueError(
             f"warmup.replay.harvest_step={step} is a harvest of the policies that it would train: set it to 0, or give "
             "an ablation a warm-up with replay"

@@ -313,7 +313,7 @@ class Plan:
         if replay is None or replay.harvest_step is None:
             return []
         points = arms(self.config, wildcards.model)["grpo"].harvest_points
-        g, k = next(point for point in [*points, (0, 0)] if point[1] == replay.harvest_step)
+        g, k = next(point for point in points if point[1] == replay.harvest_step)
         return [f"results/{wildcards.model}/seed{wildcards.seed}/harvest/g{g}/k{k}/rollouts.parquet"]
 
     def started_from(self, wildcards: Wildcards) -> list[str]:
