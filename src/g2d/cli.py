@@ -23,7 +23,7 @@ COMMANDS = {
     "status": "g2d.status.command",
     "reward-model": "g2d.rewards.scratch",
     "compare": "g2d.report.compare",
-    "export": "g2d.report.export",
+    "export": "g2d.report.inspect_logs",
     "push": "g2d.report.push",
 }
 

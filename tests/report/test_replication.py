@@ -29,7 +29,8 @@ def test_everything_that_is_missing_is_listed_at_once(tmp_path: Path, capsys: py
     *lines, verdict = capsys.readouterr().out.splitlines()
     policies = grid.policies(CONFIG)
     expected = ["provenance.json", *(f"problems/{name}.jsonl" for name in CONFIG.problem_sources)]
-    expected += [f"{key.folder}/policy.json" for key in policies]
+    weights = {"base": "model/model"}  # the embedded one
+    expected += [f"{key.folder}/{weights.get(key.role, 'adapter/adapter_model')}.safetensors" for key in policies]
     expected += [f"{key.folder}/rollouts.parquet" for key in grid.harvests(CONFIG)]
     expected += [f"{key.folder}/eval/{benchmark}.parquet" for key in policies for benchmark in CONFIG.benchmarks]
     missing = {line.split(": ")[1].removesuffix(" is missing") for line in lines}

@@ -240,4 +240,4 @@ def test_nothing_is_left_of_an_interrupted_run(files, monkeypatch):
 def test_options_are_checked(files, option, capsys):
     with pytest.raises(SystemExit, match="2"):
         run(files, *option)
-    assert "invalid positive" in capsys.readouterr().err
+    assert "is no number" in capsys.readouterr().err

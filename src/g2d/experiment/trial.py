@@ -43,6 +43,7 @@ from g2d.rollouts.engine import Decoding, engine_for
 from g2d.rollouts.rewarding import with_rewards
 from g2d.rollouts.rollout import Rollout, to_frame
 from g2d.settings import ConfigError
+from g2d.settings.arguments import at_least
 from g2d.verifier import Verifier
 from g2d.verifier.pool import default_workers
 
@@ -84,7 +85,7 @@ def register(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("config", type=Path, help="a configuration; its paths are relative to the working directory")
-    parser.add_argument("--n", type=_count, default=20, help="problems (20)")
+    parser.add_argument("--n", type=at_least(1, int), default=20, help="problems (20)")
     parser.add_argument("--problems", default="pool", metavar="NAME", help="a benchmark instead of the pool")
     parser.add_argument("--model", metavar="NAME", help="of the configuration (its first one)")
     parser.add_argument("--reward", metavar="NAME", help="an entry of `rewards`, whose numbers to show too")
@@ -274,9 +275,3 @@ def _known(option: str, name: str, names: Any) -> str:
     if name not in names:
         raise ConfigError(f"{option} {name}: not in the configuration, which has {', '.join(names) or 'none'}")
     return name
-
-
-def _count(text: str) -> int:
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError("a number of problems, 1 or more")
-    return number

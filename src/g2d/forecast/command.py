@@ -23,6 +23,7 @@ from g2d.memory.need import GIB, Card, Need
 from g2d.memory.workload import Drawing, Training
 from g2d.plain import say
 from g2d.settings import ConfigError
+from g2d.settings.arguments import at_least
 from g2d.tables.power import planned_power
 
 ASSUMED_CARD = 80.0  # GiB, the paper's A100
@@ -36,14 +37,16 @@ def register(subparsers: Any) -> None:
     """Add the command to `g2d`."""
     parser = subparsers.add_parser("plan", help="what fits on a card, before anything runs on one", description=__doc__)
     parser.add_argument("config", type=Path, help="a configuration")
-    parser.add_argument("--memory", type=_positive, metavar="GiB", help="of the card; else the one here, else 80")
+    parser.add_argument(
+        "--memory", type=at_least(0, above=True), metavar="GiB", help="of the card; else the one here, else 80"
+    )
     parser.add_argument("--models", nargs="+", metavar="NAME", help="only these")
     parser.add_argument(
         "--config-json", nargs="+", default=[], metavar="NAME=FILE", help="config.json of a model that is not here"
     )
     parser.add_argument(
         "--prompt-tokens",
-        type=_count,
+        type=at_least(1, int),
         default=PROMPT_TOKENS,
         metavar="N",
         help=f"of the longest prompt ({PROMPT_TOKENS})",
@@ -198,16 +201,3 @@ def memory_here() -> float | None:
     if not sizes:
         say("nvidia-smi names no card: --memory GiB says how large it is", file=sys.stderr)
     return min(sizes) / 1024 if sizes else None
-
-
-def _count(text: str) -> int:
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError("a number of tokens, 1 or more")
-    return number
-
-
-def _positive(text: str) -> float:
-    number = float(text)
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError("GiB above 0")
-    return number

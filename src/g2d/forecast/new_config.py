@@ -31,6 +31,7 @@ from g2d.experiment.sections import Config
 from g2d.jobs.files import read_rows, write_text
 from g2d.plain import first_line, say
 from g2d.settings import ConfigError, Section
+from g2d.settings.arguments import at_least
 from g2d.settings.mistakes import DISCRIMINATORS, section_types
 
 WIDTH = 118
@@ -93,7 +94,7 @@ def register(subparsers: Any) -> None:
     parser.add_argument("--problems", help=PROBLEMS)
     parser.add_argument("--benchmark", help="a JSONL file to evaluate on, or gsm8k, math (MATH-500), arithmetic")
     parser.add_argument(
-        "--memory", type=_memory, metavar="GiB", help="of the card; 0 without one (else that of this machine)"
+        "--memory", type=at_least(0), metavar="GiB", help="of the card; 0 without one (else that of this machine)"
     )
     parser.add_argument("--max-completion-length", type=int, default=512, metavar="N", help="tokens of an answer (512)")
     parser.add_argument("--overwrite", action="store_true", help="replace the file")
@@ -119,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
         benchmark = _answer("--benchmark", None, "Benchmark", "a JSONL file, or gsm8k, math, arithmetic")
     memory = arguments.memory if arguments.memory is not None else memory_here()
     if memory is None and model != DEMONSTRATION and sys.stdin.isatty():
-        memory = _memory(input("Memory of the card in GiB (0: no GPU): ").strip() or "0")
+        memory = float(input("Memory of the card in GiB (0: no GPU): ").strip() or 0)
     values = written(model, problems, benchmark, memory or 0, arguments.max_completion_length)
     config = load(values, str(file))
     require_files(config)
@@ -354,10 +355,3 @@ def _answer(option: str, given: str | None, question: str, choices: str) -> str:
     while not (said := input(f"{question} ({choices}): ").strip()):
         pass
     return said
-
-
-def _memory(text: str) -> float:
-    number = float(text)
-    if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError("GiB, 0 or more")
-    return number

@@ -52,6 +52,16 @@ def read_digests(results: Path) -> dict[Path, str]:
     return {Path(file): digest for listed in lists for file, digest in _read_list(listed).items()}
 
 
+def digests_in(results: Path) -> dict[Path, str]:
+    """Of a folder that may lie elsewhere now: the digest of every result, by where it is.
+
+    Raises:
+        ValueError: as `read_digests`.
+    """
+    recorded = read_digests(results).items()
+    return {results / Path(*file.parts[1:]): digest for file, digest in recorded if file.parts[0] == "results"}
+
+
 def _read_list(listed: Path) -> dict[str, str]:
     """The digest of every file in a list.
 

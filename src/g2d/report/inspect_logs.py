@@ -1,10 +1,11 @@
-"""Evaluations as logs of inspect_ai, one for every policy, benchmark and seed.
+"""`g2d export`: finished evaluations as logs of inspect_ai, one for every policy, benchmark and seed.
 
 Equal results have logs of equal content: identifiers are digests, times are those of the evaluation.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from g2d.analysis.statistics import standard_error
 from g2d.experiment.keys import PolicyKey
 from g2d.jobs.attempts import Attempt
 from g2d.jobs.files import sha256
+from g2d.plain import say
 from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import Prompt, conversation
 from g2d.rollouts.draw import evaluation_decoding
@@ -38,6 +40,31 @@ REASONS = {
     "timeout": "verifying the answer exceeded its deadline",
     "limit": "the answer exceeded a limit of the verifier",
 }
+
+
+def register(subparsers: Any) -> None:
+    """Add `export` to the g2d command."""
+    parser = subparsers.add_parser(
+        "export",
+        help="write finished evaluations for other tools",
+        description="Write the finished evaluations of a results folder for other tools. inspect: a log for every "
+        "policy, benchmark and seed, which `inspect view` opens (docs/standard.md).",
+    )
+    parser.add_argument("results", nargs="?", default="results", help="results folder (default: results)")
+    parser.add_argument("--to", required=True, choices=["inspect"], help="the format")
+    parser.add_argument("--out", default="logs", metavar="FOLDER", help="where to; files there are replaced")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Export; 0 if there was something to export.
+
+    Raises:
+        OSError, ValueError, RuntimeError: see `write_logs`.
+    """
+    written, evaluations = write_logs(arguments.results, Path(arguments.out))
+    say(f"{written} of {evaluations} evaluations in {arguments.out}: inspect view --log-dir {arguments.out}")
+    return 0
 
 
 def write_logs(results: str, out: Path) -> tuple[int, int]:

@@ -22,7 +22,7 @@ import pandas as pd
 from g2d import __version__
 from g2d.experiment import grid
 from g2d.experiment.keys import HarvestKey, PolicyKey
-from g2d.jobs.digests import MARK, as_recorded, read_digests
+from g2d.jobs.digests import MARK, as_recorded, digests_in
 from g2d.jobs.files import read_json, read_text
 from g2d.plain import first_line, say
 from g2d.policies.policy import Policy, base_files, read_policy
@@ -134,9 +134,7 @@ class Push:
         self.folder, self.to, self.given, self.only = folder, to, bases, only
         self.results = Results(folder)
         self.config = self.results.config
-        self.digests = {
-            self.results.path(str(f)): d for f, d in read_digests(folder).items() if f.parts[0] == "results"
-        }
+        self.digests = digests_in(folder)
         self.left_out: dict[str, str] = {}  # by folder, the first of its files that is not as a job has left it
         if to.count("/") != 1:
             raise ValueError(f"--to {to}: not a repository's name, ORG/NAME")

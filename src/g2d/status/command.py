@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from g2d.plain import say
+from g2d.settings.arguments import at_least
 from g2d.status.screen import screen
 from g2d.status.snapshot import Grid, Snapshot
 
@@ -32,7 +33,7 @@ def register(subparsers: Any) -> None:
     parser.add_argument(
         "--watch",
         nargs="?",
-        type=_seconds,
+        type=at_least(0, above=True),
         const=5.0,
         metavar="SECONDS",
         help="look again every so many seconds (5) until all jobs have finished or Ctrl-C",
@@ -77,10 +78,3 @@ def _print(snapshot: Snapshot, *, as_json: bool, again: bool) -> None:
     if again:
         sys.stdout.write(CLEAR)
     say(screen(snapshot, width, height - 1))
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError("a number of seconds above 0")
-    return seconds

@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from g2d.jobs.files import output, parse_line, require_replaceable
 from g2d.plain import plain, say
+from g2d.settings.arguments import at_least
 from g2d.verifier.limits import Limits
 from g2d.verifier.pool import default_workers
 from g2d.verifier.reference import require_answer, written_out
@@ -40,9 +41,15 @@ def register(subparsers: Any) -> None:
     )
     parser.add_argument("input", metavar="IN.jsonl")
     parser.add_argument("output", metavar="OUT.jsonl")
-    parser.add_argument("--workers", type=_positive(int), default=default_workers(), help="default: all cores granted")
     parser.add_argument(
-        "--deadline", type=_positive(float), default=Limits().deadline_s, metavar="S", help="CPU seconds per answer"
+        "--workers", type=at_least(1, int), default=default_workers(), help="default: all cores granted"
+    )
+    parser.add_argument(
+        "--deadline",
+        type=at_least(0, above=True),
+        default=Limits().deadline_s,
+        metavar="S",
+        help="CPU seconds per answer",
     )
     parser.set_defaults(run=run)
 
@@ -186,14 +193,3 @@ class Tally:
         disputed = ", ".join(f"{count} {verdict}" for verdict, count in sorted(self.disagreements.items()))
         lines.append(f"second opinion disagrees: {disputed or 'nowhere'}")
         return "\n".join(lines)
-
-
-def _positive(kind: type) -> Any:
-    def convert(text: str) -> Any:
-        value = kind(text)
-        if not value > 0:
-            raise ValueError
-        return value
-
-    convert.__name__ = f"positive {kind.__name__}"  # argparse puts it into its message
-    return convert
