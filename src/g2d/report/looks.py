@@ -13,6 +13,7 @@ import pandas as pd
 from g2d.analysis.looks import SETTLED, Compared, Look
 from g2d.experiment.config import Config
 from g2d.experiment.race import further_words, next_look_words, policy_words, taken
+from g2d.experiment.sections import Looks
 from g2d.report.marks import OKABE_ITO, SHAPES
 from g2d.report.phrases import listed, numbers, points
 from g2d.report.vega import Spec, finished, named_scale
@@ -47,6 +48,22 @@ def look_sentences(config: Config, results: str | Path = "results") -> list[str]
     if looks and list(looks.values())[-1]["next"]:
         found += next_look_words(config, looks)
     return found
+
+
+CAVEAT = (
+    "Seeds came in stages, and looks at them decided which policies got the next: the tests and intervals here do not "
+    "count the looks, those under Looks do."
+)
+
+
+def look_methods(looks: Looks) -> str:
+    """How the seeds came, for the methods."""
+    return (
+        f"Seeds came in stages: at looks after {listed([str(n) for n in looks.looks])} seeds the planned comparisons "
+        "were tested, and policies with an open one got the next seeds; a verdict stood once it had fallen. An error "
+        f"of {100 * looks.error:g} % in each family was spent over the looks (Lan and DeMets 1983; "
+        f"{SPENDING[looks.spending]}). The other tests do not count the looks."
+    )
 
 
 def _plan_sentence(config: Config) -> str:

@@ -28,6 +28,7 @@ from g2d.problems.settings import (
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo import GRPO
 from g2d.regimes.warmup import Warmup
+from g2d.report.looks import look_methods
 from g2d.report.phrases import choice, listed, nested, numbers, sentence, settings_of, span
 from g2d.report.win_rates import preference_methods
 from g2d.rewards.catalogue import words_of
@@ -229,7 +230,7 @@ def _evaluation(config: Config, provenance: Mapping[str, Any], tables: Collectio
         if sampled.beside_greedy
         else f"on {samples}"
     )
-    several = len(config.seeds) > 1
+    several, fewest = len(config.seeds) > 1, config.looks.looks[0] if config.looks else len(config.seeds)
     sentences = [
         f"Policies were evaluated {how} of at most {budget} tokens on {listed(benchmarks)}, none of whose problems is "
         "in the training pool.",
@@ -237,6 +238,7 @@ def _evaluation(config: Config, provenance: Mapping[str, Any], tables: Collectio
         "what stands in it.",
         f"{'Training, harvest and pairs were repeated with seeds' if several else 'There was one seed,'} "
         f"{numbers(config.seeds)}.",
+        *([look_methods(config.looks)] if config.looks else []),
         "Intervals of accuracies are 95 % t intervals over "
         f"{'seeds and problems, as crossed random factors,' if several else 'problems'} with two right and two wrong "
         "problems added; those of harvests and of parts of a gain are percentile bootstrap intervals over "
@@ -248,7 +250,7 @@ def _evaluation(config: Config, provenance: Mapping[str, Any], tables: Collectio
             "in which answers are one where the verifier finds them equal."
         )
     if "comparisons" in tables:
-        sentences += _comparisons(len(config.seeds), tables, (config.frontier or Frontier()).margin)
+        sentences += _comparisons(fewest, tables, (config.frontier or Frontier()).margin)
     return " ".join(sentences)
 
 

@@ -34,6 +34,7 @@ from g2d.plain import plain
 from g2d.report import charts, drift, front, training
 from g2d.report.answer_browser import QUESTIONS_PER_BENCHMARK, Answered
 from g2d.report.contamination import contamination_sentences
+from g2d.report.looks import CAVEAT
 from g2d.report.looks import path as look_path
 from g2d.report.marks import Marks, marks
 from g2d.report.pair_browser import PROBLEMS_PER_CONTROL, PROBLEMS_PER_SERIES, Series
@@ -145,7 +146,8 @@ def build(
     specs: dict[str, Spec] = {}
     known = marks(config)
     lost = {model: rounding_caveats(provenance.get("effect_left", {}), model, config) for model in config.models}
-    panels = front.panels(tables, benchmarks, specs, known, lost)
+    caveats = {model: (*own, *((CAVEAT,) if config.looks else ())) for model, own in lost.items()}
+    panels = front.panels(tables, benchmarks, specs, known, caveats)
     labelled_once = settings | {"demonstration": None}  # the page itself says it, always in view
     caption = functools.partial(_caption, config=labelled_once, benchmark=benchmarks[0])
     entries = {
@@ -168,7 +170,7 @@ def build(
         sentences, read = _SECTION_SENTENCES.get(title, (None, {}))
         if sentences and read.keys() <= tables.keys():
             text += tuple(sentences(*(read_table(tables[name], columns) for name, columns in read.items())))
-        text = tuple(looks) if title == RACE else text
+        text = tuple(looks) if title == RACE else text if found else ()
         sections.append(Section(title.lower().replace(" ", "-"), title, found, title in SECTIONS[:2], text))
     return rendered(
         "page.html",
