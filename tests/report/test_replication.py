@@ -8,7 +8,7 @@ import pytest
 
 from g2d.cli import main
 from g2d.experiment import grid
-from g2d.experiment.config import load, read
+from g2d.experiment.config import Config, load, read
 from g2d.jobs.files import write_json
 from g2d.problems import write_problems
 from g2d.problems.generated import generate, with_seed
@@ -21,18 +21,22 @@ from tests.experiment.test_config import MINIMAL
 CONFIG = read(Path(__file__).parents[2] / "config/config.yaml")
 
 
-def test_everything_that_is_missing_is_listed_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("config", [CONFIG, load(MINIMAL | {"lora": "none"})], ids=["adapters", "all weights"])
+def test_everything_that_is_missing_is_listed_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], config: Config
+) -> None:
     folders = [tmp_path / name for name in "ab"]
     for folder in folders:
-        CONFIG.save(folder / "config.yaml")
+        config.save(folder / "config.yaml")
     assert main(["compare", *map(str, folders), "--files"]) == 1
     *lines, verdict = capsys.readouterr().out.splitlines()
-    policies = grid.policies(CONFIG)
-    expected = ["provenance.json", *(f"problems/{name}.jsonl" for name in CONFIG.problem_sources)]
+    policies = grid.policies(config)
+    expected = ["provenance.json", *(f"problems/{name}.jsonl" for name in config.problem_sources)]
+    trained = "adapter/adapter_model" if config is CONFIG else "weights/model"
     weights = {"base": "model/model"}  # the embedded one
-    expected += [f"{key.folder}/{weights.get(key.role, 'adapter/adapter_model')}.safetensors" for key in policies]
-    expected += [f"{key.folder}/rollouts.parquet" for key in grid.harvests(CONFIG)]
-    expected += [f"{key.folder}/eval/{benchmark}.parquet" for key in policies for benchmark in CONFIG.benchmarks]
+    expected += [f"{key.folder}/{weights.get(key.role, trained)}.safetensors" for key in policies]
+    expected += [f"{key.folder}/rollouts.parquet" for key in grid.harvests(config)]
+    expected += [f"{key.folder}/eval/{benchmark}.parquet" for key in policies for benchmark in config.benchmarks]
     missing = {line.split(": ")[1].removesuffix(" is missing") for line in lines}
     assert missing == {str(folder / name) for folder in folders for name in expected}
     assert verdict.startswith(f"incomplete: {len(lines)} files are missing")
