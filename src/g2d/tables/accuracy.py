@@ -66,16 +66,12 @@ def ablation_table(
     descriptions: Mapping[str, Mapping[str, Any]],
     measured: Mapping[PolicyKey, Mapping[str, float | None]],
 ) -> Rows:
-    """Table 3: every ablation below the policy it differs from, at the same model, K and G.
-
-    That is the dpo regime, or grpo for an ablation of the warm-up that is evaluated as it is; it is missing where the
-    main grid has no such policy.
+    """Table 3: every ablation below the policy it differs from, at the same model, K and G: DPO, or GRPO for an
+    ablation of the warm-up that is evaluated as it is; it is missing where the main grid has no such policy.
 
     Args:
-        evaluations: as for `main_table`.
-        device_hours: as for `main_table`.
-        descriptions: by the regime of the ablation, the keys it changes and their values; its order is the order of
-            the rows.
+        evaluations, device_hours: as for `main_table`.
+        descriptions: by the regime of the ablation, in the order of the rows, the keys it changes and their values.
         measured: of every policy, the tokens generated behind it, the pairs it was trained on (n_pairs) and the
             gradient steps of its last training; what does not apply is missing or null.
 
@@ -112,15 +108,12 @@ def equal_compute_table(
 ) -> Rows:
     """Other regimes against GRPO as it is, at equal compute: the largest K that generated no more tokens.
 
-    Tokens and not device-hours decide, because they do not depend on how busy a machine was; both are shown. The
-    reference is GRPO alone with the same group size at its largest K. Where even the smallest K of a regime generated
-    more, there is no row. Without entries of `regimes` these are the ablations of GRPO. With them, all regimes; those
-    whose group size GRPO alone has not are matched to its smallest one.
+    Tokens and not device-hours decide, because they do not depend on how busy a machine was. The reference is GRPO
+    alone at its largest K with the same group size, or its smallest one; where even the smallest K of a regime
+    generated more, there is no row. Without entries of `regimes` the others are the ablations of GRPO.
 
     Args:
-        evaluations: as for `main_table`.
-        device_hours: as for `main_table`.
-        measured: as for `ablation_table`; `tokens` is read.
+        evaluations, device_hours, measured: as for `ablation_table`; `tokens` is read.
 
     Returns:
         `EQUAL_COMPUTE_COLUMNS`, one row per regime (and group size) and benchmark.
