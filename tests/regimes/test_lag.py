@@ -68,8 +68,13 @@ def drawn_by(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Weights, Weights]]:
     return found
 
 
-def test_the_policy_of_so_many_updates_ago_generates(tmp_path: Path, drawn_by: list[tuple[Weights, Weights]]) -> None:
+def test_the_policy_of_so_many_updates_ago_generates(
+    tmp_path: Path, drawn_by: list[tuple[Weights, Weights]], capsys: pytest.CaptureFixture[str]
+) -> None:
     warm_up(tmp_path, {"lag": 2}, 5)
+    on_disk = sum(file.stat().st_size for file in (tmp_path / "checkpoint" / ADAPTERS).rglob("*.*"))
+    said = f"lag: every checkpoint has up to 2 earlier policies, {on_disk / 1e9:.2g} GB"
+    assert capsys.readouterr().out.count(said) == 1
     own = [weights for weights, _ in drawn_by]
     assert not any(same(one, other) for one, other in pairwise(own))
     assert [[same(other, generator) for other in own].index(True) for _, generator in drawn_by] == [0, 0, 0, 1, 2]

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from g2d.jobs.cost import Meter
+from g2d.plain import say
 from g2d.regimes.adapters import load_weights, save_trained
 
 ADAPTERS = "earlier"  # in a checkpoint: the last v adapters, in folders called after the updates behind them
@@ -45,6 +46,10 @@ class Lag:
             self._began = time.perf_counter()
             self.generation.append(0.0)
             save_trained(model, own)
+            if len(self.generation) == 1:
+                size = sum(file.stat().st_size for file in own.iterdir())
+                gb = self.updates * size / 1e9
+                say(f"lag: every checkpoint has up to {self.updates} earlier policies, {gb:.2g} GB")
             for old in self._kept()[: -self.updates - 1]:
                 shutil.rmtree(old)
         load_weights(model, self._folder / str(max(0, step - self.updates)), "default")
