@@ -54,7 +54,9 @@ def test_code_stays_code(text: str) -> None:
 
 def test_cards_show_what_was_configured_and_run_none_of_it() -> None:
     base = Policy("m/base", "m", "base", "", revision="r`", settings={"id": 'a"`<b>/m; rm -rf ~'})
-    policy = replace(base, policy_id="m/<i>", regime="dpo/`x`", seed=0, settings={"template": f"```\n{HOSTILE}\n~~~"})
+    policy = replace(
+        base, policy_id="m/<i>", regime="dpo/`x`", seed=0, adapter="a", settings={"template": f"```\n{HOSTILE}\n~~~"}
+    )
     results = pd.DataFrame([{"benchmark": "a|<b>", "accuracy": 0.5, "ci_low": 0.4, "ci_high": 0.6, "n_seeds": 1}])
     counts = Informativeness(**dict.fromkeys(Informativeness.__dataclass_fields__, 1))
     cards = [
