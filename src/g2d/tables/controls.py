@@ -44,7 +44,7 @@ def controls_table(
         `CONTROL_COLUMNS`, one row per control, K, G and benchmark where both policies and M0 were evaluated; share is
         null where p_truth is above 5 %.
     """
-    grouped = by_policy(evaluations, keep=lambda key: True)
+    grouped = by_policy(evaluations)
     for (_, benchmark), rows in by_grid(grouped).items():
         own = [policy for policy, _ in rows]
         base = next((policy for policy in own if policy.role == "base"), None)

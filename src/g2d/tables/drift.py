@@ -50,7 +50,7 @@ def drift_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
         the same problems, null for M0 and without it. kl is the mean divergence from M0 in nats, of answers of
         `drifted`. _low and _high: the 95 % interval of `hierarchical_bootstrap` over seeds and problems.
     """
-    grouped, measured = (by_policy(answers, keep=lambda key: True) for answers in (evaluations, drifted))
+    grouped, measured = (by_policy(answers) for answers in (evaluations, drifted))
     for at in grid_order(grouped):
         policy, benchmark = at
         own, base = grouped[at], grouped.get((PolicyKey(policy.model, "base", 0, 0, None), benchmark), {})

@@ -18,8 +18,10 @@ ROW_COLUMNS = {"model": "object", "policy": "object", "K": "int64", "group_size"
 BY_BENCHMARK = {name: ROW_COLUMNS[name] for name in ("model", "benchmark", "policy", "K", "group_size")}
 
 
-def by_policy(evaluations: Evaluations, keep: Callable[[PolicyKey], bool]) -> dict[Row, dict[PolicyKey, pd.DataFrame]]:
-    """Evaluations by what a row of the table is; inside, by seed in order."""
+def by_policy(
+    evaluations: Evaluations, keep: Callable[[PolicyKey], bool] = lambda key: True
+) -> dict[Row, dict[PolicyKey, pd.DataFrame]]:
+    """Evaluations of the policies to keep, by what a row of the table is; inside, by seed in order."""
     grouped: dict[Row, dict[PolicyKey, pd.DataFrame]] = {}
     for (key, benchmark), answers in evaluations.items():
         if keep(key):

@@ -52,7 +52,7 @@ def comparison_table(evaluations: Evaluations) -> Rows:
         `COMPARISON_COLUMNS`, see `comparisons.Comparison`; p_holm and the interval family_low, family_high correct for
         the family_size comparisons of the same model, benchmark and family, of which one may be picked.
     """
-    grouped = by_policy(evaluations, keep=lambda key: True)
+    grouped = by_policy(evaluations)
     accuracies = {at: crossed(own, at[1]).mean(axis=1) for at, own in grouped.items()}
     for name, family in families(grouped):
         found = []

@@ -35,7 +35,7 @@ def decomposition_table(evaluations: Evaluations) -> Rows:
         `DECOMPOSITION_COLUMNS`, one row per (model, policy, K, group_size, benchmark), M0 first. Nothing is decomposed
         for M0 itself or without it.
     """
-    grouped = by_policy(evaluations, keep=lambda key: True)
+    grouped = by_policy(evaluations)
     for at in grid_order(grouped):
         policy_key, benchmark = at
         base = grouped.get((PolicyKey(policy_key.model, "base", 0, 0, None), benchmark), {})
@@ -87,7 +87,7 @@ def budget_table(evaluations: Evaluations) -> Rows:
     Raises:
         ValueError: the seeds of a policy answered different problems or were judged at different budgets.
     """
-    grouped = by_policy(evaluations, keep=lambda key: True)
+    grouped = by_policy(evaluations)
     for at in grid_order(grouped):
         own, benchmark = grouped[at], at[1]
         verdicts = {key: at_budgets(answers) for key, answers in own.items()}

@@ -130,7 +130,7 @@ def family_sizes(known: Iterable[Row]) -> dict[str, int]:
 def _alike(evaluations: Evaluations) -> dict[tuple[str, str], tuple[list[Row], np.ndarray]]:
     """By model and benchmark, all policies and the answers, (n_policies, n_seeds, n_problems), of those that were
     trained alike; at least two of these, whose tests belong to some family."""
-    grouped = by_policy(evaluations, keep=lambda key: True)
+    grouped = by_policy(evaluations)
     alike = {}
     for place, known in by_grid(grouped).items():
         answers = [crossed(grouped[at], at[1]) for at in known if at[0].role in ALIKE]

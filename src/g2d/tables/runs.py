@@ -76,7 +76,7 @@ def runs_table(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> R
 
 def _evaluated(run: Results, benchmarks: Sequence[str]) -> Grouped:
     own = {at: rows for at, rows in run.answers.items() if not benchmarks or at[1] in benchmarks}
-    return by_policy(own, keep=lambda key: True)
+    return by_policy(own)
 
 
 def _tokens(run: Results) -> dict[PolicyKey, float]:

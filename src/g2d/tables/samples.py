@@ -35,7 +35,7 @@ def sample_table(samples: Evaluations, equal: Equal) -> Rows:
     Raises:
         ValueError: the seeds of a policy answered different problems, or problems have different numbers of samples.
     """
-    grouped = by_policy(samples, keep=lambda key: True)
+    grouped = by_policy(samples)
     for at in grid_order(grouped):
         yield from _rows(grouped[at], at[1], equal)
 
