@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
-from g2d.analysis.looks import Asked, Look, Plan, take_look
+from g2d.analysis.looks import Asked, Look, Plan, stepped, take_look
 
 NAMES = ("K0", "K100", "K300")
 PLAN = Plan(
@@ -98,3 +99,43 @@ def test_what_the_seeds_left_cannot_settle_gets_none():
     last = whole_race(plan, results)[-1]
     assert last.comparisons[0].verdict == "given up"
     assert {own.status for own in last.policies} == {"not worth going on"}
+
+
+@pytest.mark.parametrize(
+    ("p_values", "rejected", "levels"),
+    [  # Hochberg at 6 %, over three comparisons of the family
+        ([0.05, 0.055, 0.06], 0, 0.06),  # the largest is at most 6 %: all are rejected
+        ([0.01, 0.03, 0.07], 0, 0.03),  # two are at most 6 % / 2
+        ([0.021, 0.031, 0.07], 0, 0.02),  # none
+        ([0.021, 0.07], 1, 0.03),  # one of two, with one rejected before
+    ],
+)
+def test_steps_within_a_look_are_hochbergs(p_values, rejected, levels):
+    found = stepped(dict(enumerate(p_values)), rejected, lambda i, before: 0.06 / (3 - before))
+    assert found == pytest.approx(dict.fromkeys(range(len(p_values)), levels))
+
+
+def test_equal_policies_are_seldom_called_different_at_any_look():
+    """At 5 %, eight or more of 30 races err once in 10,000 such tests."""
+    rng, races, wrong, missed = np.random.default_rng(0), 30, 0, 0
+    plan = Plan((2, 3, 4), tuple(Asked("K=0", name, "K0") for name in NAMES[1:]), margin=0.0, alike=NAMES)
+    for _ in range(races):
+        shift = rng.normal(0, 0.02, (3, 4))
+        results = {
+            name: np.concatenate([answered(rng, 0.5 + own, 1, 150, 0.6) for own in seeds])
+            for name, seeds in zip(NAMES, shift, strict=True)
+        }
+        every = [own for look in whole_race(plan, results) for own in look.comparisons]
+        wrong += any(own.verdict in ("better", "worse") for own in every)
+        missed += any(not own.low <= 0 <= own.high for own in every)
+    assert binom.sf(max(wrong, missed) - 1, races, 0.05) > 1e-4
+
+
+def test_a_beaten_policy_gets_no_further_seeds_where_it_is_a_contender():
+    rng = np.random.default_rng(0)
+    results = {"K0": answered(rng, 0.8), "K100": answered(rng, 0.5), "K300": answered(rng, 0.52, shared=0.5)}
+    asked = (Asked("K=0", "K100", "K0"), Asked("pairs", "K300", "K100"))
+    last = whole_race(Plan((2, 3, 5), asked, margin=0.001, alike=NAMES), results)[-1]
+    assert [own.verdict for own in last.comparisons] == ["worse", "given up"]
+    why = {own.policy: own.why for own in last.policies}
+    assert why["K100"] == "it is worse than another"

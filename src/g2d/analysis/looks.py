@@ -1,9 +1,9 @@
 """A race: the comparisons of a grid, tested after each look at more seeds, with one error over all looks.
 
-Within a family the looks test in Holm's steps, each at the level of its group-sequential boundary (Maurer and Bretz
-2013, "Multiple testing in group sequential trials using graphical approaches"); "different" and "within the margin" are
-two such procedures, each with the family's error. A verdict stands once it has fallen. Giving up spends nothing back,
-so the error holds whether or not it is obeyed.
+Within a family each look tests in Hochberg's steps, each at the level of its group-sequential boundary (Tamhane, Xi and
+Gou 2021, "Group sequential Holm and Hochberg procedures"); "different" and "within the margin" are two such procedures,
+each with the family's error. A verdict stands once it has fallen. Giving up gives no error back, so the error holds
+whether or not it is obeyed. docs/analysis.md has simulations of errors and savings.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from g2d.analysis.statistics import one_side
 Verdict = Literal["better", "worse", "within", "open", "given up", "waiting"]
 Status = Literal["settled", "not worth going on", "open", "waiting"]
 SETTLED = ("better", "worse", "within")
+LATER = 2.0  # the error is spent at this power of the information, since tests of few seeds find less than it says
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Plan:
     margin: float  # 0..1: less than this apart is "within the margin"
     spending: Spending = "obrien_fleming"
     error: float = 0.05  # of each family over all looks
-    futility: float = 0.05  # a comparison that the seeds left settle with a smaller chance is given up
+    futility: float = 0.015  # a comparison with a smaller chance to be settled, per further seed, is given up
     alike: tuple[str, ...] = ()  # policies trained in the same way, whose seed variance is pooled
     waiting: tuple[str, ...] = ()  # policies that start only where the comparisons of the others make it worth while
     without_seeds: tuple[str, ...] = ()  # M0
@@ -250,31 +251,30 @@ def _judged(
     size = len(members)
 
     def level(error: float) -> Callable[[int, int], float]:
-        return lambda i, rejected: nominal_level(tests[i].fractions, error / (size - rejected), plan.spending)
+        return lambda i, rejected: _nominal(plan, tests[i].fractions, error / (size - rejected))
 
     p_values = {i: test.error.p_value(test.middle) for i, test in tests.items()}
     verdicts = [own.verdict for own in members.values()]
     n_different, n_within = sum(v in ("better", "worse") for v in verdicts), verdicts.count("within")
-    different = _stepped(p_values, n_different, level(plan.error))
+    different = stepped(p_values, n_different, level(plan.error))
     inside = {i: tests[i].p_margin(plan.margin) for i in tests}
     # Only one end of the margin can be wrong, so each is tested one-sided at the family's error.
-    within = _stepped(inside, n_within, level(2 * plan.error))
-    n_different += sum(p_values[i] <= different[i] for i in tests)
-    n_within += sum(inside[i] <= within[i] for i in tests)
+    within = stepped(inside, n_within, level(2 * plan.error))
+    ranks = [_ranks(p_values, n_different), _ranks(inside, n_within)]
     found = {}
     for i, test in tests.items():
-        low, high = test.error.interval(test.middle, nominal_level(test.fractions, plan.error / size, plan.spending))
+        low, high = test.error.interval(test.middle, _nominal(plan, test.fractions, plan.error / size))
         verdict: Verdict = "open"
         if p_values[i] <= different[i]:
             verdict = "better" if test.middle > 0 else "worse"
             low, high = one_side(low, high, test.middle > 0)
         elif inside[i] <= within[i]:
             verdict = "within"
-        chances = [0.0]
+        chances: dict[int, float] = {}  # by seeds of the looks to come
         if verdict == "open" and test.n_seeds < plan.looks[-1]:
-            errors = plan.error / (size - n_different), 2 * plan.error / (size - n_within)
-            chances = [_chance(plan, test, n, *errors) for n in plan.looks if n > test.n_seeds]
-        if verdict == "open" and (max(chances) < plan.futility or test.n_seeds == plan.looks[-1]):
+            errors = plan.error / (size - ranks[0][i]), 2 * plan.error / (size - ranks[1][i])
+            chances = {n: _chance(plan, test, n, *errors) for n in plan.looks if n > test.n_seeds}
+        if verdict == "open" and all(chance < plan.futility * (n - test.n_seeds) for n, chance in chances.items()):
             verdict = "given up"
         found[i] = replace(
             members[i],
@@ -290,74 +290,76 @@ def _judged(
             high=high,
             verdict=verdict,
             look=number,
-            chance_next=chances[0] if verdict == "open" else 0.0,
-            chance=max(chances) if verdict == "open" else 0.0,
+            chance_next=next(iter(chances.values()), 0.0) if verdict == "open" else 0.0,
+            chance=max(chances.values(), default=0.0) if verdict == "open" else 0.0,
         )
     return found
 
 
-def _stepped(p_values: Mapping[int, float], rejected: int, level: Callable[[int, int], float]) -> dict[int, float]:
-    """Holm's steps at one look: by comparison, the level that its p-value was last held against.
+def _nominal(plan: Plan, fractions: Sequence[float], error: float) -> float:
+    return nominal_level(fractions, error, plan.spending, LATER)
+
+
+def stepped(p_values: Mapping[int, float], rejected: int, level: Callable[[int, int], float]) -> dict[int, float]:
+    """Hochberg's steps at one look: by comparison, the level at or below which its p-value is rejected.
+
+    The largest k counts for which k p-values are at most their levels with all but k - 1 of the family left (Hochberg
+    1988, section 2).
 
     Args:
         p_values: of the comparisons that are tested now.
         rejected: hypotheses of the family that were rejected at earlier looks.
         level: of a comparison's test at this look, with so many of the family rejected.
     """
-    levels: dict[int, float] = {}
-    left = set(p_values)
-    while left:
-        now = {i: level(i, rejected) for i in left}
-        levels |= now
-        hits = {i for i in left if p_values[i] <= now[i]}
-        if not hits:
-            break
-        left -= hits
-        rejected += len(hits)
-    return levels
+    for k in range(len(p_values), 0, -1):
+        levels = {i: level(i, rejected + k - 1) for i in p_values}
+        if sum(p_values[i] <= levels[i] for i in p_values) >= k:
+            return levels
+    return {i: level(i, rejected) for i in p_values}
+
+
+def _ranks(p_values: Mapping[int, float], rejected: int) -> dict[int, int]:
+    """By comparison, how many of the family are rejected if those with smaller p-values are."""
+    return {i: rejected + rank for rank, i in enumerate(sorted(p_values, key=lambda i: p_values[i]))}
 
 
 def _chance(plan: Plan, test: _Test, n_seeds: int, error: float, error_margin: float) -> float:
     """Predictive probability that the look at so many seeds settles a comparison, with these errors left to it."""
     between = [n for n in plan.looks if test.n_seeds < n <= n_seeds]
     fractions = (*test.fractions, *(test.fraction(n) for n in between))
-    levels = (nominal_level(fractions, level, plan.spending) for level in (error, error_margin))
-    return test.chance(n_seeds, next(levels), plan.margin, next(levels))
+    levels = [_nominal(plan, fractions, own) for own in (error, error_margin)]
+    return test.chance(n_seeds, levels[0], plan.margin, levels[1])
 
 
 def _without_beaten(compared: Sequence[Compared]) -> list[Compared]:
-    """Open comparisons of policies that were beaten are given up.
-
-    Whoever is compared with something in a family is a contender of it. A policy is beaten where it is worse than a
-    reference, or where it is the reference of a better policy.
-    """
-    contenders = {(own.family, own.policy) for own in compared}
-    losers = {
-        own.policy if own.verdict == "worse" else own.reference
-        for own in compared
-        if own.verdict in ("better", "worse")
-    }
+    """Open comparisons of a beaten policy are given up, in the families in which it is compared with something."""
+    beaten, contenders = _beaten(compared), {(own.family, own.policy) for own in compared}
     return [
         replace(own, verdict="given up", chance=0.0, chance_next=0.0)
         if own.verdict == "open"
-        and any(p in losers and (own.family, p) in contenders for p in (own.policy, own.reference))
+        and any(p in beaten and (own.family, p) in contenders for p in (own.policy, own.reference))
         else own
         for own in compared
     ]
 
 
+def _beaten(compared: Sequence[Compared]) -> set[str]:
+    """Policies that are worse than some other."""
+    worse = {own.policy for own in compared if own.verdict == "worse"}
+    return worse | {own.reference for own in compared if own.verdict == "better"}
+
+
 def _decided(plan: Plan, number: int, compared: Sequence[Compared], seeds: Mapping[str, int]) -> Look:
     """The look, with what becomes of every policy."""
     compared, starting = _second_stage(plan, number, compared)
-    decisions = []
+    beaten, decisions = _beaten(compared), []
     for policy in plan.policies:
         own = [c for c in compared if policy in (c.policy, c.reference)]
         now = seeds.get(policy, 0)
         wanted = [_after(plan, c.n_seeds) for c in own if c.verdict == "open" or (starting and c.verdict == "waiting")]
         further = now if policy in plan.without_seeds else max([now, *wanted])
-        decisions.append(
-            Decision(policy, *_status(policy in plan.waiting and not now and not starting, own), now, further)
-        )
+        waits = policy in plan.waiting and not now and not starting
+        decisions.append(Decision(policy, *_status(waits, policy in beaten, own), now, further))
     return Look(plan, number, tuple(compared), tuple(decisions))
 
 
@@ -365,7 +367,7 @@ def _after(plan: Plan, n_seeds: int) -> int:
     return next(n for n in plan.looks if n > n_seeds)
 
 
-def _status(waits: bool, own: Sequence[Compared]) -> tuple[Status, str]:
+def _status(waits: bool, beaten: bool, own: Sequence[Compared]) -> tuple[Status, str]:
     """What becomes of a policy with these comparisons, and why."""
     left = [c for c in own if c.verdict in ("open", "waiting")]
     given_up = [c for c in own if c.verdict == "given up"]
@@ -373,8 +375,11 @@ def _status(waits: bool, own: Sequence[Compared]) -> tuple[Status, str]:
         return "waiting", "it starts where the comparisons of the others are not all within the margin"
     if left:
         return "open", f"{len(left)} of {len(own)} comparisons are open"
+    if given_up and beaten:
+        return "not worth going on", "it is worse than another"
     if given_up:
-        return "not worth going on", f"{len(given_up)} of {len(own)} comparisons: the seeds left cannot settle them"
+        why = f"further seeds are unlikely to settle {len(given_up)} of {len(own)} comparisons"
+        return "not worth going on", why
     return "settled", "every comparison has its verdict"
 
 

@@ -18,7 +18,7 @@ import scipy
 
 Spending = Literal["obrien_fleming", "pocock"]
 FARTHEST = 12.0  # standard deviations: a boundary beyond which nothing is left to spend
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(96)
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 
 
 def spent(fraction: float, level: float, spending: Spending) -> float:
@@ -28,30 +28,30 @@ def spent(fraction: float, level: float, spending: Spending) -> float:
     return float(4 * scipy.special.ndtr(scipy.special.ndtri(level / 4) / math.sqrt(fraction)))
 
 
-def nominal_level(fractions: Sequence[float], level: float, spending: Spending) -> float:
+def nominal_level(fractions: Sequence[float], level: float, spending: Spending, power: float = 1.0) -> float:
     """Two-sided level of the test at the last of these looks, with which all of them err together as `spent` says.
 
     Args:
         fractions: information fraction of every look so far, in 0..1, not falling. A look without new information has
             the level of the look before it.
         level: two-sided error of the whole path, up to fraction 1.
+        power: the error is spent at this power of the fractions; above 1, later.
     """
-    return _nominal_levels(tuple(dict.fromkeys(fractions)), level, spending)[-1]
+    return _nominal_levels(tuple(dict.fromkeys(fractions)), level, spending, power)[-1]
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def _nominal_levels(fractions: tuple[float, ...], level: float, spending: Spending) -> tuple[float, ...]:
-    """Levels of all looks; the density of paths that have crossed no boundary is carried from look to look."""
-    return tuple(float(2 * scipy.special.ndtr(-z)) for z in boundaries(fractions, level, spending))
+def _nominal_levels(fractions: tuple[float, ...], level: float, spending: Spending, power: float) -> tuple[float, ...]:
+    return tuple(float(2 * scipy.special.ndtr(-z)) for z in boundaries(fractions, level, spending, power))
 
 
-def boundaries(fractions: Sequence[float], level: float, spending: Spending) -> list[float]:
+def boundaries(fractions: Sequence[float], level: float, spending: Spending, power: float = 1.0) -> list[float]:
     """Boundaries of |z| at every look, fractions rising strictly. Args as for `nominal_level`."""
     found: list[float] = []
     paths = _Paths(np.zeros(1), np.ones(1))
     before = error = 0.0
     for fraction in fractions:
-        total = spent(fraction, level, spending)
+        total = spent(fraction**power, level, spending)
         bound = paths.bound(total - error, math.sqrt(fraction - before), FARTHEST * math.sqrt(fraction))
         found.append(bound / math.sqrt(fraction))
         paths = paths.inside(bound, math.sqrt(fraction - before))

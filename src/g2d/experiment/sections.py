@@ -117,7 +117,10 @@ class Looks(Section):
     )
     error: float = key(0.05, "Probability of a wrong verdict in a family of comparisons, over all looks.", gt=0, lt=0.5)
     futility: float = key(
-        0.05, "A comparison is given up where the chance that the seeds left settle it is below this.", ge=0, lt=1
+        0.015,
+        "A comparison is given up where the chance that a later look settles it is below this for every further seed.",
+        ge=0,
+        lt=1,
     )
     waiting: list[Steps] = key(
         [], "K of DPO that are not trained before the comparisons of the other K leave a question that they may settle."

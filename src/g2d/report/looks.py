@@ -72,8 +72,9 @@ def _plan_sentence(config: Config) -> str:
     return (
         f"Looks at {numbers(looks.looks)} seeds, on {next(iter(config.benchmarks))}, were planned before the first. In "
         f"a family of comparisons the probability of a wrong verdict is at most {100 * looks.error:g} % over all looks "
-        f"(spent by {SPENDING[looks.spending]}), and a comparison is given up where the seeds left settle it with less "
-        f"than {100 * looks.futility:g} %. Tests and intervals of the other tables do not count the looks."
+        f"(spent by {SPENDING[looks.spending]}), and a comparison is given up where no later look settles it with "
+        f"{100 * looks.futility:g} % for every further seed. Tests and intervals of the other tables do not count "
+        "the looks."
     )
 
 

@@ -1,0 +1,194 @@
+"""A race against the design with all seeds: what it errs, what it decides and what it saves, on answers whose truth is
+known, through `g2d.analysis.looks.take_look`. Prints the tables of docs/analysis.md.
+
+Policies are compared with the first one. Accuracy is 70 %. A policy answers some questions of its own way with every
+seed, which gives its mean a standard deviation of .9 points that all looks share; 4 % of all answers are by chance; and
+its seeds differ in accuracy.
+
+    python benchmarks/race.py [errors savings stages] [--runs 50]
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from g2d.analysis.looks import SETTLED, Asked, Compared, Look, Plan, take_look
+from g2d.analysis.statistics import holm
+
+ACCURACY, QUESTIONS, MOST_SEEDS = 0.7, 500, 8
+SHARED, CHANCE = 0.009, 0.04  # sd of a mean over the questions; share of answers that are given afresh every time
+MARGIN = 5.0  # points
+COSTS = np.array([1.0, 1.5, 2.0, 3.0, 4.0])  # of a seed, one policy alone: 1, and its online steps
+TRUTHS = {  # points, by policy
+    "all equal": (0, 0, 0, 0, 0),
+    "one 3 ahead": (0, 0, 0, 3, 0),
+    "one 5 ahead": (0, 0, 0, 5, 0),
+    "one 8 ahead": (0, 0, 0, 8, 0),
+    "a ladder": (0, 2, 4, 6, 8),
+    "all 8 above K=0": (0, 8, 8, 8, 8),
+}
+DENSE, SPARSE = (2, 3, 4, 5, 6, 7, 8), (2, 3, 5, 8)
+
+
+def answers(rng: np.random.Generator, truth: Sequence[float], spread: np.ndarray) -> np.ndarray:
+    """Right or wrong, (policies, seeds, questions); truth and spread (sd of seeds) in points."""
+    n = len(truth)
+    shape = (n, MOST_SEEDS, QUESTIONS)
+
+    def afresh(share: float, before: np.ndarray, n_seeds: int) -> np.ndarray:
+        some = (n, n_seeds, QUESTIONS)
+        return np.where(rng.random(some) < share, rng.random(some) < ACCURACY, before)
+
+    of_policy = SHARED**2 * QUESTIONS / (ACCURACY * (1 - ACCURACY))
+    right = afresh(CHANCE, afresh(of_policy, rng.random(QUESTIONS) < ACCURACY, 1), MOST_SEEDS)
+    shift = (np.array(truth)[:, None] + rng.normal(size=shape[:2]) * spread[:, None]) / 100
+    moved = rng.random(shape) < np.where(shift > 0, shift / (1 - ACCURACY), -shift / ACCURACY)[..., None]
+    return np.where(moved, shift[..., None] > 0, right).astype(float)
+
+
+def plan_of(n_policies: int, looks: Sequence[int], **others: object) -> Plan:
+    names = [str(i) for i in range(n_policies)]
+    asked = tuple(Asked("K=0", name, "0") for name in names[1:])
+    return replace(Plan(tuple(looks), asked, MARGIN / 100, alike=tuple(names)), **others)  # type: ignore[arg-type]
+
+
+def race(plan: Plan, right: np.ndarray) -> list[Look]:
+    results = {str(i): own for i, own in enumerate(right)}
+    looks = [take_look(plan, results)]
+    while looks[-1].next:
+        looks.append(take_look(plan, results, looks))
+    return looks
+
+
+def is_wrong(own: Compared, truth: Sequence[float]) -> bool:
+    difference = truth[int(own.policy)] - truth[int(own.reference)]
+    return (own.verdict == "within" and abs(difference) >= MARGIN) or (
+        own.verdict in ("better", "worse") and difference * (1 if own.verdict == "better" else -1) <= 0
+    )
+
+
+def misses(looks: Iterable[Look], truth: Sequence[float]) -> bool:
+    """Whether a repeated interval of any look misses a true difference."""
+    every = [own for look in looks for own in look.comparisons if own.n_seeds]
+    true = [(truth[int(own.policy)] - truth[int(own.reference)]) / 100 for own in every]
+    return any(not own.low <= value <= own.high for own, value in zip(every, true, strict=True))
+
+
+def hours(last: Look, chained: bool = False) -> float:
+    """Of all seeds that were made. In a chain a seed's online steps, all but 1 of its cost, are made once for the
+    largest K and give the checkpoints of all smaller ones."""
+    seeds = {int(own.policy): own.seeds for own in last.policies}
+    if not chained:
+        return float(sum(n * COSTS[i] for i, n in seeds.items()))
+    online = (max(COSTS[i] - 1 for i, n in seeds.items() if n >= seed) for seed in range(1, max(seeds.values()) + 1))
+    return float(sum(seeds.values()) + sum(online))
+
+
+def errors(runs: int) -> None:
+    """Races of equally good policies; and of those of which every second is exactly the margin ahead."""
+    print(
+        "| policies | sd of seeds | equal: some policy differs | an interval misses | half are the margin ahead: errs |"
+    )
+    print("|---:|---:|---:|---:|---:|")
+    for n, (name, low, high) in (
+        (n, own) for n in (3, 6, 12) for own in (("0", 0, 0), ("1", 1, 1), ("2", 2, 2), ("1 or 2", 1, 2))
+    ):
+        rng, found = np.random.default_rng([n, *name.encode()]), []
+        for run in range(runs):
+            spread = np.full(n, float(low))
+            spread[run % 2] = high  # the reference or the first K, in turn: variances 4 to 1
+            plan, equal = plan_of(n, DENSE), np.zeros(n)
+            looks = race(plan, answers(rng, equal, spread))
+            ahead = np.where(np.arange(n) % 2, MARGIN, 0.0)
+            other = race(plan, answers(rng, ahead, spread))[-1]
+            found.append(
+                (
+                    any(is_wrong(own, equal) for own in looks[-1].comparisons),
+                    misses(looks, equal),
+                    any(is_wrong(own, ahead) for own in other.comparisons),
+                )
+            )
+        cells = " | ".join(f"{share:.1%}" for share in np.mean(found, axis=0))
+        print(f"| {n} | {name} | {cells} |", flush=True)
+
+
+def savings(runs: int) -> None:
+    """Hours and decisions of a race, against all eight seeds tested once, in the same steps and in Holm's."""
+    plans = {"looks at 2 to 8": plan_of(5, DENSE), "at 2, 3, 5, 8": plan_of(5, SPARSE)}
+    print(
+        "| truth | sd of seeds | 8 seeds: decided | errs |" + "".join(f" {p}: hours | decided | errs |" for p in plans)
+    )
+    print("|---|---:|" + "---:|" * (3 + 3 * len(plans)))
+    everything = []
+    for (name, truth), sd in ((own, sd) for own in TRUTHS.items() for sd in (0.5, 1.0, 2.0)):
+        rng, found = np.random.default_rng([len(everything)]), []
+        for _ in range(runs):
+            right = answers(rng, truth, np.full(5, sd))
+            fixed = race(plan_of(5, (MOST_SEEDS,)), right)[-1]
+            row = [_by_holm(fixed), *_decided(fixed, truth)]
+            for plan in plans.values():
+                last = race(plan, right)[-1]
+                row += [hours(last) / hours(fixed), *_decided(last, truth), hours(last, True) / hours(fixed, True)]
+            found.append(row)
+        everything.append(np.mean(found, axis=0))
+        _row(f"| {name} | {sd:g} |", everything[-1])
+    _row("| mean | |", np.mean(everything, axis=0))
+    print(
+        f"hours where a chain makes the largest K pay for the smaller: {np.mean(everything, axis=0)[[6, 10]].round(3)}"
+    )
+
+
+def stages(runs: int) -> None:
+    """The same with the K of cost 1.5 and 3 waiting until the ends and the K between differ or are given up."""
+    print("| truth | hours | in a chain | decided | waiting: hours | in a chain | decided |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    plans = [plan_of(5, DENSE), plan_of(5, DENSE, waiting=("1", "3"))]
+    everything = []
+    for name, truth in TRUTHS.items():
+        rng, found = np.random.default_rng([len(everything)]), []
+        fixed = np.array([8 * COSTS.sum(), 8 * (len(COSTS) + COSTS.max() - 1)])
+        for run in range(runs):
+            right = answers(rng, truth, np.full(5, (0.5, 1.0, 2.0)[run % 3]))
+            ends = [race(plan, right)[-1] for plan in plans]
+            found.append(
+                [v for e in ends for v in (hours(e) / fixed[0], hours(e, True) / fixed[1], _decided(e, truth)[0])]
+            )
+        everything.append(np.mean(found, axis=0))
+        print(f"| {name} |" + "".join(f" {value:.2f} |" for value in everything[-1]), flush=True)
+    print("| mean |" + "".join(f" {value:.2f} |" for value in np.mean(everything, axis=0)))
+
+
+def _decided(last: Look, truth: Sequence[float]) -> tuple[float, bool]:
+    """Share of comparisons with a verdict, and whether any verdict is wrong."""
+    verdicts = [own.verdict in SETTLED for own in last.comparisons]
+    return float(np.mean(verdicts)), any(is_wrong(own, truth) for own in last.comparisons)
+
+
+def _by_holm(fixed: Look) -> float:
+    """Share of comparisons that Holm's steps decide, as in comparisons.csv."""
+    p, p_margin = (holm([getattr(own, name) for own in fixed.comparisons]) for name in ("p_value", "p_margin"))
+    return float(((p <= fixed.plan.error) | (p_margin <= 2 * fixed.plan.error)).mean())
+
+
+def _row(name: str, values: np.ndarray) -> None:
+    fixed, own = values[:3], values[3:].reshape(-1, 4)
+    cells = [
+        f" {fixed[0]:.3f} | {fixed[1]:.3f} | {fixed[2]:.1%} |",
+        *(f" {h:.3f} | {d:.3f} | {w:.1%} |" for h, d, w, _ in own),
+    ]
+    print(name + "".join(cells), flush=True)
+
+
+if __name__ == "__main__":
+    parts = {"errors": errors, "savings": savings, "stages": stages}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=[*parts, []], default=[])
+    parser.add_argument("--runs", type=int, default=50)
+    chosen = parser.parse_args()
+    for part in chosen.parts or parts:
+        parts[part](chosen.runs)
+        print()
