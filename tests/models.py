@@ -142,7 +142,7 @@ def completion_logprobs(policy: Policy, prompt: Sequence[int], completion: Seque
     return [float(scores[i - 1, whole[i]]) for i in range(len(prompt), len(whole))]
 
 
-def adapted(base: Policy, folder: Path, *, std: float, seed: int = 0) -> Policy:
+def adapted(base: Policy, folder: Path, *, std: float, seed: int = 0, dropout: float = 0.05) -> Policy:
     """The policy with an adapter, left in `folder`, that changes what it says: the more, the larger `std` is."""
     import torch
     from peft import get_peft_model
@@ -150,7 +150,7 @@ def adapted(base: Policy, folder: Path, *, std: float, seed: int = 0) -> Policy:
     from g2d.policies.settings import lora_config
 
     torch.manual_seed(seed)
-    model = get_peft_model(load_base(base), lora_config(Lora()))
+    model = get_peft_model(load_base(base), lora_config(Lora(dropout=dropout)))
     for name, weight in model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(weight, std=std)

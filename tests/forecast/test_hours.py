@@ -11,12 +11,12 @@ import pytest
 from g2d.experiment.arms import arms
 from g2d.experiment.config import read
 from g2d.experiment.sections import Drift, Price
-from g2d.forecast.guess import Work, guess, parameters, seconds
+from g2d.forecast.guess import Work, guess, seconds
 from g2d.forecast.hours import GpuJob, Line, estimate, report
 from g2d.forecast.rates import measured_rates
 from g2d.jobs.cost import Cost, write_cost
 from g2d.policies import Policy, write_policy
-from g2d.policies.settings import HubModel, LocalModel
+from g2d.policies.settings import HubModel, LocalModel, parameters
 from g2d.regimes.warmup import Warmup
 from g2d.status.screen import hours_to_go
 

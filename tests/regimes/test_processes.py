@@ -28,6 +28,7 @@ from g2d.policies import Policy, write_policy
 from g2d.policies.settings import Lora
 from g2d.regimes import sharding
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError, require_intact, step_of
+from g2d.regimes.distillation import Distillation, train_distillation
 from g2d.regimes.dpo import Dpo, train_dpo
 from g2d.regimes.group_dpo import GroupDpo, train_group_dpo
 from g2d.regimes.grpo import train_grpo
@@ -39,6 +40,7 @@ from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.regimes.sharding import is_sharded, require_same_strategy
 from g2d.regimes.stopping import StopRequests
 from tests.models import tiny_policy
+from tests.regimes.test_distillation import SETTINGS as DISTILLATION
 from tests.regimes.test_group_dpo import VALUES, in_groups
 from tests.regimes.test_resume import adapter, terminated_after
 from tests.regimes.test_semi_online_dpo import SETTINGS
@@ -55,6 +57,8 @@ GRPO = WARMUP.model_copy(update={"keep_rollouts": "completions", "beta": 0.1})
 # Groups of 4, of which each of two processes has 6 completions a step: the second group lies in both.
 MASKED = GRPO.model_copy(update={"mask_uniform_groups": True, "per_device_batch_size": 3, "deviation": "population"})
 SIGNED = GRPO.model_copy(update={"advantages": "sign", "positive_weight": 0.1})
+# 5 prompts for two processes, and 10 rollouts in three passes.
+STUDENT = Distillation.model_validate(DISTILLATION | {"prompts_per_update": 5, "steps": [3]})
 ONLINE = SemiOnlineDpo.model_validate(SETTINGS | {"prompts_per_update": 5, "steps": [3], "pairs": "all"})
 
 
@@ -156,11 +160,11 @@ def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str
     """Trained one after another, by as many processes as call this; one of them goes on from the adapter `warm`."""
     job: dict[str, Any] = {"lora": NO_DROPOUT, "seed": 0, "meter": meter}
     examples = chosen_completions(pairs(13, base))
+    start = Policy("tiny/warm", "tiny", "grpo", base=base.base, adapter=str(warm))
     logs = {}
     with suppress(NotTheFirstError):
         logs["dpo"] = train_dpo(dpo(work / "dpo", base, meter=meter, checkpointing=Checkpointing())).log
     with suppress(NotTheFirstError):
-        start = Policy("tiny/warm", "tiny", "grpo", base=base.base, adapter=str(warm))
         short = SHORT.model_copy(update={"start": "warmup"})
         logs["continued"] = train_dpo(dpo(work / "continued", base, short, meter=meter, start=start)).log
     with suppress(NotTheFirstError), in_half_precision():
@@ -192,6 +196,10 @@ def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str
         if not is_sharded():
             online = TrainingJob(base, easy(10), ONLINE, k=3, work=work / "semi_online_dpo", **job)
             logs["semi_online_dpo"] = train_semi_online_dpo(online).log
+    with suppress(NotTheFirstError):
+        if not is_sharded():
+            student = TrainingJob(base, easy(10), STUDENT, k=3, work=work / "distillation", teacher=start, **job)
+            logs["distillation"] = train_distillation(student).log
     return logs
 
 
@@ -212,6 +220,7 @@ def trained(
 WHOLE_AND_DIVIDED = [
     *itertools.product(["both", "parts"], ["dpo", "continued", "rft", "group_dpo", "grpo", "signed"]),
     ("both", "semi_online_dpo"),
+    ("both", "distillation"),
 ]
 
 

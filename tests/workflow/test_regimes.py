@@ -40,6 +40,16 @@ SEMI_ONLINE = {
     "learning_rate": 1e-3,
 }
 STOPS = {"auto": {"every": 1, "prompts": 20, "patience": 1}, "steps": [3], "policies": ["online", "dpo"]}
+STUDENT = {
+    "regime": "distillation",
+    "teacher": "dpo",
+    "teacher_step": 2,
+    "steps": [2],
+    "responses": 2,
+    "prompts_per_update": 8,
+    "max_completion_length": 24,
+    "learning_rate": 1e-3,
+}
 ENTRIES = {
     "rft": RFT,
     "z-one-right": RFT | {"per_prompt": 1, "steps": [2], "start": "warmup"},
@@ -53,6 +63,7 @@ ENTRIES = {
     "all-pairs": {"regime": "group_dpo", "epochs": 1, "harvest": "semi-online", "start": "warmup"},
     "hot-chosen": RFT | {"examples": "chosen", "harvest": "hot"},
     "rounds": ROUNDS,
+    "student": STUDENT,
 }
 HOT = {"steps": [2], "warmup": {"temperature": 1.1}, "policies": ["grpo"]}
 
@@ -84,8 +95,8 @@ def test_entries_of_a_finished_grid_train_and_evaluate_their_own_policies_alone(
 ) -> None:
     project, planned = extended
     offline = {"train_rft": 6, "train_kto": 1, "train_group_dpo": 3, "train_dpo": 3, "train_iterative_dpo": 2}
-    online = {"train_grpo": 1, "train_semi_online_dpo": 5, "train_semi_online_dpo_auto": 1}
-    assert planned == offline | online | {"harvest_rollouts": 5, "build_pairs": 5, "evaluate": 44} | SUMMARIES
+    online = {"train_grpo": 1, "train_semi_online_dpo": 5, "train_semi_online_dpo_auto": 1, "train_distillation": 1}
+    assert planned == offline | online | {"harvest_rollouts": 5, "build_pairs": 5, "evaluate": 46} | SUMMARIES
     assert project.planned() == {}
 
 
@@ -212,6 +223,49 @@ def test_an_online_entry_starts_from_the_warm_up_or_from_another_entry(
 
     project.configure(changed(micro_config, second=ENTRIES["second"] | {"beta": 0.2}))
     assert project.planned() == {"train_semi_online_dpo": 3, "evaluate": 6} | SUMMARIES
+
+
+def test_a_student_depends_on_its_teacher_and_pays_for_it(project: Project, micro_config: dict[str, Any]) -> None:
+    results, tables = project.results, project.results / "tables"
+    bill = read_json(results / "micro/seed0/student/g2/k2/cost.json")
+    jobs = ["calibration", "seed0/grpo/g2/k2", "seed0/harvest/g2/k2", "seed0/dpo/g2/k2"]
+    assert [record["job"] for record in bill["ancestry"]] == [f"results/micro/{job}/cost" for job in jobs]
+    rows = {}
+    for row in pd.read_csv(tables / "regimes.csv").query("benchmark == 'arithmetic'").itertuples():
+        rows[row.policy, row.K, row.group_size] = row
+    student, teacher = rows["student", 2, 2], rows["g2d", 2, 2]
+    own = metrics(project, "micro/seed0/student/g2/k2")
+    assert student.updates == teacher.updates + 2
+    assert student.prompts == teacher.prompts + 2 * 8
+    assert student.tokens_scored == sum(row["tokens/scored"] for row in own) == own[-1]["num_tokens"]
+    assert student.tokens_trained == teacher.tokens_trained + own[-1]["num_tokens"]
+    assert student.tokens_generated == teacher.tokens_generated + bill["own"]["tokens_generated"]
+    compared = pd.read_csv(tables / "comparisons.csv").query("policy == 'student'")
+    assert ("g2d", 2) in set(zip(compared.reference, compared.reference_K, strict=True))
+    card = (results / "micro/seed0/student/g2/k2/adapter/README.md").read_text()
+    assert "2 updates of on-policy distillation (`student`), taught by `dpo` at K=2" in card
+    said = (results / "methods.md").read_text().replace("\\", "")
+    assert "Student (K=2): on-policy distillation from the policy dpo at K=2: the reverse KL per token" in said
+
+    project.configure(changed(micro_config, student=STUDENT | {"teacher_step": 4}))
+    assert project.planned() == {"train_distillation": 1, "evaluate": 2} | SUMMARIES
+    project.configure(changed(micro_config, student=STUDENT | {"teacher": "rft"}, rft=RFT | {"epochs": 2}))
+    assert project.planned()["train_distillation"] == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"teacher": "nobody"}, "regimes.x.teacher: nobody is no policy of this grid: choose from dpo, rft, "),
+        ({"teacher_step": 3}, r"regimes.x.teacher_step: dpo has no K=3 for micro: choose from \[0, 2, 4\]"),
+        ({"teacher": "x"}, "regimes.x.teacher: x is itself made from x: choose another"),
+        ({"teacher": "after/dpo"}, "regimes.x.teacher: after/dpo is itself made from x: choose another"),
+    ],
+)
+def test_a_teacher_that_cannot_be_is_named(micro_config: dict[str, Any], changes: dict[str, Any], message: str) -> None:
+    after = SEMI_ONLINE | {"start": "x", "start_step": 2, "policies": ["dpo"]}
+    with pytest.raises(ConfigError, match=message):
+        load(with_entries(micro_config, rft=RFT, x=STUDENT | changes, after=after))
 
 
 def test_an_online_entry_can_stop_by_itself(project: Project) -> None:

@@ -18,7 +18,13 @@ try:
     from g2d.experiment.config_file import require_one, require_whole, require_written_well
     from g2d.experiment.plan import Plan
     from g2d.experiment.race import at_look, decided, look_name, next_look_words, taken
-    from g2d.experiment.requirements import require_files, require_installed, require_repositories, require_windows
+    from g2d.experiment.requirements import (
+        require_files,
+        require_installed,
+        require_repositories,
+        require_vocabularies,
+        require_windows,
+    )
     from g2d.experiment.sections import Contamination
     from g2d.experiment.stages import VERSIONS
     from g2d.experiment.sweep import development_of, held_out, section_name
@@ -54,6 +60,7 @@ try:
     CONFIG = load(config, ", ".join(map(str, CONFIG_FILES)) or "--config")
     require_files(CONFIG)
     require_windows(CONFIG)
+    require_vocabularies(CONFIG)
     NOW = decided(CONFIG)  # with the seeds that the looks ask for that were taken: all, where there are none
     if CONFIG.looks:
         from g2d.tables.looks import require_plan, write_plan

@@ -10,9 +10,9 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from g2d.experiment.config import read as read_config
 from g2d.experiment.owner import owner
 from g2d.experiment.wildcards import model_of
-from g2d.forecast.hours import CHAINED, estimate, gpu_job, report as report_hours
+from g2d.forecast.hours import estimate, gpu_job, report as report_hours
 from g2d.forecast.jobs import grid_jobs
-from g2d.forecast.rates import measured_rates
+from g2d.forecast.rates import TO_K, measured_rates
 from g2d.jobs.digests import changed_inputs
 from g2d.jobs.stage import FETCHING, from_elsewhere
 from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
@@ -156,7 +156,7 @@ def say_hours(dag):
             name, w = own_name(job.rule.name), job.wildcards
             drawn_before = job.input.get("shards") or job.input.get("judged")
             if "gpu" in job.rule.resources and not drawn_before and not plan.is_embedded(model_of(w)):
-                jobs.append(gpu_job(plan, name, w, (plan.continued_from(w) or 0) if name in CHAINED else 0))
+                jobs.append(gpu_job(plan, name, w, (plan.continued_from(w) or 0) if name in TO_K else 0))
         rates = measured_rates("results", CONFIG.models) if jobs or LOOKS else {}
         price = CONFIG.price_per_device_hour
         found = [report_hours(estimate(jobs, rates), price)]

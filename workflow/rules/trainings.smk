@@ -100,6 +100,7 @@ for regime in of_phase("online"):
             checkpoint=plan.previous_checkpoint,
             start=plan.started_from,
             harvest=plan.replayed_harvest,
+            teacher=plan.teacher,
             choice=plan.choice(regime.configured_in),
             costs=plan.previous_costs,
         output:
@@ -145,6 +146,7 @@ for regime in of_phase("online"):
             base="results/{model}/base/policy.json",
             problems="results/{model}/calibration/train.jsonl",
             start=plan.started_from,
+            teacher=plan.teacher,
             choice=plan.choice(regime.configured_in),
             costs=plan.previous_costs if entry else "results/{model}/calibration/cost.json",
         output:

@@ -91,6 +91,21 @@ class Arm:
         return max((step for step in own.steps if 0 < step < k), default=None)
 
 
+def teacher_of(found: Mapping[str, Arm], trained: Arm) -> tuple[Arm, Point] | None:
+    """What an online training imitates; None where that is no policy of the grid.
+
+    Args:
+        found: arms by name.
+    """
+    name = getattr(trained.settings, "teacher", None)
+    if not isinstance(name, str):
+        return None
+    teacher, step = found[name], trained.settings.teacher_step
+    points = teacher.evaluated if teacher.selected else teacher.points
+    at = max((at for at in points if step in (None, at[1])), key=lambda at: at[1], default=None)
+    return None if at is None else (teacher, at)
+
+
 @cached_method
 def arms(config: Config, model: str) -> Mapping[str, Arm]:
     """The arms of a model by name, in the order of the tables: as `ROLES` has them, then as they are configured."""

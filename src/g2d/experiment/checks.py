@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from g2d.experiment.arms import by_section, entry_steps, expanded, harvested_steps
+from g2d.experiment.arms import by_section, entry_steps, expanded, harvested_steps, teacher_of
 from g2d.experiment.processes import process_mistakes
 from g2d.experiment.sections import Ablation, Config, OpenEnded
 from g2d.experiment.selection import selection_mistakes
@@ -103,6 +103,9 @@ def check_model(config: Config, model: str) -> None:
         check_ablation(config, name, ablation, model)
     for name in config.regimes:
         check_entry(config, name, model)
+    for name, entry in config.regimes.items():
+        if isinstance(getattr(entry, "teacher", None), str):
+            _check_teacher(config, name, model)
     for mistake in (*process_mistakes(config), *all_weights_mistakes(config)):
         raise ValueError(f"{mistake} ({model})")
 
@@ -375,6 +378,27 @@ def _check_start(config: Config, name: str, entry: OnlineEntry, model: str) -> N
             f"{where}.start_step: K={entry.start_step} is not in {whose} {steps} of {model}: add it there or choose "
             "another"
         )
+
+
+def _check_teacher(config: Config, name: str, model: str) -> None:
+    """Refuse a teacher that is no policy of the grid, or that learns from its own pupil."""
+    where, entry, found = f"regimes.{name}", config.regimes[name], {arm.name: arm for arm in expanded(config)}
+    if entry.teacher not in found:
+        others = ", ".join(arm for arm in found if arm.partition("/")[0] != name)
+        raise ValueError(f"{where}.teacher: {entry.teacher} is no policy of this grid: choose from {others}")
+    if teacher_of(found, found[name]) is None:
+        raise ValueError(
+            f"{where}.teacher_step: {entry.teacher} has no K={entry.teacher_step} for {model}: choose from "
+            f"{sorted({k for _, k in found[entry.teacher].points})}"
+        )
+    behind, new = set[str](), [entry.teacher]
+    while new:
+        arm = found[new.pop()]
+        behind.add(arm.name)
+        before = [arm.source, *(policy[0] for policy in (arm.start, teacher_of(found, arm)) if policy)]
+        new += [other.name for other in before if other is not None and other.name not in behind]
+    if name in behind:
+        raise ValueError(f"{where}.teacher: {entry.teacher} is itself made from {name}: choose another")
 
 
 def _has_online_phase(config: Config, name: str) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from statistics import mean
 from typing import Any
 
-from g2d.experiment.arms import Arm, Point, any_arms, arms, online_arm
+from g2d.experiment.arms import Arm, Point, any_arms, arms, online_arm, teacher_of
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.experiment.race import n_seeds
 from g2d.experiment.sections import Ablation, Config
@@ -69,7 +69,7 @@ def keys(config: Config, model: str, arm: Arm, points: Iterable[Point]) -> Itera
 
 def key_of(config: Config, model: str, arm: Arm, point: Point, seed: int) -> PolicyKey:
     """One policy of an arm."""
-    start = arm.online.start
+    start, teacher = arm.online.start, teacher_of(arms(config, model), arm.online)
     is_curve = arm.name == "grpo" and point[1] < max(arm.settings.steps)
     return PolicyKey(
         *(model, arm.name, *point, seed),
@@ -79,6 +79,7 @@ def key_of(config: Config, model: str, arm: Arm, point: Point, seed: int) -> Pol
         reward=other_reward(config, arm.variant),
         stops=arm.stops,
         start=None if start is None else key_of(config, model, *start, seed),
+        teacher=None if teacher is None else key_of(config, model, *teacher, seed),
         selected=arm.selected,
     )
 

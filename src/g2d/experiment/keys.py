@@ -35,6 +35,7 @@ class PolicyKey:
     reward: str = field(default="", compare=False)  # in words, what it was trained on, where that is not the truth
     stops: bool = field(default=False, compare=False)  # its online phase stopped by itself, at the latest at `k`
     start: PolicyKey | None = field(default=None, compare=False)  # what its online phase started from, if not M0
+    teacher: PolicyKey | None = field(default=None, compare=False)  # what its online phase imitated
     selected: bool = field(default=False, compare=False)  # a checkpoint chosen among several, the last of which is `k`
 
     def __post_init__(self) -> None:

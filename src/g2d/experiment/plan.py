@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from g2d.experiment import grid
-from g2d.experiment.arms import Arm, arms, online_arm
+from g2d.experiment.arms import Arm, Point, arms, online_arm, teacher_of
 from g2d.experiment.sections import Config
 from g2d.experiment.sweep import swept_keys, with_candidates, with_choice
 from g2d.experiment.wildcards import Wildcards, model_of, variant_folder, variant_of
 from g2d.jobs.cost import read_cost
 from g2d.jobs.files import read_json
 from g2d.policies.policy import Policy, read_policy
-from g2d.policies.settings import EmbeddedModel, ScratchModel
+from g2d.policies.settings import EmbeddedModel, LocalModel, ScratchModel
 from g2d.problems.settings import OPEN_ENDED
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.prompt_choice import PromptMix
 from g2d.rewards.catalogue import TRUTH, ByKind, made_files, reward_of, reward_params
+from g2d.rewards.model_files import content
 from g2d.rollouts.settings import Sampling
 from g2d.settings import Section
 
@@ -257,7 +258,9 @@ class Plan:
     def online_entry_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that an online entry's training up to K depends on."""
         arm, engine = self.online(wildcards), self.for_model(wildcards.model).engine.identity
-        own = {arm.regime: self._left_open(arm, arm.settings.trajectory())}
+        own: dict[str, Any] = {arm.regime: self._left_open(arm, arm.settings.trajectory())}
+        if isinstance(teacher := getattr(arm.settings, "teacher", None), LocalModel):
+            own["teacher_files"] = content(teacher.path)
         return {**own, "engine": engine, **self.settings("lora", "prompt")(wildcards), **self.reward(wildcards)}
 
     def auto_settings(self, wildcards: Wildcards) -> dict[str, Any]:
@@ -301,9 +304,9 @@ class Plan:
         return [] if k is None else [f"{self.trajectory(wildcards)}/k{k}/checkpoint"]
 
     def previous_costs(self, wildcards: Wildcards) -> list[str]:
-        """Bills of the steps before this K, of what an online entry starts from, of what is replayed, and of the
-        calibration."""
-        before = [*self.started_from(wildcards)[:1], *self.replayed_harvest(wildcards)]
+        """Bills of the steps before this K, of what an online entry starts from or imitates, of what is replayed, and
+        of the calibration."""
+        before = [*self.started_from(wildcards)[:1], *self.teacher(wildcards)[:1], *self.replayed_harvest(wildcards)]
         before += self.previous_checkpoint(wildcards)
         return [f"results/{wildcards.model}/calibration/cost.json", *(f"{Path(b).parent}/cost.json" for b in before)]
 
@@ -319,11 +322,17 @@ class Plan:
     def started_from(self, wildcards: Wildcards) -> list[str]:
         """Record and weights of the policy that an online entry starts from, which every K of it needs: it may be the
         reference, or still the generator. None where that is M0."""
-        start = self.online(wildcards).start
-        if start is None:
+        return self._files_of(self.online(wildcards).start, wildcards)
+
+    def teacher(self, wildcards: Wildcards) -> list[str]:
+        """Record and weights of the policy that an online entry imitates; none where it is another model or nobody."""
+        return self._files_of(teacher_of(arms(self.config, wildcards.model), self.online(wildcards)), wildcards)
+
+    def _files_of(self, policy: tuple[Arm, Point] | None, wildcards: Wildcards) -> list[str]:
+        if policy is None:
             return []
-        before, (group_size, k) = start
-        return self.made(f"results/{wildcards.model}/seed{wildcards.seed}/{before.name}/g{group_size}/k{k}")
+        arm, (group_size, k) = policy
+        return self.made(f"results/{wildcards.model}/seed{wildcards.seed}/{arm.name}/g{group_size}/k{k}")
 
     # --------------------------------------------------------------------------------------------- the offline phase
 

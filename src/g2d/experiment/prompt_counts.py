@@ -16,10 +16,12 @@ THEN = ", then "  # between the kinds of prompts of a training and of the one th
 
 
 def prompts_asked(config: Config, key: PolicyKey) -> int:
-    """Prompts that were asked to make a policy: by the online steps behind it, and by the harvests that it has."""
+    """Prompts that were asked to make a policy: by the online steps behind it, and by the harvests that it has. Of a
+    teacher all count, also where it has steps of the start behind it."""
     harvested = key.kind != "base" and REGIMES[key.kind].phase == "offline"
     own = config.for_model(key.model).training_set.n if harvested else 0
-    return prompts_asked_online(config, key) + own + _prompts_of_replayed(config, key)
+    own += prompts_asked_online(config, key) + _prompts_of_replayed(config, key)
+    return own + sum(prompts_asked(config, teacher) for teacher in _teachers(key))
 
 
 def _prompts_of_replayed(config: Config, key: PolicyKey) -> int:
@@ -30,6 +32,14 @@ def _prompts_of_replayed(config: Config, key: PolicyKey) -> int:
     resolved = config.for_model(key.model)
     before = resolved.warmup.prompts_asked(settings.replay.harvest_step, resolved.warmup.group_sizes[0])
     return resolved.training_set.n + before
+
+
+def _teachers(key: PolicyKey | None) -> Iterator[PolicyKey]:
+    """Those of a policy and of all that it started from."""
+    while key is not None:
+        if key.teacher is not None:
+            yield key.teacher
+        key = key.start
 
 
 def prompts_asked_online(config: Config, key: PolicyKey) -> int:

@@ -6,6 +6,7 @@ import importlib.util
 import reprlib
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -13,11 +14,14 @@ from g2d.experiment.arms import by_section, expanded
 from g2d.experiment.sections import Config
 from g2d.jobs.files import read_json
 from g2d.plain import first_line, plain
+from g2d.policies import embedded
 from g2d.policies.config_json import config_json
+from g2d.policies.policy import vocabulary
 from g2d.policies.settings import (
     CONTEXT_LENGTH,
     EmbeddedModel,
     HubModel,
+    LocalModel,
     ModelSource,
     RecordedModel,
     ScratchModel,
@@ -39,6 +43,7 @@ def require_files(config: Config) -> None:
     """
     named = [(config.place_of(name), problem_files(source)) for name, source in config.problem_sources.items()]
     named += [(f"models.{name}", model_files(source)) for name, source in config.models.items()]
+    named += [(place, model_files(source)) for place, source in teachers(config).items()]
     problems = [f"{key}.path: {mistake}" for key, files in named for file in files if (mistake := _unusable(file))]
     for name, settings in config.rewards.items():
         if mistake := _mistake_of(settings):
@@ -134,13 +139,18 @@ def window_of(source: ModelSource) -> int | None:
     """Tokens that a prompt and its completion may have together; None where that is not known on this machine."""
     if isinstance(source, (ScratchModel, EmbeddedModel)):
         return CONTEXT_LENGTH
+    return _number_of(source, "max_position_embeddings")
+
+
+def _number_of(source: ModelSource, name: str) -> int | None:
+    """A number in the config.json of a model; None where that is not on this machine."""
     if (file := config_json(source)) is None:
         return None
     try:
-        limit = read_json(file).get("max_position_embeddings")
+        number = read_json(file).get(name)
     except (OSError, ValueError):  # whoever loads the model says so
         return None
-    return limit if isinstance(limit, int) else None
+    return number if isinstance(number, int) else None
 
 
 def budgets(config: Config) -> Iterator[tuple[str, int]]:
@@ -158,9 +168,58 @@ def budgets(config: Config) -> Iterator[tuple[str, int]]:
             yield name, budget
 
 
+def teachers(config: Config) -> dict[str, LocalModel | HubModel]:
+    """The teachers that are no policies of the grid, by where they are configured."""
+    found = {f"regimes.{name}.teacher": getattr(entry, "teacher", None) for name, entry in config.regimes.items()}
+    return {place: source for place, source in found.items() if isinstance(source, LocalModel | HubModel)}
+
+
+def require_vocabularies(config: Config, *, fetch: bool = False) -> None:
+    """Check that teachers have the vocabulary of every model that they teach, where the files are on this machine.
+
+    Args:
+        fetch: have the tokenizers of Hub models there first.
+
+    Raises:
+        ConfigError: one line per teacher and model that differ.
+    """
+    found = []
+    for place, teacher in teachers(config).items():
+        for model, source in config.models.items():
+            own, others = (_vocabulary(of, fetch) for of in (teacher, source))
+            if own and others and own != others:
+                found.append(
+                    f"{place}: its vocabulary is not that of {model}, whose tokens it would score: choose a teacher "
+                    "with the same tokenizer"
+                )
+            rows, needed = (_number_of(of, "vocab_size") for of in (teacher, source))
+            if rows and needed and rows < needed:
+                found.append(
+                    f"{place}: its head has {rows} rows, and that of {model} {needed}: choose a teacher whose head is "
+                    "as large"
+                )
+    if found:
+        raise ConfigError("\n".join(found))
+
+
+def _vocabulary(source: ModelSource, fetch: bool) -> dict[str, int] | None:
+    if fetch and isinstance(source, HubModel) and config_json(source, TOKENIZER) is None:
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import EntryNotFoundError
+
+        with suppress(EntryNotFoundError):  # its tokenizer is in other files: the training compares
+            hf_hub_download(source.id, TOKENIZER, revision=source.revision)
+    file = embedded.FOLDER / TOKENIZER if isinstance(source, EmbeddedModel) else config_json(source, TOKENIZER)
+    try:
+        return None if file is None else vocabulary(file)
+    except Exception:  # tokenizers raises nothing narrower; whoever loads the model says so
+        return None
+
+
 # ----------------------------------------------------------------------------------------------- the Hugging Face Hub
 
 
+TOKENIZER = "tokenizer.json"
 RepoType = Literal["model", "dataset"]
 
 
@@ -174,6 +233,11 @@ def require_repositories(config: Config) -> None:
     named: list[tuple[str, RepoType, str, str]] = [
         (f"models.{name}", "model", source.id, source.revision)
         for name, source in config.models.items()
+        if isinstance(source, HubModel)
+    ]
+    named += [
+        (place, "model", source.id, source.revision)
+        for place, source in teachers(config).items()
         if isinstance(source, HubModel)
     ]
     named += [

@@ -7,7 +7,7 @@ re-runs nothing. A regime has its number in its own module.
 
 from __future__ import annotations
 
-from g2d.regimes.catalogue import REGIMES
+from g2d.regimes.catalogue import ENTRIES, REGIMES
 
 VERSIONS = {
     "embedded_model": 1,
@@ -20,7 +20,6 @@ VERSIONS = {
     "select_training_set": 1,
     "make_factorial": 1,
     "train_grpo_auto": 1,
-    "train_semi_online_dpo_auto": 3,
     "harvest_rollouts": 2,
     "draw_probe": 1,
     "advise": 2,
@@ -48,14 +47,14 @@ VERSIONS = {
     "write_methods": 2,
     "build_report": 4,
     **{f"train_{name}": regime.version for name, regime in REGIMES.items()},
+    **{f"train_{regime.name}_auto": regime.version for regime in ENTRIES if regime.phase == "online"},
 }
 
 # Stages that hold a device, in the order in which a policy passes through them.
 RUNNING_ORDER = (
     "calibrate",
     *(f"train_{name}" for name, regime in REGIMES.items() if regime.phase == "online"),
-    "train_grpo_auto",
-    "train_semi_online_dpo_auto",
+    *(f"train_{name}_auto" for name, regime in REGIMES.items() if regime.phase == "online"),
     "answer_development",
     "reply_to_development",
     "harvest_rollouts",

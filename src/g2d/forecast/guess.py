@@ -9,17 +9,15 @@ be, half of the prompts pairable, benchmarks of 1,000 problems.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 from g2d.experiment.arms import Arm
 from g2d.experiment.config import Config
 from g2d.experiment.wildcards import Wildcards
 from g2d.forecast.workloads import PROMPT_TOKENS, completions_per_update, drawings
-from g2d.policies.settings import HubModel, LocalModel, ModelSource
+from g2d.policies.settings import BYTES, parameters
 from g2d.problems.settings import SyntheticProblems
 from g2d.regimes.dpo import Dpo
 from g2d.regimes.warmup import Warmup
@@ -29,7 +27,6 @@ CAVEAT = "a guess, from size and tokens, is for one H100 and within a factor of 
 
 BANDWIDTH = 3.0e12  # bytes a second: a copy on the card
 OPERATIONS = 3.5e14  # a second, of a DPO step of the 7B model
-BYTES = 2  # of a parameter
 STEP = {"transformers": 0.07, "vllm": 0.003}  # seconds of a decoding step beside the weights, and for every row
 ROW = {"transformers": 0.0, "vllm": 2.5e-5}
 AT_ONCE = 256  # rows of vLLM
@@ -37,22 +34,10 @@ PASS = 0.5  # seconds of a pass of training at least: launches
 UPDATE = 1.0  # seconds of an update of online training beside drawing and passes
 START = {"transformers": 30.0, "vllm": 60.0}  # seconds of a job before its first token
 
-ASSUMED_PARAMETERS = 7.6e9
 LENGTH = 0.5  # of a completion, of what it may have
 PAIRABLE = 0.5  # of the prompts
 PROBLEMS = 1000  # of a benchmark that is not here yet
 LEVELS = 5  # of a pool whose levels are not configured
-
-
-def parameters(source: ModelSource) -> float:
-    """The size of a model: from its files, else from its name (Qwen2.5-0.5B), else 7.6 billion."""
-    if isinstance(source, LocalModel):
-        size = sum(file.stat().st_size for file in Path(source.path).glob("*.safetensors"))
-        if size:
-            return size / BYTES
-    name = source.id if isinstance(source, HubModel) else getattr(source, "path", "")
-    found = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)b(?![a-z])", name.rpartition("/")[2].lower())
-    return float(found[1]) * 1e9 if found else ASSUMED_PARAMETERS
 
 
 @dataclass(frozen=True)
@@ -65,6 +50,7 @@ class Work:
     trained: float = 0.0  # sequences that pass through the model in training
     passes: float = 0.0  # forward and backward passes that take them
     updates: float = 0.0  # of an online training
+    teacher: float = 0.0  # parameters of one that scores all of them
 
 
 def seconds(work: Work, size: float, engine: str) -> float:
@@ -78,7 +64,8 @@ def seconds(work: Work, size: float, engine: str) -> float:
     steps = ceil(work.drawn / work.rows) * work.length
     drawing = steps * (STEP[engine] + work.rows * ROW[engine] + size * BYTES / BANDWIDTH)
     tokens = work.trained * (PROMPT_TOKENS + work.length)
-    return drawing + max(work.passes * PASS, 8 * size * tokens / OPERATIONS) + work.updates * UPDATE
+    computing = (8 * size + 2 * work.teacher) * tokens / OPERATIONS
+    return drawing + max(work.passes * PASS, computing) + work.updates * UPDATE
 
 
 def guess(config: Config, stage: str, model: str, wildcards: Wildcards, units: float, arm: Arm | None) -> float:

@@ -15,10 +15,8 @@ from g2d.experiment.plan import Plan
 from g2d.experiment.sections import Price
 from g2d.experiment.wildcards import Wildcards, model_of
 from g2d.forecast.guess import CAVEAT, SOURCE, guess
-from g2d.forecast.rates import AUTO_STAGES, ONLINE_STAGES
+from g2d.forecast.rates import AUTO_STAGES, ONLINE_STAGES, TO_K
 from g2d.forecast.workloads import completions_per_update
-
-CHAINED = ("train_grpo", "train_semi_online_dpo")  # rules whose jobs may continue a checkpoint
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Line:
 
 def continued_step(plan: Plan, rule: str, wildcards: Wildcards) -> int:
     """K of the checkpoint that a training continues, by the configuration alone; 0 where it continues none."""
-    return (plan.online(wildcards).before(int(wildcards.g), int(wildcards.k)) or 0) if rule in CHAINED else 0
+    return (plan.online(wildcards).before(int(wildcards.g), int(wildcards.k)) or 0) if rule in TO_K else 0
 
 
 def gpu_job(plan: Plan, rule: str, wildcards: Wildcards, before: int | None = None) -> GpuJob:

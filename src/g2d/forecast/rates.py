@@ -8,23 +8,23 @@ from pathlib import Path
 
 from g2d.jobs.cost import Cost, read_cost
 from g2d.policies.policy import read_policy
+from g2d.regimes.catalogue import ENTRIES, of_phase
 
 Rates = dict[tuple[str, str], list[float]]  # GPU-hours (or money) per unit of every finished job, by (stage, model)
-AUTO_STAGES = ("train_grpo_auto", "train_semi_online_dpo_auto")  # may stop long before their last step
-ONLINE_STAGES = ("train_grpo", "train_semi_online_dpo", *AUTO_STAGES)  # their unit is a completion
+TO_K = tuple(f"train_{regime.name}" for regime in of_phase("online"))  # may continue a checkpoint
+AUTO_STAGES = tuple(f"{stage}_auto" for stage in TO_K)  # may stop long before their last step
+ONLINE_STAGES = (*TO_K, *AUTO_STAGES)  # their unit is a completion
 
 # Seconds in the demonstration, on two cores of an AMD EPYC. Once a job of any rule has finished, only their proportions
 # count, and once one of the same rule has, they do not count at all.
 USUAL: dict[str, float] = {
     "scratch_model": 110,
     "calibrate": 20,
-    "train_grpo": 17,
+    **dict.fromkeys(ONLINE_STAGES, 17),
     "train_dpo": 11,
     "train_rft": 12,
     "train_kto": 12,
     "train_group_dpo": 11,
-    "train_semi_online_dpo": 17,
-    "train_semi_online_dpo_auto": 17,
     "harvest_rollouts": 3,
     "make_tables": 6,
     "build_report": 12,
@@ -92,7 +92,8 @@ def _completions(folder: Path) -> int:
     """Completions that an online training was trained on after the checkpoint that it continued."""
     policy = read_policy(folder / "policy.json")
     last = policy.settings.get("steps_trained", policy.k)  # what stops by itself trains beyond its K
-    if (entry := policy.settings.get("semi_online_dpo")) is not None:
+    entry = next((policy.settings[regime.name] for regime in ENTRIES if regime.name in policy.settings), None)
+    if entry is not None:
         per_step = entry["prompts_per_update"] * entry["responses"]
     else:
         warmup = policy.settings["warmup"]  # has no prompts_per_step: it stands there as accumulation steps

@@ -10,7 +10,6 @@ from g2d.experiment.arms import Arm, by_section, expanded, group_sizes
 from g2d.experiment.config import Config
 from g2d.memory.workload import Drawing, Training
 from g2d.regimes.dpo import Dpo
-from g2d.regimes.semi_online_dpo import SemiOnlineDpo
 from g2d.regimes.warmup import Warmup
 from g2d.rewards.model import RewardModel
 
@@ -69,7 +68,7 @@ def _trainings(config: Config) -> Iterator[Training]:
                 yield replace(settings.on_card(size), name=own, section=section)
         elif isinstance(settings, Dpo):
             yield replace(settings.on_card(budget), name=name, section=section)
-        elif isinstance(settings, SemiOnlineDpo):
+        elif arm.phase == "online":
             yield replace(settings.on_card(), name=name, section=section)
         else:
             yield replace(settings.on_card(budget, responses), name=name, section=section)

@@ -83,6 +83,9 @@ def training_need(training: Training, shape: ModelShape, counted: Counted, engin
     if training.float32_head:
         head = counted.config.vocab_size * counted.config.hidden_size
         parts.append(Part("head in float32", 4 * head, f"{head:,} x 4 bytes"))
+    if training.teacher is not None:
+        others = int(training.teacher or shape.parameters)
+        parts.append(Part("teacher", 2 * others, f"{others:,} x 2 bytes"))
     said, needs_more = [], False
     if training.at_once is not None and engine.name == "vllm":
         share = engine.training_gpu_memory_utilization

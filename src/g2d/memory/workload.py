@@ -31,6 +31,7 @@ class Training:
     per_row: int = 1  # sequences that one unit of per_device_batch_size brings: 2 for a pair
     reference: bool = False  # its pass runs while the policy's activations are kept
     reference_model: bool = False  # without an adapter a second model is in memory, also where its pass comes before
+    teacher: float | None = None  # parameters of a frozen model beside; 0: as many as M0's; None: there is none
     adapters: int = 1  # in memory: 2 where the reference is not M0
     at_once: int | None = None  # completions that one process draws at once; None: it draws none
     batch: int | None = None  # of these, how many transformers generates together

@@ -159,6 +159,18 @@ def tokenizer_sha256(folder: str | Path) -> str:
     return hashlib.sha256("".join(f"{file.name} {sha256(file)}\n" for file in files).encode()).hexdigest()
 
 
+def vocabulary(file: str | Path) -> dict[str, int]:
+    """The number of every token, those beside the vocabulary included.
+
+    Args:
+        file: a tokenizer.json.
+    """
+    from tokenizers import Tokenizer
+
+    found: dict[str, int] = Tokenizer.from_file(str(file)).get_vocab(with_added_tokens=True)
+    return found
+
+
 def changed_base_files(policy: Policy) -> list[str]:
     """Files of M0 that were changed, added or removed since the record was written; none if it has no digests."""
     if policy.base_files is None:

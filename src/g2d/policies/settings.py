@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -183,3 +184,18 @@ def model_files(source: ModelSource) -> list[str]:
         folder = Path(source.path)
         return [str(folder / "config.json"), *map(str, sorted(folder.glob("*.safetensors")))]
     return [source.path] if isinstance(source, RecordedModel) else []
+
+
+BYTES = 2  # of a parameter
+ASSUMED_PARAMETERS = 7.6e9
+
+
+def parameters(source: ModelSource) -> float:
+    """The size of a model: from its files, else from its name (Qwen2.5-0.5B), else 7.6 billion."""
+    if isinstance(source, LocalModel):
+        size = sum(file.stat().st_size for file in Path(source.path).glob("*.safetensors"))
+        if size:
+            return size / BYTES
+    name = source.id if isinstance(source, HubModel) else getattr(source, "path", "")
+    found = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)b(?![a-z])", name.rpartition("/")[2].lower())
+    return float(found[1]) * 1e9 if found else ASSUMED_PARAMETERS

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from g2d.regimes.distillation import DISTILLATION
 from g2d.regimes.dpo import DPO
 from g2d.regimes.group_dpo import GROUP_DPO
 from g2d.regimes.grpo import GRPO
@@ -22,7 +23,7 @@ from g2d.regimes.rft import RFT
 from g2d.regimes.semi_online_dpo import SEMI_ONLINE_DPO
 
 REGIMES: dict[str, Regime] = {
-    regime.name: regime for regime in (GRPO, SEMI_ONLINE_DPO, DPO, RFT, KTO, GROUP_DPO, ITERATIVE_DPO)
+    regime.name: regime for regime in (GRPO, SEMI_ONLINE_DPO, DPO, RFT, KTO, GROUP_DPO, DISTILLATION, ITERATIVE_DPO)
 }
 
 # Those that `regimes` may have entries of; GRPO and DPO have sections of their own.

@@ -75,7 +75,7 @@ class GroupTrainer(TakesTokens, FixedReference, DPOTrainer):
         # The tokens of the whole update, so that its mean does not depend on how it is split.
         chosen = sum(len(group.completions[i]) for group in found for i in group.chosen)
         passes = list(in_passes(found, self.division.rows, self.division.tokens))
-        for passing, of_others in self._own_passes(passes):
+        for passing, of_others in own_passes(passes, self.accelerator.process_index):
             batch = collated(passing, n_prompts, self.padding)
             if of_others:
                 batch |= {name: torch.zeros_like(batch[name]) for name in ("weights", "chosen", "share")}
@@ -84,14 +84,6 @@ class GroupTrainer(TakesTokens, FixedReference, DPOTrainer):
         self._log_sums()
         self._metrics["train"]["num_tokens"].append(self._total_train_tokens)
         return total
-
-    def _own_passes(self, passes: Sequence[Sequence[Group]]) -> Iterator[tuple[Sequence[Group], bool]]:
-        """The passes that this process makes, and of each whether another one has its gradient: a backward pass is
-        something that all processes do together."""
-        n, own = n_processes(), self.accelerator.process_index
-        for start in range(0, len(passes), n):
-            turn = passes[start : start + n]
-            yield (turn[own], False) if own < len(turn) else (turn[0], True)
 
     @property
     def padding(self) -> int:
@@ -170,6 +162,34 @@ def _update_number(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
     return {"update": torch.tensor([row["update"] for row in rows])}
 
 
+def own_passes(passes: Sequence[Sequence[Group]], process: int) -> Iterator[tuple[Sequence[Group], bool]]:
+    """The passes that a process makes, and of each whether another one has its gradient: a backward pass is something
+    that all processes do together."""
+    n = n_processes()
+    for start in range(0, len(passes), n):
+        turn = passes[start : start + n]
+        yield (turn[process], False) if process < len(turn) else (turn[0], True)
+
+
+def padded(passing: Sequence[Group], padding: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The rollouts of groups as rows: tokens, 1 where there is one, and 1 where it is one of a completion.
+
+    Args:
+        padding: token that fills up shorter rows, at their end.
+
+    Returns:
+        Three of (rollouts, tokens).
+    """
+    rows = [(group.prompt, completion) for group in passing for completion in group.completions]
+    ids = [torch.tensor(prompt + completion) for prompt, completion in rows]
+    masks = [torch.tensor([0] * len(prompt) + [1] * len(completion)) for prompt, completion in rows]
+    return (
+        pad(ids, padding_value=padding, padding_side="right"),
+        pad([torch.ones_like(row) for row in ids], padding_value=0, padding_side="right"),
+        pad(masks, padding_value=0, padding_side="right"),
+    )
+
+
 def collated(passing: Sequence[Group], n_prompts: int, padding: int) -> dict[str, torch.Tensor]:
     """A batch of groups.
 
@@ -181,9 +201,6 @@ def collated(passing: Sequence[Group], n_prompts: int, padding: int) -> dict[str
         input_ids, attention_mask, completion_mask (rollouts, tokens); pairs (pairs, 2), rows of chosen and rejected;
         weights (pairs,); chosen, advantages and share (rollouts,), the last the weight of a rollout's prompt.
     """
-    rows = [(group.prompt, completion) for group in passing for completion in group.completions]
-    ids = [torch.tensor(prompt + completion) for prompt, completion in rows]
-    masks = [torch.tensor([0] * len(prompt) + [1] * len(completion)) for prompt, completion in rows]
     pairs: list[tuple[int, int]] = []
     weights: list[float] = []
     chosen: list[bool] = []
@@ -195,9 +212,7 @@ def collated(passing: Sequence[Group], n_prompts: int, padding: int) -> dict[str
         chosen += [i in group.chosen for i in range(len(group.completions))]
         advantages += group.advantages
     return {
-        "input_ids": pad(ids, padding_value=padding, padding_side="right"),
-        "attention_mask": pad([torch.ones_like(row) for row in ids], padding_value=0, padding_side="right"),
-        "completion_mask": pad(masks, padding_value=0, padding_side="right"),
+        **dict(zip(MODEL_KEYS, padded(passing, padding), strict=True)),
         "pairs": torch.tensor(pairs),
         "weights": torch.tensor(weights, dtype=torch.float64),
         "chosen": torch.tensor(chosen),

@@ -156,12 +156,15 @@ def pair_weights(group: Group, n_prompts: int) -> list[float]:
 
 def summary(rollouts: pd.DataFrame, found: Sequence[Group]) -> dict[str, Any]:
     """What an update's rollouts were like, for the trainer's log."""
-    asked = rollouts["problem_id"].nunique()
+    drawn = drawn_summary(rollouts)
+    return drawn | {"pairs": sum(len(group.pairs) for group in found), "pairable": len(found) / drawn["prompts"]}
+
+
+def drawn_summary(rollouts: pd.DataFrame) -> dict[str, Any]:
+    """The same without what pairs are formed."""
     scalar = not is_binary(rollouts["reward"])
     return {
-        "prompts": asked,
-        "pairs": sum(len(group.pairs) for group in found),
-        "pairable": len(found) / asked,
+        "prompts": rollouts["problem_id"].nunique(),
         "reward": float(rollouts["reward"].mean()),
         "completions/mean_length": float(rollouts["token_count"].mean()),
         "completions/clipped_ratio": float((rollouts["finish_reason"] == "length").mean()),

@@ -14,6 +14,7 @@ import altair as alt
 import pandas as pd
 
 from g2d.experiment.stages import RUNNING_ORDER
+from g2d.regimes.catalogue import of_phase
 from g2d.report.marks import (
     COLORS,
     DASHES,
@@ -36,8 +37,7 @@ POINT: dict[str, Any] = {"filled": True, "size": 95, "opacity": 1, "stroke": "#1
 
 # A training has the colour of its policies.
 STAGE_COLORS = {f"train_{kind}": color for kind, color in COLORS.items() if kind != "base"} | {
-    "train_grpo_auto": COLORS["grpo"],
-    "train_semi_online_dpo_auto": COLORS["semi_online_dpo"],
+    **{f"train_{regime.name}_auto": COLORS[regime.name] for regime in of_phase("online")},
     "calibrate": "#000000",
     "harvest_rollouts": "#999999",
     "answer_development": "#882255",

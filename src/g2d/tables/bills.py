@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from g2d.experiment.arms import arms
+from g2d.experiment.arms import Arm, arms
 from g2d.experiment.config import Config
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.prompt_counts import online_phases, prompts_asked
@@ -235,7 +235,10 @@ REGIME_COLUMNS = {
 }
 
 
-@table_of(REGIME_COLUMNS)
+REGIME_COLUMNS_WHERE_KNOWN = floats("tokens_scored")
+
+
+@table_of(REGIME_COLUMNS, REGIME_COLUMNS_WHERE_KNOWN)
 def regime_table(
     evaluations: Evaluations,
     device_hours: Mapping[PolicyKey, float],
@@ -255,32 +258,37 @@ def regime_table(
     for at in grid_order(grouped):
         row = accuracy_row(grouped[at], device_hours, at[1])
         known = [spent[key] for key in grouped[at] if key in spent] or [dict.fromkeys(SPENT, 0.0)]
+        if scored := [own["tokens_scored"] for own in known if "tokens_scored" in own]:
+            row["tokens_scored"] = mean(scored)
         yield row | {name: mean([own[name] for own in known]) for name in SPENT}
 
 
 def spent_on(
     key: PolicyKey, bill: Sequence[Cost], config: Config, path: Callable[[str], Path] = Path
 ) -> dict[str, float]:
-    """What is behind a policy: gradient steps, prompts, tokens generated and tokens trained on.
+    """What is behind a policy: gradient steps, prompts, tokens generated, trained on and, by a teacher, scored.
 
     Args:
         bill: the records of the jobs it was made by; the metrics of its trainings lie beside their bills.
         path: where a file of the results is that jobs call so.
     """
     # The logs of a chain, one folder of which is a K, go on from one another; a round's begins anew.
-    trainings: dict[Path, Path] = {}
+    trainings: dict[Path, tuple[Arm | None, Path]] = {}
     for record in bill:
         if record.stage.startswith("train_"):
             folder = Path(record.job).parent
-            trainings[folder if key.in_rounds else folder.parent] = folder
-    logs = [read_log(path(f"{folder}/metrics.jsonl")) for folder in trainings.values()]
-    passes = [_passes(folder, key, config) for folder in trainings.values()]
+            arm = arms(config, key.model).get("/".join(folder.parts[3:-2]))
+            trainings[folder if arm and arm.phase == "rounds" else folder.parent] = (arm, folder)
+    found = [(arm, read_log(path(f"{folder}/metrics.jsonl"))) for arm, folder in trainings.values()]
+    logs = [rows for _, rows in found]
+    scored = [row["tokens/scored"] for rows in logs for row in rows if "tokens/scored" in row]
     return {
         "updates": sum(rows[-1]["step"] for rows in logs),
         "empty_updates": sum(row.get("pairs") == 0 for rows in logs for row in rows),
         "prompts": prompts_asked(config, key) + sum(row.get("prompts/discarded", 0) for rows in logs for row in rows),
         "tokens_generated": sum(record.tokens_generated for record in bill),
-        "tokens_trained": sum(_tokens(rows) * n for rows, n in zip(logs, passes, strict=True)),
+        "tokens_trained": sum(_tokens(rows) * _passes(arm) for arm, rows in found),
+        **({"tokens_scored": sum(scored)} if scored else {}),
     }
 
 
@@ -289,9 +297,8 @@ def _tokens(rows: Sequence[Mapping[str, float]]) -> float:
     return max(row["num_tokens"] for row in rows if "num_tokens" in row)
 
 
-def _passes(folder: Path, key: PolicyKey, config: Config) -> int:
+def _passes(arm: Arm | None) -> int:
     """How often each token that was counted is trained on: GRPO's trainer counts those of a generation."""
-    arm = arms(config, key.model).get("/".join(folder.parts[3:-2]))
     return getattr(arm.settings, "iterations", 1) if arm is not None else 1
 
 

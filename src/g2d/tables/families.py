@@ -105,6 +105,8 @@ def _of_others(members: list[PolicyKey], own: list[PolicyKey]) -> Iterator[Famil
         yield "online regimes against each other", online
         started = [(policy, policy.start.over_seeds) for policy in members if policy.start and policy.trained_online]
         yield "online regimes against their start", [pair for pair in started if pair[1] in own]
+        taught = [(policy, policy.teacher.over_seeds) for policy in members if policy.teacher and policy.trained_online]
+        yield "online regimes against their teacher", [pair for pair in taught if pair[1] in own]
 
 
 def _other_online(policy: PolicyKey, own: list[PolicyKey]) -> list[PolicyKey]:

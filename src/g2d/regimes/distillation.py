@@ -1,0 +1,202 @@
+"""On-policy distillation: the policy answers, and a teacher says how likely it would have gone on otherwise at every
+token ("On-Policy Distillation of Language Models", arXiv 2306.13649).
+
+The loss is the mean over the completions' tokens of the divergence between the two next-token distributions, over the
+whole vocabulary; no reward enters it. With beta = 1 it is the reverse KL, sum_v p(v) log(p(v) / q(v)) with p the
+policy's and q the teacher's. Its gradient does not go through the sampling of the tokens before, as in that paper.
+
+The trainer is TRL's `DistillationTrainer` with rollouts of ours (`g2d.regimes.distillation_trainer`), which are drawn
+anew before every update by the policy itself. A run that was stopped ends with the bits of an uninterrupted one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from g2d.memory.workload import Training
+from g2d.policies.policy import Policy, load_model, load_tokenizer
+from g2d.policies.settings import HubModel, LocalModel, lora_config, parameters
+from g2d.regimes.adapters import save_adapter
+from g2d.regimes.division import Division
+from g2d.regimes.fresh_training import numbered, on_card, train_on_fresh, until_decline
+from g2d.regimes.groups import ROLLOUTS_AT_ONCE, Group, RolloutsAtOnce, drawn_summary
+from g2d.regimes.job import Trained, TrainingJob
+from g2d.regimes.online import read_prompts
+from g2d.regimes.prompt_choice import choice_words
+from g2d.regimes.regime import OnlineEntry, Regime, auto_words
+from g2d.regimes.training import OptimizerKeys, starting_model
+from g2d.rollouts.tokens import with_token_ids
+from g2d.settings import key
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from g2d.regimes.fresh import FreshRollouts
+
+
+class Distillation(OptimizerKeys, OnlineEntry):
+    """A teacher's next-token distributions, imitated on the policy's own answers (arXiv 2306.13649)."""
+
+    regime: Literal["distillation"] = key(..., "Imitate a teacher on fresh rollouts.")
+    teacher: str | Annotated[LocalModel | HubModel, Field(discriminator="source")] = key(
+        ...,
+        "A policy of this grid by the name of its folder (grpo; dpo, which is G2D; an ablation; another entry; "
+        "name/dpo; name/selected), of the same model and seed; or another model with the same vocabulary, as for "
+        "`models`.",
+    )
+    teacher_step: int | None = key(
+        None, "The K of a teacher of this grid; null: its largest.", unit="steps or updates", ge=0
+    )
+    beta: float = key(
+        1.0,
+        "Divergence: 1 for the reverse KL, policy over teacher, 0 for the forward KL; between them the generalised "
+        "Jensen-Shannon divergence.",
+        paper="0 to 1",
+        ge=0,
+        le=1,
+    )
+    temperature: float = key(1.0, "Of the sampling, and of both distributions in the loss.", paper="1.0", gt=0, le=5)
+    max_completion_length: int = key(2048, "Token budget of a rollout.", unit="tokens", ge=1)
+    batch_size: int = key(64, "Rollouts that transformers generates together; vLLM chooses by itself.", ge=1)
+    per_device_batch_size: RolloutsAtOnce = key("auto", ROLLOUTS_AT_ONCE, auto=8)
+    learning_rate: float = key(1e-5, "Peak learning rate.", gt=0)
+    lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Distillation:
+        if self.teacher_step is not None and not isinstance(self.teacher, str):
+            raise ValueError(f"teacher_step={self.teacher_step}: a model has no K: drop the key, or name a policy")
+        if self.reward is not None:
+            raise ValueError("reward: distillation learns from the teacher and not from a reward: drop the key")
+        return self
+
+    def on_card(self) -> Training:
+        """What it needs of a card."""
+        teacher = 0.0 if isinstance(self.teacher, str) else parameters(self.teacher)
+        return on_card(self, 1, reference=True, teacher=teacher)
+
+
+def train_distillation(job: TrainingJob) -> Trained:
+    """Train on the teacher's distributions; see `g2d.regimes.fresh_training.train_on_fresh`.
+
+    Raises:
+        ValueError: the teacher's vocabulary is another one.
+    """
+    if job.settings.auto is not None:
+        return until_decline(job, train_distillation).trained
+    assert job.teacher is not None
+    require_same_vocabulary(job.teacher, job.base)
+    return train_on_fresh(job, _trainer)
+
+
+def require_same_vocabulary(teacher: Policy, base: Policy) -> None:
+    """Check that a teacher can score the tokens of a policy.
+
+    Raises:
+        ValueError: it has other tokens.
+    """
+    if teacher.base == base.base:
+        return
+    if load_tokenizer(teacher).get_vocab() != load_tokenizer(base).get_vocab():
+        raise ValueError(
+            f"{teacher.base}: its vocabulary is not that of {base.base}, whose tokens it would score: choose a teacher "
+            "with the same tokenizer"
+        )
+
+
+def _trainer(job: TrainingJob, fresh: FreshRollouts, seed: int, arguments: dict[str, Any], division: Division) -> Any:
+    from trl import DistillationConfig
+
+    from g2d.regimes.distillation_trainer import DistillationOnGivenRollouts
+
+    settings: Distillation = job.settings
+
+    def updates(step: int) -> tuple[list[Group], dict[str, Any]]:
+        own: pd.DataFrame = with_token_ids(fresh.rollouts_for(step, hand_over_to), job.base)
+        rows = zip(own["problem_id"], own["prompt_ids"], own["completion_ids"], strict=True)
+        found = [Group(name, tuple(asked.tolist()), (tuple(drawn.tolist()),), (), ()) for name, asked, drawn in rows]
+        return found, drawn_summary(own) | (fresh.choice.metrics(step) if fresh.choice else {})
+
+    def hand_over_to(folder: Path) -> None:
+        save_adapter(trainer.accelerator.unwrap_model(trainer.model), folder)
+
+    assert job.teacher is not None
+    model = starting_model(job.base, job.start, job.lora.rounding)
+    trainer = DistillationOnGivenRollouts(
+        model=model,
+        teacher_model=teacher_model(job.teacher, model.config.get_text_config().vocab_size),
+        args=DistillationConfig(
+            **arguments, beta=settings.beta, temperature=settings.temperature, shuffle_dataset=False
+        ),
+        train_dataset=numbered(settings.total_steps),
+        processing_class=load_tokenizer(job.base),
+        updates=updates,
+        division=division,
+        peft_config=lora_config(job.lora) if job.start is None else None,
+    )
+    return trainer
+
+
+def teacher_model(teacher: Policy, vocabulary: int) -> Any:
+    """The weights of a teacher.
+
+    Args:
+        vocabulary: rows of the policy's head. What a larger head has beyond them is padding, as the tokens are the
+            same, and is cut off: Qwen2.5's heads have 151,936 rows up to 3B and 152,064 from 7B on.
+
+    Raises:
+        ValueError: its head is smaller.
+    """
+    model: Any = load_model(teacher)
+    rows = model.config.get_text_config().vocab_size
+    if rows < vocabulary:
+        raise ValueError(
+            f"{teacher.base}: its head has {rows} rows, and the policy's {vocabulary}: choose a teacher whose head is "
+            "as large"
+        )
+    if rows > vocabulary:
+        model.resize_token_embeddings(vocabulary)
+    return model
+
+
+def _methods(settings: Distillation) -> str:
+    whose = f"the policy {settings.teacher}" if isinstance(settings.teacher, str) else model_name(settings.teacher)
+    at = "" if settings.teacher_step is None else f" at K={settings.teacher_step}"
+    divergence = {1.0: "reverse KL", 0.0: "forward KL"}.get(
+        settings.beta, f"generalised Jensen-Shannon divergence (beta {settings.beta:g})"
+    )
+    chosen = f" Of its prompts, {words}." if (words := choice_words(settings)) else ""
+    stopped = "" if settings.auto is None else f" {auto_words(settings.auto)}"
+    return (
+        f"on-policy distillation from {whose}{at}: the {divergence} per token, over the vocabulary, on "
+        f"{settings.responses} rollouts of the policy itself for each of {settings.prompts_per_update} prompts per "
+        f"update, drawn at temperature {settings.temperature:g} (peak learning rate {settings.learning_rate:g}, "
+        f"{settings.lr_schedule} schedule over {settings.total_steps} updates).{chosen}{stopped}"
+    )
+
+
+def model_name(source: LocalModel | HubModel) -> str:
+    """Another model in a sentence."""
+    return source.id if isinstance(source, HubModel) else Path(source.path).name
+
+
+DISTILLATION = Regime(
+    name="distillation",
+    version=1,
+    phase="online",
+    consumes="prompts",
+    settings=Distillation,
+    read=read_prompts,
+    train=train_distillation,
+    label="on-policy distillation",
+    card="{k} updates of on-policy distillation ({regime})",
+    message="Distil into {wildcards.model} to K={wildcards.k} ({wildcards.regime}), "
+    "G={wildcards.g}, seed {wildcards.seed}",
+    auto_message="Distil into {wildcards.model} until H and mu decline, at most to K={wildcards.k} "
+    "({wildcards.regime}), G={wildcards.g}, seed {wildcards.seed}",
+    unit="updates of on-policy distillation",
+    methods=_methods,
+)
