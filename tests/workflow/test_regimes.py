@@ -239,7 +239,7 @@ def test_a_student_depends_on_its_teacher_and_pays_for_it(project: Project, micr
     assert student.prompts == teacher.prompts + 2 * 8
     assert student.tokens_scored == sum(row["tokens/scored"] for row in own) == own[-1]["num_tokens"]
     assert student.tokens_trained == teacher.tokens_trained + own[-1]["num_tokens"]
-    assert student.tokens_generated == teacher.tokens_generated + bill["own"]["tokens_generated"]
+    assert student.tokens_generated == teacher.tokens_generated + bill["tokens_generated"]
     compared = pd.read_csv(tables / "comparisons.csv").query("policy == 'student'")
     assert ("g2d", 2) in set(zip(compared.reference, compared.reference_K, strict=True))
     card = (results / "micro/seed0/student/g2/k2/adapter/README.md").read_text()
@@ -249,7 +249,7 @@ def test_a_student_depends_on_its_teacher_and_pays_for_it(project: Project, micr
 
     project.configure(changed(micro_config, student=STUDENT | {"teacher_step": 4}))
     assert project.planned() == {"train_distillation": 1, "evaluate": 2} | SUMMARIES
-    project.configure(changed(micro_config, student=STUDENT | {"teacher": "rft"}, rft=RFT | {"epochs": 2}))
+    project.configure(changed(micro_config | {"dpo": micro_config["dpo"] | {"epochs": 2}}))  # the teacher's training
     assert project.planned()["train_distillation"] == 1
 
 

@@ -383,8 +383,8 @@ def _check_start(config: Config, name: str, entry: OnlineEntry, model: str) -> N
 def _check_teacher(config: Config, name: str, model: str) -> None:
     """Refuse a teacher that is no policy of the grid, or that learns from its own pupil."""
     where, entry, found = f"regimes.{name}", config.regimes[name], {arm.name: arm for arm in expanded(config)}
-    if entry.teacher not in found:
-        others = ", ".join(arm for arm in found if arm.partition("/")[0] != name)
+    if entry.teacher not in found or not found[entry.teacher].points:
+        others = ", ".join(arm.name for arm in found.values() if arm.points and arm.name.partition("/")[0] != name)
         raise ValueError(f"{where}.teacher: {entry.teacher} is no policy of this grid: choose from {others}")
     if teacher_of(found, found[name]) is None:
         raise ValueError(
