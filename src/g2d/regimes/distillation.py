@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 from g2d.memory.workload import Training
 from g2d.policies.policy import Policy, load_model, load_tokenizer
 from g2d.policies.settings import HubModel, LocalModel, lora_config, parameters
-from g2d.regimes.adapters import save_adapter
+from g2d.regimes.adapters import save_trained
 from g2d.regimes.division import Division
 from g2d.regimes.fresh_training import numbered, on_card, train_on_fresh, until_decline
 from g2d.regimes.groups import ROLLOUTS_AT_ONCE, Group, RolloutsAtOnce, drawn_summary
@@ -121,10 +121,10 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, seed: int, arguments: dict[
         return found, drawn_summary(own) | (fresh.choice.metrics(step) if fresh.choice else {})
 
     def hand_over_to(folder: Path) -> None:
-        save_adapter(trainer.accelerator.unwrap_model(trainer.model), folder)
+        save_trained(trainer.accelerator.unwrap_model(trainer.model), folder)
 
     assert job.teacher is not None
-    model = starting_model(job.base, job.start, job.lora.rounding)
+    model = starting_model(job.base, job.start, job.lora)
     trainer = DistillationOnGivenRollouts(
         model=model,
         teacher_model=teacher_model(job.teacher, model.config.get_text_config().vocab_size),
