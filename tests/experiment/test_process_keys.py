@@ -40,6 +40,7 @@ ONLINE = {"regime": "semi_online_dpo", "steps": [2]}
             "warmup: each of training.processes=2 would have 2 completions of a step, which are no whole groups of G=4",
         ),
         ({"warmup": {"correction": "m2"}, "engine": {"name": "vllm"}}, "warmup.correction: m2 is over the tokens"),
+        ({"warmup": {"lag": 2}}, "warmup.lag goes with one process alone"),
         ({"warmup": {"retire": {"after": 1}}}, "warmup: retire and resample go with one process alone"),
         ({"warmup": {"replay": {"buffer": 8, "share": 0.5}}}, "warmup.replay goes with one process alone"),
         ({"warmup": {"iterations": 2, "steps": [0, 2]}}, "warmup: updates_per_generation and iterations above 1"),
