@@ -49,6 +49,10 @@ def test_a_list_of_seeds_has_no_looks() -> None:
         ({"seeds": {"look": [2, 3]}}, "seeds.look: unknown key; did you mean looks?"),
         ({"seeds": {"looks": [2, 3], "waiting": [3]}}, "seeds.waiting: K=3 is not between the ends"),
         ({"seeds": {"looks": [2, 3], "waiting": [4]}}, "seeds.waiting: K=4 is not between the ends"),
+        (
+            {"seeds": {"looks": [2], "waiting": [2]}, "probe": {"compare": True}},
+            "seeds.waiting: probe.compare trains every",
+        ),
         ({"seeds": [0, 1], "looks": {"looks": [2, 3]}}, "seeds: with looks they are 1 to 3"),
         ({"models": {"looks": {"source": "embedded"}}}, "models.looks: the name is taken"),
     ],

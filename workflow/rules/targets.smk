@@ -2,7 +2,7 @@
 # report calls them.
 
 HARVESTS = grid.harvests(NOW)
-PROBES = grid.probes(NOW)
+PROBES = grid.probes(CONFIG)
 POLICIES = grid.policies(NOW)
 TRAINED = [policy for policy in POLICIES if policy.role != "base"]
 CONTROL_HARVESTS = grid.harvests_of_controls(NOW)

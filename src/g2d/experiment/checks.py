@@ -119,6 +119,8 @@ def look_mistakes(config: Config) -> Iterator[str]:
         yield f"seeds: with looks they are 1 to {looks.looks[-1]}: write seeds: {{looks: {looks.looks}}}"
     if all(isinstance(model, RecordedModel) for model in config.models.values()):
         yield "seeds.looks: recorded completions are not trained on, so there is nothing to look at: list the seeds"
+    if looks.waiting and config.probe.compare:
+        yield "seeds.waiting: probe.compare trains every K of the first seed before the looks: drop one of the two"
     for k in looks.waiting:
         if k not in config.warmup.steps or k in (0, max(config.warmup.steps)):
             yield f"seeds.waiting: K={k} is not between the ends of warmup.steps {config.warmup.steps}: remove it"
