@@ -29,8 +29,11 @@ from g2d.regimes.job import TrainingJob
 from g2d.regimes.kto import Kto, train_kto
 from g2d.regimes.rft import Rft, chosen_completions, train_rft
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.regimes.training import starting_model
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
+from g2d.rollouts.settings import EngineSettings
+from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import adapted, tiny_policy
 from tests.regimes.test_group_dpo import VALUES, in_groups
 from tests.regimes.test_kto import rows as judged
@@ -164,3 +167,14 @@ def test_an_emptied_checkpoint_says_what_to_delete(tmp_path: Path) -> None:
     assert {file.name for file in checkpoint.iterdir()} == {MANIFEST, MARK}
     with pytest.raises(ValueError, match=f"missing, cut short or changed since it was written; delete {checkpoint} to"):
         GRPO(WARMUP, tmp_path / "second", resume_from=checkpoint)
+
+
+def test_vllm_loads_the_folder_and_a_start_of_the_other_kind_is_refused(tmp_path: Path) -> None:
+    RUNS["rft"](tmp_path)
+    policy = left(tmp_path)
+    settings = EngineSettings(name="vllm")
+    assert VllmEngine(policy, settings)._weights() == str(tmp_path / "weights")
+    with pytest.raises(ValueError, match=r"^tiny/base has no adapter to start from$"):
+        starting_model(tiny_policy(), policy, Lora())
+    with pytest.raises(ValueError, match=r"^tiny/adapted0 has no weights to start from$"):
+        starting_model(tiny_policy(), adapted(tiny_policy(), tmp_path / "adapter", std=0.1), NONE)

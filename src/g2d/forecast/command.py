@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from g2d.experiment.config import Config, read
+from g2d.forecast.disk import disk_use
 from g2d.forecast.power import benchmark_sizes, planned_words
 from g2d.forecast.workloads import PROMPT_TOKENS, drawings, reward_models, trainings
 from g2d.memory.need import GIB, Card, Need
@@ -114,6 +115,7 @@ def model_forecast(config: Config, name: str, given: dict[str, Path], card: Card
         change = training_change(training, need, shape, counted, own.engine, card)
         said["jobs"].append(_as_json(need, change) | {"passes": _passes(training)})
     said["jobs"] = _merged(said["jobs"])
+    said["disk"] = asdict(disk := disk_use(config, name, shape)) | {"total": disk.total, "words": disk.words}
     return said | {"parameters": shape.parameters, "adapter": shape.adapter, "config_json": str(file)}
 
 
@@ -171,6 +173,7 @@ def _screen(model: dict[str, Any], memory: float, card: Card) -> str:
     lines.append("\n  tokens of one job, at most:")
     for row in model["tokens"]:
         lines.append(f"    {row['job']}: {row['completions']:,} completions x {row['budget']} = {row['tokens']:,}")
+    lines += [f"  {line}" for line in textwrap.wrap(model["disk"]["words"], 116)] if "disk" in model else []
     if "not_counted" in model:
         lines.append(f"  not counted, beside a trainer: rewards.{', rewards.'.join(model['not_counted'])}")
     return "\n".join(lines)

@@ -105,6 +105,8 @@ def starting_model(base: Policy, start: Policy | None, lora: Lora) -> Any:
     Raises:
         ValueError: `start` is not of this kind, or has not the weights that its record names.
     """
+    if start is not None and (start.weights is None) == lora.trains_all:
+        raise ValueError(f"{start.policy_id} has no {lora.folder} to start from")
     if lora.trains_all:
         require_own_weights(start or base)
         return load_base(start or base, exact=True)
@@ -113,10 +115,8 @@ def starting_model(base: Policy, start: Policy | None, lora: Lora) -> Any:
         return model
     from g2d.policies.adapter_layers import load_adapter
 
-    if start.adapter is None:
-        raise ValueError(f"{start.policy_id} has no adapter to start from")
     require_own_weights(start)
-    model = load_adapter(model, start.adapter, lora.rounding, is_trainable=True)
+    model = load_adapter(model, str(start.adapter), lora.rounding, is_trainable=True)
     model.peft_config["default"].base_model_name_or_path = base.base  # not what others call it, which PEFT looks up
     return model
 

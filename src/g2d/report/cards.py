@@ -60,21 +60,21 @@ def model_card(
     """
     header = {
         **({"base_model": base.settings["id"]} if "id" in base.settings else {}),  # a link that the Hub follows
-        "library_name": "peft" if policy.adapter else "transformers",
+        "library_name": "transformers" if policy.weights else "peft",
         "pipeline_tag": "text-generation",
-        "tags": [*(["lora"] if policy.adapter else []), "reasoning", "g2d", policy.regime],
+        "tags": [*([] if policy.weights else ["lora"]), "reasoning", "g2d", policy.regime],
         **(metadata or {}),
     }
     return _card(
         header,
         policy.policy_id,
         demonstration,
-        f"{'A LoRA adapter for' if policy.adapter else 'All weights of'} {_model(base)}, trained with "
+        f"{'All weights of' if policy.weights else 'A LoRA adapter for'} {_model(base)}, trained with "
         f"{_training(key, policy)}, seed {policy.seed}, by the [G2D workflow]({PAPER}). SHA-256 of its "
         f"weights: {code(str(policy.weights_sha256))}.",
         *_results(results),
         "## Use",
-        *(_use_of_adapter if policy.adapter else _use_of_weights)(base, place),
+        *(_use_of_weights if policy.weights else _use_of_adapter)(base, place),
         "## Settings",
         fenced(yaml.safe_dump(_public(policy.settings), sort_keys=False), "yaml"),
     )

@@ -1,0 +1,69 @@
+"""Disk that the trainings of a model leave occupied, from the configuration and the model's size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from g2d.experiment.config import Config
+from g2d.experiment.plan import Plan
+from g2d.forecast.jobs import grid_jobs
+from g2d.memory.need import GIB
+from g2d.regimes.catalogue import REGIMES
+from g2d.regimes.checkpoints import KEPT
+
+if TYPE_CHECKING:  # imports torch
+    from g2d.memory.model_shape import ModelShape
+
+
+@dataclass(frozen=True)
+class Disk:
+    """What lies in the results when all is trained, in bytes, and beside it while trainings run."""
+
+    policies: int
+    policy: int  # bytes of one
+    checkpoints: int  # for later K
+    checkpoint: int  # bytes of one
+
+    @property
+    def total(self) -> int:
+        """Bytes when all is trained."""
+        return self.policies * self.policy + self.checkpoints * self.checkpoint
+
+    @property
+    def words(self) -> str:
+        """The sum in a sentence."""
+        running = (KEPT + 1) * self.checkpoint
+        return (
+            f"disk: {self.policies} policies x {self.policy / GIB:.2f} GiB + {self.checkpoints} checkpoints x "
+            f"{self.checkpoint / GIB:.2f} GiB (checkpoints.keep) = {self.total / GIB:.1f} GiB; each running training "
+            f"takes up to {running / GIB:.1f} GiB more"
+        )
+
+
+def disk_use(config: Config, model: str, shape: ModelShape) -> Disk:
+    """Disk for the trainings of a model.
+
+    A policy has bfloat16 weights, or an adapter in float32. A checkpoint has float32 weights and AdamW's two averages,
+    and copies of the weights that generate, or are the reference, where these are earlier ones.
+    """
+    plan = Plan(config)
+    jobs = [job for job in grid_jobs(config, plan) if job.wildcards.get("model") == model]
+    policies = sum(job.rule.startswith("train_") or job.rule == "choose_checkpoint" for job in jobs)
+    left, continued, copies = set(), set(), 0
+    for job in jobs:
+        regime = REGIMES.get(job.rule.removeprefix("train_"))
+        if regime is None or regime.phase != "online":  # what stops by itself leaves no checkpoint
+            continue
+        w, folder = job.wildcards, Path(job.name).parent
+        arm = plan.online(w)
+        left.add(folder)
+        continued.add(folder.with_name(f"k{arm.before(int(w.g), int(w.k))}"))
+        settings = arm.settings
+        on_card = settings.on_card(int(w.g)) if regime.section == "warmup" else settings.on_card()
+        earlier = on_card.own_copy or on_card.adapters == 2
+        copies = max(copies, earlier + (getattr(settings, "lag", None) or 0))
+    trained = shape.parameters if shape.trains_all else shape.adapter
+    kept = left if config.checkpoints.keep == "all" else left - continued
+    return Disk(policies, (2 if shape.trains_all else 4) * trained, len(kept), (12 + 4 * copies) * trained)

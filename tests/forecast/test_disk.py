@@ -1,0 +1,39 @@
+"""Disk that trainings leave occupied, counted by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from g2d.experiment.config import load
+from g2d.forecast.disk import Disk, disk_use
+from g2d.memory.model_shape import ModelShape
+from tests.experiment.test_config import MINIMAL
+
+FRESH = {"regime": "semi_online_dpo", "steps": [2, 4], "sync_every": 1}
+GRID: dict[str, Any] = MINIMAL | {
+    "seeds": [0, 1],
+    "warmup": {"steps": [0, 2, 4]},
+    "baselines": {"grpo_group_sizes": [2]},
+    "regimes": {"fresh": FRESH, "rft": {"regime": "rft", "steps": [2]}},
+}
+POLICIES = 2 * (3 + 2 + 2 + 1)  # DPO at three K, GRPO and the entry at two, RFT at one
+
+
+@pytest.mark.parametrize(("keep", "checkpoints"), [("all", 2 * (2 + 2)), ("last", 2 * (1 + 1))])
+def test_policies_and_checkpoints_of_all_seeds(keep: str, checkpoints: int) -> None:
+    """A checkpoint has weights, two averages, and the weights that generate: 16 bytes a parameter."""
+    config = load(GRID | {"lora": "none", "checkpoints": {"keep": keep}})
+    found = disk_use(config, "demo", ModelShape(1000, 0, 1, 0, 8, 9, 2, trains_all=True))
+    assert found == Disk(POLICIES, 2 * 1000, checkpoints, 16 * 1000)
+    assert found.total == POLICIES * 2000 + checkpoints * 16_000
+
+
+def test_of_adapters_these_alone_are_kept_and_each_k_of_its_own_leaves_a_checkpoint() -> None:
+    config = load(GRID | {"warmup": {"steps": [0, 2, 4], "schedule": "per_k"}, "regimes": {}} | KEPT_LAST)
+    found = disk_use(config, "demo", ModelShape(1000, 50, 1, 0, 8, 9, 2))
+    assert found == Disk(2 * (3 + 2), 4 * 50, 2 * 2, 12 * 50)
+
+
+KEPT_LAST = {"checkpoints": {"keep": "last"}}
