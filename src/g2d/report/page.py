@@ -268,9 +268,8 @@ _SECTION_SENTENCES: dict[str, tuple[Callable[..., Sequence[str]], dict[str, Colu
     CONTAMINATION: (contamination_sentences, {"contamination": CONTAMINATION_COLUMNS}),
 }
 
-_TABLE_CHARTS: dict[
-    str, tuple[Columns, list[str], Callable[[pd.DataFrame, Marks], Spec | None]]
-] = {  # a figure per group
+Figure = tuple[Columns, list[str], Callable[[pd.DataFrame, Marks], Spec | None]]
+_TABLE_CHARTS: dict[str, Figure] = {  # a figure per group of rows, where there is something to draw
     "harvest": (HARVEST_COLUMNS, ["model"], lambda rows, _: charts.informativeness_by_k(rows)),
     "calibration": (CALIBRATION_COLUMNS, ["model"], lambda rows, _: charts.difficulty_by_level(rows)),
     "decomposition": (DECOMPOSITION_COLUMNS, ["model", "benchmark"], lambda rows, _: charts.gains(rows)),
