@@ -23,9 +23,9 @@ def gain_by_divergence(drift: pd.DataFrame, known: Marks) -> Spec | None:
         known: how policies are drawn.
     """
     base = drift.loc[drift["policy"] == "base", "accuracy"]
-    if "kl" not in drift or base.empty:
+    rows = drift[drift["kl"] > 0] if "kl" in drift else drift.head(0)
+    if base.empty or rows.empty:
         return None
-    rows = drift[drift["kl"] > 0]
     series = [mark.series for mark in marks_of(rows, known)]
     rows = rows.assign(series=series, name=names(rows), gain=rows["accuracy"] - base.iloc[0])
     scale = alt.Scale(type="log", nice=False, padding=12)
