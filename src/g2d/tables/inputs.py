@@ -20,7 +20,7 @@ from g2d.experiment.config import Config
 from g2d.experiment.grid import controls, trajectories
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.experiment.prompt_counts import prompts_behind
-from g2d.experiment.sections import Collapse, Contamination, Frontier, Price
+from g2d.experiment.sections import Collapse, Contamination, Frontier
 from g2d.jobs.attempts import Attempt, read_attempts
 from g2d.jobs.cost import Cost, read_cost
 from g2d.jobs.files import read_json
@@ -60,6 +60,17 @@ class _OfPolicies(cached_property[dict[Any, Any]]):
         super().__init__(lambda inputs: inputs.read_of_policies(self.attrname, read, *arguments))
 
 
+class _OfConfig(cached_property[Any]):
+    """What the configuration says."""
+
+    def __init__(self, read: Callable[[Config], Any]) -> None:
+        super().__init__(lambda inputs: read(inputs.config))
+
+
+def _fresh(config: Config) -> list[str]:
+    return [name for name in config.continued_benchmarks if is_fresh(config.benchmarks[name])]
+
+
 class Inputs:
     """Each input is read when it is first asked for, and then kept.
 
@@ -86,6 +97,15 @@ class Inputs:
     selections = _Part(read_table, CANDIDATE_COLUMNS)  # by the policy that was selected
     continued = _Part(read_rollouts, ("problem_id", "completion_text", "verdict"))  # by model and benchmark
     questions = _Part(read_problems)  # by benchmark: those whose beginnings were continued
+    controls = _OfConfig(controls)  # by the name of a control, that of the policy it is one of
+    changes = _OfConfig(grid.ablation_changes)  # by ablation, what it changes
+    price = _OfConfig(lambda config: config.price_per_device_hour)  # an experiment.sections.Price, or None
+    margin = _OfConfig(lambda config: (config.frontier or Frontier()).margin)  # of a good enough policy
+    collapse_share = _OfConfig(lambda config: (config.collapse or Collapse()).share)  # of what a training began with
+    fresh = _OfConfig(_fresh)  # the benchmarks that were generated for this run
+    shown_share = _OfConfig(lambda config: (config.contamination or Contamination()).share)  # of a question's words
+    main = cached_property(lambda self: self.build("main"))  # Table 1
+    win_rates = cached_property(lambda self: self.build("win_rates"))  # the table of that name
 
     def __init__(self, folder: Path, config: Config, whole: bool = False, threads: int = 1) -> None:
         self.folder, self.config, self.whole, self.threads = folder, config, whole, threads
@@ -233,52 +253,7 @@ class Inputs:
             if last in logs
         }
 
-    @property
-    def main(self) -> pd.DataFrame:
-        """Table 1."""
-        return self.build("main")
-
     @cached_property
     def main_csv(self) -> pd.DataFrame:
         """Table 1 as it was written."""
         return read_table(self.folder / "tables/main.csv", MAIN_COLUMNS)
-
-    @property
-    def win_rates(self) -> pd.DataFrame:
-        """The table of that name."""
-        return self.build("win_rates")
-
-    @property
-    def controls(self) -> dict[str, str]:
-        """By the name of a control, that of the policy it is one of."""
-        return controls(self.config)
-
-    @property
-    def changes(self) -> Mapping[str, Mapping[str, Any]]:
-        """By ablation, what it changes."""
-        return grid.ablation_changes(self.config)
-
-    @property
-    def price(self) -> Price | None:
-        """Of a device-hour."""
-        return self.config.price_per_device_hour
-
-    @property
-    def margin(self) -> float:
-        """By how much a policy that is good enough may be worse."""
-        return (self.config.frontier or Frontier()).margin
-
-    @property
-    def collapse_share(self) -> float:
-        """Of what entropy and length began with: below it, a training has collapsed."""
-        return (self.config.collapse or Collapse()).share
-
-    @property
-    def fresh(self) -> list[str]:
-        """The benchmarks that were generated for this run."""
-        return [name for name in self.config.continued_benchmarks if is_fresh(self.config.benchmarks[name])]
-
-    @property
-    def shown_share(self) -> float:
-        """Of a question's words, those that were shown."""
-        return (self.config.contamination or Contamination()).share
