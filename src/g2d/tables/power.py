@@ -129,13 +129,14 @@ def family_sizes(known: Iterable[Row]) -> dict[str, int]:
 
 def _alike(evaluations: Evaluations) -> dict[tuple[str, str], tuple[list[Row], np.ndarray]]:
     """By model and benchmark, all policies and the answers, (n_policies, n_seeds, n_problems), of those that were
-    trained alike; at least two of these, whose tests belong to some family."""
+    trained alike, over the first seeds, which all have; at least two of these, whose tests belong to some family."""
     grouped = by_policy(evaluations)
     alike = {}
     for place, known in by_grid(grouped).items():
         answers = [crossed(grouped[at], at[1]) for at in known if at[0].role in ALIKE]
-        if len(answers) > 1 and len({own.shape for own in answers}) == 1 and family_sizes(known):
-            alike[place] = known, np.stack(answers)
+        numbers = {len(own) for own in answers}
+        if len(answers) > 1 and (len(numbers) == 1 or min(numbers) > 1) and family_sizes(known):
+            alike[place] = known, np.stack([own[: min(numbers)] for own in answers])
     return alike
 
 
