@@ -61,7 +61,7 @@ def test_the_divergence_is_a_mean_over_samples_problems_and_seeds() -> None:
 
 
 def test_online_policies_are_compared_with_others_at_equal_gain() -> None:
-    """log KL = 10 gain + log 1/2 for those trained online, of two seeds and 20 problems without noise."""
+    """log KL = 10 gain + log 1/2 for those trained online, of two seeds and 20 problems."""
     online = [PolicyKey("m", "grpo", 2, k, seed) for k in (2, 4, 6) for seed in (0, 1)]
     others = [PolicyKey("m", "dpo", 2, k, seed) for k in (0, 2, 4) for seed in (0, 1)]
     copied = [replace(key, regime="best/selected", kind="grpo", role="ablation", selected=True) for key in online[:2]]
@@ -75,4 +75,5 @@ def test_online_policies_are_compared_with_others_at_equal_gain() -> None:
     assert list(table.columns) == [*EQUAL_GAIN_COLUMNS]
     [row] = table.to_dict("records")
     assert (row["n_online"], row["n_others"], row["n_seeds"], row["status"]) == (3, 3, 2, "compared")
-    assert (row["ratio"], row["ratio_low"], row["ratio_high"]) == pytest.approx((0.5, 0.5, 0.5))
+    assert row["ratio"] == pytest.approx(0.5)
+    assert row["ratio_low"] < 0.5 < row["ratio_high"]  # gains are of 20 problems

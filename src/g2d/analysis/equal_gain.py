@@ -2,7 +2,8 @@
 
 Over the policies, the logarithm of the mean divergence is regressed on gain and on whether they were trained online.
 The coefficient is a contrast of these policies, which are taken as given: it does not speak for other ones. Its
-variance is that of its linearisation over crossed random seeds and problems (`crossed_variance`).
+variance is that of its linearisation in divergences and in gains, each over crossed random seeds and problems
+(`crossed_variance`); what both have in common is left out, and so is the bias from gains that are not exact.
 """
 
 from __future__ import annotations
@@ -30,31 +31,40 @@ class EqualGain:
     p_value: float = math.nan  # two-sided, of a ratio of 1
 
 
-def at_equal_gain(divergence: np.ndarray, gain: np.ndarray, online: np.ndarray, level: float = 0.95) -> EqualGain:
+def at_equal_gain(divergence: np.ndarray, change: np.ndarray, online: np.ndarray, level: float = 0.95) -> EqualGain:
     """Compare policies whose gains overlap.
 
     Args:
         divergence: (policies, seeds, problems), at least two problems; the means of policies are positive.
-        gain: (policies,), accuracy less that of M0.
+        change: (policies, seeds, problems), accuracy less that of M0; not necessarily of the same problems.
         online: (policies,), whether they were trained online.
         level: of the interval.
     """
+    gain, means = (values.mean(axis=(1, 2)) for values in (change, divergence))
     kinds = gain[online], gain[~online]
     if min(map(len, kinds)) < FEWEST:
         return EqualGain("too few policies")
     if max(own.min() for own in kinds) > min(own.max() for own in kinds):
         return EqualGain("no common gain")
-    weights = np.linalg.pinv(np.column_stack([np.ones_like(gain), gain, online]))[2]
-    means = divergence.mean(axis=(1, 2))
-    log_ratio = float(weights @ np.log(means))
-    values = np.tensordot(weights / means, divergence, axes=1)  # (seeds, problems), linearised but for a constant
-    n_seeds, n_problems = values.shape
-    if n_seeds == 1:
-        variance, degrees = float(values.var(ddof=1)) / n_problems, float(n_problems - 1)
-    else:
-        variance, degrees = crossed_variance(values)
-    error = math.sqrt(variance)
-    reach = float(scipy.stats.t.ppf((1 + level) / 2, degrees)) * error
-    p = 2 * float(scipy.stats.t.sf(abs(log_ratio) / error, degrees)) if error else float(log_ratio == 0)
+    design = np.column_stack([np.ones_like(gain), gain, online])
+    inverse, log = np.linalg.pinv(design.T @ design), np.log(means)
+    coefficients = inverse @ design.T @ log
+    log_ratio, weights = float(coefficients[2]), (inverse @ design.T)[2]
+    # The derivatives of the coefficient by log divergences and by gains.
+    of_gain = inverse[2, 1] * (log - design @ coefficients) - coefficients[1] * weights
+    parts = [_variance(np.tensordot(weights / means, divergence, axes=1))]
+    parts += [_variance(np.tensordot(of_gain, change, axes=1))]
+    variance = sum(own for own, _ in parts)
+    # Satterthwaite (1946, eq. 17).
+    degrees = variance**2 / sum(own**2 / n for own, n in parts) if variance else 1.0
+    reach = float(scipy.stats.t.ppf((1 + level) / 2, degrees)) * math.sqrt(variance)
+    p = 2 * float(scipy.stats.t.sf(abs(log_ratio) / math.sqrt(variance), degrees)) if variance else float(not log_ratio)
     ratio, low, high = (math.exp(log_ratio + x) for x in (0.0, -reach, reach))
     return EqualGain("compared", ratio, low, high, p)
+
+
+def _variance(values: np.ndarray) -> tuple[float, float]:
+    """Variance of the mean of (seeds, problems), and its degrees of freedom; given the weights with one seed."""
+    if len(values) > 1:
+        return crossed_variance(values)
+    return float(values.var(ddof=1)) / values.shape[1], values.shape[1] - 1.0
