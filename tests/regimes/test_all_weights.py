@@ -30,9 +30,10 @@ from g2d.regimes.kto import Kto, train_kto
 from g2d.regimes.rft import Rft, chosen_completions, train_rft
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.regimes.training import starting_model
+from g2d.regimes.warmup import AutoStop
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
-from g2d.rollouts.settings import EngineSettings
+from g2d.rollouts.settings import EngineSettings, Harvest
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import adapted, tiny_policy
 from tests.regimes.test_group_dpo import VALUES, in_groups
@@ -178,3 +179,11 @@ def test_vllm_loads_the_folder_and_a_start_of_the_other_kind_is_refused(tmp_path
         starting_model(tiny_policy(), policy, Lora())
     with pytest.raises(ValueError, match=r"^tiny/adapted0 has no weights to start from$"):
         starting_model(tiny_policy(), adapted(tiny_policy(), tmp_path / "adapter", std=0.1), NONE)
+
+
+def test_a_warm_up_that_stops_by_itself_leaves_the_weights_of_its_best_probe(tmp_path: Path) -> None:
+    stops = WARMUP.model_copy(update={"steps": [2], "horizon": 2, "auto": AutoStop(every=1, prompts=4, patience=1)})
+    harvest = Harvest(samples_per_prompt=2, max_completion_length=12)
+    GRPO(stops, tmp_path, k=2, harvest=harvest)
+    digests = {sha256(folder / FILE) for folder in tmp_path.glob("k*") if (folder / FILE).is_file()}
+    assert sha256(tmp_path / FILE) in digests
