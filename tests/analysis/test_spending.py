@@ -28,10 +28,11 @@ def test_a_look_without_new_information_has_the_level_of_the_look_before_it():
     assert nominal_level([0.6, 0.6], 0.05, "pocock") == nominal_level([0.6], 0.05, "pocock")
 
 
+@pytest.mark.parametrize("power", [1.0, 2.0])
 @pytest.mark.parametrize("spending", ["obrien_fleming", "pocock"])
-def test_looks_that_share_most_of_their_information_err_together_as_said(spending):
+def test_looks_that_share_most_of_their_information_err_together_as_said(spending, power):
     fractions = np.array([0.6, 0.7, 0.9, 1.0])
     steps = np.random.default_rng(0).normal(size=(100_000, 4)) * np.sqrt(np.diff(fractions, prepend=0))
     z = np.abs(steps.cumsum(axis=1)) / np.sqrt(fractions)
-    crossed = (z >= boundaries(fractions, 0.05, spending)).any(axis=1).mean()
+    crossed = (z >= boundaries(fractions, 0.05, spending, power)).any(axis=1).mean()
     assert crossed == pytest.approx(0.05, abs=4 * np.sqrt(0.05 * 0.95 / 100_000))

@@ -141,14 +141,12 @@ def take_look(plan: Plan, results: Mapping[str, np.ndarray], earlier: Sequence[L
     answers = {policy: _cut(policy, results, n) for policy, n in wanted.items()}
     number = len(earlier) + 1
     before = earlier[-1].comparisons if earlier else tuple(Compared(**asdict(own)) for own in plan.asked)
-    tested = [_Test.of(plan, own, answers) if _is_tested(own, answers) else None for own in before]
-    compared = list(before)
+    compared = dict(enumerate(before))
     for family in dict.fromkeys(own.family for own in plan.asked):
-        members = [i for i, own in enumerate(before) if own.family == family]
-        found = _judged(plan, {i: before[i] for i in members}, {i: t for i in members if (t := tested[i])}, number)
-        for i, own in found.items():
-            compared[i] = own
-    return _decided(plan, number, _without_beaten(compared), wanted)
+        members = {i: own for i, own in enumerate(before) if own.family == family}
+        tests = {i: _Test.of(plan, own, answers) for i, own in members.items() if _is_tested(own, answers)}
+        compared |= _judged(plan, members, tests, number)
+    return _decided(plan, number, _without_beaten(list(compared.values())), wanted)
 
 
 def _seeds_now(plan: Plan, earlier: Sequence[Look]) -> dict[str, int]:
@@ -248,34 +246,33 @@ def _judged(
     plan: Plan, members: Mapping[int, Compared], tests: Mapping[int, _Test], number: int
 ) -> dict[int, Compared]:
     """The tested comparisons of a family with their verdicts."""
-    size = len(members)
+    size, verdicts = len(members), [own.verdict for own in members.values()]
+    n_different, n_within = sum(v in ("better", "worse") for v in verdicts), verdicts.count("within")
 
     def level(error: float) -> Callable[[int, int], float]:
         return lambda i, rejected: _nominal(plan, tests[i].fractions, error / (size - rejected))
 
     p_values = {i: test.error.p_value(test.middle) for i, test in tests.items()}
-    verdicts = [own.verdict for own in members.values()]
-    n_different, n_within = sum(v in ("better", "worse") for v in verdicts), verdicts.count("within")
+    p_margin = {i: test.p_margin(plan.margin) for i, test in tests.items()}
     different = stepped(p_values, n_different, level(plan.error))
-    inside = {i: tests[i].p_margin(plan.margin) for i in tests}
     # Only one end of the margin can be wrong, so each is tested one-sided at the family's error.
-    within = stepped(inside, n_within, level(2 * plan.error))
-    ranks = [_ranks(p_values, n_different), _ranks(inside, n_within)]
+    within = stepped(p_margin, n_within, level(2 * plan.error))
+    rank, rank_margin = _ranks(p_values, n_different), _ranks(p_margin, n_within)
     found = {}
     for i, test in tests.items():
         low, high = test.error.interval(test.middle, _nominal(plan, test.fractions, plan.error / size))
         verdict: Verdict = "open"
+        chances: list[tuple[int, float]] = []
         if p_values[i] <= different[i]:
             verdict = "better" if test.middle > 0 else "worse"
             low, high = one_side(low, high, test.middle > 0)
-        elif inside[i] <= within[i]:
+        elif p_margin[i] <= within[i]:
             verdict = "within"
-        chances: dict[int, float] = {}  # by seeds of the looks to come
-        if verdict == "open" and test.n_seeds < plan.looks[-1]:
-            errors = plan.error / (size - ranks[0][i]), 2 * plan.error / (size - ranks[1][i])
-            chances = {n: _chance(plan, test, n, *errors) for n in plan.looks if n > test.n_seeds}
-        if verdict == "open" and all(chance < plan.futility * (n - test.n_seeds) for n, chance in chances.items()):
-            verdict = "given up"
+        else:
+            errors = plan.error / (size - rank[i]), 2 * plan.error / (size - rank_margin[i])
+            chances = [(n, _chance(plan, test, n, *errors)) for n in plan.looks if n > test.n_seeds]
+            if all(chance < plan.futility * (n - test.n_seeds) for n, chance in chances):
+                verdict, chances = "given up", []
         found[i] = replace(
             members[i],
             n_seeds=test.n_seeds,
@@ -284,14 +281,14 @@ def _judged(
             standard_error=test.error.standard_error,
             p_value=p_values[i],
             boundary=different[i],
-            p_margin=inside[i],
+            p_margin=p_margin[i],
             boundary_margin=within[i],
             low=low,
             high=high,
             verdict=verdict,
             look=number,
-            chance_next=next(iter(chances.values()), 0.0) if verdict == "open" else 0.0,
-            chance=max(chances.values(), default=0.0) if verdict == "open" else 0.0,
+            chance_next=chances[0][1] if chances else 0.0,
+            chance=max((chance for _, chance in chances), default=0.0),
         )
     return found
 
