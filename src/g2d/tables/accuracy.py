@@ -154,7 +154,7 @@ def accuracy_row(
     per_seed = correct.mean(axis=1)
     low, high = accuracy_interval(correct)
     return {
-        **named(keys[0], benchmark),
+        **named(keys, benchmark),
         **{"n_seeds": len(keys), "n_problems": correct.shape[1], "accuracy": float(per_seed.mean())},
         "std_over_seeds": standard_deviation(per_seed),
         **{"standard_error": standard_error(correct.mean(axis=0)), "ci_low": low, "ci_high": high},

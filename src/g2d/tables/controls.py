@@ -60,7 +60,7 @@ def controls_table(
             row |= {"reward": control.reward, "truth": truth.label}
             known = [found for key in grouped[control, benchmark] if (found := seen.get(key))]
             row |= {name: mean([found[name] for found in known]) for name in ("rewarded", "right")}
-            yield named(next(iter(grouped[control, benchmark])), benchmark) | row
+            yield named(grouped[control, benchmark], benchmark) | row
 
 
 def seen_in_training(rollouts: str | Path) -> dict[str, float]:

@@ -56,7 +56,7 @@ def drift_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
         own, base = grouped[at], grouped.get((PolicyKey(policy.model, "base", 0, 0, None), benchmark), {})
         tokens = _crossed(base | own, benchmark, "token_count")
         correct = crossed(own, benchmark)
-        row = named(next(iter(own)), benchmark) | {"n_seeds": len(own), "n_problems": correct.shape[1]}
+        row = named(own, benchmark) | {"n_seeds": len(own), "n_problems": correct.shape[1]}
         row |= {"accuracy": correct.mean(), "length": tokens[-len(own) :].mean()}
         if base and policy.role != "base":
             row |= _estimate("longer", tokens[1:] - tokens[0])

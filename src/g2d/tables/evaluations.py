@@ -59,7 +59,9 @@ def by_grid(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
     return found
 
 
-def named(key: PolicyKey, benchmark: str) -> dict[str, Any]:
+def named(seeds: Iterable[PolicyKey], benchmark: str) -> dict[str, Any]:
+    """What names the row of a policy, of which these are the seeds."""
+    key = next(iter(seeds))
     group_size = key.group_size or None
     return {"model": key.model, "policy": key.label, "K": key.shown_k, "group_size": group_size, "benchmark": benchmark}
 

@@ -60,8 +60,8 @@ def comparison_table(evaluations: Evaluations) -> Rows:
             policy, other = paired(grouped, at, reference)
             found.append(compare(policy, other, pool(grouped, accuracies, at, reference), len(family)))
         for (at, reference), comparison in zip(family, corrected(found), strict=True):
-            other_name = named(next(iter(grouped[reference])), at[1])
-            row = named(next(iter(grouped[at])), at[1]) | asdict(comparison)
+            other_name = named(grouped[reference], at[1])
+            row = named(grouped[at], at[1]) | asdict(comparison)
             references = {f"reference_{key}": other_name[key] for key in ("K", "group_size")}
             yield row | {"family": name, "reference": other_name["policy"]} | references
 
@@ -214,6 +214,6 @@ def margin_table(evaluations: Evaluations, margin: float) -> Rows:
     for (_, benchmark), own in by_grid(grouped).items():
         differences = differences_of(grouped, own)
         for at, answers, found in zip(own, differences.answers, smallest_margins(differences, margin), strict=True):
-            row = named(next(iter(grouped[at])), benchmark) | asdict(found) | {"margin": margin}
+            row = named(grouped[at], benchmark) | asdict(found) | {"margin": margin}
             row |= {"n_seeds": answers.shape[0], "n_problems": answers.shape[1], "accuracy": answers.mean()}
             yield row

@@ -87,7 +87,7 @@ def frontier_table(
                 continue
             tested = tuple(at for at in known if at[0].role not in ("curve", "ablation"))
             found = on_axis([spent[at] for at in tested], differences(tested), margin) if tested else []
-            names = [named(next(iter(grouped[at])), benchmark) for at in tested]
+            names = [named(grouped[at], benchmark) for at in tested]
             standing = {at: _standing(one, names) for at, one in zip(tested, found, strict=True)}
             for at in known:
                 row = shown[at] | {"axis": axis, "margin": margin, "cost": spent[at].mean()}
@@ -143,9 +143,9 @@ def matched_table(evaluations: Evaluations, costs: Mapping[PolicyKey, Mapping[st
         ]
         for ((at, _), other), comparison in zip(picked.items(), found, strict=True):
             values = asdict(comparison)
-            name, p = named(next(iter(grouped[other])), benchmark), min(1.0, comparison.p_value * len(candidates))
+            name, p = named(grouped[other], benchmark), min(1.0, comparison.p_value * len(candidates))
             yield (
-                named(next(iter(grouped[at])), benchmark)
+                named(grouped[at], benchmark)
                 | {
                     key: values[key]
                     for key in ("difference", "ci_low", "ci_high", "family_low", "family_high", "p_value")

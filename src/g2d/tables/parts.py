@@ -44,7 +44,7 @@ def decomposition_table(evaluations: Evaluations) -> Rows:
         policy = reached[:, -len(own) :]
         shares = policy.mean(axis=(1, 2))
         finished, parseable, correct = decomposition.factors(shares)
-        row = named(next(iter(own)), benchmark) | {"n_seeds": len(own), "n_problems": policy.shape[2]}
+        row = named(own, benchmark) | {"n_seeds": len(own), "n_problems": policy.shape[2]}
         row |= {"accuracy": shares[2], "finished": finished, "parseable": parseable, "correct": correct}
         if base and policy_key.role != "base":
             reference = np.broadcast_to(reached[:, :1], policy.shape)
@@ -99,7 +99,7 @@ def budget_table(evaluations: Evaluations) -> Rows:
             finished, parseable, _ = decomposition.factors(reached.mean(axis=(1, 2)))
             low, high = accuracy_interval(reached[2])
             yield (
-                named(next(iter(own)), benchmark)
+                named(own, benchmark)
                 | {"budget": budget, "n_seeds": len(own), "n_problems": reached.shape[2]}
                 | {"accuracy": float(reached[2].mean()), "ci_low": low, "ci_high": high}
                 | {"finished": finished, "parseable": parseable}

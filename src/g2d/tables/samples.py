@@ -57,7 +57,7 @@ def _rows(by_key: dict[Any, pd.DataFrame], benchmark: str, equal: Equal) -> Rows
         shares = crossed_values(frames, benchmark)
         low, high = accuracy_interval(shares)
         yield {
-            **named(keys[0], benchmark),
+            **named(keys, benchmark),
             **{"n_seeds": len(keys), "n_problems": shares.shape[1], "n_samples": n, "measure": measure, "k": k},
             **{"share": float(shares.mean()), "ci_low": low, "ci_high": high},
         }

@@ -45,7 +45,7 @@ def saturation_table(evaluations: Evaluations) -> Rows:
         steps = [policy.k for policy, _ in rows]
         found = saturation(steps, before, answers)
         yield {
-            **named(next(iter(grouped[rows[0]])), benchmark),
+            **named(grouped[rows[0]], benchmark),
             **{"n_seeds": answers[0].shape[0], "n_problems": answers[0].shape[1]},
             **{"n_steps": len(steps), "last_K": steps[-1], "status": found.status, "start": float(before.mean())},
             **(dict(_numbers(found)) if found.status == "fits" else {}),

@@ -70,7 +70,7 @@ def synthesis_table(evaluations: Evaluations) -> Rows:
             if other != reference or len(studies) < FEWEST:
                 continue
             said = {"reference": reference} | {
-                key: value for key, value in named(policy, "").items() if key in ("policy", "K", "group_size")
+                key: value for key, value in named([policy], "").items() if key in ("policy", "K", "group_size")
             }
             yield from [said | _study(study) for study in studies]
             for over, benchmark, pooled in _pooled(studies):
