@@ -115,7 +115,13 @@ class Looks(Section):
     spending: Literal["obrien_fleming", "pocock"] = key(
         "obrien_fleming", "How the error is spent over the looks (Lan and DeMets); Pocock spends more of it early."
     )
-    error: float = key(0.05, "Probability of a wrong verdict in a family of comparisons, over all looks.", gt=0, lt=0.5)
+    error: float = key(
+        0.05,
+        "Probability of a wrong verdict in a family of comparisons, over all looks; for differences and for being "
+        "within the margin each.",
+        gt=0,
+        lt=0.5,
+    )
     futility: float = key(
         0.015,
         "A comparison is given up where the chance that a later look settles it is below this for every further seed.",

@@ -61,8 +61,9 @@ def look_methods(looks: Looks) -> str:
     return (
         f"Seeds came in stages: at looks after {listed([str(n) for n in looks.looks])} seeds the planned comparisons "
         "were tested, and policies with an open one got the next seeds; a verdict stood once it had fallen. An error "
-        f"of {100 * looks.error:g} % in each family was spent over the looks (Lan and DeMets 1983; "
-        f"{SPENDING[looks.spending]}). The other tests do not count the looks."
+        f"of {100 * looks.error:g} % in each family, for differences and for being within the margin, was spent over "
+        f"the looks (Lan and DeMets 1983; {SPENDING[looks.spending]}), in Hochberg's steps within a look (Tamhane, Xi "
+        "and Gou 2021). The other tests do not count the looks."
     )
 
 
@@ -71,8 +72,9 @@ def _plan_sentence(config: Config) -> str:
     looks = config.looks
     return (
         f"Looks at {numbers(looks.looks)} seeds, on {next(iter(config.benchmarks))}, were planned before the first. In "
-        f"a family of comparisons the probability of a wrong verdict is at most {100 * looks.error:g} % over all looks "
-        f"(spent by {SPENDING[looks.spending]}), and a comparison is given up where no later look settles it with "
+        "a family of comparisons verdicts of one kind, different or within the margin, err with at most "
+        f"{100 * looks.error:g} % over all looks (spent by "
+        f"{SPENDING[looks.spending]}), and a comparison is given up where no later look settles it with "
         f"{100 * looks.futility:g} % for every further seed. Tests and intervals of the other tables do not count "
         "the looks."
     )
