@@ -9,11 +9,21 @@ import pytest
 
 from g2d.experiment import grid
 from g2d.experiment.config import Config, load, read
+from g2d.experiment.plan import Plan
 from g2d.experiment.race import at_look, decided, next_look_words, taken, whole
+from g2d.forecast.jobs import grid_jobs
 from g2d.jobs.files import write_json
 from g2d.settings import ConfigError
 from tests.race import race_config, race_values
 
+PUPIL = {"regime": "distillation", "teacher": "dpo", "teacher_step": 2, "steps": [4]} | dict.fromkeys(
+    ("prompts_per_update", "responses"), 2
+)
+REPLAYS = {
+    "steps": [4],
+    "policies": ["grpo"],
+    "warmup": {"replay": {"successes": 1, "harvest_step": 2}},
+}
 SFT = {"regimes": {"sft": {"regime": "rft", "steps": [2]}}}
 
 
@@ -82,6 +92,34 @@ def test_a_policy_that_goes_on_takes_what_is_behind_it_along() -> None:
     config = after({"m/dpo/g2/k2": 2, "m/sft/g2/k2": 3}, **SFT)
     assert of_seed(grid.harvests(config), 3) == ["harvest/g2/k2"]
     assert sorted(of_seed(grid.trainings(config), 3)) == ["grpo/g2/k2", "sft/g2/k2"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked", "trained", "harvested"),
+    [
+        ({"regimes": {"pupil": PUPIL}}, "pupil/g2/k4", ["dpo/g2/k2", "grpo/g2/k2", "pupil/g2/k4"], ["g2/k2"]),
+        ({"ablations": {"rlep": REPLAYS}}, "rlep/grpo/g2/k4", ["grpo/g2/k2", "rlep/grpo/g2/k4"], ["g2/k2"]),
+        (
+            {"ablations": {"matched": {"steps": [0], "dpo": {"match_pairs_to": 2}}}},
+            "matched/g0/k0",
+            ["grpo/g2/k2", "matched/g0/k0"],
+            ["g0/k0", "g2/k2"],
+        ),
+    ],
+)
+def test_what_a_policy_is_made_from_comes_with_it(
+    changes: dict[str, Any], asked: str, trained: list[str], harvested: list[str]
+) -> None:
+    """Its teacher, the harvest that it replays, and those that it is matched to, whatever the looks say of these."""
+    config = after({f"m/{asked}": 3, **dict.fromkeys(("m/dpo/g0/k0", "m/dpo/g2/k2", "m/grpo/g2/k4"), 2)}, **changes)
+    assert sorted(of_seed(grid.trainings(config), 3)) == trained
+    assert of_seed(grid.harvests(config), 3) == [f"harvest/{at}" for at in harvested]
+    jobs = {
+        job.name
+        for job in grid_jobs(config, Plan(config))
+        if "/seed3/" in job.name and job.outputs[0].endswith("policy.json")
+    }
+    assert jobs == {f"results/m/seed3/{policy}/cost" for policy in trained}
 
 
 def test_what_waits_has_no_seed_before_a_look_asks_for_it() -> None:

@@ -106,6 +106,30 @@ def teacher_of(found: Mapping[str, Arm], trained: Arm) -> tuple[Arm, Point] | No
     return None if at is None else (teacher, at)
 
 
+def replayed_point(found: Mapping[str, Arm], trained: Arm) -> Point | None:
+    """Where the main grid's harvest is whose successes an online training replays; None where it replays none.
+
+    Args:
+        found: arms by name.
+    """
+    replay = getattr(trained.settings, "replay", None)
+    if replay is None or replay.harvest_step is None:
+        return None
+    return next(point for point in found["grpo"].harvest_points if point[1] == replay.harvest_step)
+
+
+def matched_points(found: Mapping[str, Arm], trained: Arm) -> tuple[Arm, tuple[Point, ...]]:
+    """To the pairs of which harvests an N-matched control is cut: those of its own warm-up, or of the main grid where
+    what it is harvested from has other K. No points where it is no such control.
+
+    Args:
+        found: arms by name.
+    """
+    match = trained.settings.match_pairs_to
+    source = trained.online if trained.online.role == "ablation" else found["grpo"]
+    return source, tuple(point for point in source.harvest_points if match is not None and match in (point[1], "min"))
+
+
 @cached_method
 def arms(config: Config, model: str) -> Mapping[str, Arm]:
     """The arms of a model by name, in the order of the tables: as `ROLES` has them, then as they are configured."""

@@ -12,9 +12,9 @@ from dataclasses import replace
 from statistics import mean
 from typing import Any
 
-from g2d.experiment.arms import Arm, Point, any_arms, arms, online_arm, teacher_of
+from g2d.experiment.arms import Arm, Point, any_arms, arms, matched_points, online_arm, replayed_point, teacher_of
 from g2d.experiment.keys import HarvestKey, PolicyKey
-from g2d.experiment.race import n_seeds
+from g2d.experiment.race import n_seeds, whole
 from g2d.experiment.sections import Ablation, Config
 from g2d.experiment.sweep import Candidate, candidates, sweep_seed, with_candidates
 from g2d.policies.policy import Policy
@@ -104,35 +104,47 @@ def has_curves(config: Config) -> bool:
 
 @cached_method
 def trainings(config: Config) -> list[PolicyKey]:
-    """Every policy that is trained: those that are evaluated, then the online ones that are harvested or continued."""
+    """Every policy that is trained: those that are evaluated, then the online ones that are harvested or continued.
+    After a look, those that it asks for and all that they are made from."""
+    if config.reached is not None:
+        needed = _with_all_behind(config, policies(config))
+        return [key for key in trainings(whole(config)) if key in needed]
     found = [key for key in policies(config) if key.role != "base" and not key.selected]
     for model in trained_models(config):
         for role in ("grpo", "ablation", "entry"):
             for arm in arms(config, model).values():
                 if arm.role == role and arm.phase == "online" and not arm.selected:
                     found += keys(config, model, arm, arm.points)
-    found = list(dict.fromkeys([*found, *auto_warmups(config)]))
-    if config.reached is None:
-        return found
-    needed = {trained for key in policies(config) for trained in _online_behind(config, key)}
-    return [key for key in found if key in needed or not key.trained_online]
+    return list(dict.fromkeys([*found, *auto_warmups(config)]))
 
 
-def _online_behind(config: Config, key: PolicyKey) -> Iterator[PolicyKey]:
-    """The online trainings behind a policy: its own or that of its harvest, those whose checkpoints this continues,
-    and what they start from."""
+def _with_all_behind(config: Config, found: Iterable[PolicyKey]) -> set[PolicyKey]:
+    """Policies, and all that they are made from."""
+    known, new = set[PolicyKey](), list(found)
+    while new:
+        if (key := new.pop()) not in known:
+            known.add(key)
+            new += _made_from(config, key)
+    return known
+
+
+def _made_from(config: Config, key: PolicyKey) -> Iterator[PolicyKey]:
+    """What one policy is made from: the policies of the harvests that it reads, what it is selected from, the one whose
+    checkpoint it continues, its start and its teacher."""
     if key.seed is None:
         return
-    online, point = arms(config, key.model)[key.regime].online, (key.group_size, key.k)
-    while online.phase == "online" and point[1]:
-        yield key_of(config, key.model, online, point, key.seed)
-        before = None if online.stops else online.before(*point)
-        if before is not None:
-            point = (point[0], before)
-        elif online.start is not None:
-            online, point = online.start
-        else:
-            return
+    found = arms(config, key.model)
+    arm, point = found[key.regime], (key.group_size, key.k)
+    before = [(online_arm(found, h.variant), (h.group_size, h.k)) for h in _harvests_read(config, key)]
+    if key.selected:
+        before.append((arm.online, point))
+    elif key.trained_online:
+        earlier = None if arm.stops else arm.before(*point)
+        before += [(arm, (point[0], earlier))] if earlier is not None else []
+        before += [policy for policy in (arm.start, teacher_of(found, arm)) if policy is not None]
+    for own, at in before:
+        if at[1] or own.phase == "offline":  # else it is M0
+            yield key_of(config, key.model, own, at, key.seed)
 
 
 def trajectories(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
@@ -184,12 +196,12 @@ def checkpoints(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
 def candidate_policies(config: Config) -> list[tuple[Candidate, PolicyKey]]:
     """The policies that a sweep chooses between, of every model: evaluated on its development problems alone, and no
     part of `policies`. Where there are several group sizes, they have the first one."""
-    found, whole = [], with_candidates(config)
+    found, tried = [], with_candidates(config)
     for model in config.models:
-        evaluated = [arm for arm in arms(whole, model).values() if arm.evaluated]
+        evaluated = [arm for arm in arms(tried, model).values() if arm.evaluated]
         for candidate in candidates(config):
             (arm,) = (arm for arm in evaluated if candidate.name in arm.name.split("/"))
-            found.append((candidate, key_of(whole, model, arm, arm.evaluated[0], sweep_seed(config))))
+            found.append((candidate, key_of(tried, model, arm, arm.evaluated[0], sweep_seed(config))))
     return found
 
 
@@ -224,12 +236,32 @@ def harvests(config: Config) -> list[HarvestKey]:
     ]
     if config.reached is None:
         return found
-    needed = {
-        HarvestKey(key.model, 0, 0, key.seed) if key.in_rounds else harvest_of(config, key)
-        for key in policies(config)
-        if key.seed is not None and not key.trained_online
-    }
+    needed = {harvest for key in trainings(config) for harvest in _harvests_read(config, key)}
     return [key for key in found if key in needed or is_recorded(config, key.model)]
+
+
+def _harvests_read(config: Config, key: PolicyKey) -> Iterator[HarvestKey]:
+    """The harvests that a training reads: its own, those whose pairs it counts, or the one whose successes it replays;
+    of one in rounds that of the first, which is the main grid's."""
+    assert key.seed is not None
+    found = arms(config, key.model)
+    if key.in_rounds:
+        yield HarvestKey(key.model, 0, 0, key.seed)
+    elif not key.trained_online:
+        yield harvest_of(config, key)
+        yield from harvests_counted(config, key)
+    elif point := replayed_point(found, found[key.regime].online):
+        yield HarvestKey(key.model, *point, key.seed)
+
+
+def harvests_counted(config: Config, key: PolicyKey) -> list[HarvestKey]:
+    """The harvests to whose pairs an N-matched control is cut."""
+    assert key.seed is not None
+    found = arms(config, key.model)
+    if key.kind != "dpo":
+        return []
+    source, points = matched_points(found, found[key.regime])
+    return [HarvestKey(key.model, *point, key.seed, source.variant) for point in points]
 
 
 def probes(config: Config) -> list[HarvestKey]:

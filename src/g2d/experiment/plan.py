@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from g2d.experiment import grid
-from g2d.experiment.arms import Arm, Point, arms, online_arm, teacher_of
+from g2d.experiment.arms import Arm, Point, arms, matched_points, online_arm, replayed_point, teacher_of
 from g2d.experiment.sections import Config
 from g2d.experiment.sweep import swept_keys, with_candidates, with_choice
 from g2d.experiment.wildcards import Wildcards, model_of, variant_folder, variant_of
@@ -312,12 +312,10 @@ class Plan:
 
     def replayed_harvest(self, wildcards: Wildcards) -> list[str]:
         """Input: the harvest, of M0 or of the main grid's warm-up, whose successes a warm-up replays."""
-        replay = getattr(self.online(wildcards).settings, "replay", None)
-        if replay is None or replay.harvest_step is None:
+        point = replayed_point(arms(self.config, wildcards.model), self.online(wildcards))
+        if point is None:
             return []
-        points = arms(self.config, wildcards.model)["grpo"].harvest_points
-        g, k = next(point for point in points if point[1] == replay.harvest_step)
-        return [f"results/{wildcards.model}/seed{wildcards.seed}/harvest/g{g}/k{k}/rollouts.parquet"]
+        return [f"results/{wildcards.model}/seed{wildcards.seed}/harvest/g{point[0]}/k{point[1]}/rollouts.parquet"]
 
     def started_from(self, wildcards: Wildcards) -> list[str]:
         """Record and weights of the policy that an online entry starts from, which every K of it needs: it may be the
@@ -397,15 +395,11 @@ class Plan:
         return f"results/{w.model}/seed{w.seed}/{variant_folder(w)}harvest/g{w.g}/k{w.k}/{name}.jsonl"
 
     def matched_pairs(self, wildcards: Wildcards) -> list[str]:
-        """The pairs to whose smallest number an N-matched control is cut: of its own harvests, or of the main grid's
-        where what it is harvested from has other K."""
-        arm, found = self.trained(wildcards), arms(self.config, wildcards.model)
-        match, source = arm.settings.match_pairs_to, arm.online if arm.online.role == "ablation" else found["grpo"]
-        if match is None:
-            return []
+        """The pairs to whose smallest number an N-matched control is cut."""
+        source, points = matched_points(arms(self.config, wildcards.model), self.trained(wildcards))
         variant = f"{source.variant}/" if source.variant else ""
         harvest = f"results/{wildcards.model}/seed{wildcards.seed}/{variant}harvest"
-        return [f"{harvest}/g{g}/k{k}/pairs.jsonl" for g, k in source.harvest_points if match in (k, "min")]
+        return [f"{harvest}/g{g}/k{k}/pairs.jsonl" for g, k in points]
 
     # ------------------------------------------------------------------------------------------------------ the sweep
 

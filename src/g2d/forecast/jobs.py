@@ -195,12 +195,11 @@ def _harvests(config: Config, plan: Plan) -> dict[str, tuple[Wildcards, set[str]
         folder = f"{w.model}/seed{w.seed}/{w.variant}harvest/g{w.g}/k{w.k}"
         return found.setdefault(folder, (wildcards, set()))[1]
 
-    for key in [*grid.harvests(config), *grid.harvests_of_controls(config)]:  # whose pairs the page shows
+    trained = [key for key in grid.trainings(config) if not key.trained_online]
+    shown = [*grid.harvests(config), *grid.harvests_of_controls(config)]  # on the page, with their pairs
+    for key in [*shown, *(counted for policy in trained for counted in grid.harvests_counted(config, policy))]:
         harvest(Wildcards(**_numbers(key), variant=f"{key.variant}/" if key.variant else "")).add("pairs.jsonl")
-    matched: set[str] = set()
-    for policy in grid.policies(config):
-        if policy.role == "base" or policy.trained_online:
-            continue
+    for policy in trained:
         wildcards = _at(policy)
         if policy.in_rounds:
             for k in range(policy.k):
@@ -210,11 +209,8 @@ def _harvests(config: Config, plan: Plan) -> dict[str, tuple[Wildcards, set[str]
         pairs = harvest(wildcards)
         if policy.kind == "dpo":
             pairs.add(Path(plan.pairs_file(wildcards)).name)
-            matched.update(str(Path(file).parent.relative_to("results")) for file in plan.matched_pairs(wildcards))
         elif plan.pairs_of_entry(wildcards):
             pairs.add("pairs.jsonl")
-    for folder in matched:
-        found[folder][1].add("pairs.jsonl")
     return found
 
 
