@@ -322,7 +322,7 @@ def test_independent_runs_instead_of_a_chain(project: Project, micro_config: dic
 def test_every_job_says_what_it_does_logs_and_is_timed(project: Project) -> None:
     rules, scripts = set(project.snakemake("--list-rules").stdout.split()), set()
     for file in (REPOSITORY / "workflow/rules").glob("*.smk"):
-        for block in re.split(r"^ *rule(?= \w+:|:\n)", file.read_text(), flags=re.M)[
+        for block in re.split(r"^ *(?:rule|checkpoint)(?= \w+:|:\n)", file.read_text(), flags=re.M)[
             1:
         ]:  # those of a loop have no name
             name = block.split(":")[0].strip()  # none in a loop
