@@ -258,4 +258,4 @@ def _results(rows: pd.DataFrame) -> list[str]:
         for row in rows.to_dict("records")
     ]
     head = "| benchmark | accuracy | 95 % interval | seeds |\n|---|---:|---:|---:|"
-    return ["## Results", "Over all seeds of this policy, of which this adapter is one.", "\n".join([head, *lines])]
+    return ["## Results", "Over all seeds of this policy, of which this is one.", "\n".join([head, *lines])]

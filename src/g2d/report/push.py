@@ -26,6 +26,7 @@ from g2d.jobs.digests import MARK, as_recorded, digests_in
 from g2d.jobs.files import read_json, read_text
 from g2d.plain import first_line, say
 from g2d.policies.policy import Policy, base_files, read_policy
+from g2d.policies.settings import ADAPTER_FILES
 from g2d.problems.settings import HubProblems, ProblemSource
 from g2d.report.cards import base_card, dataset_card, model_card, results_of
 from g2d.tables.accuracy import ABLATION_COLUMNS
@@ -219,16 +220,9 @@ class Push:
         shown = self.results.finished[key]
         rows, note = results_of(self._tables, shown), self.config.demonstration
         card = model_card(shown, record, base, rows, note, place=name, metadata=self._metadata(key, name))
+        m0 = self.folder / key.model / "base/model" if self._is_made(key.model) else Path(base.base)
         weights, config = (self.folder / key.folder / file for file in self.config.lora.files)
-        files: dict[str, Path | str] = {CARD: card, weights.name: weights, config.name: config}
-        if record.adapter:
-            named = {"base_model_name_or_path": base.public_base, "revision": base.revision}
-            files[config.name] = json.dumps(read_json(config) | named, indent=2) + "\n"
-        else:
-            m0 = self.folder / key.model / "base/model" if self._is_made(key.model) else Path(base.base)
-            own = {*files, "model.safetensors.index.json"}
-            files |= {file: m0 / file for file in base_files(m0) if file not in own}
-        return Repository(name, "model", files)
+        return Repository(name, "model", {CARD: card, **loadable(weights, config, base, m0)})
 
     def _metadata(self, key: PolicyKey, name: str) -> dict[str, Any]:
         """What it was trained on, and what it gets right: this policy alone, not the mean over seeds."""
@@ -271,6 +265,20 @@ class Push:
         for name, text in one.files.items():
             if isinstance(text, str) and (found := next((place for place in places if place in text), None)):
                 raise ValueError(f"{name} of {one.id} would show {found}: write paths relative to the checkout")
+
+
+def loadable(weights: Path, config: Path, base: Policy, m0: Path) -> dict[str, Path | str]:
+    """What a policy's repository has beside its card: an adapter that names M0, or all weights with M0's tokenizer.
+
+    Args:
+        base: M0, with its name on the Hub.
+        m0: its folder here.
+    """
+    files: dict[str, Path | str] = {weights.name: weights, config.name: config}
+    if weights.name == Path(ADAPTER_FILES[0]).name:
+        named = {"base_model_name_or_path": base.public_base, "revision": base.revision}
+        return files | {config.name: json.dumps(read_json(config) | named, indent=2) + "\n"}
+    return {name: m0 / name for name in base_files(m0) if name != "model.safetensors.index.json"} | files
 
 
 def _on_hub(source: ProblemSource) -> dict[str, Any]:
