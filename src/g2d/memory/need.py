@@ -123,9 +123,9 @@ def _with_adapter(training: Training, shape: ModelShape) -> list[Part]:
 
 
 def _all_weights(training: Training, shape: ModelShape) -> list[Part]:
-    """The same of float32 weights, all of which are trained; their reference is a model of its own."""
+    """The same of float32 weights, all of which are trained; their reference, or a teacher, is another model."""
     parts = [Part("weights, gradients, Adam", 16 * shape.parameters, f"{shape.parameters:,} x 16 bytes")]
-    if training.reference or training.reference_model:
+    if training.teacher is None and (training.reference or training.reference_model):
         parts.append(Part("reference", 4 * shape.parameters, f"{shape.parameters:,} x 4 bytes"))
     return parts
 
