@@ -8,14 +8,14 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-fast lint test-slurm test-standard test-container docs clean
 
-# Three processes for two cores: one has the tests on Slurm, which mostly wait. A file's tests stay together.
+# Four processes for two cores: tests of jobs wait for half of their time. A file's tests stay together.
 PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder --numprocesses
 
 demo: $(VENV)/.ready
 	$(BIN)/snakemake --cores 2 --logger g2d
 
 test: lint
-	$(PYTEST) 3
+	$(PYTEST) 4
 
 # For the edit loop: everything that needs no grid, no trainer, no vLLM and no browser.
 test-fast: $(VENV)/.ready-test

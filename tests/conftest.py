@@ -24,15 +24,13 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Several processes share the cores, and two threads of one make tiny models no faster.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Files of tests that take minutes, longest first: begun last, they would run alone. A machine can have one Slurm.
+# Files of tests that take minutes, longest first: begun last, they would run alone. A machine can have one Slurm. The
+# second makes the micro grid; the two after it need none, and do not wait for it.
 LONGEST = (
-    "workflow/slurm",
-    *(
-        f"workflow/test_{name}"
-        for name in ("grid", "vllm", "regimes", "rewards", "confounders", "faults", "open_ended")
-    ),
+    *("workflow/slurm", "workflow/test_grid", "workflow/test_vllm", "regimes/test_processes"),
+    *(f"workflow/test_{name}" for name in ("regimes", "rewards", "confounders", "faults", "open_ended")),
     *(f"workflow/test_{name}" for name in ("stale", "reruns", "selection")),
-    *("regimes/test_processes", "workflow/test_processes", "workflow/test_offline", "jobs/test_shared_imports"),
+    *("workflow/test_processes", "workflow/test_offline", "jobs/test_shared_imports"),
     *("workflow/test_shared_imports", "workflow/test_ecosystem", "workflow/test_sweep", "rollouts/test_engine_host"),
     *("regimes/test_auto_stop", "regimes/test_resume", "workflow/test_shards", "workflow/test_advice"),
     *("regimes/test_tokens", "policies/test_embedded"),
