@@ -54,6 +54,8 @@ def test_what_cannot_be_compared_is_not(gain: np.ndarray, online: np.ndarray, st
     found = at_equal_gain(np.ones((6, 2, 5)), exactly(gain), online)
     assert found.status == status
     assert np.isnan([found.ratio, found.p_value]).all()
+    nobody = at_equal_gain(np.array([]), np.array([]), np.array([], dtype=bool))  # all policies answer as M0 does
+    assert nobody.status == "too few policies"
 
 
 @pytest.mark.parametrize("n_seeds", [1, 3])

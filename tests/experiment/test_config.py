@@ -133,7 +133,7 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
         assert (run.beta, run.temperature, run.max_completion_length) == (0.1, 0.1, 200)
         last = run.total_steps
         asked = run.prompts_asked(last, 16)
-        swaps = [step for step in range(1, last + 1) if run.swaps_reference(step, 28, config.training_set.n)]
+        swaps = [step for step in range(1, last + 1) if run.swaps_reference(step, 16, config.training_set.n)]
         if name == "i10":
             assert (last, asked, swaps) == (2670, 7476, [])  # one epoch
             continue

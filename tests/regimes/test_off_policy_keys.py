@@ -114,8 +114,9 @@ def test_signs_of_a_scalar_reward_are_refused(own: dict[str, Any], scalar: str |
 
 
 def swaps(own: dict[str, Any], *, prompts_per_step: int = 4, n_prompts: int = 10) -> list[int]:
-    warmup = Warmup.model_validate({"steps": [24], "beta": 0.1, "reference": "sync"} | own)
-    return [step for step in range(1, 25) if warmup.swaps_reference(step, prompts_per_step, n_prompts)]
+    given = {"steps": [24], "beta": 0.1, "reference": "sync", "prompts_per_step": prompts_per_step}
+    warmup = Warmup.model_validate(given | own)
+    return [step for step in range(1, 25) if warmup.swaps_reference(step, 2, n_prompts)]
 
 
 @pytest.mark.parametrize(
@@ -125,6 +126,8 @@ def swaps(own: dict[str, Any], *, prompts_per_step: int = 4, n_prompts: int = 10
         ({}, [3, 5, 8, 10, 13, 15, 18, 20, 23]),  # 12, 20, 32, 40, ... prompts asked: a pass is 10
         ({"updates_per_generation": 4}, [4, 8, 12, 16, 20, 24]),  # 16 prompts a generation, each ends a pass
         ({"iterations": 4}, [12, 20]),  # one step's 4 prompts last for four: 12 and 20 asked
+        # Only half of the groups of a step are asked, of the first all: 4, 6, 8, 10, 12 ...
+        ({"replay": {"buffer": 8, "share": 0.5}}, [4, 9, 14, 19, 24]),
         ({"reference": "base"}, []),
     ],
 )

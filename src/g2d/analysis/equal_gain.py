@@ -40,10 +40,10 @@ def at_equal_gain(divergence: np.ndarray, change: np.ndarray, online: np.ndarray
         online: (policies,), whether they were trained online.
         level: of the interval.
     """
+    if min(online.sum(), (~online).sum()) < FEWEST:
+        return EqualGain("too few policies")
     gain, means = (values.mean(axis=(1, 2)) for values in (change, divergence))
     kinds = gain[online], gain[~online]
-    if min(map(len, kinds)) < FEWEST:
-        return EqualGain("too few policies")
     if max(own.min() for own in kinds) > min(own.max() for own in kinds):
         return EqualGain("no common gain")
     design = np.column_stack([np.ones_like(gain), gain, online])

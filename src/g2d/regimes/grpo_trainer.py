@@ -321,10 +321,7 @@ class _Swaps(TrainerCallback):
         self.n_problems = n_problems
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        asked = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
-        if self.trainer.warmup.swaps_reference(
-            state.global_step, asked // self.trainer.num_generations, self.n_problems
-        ):
+        if self.trainer.warmup.swaps_reference(state.global_step, self.trainer.num_generations, self.n_problems):
             self.trainer.swap_reference()
 
 

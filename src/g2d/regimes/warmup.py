@@ -277,25 +277,6 @@ class OffPolicy(Section):
                 f"iterations={period}, the steps at which rollouts meet the reference: change either"
             )
 
-    def swaps_reference(self, step: int, prompts_per_step: int, n_prompts: int) -> bool:
-        """Whether the policy becomes the reference after a gradient step.
-
-        A pass ends inside a generation as a rule; the swap is then at its end, where the next rollouts meet the
-        reference.
-
-        Args:
-            step: from 1.
-            prompts_per_step: that a gradient step asks, on all devices.
-            n_prompts: of the training set.
-        """
-        period = self.updates_between_generations
-        if self.reference == "base" or step % period:
-            return False
-        if self.reference_every != "pass":
-            return step % self.reference_every == 0
-        asked = [at * prompts_per_step // self.iterations for at in (step - period, step)]
-        return asked[1] // n_prompts > asked[0] // n_prompts
-
 
 class Mismatch(Section):
     """What GRPO does about completions whose log-probabilities are not those of the policy in training
@@ -579,6 +560,24 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         """Prompts that so many gradient steps, a multiple of v x i, ask; the first generation replays nothing."""
         replaying = max(0, steps // self.updates_between_generations - 1)
         return self.groups_trained(steps, group_size) - replaying * self.replayed_groups(group_size)
+
+    def swaps_reference(self, step: int, group_size: int, n_prompts: int) -> bool:
+        """Whether the policy becomes the reference after a gradient step.
+
+        A pass ends inside a generation as a rule; the swap is then at its end, where the next rollouts meet the
+        reference.
+
+        Args:
+            step: from 1.
+            n_prompts: of the training set.
+        """
+        period = self.updates_between_generations
+        if self.reference == "base" or step % period:
+            return False
+        if self.reference_every != "pass":
+            return step % self.reference_every == 0
+        asked = [self.prompts_asked(at, group_size) for at in (step - period, step)]
+        return asked[1] // n_prompts > asked[0] // n_prompts
 
     @property
     def continued_every(self) -> int:

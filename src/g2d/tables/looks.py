@@ -28,7 +28,7 @@ from g2d.tables.frames import Rows, floats, integers, strings, table_of
 WITHOUT_ANSWERS = frozenset(
     {
         *("title", "demonstration", "seeds", "looks", "benchmarks", "baselines", "frontier", "price_per_device_hour"),
-        *("collapse", "contamination", "probe"),
+        *("collapse", "contamination", "drift", "probe"),
     }
 )
 LOOK_COLUMNS = {
