@@ -17,12 +17,14 @@ import torch
 
 from g2d.experiment.config import Config, load
 from g2d.experiment.plan import Plan
-from g2d.experiment.requirements import require_files, require_vocabularies
+from g2d.experiment.requirements import fetched_models, require_files, require_vocabularies
+from g2d.forecast.jobs import grid_jobs
 from g2d.jobs.files import read_json, write_json
 from g2d.memory.model_shape import model_shape
 from g2d.memory.need import Card, training_need
 from g2d.memory.passes import Counted
 from g2d.policies import Policy, embedded, load_model
+from g2d.policies.pretrained import resolve_base
 from g2d.policies.settings import Lora
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
 from g2d.regimes.distillation import Distillation, train_distillation
@@ -223,15 +225,17 @@ def test_another_models_tokens_are_compared_before_any_job(tmp_path: Path) -> No
         require_files(with_teacher(model, {"source": "local", "path": "nowhere"}))
 
 
-def test_a_job_depends_on_the_files_of_another_model(tmp_path: Path) -> None:
+def test_a_job_depends_on_the_record_of_another_model(tmp_path: Path) -> None:
     config = with_teacher({"source": "embedded"}, other_model(tmp_path / "teacher"))
     training = SimpleNamespace(model="demo", regime="student", seed="0", g="2", k="3")
-    before = Plan(config).online_entry_settings(training)
+    (record,) = Plan(config).teacher(training)
+    assert [job.outputs for job in grid_jobs(config, Plan(config)) if job.rule == "pretrained_model"] == [(record,)]
+    assert Plan(config).previous_costs(training) == ["results/demo/calibration/cost.json"]
+    source = fetched_models(config)["teachers/student"]
+    before = resolve_base("teachers/student", source)
+    assert record == f"results/{before.policy_id}/policy.json"
     write_json(tmp_path / "teacher/generation_config.json", {"changed": True})
-    after = Plan(config).online_entry_settings(training)
-    assert before["teacher_files"] != after["teacher_files"]
-    assert before | {"teacher_files": ""} == after | {"teacher_files": ""}
-    assert Plan(config).teacher(training) == []
+    assert resolve_base("teachers/student", source) != before
 
 
 def test_a_teacher_needs_room_for_its_weights(tmp_path: Path) -> None:

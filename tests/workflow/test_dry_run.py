@@ -113,6 +113,11 @@ def test_the_status_knows_the_jobs_of_every_kind_of_grid(project: Project, micro
             "online-dpo": online | {"policies": ["online", "dpo"]},
             "chat": online | {"prompts": "open_ended", "start": "online", "start_step": 4},
             "both": online | {"prompts": "mixed", "reward": "long"},
+            "pupil": {
+                **{"regime": "distillation", "steps": [2], "responses": 2, "prompts_per_update": 4},
+                "teacher": {"source": "hub", "id": "someone/model", "revision": "c0ffee" + "0" * 34},
+            }
+            | short,
             "picked": online | {"prompts": "mixed", "select": True},
         },
     }

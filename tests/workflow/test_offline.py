@@ -104,7 +104,10 @@ def project(tmp_path: Path, micro_config: dict[str, Any]) -> Project:
     model = {"source": "hub", "id": "someone/model", "revision": SHA}
     problems = {"source": "hub", "id": "someone/problems", "subset": "main", "split": "test", "revision": SHA}
     columns = {"fields": {"prompt": "question", "answer": "answer"}, "answer_format": "gsm8k"}
+    pupil = {"regime": "distillation", "teacher": model, "steps": [2], "responses": 2, "prompts_per_update": 4}
+    pupil["max_completion_length"] = 24
     config = micro_config | {"models": {"mine": model}, "benchmarks": {"more": problems | columns}}
+    config |= {"regimes": {"pupil": pupil}}
     return Project.create(tmp_path / "g2d", config)
 
 
@@ -116,10 +119,12 @@ def run(project: Project, hub: Hub, *targets: str) -> str:
 
 
 def test_everything_after_the_fetch_runs_without_the_hub(project: Project, hub: Hub) -> None:
-    said = run(project, hub, "results/mine/base/policy.json", "results/problems/more.jsonl")
+    teacher = "results/teachers/pupil/base/policy.json"
+    said = run(project, hub, "results/mine/base/policy.json", "results/problems/more.jsonl", teacher)
     assert not said.startswith("failed"), said
     policy = read_policy(project.results / "mine/base/policy.json")
     assert policy.revision == SHA
+    assert read_policy(project.root / teacher).base == policy.base  # a training could not fetch it
     fetched = {file.name for file in Path(policy.base).iterdir()}
     assert fetched == hub.repositories[MODEL].keys() - {"pytorch_model.bin", "code.py", "picture.png"}
     problems = read_problems(project.results / "problems/more.jsonl")

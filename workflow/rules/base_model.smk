@@ -1,4 +1,4 @@
-# M0, whatever its source: a record that says where the weights are.
+# M0, whatever its source: a record that says where the weights are. So have teachers that are other models.
 
 
 rule embedded_model:
@@ -54,7 +54,7 @@ rule scratch_model:
 
 rule pretrained_model:
     input:
-        lambda w: given(model_files(CONFIG.models[w.model]), f"results/logs/pretrained_model/{w.model}.log"),
+        lambda w: given(model_files(FETCHED[w.model]), f"results/logs/pretrained_model/{w.model}.log"),
     output:
         policy="results/{model}/base/policy.json",
     log:
@@ -68,7 +68,7 @@ rule pretrained_model:
     threads: 1
     params:
         version=VERSIONS["pretrained_model"],
-        source=lambda w: CONFIG.models[w.model].params(without={"settings"}),
+        source=lambda w: FETCHED[w.model].params(without={"settings"}),
     message:
         "Fetch the base model {wildcards.model}"
     script:

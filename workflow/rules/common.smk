@@ -19,6 +19,7 @@ try:
     from g2d.experiment.plan import Plan
     from g2d.experiment.race import at_look, decided, look_name, next_look_words, taken
     from g2d.experiment.requirements import (
+        fetched_models,
         require_files,
         require_installed,
         require_repositories,
@@ -61,6 +62,7 @@ try:
     require_files(CONFIG)
     require_windows(CONFIG)
     require_vocabularies(CONFIG)
+    FETCHED = fetched_models(CONFIG)
     NOW = decided(CONFIG)  # with the seeds that the looks ask for that were taken: all, where there are none
     if CONFIG.looks:
         from g2d.tables.looks import require_plan, write_plan
@@ -118,7 +120,7 @@ def names(values):
 
 def models_from(*sources):
     """A wildcard constraint that admits the models of these sources."""
-    return names(name for name, model in CONFIG.models.items() if model.source in sources)
+    return names(name for name, model in FETCHED.items() if model.source in sources)
 
 
 def variant_pattern(names):

@@ -93,7 +93,7 @@ def edited_base_files(job):
     """
     record = Path(job.output.policy)
     policy = read_policy(record)
-    if policy.base_files is not None or CONFIG.models[job.wildcards.model].source != "local":
+    if policy.base_files is not None or FETCHED[job.wildcards.model].source != "local":
         return changed_base_files(policy)
     found = [file for pattern in BASE_FILES for file in Path(policy.base).glob(pattern)]
     return [str(file) for file in found if str(file) not in job.input and file.stat().st_mtime > record.stat().st_mtime]

@@ -106,6 +106,15 @@ def teacher_of(found: Mapping[str, Arm], trained: Arm) -> tuple[Arm, Point] | No
     return None if at is None else (teacher, at)
 
 
+def teacher_folder(entry: str) -> str:
+    """Where the record of a teacher that is another model is.
+
+    Args:
+        entry: of `regimes`, or a candidate for one.
+    """
+    return f"teachers/{entry.partition('@')[0]}"
+
+
 def replayed_point(found: Mapping[str, Arm], trained: Arm) -> Point | None:
     """Where the main grid's harvest is whose successes an online training replays; None where it replays none.
 

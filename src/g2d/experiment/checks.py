@@ -35,7 +35,10 @@ from g2d.settings import Section, repeated
 
 # What lies beside the models' folders:
 RESERVED_FOLDERS = frozenset(
-    {"problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "looks", "report", "reward-models"}
+    {
+        *("problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "looks", "report"),
+        *("reward-models", "teachers"),
+    }
 )
 
 

@@ -11,19 +11,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from g2d.experiment import grid
-from g2d.experiment.arms import Arm, Point, arms, matched_points, online_arm, replayed_point, teacher_of
+from g2d.experiment.arms import Arm, Point, arms, matched_points, online_arm, replayed_point, teacher_folder, teacher_of
 from g2d.experiment.sections import Config
 from g2d.experiment.sweep import swept_keys, with_candidates, with_choice
 from g2d.experiment.wildcards import Wildcards, model_of, variant_folder, variant_of
 from g2d.jobs.cost import read_cost
 from g2d.jobs.files import read_json
 from g2d.policies.policy import Policy, read_policy
-from g2d.policies.settings import EmbeddedModel, LocalModel, ScratchModel
+from g2d.policies.settings import EmbeddedModel, ScratchModel
 from g2d.problems.settings import OPEN_ENDED
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.prompt_choice import PromptMix
 from g2d.rewards.catalogue import TRUTH, ByKind, made_files, reward_of, reward_params
-from g2d.rewards.model_files import content
 from g2d.rollouts.settings import Sampling
 from g2d.settings import Section
 
@@ -258,9 +257,7 @@ class Plan:
     def online_entry_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that an online entry's training up to K depends on."""
         arm, engine = self.online(wildcards), self.for_model(wildcards.model).engine.identity
-        own: dict[str, Any] = {arm.regime: self._left_open(arm, arm.settings.trajectory())}
-        if isinstance(teacher := getattr(arm.settings, "teacher", None), LocalModel):
-            own["teacher_files"] = content(teacher.path)
+        own = {arm.regime: self._left_open(arm, arm.settings.trajectory())}
         return {**own, "engine": engine, **self.settings("lora", "prompt")(wildcards), **self.reward(wildcards)}
 
     def auto_settings(self, wildcards: Wildcards) -> dict[str, Any]:
@@ -306,7 +303,7 @@ class Plan:
     def previous_costs(self, wildcards: Wildcards) -> list[str]:
         """Bills of the steps before this K, of what an online entry starts from or imitates, of what is replayed, and
         of the calibration."""
-        before = [*self.started_from(wildcards)[:1], *self.teacher(wildcards)[:1], *self.replayed_harvest(wildcards)]
+        before = [*self.started_from(wildcards)[:1], *self._taught_by(wildcards)[:1], *self.replayed_harvest(wildcards)]
         before += self.previous_checkpoint(wildcards)
         return [f"results/{wildcards.model}/calibration/cost.json", *(f"{Path(b).parent}/cost.json" for b in before)]
 
@@ -323,7 +320,13 @@ class Plan:
         return self._files_of(self.online(wildcards).start, wildcards)
 
     def teacher(self, wildcards: Wildcards) -> list[str]:
-        """Record and weights of the policy that an online entry imitates; none where it is another model or nobody."""
+        """Record of what an online entry imitates, with the weights of a policy of the grid; none without a teacher."""
+        arm = self.online(wildcards)
+        if isinstance(getattr(arm.settings, "teacher", None), Section):
+            return [f"results/{teacher_folder(arm.owner)}/base/policy.json"]
+        return self._taught_by(wildcards)
+
+    def _taught_by(self, wildcards: Wildcards) -> list[str]:
         return self._files_of(teacher_of(arms(self.config, wildcards.model), self.online(wildcards)), wildcards)
 
     def _files_of(self, policy: tuple[Arm, Point] | None, wildcards: Wildcards) -> list[str]:

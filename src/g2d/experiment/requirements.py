@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from g2d.experiment.arms import by_section, expanded
+from g2d.experiment.arms import by_section, expanded, teacher_folder
 from g2d.experiment.sections import Config
 from g2d.jobs.files import read_json
 from g2d.plain import first_line, plain
@@ -172,6 +172,13 @@ def teachers(config: Config) -> dict[str, LocalModel | HubModel]:
     """The teachers that are no policies of the grid, by where they are configured."""
     found = {f"regimes.{name}.teacher": getattr(entry, "teacher", None) for name, entry in config.regimes.items()}
     return {place: source for place, source in found.items() if isinstance(source, LocalModel | HubModel)}
+
+
+def fetched_models(config: Config) -> dict[str, ModelSource]:
+    """What the workflow makes or fetches a record of, by its folder: every M0, and the teachers that are no policies of
+    the grid."""
+    others = {teacher_folder(place.split(".")[1]): source for place, source in teachers(config).items()}
+    return {**config.models, **others}
 
 
 def require_vocabularies(config: Config, *, fetch: bool = False) -> None:

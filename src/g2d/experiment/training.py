@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,6 @@ from g2d.jobs.launchers import forget_launcher
 from g2d.jobs.rule_names import own_name
 from g2d.jobs.stage import stage
 from g2d.policies.policy import Policy, read_own_policy, read_policy, write_policy
-from g2d.policies.pretrained import resolve_base
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.catalogue import REGIMES
@@ -126,17 +125,18 @@ def _job(
 ) -> TrainingJob:
     wildcards, policy_id = snakemake.wildcards, str(Path(*work.parts[1:-1]))
     config = plan.for_model(wildcards.model)
-    start, checkpoint, harvest = (snakemake.input.get(name) for name in ("start", "checkpoint", "harvest"))
-    settings = _settings(regime, plan, params, wildcards)
+    start, teacher, checkpoint, harvest = (
+        snakemake.input.get(name) for name in ("start", "teacher", "checkpoint", "harvest")
+    )
     return TrainingJob(
         base=read_own_policy(snakemake.input.base),
         data=None,
-        settings=settings,
+        settings=_settings(regime, plan, params, wildcards),
         seed=int(wildcards.seed),
         work=work,
         lora=Lora.model_validate(params["lora"]),
         start=read_own_policy(start[0]) if start else None,
-        teacher=_teacher(snakemake.input.get("teacher"), settings),
+        teacher=read_own_policy(teacher[0]) if teacher else None,
         checkpointing=config.checkpoints,
         gradient_checkpointing=config.training.gradient_checkpointing,
         tracking=tracking_arguments(config.logging, policy_id),
@@ -154,14 +154,6 @@ def _job(
         policy_id=policy_id,
         workers=snakemake.threads,
     )
-
-
-def _teacher(files: Sequence[str] | None, settings: Any) -> Policy | None:
-    """The policy that a regime imitates: of the grid, or another model."""
-    if files:
-        return read_own_policy(files[0])
-    source = getattr(settings, "teacher", None)
-    return resolve_base("teacher", source) if source is not None else None
 
 
 def _settings(regime: Regime, plan: Plan, params: Mapping[str, Any], wildcards: Any) -> Any:

@@ -17,6 +17,7 @@ from g2d.experiment.config import Config
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.experiment.plan import Plan
 from g2d.experiment.race import look_name
+from g2d.experiment.requirements import fetched_models
 from g2d.experiment.sweep import development_of, held_out
 from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED_DEVELOPMENT
 from g2d.rewards.scratch_model import ScratchRewardModel
@@ -158,6 +159,8 @@ def _reward_models(config: Config) -> Iterator[GridJob]:
 
 
 def _models(config: Config, plan: Plan) -> Iterator[GridJob]:
+    for folder in fetched_models(config).keys() - config.models:  # of teachers
+        yield _job("pretrained_model", f"{folder}/base/policy.json", Wildcards(model=folder))
     for model in config.models:
         wildcards, folder = Wildcards(model=model), f"{model}/calibration"
         base = f"{model}/base/policy.json"

@@ -28,7 +28,8 @@ def pin_embedded(snakemake: Any) -> None:
     """The same for a job of the embedded model, or of no model where all are embedded ones."""
     models, wildcards = snakemake.config["models"], snakemake.wildcards
     name = wildcards.get("model") or wildcards.get("policy", "").partition("/")[0]
-    if all(source["source"] in ("embedded", "scratch") for source in ([models[name]] if name else models.values())):
+    own = [models[name]] if name in models else models.values()  # a teacher's record is of no model
+    if all(source["source"] in ("embedded", "scratch") for source in own):
         pin_kernels()
 
 
