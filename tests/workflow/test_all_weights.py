@@ -48,3 +48,12 @@ def test_a_policy_is_a_model_that_later_stages_load(
     assert {file.name for file in before.iterdir()} == {MANIFEST, MARK}
     assert (last / "optimizer.pt").is_file()
     assert project.planned(ANSWERS) == {}
+
+    between = {"warmup": micro_config["warmup"] | {"steps": [0, 2, 3, 4]}}
+    project.configure(micro_config | between | {"lora": "none", "checkpoints": {"keep": "last"}})
+    target = f"results/{SEED}/grpo/g2/k3/policy.json"
+    refused = project.snakemake("-n", target)
+    assert refused.returncode != 0
+    assert "k2/checkpoint: results/micro/seed0/grpo/g2/k3/policy.json would go on from it, and it was" in refused.stdout
+    shutil.rmtree(before)
+    assert project.planned(target) == {"train_grpo": 2}

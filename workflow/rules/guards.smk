@@ -15,6 +15,7 @@ from g2d.forecast.jobs import grid_jobs
 from g2d.forecast.rates import TO_K, measured_rates
 from g2d.jobs.digests import changed_inputs
 from g2d.jobs.stage import FETCHING, from_elsewhere
+from g2d.regimes.checkpoints import MANIFEST, is_whole
 from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
 
 BASE_MODELS = {"embedded_model", "scratch_model", "pretrained_model"}  # the rules that make an M0
@@ -97,6 +98,18 @@ def edited_base_files(job):
         return changed_base_files(policy)
     found = [file for pattern in BASE_FILES for file in Path(policy.base).glob(pattern)]
     return [str(file) for file in found if str(file) not in job.input and file.stat().st_mtime > record.stat().st_mtime]
+
+
+def refuse_emptied(dag):
+    """Stop where a training goes on from a checkpoint that was emptied (`checkpoints.keep: last`)."""
+    for job in own(dag.needrun_jobs()):
+        made_now = set().union(*(files for other, files in dag.dependencies[job].items() if dag.needrun(other)))
+        for folder in job.input.get("checkpoint", []):
+            if folder not in made_now and (Path(folder) / MANIFEST).is_file() and not is_whole(Path(folder)):
+                raise WorkflowError(
+                    f"{folder}: {job.output.policy} would go on from it, and it was emptied (checkpoints.keep: last): "
+                    "delete the folder to have it made again, with what depends on it"
+                )
 
 
 def refuse_to_replace(dag):

@@ -46,7 +46,7 @@ class Checkpointing(Section):
     keep: Literal["all", "last"] = key(
         "all",
         "What an online training leaves for later K: the checkpoint of every K; or of the last one, as each is emptied "
-        "once the next K is trained, and a K that is put between two trains the one before it again.",
+        "once the next K is trained; a K that is put between two needs the one before it again.",
     )
 
 
@@ -176,6 +176,11 @@ def empty(checkpoint: Path) -> None:
             shutil.rmtree(part)
         elif part.name not in (MANIFEST, MARK):
             part.unlink()
+
+
+def is_whole(checkpoint: Path) -> bool:
+    """Whether all files that a finished checkpoint had are there."""
+    return all((checkpoint / name).is_file() for name in read_json(checkpoint / MANIFEST)["files"])
 
 
 # ---------------------------------------------------------------------------------------------------------- training
