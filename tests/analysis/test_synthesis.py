@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -117,3 +118,15 @@ def test_what_is_pooled(grid: tuple[int, int], over: list[str]) -> None:
         assert (pooled["prediction_low"] < pooled["ci_low"]).all()
         studies = table[table["over"] == STUDY]
         assert len(studies) == 2 * grid[0] * grid[1]
+
+
+def test_no_interval_has_what_no_difference_of_accuracies_can_be() -> None:
+    """Three models that disagree say nothing about another one, and their prediction interval ends at 100 points."""
+    gains = [evaluations(1, 1, gain=gain) for gain in (-0.4, 0.0, 0.4)]
+    found = {
+        (replace(key, model=f"m{n}"), name): rows for n, own in enumerate(gains) for (key, name), rows in own.items()
+    }
+    table = synthesis_table(found)
+    pooled = table[table["over"] != STUDY]
+    assert (pooled[["family_low", "prediction_low"]] == -1).all(axis=None)
+    assert (pooled[["family_high", "prediction_high"]] == 1).all(axis=None)

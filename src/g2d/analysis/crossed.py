@@ -27,6 +27,11 @@ INFLATION = 2.0  # of the pooled variance beyond noise; n / 4 in a pool of n > 8
 SMALLEST_P = 1e-100
 
 
+def possible(low: float, high: float) -> tuple[float, float]:
+    """An interval without what no difference of two accuracies can be."""
+    return max(low, -1.0), min(high, 1.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Error:
     """Variance components of a mean, and the degrees of freedom of their estimates."""
@@ -52,7 +57,7 @@ class Error:
     def interval(self, difference: float, alpha: float) -> tuple[float, float]:
         """Two-sided interval of level 1 - alpha of a difference in accuracy, in -1..1."""
         reach = self.reach(alpha)
-        return max(difference - reach, -1.0), min(difference + reach, 1.0)
+        return possible(difference - reach, difference + reach)
 
     def p_value(self, distance: float) -> float:
         """Two-sided: the alpha whose `reach` is the distance of the mean from the null hypothesis."""

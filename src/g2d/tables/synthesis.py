@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from g2d.analysis.comparisons import LEVEL
-from g2d.analysis.crossed import centre, error_of_difference
+from g2d.analysis.crossed import centre, error_of_difference, possible
 from g2d.analysis.statistics import simultaneous
 from g2d.analysis.synthesis import FEWEST, Pooled, pool_studies
 from g2d.experiment.keys import PolicyKey
@@ -79,7 +79,7 @@ def synthesis_table(evaluations: Evaluations) -> Rows:
             results = [pooled for _, pooled in family]
             adjusted = simultaneous(
                 [pooled.p_value for pooled in results],
-                [pooled.interval(LEVEL / len(family)) for pooled in results],
+                [possible(*pooled.interval(LEVEL / len(family))) for pooled in results],
                 [pooled.effect for pooled in results],
                 LEVEL,
             )
@@ -106,10 +106,11 @@ def _effects(evaluations: Evaluations) -> dict[tuple[PolicyKey, str], list[_Stud
                 deltas = answers - reference
                 alike = pool(grouped, accuracies, at, other) if len(answers) > 1 else None
                 error = error_of_difference(deltas, alike, paired=len(reference) > 1)
-                middle, reach = centre(deltas), error.reach(LEVEL)
+                middle = centre(deltas)
                 study = _Study(
                     *(policy.model, benchmark, float(deltas.mean()), error.questions, error.expected_seeds),
-                    *(max(middle - reach, -1.0), min(middle + reach, 1.0), error.p_value(middle)),
+                    *error.interval(middle, LEVEL),
+                    error.p_value(middle),
                 )
                 found.setdefault((replace(policy, model=""), name), []).append(study)
     return dict(sorted(found.items(), key=lambda item: item[0][1] != NO_ONLINE))
@@ -166,8 +167,8 @@ def _study(study: _Study) -> dict[str, Any]:
 
 
 def _values(pooled: Pooled) -> dict[str, Any]:
-    low, high = pooled.interval(LEVEL)
-    prediction_low, prediction_high = pooled.prediction(LEVEL)
+    low, high = possible(*pooled.interval(LEVEL))
+    prediction_low, prediction_high = possible(*pooled.prediction(LEVEL))
     return {
         **{"n_studies": pooled.n_studies, "difference": pooled.effect, "standard_error": pooled.standard_error},
         **{"ci_low": low, "ci_high": high, "p_value": pooled.p_value, "tau": pooled.tau},
