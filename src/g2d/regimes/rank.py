@@ -167,8 +167,7 @@ if __name__ == "__main__":
     from g2d.regimes import rank as known  # noqa: PLW0406 -- the instance of this module that pickles name
 
     status = known.main(Path(sys.argv[1]), int(os.environ["RANK"]))
-    if status == 0 and "torch" in sys.modules:
-        from accelerate import PartialState
-
-        PartialState().destroy_process_group()
+    distributed = sys.modules.get("torch.distributed")
+    if status == 0 and distributed is not None and distributed.is_initialized():
+        distributed.destroy_process_group()
     sys.exit(status)
