@@ -87,8 +87,8 @@ def train_on_fresh(
     margin: float | None = None,
     restored: Callable[[Any, FreshRollouts], None] = lambda trainer, fresh: None,
 ) -> Trained:
-    """Train M0, or the policy of `start`, for K updates; leave `Lora.files`,
-    `rollouts.parquet` and, for another K, `checkpoint` in the work folder.
+    """Train M0, or the policy of `start`, for K updates; leave `Lora.files`, `rollouts.parquet` and, for another K,
+    `checkpoint` in the work folder.
 
     `start` is needed from every checkpoint on: it may be the reference or the generator. Its training goes on with an
     optimizer, a schedule and random numbers of its own. What is raised is as for `train_grpo`.

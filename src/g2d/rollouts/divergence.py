@@ -78,9 +78,17 @@ def divergences(
             ids[row, :end], mask[row, :end] = torch.tensor([*prompt, *completion]), 1
             drawn[row, len(prompt) - 1 : end - 1] = True
         own, other = (
-            model(input_ids=ids.to(model.device), attention_mask=mask.to(model.device)).logits[drawn].float()
+            model(input_ids=ids.to(model.device), attention_mask=mask.to(model.device)).logits[drawn]
             for model in (policy, base)
         )
-        of_tokens = F.kl_div(other.log_softmax(-1), own.log_softmax(-1), reduction="none", log_target=True).sum(-1)
+        # In parts, for in float32 and normalised they are several times the logits of one long answer.
+        parts = (logits.split(max(1, AT_ONCE // policy.config.vocab_size)) for logits in (own, other))
+        of_tokens = torch.cat([_next_token(*part) for part in zip(*parts, strict=True)])
         found.index_add_(0, torch.tensor(batch)[drawn.nonzero()[:, 0]], of_tokens.double().cpu())
     return [float(kl) for kl in found]
+
+
+def _next_token(own: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """KL(own || other) of next-token distributions, (N,), from their logits, (N, V)."""
+    p, q = (logits.float().log_softmax(-1) for logits in (own, other))
+    return F.kl_div(q, p, reduction="none", log_target=True).sum(-1)
