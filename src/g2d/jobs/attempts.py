@@ -1,9 +1,8 @@
 """Every attempt at every job, also those that left no result: what the grid really cost.
 
-Snakemake deletes the outputs of a job that fails, its bill among them, so every attempt has a record of its own under
-`results/attempts/`, which is no output and no input. It is rewritten every `BEAT_S` seconds, so that of an attempt that
-was killed nearly all is known. Files are named after job, time, host and process: no two attempts write to the same
-one.
+Snakemake deletes the outputs of a failed job, and with them its bill. So every attempt has a record under
+`results/attempts/`, which is no output of a rule. It is rewritten every `BEAT_S` seconds, in case the attempt is
+killed. Its name has job, time, host and process, so no two attempts share a file.
 """
 
 from __future__ import annotations
@@ -31,27 +30,27 @@ ENDED_BADLY: tuple[Status, ...] = ("failed", "stopped", "killed")
 
 started_by: int | None = None  # the process that waits for this one, where that is not Snakemake (`shared_imports`)
 BEAT_S = 30.0  # between two signs of life
-SILENT_S = 4 * BEAT_S  # after which an attempt counts as ended; generous, for a slow shared file system
+SILENT_S = 4 * BEAT_S  # without an update an attempt counts as ended; long, for slow shared file systems
 
 
 class Stopped(BaseException):
-    """A signal asked the job to stop. No library may mistake it for an error that it can handle."""
+    """A signal asked the job to stop. A BaseException, so that no library handles it as an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """Where an attempt is made, so that others can tell whether it still is."""
+    """The process of an attempt."""
 
     pid: int
-    machine: str  # what `pid` is a number on: a boot of a machine, or of a container on it (`this_machine`)
-    slurm_job: str | None  # its number, where Slurm started it
+    machine: str  # where `pid` is unique (`this_machine`)
+    slurm_job: str | None  # its id, where Slurm started it
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One attempt at a job."""
 
-    status: Status  # stopped: by SIGTERM or Ctrl-C; killed: no final record, so its cost is that of its last update
+    status: Status  # stopped: by SIGTERM or Ctrl-C; killed: without a final record; its cost is that of the last update
     cost: Cost
     host: str
     started: float  # seconds since the epoch
@@ -63,12 +62,12 @@ class Attempt:
 
     @property
     def bill(self) -> Cost:
-        """What the result of this attempt cost: its own part and what it went on from."""
+        """The cost of its result: its own, and that up to the checkpoint it went on from."""
         return merge_costs(self.carried, self.cost)
 
 
 def attempt_file(log: str | Path) -> Path:
-    """Where the attempt that this process is making at a job is recorded, from the name of the job's log."""
+    """Where this process records its attempt at a job, from the name of the job's log."""
     folder, found, job = str(log).partition("logs/")
     if not found:
         folder, job = "", Path(log).name
@@ -78,10 +77,7 @@ def attempt_file(log: str | Path) -> Path:
 
 @contextmanager
 def recorded(file: Path, meter: Meter) -> Iterator[None]:
-    """Record the block as an attempt, from its begin to its end.
-
-    A record that cannot be written is reported and does not stop the job.
-    """
+    """Record the block as an attempt. A record that cannot be written is reported and does not stop the job."""
     started = time.time()
     start_up_s = max(0.0, started - psutil.Process(started_by).create_time())
     process = Process(os.getpid(), this_machine(), os.environ.get("SLURM_JOB_ID"))
@@ -119,16 +115,15 @@ def recorded(file: Path, meter: Meter) -> Iterator[None]:
 
 
 def is_alive(attempt: Attempt) -> bool | None:
-    """Whether an attempt without a final record is still running; None where it cannot be known here.
+    """Whether an attempt without a final record is running; None if unknown.
 
-    On the machine where it was begun its process tells. Elsewhere only its record does: one that was updated within
-    `SILENT_S` seconds counts as running, and of others nothing is known.
+    On its machine its process says so. Elsewhere a record that was updated within `SILENT_S` seconds counts as running.
     """
     process = attempt.process
     if process is not None and process.machine == this_machine():
         try:
             found = psutil.Process(process.pid)
-            # A process that is younger than the attempt has only got the number of the one that made it.
+            # A process that is younger than the attempt has reused the PID.
             return found.create_time() <= attempt.started + 1 and found.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             if not _is_hidden(process.pid):
@@ -137,7 +132,7 @@ def is_alive(attempt: Attempt) -> bool | None:
 
 
 def _is_hidden(pid: int) -> bool:
-    """Whether there is such a process of another user, which a /proc mounted with `hidepid` does not show."""
+    """Whether another user has this process, which a /proc mounted with `hidepid` does not show."""
     try:
         os.kill(pid, 0)
     except PermissionError:
@@ -148,10 +143,10 @@ def _is_hidden(pid: int) -> bool:
 
 
 def read_attempts(folder: str | Path) -> list[Attempt]:
-    """All attempts below a folder that are over, by stage and job, then oldest first.
+    """All attempts below a folder that have ended, sorted by stage, job and start.
 
-    An attempt without a final record was killed if the job was attempted again or if it has been silent for `SILENT_S`
-    seconds. Otherwise it is still running, and is left out.
+    One without a final record was killed if the job was attempted again, or if its record is older than `SILENT_S`
+    seconds. Otherwise it is running and left out.
 
     Raises:
         ValueError: a file is no record of an attempt; the message names it.
@@ -171,16 +166,15 @@ def read_attempts(folder: str | Path) -> list[Attempt]:
 
 
 def kept(attempts: Iterable[Attempt]) -> dict[JobKey, Attempt]:
-    """The attempt whose result is there: the last that succeeded."""
+    """Of every job, the attempt that left its result: the last that succeeded."""
     return {attempt.cost.key: attempt for attempt in attempts if attempt.status == "ok"}
 
 
 def lost_device_s(attempts: Iterable[Attempt]) -> dict[JobKey, float]:
-    """The device seconds of all attempts that are on no bill.
+    """Of every job, the device seconds of its attempts that are not on its bill.
 
-    What an attempt did before the checkpoint that the next one went on from is not lost: the result's bill has it. A
-    killed attempt may have spent more up to that checkpoint than its last update says; then nothing of it
-    counts as lost.
+    The bill has what an attempt spent up to a checkpoint that the next one went on from. For a killed attempt that may
+    exceed its last update; then none of it counts as lost.
     """
     attempts = list(attempts)
     spent: dict[JobKey, float] = {}
@@ -191,9 +185,9 @@ def lost_device_s(attempts: Iterable[Attempt]) -> dict[JobKey, float]:
 
 
 def lost(attempts: Iterable[Attempt]) -> dict[JobKey, list[Attempt]]:
-    """The attempts whose result is not there: those that ended badly, and those that a later one repeated.
+    """Of every job, the attempts whose result is not there: they ended badly, or a later one repeated them.
 
-    A later attempt may have gone on from what they left: `lost_device_s` says what was in vain.
+    A later attempt may have gone on from their checkpoint: see `lost_device_s`.
     """
     attempts = list(attempts)
     results = kept(attempts)
@@ -208,24 +202,21 @@ _NAME = re.compile(r"(.*)\.\d{8}T\d{6}-.*-\d+\.json")  # what `attempt_file` mak
 
 
 def log_of(record: Path, folder: Path) -> Path | None:
-    """The log of the job that an attempt was made at: the reverse of `attempt_file`.
+    """The log of an attempt's job, the reverse of `attempt_file`; None for a file with another name.
 
     Args:
         record: of the attempt.
         folder: `attempts`, in the results folder.
-
-    Returns:
-        None where the record has another name than `attempt_file` gives.
     """
     named = _NAME.fullmatch(record.name)
     return folder.with_name("logs") / record.parent.relative_to(folder) / f"{named[1]}.log" if named else None
 
 
 def read_attempt(file: str | Path) -> Attempt:
-    """The record of one attempt, as it stands in its file: of one that has no last word, `running`.
+    """The record of one attempt; its status is `running` until there is a final one.
 
     Raises:
-        ValueError: it is none; the message names it.
+        ValueError: it is not a record; the message names the file.
     """
     values = read_json(file)
     parts: dict[str, type] = {"cost": Cost, "carried": Cost, "progress": Progress, "process": Process}

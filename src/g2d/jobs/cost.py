@@ -1,9 +1,8 @@
 """What a job cost, and the bill of everything it was made from.
 
-Every job writes a `cost.json` beside its output: its own record and, under `ancestry`, the records of all jobs behind
-it, each once. So the file of a policy is the policy's whole bill (the GPU-hours of the paper's Table 1). A training
-that went on from a checkpoint bills every attempt up to the checkpoint that the next one went on from; what was lost
-after it is in `results/attempts/` alone (`g2d.jobs.attempts`).
+Every job writes a `cost.json`: its own record and, under `ancestry`, the records of all jobs behind it, each once. So
+the file of a policy is its whole bill (the GPU-hours of the paper's Table 1). A training that went on from a checkpoint
+bills every attempt up to it; what was lost is in `results/attempts/` alone (`g2d.jobs.attempts`).
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Cost:
 
 
 def merge_costs(earlier: Cost | None, later: Cost) -> Cost:
-    """One record for attempts at a job of which the later went on from what the earlier had spent."""
+    """One record for two attempts at a job; the later went on from a checkpoint of the earlier."""
     if earlier is None:
         return later
     overlaps = [part.overlap_s for part in (earlier, later) if part.overlap_s is not None]
@@ -102,15 +101,15 @@ class Progress:
 
 @dataclass(slots=True)
 class Meter:
-    """Filled in by `measure`; the caller adds the tokens it generated, and a training says how far it is.
+    """Filled in by `measure`; the caller adds the tokens it generated, and a training its progress.
 
-    One that goes on from a checkpoint sets `carried`: the bill then has what all attempts had spent up to there, too.
+    A training that goes on from a checkpoint sets `carried`, which is added to the bill.
     """
 
     job: str
     stage: str
     tokens_generated: int = 0  # by the job, `carried` included
-    carried: Cost | None = None  # what earlier attempts had spent up to the checkpoint that this one goes on from
+    carried: Cost | None = None  # of earlier attempts, up to the checkpoint that this one goes on from
     overlap_s: float | None = None  # of this attempt, where a training has a lag
     progress: Progress | None = None  # of a training, once it has begun
     _wall: float = field(default_factory=time.perf_counter, repr=False)
@@ -120,16 +119,15 @@ class Meter:
     _cost: Cost | None = field(default=None, repr=False)
 
     def reached(self, step: int, steps: int) -> None:
-        """A training is at a step of so many; the first call says where this attempt began."""
+        """Record a training's step of so many; the first call is where this attempt began."""
         self.progress = Progress(step, steps, self.progress.since if self.progress else step)
 
     def measured(self) -> Cost:
-        """What this attempt has cost until now, or until its end. Asks torch for its devices, so not for a side
-        thread."""
+        """This attempt's cost until now, or until its end. Asks torch for its devices: not for a side thread."""
         return self._own or self._record(*visible_devices(), gpu_memory_peak(), joules_since(self._energy))
 
     def spent(self) -> Cost:
-        """The same with `carried`: what has led here."""
+        """The same with `carried`."""
         return merge_costs(self.carried, self.measured())
 
     def end(self) -> Cost:
@@ -138,7 +136,7 @@ class Meter:
         return self._own
 
     def so_far(self) -> Cost:
-        """The same from any thread, while the block may be importing torch or about to fork: without a call of CUDA."""
+        """The same from any thread, without a call of CUDA: the block may import torch or fork meanwhile."""
         allotted = len([name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name])
         torch = sys.modules.get("torch")
         device = "unknown" if getattr(getattr(torch, "version", None), "cuda", None) else "cpu"
@@ -156,7 +154,7 @@ class Meter:
             devices=devices,
             device=device,
             device_s=wall_s * devices,
-            # Until a checkpoint's own tokens have been counted, there are fewer than were carried.
+            # Before a checkpoint's tokens are counted there are fewer than `carried` has.
             tokens_generated=max(0, self.tokens_generated - (self.carried.tokens_generated if self.carried else 0)),
             peak_memory_bytes=memory_peak(),
             peak_gpu_memory_bytes=peak_gpu_memory_bytes,
@@ -178,10 +176,9 @@ class Meter:
 
 @contextmanager
 def measure(job: str, stage: str, gpus: Sequence[str] = ()) -> Iterator[Meter]:
-    """Measure the block: wall, CPU and device seconds, peak memory, and the energy of the GPUs that it holds.
+    """Measure the block: wall, CPU and device seconds, peak memory of the process, energy of the GPUs that it holds.
 
-    The CPU time of worker processes counts once they have been waited for, so close them inside the block. The peak is
-    the high-water mark of the process's whole life: one job, one process.
+    The CPU time of worker processes counts once they have been waited for, so close them inside the block.
     """
     meter = Meter(job, stage, _energy=read(gpus))
     yield meter
@@ -207,7 +204,7 @@ def write_cost(path: str | Path, cost: Cost, parents: str | Path | Sequence[str 
     for parent in map(read_cost, [parents] if isinstance(parents, (str, Path)) else parents):
         for record in parent.ancestry:
             ancestry.setdefault(record.job, record)
-        # Where a job was run again, its own file is newer than the copy that a sibling carries.
+        # Of a job that was run again its own file is newer than a sibling's copy.
         ancestry[parent.own.job] = parent.own
     if cost.job in ancestry:
         raise ValueError(f"{path}: job {cost.job!r} is among its own ancestors: give every job a name of its own")
@@ -232,5 +229,5 @@ def read_cost(path: str | Path) -> CostFile:
 
 
 def parse_cost(values: Any, where: str) -> Cost:
-    """As `parse_record`: a bill with a hole in it must not add up to a smaller bill."""
+    """As `parse_record`: a bill that lacks a field must not pass as a smaller one."""
     return parse_record(Cost, values, where)

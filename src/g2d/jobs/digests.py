@@ -1,8 +1,8 @@
-"""What every job read and left, by content: a list of SHA-256 digests beside its log, in the format of `sha256sum`.
+"""SHA-256 digests of every job's outputs, and of its inputs from outside of `results`: a list beside its log, in the
+format of `sha256sum`.
 
-Snakemake judges a large file by its time stamp, which a copy sets to anything. So what a job read from outside of
-`results` is compared with its digest when the next run is planned (`changed_inputs`); results are compared on demand
-(`g2d recover --times`).
+Snakemake compares large files by time stamp, which a copy may change. So inputs from outside of `results` are compared
+by digest when the next run is planned (`changed_inputs`), and results on demand (`g2d recover --times`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from g2d.jobs.trash import FOLDER as TRASH
 
 FOLDER = "digests"
 UNKNOWN = "delete it, and its files count as unknown"
-MARK = ".snakemake_timestamp"  # in a folder that is an output: its age is that of the folder
-# In results, but of no job.
+MARK = ".snakemake_timestamp"  # the age of a folder that is an output
+# In `results`, but not outputs of jobs.
 NO_OUTPUTS = {FOLDER, TRASH, "logs", "benchmarks", "attempts", "config.yaml", "report.html"}
 
 
@@ -32,18 +32,18 @@ def digest_file(log: str | Path) -> Path:
 
 
 def write_digests(log: str | Path, paths: Iterable[str], read: Mapping[str, str] | None = None) -> None:
-    """List the digests of files, and of those in folders, for the job with this log.
+    """Write the digests of files, and of those in folders, for the job with this log.
 
     Args:
-        read: digests of what it read from elsewhere, taken before it read them: of a file that changes meanwhile the
-            earlier content is recorded, so that the job runs again.
+        read: digests of inputs from outside of `results`, taken before the job read them: if one changes meanwhile, the
+            job runs again.
     """
     digests = {**(read or {}), **{str(file): sha256(file) for path in paths for file in _files(Path(path))}}
     write_text(digest_file(log), "".join(f"{digest}  {file}\n" for file, digest in digests.items()))
 
 
 def read_digests(results: Path) -> dict[Path, str]:
-    """The digest of every file that a job left in a results folder or read from elsewhere.
+    """The digest of every file that a job wrote to a results folder or read from outside of it.
 
     Raises:
         ValueError: a list cannot be read; the message names it.
@@ -53,7 +53,7 @@ def read_digests(results: Path) -> dict[Path, str]:
 
 
 def digests_in(results: Path) -> dict[Path, str]:
-    """Of a folder that may lie elsewhere now: the digest of every result, by where it is.
+    """The digest of every result by its present path: the folder may have been moved.
 
     Raises:
         ValueError: as `read_digests`.
@@ -83,7 +83,7 @@ def _read_list(listed: Path) -> dict[str, str]:
 
 
 def recorded_inputs(log: str | Path, files: Collection[str]) -> dict[str, str]:
-    """The digests with which the job with this log read files from elsewhere; without those that it has not recorded.
+    """The digests of those of the files that the job with this log has recorded.
 
     Raises:
         ValueError: its list cannot be read.
@@ -96,7 +96,7 @@ def recorded_inputs(log: str | Path, files: Collection[str]) -> dict[str, str]:
 
 
 def changed_inputs(log: str | Path, files: Collection[str]) -> list[str]:
-    """Files from elsewhere whose content is not what the job with this log read; those it has not recorded left out.
+    """Those of the files whose content is not what the job with this log has recorded.
 
     Raises:
         ValueError: its list cannot be read.
@@ -105,16 +105,12 @@ def changed_inputs(log: str | Path, files: Collection[str]) -> list[str]:
     return [file for file, digest in recorded_inputs(log, files).items() if remembered_digest(file) != digest]
 
 
-MEMORY = Path(
-    ".snakemake/g2d_digests.json"
-)  # beside what Snakemake remembers; to lose it costs reading the files again
-SETTLED_S = 2.0  # a file that was changed later than this before it is read may change again and keep its time stamps
+MEMORY = Path(".snakemake/g2d_digests.json")  # a cache
+SETTLED_S = 2.0  # a file that changed within this time may change again and keep its time stamps
 
 
 def remembered_digest(path: str | Path) -> str:
-    """Hex digest of a file's content; it is read again only if its inode, size or a time stamp of it changed.
-
-    That of the inode (ctime) is one of them: unlike the mtime, no program sets it.
+    """Hex digest of a file's content; it is read again only if its inode, size, mtime or ctime changed.
 
     Raises:
         OSError: the file cannot be read.
@@ -135,7 +131,7 @@ def remembered_digest(path: str | Path) -> str:
 
 
 def _identity(path: str | Path) -> list[int]:
-    """What changes with the content of a file: inode, size, and time stamps in nanoseconds."""
+    """Inode, size, and time stamps in nanoseconds, mtime and ctime (which no program can set)."""
     found = Path(path).stat()
     return [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
@@ -149,7 +145,7 @@ def _memory(file: Path) -> dict[str, object]:
 
 
 def as_recorded(output: Path, digests: Mapping[Path, str]) -> bool:
-    """Whether an output is there and has, with all its files where it is a folder, the content that its job left."""
+    """Whether an output, a file or a folder, is there with the content that its job left."""
     files = list(_files(output))
     return bool(files) and all(digests.get(file) == sha256(file) for file in files)
 
@@ -158,15 +154,14 @@ def as_recorded(output: Path, digests: Mapping[Path, str]) -> bool:
 class Times:
     """What `set_times` found."""
 
-    same: int  # files with the content that their job left
-    changed: list[Path]  # with another content
-    unknown: int  # files of results that no list has, such as those of 0.1.0
+    same: int  # files that are as their job left them
+    changed: list[Path]
+    unknown: int  # results without a digest, such as those of 0.1.0
 
 
 def set_times(results: Path) -> Times:
-    """Give everything in a results folder one time stamp, and what differs from its digest a later one.
-
-    Files that are equally old are up to date for Snakemake, whatever was made from what.
+    """Give everything in a results folder one time stamp, which Snakemake takes as up to date; a later one to files
+    that differ from their digest.
 
     Raises:
         ValueError: a list of digests cannot be read.
@@ -177,7 +172,7 @@ def set_times(results: Path) -> Times:
     now = time.time()
     entries = [results, *results.rglob("*")]
     for entry in entries:
-        with names_the_disk(entry):  # which the error of `utime` does not
+        with names_the_disk(entry):
             os.utime(entry, (now - 1, now - 1), follow_symlinks=False)
     for file in changed:
         for path in (file, *(mark for folder in file.parents if (mark := folder / MARK).exists())):
@@ -188,7 +183,7 @@ def set_times(results: Path) -> Times:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """The file itself, or every file in a folder but Snakemake's mark in it."""
+    """The file itself, or every file in a folder but Snakemake's time stamp."""
     if path.is_dir():
         yield from sorted(file for file in path.rglob("*") if file.is_file() and file.name != MARK)
     elif path.is_file():

@@ -1,4 +1,4 @@
-"""When something cannot be written because of the disk: the message that names it, whichever library failed."""
+"""Errors of a full or read-only disk: one message that names file and reason, whichever library failed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tempfile import TemporaryFile
 
 
 class DiskError(OSError):
-    """Something could not be written, and the disk is the reason; the message names file, reason and fix."""
+    """A file could not be written because of the disk; the message names file, reason and fix."""
 
 
 @contextmanager
 def names_the_disk(path: str | Path) -> Iterator[None]:
-    """Raise `DiskError` for whatever a library says when the disk is full or read-only: most leave out the file."""
+    """Raise `DiskError` for any error on a full or read-only disk: most libraries' do not name the file."""
     try:
         yield
     except DiskError:
@@ -30,7 +30,7 @@ def names_the_disk(path: str | Path) -> Iterator[None]:
 
 
 def _disk_trouble(path: Path, error: Exception) -> str | None:
-    """What is wrong with the disk below a path, if anything: told by the error, or found by writing a little."""
+    """What is wrong with the disk below a path, by the error or by writing a little; None if nothing is."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return os.strerror(error.errno)
     folder = next(parent for parent in (path, *path.absolute().parents) if parent.is_dir())

@@ -1,8 +1,8 @@
-"""What GPUs say they have used: NVML's energy counter of a whole card, read before and after a job that holds it.
+"""Energy of GPUs: NVML's counter of a whole card, read before and after a job that holds it.
 
-There is no figure without a driver or pynvml (extra `nvml`), before NVIDIA's Volta, with MIG, where the counter is that
-of all instances, and where it is not certain which cards the job has. NVML is shut down after every reading, so that a
-process which forks later hands on nothing of it.
+There is no figure without a driver or pynvml (extra `nvml`), before NVIDIA's Volta, with MIG (the counter is that of
+all instances), and where it is not certain which cards the job has. NVML is shut down after every reading, before any
+fork.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def read(gpus: Sequence[str]) -> Readings | None:
             return dict(_counter(pynvml, gpu) for gpu in gpus)
         finally:
             pynvml.nvmlShutdown()
-    except Exception:  # NVML has many, and no job may fail for them
+    except Exception:  # no job may fail for NVML's
         return None
 
 
 def joules_since(before: Readings | None) -> float | None:
-    """What the cards have used since they were read; None where that is not known."""
+    """Energy that the cards have used since they were read; None if unknown."""
     now = read(list(before)) if before else None
     if before is None or now is None:
         return None
@@ -47,14 +47,14 @@ def _counter(pynvml: Any, gpu: str) -> tuple[str, int]:
     """UUID and counter of a card.
 
     Raises:
-        ValueError: it is not certain which card it is, or it is not the job's alone.
+        ValueError: it is not certain which card it is, or others share it.
         pynvml.NVMLError: NVML does not know the card or has no counter for it.
     """
     if gpu.startswith("GPU-"):
         card = pynvml.nvmlDeviceGetHandleByUUID(gpu)
     else:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        # CUDA numbers the fastest first and NVML by their place on the bus: the same where all are alike.
+        # CUDA numbers cards by speed and NVML by bus: the same only where all are of one kind.
         if os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" and len(set(map(pynvml.nvmlDeviceGetName, handles))) > 1:
             raise ValueError(f"{gpu}: the order of unlike cards is not known")
         card = pynvml.nvmlDeviceGetHandleByIndex(int(gpu))

@@ -1,4 +1,4 @@
-"""Files that are either complete or absent: everything a stage writes appears under its name in one rename."""
+"""Files that are either complete or absent: every output gets its name by one rename."""
 
 from __future__ import annotations
 
@@ -24,22 +24,20 @@ Record = TypeVar("Record")
 
 @contextmanager
 def atomic(path: str | Path) -> Iterator[Path]:
-    """A sibling to write a file to; it takes the name `path` on success and vanishes on an exception.
+    """A draft beside `path`, which replaces it on success and is removed on an exception.
 
-    A link keeps its place and its target is replaced. A file that was there keeps its mode, a new one gets what the
-    umask leaves.
+    The target of a link is replaced. A replaced file's mode is kept.
 
     Raises:
         OSError: as `require_replaceable`.
-        DiskError: the disk is full or may not be written; whatever had the name before is untouched.
+        DiskError: the disk is full or read-only; the file that was there is untouched.
     """
     with names_the_disk(path):
         target = require_replaceable(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = _draft(target)
         draft.unlink(missing_ok=True)
-        # Made here, not by whoever writes it: what was private is so from its first byte, and a folder that cannot be
-        # written is found before the work.
+        # Made here: a private file is private from its first byte, and a read-only folder is found before the work.
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL, 0o666))
         try:
             if target.exists():
@@ -47,16 +45,15 @@ def atomic(path: str | Path) -> Iterator[Path]:
             yield draft
             draft.replace(target)
         finally:
-            with suppress(OSError):  # on a read-only disk not even the absence of a file can be had
+            with suppress(OSError):  # a read-only disk
                 draft.unlink(missing_ok=True)
 
 
 @contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """A sibling to make as a folder; it takes the name `path` on success, in place of the folder that had it.
+    """A draft beside `path` to make as a folder, which replaces it on success.
 
-    That one goes with all that is in it: only for folders that are wholly a stage's own, never for names that a user
-    gives.
+    The old folder is deleted: only for folders that are a stage's own, never for names that a user gives.
 
     Raises:
         NotADirectoryError: a file has that name; it is not replaced.
@@ -80,7 +77,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 
 
 def require_replaceable(path: str | Path) -> Path:
-    """The place that writing a file to a path would write to, links followed; nothing is made or changed.
+    """The file that writing to a path would replace or make, links followed; nothing is changed.
 
     Raises:
         OSError: a folder, a device or a read-only file is there.
@@ -103,7 +100,7 @@ def require_replaceable(path: str | Path) -> Path:
 
 @contextmanager
 def output(path: str) -> Iterator[TextIO]:
-    """A place that a user named, or standard output (-), for writing UTF-8; a file appears when it is complete."""
+    """A file that a user named, or standard output (-), for writing UTF-8; a file appears when it is complete."""
     if path == "-":
         with open(1, "w", encoding="utf-8", closefd=False) as file:
             yield file
@@ -117,7 +114,7 @@ def _draft(target: Path) -> Path:
 
 
 def install(source: Path, path: Path) -> None:
-    """Move a finished file or folder that a stage made to its name, in place of its predecessor."""
+    """Move a finished file or folder to its name, in place of its predecessor."""
     with (atomic_folder if source.is_dir() else atomic)(path) as draft:
         shutil.move(source, draft)
 
@@ -159,9 +156,9 @@ def parse_record(kind: type[Record], values: Any, where: str) -> Record:
     """A dataclass from the object that was written for one, checked field by field.
 
     Args:
-        kind: its fields are text, numbers that are neither negative nor infinite, or other dataclasses, parsed already.
-        values: the parsed JSON. A field that has a default may be missing: it is younger than the file.
-        where: the place to name.
+        kind: its fields are text, finite numbers from 0, or other dataclasses, parsed already.
+        values: the parsed JSON. A field that has a default may be missing: the file may be older.
+        where: for messages.
 
     Raises:
         ValueError: a field is missing, unknown or not what it must be.
@@ -186,7 +183,7 @@ def parse_record(kind: type[Record], values: Any, where: str) -> Record:
 
 @cache
 def _fields(kind: type[Any]) -> dict[str, tuple[str, tuple[Any, ...]]]:
-    """Of every field its annotation, and the types or words that it allows; a whole number may stand for a float."""
+    """Of every field its annotation, and the types or values that it allows; an int may stand for a float."""
     hints = get_type_hints(kind)
     allowed = {name: get_args(hint) or (hint,) for name, hint in hints.items()}
     return {
@@ -219,7 +216,7 @@ def parse_json(text: str, *, surrogates: bool = False) -> Any:
     """The value of a JSON text; NaN and the infinities are taken as Python writes them.
 
     Args:
-        surrogates: whether half a surrogate pair may stand in it, as in what a model wrote; UTF-8 has none.
+        surrogates: whether half a surrogate pair is allowed, as in a model's text; UTF-8 has none.
 
     Raises:
         ValueError: it is not JSON, nested too deeply, or holds half a surrogate pair; the message is the reason alone.
@@ -245,7 +242,7 @@ def parse_line(line: bytes, *, surrogates: bool = False) -> dict[str, Any]:
         surrogates: as in `parse_json`.
 
     Raises:
-        ValueError: it is none; the message says why and what to do, and leaves file and line to the caller.
+        ValueError: it is not one; the message says why and what to do, without file and line.
     """
     try:
         value = parse_json(line.decode("utf-8-sig"), surrogates=surrogates)
@@ -289,11 +286,10 @@ def write_jsonl(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Number and text of every line of a file that ends with a line break, as all of ours do.
+    """Number and text of every line of a file that ends with a line break.
 
     Raises:
-        ValueError: it is empty, cut short or not UTF-8; the message names it. A cut exactly between two lines cannot
-            be seen.
+        ValueError: it is empty, cut short (but for a cut between two lines) or not UTF-8; the message names it.
     """
     text = read_text(path)
     if not text.endswith("\n"):

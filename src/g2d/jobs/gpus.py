@@ -1,8 +1,8 @@
 """Which GPUs a job takes where jobs run side by side on one machine: as many as its rule asks for.
 
 Where a process sees more, as under `snakemake --resources gpu=8`, the job takes the first free ones by file locks,
-which end with the process, and sees no others. A job that was given as many as it asks for (Slurm's, a machine with one
-GPU) takes them as they are. This comes before torch is imported, which looks at the variable once.
+which end with the process, and hides the others, before torch is imported. A job that was given as many as it asks for
+(by Slurm, or on a machine with one GPU) takes these.
 """
 
 from __future__ import annotations
@@ -25,24 +25,22 @@ _held: list[IO[str]] = []  # for the life of this process, and of workers it for
 
 
 def visible() -> list[str]:
-    """Names of the GPUs that this process was given, as CUDA takes them; empty where there is no NVIDIA driver."""
+    """The GPUs of this process, as in CUDA_VISIBLE_DEVICES; empty without an NVIDIA driver."""
     if (given := os.environ.get(VISIBLE)) is not None:
         return [name.strip() for name in given.split(",") if name.strip()]
     return [str(i) for i in range(len(list(DRIVER.glob("*"))))]
 
 
 def take(wanted: int) -> list[str]:
-    """Have this process see so many GPUs and no others, and hold them until it ends.
-
-    It waits where too few are free: something else on this machine, run by the same user, has them.
+    """Hold so many GPUs until this process ends, and hide the others. Waits while other jobs of this user have them.
 
     Returns:
-        The GPUs that it holds: none for a job that asks for none, and fewer than it asks for where it was given fewer.
+        The GPUs that it holds: fewer than it asks for where it was given fewer.
 
     Raises:
         RuntimeError: there is no folder for the locks.
     """
-    # torch would else begin CUDA to answer whether there is any, and processes forked after that cannot use it.
+    # Else `is_available` initialises CUDA, and processes forked after that cannot use it.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     given = visible()
     if not 0 < wanted < len(given):
@@ -58,7 +56,7 @@ def take(wanted: int) -> list[str]:
 
 
 def _locked(given: list[str], wanted: int) -> list[str]:
-    """The first free ones, locked; none where too few are free, so that two jobs never wait for each other."""
+    """The first free ones, locked; none where too few are free, so that two jobs never deadlock."""
     folder = own_folder()
     found: dict[str, IO[str]] = {}
     for name in given:

@@ -1,8 +1,8 @@
-"""Which arithmetic PyTorch does on a CPU: jobs of the embedded model, and the tests, ask for the kernels of AVX2, so
-that a CPU with AVX-512, whose kernels add up in another order, computes the same bits (docs/architecture.md).
+"""PyTorch's CPU kernels: jobs of the embedded model, and the tests, ask for AVX2, so that a CPU with AVX-512, whose
+kernels add in another order, computes the same bits (docs/architecture.md).
 
-MKL takes its variable on Intel's CPUs only. The setting that AMD's take too, `MKL_CBWR=COMPATIBLE`, makes training M0
-half as long again.
+MKL reads its variable on Intel's CPUs only. `MKL_CBWR=COMPATIBLE`, which serves AMD's too, makes training M0 half as
+long again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What a launcher (torchrun, accelerate, somebody's own) writes into the environment of one of several processes.
+"""Environment variables of a launcher (torchrun, accelerate), by which a process takes itself for one of several.
 
-A job of the grid is one process, whatever its own processes are: what it inherits of this was meant for others, and
-accelerate would wait for them for half an hour.
+A job of the grid is a process of its own: accelerate would wait for the others for half an hour.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ PREFIXES = ("TORCHELASTIC_", "ACCELERATE_", "FSDP_")
 
 
 def of_a_launcher(environment: Mapping[str, str]) -> set[str]:
-    """The names in an environment by which a process takes itself for one of several."""
+    """The names of such variables in an environment."""
     return {name for name in environment if name in NAMES or name.startswith(PREFIXES)}
 
 
 def forget_launcher() -> None:
-    """Be a process alone, and say so where the environment said otherwise."""
+    """Remove a launcher's variables, and say so where there were several processes."""
     foreign = of_a_launcher(os.environ)
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
         say(

@@ -1,8 +1,7 @@
-"""A job ends with the Snakemake that started it: after `kill -9` nobody would record what it writes, and the same job
-of the next run would write the same files. It sends itself SIGTERM, so a training saves its step first.
+"""A job ends with the Snakemake that started it: after `kill -9` nobody would record its outputs, and the same job of
+the next run would write the same files. It sends itself SIGTERM, so a training saves its step first.
 
-The Snakemake is known by a name that no other process has, and not by being the parent, which may have ended while the
-job was importing.
+The Snakemake is identified by `name_of`, not as the parent process, which may have ended during the job's imports.
 """
 
 from __future__ import annotations
@@ -25,10 +24,7 @@ RUN = "G2D_RUN"  # name of the Snakemake that runs this job; set where the workf
 
 @cache
 def this_machine() -> str:
-    """Names what a process number of this process is a number on: a boot of a machine, or of a container on it.
-
-    The host's name would not do: it outlives a boot, and a container may have it too.
-    """
+    """Where PIDs are unique: one boot of a machine, or of a container on it. A host's name outlives a boot."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -37,7 +33,7 @@ def this_machine() -> str:
 
 
 def name_of(pid: int) -> str:
-    """Names a process for as long as machines exist: its number is used again, and every boot begins anew.
+    """A name that no other process ever has: PID, start time and boot.
 
     Raises:
         ProcessLookupError: there is no such process.
@@ -46,10 +42,10 @@ def name_of(pid: int) -> str:
 
 
 def watched(name: str) -> int | None:
-    """A file descriptor that can be read once the process of that name has ended.
+    """A file descriptor that is readable once the named process has ended.
 
     Returns:
-        None where that cannot be seen: on another machine, in another container, without `pidfd_open` (Linux has it).
+        None for a process of another machine or container, or without `pidfd_open` (Linux has it).
 
     Raises:
         ProcessLookupError: it has ended.
@@ -63,7 +59,7 @@ def watched(name: str) -> int | None:
         raise
     except OSError:  # the kernel is too old
         return None
-    # Asked only now: from here on the number cannot be used again. One that nobody has waited for has ended too.
+    # After `pidfd_open`, which keeps the PID from being used again. A zombie has ended too.
     if select.select([process], [], [], 0)[0] or _ticks(int(pid)) != ticks:
         os.close(process)
         raise ProcessLookupError(f"process {pid} has ended")
@@ -71,7 +67,7 @@ def watched(name: str) -> int | None:
 
 
 def has_ended(name: str) -> bool | None:
-    """Whether the process of that name has ended; None where that cannot be seen."""
+    """Whether the named process has ended; None as for `watched`."""
     try:
         process = watched(name)
     except ProcessLookupError:
@@ -83,7 +79,7 @@ def has_ended(name: str) -> bool | None:
 
 
 def when_ends(name: str, then: Callable[[], object]) -> None:
-    """Call a function in a thread once the process of that name has ended; never, where that cannot be seen.
+    """Call a function in a thread once the named process has ended; never where `watched` returns None.
 
     Raises:
         ProcessLookupError: it has ended already.
@@ -104,7 +100,7 @@ def stop() -> None:
 
 
 def end_with_snakemake() -> None:
-    """Have this process receive SIGTERM when its Snakemake ends; where that has ended, exit. Calls may be repeated."""
+    """Send this process SIGTERM when its Snakemake ends; exit if it has ended. Calls may be repeated."""
     global bound  # noqa: PLW0603 -- a process has one
     if RUN not in os.environ or bound == os.getpid():
         return
@@ -121,11 +117,11 @@ def end_with_snakemake() -> None:
     bound = os.getpid()
 
 
-bound: int | None = None  # the process that ends with its Snakemake; a fork of it does not
+bound: int | None = None  # PID of the process that ends with its Snakemake; a fork of it has another
 
 
 def _ticks(pid: int) -> str:
-    """When a process started, in clock ticks since the boot: no change of the clock changes it.
+    """When a process started, in clock ticks since the boot, which setting the clock does not change.
 
     Raises:
         ProcessLookupError: there is no such process.

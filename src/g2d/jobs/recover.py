@@ -1,8 +1,8 @@
 """`g2d recover`: make a folder usable again after Snakemake itself was killed (kill -9, a reboot of the login node).
 
-It cancels the Slurm jobs that are still running and waits until they are gone (a trainer writes its checkpoint first),
-moves away the outputs that no job has finished, and removes the lock. Unfinished outputs are found by Snakemake's marks
-and by the digests that finished jobs left, not by time stamps. Nothing is deleted: see `g2d.jobs.trash`.
+It cancels running Slurm jobs, waits for them to end (a trainer writes its checkpoint first), moves unfinished outputs
+to the trash (`g2d.jobs.trash`), and removes the lock. Unfinished outputs are found by Snakemake's marks and the digests
+that finished jobs left, not by time stamps.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def register(subparsers: Any) -> None:
     """Add `recover` to the g2d command."""
     parser = subparsers.add_parser(
         "recover",
-        help="after Snakemake was killed: cancel its jobs, take away what none of them finished, unlock",
+        help="after Snakemake was killed: cancel its jobs, move away unfinished outputs, unlock",
         description=(__doc__ or "").partition("\n\n")[2],
     )
     parser.add_argument("--yes", action="store_true", help="do it; without this, only say what would be done")
@@ -54,7 +54,7 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Recover the current folder; 0 if there is nothing to do or all is done, 1 if `--yes` is needed."""
+    """Recover the current folder; returns 1 if `--yes` is needed, else 0."""
     folder = Path.cwd()
     require_no_snakemake(folder)
     if arguments.times:
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _set_times(folder: Path) -> int:
-    """Set time stamps by content and say what was found: 0, or 1 if a file is not what its job left."""
+    """Set time stamps by content and print what was found; returns 1 if a file is not as its job left it."""
     if is_locked(folder):
         raise RuntimeError("the folder is locked: g2d recover first, without --times")
     if not RESULTS.is_dir():
@@ -102,7 +102,7 @@ def _set_times(folder: Path) -> int:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a Snakemake holds the folder, or held it when it was killed; one that ends leaves an empty folder."""
+    """Whether a Snakemake holds the folder's lock, or held it when it was killed."""
     return any((folder / ".snakemake/locks").glob("*"))
 
 
@@ -115,7 +115,7 @@ def require_no_snakemake(folder: Path) -> None:
     for process in psutil.process_iter(["cwd", "cmdline"]):
         here = process.info["cwd"] == str(folder.resolve()) and process.pid != os.getpid()
         command = process.info["cmdline"] or []
-        # Inside a job there is a Snakemake too, with the job as its target; that one is cancelled with its job.
+        # Jobs run a Snakemake too, with --target-jobs; it is cancelled with its job.
         if here and any(Path(word).name == "snakemake" for word in command) and "--target-jobs" not in command:
             raise RuntimeError(
                 f"process {process.pid} is a Snakemake that is running in {folder}: end it first (Ctrl-C)"
@@ -126,7 +126,7 @@ def unfinished_jobs(folder: Path) -> list[SlurmJob]:
     """Slurm jobs that a Snakemake submitted from a folder.
 
     Raises:
-        RuntimeError: the controller does not answer, so nobody knows.
+        RuntimeError: Slurm does not answer.
     """
     command = ["squeue", "--me", "--noheader", "--format=%i|%T|%Z|%k"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -144,9 +144,9 @@ def unfinished_jobs(folder: Path) -> list[SlurmJob]:
 
 
 def require_no_orphans(folder: Path) -> None:
-    """Refuse to start while jobs of another run are in the queue: they may write what this run is to write.
+    """Refuse to start while jobs of another run from this folder are in the queue: both would write the same files.
 
-    Jobs that are ending already, as after Ctrl-C, are waited for: a trainer takes its time for a checkpoint.
+    Jobs that are ending, as after Ctrl-C, are waited for.
 
     Raises:
         RuntimeError: there are such jobs, or Slurm does not answer.
@@ -166,7 +166,7 @@ def require_no_orphans(folder: Path) -> None:
 
 
 def cancel(folder: Path, jobs: list[SlurmJob]) -> None:
-    """Cancel jobs and wait until their processes have ended: a trainer takes its time for a checkpoint."""
+    """Cancel jobs and wait until their processes have ended: a trainer writes its checkpoint first."""
     if not jobs:
         return
     subprocess.run(["scancel", *(job.job_id for job in jobs)], check=True)
@@ -176,11 +176,10 @@ def cancel(folder: Path, jobs: list[SlurmJob]) -> None:
 
 
 def unseen_outputs(folder: Path) -> tuple[list[Path], list[Path]]:
-    """What there is of the outputs of jobs that were started and whose end Snakemake has not seen.
+    """Outputs of jobs whose end Snakemake has not seen.
 
     Returns:
-        Those that are to be left, because a job has finished them with this content or because they lie outside of
-        the results; and those that no job has finished.
+        Those that stay, because their job finished them or they lie outside of the results; and the unfinished ones.
 
     Raises:
         ValueError: a list of digests cannot be read.
@@ -192,9 +191,9 @@ def unseen_outputs(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _marked(incomplete: Path) -> list[Path]:
-    """The outputs of started jobs: Snakemake 9 has a file for each, whose name says it in base64.
+    """The outputs of started jobs: Snakemake 9 has a file for each, whose name is the output's in base64.
 
-    A name that is too long for the file system is a path, the folders of which begin with `@`.
+    A name that is too long for the file system is a path whose folders begin with `@`.
     """
     found = []
     for mark in sorted(file for file in incomplete.rglob("*") if file.is_file()):

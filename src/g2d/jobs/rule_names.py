@@ -1,4 +1,4 @@
-"""Names of rules, where somebody who uses the workflow as a module has changed them."""
+"""Names of rules that were changed by using the workflow as a module."""
 
 from __future__ import annotations
 

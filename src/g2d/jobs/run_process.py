@@ -1,10 +1,9 @@
-"""Processes that the jobs of one Snakemake run share: found by a socket, started by the first that needs one.
+"""Processes that the jobs of one Snakemake run share: found by a socket, started by the first job that needs one.
 
     python -m MODULE SOCKET RUN ...       started by a job
 
-There is one per machine, run, purpose and set of visible GPUs: the one that holds a file lock, which no fork of it
-does. It ends when its Snakemake ends. The folder of socket and lock is closed to other users, so what comes through can
-be unpickled.
+There is one per machine, run, purpose and set of visible GPUs: it holds a file lock, and ends with its Snakemake. The
+folder of socket and lock is closed to other users, so messages can be unpickled.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ OTHER_FOLDER = "set XDG_RUNTIME_DIR or TMPDIR to a folder that is yours and has 
 
 
 def current_run() -> str | None:
-    """Name of the Snakemake whose jobs may share, None outside of one or where it cannot be watched or has ended.
+    """Name of the Snakemake whose jobs may share a process; None without one, and where it cannot be watched.
 
-    Nor where every job has a container of its own: a process that outlives its job would lose the files of the image.
+    None also where every job has a container of its own: a shared process would lose the files of the image.
     """
     run = os.environ.get(RUN)
     return run if run is not None and has_ended(run) is False and _sees_files_of(run) else None
 
 
 def _sees_files_of(run: str) -> bool:
-    """Whether a process has the mounts of this one; no, where the system does not tell (a container is around us)."""
+    """Whether a process has the mounts of this one; False where that is hidden, as in a container."""
     try:
         return Path(f"/proc/{run.partition(' ')[0]}/ns/mnt").readlink() == Path("/proc/self/ns/mnt").readlink()
     except OSError:
@@ -46,7 +45,7 @@ def _sees_files_of(run: str) -> bool:
 
 
 def own_folder() -> Path:
-    """A folder of this user on this machine that nobody else can enter, for sockets and locks.
+    """A folder for sockets and locks that no other user can enter.
 
     Raises:
         RuntimeError: it cannot be made or belongs to somebody else.
@@ -78,7 +77,7 @@ def socket_of(run: str, purpose: str = "engine") -> Path:
 
 
 def greeted(socket: Path) -> tuple[Connection, Any] | None:
-    """Connection to a shared process once it is our turn, and what it says first; None if no process listens."""
+    """Connection to a shared process, when it accepts ours, and its first message; None if no process listens."""
     try:
         connection = Client(str(socket), "AF_UNIX")
         return connection, connection.recv()
@@ -89,7 +88,7 @@ def greeted(socket: Path) -> tuple[Connection, Any] | None:
 def connect(
     module: str, socket: Path, run: str, *arguments: object, output: IO[Any] | None = None
 ) -> tuple[Connection, Any]:
-    """As `greeted`, but where no process listens it is started and waited for.
+    """As `greeted`, but a process that does not listen is started and waited for.
 
     Args:
         module: what it runs.
@@ -116,23 +115,23 @@ def connect(
 
 
 def listen(socket: Path) -> Listener:
-    """Listen where jobs look; whatever a process that was killed has left there is removed."""
+    """Listen on a socket; the file that a killed process has left is replaced."""
     socket.unlink(missing_ok=True)
     return Listener(str(socket), "AF_UNIX", backlog=QUEUE)
 
 
 def only_one(file: Path) -> IO[str] | None:
-    """The lock that makes this process the shared one as long as it lives; None if another has it."""
+    """The lock of the shared process, held until it ends; None if another process has it."""
     lock = open(file, "w")  # noqa: SIM115 -- held for life
     try:
-        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # flock's would stay with what a killed holder has forked
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a fork would keep one of flock
         return lock if os.path.samestat(os.fstat(lock.fileno()), file.stat()) else None
-    except OSError:  # it is taken, or its holder has just ended and removed the file
+    except OSError:  # it is taken, or its holder has removed the file
         return None
 
 
 def release() -> None:
-    """Have the run's shared engine, if there is one, free the GPU: returns when its process has ended."""
+    """End the run's shared engine, if there is one, so that the GPU is free on return."""
     run = current_run()
     found = None if run is None else greeted(socket_of(run))
     if found is None:

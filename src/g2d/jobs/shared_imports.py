@@ -2,10 +2,9 @@
 
     python -m g2d.jobs.shared_imports SOCKET RUN       started by the first such job of a run
 
-The process that Snakemake started waits for its child, hands signals on and exits as the child did; if either ends, so
-does the other. The shared process ends with its Snakemake, once its children have. It never begins CUDA, which no fork
-could use then (docs/architecture.md). Not for jobs that run vLLM: `g2d.rollouts.engine_host` keeps that running
-instead.
+The process that Snakemake started waits for its child, forwards signals and exits with the child's status; if either
+ends, so does the other. The shared process ends after its Snakemake and its children. It never initialises CUDA, which
+no fork could use then (docs/architecture.md). Jobs with vLLM use `g2d.rollouts.engine_host` instead.
 """
 
 from __future__ import annotations
@@ -58,9 +57,9 @@ LOG = "results/logs/shared_imports.log"
 
 
 def run(main: Callable[[Any], None], snakemake: Any) -> None:
-    """Call a script's `main`, in a child of the run's shared process where jobs are to share one.
+    """Call a script's `main`, with `share_imports` in a child of the run's shared process.
 
-    In that case this process ends here, with the exit status of the child.
+    This process then ends here, with the child's exit status.
     """
     end_with_snakemake()  # now: the imports take their time
     found = _shared(snakemake)
@@ -87,7 +86,7 @@ def _wait_for(connection: Connection, host: str, child: str) -> None:
 
     Raises:
         ProcessLookupError: the shared process has died, and the child, which may have saved its step, has ended too.
-            That the connection is closed does not tell it: what the child has left running may hold it.
+            Processes that the child has left running may keep the connection open.
     """
     for process in (host, child):
         descriptor = watched(process)
@@ -100,10 +99,8 @@ def _wait_for(connection: Connection, host: str, child: str) -> None:
 
 
 def _shared(snakemake: Any) -> tuple[Connection, Any] | None:
-    """A connection to a fork of the run's shared process, and the names of both; None: a job makes its own imports.
-
-    Where that is not what was asked for, one line says why.
-    """
+    """A connection to a fork of the run's shared process, and the names of both; None: the job makes its own imports,
+    and says why where `share_imports` is set."""
     run = current_run()
     if "vllm" in (snakemake.params.get("engine"), snakemake.params.get("settings", {}).get("engine")):
         return None
@@ -128,27 +125,27 @@ def _shared(snakemake: Any) -> tuple[Connection, Any] | None:
 
 
 def main(socket_file: Path, run: str) -> None:
-    """Be the shared process, unless there is one."""
+    """Run the shared process, unless there is one."""
     ends_with = watched(run)
     lock = only_one(socket_file.with_suffix(".lock"))
     if lock is None or ends_with is None:
         return
     go_offline()
-    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # an import that asks for a GPU begins no CUDA
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # `is_available` does not initialise CUDA
     for name in IMPORTS:
         import_module(name)
     if _forks_cannot_use_cuda():
         sys.exit("an import has begun CUDA, which no fork can use then: share_imports: false saves this attempt")
     gc.collect()
-    gc.freeze()  # a collection in a child would walk through all that was imported, and copy its pages
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with its run, and its children get their own signals
+    gc.freeze()  # or a collection in a child would copy the pages of all imports
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with its run
     _serve(socket_file, ends_with)
-    Path(lock.name).unlink(missing_ok=True)  # last: from here on another may be the shared process
+    Path(lock.name).unlink(missing_ok=True)  # last: from here on another process may take it
     os._exit(0)
 
 
 def _forks_cannot_use_cuda() -> bool:
-    """Whether something has begun CUDA here. Only a fork knows: `is_initialized` misses a count of the devices."""
+    """Whether CUDA was initialised here. Only a fork knows: `is_initialized` misses a count of the devices."""
     import torch
 
     if (child := os.fork()) == 0:
@@ -185,7 +182,7 @@ def _serve(socket_file: Path, ends_with: int) -> None:
                         connection.send(error)
                     continue
                 assert child.pid is not None
-                # Not its sentinel, a pipe that whatever it leaves running holds too.
+                # Not its sentinel, a pipe that its own children hold too.
                 children[os.pidfd_open(child.pid)] = child, connection
                 owed = None
             else:
@@ -229,7 +226,7 @@ def _be_the_job(connection: Connection, others: list[Connection], door: int, owe
 
 
 def _obey(connection: Connection) -> NoReturn:
-    """Pass on the signals that the waiting process gets; should it be killed, stop."""
+    """Forward the signals of the waiting process; stop if it is killed."""
     while True:
         try:
             number = connection.recv()

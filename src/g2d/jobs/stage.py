@@ -1,4 +1,4 @@
-"""What every stage does around its work: log, bill, record of the attempt, digests, and one line when it fails."""
+"""What surrounds the work of every stage: log, bill, record of the attempt, digests, and one line when it fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from g2d.jobs.rule_names import own_name
 from g2d.jobs.usage import settle
 from g2d.plain import say
 
-# What fetches runs where there is a network (local rules); every other stage runs without one and without a token.
+# Rules that run where there is a network (local rules); every other stage runs without one and without a token.
 FETCHING = frozenset({"pretrained_model", "load_problems"})
 TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
@@ -30,14 +30,13 @@ TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 def stage(snakemake: Any) -> Iterator[Meter]:
     """Run the body of a rule's script.
 
-    Everything printed goes to the rule's log. If one of the outputs is a `cost.json`, the measured cost is written
-    there together with the costs among its inputs; the attempt is recorded in any case. A job that succeeded leaves the
-    digests of its outputs and of what it read from outside of `results`. An exception, SIGTERM included, leaves its
-    traceback in the log and one line on the terminal, and the process exits with 1.
+    Everything printed goes to the rule's log. A `cost.json` among the outputs gets the measured cost and those among
+    the inputs; the attempt is recorded in any case. A job that succeeded leaves digests (`g2d.jobs.digests`). An
+    exception or SIGTERM leaves its traceback in the log and one line on the terminal, and the process exits with 1.
     """
     terminal, rule = _redirect_output(Path(snakemake.log[0])), own_name(snakemake.rule)
     end_with_snakemake()
-    # For a torch that is imported later: no script imports it before its stage begins.
+    # Read when torch is imported: no script imports it before its stage begins.
     os.environ["OMP_NUM_THREADS"] = str(snakemake.threads)
     pin_embedded(snakemake)
     if "torch" in sys.modules:
@@ -64,20 +63,20 @@ def stage(snakemake: Any) -> Iterator[Meter]:
             traceback.print_exc()
             sys.stdout.flush()
             sys.stderr.flush()
-        for descriptor in (1, 2):  # what could not be written would change the exit status when Python ends
+        for descriptor in (1, 2):  # else a failed flush at exit changes the exit status
             os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
         sys.exit(1)
 
 
 def from_elsewhere(rule: str, files: Iterable[str]) -> list[str]:
-    """Those of a job's inputs that no job makes: what the configuration names may lie anywhere."""
+    """Those of a job's inputs that no job makes: files that the configuration names."""
     return [file for file in files if rule in FETCHING or not file.startswith("results/")]
 
 
 def go_offline(rule: str | None = None) -> None:
-    """Keep libraries, here and in child processes, from reporting home, and from the Hub where nothing is fetched.
+    """Switch off telemetry, here and in child processes, and the Hub for rules that do not fetch.
 
-    The Hub's client reads its environment when it is imported, so no script imports it before its stage begins.
+    The Hub's client reads its environment when it is imported: no script imports it before its stage begins.
     """
     os.environ.update(HF_HUB_DISABLE_TELEMETRY="1", DO_NOT_TRACK="1")
     if rule not in FETCHING:
@@ -93,7 +92,7 @@ def _stoppable() -> Iterator[None]:
     job = os.getpid()
 
     def stop(number: int, _frame: object) -> None:
-        if os.getpid() != job:  # a fork, as a pool's worker is, ends without a word
+        if os.getpid() != job:  # a fork, such as a pool's worker
             os._exit(128 + number)
         raise Stopped(f"stopped by {signal.Signals(number).name}")
 
@@ -105,7 +104,7 @@ def _stoppable() -> Iterator[None]:
 
 
 def _redirect_output(log: Path) -> Any:
-    """Send file descriptors 1 and 2 to the log, native libraries included; return the terminal."""
+    """Send file descriptors 1 and 2 to the log, also for native libraries; return the terminal."""
     log.parent.mkdir(parents=True, exist_ok=True)
     terminal = os.fdopen(os.dup(2), "w")
     sys.stdout.flush()

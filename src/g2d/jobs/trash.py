@@ -1,4 +1,4 @@
-"""What is taken away from among the results: it lies in `results/.trash/{time}/` until its owner deletes it."""
+"""The trash: files moved from the results to `results/.trash/{time}/`; only their owner deletes them."""
 
 from __future__ import annotations
 

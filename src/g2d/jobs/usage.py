@@ -1,4 +1,4 @@
-"""What this process has used until now, and what others have used for its job: CPU seconds, memory, devices."""
+"""CPU seconds, memory and devices that this process has used, and others for its job."""
 
 from __future__ import annotations
 
@@ -12,16 +12,13 @@ def _usages() -> list[resource.struct_rusage]:
 
 
 def cpu_seconds() -> float:
-    """User and system time of this process, the children it waited for and what was charged."""
+    """User and system time of this process, of children it waited for, and of what was charged (`charge`)."""
     own = sum(usage.ru_utime + usage.ru_stime for usage in _usages())
     return own + sum(part.cpu_s for part in _elsewhere)
 
 
 def visible_devices() -> tuple[str, int]:
-    """Name and number of the devices this process can use, i.e. what a scheduler set aside for the job.
-
-    Never imports torch: a job that has not imported it cannot have used a GPU through it, and counts as CPU.
-    """
+    """Name and number of the devices this process can use. Never imports torch: a job without it used no GPU."""
     for part in reversed(_elsewhere):
         if part.device is not None:
             return part.device, part.devices
@@ -49,20 +46,20 @@ def memory_peak() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """What a process that works for several jobs (`g2d.rollouts.engine_host`) has used, or used for this one."""
+    """What another process (`g2d.rollouts.engine_host`) has used for a job."""
 
     cpu_s: float
-    peak_memory_bytes: int  # the high-water mark of its life, as for a job's own process
-    device: str | None = None  # None: it used none, and says nothing about the job's
+    peak_memory_bytes: int  # of its life, as for a job's own process
+    device: str | None = None  # None: it used none
     devices: int = 0
-    peak_gpu_memory_bytes: int | None = None  # torch's, of a process that does the job's own work
+    peak_gpu_memory_bytes: int | None = None  # torch's
 
 
 _elsewhere: list[Elsewhere] = []
 
 
 def charge(part: Elsewhere) -> None:
-    """Add what another process did for this job to its bill; its wall time is on it already, because it waited."""
+    """Add the usage of another process to this job's bill, which has its wall time already: the job waited."""
     _elsewhere.append(part)
 
 
@@ -70,7 +67,7 @@ _owed: list[Elsewhere] = []
 
 
 def owe(part: Elsewhere) -> None:
-    """Keep what another process has done for a job that has not begun."""
+    """Keep the usage of another process for a job that has not begun."""
     _owed.append(part)
 
 
