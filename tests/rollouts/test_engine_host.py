@@ -95,13 +95,18 @@ def rows(engine: Engine, policy: Policy, file: Path) -> list[bytes]:
 
 
 def test_one_process_gives_the_files_that_several_would(
-    run: subprocess.Popen[bytes], policies: list[Policy], tmp_path: Path
+    run: subprocess.Popen[bytes], policies: list[Policy], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Byte for byte, adapters applied and merged; and the jobs' bills hold what the process has used."""
-    jobs = [(APPLIED, 1), (APPLIED, 2), (APPLIED, 1), (MERGED, 0), (MERGED, 1)]
+    """Byte for byte, adapters applied and merged; and the jobs' bills hold what the process has used. M0 has the engine
+    that is made for its adapters, and the rows of one that is not."""
+    jobs = [(APPLIED, 1), (APPLIED, 0), (APPLIED, 2), (APPLIED, 1), (MERGED, 0), (MERGED, 1)]
+    shared = []
     with measure("job", "evaluate") as meter:
-        shared = [rows(engine_for(policies[i], settings), policies[i], tmp_path / "rows") for settings, i in jobs]
+        for settings, i in jobs:
+            engine = engine_for(policies[i], settings, adapter_rank=16, longest=200)
+            shared.append(rows(engine, policies[i], tmp_path / "rows"))
     [host] = hosts(run.pid)
+    assert capfd.readouterr().out.count("Initializing a V1 LLM engine") == 3, "one for all that is applied"
     assert meter.cost.cpu_s > 0.9 * cpu_seconds(host) > 0
     with pytest.raises(ValueError, match="problem long: its 501 tokens and max_completion_length=24 exceed"):
         engine_for(policies[1], MERGED).generate([Request("long", "1 " * 500)], GREEDY)
@@ -109,10 +114,12 @@ def test_one_process_gives_the_files_that_several_would(
     for settings in (APPLIED, MERGED):
         own = settings.model_copy(update={"keep_alive": 0})
         files = {i: drawn for (used, i), drawn in zip(jobs, shared, strict=True) if used is settings}
+        if settings is APPLIED:
+            assert files.pop(0) == shared[4], "M0's own engine is the same for both settings"
         for i, drawn in files.items():
             assert rows(engine_for(policies[i], own), policies[i], tmp_path / "rows") == drawn
         assert len({file for drawn in files.values() for file in drawn}) == 4, "two policies, two decodings"
-    assert shared[0] == shared[2], "another policy has been there in between"
+    assert shared[0] == shared[3], "others have been there in between"
 
 
 def test_jobs_that_start_at_once_get_one_process_in_turn(run: subprocess.Popen[bytes]) -> None:
@@ -150,7 +157,7 @@ def test_it_ends_with_its_run_even_in_the_middle_of_a_turn(
     run.kill()
     run.wait()
     with pytest.raises(RuntimeError, match=rf"the shared engine \(process {turn.host}\) died, its output is in "):
-        turn.ask("open", policies[0], MERGED, 1)
+        turn.ask("open", policies[0], MERGED, None, 0, 1)
     wait_until(lambda: not hosts(run.pid))
     assert current_run() is None
     assert isinstance(engine_for(policies[0], MERGED), VllmEngine), "an orphaned job has an engine of its own"

@@ -67,8 +67,10 @@ def generate_rollouts(
     policy = read_own_policy(snakemake.input.policy)
     shown = snakemake.params.settings.get("prompt")  # none: the bare text is continued
     prompt = None if shown is None else Prompt.model_validate(shown)
-    settings = load(snakemake.config).for_model(policy.model).engine
-    engine = engine_for(policy, settings)
+    own = load(snakemake.config).for_model(policy.model)
+    settings = own.engine
+    longest = max(draws.max_completion_length for draws in (own.calibration, own.harvest, own.evaluation))
+    engine = engine_for(policy, settings, adapter_rank=own.lora.r or None, longest=longest)
 
     def draw(dealt: Sequence[Problem]) -> list[Rollout]:
         return draw_rollouts(

@@ -89,8 +89,15 @@ def require_room(
         )
 
 
-def engine_for(policy: Policy, settings: EngineSettings | None = None) -> Engine:
-    """The engine of a policy: a replay of recorded completions, or the configured one."""
+def engine_for(
+    policy: Policy, settings: EngineSettings | None = None, *, adapter_rank: int | None = None, longest: int = 0
+) -> Engine:
+    """The engine of a policy: a replay of recorded completions, or the configured one.
+
+    Args:
+        adapter_rank: of all adapters of this M0; None where it has none.
+        longest: completion that any job of this M0 draws, in tokens. Both are for an engine that its jobs share.
+    """
     if policy.is_recorded:
         from g2d.rollouts.replay_engine import ReplayEngine
 
@@ -100,7 +107,7 @@ def engine_for(policy: Policy, settings: EngineSettings | None = None) -> Engine
             from g2d.rollouts.engine_host import SharedEngine
 
             if (run := current_run()) is not None:
-                return SharedEngine(policy, settings, run)
+                return SharedEngine(policy, settings, run, adapter_rank, longest)
         from g2d.rollouts.vllm_engine import VllmEngine
 
         return VllmEngine(policy, settings)

@@ -2,10 +2,10 @@
 
     python -m g2d.rollouts.engine_host SOCKET RUN KEEP_ALIVE       started by the first job that generates
 
-It has the same `VllmEngine` as the job would, so results do not depend on who generated. Applied adapters are exchanged
-in the running engine; M0 and every merged policy have an engine each, started in turn. A connection is a job's turn. It
-ends when no job has asked for `keep_alive` seconds, when its Snakemake ends, or when a job needs the GPU for something
-else (`run_process.release`). See docs/architecture.md.
+M0 and its applied adapters are exchanged in one running engine, which is made for all of its jobs; every merged policy
+has an engine of its own, started in turn. A connection is a job's turn. It ends when no job has asked for `keep_alive`
+seconds, when its Snakemake ends, or when a job needs the GPU for something else (`run_process.release`). See
+docs/architecture.md.
 """
 
 from __future__ import annotations
@@ -43,14 +43,18 @@ class SharedEngine:
         policy: M0 with or without an adapter.
         settings: how to run it.
         run: see `run_process.current_run`.
+        adapter_rank, longest: see `engine_for`.
     """
 
     name = "vllm"
 
-    def __init__(self, policy: Policy, settings: EngineSettings, run: str) -> None:
+    def __init__(
+        self, policy: Policy, settings: EngineSettings, run: str, adapter_rank: int | None, longest: int
+    ) -> None:
         self.policy = policy
         self.settings = settings
         self.run = run
+        self.expected = adapter_rank, longest
         self._turn: Turn | None = None
 
     def render(self, messages: Messages) -> str:
@@ -73,7 +77,8 @@ class SharedEngine:
         try:
             if self._turn is None:
                 self._turn = Turn(self.run, self.settings.keep_alive)
-                self._turn.ask("open", self.policy, self.settings, int(os.environ.get("OMP_NUM_THREADS", "0")))
+                threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
+                self._turn.ask("open", self.policy, self.settings, *self.expected, threads)
             return self._turn.ask(method, *arguments)
         except (ValueError, RuntimeError):
             self._end_turn()
@@ -139,17 +144,20 @@ class Host(Holder):
         self.answer(connection)
         self.leave()  # a retry starts afresh
 
-    def open(self, policy: Policy, settings: EngineSettings, threads: int) -> None:
-        """Hold a policy, in the running engine if that is the one the job would have started itself."""
-        from g2d.rollouts.vllm_engine import VllmEngine
+    def open(
+        self, policy: Policy, settings: EngineSettings, adapter_rank: int | None, longest: int, threads: int
+    ) -> None:
+        """Hold a policy, in the running engine if that can have it."""
+        from g2d.rollouts.vllm_engine import VllmEngine, merges_adapters
 
         self._keep_alive = settings.keep_alive
         if threads:
             import torch
 
             torch.set_num_threads(threads)
-        wanted = VllmEngine(policy, settings)
-        merged = policy.adapter if wanted.merges else None
+        merges = merges_adapters(settings)
+        wanted = VllmEngine(policy, settings, adapter_rank=None if merges else adapter_rank, longest_completion=longest)
+        merged = policy.adapter if merges else None
         needs = (
             [fingerprint(folder) for folder in (policy.model_folder, merged) if folder is not None],
             wanted.max_lora_rank,
@@ -157,7 +165,7 @@ class Host(Holder):
         )
         if self.engine is None or needs != self._holds:
             self.engine, self._holds = wanted, needs  # the start of the new one closes the old one
-        elif policy.adapter is not None and merged is None:
+        elif merged is None:
             self.engine.use_adapter(policy.adapter)
         self.engine.forget_prompts()
 

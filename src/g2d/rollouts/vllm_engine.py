@@ -48,6 +48,7 @@ class VllmEngine:
         memory_utilization: share of the GPU's memory, if not the one in `settings`.
         most_sequences: completions at once, if fewer than vLLM would prepare memory and CUDA graphs for; further ones
             wait.
+        longest_completion: have room for one of so many tokens from the first start on.
 
     Raises:
         ValueError: the adapter cannot be used as asked; the message names it and what to change.
@@ -64,11 +65,14 @@ class VllmEngine:
         adapter_rank: int | None = None,
         memory_utilization: float | None = None,
         most_sequences: int | None = None,
+        longest_completion: int = 0,
     ) -> None:
         self.policy = policy
         self.settings = settings or EngineSettings(name="vllm")
         self.memory_utilization = memory_utilization or self.settings.gpu_memory_utilization
         self.most_sequences = most_sequences
+        self.longest_completion = longest_completion
+        self.merges = merges_adapters(self.settings)
         self.tokenizer = load_tokenizer(policy)
         self.end_ids = end_tokens(policy, self.tokenizer)
         self._llm: Any = None
@@ -87,13 +91,6 @@ class VllmEngine:
         self.max_lora_rank = None if rank is None else supported_rank(rank, policy.adapter or policy.base)
         if policy.adapter is not None and not self.merges:
             self.use_adapter(policy.adapter)
-
-    @property
-    def merges(self) -> bool:
-        """Whether the policy's own adapter is merged; `auto` merges on a CPU, where that is three times faster than
-        applying it, and applies it on a GPU, where a merged float32 copy of an 8B model would take 32 GB."""
-        how = self.settings.adapters
-        return how in ("merge", "merge_bfloat16") or (how == "auto" and not on_gpu())
 
     @property
     def _rounds(self) -> bool:
@@ -177,12 +174,15 @@ class VllmEngine:
         ]
         return [list(sample.token_ids) for sample in drawn], log_probabilities
 
-    def use_adapter(self, folder: str | Path) -> None:
-        """Generate with the adapter in a folder from now on; the folder is read again.
+    def use_adapter(self, folder: str | Path | None) -> None:
+        """Generate with the adapter in a folder from now on, which is read again; None: with M0.
 
         Raises:
             ValueError: the engine was not made for adapters, or for smaller ones.
         """
+        if folder is None:
+            self._adapter = None
+            return
         if self.max_lora_rank is None:
             raise ValueError(f"{folder}: this engine holds merged weights; set engine.adapters: lora to exchange them")
         if (rank := adapter_rank_of(folder)) > self.max_lora_rank:
@@ -270,10 +270,11 @@ class VllmEngine:
     def _reach(self, prompts: Sequence[Sequence[int]], budget: int, names: Sequence[str] | None) -> None:
         """Start the engine, or start it again, with room for the longest prompt and its completion."""
         limit = context_limit(self.policy)
+        longest = max(map(len, prompts))
         names = names or [f"prompt {i}" for i in range(len(prompts))]
         require_room(prompts, names, budget, model=self.policy.base, limit=limit)
-        needed = max(map(len, prompts)) + budget
-        if needed > self._context or self._llm is None:
+        if longest + budget > self._context or self._llm is None:
+            needed = longest + max(budget, self.longest_completion)
             roomy = max(self._context, math.ceil(needed / CONTEXT_STEP) * CONTEXT_STEP)
             self.start(roomy if limit is None else min(roomy, limit))
 
@@ -347,6 +348,12 @@ def on_gpu() -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+def merges_adapters(settings: EngineSettings) -> bool:
+    """Whether a policy's own adapter is merged; `auto` merges on a CPU, where that is three times faster than applying
+    it, and applies it on a GPU, where a merged float32 copy of an 8B model would take 32 GB."""
+    return settings.adapters in ("merge", "merge_bfloat16") or (settings.adapters == "auto" and not on_gpu())
 
 
 # --------------------------------------------- checks of adapters before vLLM starts, which finds these mistakes late
