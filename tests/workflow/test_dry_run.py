@@ -62,9 +62,9 @@ def without_snakemake(config: Config) -> dict[str, int]:
 
 def test_the_status_knows_the_jobs_of_every_kind_of_grid(project: Project, micro_config: dict[str, Any]) -> None:
     """Shards, factorial temperatures, a probe, a warm-up that stops by itself, ablations with and without a warm-up of
-    their own and with several pairs, every regime, also on another one's harvest, open-ended prompts, and checkpoints
-    that are selected."""
-    short = {"max_completion_length": 24}
+    their own and with several pairs, every regime, also on another one's harvest, open-ended prompts, checkpoints that
+    are selected, and a sweep of each phase with a seed of its own."""
+    short, rates = {"max_completion_length": 24}, {"learning_rate": [1e-4, 1e-3]}
     online = {"regime": "semi_online_dpo", "steps": [2, 4], "responses": 4, "prompts_per_update": 4} | short
     replies = {"source": "synthetic", "family": "replies", "n": 5}
     everything = micro_config | {
@@ -85,7 +85,12 @@ def test_the_status_knows_the_jobs_of_every_kind_of_grid(project: Project, micro
                 "dpo": {"pairs_per_prompt": 3, "match_pairs_to": "min"},
             },
         },
-        "sweep": {"development": 20},
+        "sweep": {
+            "development": 20,
+            "regimes": dict.fromkeys(("warmup", "rft", "online", "two"), rates),
+            "at": {"two": 2},
+            "seed": 7,
+        },
         "contamination": short | {"benchmarks": ["arithmetic"]},
         "drift": {},
         "baselines": {"grpo_steps": "all"},

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import yaml
 
 from g2d.experiment.config import read
 from g2d.experiment.plan import Plan
@@ -97,3 +98,35 @@ def test_the_shipped_race_lists_its_jobs_until_the_first_look(project: Project, 
     # Two seeds of DPO at three K, GRPO at the last of two and RFT on the harvest of M0.
     assert (known["train_dpo"], known["train_grpo"], known["train_rft"], known["evaluate"]) == (6, 4, 2, 1 + 2 * 5)
     assert known["take_look"] == 1
+
+
+def test_what_comes_after_the_looks_is_not_counted_before(project: Project, tmp_path: Path) -> None:
+    """Further benchmarks, samples, distances and replies, what of them is checked, and pairs that the page shows. What
+    a sweep chooses comes first, and what is replayed."""
+    values = race_values()
+    replies, benchmark = {"source": "synthetic", "family": "replies", "n": 5}, values["benchmarks"]["arithmetic"]
+    values |= {
+        "benchmarks": {"arithmetic": benchmark, "second": benchmark | {"seed": 9}},
+        "calibration": values["calibration"] | {"factorial_temperatures": [0.5]},
+        "evaluation": values["evaluation"] | {"sampled": {"n": 4, "beside_greedy": True}},
+        "training_set": {"n": 60},
+        "drift": {},
+        "contamination": values["harvest"],
+        "rewards": {"fair": {"reward": "scratch_model"}, "coin": {"reward": "random"}},
+        "open_ended": {
+            "pool": replies | {"split": "train"},
+            "held_out": replies | {"split": "test"},
+            "reward": "fair",
+        }
+        | values["harvest"],
+        "sweep": {"development": 20, "regimes": {"dpo": {"learning_rate": [1e-4, 1e-3]}}},
+        "ablations": {
+            "rlep": {"steps": [4], "policies": ["grpo"], "warmup": {"replay": {"successes": 1, "harvest_step": 2}}},
+            "lucky": {"steps": [0], "reward": "coin"},
+        },
+        "regimes": {"sft": {"regime": "rft", "steps": [2]}},
+    }
+    (tmp_path / "race.yaml").write_text(yaml.safe_dump(values))
+    config = decided(read(tmp_path / "race.yaml"), tmp_path)
+    known = Counter(job.rule for job in grid_jobs(config, Plan(config))) | Counter(all=1)
+    assert project.planned("--configfile", str(tmp_path / "race.yaml"), "--directory", str(tmp_path)) == known

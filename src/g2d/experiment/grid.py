@@ -107,7 +107,7 @@ def trainings(config: Config) -> list[PolicyKey]:
     """Every policy that is trained: those that are evaluated, then the online ones that are harvested or continued.
     After a look, those that it asks for and all that they are made from."""
     if config.reached is not None:
-        needed = _with_all_behind(config, policies(config))
+        needed = set(with_all_behind(config, policies(config)))
         return [key for key in trainings(whole(config)) if key in needed]
     found = [key for key in policies(config) if key.role != "base" and not key.selected]
     for model in trained_models(config):
@@ -118,14 +118,15 @@ def trainings(config: Config) -> list[PolicyKey]:
     return list(dict.fromkeys([*found, *auto_warmups(config)]))
 
 
-def _with_all_behind(config: Config, found: Iterable[PolicyKey]) -> set[PolicyKey]:
+def with_all_behind(config: Config, found: Iterable[PolicyKey]) -> list[PolicyKey]:
     """Policies, and all that they are made from."""
-    known, new = set[PolicyKey](), list(found)
+    known = dict.fromkeys(found)
+    new = list(known)
     while new:
-        if (key := new.pop()) not in known:
-            known.add(key)
-            new += _made_from(config, key)
-    return known
+        before = [key for key in _made_from(config, new.pop()) if key not in known]
+        known |= dict.fromkeys(before)
+        new += before
+    return list(known)
 
 
 def _made_from(config: Config, key: PolicyKey) -> Iterator[PolicyKey]:

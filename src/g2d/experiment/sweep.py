@@ -117,8 +117,10 @@ def _steps(config: Config, name: str) -> list[int]:
 
 def with_candidates(config: Config) -> Config:
     """The configuration with every candidate as an ablation or an entry: what the plan of a grid with a sweep knows."""
+    if not (tried := candidates(config)):
+        return config
     ablations, regimes = dict(config.ablations), dict(config.regimes)
-    for candidate in candidates(config):
+    for candidate in tried:
         name, section = candidate.swept, section_name(config, candidate.swept)
         values: dict[str, Any] = dict(candidate.values)
         if name not in config.regimes:

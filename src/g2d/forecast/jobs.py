@@ -5,9 +5,10 @@ A test compares the list with Snakemake's. A job has the name that its bill and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -70,28 +71,53 @@ DEVICE_STAGES = frozenset(
 
 
 def grid_jobs(config: Config, plan: Plan) -> list[GridJob]:
-    """Every job behind the target `all`, roughly in the order in which they run."""
-    found = [*_problems(config), *_reward_models(config), *_models(config, plan)]
-    trained = list(dict.fromkeys(key for policy in grid.trainings(config) for key in _rounds(policy)))
+    """Every job behind the target `all`, roughly in the order in which they run; of a race, until its next look."""
+    at_last = config.reached is None or config.reached.is_over
+    found = [*_problems(config, at_last), *_reward_models(config, at_last), *_models(config, plan, at_last)]
+    tried = [key for _, key in grid.candidate_policies(config)]
+    made = [*grid.with_all_behind(plan.config, tried), *grid.trainings(config)]
+    trained = list(dict.fromkeys(key for policy in made if not policy.selected for key in _rounds(policy)))
     found += [_training(key) for key in trained if key.trained_online]
     found += _selections(config)
-    for folder, (wildcards, pairs) in _harvests(config, plan).items():
+    shown = [*grid.harvests(config), *grid.harvests_of_controls(config)] if at_last else []  # on the page, with pairs
+    for folder, (wildcards, pairs) in _harvests(plan, trained, shown).items():
         found += _generation(plan, "harvest", "harvest_rollouts", f"{folder}/rollouts", wildcards)
         for name in sorted(pairs):
             rule = "build_pairs" if name == "pairs.jsonl" else "build_several_pairs"
             found.append(_job(rule, f"{folder}/{name}", wildcards))
     found += [_training(key) for key in trained if not key.trained_online]
-    for key in grid.policies(config):
-        for benchmark in config.benchmarks:
-            wildcards = Wildcards(policy=key.folder, benchmark=benchmark)
-            found += _generation(plan, "evaluation", "evaluate", f"{key.folder}/eval/{benchmark}", wildcards)
+    answered = [(key.folder, DEVELOPMENT) for key in tried]
+    answered += [(key.folder, name) for key in grid.policies(config) for name in _benchmarks(config, at_last)]
+    for folder, benchmark in answered:
+        wildcards = Wildcards(policy=folder, benchmark=benchmark)
+        found += _generation(plan, "evaluation", "evaluate", f"{folder}/eval/{benchmark}", wildcards)
+    for model, swept in product(config.models, config.sweep.regimes if config.sweep else ()):
+        found.append(_job("choose_settings", f"{model}/sweep/{swept}.json", Wildcards(model=model, swept=swept)))
+    found += _measurements(config, plan) if at_last else []
+    return [*found, *_summaries(config)]
+
+
+def _benchmarks(config: Config, at_last: bool) -> list[str]:
+    """Those that are answered: all, or the one that looks are about."""
+    return list(config.benchmarks) if at_last else list(config.benchmarks)[:1]
+
+
+def _measurements(config: Config, plan: Plan) -> Iterator[GridJob]:
+    """What is generated for tables alone."""
     for (key, benchmark), place in grid.drawn_beside(config).items():
         wildcards = Wildcards(policy=key.folder, benchmark=benchmark)
-        found += _generation(plan, "evaluation", "draw_samples", place, wildcards)
+        yield from _generation(plan, "evaluation", "draw_samples", place, wildcards)
     for (key, benchmark), place in grid.drifts(config).items():
         wildcards = Wildcards(policy=key.folder, benchmark=benchmark)
-        found.append(_job("measure_drift", f"{place}.parquet", wildcards, cost=f"{place}.cost.json"))
-    return [*found, *_summaries(config)]
+        yield _job("measure_drift", f"{place}.parquet", wildcards, cost=f"{place}.cost.json")
+    for model, name in product(config.models, config.continued_benchmarks):
+        folder, at = f"{model}/contamination/{name}", Wildcards(model=model, benchmark=name)
+        yield _job("continue_questions", f"{folder}/rollouts.parquet", at, cost=f"{folder}/cost.json")
+    for key in grid.policies(config) if config.open_ended else ():
+        folder = f"{key.folder}/open-ended"
+        yield _job(
+            "draw_replies", f"{folder}/rollouts.parquet", Wildcards(policy=key.folder), cost=f"{folder}/cost.json"
+        )
 
 
 def _job(rule: str, output: str, wildcards: Wildcards | None = None, cost: str | None = None, **more: Any) -> GridJob:
@@ -136,13 +162,13 @@ def _numbers(key: PolicyKey | HarvestKey) -> dict[str, str]:
     return {"model": key.model, "seed": str(key.seed), "g": str(key.group_size), "k": str(key.k)}
 
 
-def _problems(config: Config) -> Iterator[GridJob]:
+def _problems(config: Config, at_last: bool) -> Iterator[GridJob]:
     for name in config.problem_sources:
         yield _job("load_problems", f"problems/{name}.jsonl")
-    others = [HELD_OUT] if config.open_ended else []
+    others = [HELD_OUT] if config.open_ended and at_last else []
     others += [DEVELOPMENT] if config.sweep else []
     others += [OPEN_ENDED_DEVELOPMENT] if OPEN_ENDED_DEVELOPMENT in config.problem_sources else []
-    for name in [*config.benchmarks, *others]:
+    for name in [*_benchmarks(config, at_last), *others]:
         yield _job("check_leakage", f"problems/{name}.leakage.json")
     if held_out(config):
         yield _job("hold_out_development", f"problems/{DEVELOPMENT}.jsonl")
@@ -150,15 +176,17 @@ def _problems(config: Config) -> Iterator[GridJob]:
         yield _job("check_development", f"problems/{name}.development.json")
 
 
-def _reward_models(config: Config) -> Iterator[GridJob]:
+def _reward_models(config: Config, at_last: bool) -> Iterator[GridJob]:
     named = [arm.reward for arm in any_arms(config).values()]
-    named += [config.open_ended.reward, config.open_ended.judged_by] if config.open_ended else []
-    asked = [config.rewards[name] for name in named if name]
-    for name in dict.fromkeys(own.name for own in asked if isinstance(own, ScratchRewardModel)):
+    if config.open_ended:
+        asked = [arm for arm in any_arms(config).values() if arm.asked.asks_open_ended]
+        named += [config.open_ended.reward] * bool(asked) + [config.open_ended.judged_by] * at_last
+    judges = [config.rewards[name] for name in named if name]
+    for name in dict.fromkeys(own.name for own in judges if isinstance(own, ScratchRewardModel)):
         yield _job("scratch_reward_model", f"reward-models/{name}/model.safetensors")
 
 
-def _models(config: Config, plan: Plan) -> Iterator[GridJob]:
+def _models(config: Config, plan: Plan, at_last: bool) -> Iterator[GridJob]:
     for folder in fetched_models(config).keys() - config.models:  # of teachers
         yield _job("pretrained_model", f"{folder}/base/policy.json", Wildcards(model=folder))
     for model in config.models:
@@ -170,7 +198,7 @@ def _models(config: Config, plan: Plan) -> Iterator[GridJob]:
             yield _job("embedded_model" if plan.is_embedded(model) else "pretrained_model", base, wildcards)
         yield from _generation(plan, "calibration", "calibrate", f"{folder}/rollouts", wildcards)
         yield _job("select_training_set", f"{folder}/levels.csv", wildcards)
-        for temperature in list(grid.factorial_files(config, model))[1:]:
+        for temperature in list(grid.factorial_files(config, model))[1:] if at_last else ():
             at = Wildcards(model=model, temperature=temperature)
             output = f"{folder}/t{temperature}/rollouts"
             yield from _generation(plan, "calibration", "calibrate_temperature", output, at)
@@ -189,32 +217,37 @@ def _generation(plan: Plan, kind: str, rule: str, output: str, wildcards: Wildca
     yield _job(rule, f"{output}.parquet", wildcards, cost=cost, merges=shards > 1)
 
 
-def _harvests(config: Config, plan: Plan) -> dict[str, tuple[Wildcards, set[str]]]:
-    """By folder, every harvest and the files of pairs that are made from it."""
+OF_HARVEST = re.compile(
+    r"results/((?P<model>[^/]+)/seed(?P<seed>\d+)/(?P<variant>(?:[^/]+/)?)harvest/g(?P<g>\d+)/k(?P<k>\d+))/([^/]+)"
+)
+
+
+def _harvests(
+    plan: Plan, trained: Iterable[PolicyKey], shown: Iterable[HarvestKey]
+) -> dict[str, tuple[Wildcards, set[str]]]:
+    """By folder, every harvest that is read and the files of pairs that are made from it."""
     found: dict[str, tuple[Wildcards, set[str]]] = {}
-
-    def harvest(wildcards: Wildcards) -> set[str]:
-        w = wildcards
-        folder = f"{w.model}/seed{w.seed}/{w.variant}harvest/g{w.g}/k{w.k}"
-        return found.setdefault(folder, (wildcards, set()))[1]
-
-    trained = [key for key in grid.trainings(config) if not key.trained_online]
-    shown = [*grid.harvests(config), *grid.harvests_of_controls(config)]  # on the page, with their pairs
-    for key in [*shown, *(counted for policy in trained for counted in grid.harvests_counted(config, policy))]:
-        harvest(Wildcards(**_numbers(key), variant=f"{key.variant}/" if key.variant else "")).add("pairs.jsonl")
-    for policy in trained:
-        wildcards = _at(policy)
-        if policy.in_rounds:
-            for k in range(policy.k):
-                before = {"k": str(k), "variant": f"{policy.regime}/" if k else ""}
-                harvest(Wildcards(**vars(wildcards) | before)).add("pairs.jsonl")
-            continue
-        pairs = harvest(wildcards)
-        if policy.kind == "dpo":
-            pairs.add(Path(plan.pairs_file(wildcards)).name)
-        elif plan.pairs_of_entry(wildcards):
-            pairs.add("pairs.jsonl")
+    new = [f"results/{key.folder}/pairs.jsonl" for key in shown]
+    new += [file for key in trained for file in _harvested(plan, key)]
+    for file in new:  # which grows on the way
+        if match := OF_HARVEST.fullmatch(file):
+            folder, *_, name = match.groups()
+            if folder not in found:
+                found[folder] = Wildcards(**match.groupdict()), set()
+                new += plan.judged(found[folder][0])
+            found[folder][1].update({name} - {"rollouts.parquet"})
     return found
+
+
+def _harvested(plan: Plan, key: PolicyKey) -> list[str]:
+    """What a training reads, of harvests among others."""
+    wildcards = _at(key)
+    if key.in_rounds:
+        return [f"{plan.harvest_of_round(wildcards)}/pairs.jsonl"]
+    if key.trained_online:
+        return plan.replayed_harvest(wildcards)
+    files = plan.harvested(wildcards).values()
+    return [file for own in files for file in ([own] if isinstance(own, str) else own)]
 
 
 def _summaries(config: Config) -> Iterator[GridJob]:
@@ -226,16 +259,6 @@ def _summaries(config: Config) -> Iterator[GridJob]:
             yield _job("draw_probe", f"{folder}/rollouts.parquet", wildcards, cost=f"{folder}/cost.json")
         yield _job("advise", "advice.md")
         yield _job("check_advice", "tables/advice_check.csv")
-    if config.contamination:
-        for model in config.models:
-            for name in config.continued_benchmarks:
-                folder = f"{model}/contamination/{name}"
-                at = Wildcards(model=model, benchmark=name)
-                yield _job("continue_questions", f"{folder}/rollouts.parquet", at, cost=f"{folder}/cost.json")
-    if config.open_ended:
-        for key in grid.policies(config):
-            wildcards, folder = Wildcards(policy=key.folder), f"{key.folder}/open-ended"
-            yield _job("draw_replies", f"{folder}/rollouts.parquet", wildcards, cost=f"{folder}/cost.json")
     if config.looks and not (config.reached and config.reached.is_over):
         taken = len(config.reached.files) if config.reached else 0
         yield _job("take_look", look_name(config.looks, taken + 1).removeprefix("results/"))
