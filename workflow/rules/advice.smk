@@ -18,7 +18,6 @@ rule draw_probe:
         "results/benchmarks/draw_probe/{model}/seed{seed}/{variant}g{g}/k{k}.tsv"
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     resources:
         gpu=plan.generating_gpus,
     params:
@@ -50,7 +49,6 @@ rule advise:
         "results/benchmarks/advise.tsv"
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     params:
         version=VERSIONS["advise"],
         config=CONFIG.identity,
@@ -84,7 +82,6 @@ rule check_advice:
         "results/benchmarks/check_advice.tsv"
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     params:
         version=VERSIONS["check_advice"],
         config=CONFIG.identity,

@@ -38,7 +38,7 @@ try:
     from g2d.plain import plain, say
     from g2d.policies.settings import model_files
     from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, is_fresh, problem_files
-    from g2d.regimes.catalogue import ENTRIES, of_phase
+    from g2d.regimes.catalogue import ENTRIES, REGIMES, of_phase
     from g2d.regimes.regime import SELECTED
     from g2d.regimes.tracking import sync_command
     from g2d.regimes.warmup import AUTO

@@ -16,7 +16,6 @@ rule load_problems:
     priority: 1
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     params:
         version=VERSIONS["load_problems"],
         source=lambda w: CONFIG.problem_sources[w.set].params(),
@@ -45,7 +44,6 @@ rule check_leakage:
     priority: 1
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     params:
         version=VERSIONS["check_leakage"],
     message:
