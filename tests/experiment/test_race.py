@@ -10,7 +10,7 @@ import pytest
 from g2d.experiment import grid
 from g2d.experiment.config import Config, load, read
 from g2d.experiment.plan import Plan
-from g2d.experiment.race import at_look, decided, next_look_words, taken, whole
+from g2d.experiment.race import at_end, at_look, decided, next_look_words, taken, whole
 from g2d.forecast.jobs import grid_jobs
 from g2d.jobs.files import write_json
 from g2d.settings import ConfigError
@@ -30,6 +30,19 @@ SFT = {"regimes": {"sft": {"regime": "rft", "steps": [2]}}}
 def after(asked: dict[str, int], **changes: Any) -> Config:
     """A race whose first look asks for these seeds."""
     return at_look(race_config(**changes), {"look": {"seeds": asked, "next": asked}})
+
+
+def test_a_race_may_stop_after_a_look_with_the_seeds_of_that_look() -> None:
+    asked = [{"m/dpo/g2/k2": n} for n in (3, 4)]
+    looks = {f"look{i}": {"seeds": one, "next": one} for i, one in enumerate(asked, 1)}
+    seeds = {"looks": [2, 3, 4]}
+    found = [at_end(race_config(seeds=seeds | {"until": until}), looks).reached for until in (1, 2, 3)]
+    assert [(own.seeds, list(own.files), own.is_over) for own in found] == [
+        ({}, ["look1"], True),
+        (asked[0], ["look1", "look2"], True),
+        (asked[1], ["look1", "look2"], False),
+    ]
+    assert at_end(race_config(seeds=seeds), looks).reached == found[2]
 
 
 def of_seed(keys: list[Any], seed: int) -> list[str]:

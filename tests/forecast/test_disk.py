@@ -36,4 +36,16 @@ def test_of_adapters_these_alone_are_kept_and_each_k_of_its_own_leaves_a_checkpo
     assert found == Disk(2 * (3 + 2), 4 * 50, 2 * 2, 12 * 50)
 
 
+def test_a_lag_keeps_policies_in_checkpoints_and_beside_them() -> None:
+    """Two in a checkpoint, of 4 bytes a parameter, and three beside; no more than there were updates."""
+    shape = ModelShape(1000, 0, 1, 0, 8, 9, 2, trains_all=True)
+    late, later = (
+        disk_use(load(GRID | {"lora": "none", "regimes": {}, "warmup": {"steps": [4], "lag": lag}}), "demo", shape)
+        for lag in (2, 9)
+    )
+    assert (late.checkpoint, late.earlier) == ((12 + 8) * 1000, 3 * 4 * 1000)
+    assert (later.checkpoint, later.earlier) == ((12 + 16) * 1000, 5 * 4 * 1000)
+    assert f"takes up to {(3 * 20_000 + 12_000) / 2**30:.1f} GiB more" in late.words
+
+
 KEPT_LAST = {"checkpoints": {"keep": "last"}}

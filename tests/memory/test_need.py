@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from g2d.memory.model_shape import model_shape
@@ -9,6 +10,7 @@ from g2d.memory.need import Card, Need, drawing_need, training_need
 from g2d.memory.passes import Counted
 from g2d.memory.workload import Drawing, Training
 from g2d.policies.settings import Lora
+from g2d.rollouts.divergence import AT_ONCE
 from g2d.rollouts.settings import EngineSettings
 from tests.memory.test_passes import llama
 
@@ -34,6 +36,20 @@ def test_a_cache_has_a_column_for_every_token_and_with_a_graph_those_of_its_size
     assert graph["keys and values"].how.startswith("8 x 96 tokens x ")
     assert graph["keys and values"].bytes > plain["keys and values"].bytes
     assert graph["largest moment"].bytes > plain["largest moment"].bytes
+
+
+def test_what_drift_compares_has_m0_beside_when_the_cache_is_gone() -> None:
+    """By transformers whatever the engine: three times the logits in bfloat16, and parts of them in float32."""
+    shape, counted = model_shape(llama(2), Lora()), Counted(llama(2), Lora())
+    drift = Drawing("drift", "evaluation", 50, 8, 1, None, compared=True)
+    found = [drawing_need(drift, shape, counted, EngineSettings(name=name), CARD) for name in ("transformers", "vllm")]
+    assert found[0] == found[1]
+    alone = drawing_need(replace(drift, compared=False), shape, counted, EngineSettings(), CARD)
+    rows = AT_ONCE // (70 * shape.vocabulary)
+    logits = 6 * 70 * rows * shape.vocabulary + 20 * AT_ONCE
+    read = 2 * shape.parameters + counted.reading(rows, 70, adapted=False).peak + logits
+    kept = {part.name: part.bytes for part in alone.parts}
+    assert found[0].total == alone.total + read - kept["keys and values"] - kept["largest moment"]
 
 
 def test_what_a_graph_keeps_is_beside_the_activations() -> None:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from g2d.experiment.config import load
 from g2d.jobs.cost import Meter
+from g2d.jobs.disk import DiskError
 from g2d.jobs.files import read_json, sha256
 from g2d.regimes import grpo_generation
 from g2d.regimes.checkpoints import MANIFEST, TrainingStoppedError
@@ -79,6 +80,17 @@ def test_the_policy_of_so_many_updates_ago_generates(
     assert not any(same(one, other) for one, other in pairwise(own))
     assert [[same(other, generator) for other in own].index(True) for _, generator in drawn_by] == [0, 0, 0, 1, 2]
     assert rollouts(tmp_path).groupby("step").generated_at.unique().map(list).tolist() == [[1], [1], [1], [2], [3]]
+
+
+def test_what_has_no_room_does_not_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine policies: three beside the checkpoints, two in each of them and in a third while it is written. What an
+    attempt that was killed has left is removed."""
+    (tmp_path / ADAPTERS / "7").mkdir(parents=True)
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: type("Usage", (), {"free": 100_000}))
+    message = f"{tmp_path}: warmup.lag=2 is going to keep .* GB of earlier policies, and 0.0001 GB are free"
+    with pytest.raises(DiskError, match=message):
+        warm_up(tmp_path, {"lag": 2}, 4)
+    assert not (tmp_path / ADAPTERS).exists()
 
 
 class Vllm:

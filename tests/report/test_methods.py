@@ -15,6 +15,7 @@ from snakemake.utils import update_config
 
 from g2d.experiment.config import Config, load, read
 from g2d.report.methods import methods
+from tests.race import race_config, race_values
 
 CONFIG = Path(__file__).parents[2] / "config"
 PROVENANCE = {
@@ -188,6 +189,15 @@ def test_with_one_seed_no_caption_speaks_of_other_seeds(caption: str) -> None:
     assert not any(words in one for words in over)
     if any(words in two for words in over):
         assert "weights" in one
+
+
+@pytest.mark.parametrize("caption", ["main", "accuracy", "harvest", "comparisons"])
+def test_after_looks_no_caption_says_that_all_policies_have_all_seeds(caption: str) -> None:
+    text = (CONFIG.parent / f"workflow/report/{caption}.rst").read_text()
+    template = jinja2.Template(text, undefined=jinja2.ChainableUndefined)
+    raced, listed = race_config(), load(race_values() | {"seeds": [1, 2, 3]})
+    said = [template.render(snakemake=SimpleNamespace(config=config)) for config in (raced, listed)]
+    assert " up to 3 seed(s)" in said[0] and " 3 seed(s)" in said[1] and "up to 3" not in said[1]
 
 
 def test_who_is_preferred_and_by_what() -> None:

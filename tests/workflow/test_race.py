@@ -61,6 +61,10 @@ def test_a_race_that_stopped_between_looks_goes_on(project: Project) -> None:
         Grid(project.results).look().looks[0].startswith("look 2: further seeds for 2 of the policies, about an unkn")
     )
 
+    project.build(*COMMAND, "--config", "seeds={until: 1}")  # of what is there
+    assert not any("seed3" in file for file in (project.root / "raced.txt").read_text().split())
+    assert looks_of(project) == first
+
     write_answers(config, project.results, 3)  # all answers are newer than the look now
     said = project.snakemake("-n", *COMMAND).stdout
     assert "Jobs and hours are those until the next look." in said

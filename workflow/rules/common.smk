@@ -17,7 +17,7 @@ try:
     from g2d.experiment.grid import candidate_policies, chosen_by, selecting
     from g2d.experiment.config_file import require_one, require_whole, require_written_well
     from g2d.experiment.plan import Plan
-    from g2d.experiment.race import at_look, decided, look_name, next_look_words, taken
+    from g2d.experiment.race import at_end, at_look, decided, look_name, next_look_words, taken
     from g2d.experiment.requirements import (
         fetched_models,
         require_files,

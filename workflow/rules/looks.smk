@@ -6,19 +6,19 @@ TAKEN = taken(LOOKS) if LOOKS else {}
 
 
 def after_looks(before=None):
-    """The configuration with the seeds that the looks ask for: all of them, or those before one; waits for these."""
+    """The configuration with the seeds that the looks ask for, up to the last or before one; waits for these."""
     number, found = 0, TAKEN
-    while number + 1 != before and not (number and is_last(list(found.values())[number - 1])):
+    while number + 1 != before and not (number and is_last(number, list(found.values())[number - 1])):
         number += 1
         if number > len(TAKEN):
             checkpoints.take_look.get(look=number)  # an exception, until it is taken
             found = taken(LOOKS)
-    return at_look(CONFIG, dict(list(found.items())[:number]))
+    return (at_look if before else at_end)(CONFIG, dict(list(found.items())[:number]))
 
 
-def is_last(look):
-    """Whether no policy gets further seeds."""
-    return not look["next"]
+def is_last(number, look):
+    """Whether no look comes after this one."""
+    return not look["next"] or number == LOOKS.until
 
 
 def at_last(files):

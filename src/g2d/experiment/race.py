@@ -7,6 +7,7 @@ A look is a file, `results/looks/look1.json`, and the files are the only state. 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,20 @@ def decided(config: Config, results: str | Path = "results") -> Config:
     Raises:
         ConfigError: a look cannot be read, or one before it is missing.
     """
-    return at_look(config, taken(config.looks, results)) if config.looks else config
+    return at_end(config, taken(config.looks, results)) if config.looks else config
+
+
+def at_end(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Config:
+    """The configuration that tables and page are of after these looks: with the seeds that the last one asks for, or,
+    after `seeds.until`, with those that it was taken at."""
+    assert config.looks is not None
+    until = config.looks.until
+    if until is None or len(looks) < until:
+        return at_look(config, looks)
+    found = at_look(config, dict(list(looks.items())[: until - 1]))
+    assert found.reached is not None
+    found._reached = replace(found.reached, files=tuple(looks)[:until], is_over=True)
+    return found
 
 
 def at_look(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Config:
@@ -126,7 +140,8 @@ def next_look_words(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> l
     last = list(looks.values())[-1]
     if not last["next"]:
         return [f"the looks are over: look {number - 1} was the last"]
-    return [f"look {number}: {further_words(last)}"] + [
+    ends = "" if config.looks.until != len(looks) else f"seeds.until={len(looks)}: no further look is taken; "
+    return [f"{ends}look {number}: {further_words(last)}"] + [
         f"open: {policy_words(own['policy'])} against {policy_words(own['reference'])}, settled by the next look with "
         f"{100 * own['chance_next']:.0f} %, by the last with {100 * own['chance']:.0f} %"
         for own in open_comparisons(last)

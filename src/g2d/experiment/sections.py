@@ -132,6 +132,13 @@ class Looks(Section):
         [], "K of DPO that are not trained before the comparisons of the other K leave a question that they may settle."
     )
 
+    until: int | None = key(
+        None,
+        "The look to stop after: tables and page are of its seeds; null: the last that is needed.",
+        ge=1,
+        neutral=None,
+    )
+
     @field_validator("looks")
     @classmethod
     def _ascending(cls, looks: list[int]) -> list[int]:

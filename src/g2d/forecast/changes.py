@@ -70,7 +70,7 @@ def drawing_change(
     """The same for completions from a frozen policy."""
     if need.verdict == "fits":
         return None
-    if engine.name == "vllm":
+    if engine.name == "vllm" and not drawing.compared:
         if not need.needs_more:
             return None  # it takes the share that it is given
         return "raise engine.gpu_memory_utilization or engine.tensor_parallel_size, or use a larger card"

@@ -25,6 +25,7 @@ class Disk:
     policy: int  # bytes of one
     checkpoints: int  # for later K
     checkpoint: int  # bytes of one
+    earlier: int = 0  # of the policies that a lag keeps beside the checkpoints
 
     @property
     def total(self) -> int:
@@ -34,7 +35,7 @@ class Disk:
     @property
     def words(self) -> str:
         """The sum in a sentence."""
-        running = (KEPT + 1) * self.checkpoint
+        running = (KEPT + 1) * self.checkpoint + self.earlier
         return (
             f"disk: {self.policies} policies x {self.policy / GIB:.2f} GiB + {self.checkpoints} checkpoints x "
             f"{self.checkpoint / GIB:.2f} GiB (checkpoints.keep) = {self.total / GIB:.1f} GiB; each running training "
@@ -51,7 +52,7 @@ def disk_use(config: Config, model: str, shape: ModelShape) -> Disk:
     plan = Plan(config)
     jobs = [job for job in grid_jobs(config, plan) if job.wildcards.get("model") == model]
     policies = sum(job.rule.startswith("train_") or job.rule == "choose_checkpoint" for job in jobs)
-    left, continued, copies = set(), set(), 0
+    left, continued, copies, lags = set(), set(), 0, [0]
     for job in jobs:
         regime = REGIMES.get(job.rule.removeprefix("train_"))
         if regime is None or regime.phase != "online":  # what stops by itself leaves no checkpoint
@@ -63,7 +64,9 @@ def disk_use(config: Config, model: str, shape: ModelShape) -> Disk:
         settings = arm.settings
         on_card = settings.on_card(int(w.g)) if regime.section == "warmup" else settings.on_card()
         earlier = on_card.own_copy or on_card.adapters == 2
-        copies = max(copies, earlier + (getattr(settings, "lag", None) or 0))
+        lags.append(min(getattr(settings, "lag", 0), int(w.k)))
+        copies = max(copies, earlier + lags[-1])
     trained = shape.parameters if shape.trains_all else shape.adapter
     kept = left if config.checkpoints.keep == "all" else left - continued
-    return Disk(policies, (2 if shape.trains_all else 4) * trained, len(kept), (12 + 4 * copies) * trained)
+    beside = 4 * (max(lags) + 1) * trained if max(lags) else 0
+    return Disk(policies, (2 if shape.trains_all else 4) * trained, len(kept), (12 + 4 * copies) * trained, beside)

@@ -108,7 +108,7 @@ def _offline(config: Config, arm: Arm) -> Work:
 
 
 def _drawing(config: Config, stage: str, wildcards: Wildcards, share: float) -> Work:
-    calibrate, harvest, evaluate = drawings(config)
+    calibrate, harvest, evaluate, *_ = drawings(config)
     if stage in ("harvest_rollouts", "draw_probe"):
         job, n = harvest, harvest.completions
     elif stage.startswith("calibrate"):

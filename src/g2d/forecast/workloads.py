@@ -24,7 +24,7 @@ def completions_per_update(settings: Any, group_size: int) -> int:
 
 
 def drawings(config: Config) -> Iterator[Drawing]:
-    """Calibration, harvest and evaluation, of one model's configuration."""
+    """Calibration, harvest, evaluation and drift, of one model's configuration."""
     c, h, e = config.calibration, config.harvest, config.evaluation
     n = len(c.levels) * c.problems_per_level * c.samples_per_prompt if isinstance(c.levels, list) else None
     yield Drawing("calibrate", "calibration", c.max_completion_length, c.batch_size, c.samples_per_prompt, n)
@@ -32,6 +32,10 @@ def drawings(config: Config) -> Iterator[Drawing]:
     yield Drawing("harvest", "harvest", h.max_completion_length, h.batch_size, h.samples_per_prompt, n)
     samples = e.sampled.n if e.sampled else 1
     yield Drawing("evaluate", "evaluation", e.max_completion_length, e.batch_size, samples, None)
+    if config.drift:
+        samples = config.drift.samples_per_prompt
+        n = config.drift.problems * samples
+        yield Drawing("drift", "evaluation", e.max_completion_length, e.batch_size, samples, n, compared=True)
 
 
 def trainings(config: Config) -> list[Training]:

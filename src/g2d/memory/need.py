@@ -133,13 +133,14 @@ def _all_weights(training: Training, shape: ModelShape) -> list[Part]:
 def drawing_need(drawing: Drawing, shape: ModelShape, counted: Counted, engine: EngineSettings, card: Card) -> Need:
     """Memory of drawing completions from a frozen policy."""
     tokens = card.prompt_tokens + drawing.budget
-    if engine.name == "vllm":
+    if engine.name == "vllm" and not drawing.compared:
         share = engine.gpu_memory_utilization
         cache = vllm_cache(shape, counted, card, share, drawing.budget, split=engine.tensor_parallel_size)
         parts = [*cache.parts, Part("keys and values", max(cache.bytes, 0), f"the rest of {share:g} of the card")]
         said = [cache.words("engine.gpu_memory_utilization")]
         return Need(drawing.name, parts, card.memory, said, cache.sequences < 1)
-    columns = cache_columns(tokens, engine.cuda_graph)
+    graph = engine.cuda_graph and not drawing.compared
+    columns = cache_columns(tokens, graph)
     drawn = counted.drawing(drawing.batch, columns)
     step = drawn.peak - drawn.kept
     prompts = -(-drawing.batch // drawing.samples)
@@ -155,12 +156,28 @@ def drawing_need(drawing: Drawing, shape: ModelShape, counted: Counted, engine: 
                 f"{drawing.batch} x {columns} tokens x {2 * shape.cache_per_token:,} bytes",
             ),
             Part("largest moment", step + read, "one token of all rows, kept by its graph, and their prompts")
-            if engine.cuda_graph
+            if graph
             else Part("largest moment", max(step, read), "one token of all rows, or their prompts"),
+            *(_compared(shape, counted, tokens, drawn.kept + max(step, read)) if drawing.compared else []),
             Part("context and kernels", CONTEXT, "assumed"),
         ],
         card.memory,
     )
+
+
+def _compared(shape: ModelShape, counted: Counted, tokens: int, drawn: int) -> list[Part]:
+    """What reading answers takes beyond drawing them, when M0 is there and the keys and values are gone.
+
+    Args:
+        drawn: bytes for drawing.
+    """
+    from g2d.rollouts.divergence import AT_ONCE  # imports torch
+
+    rows = max(1, AT_ONCE // (tokens * shape.vocabulary))
+    logits = 6 * rows * tokens * shape.vocabulary + 20 * AT_ONCE
+    read = 2 * shape.parameters + counted.reading(rows, tokens, adapted=False).peak + logits
+    how = f"{shape.parameters:,} x 2 bytes, and the logits of both for {rows} x {tokens} tokens"
+    return [Part("M0 beside, beyond these", read - drawn, how)] if read > drawn else []
 
 
 def cache_columns(tokens: int, graph: bool) -> int:

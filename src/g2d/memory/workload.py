@@ -12,7 +12,7 @@ Passes = Literal["equal", "by_length", "groups"]
 
 @dataclass(frozen=True)
 class Drawing:
-    """Completions from a frozen policy: calibration, harvest, evaluation."""
+    """Completions from a frozen policy: calibration, harvest, evaluation, drift."""
 
     name: str
     section: str  # of the configuration
@@ -20,6 +20,7 @@ class Drawing:
     batch: int  # completions at once, with transformers
     samples: int  # completions of a prompt
     completions: int | None  # of one job; None where the number of problems is not configured
+    compared: bool = False  # drawn by transformers, then read by the policy and by M0 beside it
 
 
 @dataclass(frozen=True)

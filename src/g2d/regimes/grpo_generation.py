@@ -58,7 +58,7 @@ class EngineGeneration:
         at_once = warmup.completions_per_generation(job.group_size)
         self.end_ids = end_ids
         self.sync_every = warmup.sync_every
-        self._lag = Lag(warmup.lag, job.meter) if warmup.lag else None
+        self._lag = Lag(warmup.lag, job.k, job.work, job.meter) if warmup.lag else None
         self._corrects_lag = self._lag is not None and warmup.ratio == "sampler"
         self.handed_over_at: list[int] = []  # the steps at which vLLM took the adapter over
         self._last_draw = (-1, 0)  # step, and how many draws it had before: more than one where prompts are replaced

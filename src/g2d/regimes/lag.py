@@ -11,14 +11,15 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from g2d.jobs.cost import Meter
+from g2d.jobs.disk import DiskError, names_the_disk
 from g2d.plain import say
 from g2d.regimes.adapters import load_weights, save_trained
+from g2d.regimes.checkpoints import KEPT
 
-ADAPTERS = "earlier"  # in a checkpoint: the last v adapters, in folders called after the updates behind them
+ADAPTERS = "earlier"  # in a checkpoint, and beside it: policies, in folders called after the updates behind them
 
 
 class Lag:
@@ -26,16 +27,19 @@ class Lag:
 
     Args:
         updates: that the generator is behind, v.
+        steps: of the training, at most.
+        work: where its checkpoints are; v + 1 policies lie beside them.
         meter: told the overlap.
     """
 
-    def __init__(self, updates: int, meter: Meter) -> None:
+    def __init__(self, updates: int, steps: int, work: Path, meter: Meter) -> None:
         self.updates, self.meter = updates, meter
+        self._work, self._most = work, min(updates, steps)
         self.generation: list[float] = []  # seconds of every update's, several draws of one included
         self.training: list[float] = []
         self._began = self._drawn = 0.0
-        self._temporary = TemporaryDirectory(prefix="g2d-earlier-")
-        self._folder = Path(self._temporary.name) / ADAPTERS
+        self._folder = work / ADAPTERS
+        self.close()  # what an attempt that was killed has left
 
     @contextmanager
     def generator(self, model: Any, step: int) -> Iterator[None]:
@@ -45,11 +49,10 @@ class Lag:
             self._end_training()
             self._began = time.perf_counter()
             self.generation.append(0.0)
-            save_trained(model, own)
+            with names_the_disk(self._folder):
+                save_trained(model, own)
             if len(self.generation) == 1:
-                size = sum(file.stat().st_size for file in own.iterdir())
-                gb = self.updates * size / 1e9
-                say(f"lag: every checkpoint has up to {self.updates} earlier policies, {gb:.2g} GB")
+                self._require_room(sum(file.stat().st_size for file in own.iterdir()))
             for old in self._kept()[: -self.updates - 1]:
                 shutil.rmtree(old)
         load_weights(model, self._folder / str(max(0, step - self.updates)), "default")
@@ -59,6 +62,21 @@ class Lag:
             load_weights(model, own, "default")
             self._drawn = time.perf_counter()
             self.generation[-1] = self._drawn - self._began
+
+    def _require_room(self, size: int) -> None:
+        """Say how much the policies will take; refuse to begin where the disk has not so much left.
+
+        Args:
+            size: of one, in bytes.
+        """
+        say(f"lag: every checkpoint has up to {self._most} earlier policies, {self._most * size / 1e9:.2g} GB")
+        there = len([*self._work.glob(f"**/{ADAPTERS}/*")])
+        missing = ((KEPT + 2) * self._most + 1 - there) * size  # v + 1 here, v in each checkpoint and in a new one
+        if (free := shutil.disk_usage(self._work).free) < missing:
+            raise DiskError(
+                f"{self._work}: warmup.lag={self.updates} is going to keep {missing / 1e9:.3g} GB of earlier policies, "
+                f"and {free / 1e9:.3g} GB are free: make room, or lower warmup.lag, then run the same command again"
+            )
 
     def _end_training(self) -> None:
         if len(self.generation) > len(self.training):
@@ -76,12 +94,12 @@ class Lag:
 
     def restore(self, checkpoint: Path) -> None:
         """Go on from a checkpoint."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self.close()
         shutil.copytree(checkpoint / ADAPTERS, self._folder)
 
     def close(self) -> None:
         """Remove the files."""
-        self._temporary.cleanup()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def overlap_s(generation: Sequence[float], training: Sequence[float], lag: int) -> float:

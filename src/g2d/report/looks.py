@@ -35,7 +35,7 @@ def look_sentences(config: Config, results: str | Path = "results") -> list[str]
             if others
             else []
         )
-    looks = taken(config.looks, results)
+    looks = dict(list(taken(config.looks, results).items())[: config.looks.until])
     found = [_plan_sentence(config)]
     if others:
         found.append(
