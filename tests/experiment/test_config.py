@@ -15,7 +15,7 @@ from g2d.experiment import docs as config_docs
 from g2d.experiment.config import Config, load, read
 from g2d.experiment.requirements import require_files, require_installed
 from g2d.policies import Policy
-from g2d.policies.settings import ALL_WEIGHTS, Lora
+from g2d.policies.settings import Lora
 from g2d.problems.prompts import messages
 from g2d.regimes.checkpoints import Checkpointing
 from g2d.regimes.dpo import Dpo
@@ -255,8 +255,8 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
         ({"lora": "none", "training": {"processes": 2}}, "lora: none trains in one process: set training.processes to"),
         ({"lora": "none", "warmup": {"float32_logits": True}}, "warmup.float32_logits: lora: none trains the head in"),
         (
-            {"models": {"demo": {"source": "scratch", "settings": {"lora": ALL_WEIGHTS}}}},
-            "models.demo.settings.lora: none is for all models or for none: write lora: none",
+            {"models": {"demo": {"source": "scratch", "settings": {"lora": "none"}}}},
+            "models.demo.settings.lora: none is for all models or for none: write lora: none outside of models",
         ),
         ({"warmup": {"sync_every": 2}}, "warmup.sync_every=2 needs engine.name: vllm"),
         (
@@ -326,7 +326,7 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
         ),
         ({"models": {"demo": {}}}, "my.yaml: models.demo.source: missing; add this key"),
         ({"benchmarks": {}}, "my.yaml: benchmarks: dictionary should have at least 1 item"),
-        ({"benchmarks": {"Pool": MINIMAL["pool"]}}, '"pool" is the training pool'),
+        ({"benchmarks": {"Pool": MINIMAL["pool"]}}, "benchmarks.Pool: the name is taken by the training pool"),
         ({"baselines": {"grpo_group_sizes": [4, 4]}}, "baselines.grpo_group_sizes: group sizes repeat: [4, 4]"),
         ({"ablations": {"x": {"steps": [150, 150], "dpo": {"beta": 1}}}}, "ablations.x: steps: K values repeat"),
         (

@@ -130,7 +130,7 @@ def test_pairs_of_a_control_are_matched_to_a_k_or_to_the_fewest() -> None:
     assert plan.matched_pairs(at(0, regime="n-matched")) == [f"{folder}/g2/k4/pairs.jsonl"]
     own = [f"{folder}/g{g}/k{k}/pairs.jsonl" for g, k in ((0, 0), (2, 2), (2, 4), (2, 6))]
     assert plan.matched_pairs(at(0, regime="fewest")) == own
-    assert plan.pairs_file(at(0, regime="fewest")) == f"{folder}/g0/k0/pairs-3.jsonl"
+    assert plan.harvested(at(0, regime="fewest"))["pairs"] == f"{folder}/g0/k0/pairs-3.jsonl"
     variant = at(4, variant="longer/")
     assert plan.matched_pairs(variant) == ["results/demo/seed0/longer/harvest/g2/k4/pairs.jsonl"]
     assert plan.grpo_settings(variant)["warmup"]["learning_rate"] == 1e-3
@@ -153,7 +153,7 @@ def test_an_entry_depends_on_its_own_keys_and_not_on_its_other_k() -> None:
 def test_only_an_entry_that_asks_for_the_pairs_waits_for_them() -> None:
     entries = {"right": {"regime": "rft"}, "chosen": {"regime": "rft", "examples": "chosen"}, "kto": {"regime": "kto"}}
     plan = Plan(configured(regimes=entries))
-    pairs = {name: plan.pairs_of_entry(at(4, regime=name)) for name in entries}
+    pairs = {name: plan.harvested(at(4, regime=name))["pairs"] for name in entries}
     assert pairs == {"right": [], "chosen": ["results/demo/seed0/harvest/g2/k4/pairs.jsonl"], "kto": []}
 
 

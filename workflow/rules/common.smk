@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from functools import partial
+from itertools import count, islice
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -17,7 +18,7 @@ try:
     from g2d.experiment.grid import candidate_policies, chosen_by, selecting
     from g2d.experiment.config_file import require_one, require_whole, require_written_well
     from g2d.experiment.plan import Plan
-    from g2d.experiment.race import at_end, at_look, decided, look_name, next_look_words, taken
+    from g2d.experiment.race import at_end, at_look, decided, last_of, look_name, next_look_words, taken
     from g2d.experiment.requirements import (
         fetched_models,
         require_files,
@@ -151,35 +152,3 @@ wildcard_constraints:
     shards=r"\d+",
     n=r"\d+",
     temperature=r"[\d.]+",
-
-
-# Small jobs that run where Snakemake runs, which has the network that the first two need. On a cluster, to wait for a
-# node would take each of them longer than to do its work.
-LOCAL = [
-    "embedded_model",
-    "pretrained_model",
-    "load_problems",
-    "check_leakage",
-    "check_development",
-    "choose_settings",
-    "choose_checkpoint",
-    "make_sweep_table",
-    "make_contamination_table",
-    "make_sample_table",
-    "make_training_tables",
-    "make_win_rates",
-    "select_training_set",
-    "make_factorial",
-    "build_pairs",
-    "build_several_pairs",
-    "advise",
-    "check_advice",
-    "make_tables",
-    "render_tables",
-    "draw_figures",
-    "write_cards",
-    "record_provenance",
-    "write_methods",
-    "build_report",
-]
-workflow.localrules(*map(renamed, LOCAL))

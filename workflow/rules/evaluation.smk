@@ -28,7 +28,7 @@ rule evaluate:
         gpu=plan.generating_gpus,
     params:
         version=VERSIONS["evaluate"],
-        settings=plan.evaluation_settings,
+        settings=plan.evaluation_settings("answers"),
         engine=plan.engine,
     message:
         "Evaluate {wildcards.policy} on {wildcards.benchmark}"
@@ -65,7 +65,7 @@ use rule evaluate as draw_samples with:
     benchmark:
         "results/benchmarks/draw_samples/{policy}/{benchmark}.tsv"
     params:
-        settings=plan.sample_settings,
+        settings=plan.evaluation_settings("samples"),
     message:
         "Draw samples of {wildcards.policy} on {wildcards.benchmark}"
 

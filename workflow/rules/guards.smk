@@ -29,9 +29,14 @@ if FILES == [os.path.relpath(RECORD, PROJECT)] and (before := owner(RECORD)):
     FILES = before.files or []
 
 
+def is_own(rule):
+    """Whether a rule is of this workflow, and not of a Snakefile that uses it as a module."""
+    return rule.module_globals["__name__"] == __name__
+
+
 def own(jobs):
-    """Those of the jobs that are of this workflow, and not of a Snakefile that uses it as a module."""
-    return [job for job in jobs if job.rule.module_globals["__name__"] == __name__]
+    """Those of the jobs whose rules are."""
+    return [job for job in jobs if is_own(job.rule)]
 
 
 def refuse_unreadable(_):

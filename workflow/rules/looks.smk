@@ -7,18 +7,15 @@ TAKEN = taken(LOOKS) if LOOKS else {}
 
 def after_looks(before=None):
     """The configuration with the seeds that the looks ask for, up to the last or before one; waits for these."""
-    number, found = 0, TAKEN
-    while number + 1 != before and not (number and is_last(number, list(found.values())[number - 1])):
-        number += 1
+    found = TAKEN
+    for number in count(1):
+        earlier = dict(islice(found.items(), number - 1))
+        last = last_of(earlier)
+        if number == before or (last and (not last["next"] or number - 1 == LOOKS.until)):
+            return (at_look if before else at_end)(CONFIG, earlier)
         if number > len(TAKEN):
             checkpoints.take_look.get(look=number)  # an exception, until it is taken
             found = taken(LOOKS)
-    return (at_look if before else at_end)(CONFIG, dict(list(found.items())[:number]))
-
-
-def is_last(number, look):
-    """Whether no look comes after this one."""
-    return not look["next"] or number == LOOKS.until
 
 
 def at_last(files):
@@ -33,9 +30,6 @@ def answers_of_look(w):
 
 
 if LOOKS:
-
-    localrules:
-        take_look,
 
     checkpoint take_look:
         input:

@@ -4,9 +4,6 @@
 
 if held_out(CONFIG):
 
-    localrules:
-        hold_out_development,
-
     rule hold_out_development:
         input:
             pool="results/problems/pool.jsonl",

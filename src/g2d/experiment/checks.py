@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 from g2d.experiment.arms import by_section, entry_steps, expanded, harvested_steps, teacher_of
 from g2d.experiment.processes import process_mistakes
@@ -28,39 +29,25 @@ from g2d.problems.settings import (
     place_of,
 )
 from g2d.regimes.prompt_choice import PromptMix
-from g2d.regimes.regime import OnlineEntry
+from g2d.regimes.regime import SELECTED, OnlineEntry
 from g2d.regimes.warmup import AUTO, Warmup, check_group_sizes
 from g2d.rewards.catalogue import is_scalar, reward_of
 from g2d.settings import Section, repeated
 
-# What lies beside the models' folders:
-RESERVED_FOLDERS = frozenset(
-    {
-        *("problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "looks", "report"),
-        *("reward-models", "teachers"),
-    }
-)
-
-
-RESERVED_FILES = frozenset({"config.yaml", "methods.md", "advice.md", "provenance.json", "report.html", "report.zip"})
-
-
-RESERVED_REGIMES = frozenset({"base", "grpo", "dpo", "harvest", "probe", "calibration", AUTO})
+# What lies beside the models' folders, and beside the policies in them:
+RESERVED_FOLDERS = {
+    *("problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "looks", "report"),
+    *("reward-models", "teachers"),
+}
+RESERVED_FILES = {"config.yaml", "methods.md", "advice.md", "provenance.json", "report.html", "report.zip"}
+RESERVED_REGIMES = {"base", "grpo", "dpo", "harvest", "probe", "calibration", AUTO}
 
 
 def mistakes(config: Config) -> list[str]:
     """All that is wrong with a configuration whose sections are valid by themselves: a line each, with key and fix."""
     found = [f"seeds repeat: {config.seeds}"] if repeated(config.seeds) else []
-    found += reserved_names("models", config.models, RESERVED_FOLDERS, "a folder of the results")
-    found += reserved_names("models", config.models, RESERVED_FILES, "a file of the results")
-    if any(name.lower() == "pool" for name in config.benchmarks):
-        found.append('benchmarks: "pool" is the training pool\'s name: choose another')
-    for section in ("ablations", "regimes"):
-        found += reserved_names(section, getattr(config, section), RESERVED_REGIMES, "a stage")
-    found += reserved_names("regimes", config.regimes, {name.lower() for name in config.ablations}, "an ablation")
-    for section in ("models", "benchmarks", "ablations", "regimes", "rewards"):
-        found += case_collisions(section, getattr(config, section))
     found += [
+        *name_mistakes(config),
         *look_mistakes(config),
         *open_ended_mistakes(config),
         *impossible_draws(config),
@@ -69,12 +56,40 @@ def mistakes(config: Config) -> list[str]:
     for model in config.models:
         try:
             if config.for_model(model).lora.trains_all != config.lora.trains_all:
-                raise ValueError(f"models.{model}.settings.lora: none is for all models or for none: write lora: none")
+                raise ValueError(
+                    f"models.{model}.settings.lora: none is for all models or for none: write lora: none outside of "
+                    "models, or drop it"
+                )
             check_model(config.for_model(model), model)
         except ValueError as error:
             found += str(error).splitlines()
     found += [] if found else [*selection_mistakes(config), *sweep_mistakes(config)]
     return list(dict.fromkeys(found))  # several models can make the same mistake
+
+
+def name_mistakes(config: Config) -> Iterator[str]:
+    """Names that are taken or repeat, also on file systems that tell no upper from lower case."""
+    selects = any(getattr(own, "select", False) for own in config.further.values())
+    taken: list[tuple[str, Collection[str], str]] = [
+        ("models", RESERVED_FOLDERS, "a folder of the results"),
+        ("models", RESERVED_FILES, "a file of the results"),
+        ("benchmarks", ["pool"], "the training pool"),
+        ("benchmarks", [DEVELOPMENT, "pool.training"] if config.sweep else [], "the problems of the sweep"),
+        ("benchmarks", OPEN_ENDED_SETS if config.open_ended else [], "the prompts of open_ended"),
+        ("ablations", RESERVED_REGIMES, "a stage"),
+        ("regimes", RESERVED_REGIMES, "a stage"),
+        ("regimes", [name.lower() for name in config.ablations], "an ablation"),
+        ("regimes", [SELECTED] if selects else [], "the checkpoints that `select` chooses"),
+    ]
+    for section, names, by in taken:
+        for name in getattr(config, section):
+            if name.lower() in names:
+                yield f"{section}.{name}: the name is taken by {by}: choose another"
+    for section in ("models", "benchmarks", "ablations", "regimes", "rewards"):
+        seen: dict[str, str] = {}
+        for name in getattr(config, section):
+            if (first := seen.setdefault(name.lower(), name)) != name:
+                yield f"{section}.{name}: differs from {first} in upper and lower case only: choose another"
 
 
 def check_model(config: Config, model: str) -> None:
@@ -83,25 +98,20 @@ def check_model(config: Config, model: str) -> None:
     Raises:
         ValueError: key and fix.
     """
-    check_group_sizes(config.warmup, config.baselines.grpo_group_sizes, "baselines.grpo_group_sizes")
-    check_warmup(config, "warmup", config.warmup)
+    warmup = config.warmup
+    check_group_sizes(warmup, config.baselines.grpo_group_sizes, "baselines.grpo_group_sizes")
+    check_warmup(config, "warmup", warmup, model)
     if config.engine.name == "vllm" and config.lora.r > LORA_RANKS[-1]:
         raise ValueError(
             f"lora.r={config.lora.r} exceeds {LORA_RANKS[-1]}, the largest rank that vLLM applies: lower it or "
             "change the engine"
         )
-    auto = config.warmup.auto
-    if auto is not None and auto.prompts > config.training_set.n:
+    if warmup.auto is not None and warmup.auto.prompts > config.training_set.n:
         raise ValueError(
-            f"warmup.auto.prompts={auto.prompts} exceeds training_set.n={config.training_set.n} of {model}: lower it "
-            "or draw a larger training set"
+            f"warmup.auto.prompts={warmup.auto.prompts} exceeds training_set.n={config.training_set.n} of {model}: "
+            "lower it or draw a larger training set"
         )
-    match = config.dpo.match_pairs_to
-    if isinstance(match, int) and match not in config.warmup.steps:
-        raise ValueError(
-            f"dpo.match_pairs_to: K={match} is not in warmup.steps {config.warmup.steps} of {model}: "
-            "add it there or choose another"
-        )
+    require_steps("dpo.match_pairs_to", config.dpo.match_pairs_to, "warmup.steps", warmup.steps, model)
     for name, ablation in config.ablations.items():
         check_ablation(config, name, ablation, model)
     for name in config.regimes:
@@ -111,6 +121,18 @@ def check_model(config: Config, model: str) -> None:
             _check_teacher(config, name, model)
     for mistake in (*process_mistakes(config), *all_weights_mistakes(config)):
         raise ValueError(f"{mistake} ({model})")
+
+
+def require_steps(where: str, wanted: Any, whose: str, there: Sequence[int], model: str) -> None:
+    """Refuse a K that is not there.
+
+    Args:
+        wanted: one K or a list; words and null name none.
+        whose: the key that has those that are there.
+    """
+    for step in [wanted] if isinstance(wanted, int) else wanted if isinstance(wanted, list) else ():
+        if step not in there:
+            raise ValueError(f"{where}: K={step} is not in {whose} {there} of {model}: add it there or choose another")
 
 
 def look_mistakes(config: Config) -> Iterator[str]:
@@ -149,20 +171,7 @@ def all_weights_mistakes(config: Config) -> Iterator[str]:
             yield f"{where}.float32_logits: lora: none trains the head in float32 already: drop the key"
 
 
-# ---------------------------------------------------------------------------------------------- names and problems
-
-
-def reserved_names(section: str, names: Iterable[str], reserved: Iterable[str], by: str) -> list[str]:
-    """Names that the results use for something else, also on file systems that tell no upper from lower case."""
-    return [f"{section}.{n}: the name is taken by {by}: choose another" for n in names if n.lower() in reserved]
-
-
-def case_collisions(section: str, names: Iterable[str]) -> Iterator[str]:
-    """Names that are the same on such a file system."""
-    seen: dict[str, str] = {}
-    for name in names:
-        if (first := seen.setdefault(name.lower(), name)) != name:
-            yield f"{section}.{name}: differs from {first} in upper and lower case only: choose another"
+# -------------------------------------------------------------------------------------------------------- problems
 
 
 def impossible_draws(config: Config) -> Iterator[str]:
@@ -172,7 +181,7 @@ def impossible_draws(config: Config) -> Iterator[str]:
             try:
                 generated.require_capacity(source)
             except ValueError as error:
-                yield f"{config.place_of(name)}.n: {error}"
+                yield f"{place_of(name)}.n: {error}"
     if not isinstance(config.pool, SyntheticProblems) or is_open_ended(config.pool):
         return
     there = generated.levels_of(config.pool)
@@ -198,12 +207,8 @@ def unknown_benchmarks(config: Config) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------ ablations and entries
 
 
-def check_warmup(config: Config, where: str, warmup: Warmup) -> None:
-    """Refuse a warm-up that the engine or the adapter does not allow.
-
-    Raises:
-        ValueError: with key and fix.
-    """
+def check_warmup(config: Config, where: str, warmup: Warmup, model: str) -> None:
+    """Refuse a warm-up that the engine or the adapter does not allow."""
     if warmup.sync_every > 1 and config.engine.name != "vllm":
         raise ValueError(
             f"{where}.sync_every={warmup.sync_every} needs engine.name: vllm, because {config.engine.name} "
@@ -228,8 +233,14 @@ def check_warmup(config: Config, where: str, warmup: Warmup) -> None:
         )
     if warmup.float32_logits and "lm_head" in config.lora.target_modules:
         raise ValueError(f"{where}.float32_logits: TRL refuses it where lora.target_modules has lm_head: drop either")
-    if warmup.replay is not None and warmup.replay.harvest_step is not None:
-        _check_replayed_harvest(config, where, warmup.replay.harvest_step)
+    if warmup.replay is not None:
+        step = warmup.replay.harvest_step
+        if step and where == "warmup":
+            raise ValueError(
+                f"warmup.replay.harvest_step={step} is a harvest of the policies that it would train: set it to 0, or "
+                "give an ablation a warm-up with replay"
+            )
+        require_steps(f"{where}.replay.harvest_step", step, "warmup.steps", config.warmup.steps, model)
     if warmup.reference == "sync" and config.lora.dropout > 0:
         raise ValueError(
             f"{where}.reference: sync needs lora.dropout: 0, because with {config.lora.dropout:g} the policy differs "
@@ -237,25 +248,8 @@ def check_warmup(config: Config, where: str, warmup: Warmup) -> None:
         )
 
 
-def _check_replayed_harvest(config: Config, where: str, step: int) -> None:
-    if where == "warmup" and step:
-        raise ValueError(
-            f"warmup.replay.harvest_step={step} is a harvest of the policies that it would train: set it to 0, or give "
-            "an ablation a warm-up with replay"
-        )
-    if step not in config.warmup.steps:
-        raise ValueError(
-            f"{where}.replay.harvest_step={step} is not in warmup.steps {config.warmup.steps}: add it there or choose "
-            "another"
-        )
-
-
 def check_ablation(config: Config, name: str, ablation: Ablation, model: str) -> None:
-    """Refuse an ablation that a model's other sections do not allow.
-
-    Raises:
-        ValueError: with key and fix.
-    """
+    """Refuse an ablation that a model's other sections do not allow."""
     where = f"ablations.{name}"
     dpo, steps = config.ablation_dpo(name), config.ablation_steps(name)
     if ablation.reward is not None:
@@ -269,7 +263,7 @@ def check_ablation(config: Config, name: str, ablation: Ablation, model: str) ->
     if not steps:
         raise ValueError(f"{where}: warmup.steps {config.warmup.steps} of {model} has no K for it: add one")
     own = config.warmup_of(name if ablation.has_warmup else "")
-    check_warmup(config, f"{where}.warmup", own)
+    check_warmup(config, f"{where}.warmup", own, model)
     if own.advantages == "sign" and (scalar := _scalar_reward(config, ablation)):
         raise ValueError(
             f"{where}.warmup.advantages: sign is about right and wrong answers, and {scalar} is a scalar reward: set "
@@ -285,13 +279,9 @@ def check_ablation(config: Config, name: str, ablation: Ablation, model: str) ->
         raise ValueError(
             f"{where}.warmup.reference_every: pass is one over verifiable prompts alone: write a number of steps"
         )
-    grid = own.steps
-    for step in [*steps, *([dpo.match_pairs_to] if isinstance(dpo.match_pairs_to, int) else [])]:
-        if step not in grid:
-            raise ValueError(
-                f"{where}: K={step} is not in {'its steps' if ablation.has_warmup else 'warmup.steps'} {grid} of "
-                f"{model}: add it there or choose another"
-            )
+    whose = "its steps" if ablation.has_warmup else "warmup.steps"
+    require_steps(where, steps, whose, own.steps, model)
+    require_steps(where, dpo.match_pairs_to, whose, own.steps, model)
 
 
 def _scalar_reward(config: Config, ablation: Ablation) -> str | None:
@@ -302,11 +292,7 @@ def _scalar_reward(config: Config, ablation: Ablation) -> str | None:
 
 
 def require_reward(config: Config, where: str, name: str) -> None:
-    """Check that a reward has its entry.
-
-    Raises:
-        ValueError: it has none.
-    """
+    """Refuse a reward without an entry."""
     if name not in config.rewards:
         raise ValueError(
             f"{where}: {name} is no entry of rewards ({', '.join(config.rewards) or 'none'}): add it there"
@@ -314,11 +300,7 @@ def require_reward(config: Config, where: str, name: str) -> None:
 
 
 def check_entry(config: Config, name: str, model: str) -> None:
-    """Refuse an entry that the other sections, with a model's own settings in them, do not go with.
-
-    Raises:
-        ValueError: key and fix.
-    """
+    """Refuse an entry that the other sections, with a model's own settings in them, do not go with."""
     entry, where = config.regimes[name], f"regimes.{name}"
     if isinstance(entry, OnlineEntry):
         if entry.reward is not None:
@@ -350,12 +332,9 @@ def check_entry(config: Config, name: str, model: str) -> None:
             "another"
         )
     whose, there = f"steps of {entry.harvest}" if entry.harvest else "warmup.steps", harvested_steps(config, name)
-    if entry.steps != "all" and (unknown := [k for k in entry.steps if k not in there]):
-        raise ValueError(
-            f"{where}.steps: K={unknown[0]} is not in {whose} {there} of {model}: add it there or choose another"
-        )
-    if entry.start == "warmup" and 0 in (steps := entry.steps if entry.steps != "all" else []):
-        raise ValueError(f"{where}.steps: at K=0 there is no warm-up to start from: drop 0 from {steps}")
+    require_steps(f"{where}.steps", entry.steps, whose, there, model)
+    if entry.start == "warmup" and entry.steps != "all" and 0 in entry.steps:
+        raise ValueError(f"{where}.steps: at K=0 there is no warm-up to start from: drop 0 from {entry.steps}")
     if not entry_steps(config, name):
         raise ValueError(f"{where}: {whose} {there} of {model} has no K for it: add one")
 
@@ -378,11 +357,7 @@ def _check_start(config: Config, name: str, entry: OnlineEntry, model: str) -> N
         raise ValueError(f"{where}.start: {entry.start} stops by itself, at a K that is not known: name another")
     if entry.start == "warmup":
         whose, steps = "warmup.steps", config.warmup.steps
-    if entry.start_step not in steps:
-        raise ValueError(
-            f"{where}.start_step: K={entry.start_step} is not in {whose} {steps} of {model}: add it there or choose "
-            "another"
-        )
+    require_steps(f"{where}.start_step", entry.start_step, whose, steps, model)
 
 
 def _check_teacher(config: Config, name: str, model: str) -> None:
@@ -426,9 +401,6 @@ def sweep_mistakes(config: Config) -> Iterator[str]:
         for name, keys in sweep.regimes.items():
             if both := sorted(set(keys) & set(source.settings.get(name, {}))):
                 yield f"models.{model}.settings.{name}.{both[0]}: the sweep chooses it: drop one of them"
-    for name in config.benchmarks:
-        if name.lower() in (DEVELOPMENT, "pool.training"):
-            yield f"benchmarks.{name}: the name is taken by the problems of the sweep: choose another"
     n, pool = held_out(config), config.pool
     for model in config.models:
         if not n or not isinstance(pool, SyntheticProblems):
@@ -516,9 +488,6 @@ def _mistakes_in_section(config: Config, section: OpenEnded) -> Iterator[str]:
     for name, source in section.sources.items():
         if isinstance(source, SyntheticProblems) and not is_open_ended(source):
             yield f"{place_of(name)}.family: {source.family} has right answers: write replies"
-    for name in config.benchmarks:
-        if name.lower() in OPEN_ENDED_SETS:
-            yield f"benchmarks.{name}: the name is taken by the prompts of open_ended: choose another"
     for where, chosen in (("reward", section.reward), ("judge", section.judged_by)):
         if chosen not in config.rewards:
             there = ", ".join(config.rewards) or "none"

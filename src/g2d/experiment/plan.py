@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from g2d.experiment import grid
 from g2d.experiment.arms import Arm, Point, arms, matched_points, online_arm, replayed_point, teacher_folder, teacher_of
+from g2d.experiment.keys import HarvestKey
 from g2d.experiment.sections import Config
 from g2d.experiment.sweep import swept_keys, with_candidates, with_choice
 from g2d.experiment.wildcards import Wildcards, model_of, variant_folder, variant_of
@@ -23,8 +24,19 @@ from g2d.problems.settings import OPEN_ENDED
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.prompt_choice import PromptMix
 from g2d.rewards.catalogue import TRUTH, ByKind, made_files, reward_of, reward_params
-from g2d.rollouts.settings import Sampling
+from g2d.rollouts.settings import Evaluation, Sampling
 from g2d.settings import Section
+
+Judge = Literal["reward", "judged_by"]  # of `open_ended`: what judges replies in training, and what policies' replies
+
+
+def harvest_folder(w: Wildcards, point: tuple[Any, Any] | None = None, variant: str = "") -> str:
+    """Where a harvest is, of the model and seed of a job.
+
+    Args:
+        point: G and K, if not the job's own.
+    """
+    return f"results/{HarvestKey(w.model, *(point or (w.g, w.k)), w.seed, variant).folder}"
 
 
 class Plan:
@@ -88,16 +100,15 @@ class Plan:
             own["temperature"] = float(wildcards.temperature)
         return {"calibration": own, "prompt": resolved.prompt.params()}
 
-    def evaluation_settings(self, wildcards: Wildcards) -> dict[str, Any]:
-        """The sections that the answers behind an accuracy depend on."""
-        evaluation = self.for_model(model_of(wildcards)).evaluation.answers
-        return {"evaluation": evaluation.params(), **self.settings("prompt")(wildcards)}
+    def evaluation_settings(self, part: Literal["answers", "samples"]) -> Callable[[Wildcards], dict[str, Any]]:
+        """Params: the sections that the answers behind an accuracy, or the samples beside them, depend on."""
 
-    def sample_settings(self, wildcards: Wildcards) -> dict[str, Any]:
-        """The sections that samples beside greedy answers depend on."""
-        evaluation = self.for_model(model_of(wildcards)).evaluation.samples
-        drawn = {} if evaluation is None else {"evaluation": evaluation.params()}
-        return {**drawn, **self.settings("prompt")(wildcards)}
+        def resolve(wildcards: Wildcards) -> dict[str, Any]:
+            evaluation: Evaluation | None = getattr(self.for_model(model_of(wildcards)).evaluation, part)
+            drawn = {} if evaluation is None else {"evaluation": evaluation.params()}
+            return {**drawn, **self.settings("prompt")(wildcards)}
+
+        return resolve
 
     def drift_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that a policy's distance from M0 depends on."""
@@ -159,10 +170,8 @@ class Plan:
 
     def warmed_up_files(self, wildcards: Wildcards) -> list[str]:
         """Record and weights of pi_K, and those of M0."""
-        return [*self._warmed_up_files(wildcards), *self.base_files(wildcards)]
-
-    def _warmed_up_files(self, wildcards: Wildcards) -> list[str]:
-        return [] if wildcards.k == "0" else self.made(self.warmed_up(wildcards))
+        own = [] if wildcards.k == "0" else self.made(self.warmed_up(wildcards))
+        return [*own, *self.base_files(wildcards)]
 
     def warmed_up_cost(self, wildcards: Wildcards) -> str:
         """The bill behind pi_K; M0 is given, so for K=0 it is the calibration's."""
@@ -186,40 +195,28 @@ class Plan:
         own: Section | None = None if arm.reward is None else self.config.rewards[arm.reward]
         if not arm.asked.asks_open_ended:
             return own
-        return ByKind(verifiable=own or TRUTH, open_ended=self._judge_in_training)
+        return ByKind(verifiable=own or TRUTH, open_ended=self._judge_of_replies("reward"))
 
-    def judge_files(self, wildcards: Wildcards) -> list[str]:
-        """Input: what a rule makes of the reward that replies are compared by."""
-        return made_files(self._judge_of_replies)
+    def judge_files(self, by: Judge) -> Callable[[Wildcards], list[str]]:
+        """Input: what a rule makes of the reward that judges replies."""
+        return lambda _: made_files(self._judge_of_replies(by))
 
-    def reply_settings(self, wildcards: Wildcards) -> dict[str, Any]:
-        """The sections that replies to held-out prompts depend on, and what judges them."""
+    def reply_settings(self, by: Judge) -> Callable[[Wildcards], dict[str, Any]]:
+        """Params: the sections that replies depend on, and what judges them."""
+
+        def resolve(wildcards: Wildcards) -> dict[str, Any]:
+            assert self.config.open_ended is not None
+            return {
+                "open_ended": self.config.open_ended.params(only={*Sampling.model_fields, "seed"}),
+                "reward": reward_params(self._judge_of_replies(by)),
+                **self.settings("prompt")(wildcards),
+            }
+
+        return resolve
+
+    def _judge_of_replies(self, by: Judge) -> Section:
         assert self.config.open_ended is not None
-        own = self.config.open_ended.params(only={*Sampling.model_fields, "seed"})
-        return {
-            "open_ended": own,
-            "reward": reward_params(self._judge_of_replies),
-            **self.settings("prompt")(wildcards),
-        }
-
-    def development_reply_settings(self, wildcards: Wildcards) -> dict[str, Any]:
-        """The same of the replies that checkpoints are selected by, which are judged as in training."""
-        return self.reply_settings(wildcards) | {"reward": reward_params(self._judge_in_training)}
-
-    def training_judge_files(self, wildcards: Wildcards) -> list[str]:
-        """Input: what a rule makes of the reward that judges open-ended prompts in training."""
-        return made_files(self._judge_in_training)
-
-    @property
-    def _judge_in_training(self) -> Section:
-        assert self.config.open_ended is not None
-        judge: Section = self.config.rewards[self.config.open_ended.reward]
-        return judge
-
-    @property
-    def _judge_of_replies(self) -> Section:
-        assert self.config.open_ended is not None
-        judge: Section = self.config.rewards[self.config.open_ended.judged_by]
+        judge: Section = self.config.rewards[getattr(self.config.open_ended, by)]
         return judge
 
     def prompts_asked(self, wildcards: Wildcards) -> list[str]:
@@ -238,9 +235,8 @@ class Plan:
 
     def judged(self, wildcards: Wildcards, file: str = "rollouts.parquet") -> list[str]:
         """M0's harvest of the main grid, where this one is the same rollouts under another reward."""
-        w = wildcards
-        again = grid.judged_again(self.config, w.model, variant_of(w), int(w.k))
-        return [f"results/{w.model}/seed{w.seed}/harvest/g{w.g}/k{w.k}/{file}"] if again else []
+        again = grid.judged_again(self.config, wildcards.model, variant_of(wildcards), int(wildcards.k))
+        return [f"{harvest_folder(wildcards)}/{file}"] if again else []
 
     def grpo_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that a warm-up to step K depends on."""
@@ -310,9 +306,7 @@ class Plan:
     def replayed_harvest(self, wildcards: Wildcards) -> list[str]:
         """Input: the harvest, of M0 or of the main grid's warm-up, whose successes a warm-up replays."""
         point = replayed_point(arms(self.config, wildcards.model), self.online(wildcards))
-        if point is None:
-            return []
-        return [f"results/{wildcards.model}/seed{wildcards.seed}/harvest/g{point[0]}/k{point[1]}/rollouts.parquet"]
+        return [] if point is None else [f"{harvest_folder(wildcards, point)}/rollouts.parquet"]
 
     def started_from(self, wildcards: Wildcards) -> list[str]:
         """Record and weights of the policy that an online entry starts from, which every K of it needs: it may be the
@@ -350,8 +344,8 @@ class Plan:
 
     def harvest_of_round(self, wildcards: Wildcards) -> str:
         """Folder of the harvest that a round is trained on: of M0, or of the policy of the round before."""
-        w, before = wildcards, int(wildcards.k) - 1
-        return f"results/{w.model}/seed{w.seed}/{f'{w.regime}/' if before else ''}harvest/g{w.g}/k{before}"
+        before = int(wildcards.k) - 1
+        return harvest_folder(wildcards, (wildcards.g, before), wildcards.regime if before else "")
 
     def round_before(self, wildcards: Wildcards) -> list[str]:
         """Record and weights of the policy of the round before; none of the first one's, which is M0."""
@@ -366,43 +360,31 @@ class Plan:
 
     def start_files(self, wildcards: Wildcards) -> list[str]:
         """The policy to start from where it is not M0."""
-        return self._warmed_up_files(wildcards) if self.trained(wildcards).settings.start == "warmup" else []
+        return self.made(self.warmed_up(wildcards)) if self.trained(wildcards).settings.start == "warmup" else []
 
     def harvested(self, wildcards: Wildcards) -> dict[str, Any]:
         """Input: what an offline training reads of the harvest of pi_K, by name."""
-        w, regime = wildcards, REGIMES[self.trained(wildcards).regime]
+        arm, folder = self.trained(wildcards), harvest_folder(wildcards, variant=variant_of(wildcards))
+        regime, pairs = REGIMES[arm.regime], f"{folder}/pairs.jsonl"
         if regime.section == "dpo":
-            names = {"pairs": self.pairs_file, "warmup": self.auto_warmup, "matched": self.matched_pairs}
-            return {name: files(w) for name, files in names.items()}
+            n = arm.settings.pairs_per_prompt
+            return {
+                "pairs": pairs if n == 1 else f"{folder}/pairs-{n}.jsonl",
+                "warmup": self.auto_warmup(wildcards),
+                "matched": self.matched_pairs(wildcards),
+            }
         if regime.consumes == "pairs":
-            return {"pairs": self._pairs(w, "pairs")}
+            return {"pairs": pairs}
         return {
-            "rollouts": f"results/{w.model}/seed{w.seed}/{variant_folder(w)}harvest/g{w.g}/k{w.k}/rollouts.parquet",
-            "problems": f"results/{w.model}/calibration/train.jsonl",
-            "pairs": self.pairs_of_entry(w),
+            "rollouts": f"{folder}/rollouts.parquet",
+            "problems": f"results/{wildcards.model}/calibration/train.jsonl",
+            "pairs": [pairs] if arm.settings.needs_pairs else [],
         }
-
-    def pairs_file(self, wildcards: Wildcards) -> str:
-        """The pairs to train on: one of every pairable prompt, or several."""
-        n = self.trained(wildcards).settings.pairs_per_prompt
-        return self._pairs(wildcards, "pairs" if n == 1 else f"pairs-{n}")
-
-    def pairs_of_entry(self, wildcards: Wildcards) -> list[str]:
-        """The pairs of the harvest, one of a prompt, where an entry of `regimes` asks for them."""
-        arm = self.trained(wildcards)
-        asked = arm.settings.needs_pairs or REGIMES[arm.regime].consumes == "pairs"
-        return [self._pairs(wildcards, "pairs")] if asked else []
-
-    def _pairs(self, wildcards: Wildcards, name: str) -> str:
-        w = wildcards
-        return f"results/{w.model}/seed{w.seed}/{variant_folder(w)}harvest/g{w.g}/k{w.k}/{name}.jsonl"
 
     def matched_pairs(self, wildcards: Wildcards) -> list[str]:
         """The pairs to whose smallest number an N-matched control is cut."""
         source, points = matched_points(arms(self.config, wildcards.model), self.trained(wildcards))
-        variant = f"{source.variant}/" if source.variant else ""
-        harvest = f"results/{wildcards.model}/seed{wildcards.seed}/{variant}harvest"
-        return [f"{harvest}/g{g}/k{k}/pairs.jsonl" for g, k in points]
+        return [f"{harvest_folder(wildcards, point, source.variant)}/pairs.jsonl" for point in points]
 
     # ------------------------------------------------------------------------------------------------------ the sweep
 

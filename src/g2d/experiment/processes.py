@@ -49,18 +49,15 @@ def _of_a_warmup(config: Config, where: str, warmup: Warmup, group_sizes: list[i
                 f"{where}: each of training.processes={n} would have {own} completions of a step, which are no whole "
                 f"groups of G={size}: change one of the three"
             )
-    if warmup.loss == "bnpo":
-        yield (
-            f"{where}.loss: bnpo is a mean over the tokens of a micro-batch, of which several processes make others, "
-            f"and so goes {ALONE} set it to dapo, the mean over those of a step"
-        )
-    for name, neutral in (("entropy_coefficient", 0), ("top_entropy_quantile", 1)):
-        if getattr(warmup, name) != neutral:
-            yield (
-                f"{where}.{name} is about the tokens of a micro-batch, of which several processes make others, and so "
-                f"goes {ALONE} set it to {neutral}"
-            )
+    tokens = "the tokens of a micro-batch, of which several processes make others, and so goes"
     alone = [
+        (
+            warmup.loss == "bnpo",
+            f".loss: bnpo is a mean over {tokens}",
+            "set it to dapo, the mean over those of a step",
+        ),
+        (warmup.entropy_coefficient != 0, f".entropy_coefficient is about {tokens}", "set it to 0"),
+        (warmup.top_entropy_quantile != 1, f".top_entropy_quantile is about {tokens}", "set it to 1"),
         (warmup.retire or warmup.resample, ": retire and resample go", "drop them"),
         (warmup.replay is not None, ".replay goes", "drop the key"),
         (warmup.correction == "m2", ".correction: m2 is over the tokens of an update and goes", "set it to token_mask"),

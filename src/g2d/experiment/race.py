@@ -53,10 +53,15 @@ def at_look(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Config:
     Args:
         looks: by file, first to last.
     """
-    last: Mapping[str, Any] = list(looks.values())[-1] if looks else {"seeds": {}, "next": True}
+    last = last_of(looks)
     found = config.model_copy()
-    found._reached = Reached(dict(last["seeds"]), tuple(looks), not last["next"])
+    found._reached = Reached(dict(last["seeds"]), tuple(looks), not last["next"]) if last else Reached()
     return found
+
+
+def last_of(looks: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The last of the looks that were taken, by file; None before the first."""
+    return next(reversed(looks.values()), None)
 
 
 def whole(config: Config) -> Config:
@@ -134,10 +139,9 @@ def next_look_words(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> l
         looks: that were taken, by file, first to last.
     """
     assert config.looks is not None
-    number = len(looks) + 1
-    if not looks:
+    number, last = len(looks) + 1, last_of(looks)
+    if last is None:
         return [f"look {number} comes first, at {config.looks.looks[0]} seeds; {config.looks.looks[-1]} are the most"]
-    last = list(looks.values())[-1]
     if not last["next"]:
         return [f"the looks are over: look {number - 1} was the last"]
     ends = "" if config.looks.until != len(looks) else f"seeds.until={len(looks)}: no further look is taken; "

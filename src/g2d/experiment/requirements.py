@@ -8,14 +8,14 @@ import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from g2d.experiment.arms import by_section, expanded, teacher_folder
 from g2d.experiment.sections import Config
 from g2d.jobs.files import read_json
 from g2d.plain import first_line, plain
 from g2d.policies import embedded
-from g2d.policies.config_json import config_json
+from g2d.policies.config_json import config_json, snapshot
 from g2d.policies.policy import vocabulary
 from g2d.policies.settings import (
     CONTEXT_LENGTH,
@@ -27,7 +27,7 @@ from g2d.policies.settings import (
     ScratchModel,
     model_files,
 )
-from g2d.problems.settings import HubProblems, problem_files
+from g2d.problems.settings import HubProblems, place_of, problem_files
 from g2d.rewards.catalogue import reward_of
 from g2d.rewards.model import RewardModel
 from g2d.rewards.plugin import contained
@@ -41,15 +41,19 @@ def require_files(config: Config) -> None:
     Raises:
         ConfigError: one line per file that is missing or has a brace in its path, with its key.
     """
-    named = [(config.place_of(name), problem_files(source)) for name, source in config.problem_sources.items()]
-    named += [(f"models.{name}", model_files(source)) for name, source in config.models.items()]
-    named += [(place, model_files(source)) for place, source in teachers(config).items()]
+    named = [(place_of(name), problem_files(source)) for name, source in config.problem_sources.items()]
+    named += [(place, model_files(source)) for place, source in _models(config).items()]
     problems = [f"{key}.path: {mistake}" for key, files in named for file in files if (mistake := _unusable(file))]
     for name, settings in config.rewards.items():
         if mistake := _mistake_of(settings):
             problems.append(f"rewards.{name}: {mistake}")
     if problems:
         raise ConfigError("\n".join(problems))
+
+
+def _models(config: Config) -> dict[str, ModelSource]:
+    """Every model that is read, by where it is configured."""
+    return {f"models.{name}": source for name, source in config.models.items()} | teachers(config)
 
 
 def _mistake_of(settings: Section) -> str | None:
@@ -237,30 +241,14 @@ def require_repositories(config: Config) -> None:
     Raises:
         ConfigError: one line per repository that is unknown, gated, at an unknown revision or out of reach.
     """
-    named: list[tuple[str, RepoType, str, str]] = [
-        (f"models.{name}", "model", source.id, source.revision)
-        for name, source in config.models.items()
-        if isinstance(source, HubModel)
-    ]
-    named += [
-        (place, "model", source.id, source.revision)
-        for place, source in teachers(config).items()
-        if isinstance(source, HubModel)
-    ]
-    named += [
-        (config.place_of(name), "dataset", source.id, source.revision)
-        for name, source in config.problem_sources.items()
-        if isinstance(source, HubProblems)
-    ]
-    named += [
-        (f"rewards.{name}", "model", settings.id, settings.revision)
-        for name, settings in config.rewards.items()
-        if isinstance(settings, RewardModel) and settings.id is not None and settings.revision is not None
-    ]
+    named: list[tuple[str, RepoType, Any]] = [(place, "model", source) for place, source in _models(config).items()]
+    named += [(place_of(name), "dataset", source) for name, source in config.problem_sources.items()]
+    named += [(f"rewards.{name}", "model", settings) for name, settings in config.rewards.items()]
     problems = [
         f"{key}: {problem}"
-        for key, repo_type, repo_id, revision in named
-        if (problem := lookup(repo_type, repo_id, revision))
+        for key, repo_type, source in named
+        if isinstance(source, HubModel | HubProblems | RewardModel) and source.id and source.revision
+        if (problem := lookup(repo_type, source.id, source.revision))
     ]
     if problems:
         raise ConfigError("\n".join(problems))
@@ -269,9 +257,8 @@ def require_repositories(config: Config) -> None:
 def lookup(repo_type: RepoType, repo_id: str, revision: str) -> str | None:
     """What is wrong with a repository, worded for the person at the keyboard; None if it can be read."""
     from httpx import HTTPError
-    from huggingface_hub import HfApi, constants, scan_cache_dir
+    from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import (
-        CacheNotFound,
         GatedRepoError,
         HfHubHTTPError,
         OfflineModeIsEnabled,
@@ -279,15 +266,7 @@ def lookup(repo_type: RepoType, repo_id: str, revision: str) -> str | None:
         RevisionNotFoundError,
     )
 
-    try:
-        cached = {
-            (repo.repo_type, repo.repo_id, found.commit_hash)
-            for repo in scan_cache_dir().repos
-            for found in repo.revisions
-        }
-    except CacheNotFound:
-        cached = set()
-    if (repo_type, repo_id, revision) in cached:
+    if snapshot(repo_type, repo_id, revision).is_dir():
         return None
     if constants.HF_HUB_OFFLINE:
         return f"{repo_id} at {revision[:8]} is not in the local cache and HF_HUB_OFFLINE is set: download it first"

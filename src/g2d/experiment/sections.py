@@ -22,7 +22,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from g2d.jobs.files import write_text
 from g2d.plain import plain
-from g2d.policies.settings import Lora, ModelSource
+from g2d.policies.settings import ALL_WEIGHTS, NONE, Lora, ModelSource
 from g2d.problems.prompts import Prompt
 from g2d.problems.settings import (
     DEVELOPMENT,
@@ -34,7 +34,6 @@ from g2d.problems.settings import (
     ProblemSource,
     SyntheticProblems,
     TrainingSet,
-    place_of,
 )
 from g2d.regimes.catalogue import AnyEntry
 from g2d.regimes.checkpoints import Checkpointing
@@ -427,10 +426,6 @@ class Config(Section):
         ablations = {f"ablations.{name}": ablation for name, ablation in self.ablations.items()}
         return ablations | {f"regimes.{name}": entry for name, entry in self.regimes.items()}
 
-    def place_of(self, problems: str) -> str:
-        """Where one of `problem_sources` is configured."""
-        return place_of(problems)
-
     @property
     def identity(self) -> dict[str, Any]:
         """The configuration without the keys that only say how fast and where; equal ones give equal results."""
@@ -455,8 +450,9 @@ class Config(Section):
                 f"({', '.join(sorted(MODEL_SECTIONS))})"
             )
         merged = {}
-        for section, values in own.items():
+        for section, written in own.items():
             where = f"models.{name}.settings.{section}"
+            values = ALL_WEIGHTS if section == "lora" and written == NONE else written
             if not isinstance(values, Mapping):
                 raise ValueError(f"{where}: expected a mapping of keys, not {values!r}")
             merged[section] = changed(where, getattr(self, section), values)

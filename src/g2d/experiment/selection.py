@@ -15,7 +15,6 @@ from typing import Any
 from g2d.experiment.sections import Config
 from g2d.jobs.files import atomic
 from g2d.policies.policy import Policy, require_own_weights, write_policy
-from g2d.regimes.regime import SELECTED
 
 
 def take_over(chosen: Policy, folder: Path, regime: str, steps: Sequence[int]) -> None:
@@ -56,8 +55,6 @@ def selection_mistakes(config: Config) -> Iterator[str]:
         yield "sweep: its problems choose nothing: name keys in sweep.regimes, set select in a training, or drop it"
     if config.open_ended is not None and config.open_ended.development is not None and "open_ended" not in kinds:
         yield "open_ended.development: no checkpoint is selected by them: set select in a training, or drop them"
-    if kinds and SELECTED in {name.lower() for name in config.regimes}:
-        yield f"regimes.{SELECTED}: the name is taken by the checkpoints that `select` chooses: choose another"
 
 
 def _mistakes_in(config: Config, name: str, owner: Any) -> Iterator[str]:

@@ -21,10 +21,15 @@ def config_json(source: ModelSource, name: str = CONFIG) -> Path | None:
     if isinstance(source, LocalModel):
         file = Path(source.path, name)
     elif isinstance(source, HubModel):
-        file = hub_cache() / f"models--{source.id.replace('/', '--')}/snapshots/{source.revision}" / name
+        file = snapshot("model", source.id, source.revision) / name
     else:
         return None
     return file if file.is_file() else None
+
+
+def snapshot(repo_type: str, repo_id: str, revision: str) -> Path:
+    """Where the Hub's cache has a repository, if it has it."""
+    return hub_cache() / f"{repo_type}s--{repo_id.replace('/', '--')}/snapshots/{revision}"
 
 
 def hub_cache() -> Path:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from g2d.analysis.looks import SETTLED, Compared, Look
 from g2d.experiment.config import Config
-from g2d.experiment.race import further_words, next_look_words, policy_words, taken
+from g2d.experiment.race import further_words, last_of, next_look_words, policy_words, taken
 from g2d.experiment.sections import Looks
 from g2d.report.marks import OKABE_ITO, SHAPES
 from g2d.report.phrases import listed, numbers, points
@@ -45,7 +45,7 @@ def look_sentences(config: Config, results: str | Path = "results") -> list[str]
         own = looks_of(model, looks)
         found += [_sentence(look, list(looks.values())[look.number - 1], len(config.models) > 1) for look in own]
         found += list(_verdicts(own[-1])) if own else []
-    if looks and list(looks.values())[-1]["next"]:
+    if (last := last_of(looks)) and last["next"]:
         found += next_look_words(config, looks)
     return found
 

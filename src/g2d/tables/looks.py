@@ -15,7 +15,7 @@ from typing import Any
 from g2d.analysis.looks import Asked, Look, Plan, take_look
 from g2d.experiment import grid
 from g2d.experiment.config import Config
-from g2d.experiment.race import PLAN, at_look, taken, whole
+from g2d.experiment.race import PLAN, at_look, last_of, taken, whole
 from g2d.experiment.sections import Frontier, Looks
 from g2d.jobs.files import read_json, write_json
 from g2d.rollouts.rollout import read_rollouts
@@ -157,7 +157,7 @@ def take(config: Config, number: int, results: str | Path = "results") -> dict[s
     assert config.looks is not None
     before = dict(list(taken(config.looks, results).items())[: number - 1])
     config, benchmark = at_look(config, before), next(iter(config.benchmarks))
-    models, seeds = {}, dict(list(before.values())[-1]["seeds"]) if before else {}
+    models, seeds = {}, dict(last["seeds"]) if (last := last_of(before)) else {}
     for model in grid.trained_models(config):
         plan, earlier = plan_of(config, model), looks_of(model, before)
         if earlier and not earlier[-1].next:
