@@ -305,7 +305,7 @@ def test_keys_that_other_sections_do_not_allow(ablation: dict[str, Any], said: s
     ("steps", "step", "said"),
     [
         ([0, 150], 150, "a harvest of the policies that it would train: set it to 0"),
-        ([150], 0, r"not in .* \[150\]: add"),
+        ([150], 0, r"not in .* \[150\] of demo: add"),
     ],
 )
 def test_a_warm_up_can_replay_the_harvest_of_m0_alone(steps: list[int], step: int, said: str) -> None:

@@ -15,6 +15,7 @@ from g2d.analysis.comparisons import compare
 from g2d.analysis.informativeness import Informativeness
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.jobs.cost import Cost
+from g2d.tables.evaluations import crossed
 from g2d.tables.frames import floats, frame
 
 CHECK_COLUMNS = {
@@ -47,24 +48,16 @@ def harvest_check(steps: pd.DataFrame, summaries: Mapping[HarvestKey, Informativ
     rows = []
     for step in steps.to_dict("records"):
         point = (step["model"], 0 if pd.isna(step["group_size"]) else step["group_size"], step["K"])
-        seeds = {key.seed: asdict(s) for key, s in summaries.items() if (key.model, key.group_size, key.k) == point}
+        seeds = {key.seed: asdict(summary) for key, summary in summaries.items() if _at(key) == point}
         for metric in METRICS:
             found = {s: values[FOUND_AS.get(metric, metric)] for s, values in seeds.items()}
+            predicted, low, high = (step[f"{metric}{end}"] for end in ("", "_low", "_high"))
             rows.append(
                 _place(step)
-                | {
-                    "metric": metric,
-                    "predicted": step[metric],
-                    "low": step[f"{metric}_low"],
-                    "high": step[f"{metric}_high"],
-                    "found": found[seed],
-                    "inside": _inside(found[seed], step[f"{metric}_low"], step[f"{metric}_high"]),
-                    "width": step[f"{metric}_high"] - step[f"{metric}_low"],
-                    "mean_over_seeds": _mean(found.values()),
-                    "seeds_inside": _share(
-                        _inside(value, step[f"{metric}_low"], step[f"{metric}_high"]) for value in found.values()
-                    ),
-                }
+                | {"metric": metric, "predicted": predicted, "low": low, "high": high, "width": high - low}
+                | {"found": found[seed], "inside": _inside(found[seed], low, high)}
+                | {"mean_over_seeds": _mean(found.values())}
+                | {"seeds_inside": _mean(_inside(value, low, high) for value in found.values())}
             )
     for model in dict.fromkeys(steps["model"]):
         own = steps[steps["model"] == model]
@@ -86,20 +79,17 @@ def _best(steps: pd.DataFrame, found: Values, by_seed: Iterable[Values]) -> dict
         predicted: the advised K; low and high: the smallest and the largest K of the set, width: how many it has;
         found: the best K; inside: the set has it; seeds_inside: the share of seeds whose own best K it has.
     """
-    advised, as_good = (
-        steps[steps["advised"]].iloc[0],
-        [_place(row) for row in steps[steps["as_good"]].to_dict("records")],
-    )
+    advised, best = _place(steps[steps["advised"]].iloc[0]), _highest(found)
+    as_good = [_place(row) for row in steps[steps["as_good"]].to_dict("records")]
     points = {(place["group_size"] or 0, place["K"]) for place in as_good}
-    best = _highest(found)
-    return _place(advised) | {
+    return advised | {
         "predicted": advised["K"],
         "low": min(k for _, k in points),
         "high": max(k for _, k in points),
         "width": len(points),
         "found": best[1],
         "inside": best in points,
-        "seeds_inside": _share(_highest(values) in points for values in by_seed),
+        "seeds_inside": _mean(_highest(values) in points for values in by_seed),
         "note": f"{len(points)} of {len(steps)} K",
     }
 
@@ -130,7 +120,10 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
         if advised.empty or not points:
             continue
         place = _place(advised.iloc[0])
-        right = {point: _crossed(answers, model, point) for point in points}
+        right = {
+            point: crossed({key: answers[key] for key in sorted(answers) if _at(key) == (model, *point)}, benchmark)
+            for point in points
+        }
         means = {point: float(values.mean()) for point, values in right.items()}
         best = _highest(means)
         pool = np.stack([values.mean(axis=1) for values in right.values()])
@@ -160,24 +153,14 @@ def hours_check(hours: pd.DataFrame, before: Iterable[Cost], bills: Iterable[Cos
         hours: advice_hours.csv, of all models.
         before: records of what had run for the advice.
         bills: records of the finished grid; repeated jobs count once.
-
-    Returns:
-        `CHECK_COLUMNS`, a row per model and stage with jobs, without intervals.
     """
     done = {record.job for record in before}
     left = {record.job: record for record in bills if record.job not in done}
     rows = []
     for row in hours[(hours["scope"] == "grid") & (hours["n_jobs"] > 0)].to_dict("records"):
         own = [r.device_s for r in left.values() if r.stage == row["stage"] and f"/{row['model']}/" in f"/{r.job}"]
-        rows.append(
-            {
-                "model": row["model"],
-                "metric": f"device_hours_{row['stage']}",
-                "predicted": row["device_hours"],
-                "found": fsum(own) / 3600,
-                "note": row["source"],
-            }
-        )
+        known = {"model": row["model"], "predicted": row["device_hours"], "note": row["source"]}
+        rows.append(known | {"metric": f"device_hours_{row['stage']}", "found": fsum(own) / 3600})
     return frame(rows, CHECK_COLUMNS)
 
 
@@ -186,10 +169,8 @@ def _place(row: Mapping[Hashable, Any] | pd.Series) -> dict[str, Any]:
     return {"model": row["model"], "group_size": group_size, "K": int(row["K"])}
 
 
-def _crossed(answers: Mapping[PolicyKey, pd.DataFrame], model: str, point: tuple[int, int]) -> np.ndarray:
-    """Share of correct answers, (n_seeds, n_problems)."""
-    keys = sorted(key for key in answers if (key.model, key.group_size, key.k) == (model, *point))
-    return np.stack([answers[key].groupby("problem_id")["reward"].mean().to_numpy() for key in keys])
+def _at(key: PolicyKey | HarvestKey) -> tuple[str, int, int]:
+    return key.model, key.group_size, key.k
 
 
 def _inside(value: float | None, low: float | None, high: float | None) -> bool | None:
@@ -197,10 +178,6 @@ def _inside(value: float | None, low: float | None, high: float | None) -> bool 
         return None
     slack = 1e-5  # tables keep six digits
     return bool(low - slack * max(1, abs(low)) <= value <= high + slack * max(1, abs(high)))
-
-
-def _share(inside: Iterable[bool | None]) -> float | None:
-    return _mean(None if own is None else float(own) for own in inside)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -26,9 +26,7 @@ def advice_text(
 
     Args:
         config: the whole configuration.
-        levels: `LEVEL_COLUMNS` of all models.
-        steps: `STEP_COLUMNS` of all models.
-        hours: `HOURS_COLUMNS` of all models.
+        levels: and steps, hours: the tables of all models.
         power: which differences the grid can find (`g2d.forecast.power.planned_words`).
     """
     parts = [f"# Advice: {literal(config.title)}", *([literal(config.demonstration)] if config.demonstration else [])]
@@ -46,12 +44,7 @@ def advice_text(
 
 
 def advice_since(advice: str, results: str) -> str:
-    """The text of the advice, and the GPU-hours that are left of the grid at the rates of all that it has measured.
-
-    Args:
-        advice: the file.
-        results: the folder of the grid.
-    """
+    """The text of the file, and the GPU-hours that are left of the grid at the rates of all that it has measured."""
     text = Path(advice).read_text(encoding="utf-8")
     for line in hours_to_go(Grid(Path(results)).look().eta.gpu_hours):
         text += f"\nThe whole grid, with all that it has measured since the probe: {line}\n"
@@ -67,7 +60,8 @@ def level_words(config: Config, model: str, levels: pd.DataFrame) -> str:
     if settings.levels == "auto":
         words = [f"Levels: train on {_names(chosen)}, inside the window ({window})."]
     else:
-        words = [f"Levels: {_names(chosen)} {_are(chosen)} pinned; the window ({window}) holds {_names(inside)}."]
+        are = "are" if len(chosen) > 1 else "is"
+        words = [f"Levels: {_names(chosen)} {are} pinned; the window ({window}) holds {_names(inside)}."]
     best = chosen["pairability"].max()
     together = float((chosen["pairability"] * chosen["n"]).sum() / chosen["n"].sum())
     words.append(f"Of 100 prompts there, {100 * together:.0f} give a pair with M0.")
@@ -107,12 +101,9 @@ def step_words(steps: pd.DataFrame) -> str:
 
 
 def score_words(check: pd.DataFrame) -> list[str]:
-    """How the forecast of every model did: its intervals, and its set of K.
-
-    Args:
-        check: advice_check.csv.
-    """
+    """How the forecast of every model did: its intervals, and its set of K, from advice_check.csv."""
     found = []
+    called = {"best_K_by_entropy": "highest H", "best_K_by_accuracy": "highest accuracy"}
     for model, own in check.groupby("model", sort=False):
         intervals = own[own["metric"].isin(METRICS) & own["inside"].notna()]
         words = [f"The forecast for {model}, scored:"]
@@ -123,11 +114,11 @@ def score_words(check: pd.DataFrame) -> list[str]:
                 f"{int(intervals['inside'].sum())} of {len(intervals)} intervals of 95 % held what the whole harvest "
                 f"of the probed seed showed (mean widths: {widths})."
             )
-        for row in own[own["metric"].isin(["best_K_by_entropy", "best_K_by_accuracy"])].to_dict("records"):
-            what = "highest H" if row["metric"] == "best_K_by_entropy" else "highest accuracy"
+        for row in own[own["metric"].isin(called)].to_dict("records"):
+            where = "inside" if row["inside"] else "outside"
             words.append(
-                f"The K of the {what} is {row['found']:.0f}, {'inside' if row['inside'] else 'outside'} the set that "
-                f"the probe left ({row['note']}); that of a seed is inside in {_percent(row['seeds_inside'])} of them."
+                f"The K of the {called[row['metric']]} is {row['found']:.0f}, {where} the set that the probe left "
+                f"({row['note']}); that of a seed is inside in {_percent(row['seeds_inside'])} of them."
             )
         found.append(" ".join(words))
     return found
@@ -175,10 +166,6 @@ def _names(levels: pd.DataFrame) -> str:
         return "no level"
     numbers = [None if label == "none" else int(label) for label in labels]
     return f"level{'s' if len(numbers) > 1 else ''} {format_levels(numbers)}" if any(numbers) else "the pool as a whole"
-
-
-def _are(levels: pd.DataFrame) -> str:
-    return "are" if len(levels) > 1 else "is"
 
 
 def _step(row: Row) -> str:

@@ -91,12 +91,11 @@ class Arm:
         return max((step for step in own.steps if 0 < step < k), default=None)
 
 
-def teacher_of(found: Mapping[str, Arm], trained: Arm) -> tuple[Arm, Point] | None:
-    """What an online training imitates; None where that is no policy of the grid.
+Arms = Mapping[str, Arm]  # by name
 
-    Args:
-        found: arms by name.
-    """
+
+def teacher_of(found: Arms, trained: Arm) -> tuple[Arm, Point] | None:
+    """What an online training imitates; None where that is no policy of the grid."""
     name = getattr(trained.settings, "teacher", None)
     if not isinstance(name, str):
         return None
@@ -107,56 +106,40 @@ def teacher_of(found: Mapping[str, Arm], trained: Arm) -> tuple[Arm, Point] | No
 
 
 def teacher_folder(entry: str) -> str:
-    """Where the record of a teacher that is another model is.
-
-    Args:
-        entry: of `regimes`, or a candidate for one.
-    """
+    """Where the record of a teacher that is another model is, of an entry or a candidate for one."""
     return f"teachers/{entry.partition('@')[0]}"
 
 
-def replayed_point(found: Mapping[str, Arm], trained: Arm) -> Point | None:
-    """Where the main grid's harvest is whose successes an online training replays; None where it replays none.
-
-    Args:
-        found: arms by name.
-    """
+def replayed_point(found: Arms, trained: Arm) -> Point | None:
+    """Where the main grid's harvest is whose successes an online training replays; None where it replays none."""
     replay = getattr(trained.settings, "replay", None)
     if replay is None or replay.harvest_step is None:
         return None
     return next(point for point in found["grpo"].harvest_points if point[1] == replay.harvest_step)
 
 
-def matched_points(found: Mapping[str, Arm], trained: Arm) -> tuple[Arm, tuple[Point, ...]]:
+def matched_points(found: Arms, trained: Arm) -> tuple[Arm, tuple[Point, ...]]:
     """To the pairs of which harvests an N-matched control is cut: those of its own warm-up, or of the main grid where
-    what it is harvested from has other K. No points where it is no such control.
-
-    Args:
-        found: arms by name.
-    """
+    what it is harvested from has other K. No points where it is no such control."""
     match = trained.settings.match_pairs_to
     source = trained.online if trained.online.role == "ablation" else found["grpo"]
     return source, tuple(point for point in source.harvest_points if match is not None and match in (point[1], "min"))
 
 
 @cached_method
-def arms(config: Config, model: str) -> Mapping[str, Arm]:
+def arms(config: Config, model: str) -> Arms:
     """The arms of a model by name, in the order of the tables: as `ROLES` has them, then as they are configured."""
     return {arm.name: arm for arm in expanded(config.for_model(model))}
 
 
 @cached_method
-def any_arms(config: Config) -> Mapping[str, Arm]:
+def any_arms(config: Config) -> Arms:
     """The arms of any model by name, for what models share: all but settings and points, and which have an `AUTO`."""
     return {name: arm for model in reversed(config.models) for name, arm in arms(config, model).items()}
 
 
 def asked_for(config: Config, role: str) -> dict[str, Any]:
-    """The ablations, or the entries of `regimes`, by name, as they are written.
-
-    Args:
-        role: ablation or entry.
-    """
+    """The ablations, or the entries of `regimes` (role: entry), by name, as they are written."""
     return {arm.owner: arm.written for arm in any_arms(config).values() if arm.role == role}
 
 
@@ -174,13 +157,9 @@ def group_sizes(found: Iterable[Arm]) -> list[int]:
     return list(dict.fromkeys(g for arm in found for g, _ in arm.points))
 
 
-def online_arm(found: Mapping[str, Arm], variant: str) -> Arm:
+def online_arm(found: Arms, variant: str) -> Arm:
     """The training, online or in rounds, whose policies a variant's harvests are drawn from; the main warm-up where
-    there is none of that name.
-
-    Args:
-        found: arms by name.
-    """
+    there is none of that name."""
     own = (found.get(name) for name in (variant, f"{variant}/grpo"))
     return next((arm for arm in own if arm is not None and arm.phase != "offline"), found["grpo"])
 
@@ -276,11 +255,7 @@ def _rounds(config: Config, name: str) -> Arm:
 
 
 def _asked_for(trained: Arm, after: Arm) -> Iterator[Arm]:
-    """An online training of an ablation or an entry, and what is evaluated of it.
-
-    Args:
-        after: DPO on its harvests.
-    """
+    """An online training of an ablation or an entry, and what is evaluated of it: `after` is DPO on its harvests."""
     if not trained.evaluated:
         yield trained
     for policy in trained.written.policies:
@@ -300,11 +275,7 @@ def _selected(name: str, trained: Arm, source: Arm) -> Arm:
 
 
 def entry_steps(config: Config, name: str) -> list[int]:
-    """The K of an offline entry; "all" leaves K=0 out where a warm-up is needed.
-
-    Args:
-        config: as the model sees it (`Config.for_model`).
-    """
+    """The K of an offline entry, as the model sees it; "all" leaves K=0 out where a warm-up is needed."""
     entry = config.regimes[name]
     steps = harvested_steps(config, name) if entry.steps == "all" else entry.steps
     return [k for k in steps if k > 0 or entry.start == "base"]

@@ -152,11 +152,7 @@ def look_mistakes(config: Config) -> Iterator[str]:
 
 
 def all_weights_mistakes(config: Config) -> Iterator[str]:
-    """What does not go with `lora: none`: key and fix.
-
-    Args:
-        config: as the model sees it.
-    """
+    """What does not go with `lora: none`, as the model sees it: key and fix."""
     found = by_section(expanded(config)) if config.lora.trains_all else {}
     online = [where for where, arms in found.items() if arms[0].phase == "online" and any(arm.points for arm in arms)]
     if config.engine.name == "vllm" and online:

@@ -273,24 +273,13 @@ def probes(config: Config) -> list[HarvestKey]:
 def variants(config: Config) -> list[str]:
     """Whatever has a harvest of its own beside the main grid: ablations with another warm-up, online entries of
     `regimes` whose harvest is trained on, those in rounds, and the warm-up that stops by itself, if any."""
-    found = [arm for arm in any_arms(config).values() if arm.source is None and arm.variant]
+    known = any_arms(config).values()
+    found = [arm for arm in known if arm.source is None and arm.variant]
+    harvested = {arm.source.name for arm in known if arm.source and not arm.selected}
     own = [arm for arm in found if arm.role == "ablation"]
-    own += [arm for arm in found if arm.role == "entry" and arm.phase == "online" and is_harvested(config, arm)]
+    own += [arm for arm in found if arm.role == "entry" and arm.phase == "online" and arm.name in harvested]
     own += [arm for arm in found if arm.phase == "rounds" and arm.points[-1][1] > 1]
     return [arm.variant for arm in own] + [AUTO] * bool(auto_warmups(config))
-
-
-def is_harvested(config: Config, trained: Arm) -> bool:
-    """Whether an arm is trained on the harvests of an online training."""
-    sources = [arm.source for arm in any_arms(config).values() if not arm.selected]
-    return any(source is not None and source.name == trained.name for source in sources)
-
-
-def judged_again(config: Config, model: str, variant: str, k: int) -> bool:
-    """Whether a variant's harvest is M0's, already drawn for the main grid, under another reward."""
-    found = arms(config, model)
-    arm = online_arm(found, variant)
-    return k == 0 and arm.reward is not None and 0 in found["grpo"].settings.steps
 
 
 def factorial_files(config: Config, model: str) -> dict[str, str]:

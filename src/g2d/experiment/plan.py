@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from g2d.experiment import grid
 from g2d.experiment.arms import Arm, Point, arms, matched_points, online_arm, replayed_point, teacher_folder, teacher_of
 from g2d.experiment.keys import HarvestKey
 from g2d.experiment.sections import Config
@@ -235,7 +234,9 @@ class Plan:
 
     def judged(self, wildcards: Wildcards, file: str = "rollouts.parquet") -> list[str]:
         """M0's harvest of the main grid, where this one is the same rollouts under another reward."""
-        again = grid.judged_again(self.config, wildcards.model, variant_of(wildcards), int(wildcards.k))
+        found = arms(self.config, wildcards.model)
+        other = online_arm(found, variant_of(wildcards)).reward is not None
+        again = other and wildcards.k == "0" and 0 in found["grpo"].settings.steps
         return [f"{harvest_folder(wildcards)}/{file}"] if again else []
 
     def grpo_settings(self, wildcards: Wildcards) -> dict[str, Any]:

@@ -16,11 +16,7 @@ ALONE = "with one process alone: set training.processes to 1, or"
 
 
 def process_mistakes(config: Config) -> Iterator[str]:
-    """Key and fix of what does not go with `training.processes`.
-
-    Args:
-        config: as the model sees it (`Config.for_model`).
-    """
+    """Key and fix of what does not go with `training.processes`, as the model sees it."""
     n = config.training.processes
     if n == 1:
         return

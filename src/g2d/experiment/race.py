@@ -61,7 +61,7 @@ def at_look(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Config:
 
 def last_of(looks: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """The last of the looks that were taken, by file; None before the first."""
-    return next(reversed(looks.values()), None)
+    return list(looks.values())[-1] if looks else None
 
 
 def whole(config: Config) -> Config:

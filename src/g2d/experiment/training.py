@@ -11,7 +11,7 @@ from typing import Any
 
 from g2d.experiment.config import Config, load
 from g2d.experiment.plan import Plan
-from g2d.experiment.sweep import with_choice
+from g2d.experiment.sweep import SECTIONS, with_choice
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import install, read_json, sha256
 from g2d.jobs.launchers import forget_launcher
@@ -22,14 +22,12 @@ from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.checkpoints import empty
-from g2d.regimes.dpo import Dpo
 from g2d.regimes.job import Trained, TrainingJob, train_on
 from g2d.regimes.prompt_choice import PromptMix
 from g2d.regimes.regime import Regime
 from g2d.regimes.stopping import work_folder
 from g2d.regimes.tracking import tracking_arguments
 from g2d.regimes.training import write_metrics
-from g2d.regimes.warmup import Warmup
 from g2d.rewards.catalogue import reward_settings
 from g2d.rollouts.settings import Harvest
 
@@ -56,18 +54,18 @@ class GridTraining:
             return train_on(self.regime.train, job, meter=job.meter)
         from g2d.regimes.launch import launched
 
-        log = Path(self.snakemake.log[0])
-        given = self.regime.train, replace(job, meter=Meter("", ""))
-        found: Trained = launched(
+        given, log = (self.regime.train, replace(job, meter=Meter("", ""))), Path(self.snakemake.log[0])
+        trained: Trained = launched(
             train_on, given, {}, training=self.config.training, work=job.work, log=log, meter=job.meter
         )
-        return found
+        return trained
 
     def leave(self, trained: Trained) -> None:
         """Install what the training left in its work folder, and write metrics and record."""
         from g2d.policies.adapter_effect import recorded_effect
 
         output, job = self.snakemake.output, self.job
+        stopped = self.snakemake.input.get("warmup")  # a warm-up that stopped by itself, which alone knows its K
         write_metrics(output.metrics, trained.log)
         for part in PARTS:
             if (job.work / part).exists():
@@ -78,7 +76,7 @@ class GridTraining:
             regime="/".join(self.folder.parts[3:-2]),
             base=job.base.base,
             group_size=job.group_size,
-            k=trained.k or self._steps_before(),
+            k=trained.k or (read_policy(stopped[0]).k if stopped else job.k),
             seed=job.seed,
             revision=job.base.revision,
             base_files=job.base.base_files,
@@ -90,11 +88,6 @@ class GridTraining:
             effect_left=None if job.lora.trains_all else recorded_effect(job.base.base, self.folder / "adapter"),
         )
         write_policy(output.policy, policy)
-
-    def _steps_before(self) -> int:
-        """K in the name of the folder, or of a warm-up that stopped by itself, which alone knows it."""
-        stopped = self.snakemake.input.get("warmup")
-        return read_policy(stopped[0]).k if stopped else self.job.k
 
 
 @contextmanager
@@ -171,8 +164,6 @@ def _settings(regime: Regime, plan: Plan, params: Mapping[str, Any], wildcards: 
             completions = values["per_device_batch_size"] * values["gradient_accumulation_steps"]
             values |= {"prompts_per_step": completions // int(wildcards.g)}
         values |= {"per_device_batch_size": "auto"}
-    if regime.section == "warmup":
-        return Warmup.model_validate(values)
-    if regime.section == "dpo":
-        return Dpo.model_validate(values)
+    if section := SECTIONS.get(regime.section):
+        return section.model_validate(values)
     return regime.settings.model_validate(values | {"regime": regime.name})

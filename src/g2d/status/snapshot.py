@@ -37,12 +37,11 @@ class Spent:
 
 def spent(attempts: Iterable[Attempt]) -> Spent:
     """What all attempts have cost."""
-    attempts = list(attempts)
-    by_device = {"gpu": 0.0, "cpu": 0.0, "unknown": 0.0}
+    by_device, over = {"gpu": 0.0, "cpu": 0.0, "unknown": 0.0}, []
     for attempt in attempts:
         device = attempt.cost.device
         by_device[device if device in by_device else "gpu"] += attempt.cost.device_s / 3600
-    over = [attempt for attempt in attempts if attempt.status != "running"]
+        over += [attempt] if attempt.status != "running" else []
     return Spent(**by_device, in_vain=sum(lost_device_s(over).values()) / 3600)
 
 

@@ -97,10 +97,8 @@ class JobState:
 
     @property
     def position(self) -> tuple[int, int] | None:
-        """The current step of a training and its last one; None where no file has them.
-
-        The current step is that of the last sign of life or, where the training does not run, of its newest checkpoint.
-        """
+        """The current step of a training, of its newest checkpoint where it does not run, and the last; None where no
+        file has them."""
         if self.last is None or self.last.progress is None:
             return None
         step = self.last.progress.step if self.state == "running" else self.kept_step
@@ -110,19 +108,12 @@ class JobState:
 def job_states(
     results: Path, jobs: Sequence[GridJob], records: Mapping[tuple[str, str], list[Recorded]]
 ) -> list[JobState]:
-    """The state of every job of a grid.
-
-    Args:
-        results: the folder.
-        jobs: of the grid.
-        records: from `Records.read`.
-    """
+    """The state of every job of a grid, from the records that `Records.read` found."""
     place = str(results)
-    return [_state(place, job, records.get((job.stage, job.name), [])) for job in jobs]
+    return [_state(place, job, tuple(records.get((job.stage, job.name), ()))) for job in jobs]
 
 
-def _state(results: str, job: GridJob, recorded: Sequence[Recorded]) -> JobState:
-    attempts = tuple(recorded)
+def _state(results: str, job: GridJob, attempts: tuple[Recorded, ...]) -> JobState:
     last = attempts[-1].attempt if attempts else None
     alive = is_alive(last) if last is not None and last.status == "running" else False
     if alive:
