@@ -23,9 +23,8 @@ import scipy
 from g2d.advice.probe import step_advice
 from g2d.analysis.comparisons import compare
 from g2d.analysis.crossed import INFLATION, centre, error_of_difference
-from g2d.analysis.informativeness import binary_entropy
+from g2d.analysis.informativeness import binary_entropy, corrected
 from g2d.analysis.margins import Differences, smallest_margins
-from g2d.analysis.mixing import corrected
 from g2d.analysis.power import Design, smallest_difference, smallest_margin
 from g2d.analysis.saturation import saturation, sigmoid
 from g2d.analysis.statistics import accuracy_interval

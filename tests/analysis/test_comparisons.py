@@ -35,6 +35,7 @@ def test_the_variances_of_two_seeds_by_hand():
     """Seeds differ by 0.2 on average, on every question alike: all of it is the seeds', nothing is noise."""
     assert mean_squares(np.array([[0.2, 0.4, 0.6], [0.4, 0.6, 0.8]])) == (
         pytest.approx(0.2**2 / 2 / 2),
+        pytest.approx(0.2**2 / 3),
         pytest.approx(0),
     )
     pool = np.array([[0.5, 0.7], [0.5, 0.5], [0.4, 0.4], [0.6, 0.6]])

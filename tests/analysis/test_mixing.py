@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 import scipy
 
-from g2d.analysis.informativeness import binary_entropy
-from g2d.analysis.mixing import GRID, corrected, mixing_distribution
+from g2d.analysis.informativeness import GRID, binary_entropy, corrected, mixing_distribution
 
 PRIORS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "skewed": lambda rng, n: rng.beta(0.5, 0.8, n),

@@ -21,6 +21,9 @@ from g2d.rollouts.rollout import to_frame
 from g2d.settings import ConfigError
 from g2d.tables.bills import (
     COST_COLUMNS,
+    HOURS_OF_HARVEST_AND_DPO,
+    HOURS_PER_COMPLETION,
+    PUBLISHED,
     calibration_of,
     cost_table,
     costs_of,
@@ -30,7 +33,6 @@ from g2d.tables.bills import (
     paper_hours,
 )
 from g2d.tables.frontier import AXES, FRONTIER_COLUMNS, WHERE_KNOWN, frontier_table, matched_table
-from g2d.tables.published_hours import HOURS_OF_HARVEST_AND_DPO, HOURS_PER_COMPLETION, PUBLISHED
 from tests.frames import rollout
 
 MICRO = Path(__file__).parents[1] / "workflow/micro.yaml"

@@ -16,8 +16,8 @@ from g2d.experiment.keys import PolicyKey
 from g2d.report.page import _SECTION_SENTENCES
 from g2d.report.training import saturation_sentences
 from g2d.tables.catalogue import TRAINING, section_of
+from g2d.tables.dynamics import saturation_table
 from g2d.tables.frames import read_table, write_table
-from g2d.tables.saturation import saturation_table
 from tests.analysis.test_saturation import STEPS, curve, grid
 from tests.tables.test_catalogue import SMALL
 

@@ -27,10 +27,7 @@ LEVEL_COLUMNS = {  # of levels.csv
 
 
 def level_table(rollouts: pd.DataFrame) -> pd.DataFrame:
-    """Success of M0 by level, the rows of Table 4.
-
-    Args:
-        rollouts: the calibration rollouts, several per problem.
+    """Success of M0 by level, the rows of Table 4, from the calibration rollouts.
 
     Returns:
         One row per level, ascending, problems without a level last: level (nullable integer), n (problems), pass_at_1
@@ -53,11 +50,7 @@ def level_table(rollouts: pd.DataFrame) -> pd.DataFrame:
 
 
 def choose_levels(table: pd.DataFrame, settings: Calibration) -> list[Level]:
-    """Levels to train on: the pinned ones, or those with pass@1 in the window (both ends included).
-
-    Args:
-        table: from `level_table`.
-        settings: `calibration.levels` and `calibration.window` are read.
+    """Levels of `level_table` to train on: the pinned ones, or those with pass@1 in the window (both ends included).
 
     Returns:
         Ascending levels; `[None]` where the pool has no levels and does as a whole.

@@ -1,7 +1,6 @@
 """Two policies on the same questions: the difference in accuracy, its intervals and tests, and what could be found.
 
-Answers are paired by question, and by seed where both policies have seeds. `p_value` is about other seeds and other
-questions, `p_questions` about other questions with these weights; with one seed they are the same.
+Answers are paired by question, and by seed where both policies have seeds.
 """
 
 from __future__ import annotations
@@ -84,11 +83,7 @@ def compare(policy: np.ndarray, reference: np.ndarray, pool: np.ndarray | None =
 
 
 def corrected(family: Sequence[Comparison]) -> list[Comparison]:
-    """A family with Holm's p-values and intervals that hold at once and agree with them (`simultaneous`).
-
-    Args:
-        family: every comparison of it, from `compare` with `family` as many as there are.
-    """
+    """A family, from `compare`, with Holm's p-values and intervals that hold at once and agree with them."""
     found = simultaneous(
         [own.p_value for own in family],
         [(own.family_low, own.family_high) for own in family],
@@ -102,10 +97,8 @@ def corrected(family: Sequence[Comparison]) -> list[Comparison]:
 
 
 def sign_flip_p(differences: np.ndarray) -> float:
-    """Exact two-sided p-value of a paired permutation test with questions as the units (Fisher 1935, section 21).
-
-    All 2^n signs of the questions' differences are counted, by convolution. With one answer per question this is
-    McNemar's exact test.
+    """Exact two-sided p-value of a paired permutation test with questions as the units (Fisher 1935, section 21); with
+    one answer per question McNemar's exact test.
 
     Args:
         differences: (n_questions,) whole numbers: correct answers of the policy minus those of the reference.

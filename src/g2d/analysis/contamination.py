@@ -23,14 +23,8 @@ class Partial:
 
 
 def split_question(text: str, share: float) -> Partial | None:
-    """The first `share` of a question's words, rounded down but at least one, and what is then missing.
-
-    Args:
-        share: in (0, 1).
-
-    Returns:
-        None for a question of fewer than two words, of which nothing would be missing.
-    """
+    """The first `share` (0 to 1) of a question's words, rounded down but at least one, and what is then missing; None
+    for a question of fewer than two words."""
     words = list(WORD.finditer(text))
     if len(words) < 2:
         return None
@@ -73,7 +67,6 @@ def rouge_l(completion: str, rest: str) -> float:
 
 
 def _longest_common(a: Sequence[str], b: Sequence[str]) -> int:
-    """Length of the longest common subsequence."""
     lengths = [0] * (len(b) + 1)
     for word in a:
         before = 0  # the cell above and to the left

@@ -17,7 +17,7 @@ import pandas as pd
 import scipy
 
 from g2d.analysis.comparisons import LEVEL
-from g2d.analysis.statistics import one_side
+from g2d.analysis.statistics import UPPER, one_side
 
 EXACT_UP_TO = 7  # points of one model whose 7! = 5040 orders are all counted
 DRAWS = 9999
@@ -36,9 +36,6 @@ class Correlation(NamedTuple):
 def pearson(x: Sequence[float | None] | np.ndarray, y: Sequence[float | None] | np.ndarray) -> Correlation:
     """Pearson's correlation of the pairs in which both values are known (not None or NaN).
 
-    Not defined for fewer than three pairs or where one side does not vary (to within rounding). At the paper's six
-    values of K, |r| must exceed 0.811 to be significant at 5 %.
-
     Raises:
         ValueError: x and y differ in length.
     """
@@ -46,27 +43,16 @@ def pearson(x: Sequence[float | None] | np.ndarray, y: Sequence[float | None] | 
     if a.shape != b.shape:
         raise ValueError(f"{len(a)} values against {len(b)}")
     known = np.isfinite(a) & np.isfinite(b)
-    a, b = a[known], b[known]
-    n = len(a)
-    if n < 3 or _constant(a) or _constant(b):
-        return Correlation(None, None, n)
-    result = scipy.stats.pearsonr(a, b)
-    r, p = float(result.statistic), float(result.pvalue)
-    return Correlation(r, p, n, *_agreeing(fisher_interval(r, n - 3), p))
+    return within_correlation(a[known], b[known], np.zeros(known.sum()))
 
 
-def fisher_interval(r: float, degrees: int, level: float = 0.95) -> tuple[float | None, float | None]:
-    """Interval of a correlation by Fisher's z = atanh r, whose variance is 1 / degrees (Fisher 1921).
-
-    Args:
-        r: the correlation.
-        degrees: n - 3 for n independent pairs; None is returned where it is not positive.
-        level: coverage.
-    """
+def fisher_interval(r: float, degrees: int) -> tuple[float | None, float | None]:
+    """Interval of a correlation by Fisher's z = atanh r, whose variance is 1 / degrees (Fisher 1921), n - 3 for n
+    independent pairs; None where that is not positive."""
     if degrees <= 0:
         return None, None
     z = math.atanh(min(max(r, -1 + 1e-15), 1 - 1e-15))
-    reach = float(scipy.stats.norm.ppf((1 + level) / 2)) / math.sqrt(degrees)
+    reach = float(scipy.stats.norm.ppf(UPPER)) / math.sqrt(degrees)
     return math.tanh(z - reach), math.tanh(z + reach)
 
 
@@ -78,10 +64,6 @@ def _agreeing(interval: tuple[float | None, float | None], p: float) -> tuple[fl
     if p > LEVEL:
         return min(low, 0.0), max(high, 0.0)
     return one_side(low, high, high > -low)
-
-
-def _constant(values: np.ndarray) -> bool:
-    return bool(np.ptp(values) <= 1e-12 * np.abs(values).max())
 
 
 def within_correlation(x: np.ndarray, y: np.ndarray, subjects: np.ndarray) -> Correlation:

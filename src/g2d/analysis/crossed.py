@@ -1,17 +1,13 @@
 """The uncertainty of a mean over crossed seeds and questions: one construction for intervals and tests.
 
-The half width at level alpha of the mean d of a (seeds, questions) array adds what questions and seeds contribute,
+The half width at level alpha of the mean d of a (seeds, questions) array is
 
     h(alpha)^2 = t_q(alpha)^2 Q + t_s(alpha)^2 S
 
 with Q the variance from questions beyond the noise of single answers, S the variance from seeds with that noise, and
 each quantile at the degrees of freedom of its own estimate (Zou and Donner 2008, "Construction of confidence limits
-about effect measures", eq. 3; Graybill and Wang 1980). An interval is d -+ h(1 - level), and the p-value of d is the
-alpha at which h(alpha) = |d|, so they agree.
-
-With fewer than `ENOUGH_SEEDS` seeds the variances of policies that were trained in the same way are pooled, as the
-residual of the two-way analysis of variance, policy x seed. What they have beyond the noise counts `INFLATION` times,
-and no less than the pair's own variance is used. docs/analysis.md has the simulations behind both numbers.
+about effect measures", eq. 3). The p-value of d is the alpha at which h(alpha) = |d|, so test and interval agree.
+docs/analysis.md ("The test") says how variances between few seeds are pooled, and has the simulations behind it.
 """
 
 from __future__ import annotations
@@ -92,11 +88,11 @@ class Error:
         return 1.0 if excess(1.0) >= 0 else float(scipy.optimize.brentq(excess, 0.0, 1.0))
 
 
-def mean_squares(values: np.ndarray) -> tuple[float, float]:
-    """Variance of the mean between seeds, and the part of it that is noise of single answers.
+def mean_squares(values: np.ndarray) -> tuple[float, float, float]:
+    """Mean squares between seeds, between questions and of the rest, each over the number of values: variances of the
+    mean, the last one of the noise of single answers.
 
-    The mean squares between seeds and of the rest, of the two-way analysis of variance without replication, each over
-    the number of values (Searle, Casella and McCulloch 1992, section 4.3).
+    Of the two-way analysis of variance without replication (Searle, Casella and McCulloch 1992, section 4.3).
 
     Args:
         values: (n_seeds, n_questions), at least two seeds.
@@ -105,7 +101,8 @@ def mean_squares(values: np.ndarray) -> tuple[float, float]:
     seeds, questions = values.mean(axis=1), values.mean(axis=0)
     rest = values - seeds[:, None] - questions + values.mean()
     degrees = (n_seeds - 1) * max(n_questions - 1, 1)
-    return float(seeds.var(ddof=1)) / n_seeds, float((rest**2).sum()) / degrees / values.size
+    noise = float((rest**2).sum()) / degrees / values.size
+    return float(seeds.var(ddof=1)) / n_seeds, float(questions.var(ddof=min(n_questions - 1, 1))) / n_questions, noise
 
 
 def seed_variance(own: float, noise: float, pool: np.ndarray, paired: bool) -> tuple[float, float, int]:
@@ -154,7 +151,7 @@ def error_of_difference(values: np.ndarray, pool: np.ndarray | None = None, pair
         return Error(questions, total - 1)
     if pool is None:
         pool, paired = values.mean(axis=1)[None], False
-    own, noise = mean_squares(values)
+    own, _, noise = mean_squares(values)
     seeds, expected, degrees = seed_variance(own, noise, pool, paired)
     return Error(max(questions - noise, 0.0), total - 1, seeds, min(degrees, total - 1), noise, expected)
 

@@ -2,9 +2,8 @@
 
     accuracy = P(finished) P(parseable | finished) P(correct | parseable, finished)
 
-`finished` is every verdict but `truncated`; `parseable` are `correct` and `incorrect`. A gain is the difference of two
-such products, and the part of each factor is its Shapley value: the change that it makes, averaged over the six orders
-in which the factors can change (Shapley 1953, eq. 13; Shorrocks 2013). The three parts add up to the gain.
+The part of each factor in a gain is its Shapley value: the change that it makes, averaged over the six orders in which
+the factors can change (Shapley 1953, eq. 13; Shorrocks 2013). The three parts add up to the gain.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import pandas as pd
 
 from g2d.analysis.informativeness import PARSEABLE
 
+STEP = 1e-6  # of the numerical derivative
 FACTORS = ("finishing", "format", "reasoning")
 STAGES = ("finished", "parseable", "correct")  # what each factor multiplies up to
 
@@ -67,12 +67,11 @@ def contributions(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
     return total / len(orders)
 
 
-def linearised(reference: np.ndarray, policy: np.ndarray, step: float = 1e-6) -> np.ndarray:
-    """The contributions by seed and question, to first order around the means (delta method).
+def linearised(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
+    """The contributions by seed and question, to first order around the means (delta method, numerical derivative).
 
     Args:
         reference, policy: (3 stages, n_seeds, n_questions) shares that reached each of `STAGES`.
-        step: of the numerical derivative.
 
     Returns:
         (3 factors, n_seeds, n_questions), whose means are the contributions.
@@ -83,7 +82,7 @@ def linearised(reference: np.ndarray, policy: np.ndarray, step: float = 1e-6) ->
     values = np.broadcast_to(center[:, None, None], (3, *both.shape[1:])).copy()
     for stage, deviations in enumerate(both - means[:, None, None]):
         moved = np.stack([means, means], axis=1)
-        moved[stage] += [-step, step]
-        slope = np.diff(contributions(moved[:3], moved[3:]), axis=1)[:, 0] / (2 * step)
+        moved[stage] += [-STEP, STEP]
+        slope = np.diff(contributions(moved[:3], moved[3:]), axis=1)[:, 0] / (2 * STEP)
         values += slope[:, None, None] * deviations
     return values

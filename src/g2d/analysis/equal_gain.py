@@ -1,9 +1,8 @@
 """Whether policies that were trained online are closer to M0 than others of the same gain.
 
 Over the policies, the logarithm of the mean divergence is regressed on gain and on whether they were trained online.
-The coefficient is a contrast of these policies, which are taken as given: it does not speak for other ones. Its
-variance is that of its linearisation in divergences and in gains, each over crossed random seeds and problems
-(`crossed_variance`); what both have in common is left out, and so is the bias from gains that are not exact.
+The coefficient's variance is that of its linearisation in divergences and in gains, each over crossed random seeds and
+problems (`crossed_variance`); what both have in common is left out. docs/analysis.md says what that leaves open.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Literal
 import numpy as np
 import scipy
 
-from g2d.analysis.statistics import crossed_variance
+from g2d.analysis.statistics import UPPER, crossed_variance
 
 FEWEST = 2  # policies of either kind
 
@@ -31,14 +30,13 @@ class EqualGain:
     p_value: float = math.nan  # two-sided, of a ratio of 1
 
 
-def at_equal_gain(divergence: np.ndarray, change: np.ndarray, online: np.ndarray, level: float = 0.95) -> EqualGain:
+def at_equal_gain(divergence: np.ndarray, change: np.ndarray, online: np.ndarray) -> EqualGain:
     """Compare policies whose gains overlap.
 
     Args:
         divergence: (policies, seeds, problems), at least two problems; the means of policies are positive.
         change: (policies, seeds, problems), accuracy less that of M0; not necessarily of the same problems.
         online: (policies,), whether they were trained online.
-        level: of the interval.
     """
     if min(online.sum(), (~online).sum()) < FEWEST:
         return EqualGain("too few policies")
@@ -57,7 +55,7 @@ def at_equal_gain(divergence: np.ndarray, change: np.ndarray, online: np.ndarray
     variance = sum(own for own, _ in parts)
     # Satterthwaite (1946, eq. 17).
     degrees = variance**2 / sum(own**2 / n for own, n in parts) if variance else 1.0
-    reach = float(scipy.stats.t.ppf((1 + level) / 2, degrees)) * math.sqrt(variance)
+    reach = float(scipy.stats.t.ppf(UPPER, degrees)) * math.sqrt(variance)
     p = 2 * float(scipy.stats.t.sf(abs(log_ratio) / math.sqrt(variance), degrees)) if variance else float(not log_ratio)
     ratio, low, high = (math.exp(log_ratio + x) for x in (0.0, -reach, reach))
     return EqualGain("compared", ratio, low, high, p)

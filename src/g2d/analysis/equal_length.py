@@ -1,9 +1,8 @@
 """Rewards of checkpoints at equal length, by which one of them is selected on development prompts.
 
-An analysis of covariance, the linear counterpart of `g2d.analysis.win_rates`: the slope of the reward on the length
-between replies of one checkpoint to one prompt is taken out, so the choice does not depend on what a judge pays for
-length. "Bridging Offline and Online RL" (arXiv 2506.21495, sections 3.1 and 4.2) selects by length-normalised rewards
-and gives no formula.
+An analysis of covariance: the slope of the reward on the length between replies of one checkpoint to one prompt is
+taken out. "Bridging Offline and Online RL" (arXiv 2506.21495, sections 3.1 and 4.2) selects by length-normalised
+rewards and gives no formula.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     y[l, t] = mean + level[l] + temperature[t] + interaction[l, t]
 
-with sum-to-zero effects over the cells, every cell counted once. The same problems of every level are sampled at every
-temperature; intervals resample problems within their level, and a problem keeps its answers at all temperatures.
+with sum-to-zero effects over the cells. The same problems are sampled at every temperature; intervals resample them
+within their level, with their answers at all temperatures.
 """
 
 from __future__ import annotations
@@ -21,11 +21,7 @@ EFFECT_COLUMNS = ("model", "metric", "source", "level", "temperature", "effect",
 
 
 def factorial_cells(model: str, rollouts: Mapping[float, pd.DataFrame]) -> pd.DataFrame:
-    """The two-way table itself.
-
-    Args:
-        model: its name.
-        rollouts: by temperature, rollouts of the same problems.
+    """The two-way table itself, from rollouts of the same problems by temperature.
 
     Returns:
         `CELL_COLUMNS`, one row per level and temperature: n problems, pass@1, rho, mu, H (bits), and the shares of
@@ -57,13 +53,7 @@ def factorial_cells(model: str, rollouts: Mapping[float, pd.DataFrame]) -> pd.Da
 def factorial_effects(
     model: str, rollouts: Mapping[float, pd.DataFrame], resamples: int = 2000, seed: int = 0
 ) -> pd.DataFrame:
-    """The effects of level and temperature, and their interaction, on every metric.
-
-    Args:
-        model: its name.
-        rollouts: as for `factorial_cells`.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
+    """The effects of level and temperature, and their interaction, on every metric; Args as for `factorial_cells`.
 
     Returns:
         `EFFECT_COLUMNS`, one row per metric, source (level, temperature, interaction) and term: effect (difference

@@ -8,7 +8,7 @@
 
 A policy costs less than another where the 95 % t interval of their difference over seeds says so; with one seed costs
 are taken as they are. The first two p-values are two-sided and Holm-corrected over the policies, at half the level
-each. tests/analysis/test_frontier.py simulates that at most 5 % of grids have a false statement.
+each.
 """
 
 from __future__ import annotations
@@ -44,11 +44,7 @@ class Standing:
 
 
 def cost_interval(costs: np.ndarray) -> tuple[float, float]:
-    """95 % t interval of a mean cost, or of a mean difference of costs, over seeds; with one seed its value.
-
-    Args:
-        costs: (n_seeds,)
-    """
+    """95 % t interval of a mean cost, or of a mean difference of costs, (n_seeds,); with one seed its value."""
     middle = float(costs.mean())
     if len(costs) == 1:
         return middle, middle

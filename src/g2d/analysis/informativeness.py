@@ -1,7 +1,7 @@
 """Informativeness of rollouts: pairability rho, middle-band fraction mu, mean binary entropy H (paper, 2.2 and 2.3).
 
 p(x) is the share of rewarded rollouts of a prompt, a multiple of 1/G', so only harvests of equal G' can be compared;
-`entropy_corrected` and `mid_band_corrected` are without that bias (`mixing`). pass@1 is the share of right rollouts.
+`entropy_corrected` and `mid_band_corrected` are without that bias. pass@1 is the share of right rollouts.
 The 95 % intervals are over prompts, for this harvest: Wilson's for shares, Student's t for H. Scalar rewards have no
 p(x), only whether a prompt has a pair.
 """
@@ -19,11 +19,12 @@ import numpy as np
 import pandas as pd
 import scipy
 
-from g2d.analysis.mixing import corrected
 from g2d.analysis.statistics import standard_error, wilson_interval
 from g2d.jobs.files import read_json, write_json
 from g2d.rollouts.labels import is_binary, labels, lengths
 
+GRID = np.linspace(0, 1, 201)  # of success probabilities; holds 3/8 and 5/8
+ITERATIONS = 100  # of EM, stopped early: more fit the noise, which mu shows first
 PARSEABLE = ("correct", "incorrect")  # verdicts that were reached on a terminated box that parses
 
 
@@ -46,7 +47,7 @@ class Informativeness:
     mid_band_high: float | None
     entropy_low: float | None  # None for fewer than two pairable prompts
     entropy_high: float | None
-    mid_band_corrected: float | None  # of the true p(x), if it varies smoothly over prompts (`g2d.analysis.mixing`)
+    mid_band_corrected: float | None  # of the true p(x), if it varies smoothly over prompts (`corrected`)
     entropy_corrected: float | None
     format_compliance: float | None  # share of rollouts with a terminated box that parses
     truncated_share: float | None  # share of rollouts that used up their token budget
@@ -107,25 +108,19 @@ def informativeness(rollouts: pd.DataFrame) -> Informativeness:
     counts = success_counts(rollouts)
     candidates = counts[pairable(counts)]
     entropies = binary_entropy(candidates["p_hat"].to_numpy())
-    rho_low, rho_high = _share_interval(pairable(counts))
-    mu_low, mu_high = _share_interval(in_mid_band(candidates))
     entropy_low, entropy_high = _mean_interval(entropies)
     entropy_corrected, mid_band_corrected = corrected(counts)
     return Informativeness(
         **_without_p(rollouts),
-        pairability=_mean(pairable(counts)),
+        **_share("pairability", pairable(counts)),
         n_pairable=len(candidates),
         all_wrong=_mean(counts["correct"] == 0),
         all_correct=_mean(counts["correct"] == counts["n"]),
-        mid_band=_mean(in_mid_band(candidates)),
+        **_share("mid_band", in_mid_band(candidates)),
+        mid_band_corrected=mid_band_corrected,
         entropy=_mean(entropies),
-        pairability_low=rho_low,
-        pairability_high=rho_high,
-        mid_band_low=mu_low,
-        mid_band_high=mu_high,
         entropy_low=entropy_low,
         entropy_high=entropy_high,
-        mid_band_corrected=mid_band_corrected,
         entropy_corrected=entropy_corrected,
     )
 
@@ -152,7 +147,6 @@ def _of_scalars(rollouts: pd.DataFrame) -> Informativeness:
     """The summary without p(x): a prompt is pairable if its best and its worst rollout differ."""
     sides = labels(rollouts).groupby(rollouts["problem_id"], sort=False).agg(["any", "size"])
     has_pair = sides["any"].astype(bool)
-    low, high = _share_interval(has_pair)
     best, worst = lengths(rollouts)
     details = rollouts.get("reward_details", pd.Series(dtype="object")).dropna()  # JSON
     cut = sum(bool(json.loads(own).get("truncated")) for own in details)
@@ -160,30 +154,52 @@ def _of_scalars(rollouts: pd.DataFrame) -> Informativeness:
     return Informativeness(
         **dict.fromkeys(unknown)  # type: ignore[arg-type]
         | _without_p(rollouts)
-        | {"pairability": _mean(has_pair), "n_pairable": int(has_pair.sum())}
-        | {"pairability_low": low, "pairability_high": high}
+        | _share("pairability", has_pair)
+        | {"n_pairable": int(has_pair.sum())}
         | {"mean_length_best": best, "mean_length_worst": worst, "n_not_read_whole": cut}
     )
 
 
 def informative_parts(counts: pd.DataFrame) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """rho, H and mu as ratios, for intervals over several harvests of the same prompts.
-
-    Args:
-        counts: from `success_counts`.
-
-    Returns:
-        By metric (pairability, entropy, mid_band), the terms of the numerator and of the denominator by prompt.
-    """
+    """rho, H and mu as ratios of sums over the prompts of `success_counts`: by metric (pairability, entropy, mid_band),
+    the terms of the numerator and of the denominator."""
     ones, candidates = np.ones(len(counts)), pairable(counts).to_numpy(dtype=float)
     entropies = np.zeros(len(counts))
     entropies[candidates > 0] = binary_entropy(counts["p_hat"].to_numpy()[candidates > 0])
     middle = candidates * in_mid_band(counts).to_numpy()
-    return {
-        "pairability": (candidates, ones),
-        "entropy": (entropies, candidates),
-        "mid_band": (middle, candidates),
-    }
+    return {"pairability": (candidates, ones), "entropy": (entropies, candidates), "mid_band": (middle, candidates)}
+
+
+def mixing_distribution(counts: pd.DataFrame) -> np.ndarray:
+    """The distribution of the success probability over prompts: weights of `GRID`, (201,), which sum to 1.
+
+    Nonparametric maximum likelihood (Laird 1978; for binomial counts Lord 1969) by the EM algorithm.
+
+    Args:
+        counts: as from `success_counts`, not empty.
+    """
+    cells = counts.groupby(["correct", "n"]).size()
+    correct, n = (cells.index.get_level_values(name).to_numpy()[:, None] for name in ("correct", "n"))
+    likelihood = scipy.stats.binom.pmf(correct, n, GRID)
+    shares = cells.to_numpy() / len(counts)
+    weights = np.full(len(GRID), 1 / len(GRID))
+    for _ in range(ITERATIONS):
+        weights *= likelihood.T @ (shares / (likelihood @ weights))
+    return weights
+
+
+def corrected(counts: pd.DataFrame) -> tuple[float | None, float | None]:
+    """H (bits) and mu of the true success probabilities, each weighted by its probability of being pairable; None
+    where no prompt is pairable (docs/analysis.md)."""
+    if not pairable(counts).any():
+        return None, None
+    sizes = counts.groupby("n").size()
+    n = sizes.index.to_numpy()[:, None]
+    inside = GRID[1:-1]  # p = 0 and p = 1 are never pairable
+    weights = mixing_distribution(counts)[1:-1] * (sizes.to_numpy() @ (1 - inside**n - (1 - inside) ** n))
+    weights /= weights.sum()
+    middle = (inside >= 3 / 8) & (inside <= 5 / 8)
+    return float(weights @ binary_entropy(inside)), float(weights @ middle)
 
 
 def write_informativeness(path: str | Path, summary: Informativeness) -> None:
@@ -206,8 +222,10 @@ def read_informativeness(path: str | Path) -> Informativeness:
     return Informativeness(**values)
 
 
-def _share_interval(hits: pd.Series) -> tuple[float | None, float | None]:
-    return wilson_interval(int(hits.sum()), len(hits)) if len(hits) else (None, None)
+def _share(name: str, hits: pd.Series) -> dict[str, Any]:
+    """A share of prompts with its interval."""
+    low, high = wilson_interval(int(hits.sum()), len(hits)) if len(hits) else (None, None)
+    return {name: _mean(hits), f"{name}_low": low, f"{name}_high": high}
 
 
 def _mean_interval(values: np.ndarray) -> tuple[float | None, float | None]:

@@ -1,9 +1,7 @@
 """A race: the comparisons of a grid, tested after each look at more seeds, with one error over all looks.
 
 Within a family each look tests in Hochberg's steps, each at the level of its group-sequential boundary (Tamhane, Xi and
-Gou 2021, "Group sequential Holm and Hochberg procedures"); "different" and "within the margin" are two such procedures,
-each with the family's error. A verdict stands once it has fallen. Giving up gives no error back, so the error holds
-whether or not it is obeyed. docs/analysis.md has simulations of errors and savings.
+Gou 2021, "Group sequential Holm and Hochberg procedures"). docs/analysis.md ("Looks at a race") explains the procedure.
 """
 
 from __future__ import annotations
@@ -381,11 +379,8 @@ def _status(waits: bool, beaten: bool, own: Sequence[Compared]) -> tuple[Status,
 
 
 def _second_stage(plan: Plan, number: int, compared: Sequence[Compared]) -> tuple[list[Compared], bool]:
-    """Whether the policies that wait start: where the others differ, or cannot be shown to be within the margin.
-
-    Others are the policies that were trained in the same way. Where all of them are within the margin of one another,
-    the comparisons that wait are given up.
-    """
+    """Whether the policies that wait start: where the others, trained in the same way, differ or cannot be shown to be
+    within the margin of one another; where they are, the comparisons that wait are given up."""
     ends = set(plan.alike) - set(plan.waiting)
     others = [own.verdict for own in compared if {own.policy, own.reference} <= ends]
     starting = "open" not in others and any(verdict != "within" for verdict in others)

@@ -1,10 +1,8 @@
 """The smallest margin by which a policy is shown to be at most worse than the best (non-inferiority).
 
-A policy is shown to be less than a margin worse than the best where a one-sided test against *every* other policy
-shows it, so the best need not be known (Hsu 1984, "Constrained simultaneous confidence intervals for multiple
-comparisons with the best"). The smallest such margin is the largest upper bound on another policy's accuracy less its
-own. The bounds of n policies hold at once, one-sided, because only the n - 1 bounds against the truly best policy have
-to, each at level 5 % / (n - 1); tests/analysis/test_margins.py simulates it.
+It is the largest upper bound on another policy's accuracy less its own (Hsu 1984, "Constrained simultaneous confidence
+intervals for multiple comparisons with the best"). The bounds of n policies hold at once, one-sided, because only the
+n - 1 bounds against the truly best policy have to, each at level 5 % / (n - 1).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The power of a grid's tests: the smallest difference that they find, and the smallest margin that they show.
 
 Experiments without a difference are simulated on the level of accuracies from the variance components of answers and
-judged by the tables' own rule (`g2d.analysis.crossed`). tests/analysis/test_power.py and `benchmarks/coverage.py power`
-compare the result with the tables' functions on simulated answers.
+judged by the tables' own rule (`g2d.analysis.crossed`).
 """
 
 from __future__ import annotations
@@ -36,13 +35,12 @@ class Design:
 
 
 @functools.lru_cache(maxsize=4096)
-def smallest_difference(components: Components, design: Design, power: float = POWER) -> float:
-    """The true difference in accuracy that is found with this power at the corrected level, 5 % / family; at most 1.
+def smallest_difference(components: Components, design: Design) -> float:
+    """The true difference in accuracy that is found with 80 % power at the corrected level, 5 % / family; at most 1.
 
     Args:
         components: of the policies' answers; NaN between seeds counts as 0.
         design: the grid.
-        power: probability to find it.
     """
     drawn = _experiments(components, replace(design, family=1))
     differences, errors = drawn.against(1)
@@ -51,13 +49,13 @@ def smallest_difference(components: Components, design: Design, power: float = P
         changed = effect * (1 - effect) / design.n_questions
         reach = errors.reach(LEVEL / design.family, changed)
         missed = reach - differences - math.sqrt(changed) * drawn.of_effect
-        effect = min(float(np.quantile(missed, power)) / drawn.shrunk, 1.0)
+        effect = min(float(np.quantile(missed, POWER)) / drawn.shrunk, 1.0)
     return effect
 
 
 @functools.lru_cache(maxsize=4096)
-def smallest_margin(components: Components, design: Design, power: float = POWER) -> float:
-    """The margin that is shown with this power where all policies are equally good (`g2d.analysis.margins`); 0 for one
+def smallest_margin(components: Components, design: Design) -> float:
+    """The margin that is shown with 80 % power where all policies are equally good (`g2d.analysis.margins`); 0 for one
     policy. Args as for `smallest_difference`; `design.family` is not used."""
     others = design.n_policies - 1
     drawn = _experiments(components, replace(design, family=1))
@@ -65,7 +63,7 @@ def smallest_margin(components: Components, design: Design, power: float = POWER
     for other in range(1, others + 1):
         differences, errors = drawn.against(other)
         bounds = np.maximum(bounds, errors.reach(2 * LEVEL / others) - differences)
-    return min(float(np.quantile(bounds, power)), 1.0)
+    return min(float(np.quantile(bounds, POWER)), 1.0)
 
 
 def questions_needed(sees: Callable[[Design], float], target: float, design: Design) -> int | None:
@@ -78,9 +76,6 @@ def questions_needed(sees: Callable[[Design], float], target: float, design: Des
         low, high = (low, middle) if sees(replace(design, n_questions=middle)) <= target else (middle, high)
     unit = 10 ** max(len(str(high)) - 2, 0)
     return -(-high // unit) * unit
-
-
-# -------------------------------------------------------------------------------------------------------- experiments
 
 
 @dataclass(frozen=True)

@@ -44,9 +44,8 @@ def powers_up_to(n: int) -> list[int]:
 def majority_right(answers: pd.DataFrame, equal: Equal) -> pd.Series:
     """maj@n: whether the answer that most samples of a problem have is the right one; of equally many, their share.
 
-    Self-consistency (arXiv 2203.11171) over all n samples. A sample without an answer has no vote, and a problem
-    without votes is not solved. Right answers are one answer. Wrong answers are one where their normalised text is the
-    same; where that could decide the vote, the verifier says which of them are equal.
+    Self-consistency (arXiv 2203.11171) over all n samples; docs/analysis.md says which answers count as one. A problem
+    without votes is not solved.
 
     Args:
         answers: rows of rollouts with problem_id, verdict and extracted_answer.

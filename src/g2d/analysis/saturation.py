@@ -3,11 +3,8 @@
     accuracy(K) = start + (asymptote - start) / (1 + (midpoint / K)^slope)
 
 start is the accuracy of M0. The curve is fitted by least squares to the accuracies over seeds. Its intervals are those
-of the crossed bootstrap of `statistics.resample`, with the same seeds and questions at every K. In a resample the two
-parameters that are not linear are those of a grid that fit best; the asymptote is exact (Golub and Pereyra 1973).
-
-A sigmoid has three free parameters, so it needs four K, and many data do not determine it: `Status` says whether the
-numbers mean something.
+of the crossed bootstrap of `statistics.resample`; in a resample the two parameters that are not linear are those of a
+grid that fit best, and the asymptote is exact (Golub and Pereyra 1973).
 """
 
 from __future__ import annotations
@@ -89,13 +86,13 @@ def saturation(steps: Sequence[int], before: np.ndarray, answers: Sequence[np.nd
         _estimate(slope, slopes, SLOPES),
         _estimate(midpoint * 9 ** (1 / slope), nearly, within),
     )
-    low, high = percentile_interval(asymptotes - starts, LEVEL)
+    low, high = percentile_interval(asymptotes - starts)
     status: Status = "fits"
     if low <= 0 <= high:
         status = "no change"
     elif np.square(apart).mean() > np.quantile(np.square(noise).mean(axis=1), LEVEL):
         status = "no sigmoid"
-    elif percentile_interval(midpoints, LEVEL)[1] > k[-1]:
+    elif percentile_interval(midpoints)[1] > k[-1]:
         status = "not saturated"
     return Saturation(status, *estimates)
 
@@ -139,7 +136,7 @@ def _search(steps: np.ndarray, starts: np.ndarray, accuracies: np.ndarray) -> np
 
 def _estimate(value: float, resampled: np.ndarray, bounds: tuple[float, float]) -> Estimate:
     """With the ends of its interval that lie inside the bounds of the search."""
-    low, high = percentile_interval(resampled, LEVEL)
+    low, high = percentile_interval(resampled)
     return Estimate(
         value,
         low if low > bounds[0] * (1 + 1e-9) else math.nan,

@@ -3,13 +3,12 @@
     share = (control - M0) / (truth - M0)
 
 The interval holds the shares r for which the paired test of `comparisons` does not reject that control - r truth -
-(1 - r) M0 is 0 (Fieller 1954, "Some problems in interval estimation"), so at r = 0 and 1 it agrees with the tests
-against M0 and against the truth. The variance of the combination between seeds is
+(1 - r) M0 is 0 (Fieller 1954, "Some problems in interval estimation"). The variance of that between seeds is
 
     (1 - r)^2 sigma^2 + 2 r tau^2,
 
 with sigma^2 of one policy and tau^2 of a pair, from the pool as in `crossed`; a negative r counts as 0 in the second
-term. Without a pool it is the combination's own variance over seeds.
+term. Without a pool it is its own variance over seeds.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import numpy as np
 import scipy
 
 from g2d.analysis.comparisons import LEVEL, Comparison
-from g2d.analysis.crossed import ENOUGH_SEEDS, Error, centre, error_of_difference
+from g2d.analysis.crossed import ENOUGH_SEEDS, Error, centre, error_of_difference, mean_squares
 from g2d.analysis.statistics import one_side
 
 FARTHEST = 2.0**10  # no interval ends beyond this share
@@ -96,13 +95,8 @@ def _error(values: np.ndarray, r: float, pool: np.ndarray | None) -> Error:
         return alone
     both = error_of_difference(values, pool, True)
     of_one, of_two = (1 - r) ** 2, max(r, 0.0)
-    seeds = max(of_one * alone.seeds + of_two * both.seeds, _own(values))
+    seeds = max(of_one * alone.seeds + of_two * both.seeds, mean_squares(values)[0])
     return replace(alone if of_one > of_two else both, seeds=seeds)
-
-
-def _own(values: np.ndarray) -> float:
-    """Variance of the mean over these seeds."""
-    return float(values.mean(axis=1).var(ddof=1)) / len(values)
 
 
 def _end(excess: Callable[[float], float], estimate: float, side: int) -> float | None:

@@ -1,7 +1,4 @@
-"""Intervals over crossed seeds and questions, standard errors, and Holm's correction.
-
-Accuracy varies over the questions of a benchmark, which all policies and seeds share, and over seeds.
-"""
+"""Intervals of 95 % over crossed seeds and questions, standard errors, and Holm's correction."""
 
 from __future__ import annotations
 
@@ -16,6 +13,7 @@ import scipy
 from g2d.analysis.crossed import mean_squares
 
 RESAMPLES = 2000
+LOWER, UPPER = (1 - 0.95) / 2, (1 + 0.95) / 2  # the quantiles of an interval of 95 %
 
 
 def resample(
@@ -23,18 +21,15 @@ def resample(
 ) -> np.ndarray:
     """Hierarchical bootstrap: the mean in every resample, seeds and questions resampled independently (crossed).
 
-    A resample gives every seed and every question a multinomial weight, so its mean is w_seeds' V w_questions (the
-    pigeonhole bootstrap: Owen 2007, section 3). Of n seeds or questions n - 1 are drawn, which makes the variance of
-    each factor unbiased (Rao and Wu 1988, section 2). The noise of single answers counts up to three times (McCullagh
-    2000), which `calibrated` corrects. Equal shapes and `seed` give equal resamples, so functions of several means can
-    be resampled together.
+    A mean is w_seeds' V w_questions with multinomial weights (the pigeonhole bootstrap: Owen 2007, section 3). Of n
+    seeds or questions n - 1 are drawn, which makes the variance of each factor unbiased (Rao and Wu 1988, section 2).
+    The noise of single answers counts up to three times (McCullagh 2000), which `calibrated` corrects. Equal shapes and
+    `seed` give equal resamples, so functions of several means can be resampled together.
 
     Args:
         values: (n_seeds, n_questions), finite.
-        weights: of the same shape, not negative; with them a seed's mean is sum(values) / sum(weights) over its
-            questions, a ratio, and NaN in resamples where the weights of a drawn seed are all 0.
-        resamples: number of bootstrap resamples.
-        seed: of the resampling.
+        weights: of the same shape, not negative; with them a seed's mean is the ratio sum(values) / sum(weights) over
+            its questions, NaN in resamples where the weights of a drawn seed are all 0.
 
     Returns:
         (resamples,) means over seeds of the seeds' means.
@@ -59,31 +54,15 @@ def resample(
 
 
 def hierarchical_bootstrap(
-    correct: np.ndarray,
-    weights: np.ndarray | None = None,
-    level: float = 0.95,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    values: np.ndarray, weights: np.ndarray | None = None, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[float, float]:
     """Percentile interval of the mean from `resample`, `calibrated`; docs/analysis.md has its coverage in simulations.
 
-    With one seed only the questions are resampled. It has no width where all values agree.
-
-    Args:
-        correct: (n_seeds, n_questions), for example the share of correct answers per seed and question, in 0..1.
-        weights: as for `resample`.
-        level: coverage.
-        resamples: number of bootstrap resamples.
-        seed: of the resampling.
-
-    Returns:
-        The interval's ends; NaN if no resample has a mean.
-
-    Raises:
-        ValueError: as `resample`.
+    With one seed only the questions are resampled. It has no width where all values agree, and is NaN if no resample
+    has a mean. Args and Raises as for `resample`.
     """
-    means = resample(correct, weights, resamples, seed)
-    values = np.asarray(correct, dtype=float)
+    means = resample(values, weights, resamples, seed)
+    values = np.asarray(values, dtype=float)
     if weights is not None:
         # The linearised ratio (Cochran 1977, eq. 6.12).
         totals = np.asarray(weights, dtype=float).mean(axis=1, keepdims=True)
@@ -91,10 +70,10 @@ def hierarchical_bootstrap(
             return math.nan, math.nan
         ratios = values.mean(axis=1, keepdims=True) / totals
         values = ratios + (values - ratios * weights) / totals
-    return percentile_interval(calibrated(means, values, level), level)
+    return percentile_interval(calibrated(means, values))
 
 
-def calibrated(means: np.ndarray, values: np.ndarray, level: float = 0.95) -> np.ndarray:
+def calibrated(means: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Resampled means, shrunk towards the mean of `values` where they vary more than the analysis of variance says.
 
     Their standard deviation becomes t/z times the estimated standard error of the mean, with t at the error's degrees
@@ -103,13 +82,11 @@ def calibrated(means: np.ndarray, values: np.ndarray, level: float = 0.95) -> np
     Args:
         means: (resamples,) from `resample`; NaN stays.
         values: (n_seeds, n_questions), whose mean over both they are resamples of, to first order.
-        level: coverage of t.
     """
     if values.shape[0] == 1 or values.shape[1] == 1:
         return means
     variance, degrees = crossed_variance(values)
-    quantile = (1 + level) / 2
-    wanted = math.sqrt(variance) * float(scipy.stats.t.ppf(quantile, degrees) / scipy.stats.norm.ppf(quantile))
+    wanted = math.sqrt(variance) * float(scipy.stats.t.ppf(UPPER, degrees) / scipy.stats.norm.ppf(UPPER))
     spread = float(np.nanstd(means))
     if spread <= wanted:
         return means
@@ -128,20 +105,13 @@ def crossed_variance(values: np.ndarray) -> tuple[float, float]:
         values: (n_seeds, n_questions), at least two of each.
     """
     n_seeds, n_questions = values.shape
-    mean = values.mean()
-    seeds, questions = values.mean(axis=1) - mean, values.mean(axis=0) - mean
-    rest = values - mean - seeds[:, None] - questions[None]
-    rest_degrees = (n_seeds - 1) * (n_questions - 1)
-    rest_square = float((rest**2).sum()) / rest_degrees
-    total, uncertainty = rest_square, 0.0
-    for effects, others in ((seeds, n_questions), (questions, n_seeds)):
-        square, degrees = others * float(effects @ effects) / (len(effects) - 1), len(effects) - 1
-        if square > rest_square:
-            total += square - rest_square
+    seeds, questions, rest = mean_squares(values)
+    total, uncertainty = rest, 0.0
+    for square, degrees in ((seeds, n_seeds - 1), (questions, n_questions - 1)):
+        if square > rest:
+            total += square - rest
             uncertainty += square**2 / degrees
-    if total == 0:
-        return 0.0, float(rest_degrees)
-    return total / values.size, total**2 / uncertainty if uncertainty else float(rest_degrees)
+    return total, total**2 / uncertainty if uncertainty else float((n_seeds - 1) * (n_questions - 1))
 
 
 def shrunk_together(rows: np.ndarray) -> np.ndarray:
@@ -161,25 +131,23 @@ def shrunk_together(rows: np.ndarray) -> np.ndarray:
     return np.asarray(centers.mean() + kept * (centers - centers.mean()) + math.sqrt(kept) * (rows - centers))
 
 
-def percentile_interval(means: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+def percentile_interval(means: np.ndarray) -> tuple[float, float]:
     """Central interval of a bootstrap distribution (Efron and Tibshirani 1993, eq. 13.5), resamples of NaN left out."""
     means = means[np.isfinite(means)]
     if means.size == 0:
         return math.nan, math.nan
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(means, [LOWER, UPPER])
     return float(low), float(high)
 
 
-def accuracy_interval(correct: np.ndarray, level: float = 0.95) -> tuple[float, float]:
-    """Interval of an accuracy over seeds and questions, or over questions with one seed.
+def accuracy_interval(correct: np.ndarray) -> tuple[float, float]:
+    """Interval of an accuracy over seeds and questions, or over questions with one seed (docs/analysis.md).
 
     t intervals, with two right and two wrong questions added, as Agresti and Coull (1998) do for one proportion. The
-    variance is that of `crossed_variance`, with t at its degrees of freedom, and at most a crossed bootstrap's (Owen
-    2007), because with two seeds the estimate is too noisy.
+    variance is that of `crossed_variance`, and at most a crossed bootstrap's (Owen 2007).
 
     Args:
         correct: (n_seeds, n_questions), the share of a question's answers that are right.
-        level: coverage.
     """
     correct = np.asarray(correct, dtype=float)
     n_seeds, n_questions = correct.shape
@@ -187,28 +155,27 @@ def accuracy_interval(correct: np.ndarray, level: float = 0.95) -> tuple[float, 
     total = n_questions + 4
     middle = (float(by_question.sum()) + 2) / total
     questions = ((float(by_question @ by_question) + 2) / total - middle**2) / total
-    quantile = (1 + level) / 2
-    reach = float(scipy.special.stdtrit(total - 1, quantile)) * math.sqrt(questions)
+    reach = float(scipy.special.stdtrit(total - 1, UPPER)) * math.sqrt(questions)
     if n_seeds > 1 and n_questions > 1:
-        seeds, noise = mean_squares(correct)
+        seeds, _, noise = mean_squares(correct)
         variance, degrees = crossed_variance(correct)
         added = max(questions - float(by_question.var(ddof=1)) / n_questions, 0.0)
         reach = min(
-            float(scipy.special.stdtrit(min(degrees, total - 1), quantile)) * math.sqrt(variance + added),
-            float(scipy.special.ndtri(quantile)) * math.sqrt(seeds + questions + noise),
+            float(scipy.special.stdtrit(min(degrees, total - 1), UPPER)) * math.sqrt(variance + added),
+            float(scipy.special.ndtri(UPPER)) * math.sqrt(seeds + questions + noise),
         )
     return max(middle - reach, 0.0), min(middle + reach, 1.0)
 
 
-def wilson_interval(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
+def wilson_interval(successes: int, n: int) -> tuple[float, float]:
     """Interval of a binomial share (Wilson 1927; Brown, Cai and DasGupta 2001, eq. 4); NaN for n = 0."""
     if n == 0:
         return math.nan, math.nan
-    interval = scipy.stats.binomtest(successes, n).proportion_ci(level, method="wilson")
+    interval = scipy.stats.binomtest(successes, n).proportion_ci(0.95, method="wilson")
     return float(interval.low), float(interval.high)
 
 
-def part_interval(successes: int, n: int, population: int, level: float = 0.95) -> tuple[float, float]:
+def part_interval(successes: int, n: int, population: int) -> tuple[float, float]:
     """Interval of a share in a finite population, of which n members are drawn without replacement.
 
     Exact, by the hypergeometric distribution (Wright 1991, "Exact confidence bounds when sampling from small finite
@@ -222,9 +189,8 @@ def part_interval(successes: int, n: int, population: int, level: float = 0.95) 
     if n == 0:
         return math.nan, math.nan
     totals = np.arange(successes, population - n + successes + 1)
-    tail = (1 - level) / 2
-    as_many = scipy.stats.hypergeom.sf(successes - 1, population, totals, n) > tail
-    as_few = scipy.stats.hypergeom.cdf(successes, population, totals, n) > tail
+    as_many = scipy.stats.hypergeom.sf(successes - 1, population, totals, n) > LOWER
+    as_few = scipy.stats.hypergeom.cdf(successes, population, totals, n) > LOWER
     likely = totals[as_many & as_few]
     return float(likely[0] / population), float(likely[-1] / population)
 
@@ -262,9 +228,8 @@ def simultaneous(
 ) -> list[tuple[float, float, float]]:
     """Holm's p-values of a family, and intervals that hold for all of it at once and agree with them.
 
-    Holm's procedure can reject where Bonferroni's interval holds 0; that interval then ends at 0 (Strassburger and
-    Bretz 2008, "Compatible simultaneous lower confidence bounds for the Holm procedure and other Bonferroni-based
-    closed tests"). So 0 lies inside an interval exactly where the corrected p is above the level.
+    Where Holm's procedure rejects and Bonferroni's interval holds 0, the interval ends at 0 (Strassburger and Bretz
+    2008). So 0 lies inside an interval exactly where the corrected p is above the level.
 
     Args:
         p_values: uncorrected, one per member.

@@ -3,9 +3,6 @@
 The variance between studies is DerSimonian and Laird's (1986), the interval of the mean Hartung and Knapp's (2001),
 with their factor at least 1 (Knapp and Hartung 2003; Roever, Knapp and Friede 2015). The prediction interval is for the
 true effect in another such study (Higgins, Thompson and Spiegelhalter 2009, eq. 12).
-
-`statsmodels.stats.meta_analysis` (0.14.6) has the same formulas, but where studies agree its variance between them is
-negative and its standard error NaN.
 """
 
 from __future__ import annotations

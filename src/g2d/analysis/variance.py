@@ -1,8 +1,7 @@
 """Variance components of a difference between two policies: questions, seeds, and single answers.
 
-An answer is y[policy, seed, question]. What a question or a seed adds to all policies cancels in a paired difference;
-the interactions are estimated by the three-way analysis of variance without replication (Searle, Casella and McCulloch
-1992, section 4.3).
+What a question or a seed adds to all policies cancels in a paired difference; the interactions are estimated by the
+three-way analysis of variance without replication (Searle, Casella and McCulloch 1992, section 4.3).
 """
 
 from __future__ import annotations

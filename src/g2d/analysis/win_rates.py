@@ -1,8 +1,7 @@
 """Win rates: how often a judge prefers a policy's reply to M0's, as it is and at equal length.
 
 At equal length it is the value at a difference of 0 of a logistic regression of the preference on the difference in
-length, as in AlpacaEval 2 (Dubois et al. 2024, arXiv 2404.04475, section 3) without its term for the difficulty of an
-instruction.
+length (AlpacaEval 2: Dubois et al. 2024, arXiv 2404.04475, section 3).
 """
 
 from __future__ import annotations

@@ -62,14 +62,13 @@ from g2d.tables.catalogue import (
 from g2d.tables.choices import SWEEP_COLUMNS
 from g2d.tables.contamination import CONTAMINATION_COLUMNS
 from g2d.tables.drift import DRIFT_COLUMNS, EQUAL_GAIN_COLUMNS, KL_COLUMNS
-from g2d.tables.dynamics import TRAINING_COLUMNS
+from g2d.tables.dynamics import SATURATION_COLUMNS, TRAINING_COLUMNS
 from g2d.tables.frames import Columns, read_table
 from g2d.tables.harvest import CALIBRATION_COLUMNS, HARVEST_COLUMNS
 from g2d.tables.looks import LOOK_COLUMNS
 from g2d.tables.parts import DECOMPOSITION_COLUMNS
 from g2d.tables.power import POWER_COLUMNS, VARIANCE_COLUMNS
 from g2d.tables.samples import SAMPLE_COLUMNS
-from g2d.tables.saturation import SATURATION_COLUMNS
 from g2d.tables.synthesis import SYNTHESIS_COLUMNS
 from g2d.tables.win_rates import WIN_RATE_COLUMNS
 

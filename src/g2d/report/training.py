@@ -89,7 +89,7 @@ def saturation_sentences(table: pd.DataFrame) -> list[str]:
     """A sentence for every curve.
 
     Args:
-        table: `saturation.csv`, from `g2d.tables.saturation.saturation_table`.
+        table: `saturation.csv`, from `g2d.tables.dynamics.saturation_table`.
     """
     said = []
     for row in table.to_dict("records"):

@@ -1,8 +1,4 @@
-"""Tables 1 and 3: the accuracy and cost of every policy, of every ablation, and of GRPO's variants at equal compute.
-
-Pure builders: which files exist is the caller's knowledge, and the rows follow the order of the grid whatever order
-they are handed in.
-"""
+"""Tables 1 and 3: the accuracy and cost of every policy, of every ablation, and of GRPO's variants at equal compute."""
 
 from __future__ import annotations
 
@@ -11,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from g2d.analysis.statistics import accuracy_interval, standard_deviation, standard_error
+from g2d.analysis.statistics import standard_deviation, standard_error
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, by_policy, crossed, grid_order, named
+from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, by_policy, crossed, grid_order, row_of, share
 from g2d.tables.frames import Rows, floats, integers, mean, strings, table_of
 
 ACCURACY_COLUMNS = {
@@ -43,7 +39,6 @@ def main_table(
     For g2d-auto, whose warm-up stops by itself, K is the mean over seeds of the steps it took, rounded.
 
     Args:
-        evaluations: the answers of every policy, seed and benchmark.
         device_hours: the bill of every policy; policies that have none get null.
         calibration: what of its costs is calibration (`calibration_of`), which every policy and seed is charged.
 
@@ -70,7 +65,6 @@ def ablation_table(
     ablation of the warm-up that is evaluated as it is; it is missing where the main grid has no such policy.
 
     Args:
-        evaluations, device_hours: as for `main_table`.
         descriptions: by the regime of the ablation, in the order of the rows, the keys it changes and their values.
         measured: of every policy, the tokens generated behind it, the pairs it was trained on (n_pairs) and the
             gradient steps of its last training; what does not apply is missing or null.
@@ -108,12 +102,8 @@ def equal_compute_table(
 ) -> Rows:
     """Other regimes against GRPO as it is, at equal compute: the largest K that generated no more tokens.
 
-    Tokens and not device-hours decide, because they do not depend on how busy a machine was. The reference is GRPO
-    alone at its largest K with the same group size, or its smallest one; where even the smallest K of a regime
-    generated more, there is no row. Without entries of `regimes` the others are the ablations of GRPO.
-
-    Args:
-        evaluations, device_hours, measured: as for `ablation_table`; `tokens` is read.
+    The reference is GRPO alone at its largest K with the same group size, or its smallest one; where even the smallest
+    K of a regime generated more, there is no row. Without entries of `regimes` the others are the ablations of GRPO.
 
     Returns:
         `EQUAL_COMPUTE_COLUMNS`, one row per regime (and group size) and benchmark.
@@ -149,14 +139,11 @@ def equal_compute_table(
 def accuracy_row(
     by_key: Mapping[PolicyKey, pd.DataFrame], device_hours: Mapping[PolicyKey, float], benchmark: str
 ) -> dict[str, Any]:
-    keys = list(by_key)
     correct = crossed(by_key, benchmark)
-    per_seed = correct.mean(axis=1)
-    low, high = accuracy_interval(correct)
     return {
-        **named(keys, benchmark),
-        **{"n_seeds": len(keys), "n_problems": correct.shape[1], "accuracy": float(per_seed.mean())},
-        "std_over_seeds": standard_deviation(per_seed),
-        **{"standard_error": standard_error(correct.mean(axis=0)), "ci_low": low, "ci_high": high},
-        "device_hours": mean([device_hours[key] for key in keys if key in device_hours]),
+        **row_of(by_key, benchmark, correct),
+        **share(correct),
+        "std_over_seeds": standard_deviation(correct.mean(axis=1)),
+        "standard_error": standard_error(correct.mean(axis=0)),
+        "device_hours": mean([device_hours[key] for key in by_key if key in device_hours]),
     }

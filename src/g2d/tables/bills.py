@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import mean as mean_of
 from typing import Any
 
 from g2d.experiment.arms import Arm, arms
@@ -20,8 +21,19 @@ from g2d.regimes.catalogue import REGIMES
 from g2d.tables.accuracy import accuracy_row
 from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, by_policy, grid_order
 from g2d.tables.frames import Rows, floats, integers, mean, strings, table_of
-from g2d.tables.published_hours import PUBLISHED
 
+# Rates of the paper's Table 1, GPU-hours of 7-8B models on one A100 80GB. GRPO with K=1000: 26.6, 27.2 (G=2) and 52.2,
+# 54.2 (G=4) for 1000 steps of 8 x G completions: a step takes twice as long with G=4, so it has as many prompts, 8 by
+# appendix B's batch of 4 x 4 completions at G=2.
+HOURS_PER_COMPLETION = mean_of((26.6 / 16_000, 27.2 / 16_000, 52.2 / 32_000, 54.2 / 32_000))
+# DPO with K=0: 2.2 and 2.6 for 12,000 rollouts and DPO on their pairs, split in half here.
+HOURS_OF_HARVEST_AND_DPO = mean_of((2.2, 2.6))
+PUBLISHED = {
+    "train_grpo": HOURS_PER_COMPLETION,
+    "train_semi_online_dpo": HOURS_PER_COMPLETION,  # GRPO's, which generates most of the time as well
+    "harvest_rollouts": HOURS_OF_HARVEST_AND_DPO / 2,
+    "train_dpo": HOURS_OF_HARVEST_AND_DPO / 2,
+}
 OF_CHECKPOINTS = ("answer_development", "reply_to_development")
 COST_COLUMNS = {
     **strings("model", "policy"),
@@ -71,12 +83,9 @@ def cost_table(
             yield {
                 **{"model": key.model, "policy": key.label, "K": key.shown_k, "group_size": key.group_size or None},
                 **{"seed": key.seed, "regime": key.regime, "stage": stage, "n_jobs": len(jobs)},
-                "wall_s": math.fsum(job.wall_s for job in jobs),
-                "cpu_s": math.fsum(job.cpu_s for job in jobs),
-                "device_hours": _device_hours(jobs),
+                **_totals(jobs),
                 "devices": max(job.devices for job in jobs),
                 "device": ", ".join(dict.fromkeys(job.device for job in jobs)),
-                "tokens_generated": sum(job.tokens_generated for job in jobs),
                 **_peaks(jobs),
                 "n_lost_attempts": sum(len(without_result.get(job.key, [])) for job in jobs),
                 "device_hours_with_lost_attempts": _device_hours(jobs) + lost_s / 3600,
@@ -88,9 +97,6 @@ def cost_table(
 @table_of(ATTEMPT_COLUMNS)
 def attempt_table(attempts: Sequence[Attempt]) -> Rows:
     """What the grid really cost, beside what the results that were kept cost.
-
-    Args:
-        attempts: from `read_attempts`; every job counts once, whatever policies share it.
 
     Returns:
         `ATTEMPT_COLUMNS`, one row per stage, then one called "all". The columns that end in `_all` and the peaks are
@@ -107,18 +113,25 @@ def attempt_table(attempts: Sequence[Attempt]) -> Rows:
             **{"stage": stage, "n_jobs": len({cost.key for cost in costs}), "n_attempts": len(own)},
             **{f"n_{status}": statuses[status] for status in ENDED_BADLY},
             "n_repeated": statuses["ok"] - len(bills),
+            **{f"{name}_all": total for name, total in _totals(costs).items()},
             "device_hours_kept": _device_hours(bills),
             "device_hours_all": _device_hours(bills) + math.fsum(lost_device_s(own).values()) / 3600,
-            "wall_s_all": math.fsum(cost.wall_s for cost in costs),
-            "cpu_s_all": math.fsum(cost.cpu_s for cost in costs),
             "start_up_s_all": math.fsum(attempt.start_up_s for attempt in own),
-            "tokens_generated_all": sum(cost.tokens_generated for cost in costs),
             **_peaks(costs),
         }
 
 
 def _device_hours(costs: Sequence[Cost]) -> float:
     return math.fsum(cost.device_s for cost in costs) / 3600
+
+
+def _totals(costs: Sequence[Cost]) -> dict[str, float]:
+    return {
+        "wall_s": math.fsum(cost.wall_s for cost in costs),
+        "cpu_s": math.fsum(cost.cpu_s for cost in costs),
+        "device_hours": _device_hours(costs),
+        "tokens_generated": sum(cost.tokens_generated for cost in costs),
+    }
 
 
 def gpu_energy_kwh(costs: Sequence[Cost]) -> float | None:
@@ -144,9 +157,14 @@ def _overlap_s(costs: Sequence[Cost]) -> float | None:
     return math.fsum(known) if known else None
 
 
-def _where_known(costs: Sequence[Cost], price: Price | None) -> dict[str, float]:
-    """The costs that are not known for every job, where they are."""
-    found = {"gpu_energy_kwh": gpu_energy_kwh(costs), "money": money(costs, price)}
+def _axes(costs: Sequence[Cost], price: Price | None) -> dict[str, float]:
+    """What jobs cost, on the axes that are known for every job."""
+    found = {
+        "tokens_generated": sum(cost.tokens_generated for cost in costs),
+        "device_hours": _device_hours(costs),
+        "gpu_energy_kwh": gpu_energy_kwh(costs),
+        "money": money(costs, price),
+    }
     return {axis: cost for axis, cost in found.items() if cost is not None}
 
 
@@ -164,15 +182,13 @@ def costs_of(key: PolicyKey, bill: Sequence[Cost], spent: Mapping[str, float], c
 
     Args:
         bill: the records of the jobs it was made by.
-        spent: from `g2d.tables.bills.spent_on`.
+        spent: from `spent_on`.
     """
     return {
-        "tokens_generated": spent["tokens_generated"],
-        "updates": spent["updates"],
-        "device_hours": math.fsum(record.device_s for record in bill) / 3600,
+        **_axes(bill, config.price_per_device_hour),
+        **{axis: spent[axis] for axis in ("tokens_generated", "updates")},
         "paper_hours": paper_hours(key, config),
         "critical_path_hours": critical_path_s(bill) / 3600,
-        **_where_known(bill, config.price_per_device_hour),
     }
 
 
@@ -180,14 +196,7 @@ def calibration_of(bill: Sequence[Cost], price: Price | None = None) -> dict[str
     """What calibration has of a policy's costs: it has no gradient steps, and the paper does not count it."""
     own = [record for record in bill if record.stage == "calibrate"]
     rest = [record for record in bill if record.stage != "calibrate"]
-    return {
-        "tokens_generated": sum(record.tokens_generated for record in own),
-        "updates": 0.0,
-        "device_hours": math.fsum(record.device_s for record in own) / 3600,
-        "paper_hours": 0.0,
-        "critical_path_hours": (critical_path_s(bill) - critical_path_s(rest)) / 3600,
-        **_where_known(own, price),
-    }
+    return _axes(own, price) | {"critical_path_hours": (critical_path_s(bill) - critical_path_s(rest)) / 3600}
 
 
 def critical_path_s(bill: Sequence[Cost]) -> float:
@@ -235,10 +244,7 @@ REGIME_COLUMNS = {
 }
 
 
-REGIME_COLUMNS_WHERE_KNOWN = floats("tokens_scored")
-
-
-@table_of(REGIME_COLUMNS, REGIME_COLUMNS_WHERE_KNOWN)
+@table_of(REGIME_COLUMNS, where_known=floats("tokens_scored"))
 def regime_table(
     evaluations: Evaluations,
     device_hours: Mapping[PolicyKey, float],
@@ -247,8 +253,6 @@ def regime_table(
     """Every policy that is no ablation of DPO, with what was spent on it.
 
     Args:
-        evaluations: as for `main_table`.
-        device_hours: as for `main_table`.
         spent: of every trained policy, what `spent_on` says.
 
     Returns:
@@ -270,7 +274,7 @@ def spent_on(
 
     Args:
         bill: the records of the jobs it was made by; the metrics of its trainings lie beside their bills.
-        path: where a file of the results is that jobs call so.
+        path: of a file, from what jobs call it.
     """
     # The logs of a chain, one folder of which is a K, go on from one another; a round's begins anew.
     trainings: dict[Path, tuple[Arm | None, Path]] = {}

@@ -165,7 +165,7 @@ TABLES = (
     Table("auto", "Warm-up that stops by itself: its probes", ROLLOUTS,
           "harvest:auto_table", "probes", enabled=lambda config: bool(grid.auto_warmups(config))),
     Table("saturation", "Where online training saturates", RESULTS,
-          "saturation:saturation_table", "answers", section=TRAINING, enabled=grid.has_curves),
+          "dynamics:saturation_table", "answers", section=TRAINING, enabled=grid.has_curves),
     Table("training", "Step by step", RESULTS,
           "dynamics:training_table", "logs", section=TRAINING, enabled=_training, rule="make_training_tables"),
     Table("collapses", "Entropy and length: which trainings collapsed", RESULTS,
@@ -226,10 +226,8 @@ def tables_of_rule(config: Config, rule: str) -> list[Table]:
 
 
 def left_over(config: Config, folder: Path) -> list[Path]:
-    """Tables and their pages in a folder that this configuration does not have: those of another one, now stale.
-
-    Those of the advice are not among them: `snakemake advice` makes them for every configuration.
-    """
+    """Tables and their pages in a folder that this configuration does not have: those of another one, now stale. The
+    advice's are not among them: `snakemake advice` makes them for every configuration."""
     advised = {table.name for table in TABLES if table.chapter == ADVICE}
     gone = [table.name for table in TABLES if table.name not in advised | tables_of(config).keys()]
     files = (folder / f"{name}.{ending}" for name in gone for ending in ("csv", "html"))

@@ -1,10 +1,8 @@
 """What is chosen on development problems: the settings that a sweep tried, and the checkpoints of a training.
 
 The best score is chosen; of equal ones the smallest values of a sweep, by the first key that differs, or the smallest
-K: they have moved the policy least. The chosen score is the largest of several noisy ones, so it is biased upwards and
-nothing else in a report reads it. That of a checkpoint is the accuracy on verifiable prompts, the reward at equal
-length on open-ended ones (`g2d.analysis.equal_length`), and the mean of both where a training asks both ("Bridging
-Offline and Online RL", arXiv 2506.21495, section 3.3).
+K. That of a checkpoint is the accuracy on verifiable prompts, the reward at equal length on open-ended ones
+(`g2d.analysis.equal_length`), and the mean of both where a training asks both (arXiv 2506.21495, section 3.3).
 """
 
 from __future__ import annotations
@@ -16,11 +14,11 @@ import numpy as np
 import pandas as pd
 
 from g2d.analysis.equal_length import at_equal_length
-from g2d.analysis.statistics import accuracy_interval
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.sweep import DEVELOPMENT, Candidate
 from g2d.jobs.cost import Cost
 from g2d.tables.accuracy import accuracy_row
+from g2d.tables.evaluations import share
 from g2d.tables.frames import Rows, floats, frame, integers, strings, table_of
 
 SWEEP_COLUMNS = {
@@ -53,14 +51,12 @@ def candidate_table(tried: Sequence[tuple[Candidate, PolicyKey]], answers: Seque
         raise ValueError(f"{tried[0][0].swept}: candidates answered different problems: evaluate all on the same file")
     rows = []
     for (candidate, key), own in zip(tried, answers, strict=True):
+        settings = ", ".join(f"{name}={value}" for name, value in candidate.values)
         row = accuracy_row({key: own}, {}, DEVELOPMENT)
-        row |= {"swept": candidate.swept, "K": candidate.k, "seed": key.seed}
-        row |= {"settings": ", ".join(f"{name}={value}" for name, value in candidate.values)}
-        rows.append(row)
+        row |= {"swept": candidate.swept, "K": candidate.k, "seed": key.seed, "settings": settings}
+        rows.append(row | {"chosen": False, "edge": None})
     place = int(np.argmax([row["accuracy"] for row in rows]))  # of equal ones the first
-    for number, row in enumerate(rows):
-        row |= {"chosen": number == place, "edge": None}
-    rows[place]["edge"] = edge_of(tried[place][0], [candidate for candidate, _ in tried])
+    rows[place] |= {"chosen": True, "edge": edge_of(tried[place][0], [candidate for candidate, _ in tried])}
     return frame(rows, SWEEP_COLUMNS)
 
 
@@ -70,7 +66,7 @@ def sweep_table(candidates: Mapping[Any, pd.DataFrame]) -> pd.DataFrame:
 
 
 def sweep_bills(records: Mapping[PolicyKey, Sequence[Cost]], billed: Iterable[Cost]) -> dict[PolicyKey, list[Cost]]:
-    """What a sweep cost, by model: its own bill, for what was chosen is used by many policies.
+    """What a sweep cost, by model.
 
     Args:
         records: the bill of every candidate, its evaluation included.
@@ -146,13 +142,12 @@ def checkpoint_table(
 
 
 def _accuracies(rows: Sequence[dict[str, Any]], answers: Sequence[pd.DataFrame]) -> np.ndarray:
-    """Add what verifiable prompts say, and return it."""
+    """Add the accuracies on verifiable prompts, and return them."""
     correct = [own.groupby("problem_id", sort=True)["reward"].mean() for own in answers]
     _require_same(correct)
     for row, own in zip(rows, correct, strict=True):
-        low, high = accuracy_interval(own.to_numpy()[None])
-        row |= {"n_problems": len(own), "accuracy": own.mean(), "ci_low": low, "ci_high": high}
-    return np.array([own.mean() for own in correct])
+        row.update({"n_problems": len(own)} | share(own.to_numpy()[None]))
+    return np.array([row["accuracy"] for row in rows])
 
 
 def _rewards(rows: Sequence[dict[str, Any]], replies: Sequence[pd.DataFrame]) -> np.ndarray:
@@ -177,9 +172,6 @@ def _require_same(candidates: Sequence[pd.Series[Any] | pd.DataFrame]) -> None:
 @table_of(SELECTION_COLUMNS)
 def selection_table(candidates: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
     """The candidates of every training.
-
-    Args:
-        candidates: by the policy that was selected, from `checkpoint_table`.
 
     Returns:
         `SELECTION_COLUMNS`, one row per selected policy and candidate.

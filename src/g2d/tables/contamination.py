@@ -12,7 +12,7 @@ import scipy
 from g2d.analysis.contamination import is_verbatim, partial_id, rouge_l, split_question
 from g2d.analysis.statistics import holm, wilson_interval
 from g2d.problems.problem import Problem
-from g2d.tables.frames import Rows, floats, integers, strings, table_of
+from g2d.tables.frames import Rows, estimate, floats, integers, strings, table_of
 
 CONTAMINATION_COLUMNS = {
     **strings("model", "benchmark"),
@@ -70,16 +70,17 @@ def _counts(rollouts: pd.DataFrame, problems: Sequence[Problem], share: float, w
     if rests.keys() != written.keys():
         raise ValueError(f"{where}: the rollouts are not those of the benchmark's questions: draw them again")
     n = len(rests)
-    verbatim = sum(is_verbatim(written[name], rest) for name, rest in rests.items())
-    right = int((rollouts["verdict"] == "correct").sum())
-    (verbatim_low, verbatim_high), (right_low, right_high) = (wilson_interval(k, n) for k in (verbatim, right))
     return {
-        **{"n_problems": len(problems), "n_asked": n, "verbatim": verbatim, "right": right},
-        **{"verbatim_share": verbatim / n if n else None, "verbatim_low": verbatim_low, "verbatim_high": verbatim_high},
-        **{"right_share": right / n if n else None, "right_low": right_low, "right_high": right_high},
+        **{"n_problems": len(problems), "n_asked": n},
+        **_share("verbatim", sum(is_verbatim(written[name], rest) for name, rest in rests.items()), n),
+        **_share("right", int((rollouts["verdict"] == "correct").sum()), n),
         "rouge_l": fmean(rouge_l(written[name], rest) for name, rest in rests.items()) if n else None,
         "rest_words": median(len(rest.split()) for rest in rests.values()) if n else None,
     }
+
+
+def _share(name: str, hits: int, n: int) -> dict[str, Any]:
+    return estimate(name, hits, wilson_interval(hits, n)) | {f"{name}_share": hits / n if n else None}
 
 
 def _compare(rows: Sequence[dict[str, Any]]) -> None:

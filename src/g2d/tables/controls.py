@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 
-from g2d.analysis.comparisons import LEVEL, Comparison, compare, corrected
+from g2d.analysis.comparisons import LEVEL, Comparison
 from g2d.analysis.shares import share_of_gain
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, Row, by_grid, by_policy, crossed, named
-from g2d.tables.families import Grouped, paired, pool
-from g2d.tables.frames import Rows, floats, integers, mean, strings, table_of
+from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, Row, by_grid, by_policy, named
+from g2d.tables.families import Paired
+from g2d.tables.frames import Rows, estimate, estimates, floats, integers, mean, strings, table_of
 
 CONTROL_COLUMNS = {
     **ROW_COLUMNS,
     **strings("reward", "truth"),
     **integers("n_seeds", "n_problems"),
     **floats("rewarded", "right", "accuracy", "base_accuracy", "truth_accuracy"),
-    **floats("gain", "gain_low", "gain_high", "p_gain", "truth_gain", "truth_gain_low", "truth_gain_high", "p_truth"),
-    **floats("share", "share_low", "share_high", "difference", "difference_low", "difference_high", "p_value"),
+    **estimates("gain"),
+    **floats("p_gain"),
+    **estimates("truth_gain"),
+    **floats("p_truth"),
+    **estimates("share", "difference"),
+    **floats("p_value"),
     **integers("family_size"),
     **floats("p_holm", "minimum_detectable"),
 }
@@ -35,7 +39,6 @@ def controls_table(
     """Every policy that was trained on another reward, beside the one that differs in nothing else.
 
     Args:
-        evaluations: as for `main_table`.
         controls: by the name of a policy, that of the one it is a control of (`g2d.experiment.grid.controls`).
         seen: of a control, the mean reward of the rollouts that it was trained on (rewarded), and the share of them
             that is right (right).
@@ -46,21 +49,20 @@ def controls_table(
     """
     grouped = by_policy(evaluations)
     for (_, benchmark), rows in by_grid(grouped).items():
-        own = [policy for policy, _ in rows]
-        base = next((policy for policy in own if policy.role == "base"), None)
-        at = {(policy.regime, policy.group_size, policy.k): policy for policy in own}
+        base = next((at for at in rows if at[0].role == "base"), None)
+        at = {(policy.regime, policy.group_size, policy.k): (policy, benchmark) for policy, _ in rows}
         family = [
-            (policy, at[twin])
-            for policy in own
-            if (twin := (controls.get(policy.regime, ""), policy.group_size, policy.k)) in at
+            (control, at[twin])
+            for control in rows
+            if (twin := (controls.get(control[0].regime, ""), control[0].group_size, control[0].k)) in at
         ]
         if base is None or not family:
             continue
-        for (control, truth), row in zip(family, _tested(grouped, benchmark, family, base), strict=True):
-            row |= {"reward": control.reward, "truth": truth.label}
-            known = [found for key in grouped[control, benchmark] if (found := seen.get(key))]
+        for (control, truth), row in zip(family, _tested(Paired(grouped, rows), family, base), strict=True):
+            row |= {"reward": control[0].reward, "truth": truth[0].label}
+            known = [found for key in grouped[control] if (found := seen.get(key))]
             row |= {name: mean([found[name] for found in known]) for name in ("rewarded", "right")}
-            yield named(grouped[control, benchmark], benchmark) | row
+            yield named(grouped[control], benchmark) | row
 
 
 def seen_in_training(rollouts: str | Path) -> dict[str, float]:
@@ -73,39 +75,29 @@ def seen_in_training(rollouts: str | Path) -> dict[str, float]:
     )
 
 
-def _tested(grouped: Grouped, benchmark: str, family: Sequence[tuple[PolicyKey, PolicyKey]], base: PolicyKey) -> Rows:
+def _tested(answers: Paired, family: Sequence[tuple[Row, Row]], base: Row) -> Rows:
     """Of every control and its truth both gains, their difference and their ratio."""
-    accuracies = {at: crossed(own, at[1]).mean(axis=1) for at, own in grouped.items() if at[1] == benchmark}
-    of_base, size = (base, benchmark), len(family)
-
-    def tested(pairs: Iterable[tuple[Row, Row]]) -> list[Comparison]:
-        return corrected(
-            [compare(*paired(grouped, at, of), pool(grouped, accuracies, at, of), size) for at, of in pairs]
-        )
-
-    controls = [(control, benchmark) for control, _ in family]
-    truths = [(truth, benchmark) for _, truth in family]
-    gains, true_gains = tested((at, of_base) for at in controls), tested((at, of_base) for at in truths)
-    differences = tested(zip(truths, controls, strict=True))
-    base_answers = crossed(grouped[of_base], benchmark)
-    for at, truth, gain, true_gain, difference in zip(controls, truths, gains, true_gains, differences, strict=True):
-        answers, true_answers = paired(grouped, at, truth)
-        alike = pool(grouped, accuracies, at, truth)
-        share = share_of_gain(answers, true_answers, base_answers, alike, LEVEL / size)
+    gains = answers.tested([(control, base) for control, _ in family])
+    true_gains = answers.tested([(truth, base) for _, truth in family])
+    differences = answers.tested([(truth, control) for control, truth in family])
+    of_base = answers.correct[base]
+    for (control, truth), gain, true_gain, difference in zip(family, gains, true_gains, differences, strict=True):
+        of_control, of_truth = answers.pair(control, truth)
+        share = share_of_gain(of_control, of_truth, of_base, answers.pool(control, truth), LEVEL / len(family))
         share = share.compatible(gain, true_gain, difference)
         yield {
-            **{"n_seeds": gain.n_seeds, "n_problems": gain.n_problems, "family_size": size},
-            **{"base_accuracy": float(base_answers.mean()), "accuracy": float(answers.mean())},
-            **{"truth_accuracy": float(true_answers.mean())},
-            **_interval("gain", gain),
+            **{"n_seeds": gain.n_seeds, "n_problems": gain.n_problems, "family_size": len(family)},
+            **{"base_accuracy": float(of_base.mean()), "accuracy": float(of_control.mean())},
+            **{"truth_accuracy": float(of_truth.mean())},
+            **_corrected("gain", gain),
             **{"p_gain": gain.p_holm, "p_truth": true_gain.p_holm},
-            **_interval("truth_gain", true_gain),
-            **{"share": share.share, "share_low": share.low, "share_high": share.high},
-            **_interval("difference", difference),
+            **_corrected("truth_gain", true_gain),
+            **estimate("share", share.share, (share.low, share.high)),
+            **_corrected("difference", difference),
             **{"p_value": difference.p_value, "p_holm": difference.p_holm},
             **{"minimum_detectable": difference.minimum_detectable},
         }
 
 
-def _interval(name: str, found: Comparison) -> dict[str, float]:
-    return {name: found.difference, f"{name}_low": found.family_low, f"{name}_high": found.family_high}
+def _corrected(name: str, found: Comparison) -> dict[str, float | None]:
+    return estimate(name, found.difference, (found.family_low, found.family_high))

@@ -17,9 +17,6 @@ DISPUTE_COLUMNS = {
 def dispute_table(rollouts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Label noise, listed: answers on which the verifier's second opinion contradicts the reward.
 
-    Args:
-        rollouts: harvests and evaluations by the name of their folder or file.
-
     Returns:
         `DISPUTE_COLUMNS`, one row per answer, the most frequent first; n_rollouts counts them.
     """

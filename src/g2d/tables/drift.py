@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 
 import numpy as np
-import pandas as pd
 
 from g2d.analysis.equal_gain import at_equal_gain
 from g2d.analysis.statistics import hierarchical_bootstrap
-from g2d.experiment.keys import PolicyKey
-from g2d.tables.evaluations import (
-    BY_BENCHMARK,
-    Evaluations,
-    by_grid,
-    by_policy,
-    crossed,
-    crossed_values,
-    grid_order,
-    named,
-)
-from g2d.tables.frames import Rows, floats, integers, strings, table_of
+from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, by_grid, by_policy, crossed, grid_order, m0_of, row_of
+from g2d.tables.frames import Rows, estimate, estimates, floats, integers, strings, table_of
 
 DRIFT_COLUMNS = {
     **BY_BENCHMARK,
     **integers("n_seeds", "n_problems"),
-    **floats("accuracy", "length", "longer", "longer_low", "longer_high"),
+    **floats("accuracy", "length"),
+    **estimates("longer"),
 }
-KL_COLUMNS = floats("kl", "kl_low", "kl_high")
+KL_COLUMNS = estimates("kl")
 EQUAL_GAIN_COLUMNS = {
     **strings("model", "benchmark", "status"),
     **integers("n_online", "n_others", "n_seeds"),
-    **floats("ratio", "ratio_low", "ratio_high", "p_value"),
+    **estimates("ratio"),
+    **floats("p_value"),
 }
 
 
@@ -41,7 +31,6 @@ def drift_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
     """What changed against M0 on every benchmark: the length of answers and their divergence, beside the accuracy.
 
     Args:
-        evaluations: as for `main_table`.
         drifted: by policy and benchmark, rows of `g2d.rollouts.divergence.own_answers`; empty without `drift`.
 
     Returns:
@@ -53,24 +42,20 @@ def drift_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
     grouped, measured = (by_policy(answers) for answers in (evaluations, drifted))
     for at in grid_order(grouped):
         policy, benchmark = at
-        own, base = grouped[at], grouped.get((PolicyKey(policy.model, "base", 0, 0, None), benchmark), {})
-        tokens = _crossed(base | own, benchmark, "token_count")
+        own, base = grouped[at], grouped.get(m0_of(at), {})
+        tokens = crossed(base | own, benchmark, "token_count")
         correct = crossed(own, benchmark)
-        row = named(own, benchmark) | {"n_seeds": len(own), "n_problems": correct.shape[1]}
-        row |= {"accuracy": correct.mean(), "length": tokens[-len(own) :].mean()}
+        row = row_of(own, benchmark, correct) | {"accuracy": correct.mean(), "length": tokens[-len(own) :].mean()}
         if base and policy.role != "base":
-            row |= _estimate("longer", tokens[1:] - tokens[0])
+            row |= _bootstrapped("longer", tokens[1:] - tokens[0])
         if at in measured:
-            row |= _estimate("kl", _crossed(measured[at], benchmark, "kl"))
+            row |= _bootstrapped("kl", crossed(measured[at], benchmark, "kl"))
         yield row
 
 
 @table_of(EQUAL_GAIN_COLUMNS)
 def equal_gain_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
     """Whether policies trained online are closer to M0 than those trained on harvests, at equal gain.
-
-    Args:
-        evaluations, drifted: as for `drift_table`.
 
     Returns:
         `EQUAL_GAIN_COLUMNS`, a row per model and benchmark, see `g2d.analysis.equal_gain`: ratio of the divergences,
@@ -81,8 +66,8 @@ def equal_gain_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
         by_policy(answers, keep=lambda key: not (key.selected or key.in_rounds)) for answers in (evaluations, drifted)
     )
     for (model, benchmark), rows in by_grid(measured).items():
-        base = grouped[PolicyKey(model, "base", 0, 0, None), benchmark]
-        found = {at: _crossed(measured[at], benchmark, "kl") for at in rows}
+        base = grouped[m0_of(rows[0])]
+        found = {at: crossed(measured[at], benchmark, "kl") for at in rows}
         n_seeds = max(len(values) for values in found.values())
         found = {at: values for at, values in found.items() if values.mean() > 0 and len(values) == n_seeds}
         answers = [crossed(base | grouped[at], benchmark) for at in found]
@@ -93,10 +78,5 @@ def equal_gain_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
         yield {"model": model, "benchmark": benchmark} | counts | asdict(result)
 
 
-def _crossed(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str, column: str) -> np.ndarray:
-    return crossed_values({key: rows.assign(value=rows[column]) for key, rows in by_key.items()}, benchmark)
-
-
-def _estimate(name: str, values: np.ndarray) -> dict[str, float]:
-    low, high = hierarchical_bootstrap(values)
-    return {name: float(values.mean()), f"{name}_low": low, f"{name}_high": high}
+def _bootstrapped(name: str, values: np.ndarray) -> dict[str, float | None]:
+    return estimate(name, float(values.mean()), hierarchical_bootstrap(values))

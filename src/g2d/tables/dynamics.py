@@ -1,4 +1,4 @@
-"""Online trainings step by step, and which of them collapsed: training.csv and collapses.csv."""
+"""Online trainings: step by step (training), which collapsed (collapses), and where they saturate (saturation)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from itertools import product
 import pandas as pd
 
 from g2d.analysis.dynamics import MEASURES, WATCHED, binned, collapse
+from g2d.analysis.saturation import saturation
+from g2d.experiment.grid import FEWEST_K
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.frames import Rows, floats, integers, strings, table_of
+from g2d.tables.evaluations import Evaluations, Row, by_policy, crossed, grid_order, m0_of, row_of
+from g2d.tables.frames import Rows, estimate, estimates, floats, integers, strings, table_of
 
 TRAINING_COLUMNS = {
     **strings("model", "measure", "policy"),
     **integers("group_size", "n_seeds", "step"),
-    **floats("tokens", "value", "value_low", "value_high"),
+    **floats("tokens"),
+    **estimates("value"),
 }
 COLLAPSE_COLUMNS = {
     **strings("model", "policy"),
@@ -23,6 +27,14 @@ COLLAPSE_COLUMNS = {
     **floats("share", "start", "lowest"),
     "at_step": "Int64",
     "collapsed": "bool",
+}
+CURVE = ("asymptote", "midpoint", "slope", "nearly")
+SATURATION_COLUMNS = {
+    **strings("model", "benchmark", "policy"),
+    **integers("group_size", "n_seeds", "n_problems", "n_steps", "last_K"),
+    **strings("status"),
+    **floats("start"),
+    **estimates(*CURVE),
 }
 
 
@@ -48,17 +60,13 @@ def training_table(logs: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
             yield {
                 **{"model": key.model, "measure": measure, "policy": key.regime, "group_size": key.group_size},
                 **{"n_seeds": len(courses), "step": round(row["step"]), "tokens": row["tokens"]},
-                **{"value": row[measure], "value_low": row["low"], "value_high": row["high"]},
+                **estimate("value", row[measure], (row["low"], row["high"])),
             }
 
 
 @table_of(COLLAPSE_COLUMNS)
 def collapse_table(logs: Mapping[PolicyKey, pd.DataFrame], share: float) -> Rows:
     """Whether entropy or length of an online training fell below a share of what they began with.
-
-    Args:
-        logs: as for `training_table`.
-        share: of the start.
 
     Returns:
         `COLLAPSE_COLUMNS`, a row per training of ten steps or more, seed and measure.
@@ -67,3 +75,31 @@ def collapse_table(logs: Mapping[PolicyKey, pd.DataFrame], share: float) -> Rows
         if (found := collapse(steps[measure], share)) is not None:
             names = {"model": key.model, "policy": key.regime, "K": key.k, "group_size": key.group_size}
             yield names | {"seed": key.seed, "measure": measure, "share": share, **found}
+
+
+@table_of(SATURATION_COLUMNS)
+def saturation_table(evaluations: Evaluations) -> Rows:
+    """A sigmoid of accuracy against K for every online training from M0 that is evaluated at enough K > 0.
+
+    Returns:
+        `SATURATION_COLUMNS`, a row per model, benchmark, training and group size; see
+        `g2d.analysis.saturation.Saturation`. Where status is not fits, the numbers of the curve are null.
+    """
+    grouped = by_policy(evaluations, keep=lambda key: key.role == "base" or key.on_a_curve)
+    curves: dict[tuple[str, str, str, int], list[Row]] = {}
+    for at in grid_order(grouped):
+        policy, benchmark = at
+        if policy.role != "base" and m0_of(at) in grouped:
+            curves.setdefault((policy.model, benchmark, policy.regime, policy.group_size), []).append(at)
+    for (_, benchmark, *_), rows in curves.items():
+        answers = [crossed(grouped[at], benchmark) for at in rows]
+        if len(rows) < FEWEST_K or len({own.shape for own in answers}) > 1:  # too few, or one without some seed
+            continue
+        before, steps = crossed(grouped[m0_of(rows[0])], benchmark), [policy.k for policy, _ in rows]
+        found = saturation(steps, before, answers)
+        row = row_of(grouped[rows[0]], benchmark, answers[0])
+        row |= {"n_steps": len(steps), "last_K": steps[-1], "status": found.status, "start": float(before.mean())}
+        for name in CURVE if found.status == "fits" else ():
+            own = getattr(found, name)
+            row |= estimate(name, own.value, (own.low, own.high))
+        yield row

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from g2d.analysis.statistics import accuracy_interval
 from g2d.experiment.keys import ROLES, PolicyKey
+from g2d.tables.frames import interval
 
 Evaluations = Mapping[tuple[PolicyKey, str], pd.DataFrame]  # (policy, benchmark): rows as in `Rollout`
 Row = tuple[PolicyKey, str]  # a policy over its seeds (`PolicyKey.over_seeds`), on a benchmark
+Grouped = Mapping[Row, Mapping[PolicyKey, pd.DataFrame]]  # answers by seed
 
 # What names a row of most tables (`named`), and the same with the benchmark before the policy.
 ROW_COLUMNS = {"model": "object", "policy": "object", "K": "int64", "group_size": "Int64", "benchmark": "object"}
@@ -66,27 +69,32 @@ def named(seeds: Iterable[PolicyKey], benchmark: str) -> dict[str, Any]:
     return {"model": key.model, "policy": key.label, "K": key.shown_k, "group_size": group_size, "benchmark": benchmark}
 
 
-def crossed(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> np.ndarray:
-    """Share of correct answers, (n_seeds, n_problems), with the problems in one order for all seeds.
+def row_of(seeds: Iterable[PolicyKey], benchmark: str, values: np.ndarray) -> dict[str, Any]:
+    """What names the row of a policy, and how many seeds and problems its values, (n_seeds, n_problems), are of."""
+    return named(seeds, benchmark) | {"n_seeds": values.shape[0], "n_problems": values.shape[1]}
+
+
+def share(values: np.ndarray, name: str = "accuracy") -> dict[str, float | None]:
+    """Cells of a share of right answers, (n_seeds, n_problems), and of its 95 % interval."""
+    return {name: float(values.mean(axis=1).mean())} | interval("ci", accuracy_interval(values))
+
+
+def m0_of(at: Row) -> Row:
+    """The row of M0 that a policy is compared with."""
+    return PolicyKey(at[0].model, "base", 0, 0, None), at[1]
+
+
+def crossed(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str, column: str = "reward") -> np.ndarray:
+    """Mean of a column by seed and problem, (n_seeds, n_problems), with the problems in one order for all seeds.
 
     Raises:
-        ValueError: the seeds answered different problems. So does every table that is made of answers.
+        ValueError: the policies answered different problems. So does every table that is made of answers.
     """
-    rewards = {key: answers.assign(value=answers["reward"]) for key, answers in by_key.items()}
-    return crossed_values(rewards, benchmark)
-
-
-def crossed_values(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> np.ndarray:
-    """Mean of the column `value` per seed and problem, as `crossed`.
-
-    Raises:
-        ValueError: the policies answered different problems.
-    """
-    shares = [answers.groupby("problem_id", sort=True)["value"].mean() for answers in by_key.values()]
-    for key, share in zip(by_key, shares, strict=True):
-        if share.empty or not share.index.equals(shares[0].index):
+    means = [answers.groupby("problem_id", sort=True)[column].mean() for answers in by_key.values()]
+    for key, own in zip(by_key, means, strict=True):
+        if own.empty or not own.index.equals(means[0].index):
             raise ValueError(
-                f"{key.folder} on {benchmark}: answered {len(share)} problems, which are not the "
-                f"{len(shares[0])} problems of {next(iter(by_key)).folder}: evaluate both on the same file"
+                f"{key.folder} on {benchmark}: answered {len(own)} problems, which are not the "
+                f"{len(means[0])} problems of {next(iter(by_key)).folder}: evaluate both on the same file"
             )
-    return np.stack([share.to_numpy(dtype=float) for share in shares])
+    return np.stack([own.to_numpy(dtype=float) for own in means])

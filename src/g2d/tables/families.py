@@ -1,26 +1,22 @@
 """Which policies are compared, in which families of tests, and which policies were trained alike.
 
-A family holds the comparisons from which a reader may pick one after seeing them. Within a family p-values are
-Holm-corrected, and the intervals `family_low` and `family_high` hold all at once. Families are not corrected for one
-another, and a family never spans models or benchmarks.
+A family holds the comparisons of one model and benchmark from which a reader may pick one after seeing them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from itertools import combinations
 
 import numpy as np
-import pandas as pd
 
-from g2d.analysis.comparisons import compare, corrected
+from g2d.analysis.comparisons import Comparison, compare, corrected
 from g2d.analysis.margins import Differences, smallest_margins
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Row, by_grid, by_policy, crossed, named
+from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Grouped, Row, by_grid, by_policy, crossed, named, row_of
 from g2d.tables.frames import Rows, floats, integers, strings, table_of
 
-Grouped = Mapping[Row, Mapping[PolicyKey, pd.DataFrame]]
 Family = tuple[str, list[tuple[PolicyKey, PolicyKey]]]  # its name, and pairs (policy, reference)
 
 # By role, how policies are called that share families; GRPO before its last K is in none.
@@ -53,17 +49,14 @@ def comparison_table(evaluations: Evaluations) -> Rows:
         the family_size comparisons of the same model, benchmark and family, of which one may be picked.
     """
     grouped = by_policy(evaluations)
-    accuracies = {at: crossed(own, at[1]).mean(axis=1) for at, own in grouped.items()}
-    for name, family in families(grouped):
-        found = []
-        for at, reference in family:
-            policy, other = paired(grouped, at, reference)
-            found.append(compare(policy, other, pool(grouped, accuracies, at, reference), len(family)))
-        for (at, reference), comparison in zip(family, corrected(found), strict=True):
-            other_name = named(grouped[reference], at[1])
-            row = named(grouped[at], at[1]) | asdict(comparison)
-            references = {f"reference_{key}": other_name[key] for key in ("K", "group_size")}
-            yield row | {"family": name, "reference": other_name["policy"]} | references
+    for (_, benchmark), rows in by_grid(grouped).items():
+        answers = Paired(grouped, rows)
+        for name, family in families(rows):
+            for (at, reference), comparison in zip(family, answers.tested(family), strict=True):
+                other = named(grouped[reference], benchmark)
+                beside = {"family": name, "reference": other["policy"]}
+                beside |= {f"reference_{key}": other[key] for key in ("K", "group_size")}
+                yield named(grouped[at], benchmark) | asdict(comparison) | beside
 
 
 def families(grouped: Iterable[Row]) -> Iterator[tuple[str, list[tuple[Row, Row]]]]:
@@ -131,64 +124,81 @@ def _worth_comparing(policy: PolicyKey, reference: PolicyKey) -> bool:
     return policy.role != "grpo" or reference.role == "base"
 
 
-def paired(grouped: Grouped, at: Row, reference: Row) -> tuple[np.ndarray, np.ndarray]:
-    """Answers of both, (n_seeds, n_problems), problem by problem and over the seeds that both have, seed by seed.
+class Paired:
+    """Answers of policies to one benchmark, paired by question and by seed.
+
+    Args:
+        grouped: answers by row and seed.
+        rows: those of one model and benchmark.
 
     Raises:
-        ValueError: they answered different problems, or have no seed in common. So does every table with differences.
+        ValueError: the policies answered different problems.
     """
-    seeds = shared_seeds(grouped, at, reference)
-    if not seeds:
-        names = (next(iter(grouped[row])).folder for row in (at, reference))
-        raise ValueError(f"{' and '.join(names)} have no seed in common: policies are compared seed by seed")
-    own = {key: answers for key, answers in grouped[at].items() if key.seed in seeds}
-    other = {key: answers for key, answers in grouped[reference].items() if key.seed in (None, *seeds)}
-    correct = crossed({**other, **own}, at[1])
-    return correct[len(other) :], correct[: len(other)]
 
+    def __init__(self, grouped: Grouped, rows: Sequence[Row]) -> None:
+        together = crossed({key: own for at in rows for key, own in grouped[at].items()}, rows[0][1])
+        ends = np.cumsum([len(grouped[at]) for at in rows])
+        self.seeds = {at: [key.seed for key in grouped[at]] for at in rows}
+        self.correct = dict(zip(rows, np.split(together, ends[:-1]), strict=True))
+        self.accuracies = {at: own.mean(axis=1) for at, own in self.correct.items()}
 
-def shared_seeds(grouped: Grouped, at: Row, reference: Row) -> list[int | None]:
-    """Seeds that both have, or the policy's where the reference is without seeds (M0)."""
-    others = [key.seed for key in grouped[reference]]
-    return [key.seed for key in grouped[at] if others == [None] or key.seed in others]
+    def shared_seeds(self, at: Row, reference: Row) -> list[int | None]:
+        """Seeds that both have, or the policy's where the reference is without seeds (M0)."""
+        others = self.seeds[reference]
+        return [seed for seed in self.seeds[at] if others == [None] or seed in others]
 
+    def pair(self, at: Row, reference: Row) -> tuple[np.ndarray, np.ndarray]:
+        """Their answers over the seeds that they share, (n_seeds, n_problems) each; of M0 (1, n_problems).
 
-def pool(grouped: Grouped, accuracies: Mapping[Row, np.ndarray], at: Row, reference: Row) -> np.ndarray:
-    """Accuracies per seed of the policies that were trained alike, and of the two, (n_policies, n_seeds), over the
-    seeds that the two share; without policies that lack one of these."""
-    seeds = shared_seeds(grouped, at, reference)
-    found = []
-    for row, own in grouped.items():
-        alike = row[0].role in ALIKE or row in (at, reference)
-        has = [key.seed for key in own]
-        if (row[0].model, row[1]) == (at[0].model, at[1]) and alike and set(seeds) <= set(has):
-            found.append(accuracies[row][[has.index(seed) for seed in seeds]])
-    return np.stack(found)
+        Raises:
+            ValueError: there is no such seed.
+        """
+        seeds = self.shared_seeds(at, reference)
+        if not seeds:
+            names = " and ".join(replace(own, seed=self.seeds[own, name][0]).folder for own, name in (at, reference))
+            raise ValueError(f"{names} have no seed in common: policies are compared seed by seed")
+        own, other = (self.correct[row][self._places(row, seeds)] for row in (at, reference))
+        return own, other
 
+    def pool(self, at: Row, reference: Row) -> np.ndarray:
+        """Accuracies by seed of the policies that were trained alike, and of the two, (n_policies, n_seeds), over the
+        seeds that the two share; without policies that lack one of these."""
+        seeds = self.shared_seeds(at, reference)
+        alike = [row for row in self.seeds if row[0].role in ALIKE or row in (at, reference)]
+        return np.stack(
+            [self.accuracies[row][self._places(row, seeds)] for row in alike if {*seeds} <= {*self.seeds[row]}]
+        )
 
-def differences_of(grouped: Grouped, rows: Sequence[Row]) -> Differences:
-    """Every difference between policies of one model and benchmark, over the seeds that both have, seed by seed.
+    def compare(self, at: Row, reference: Row, family: int) -> Comparison:
+        """One of `family` comparisons, from which one may be picked afterwards."""
+        return compare(*self.pair(at, reference), self.pool(at, reference), family)
 
-    Raises:
-        ValueError: the seeds of one policy are not the first ones of another.
-    """
-    benchmark = rows[0][1]
-    seeds = [own for at in rows if (own := [key.seed for key in grouped[at]]) != [None]]
-    longest = max(seeds, key=len, default=[])
-    for own in seeds:
-        if own != longest[: len(own)] or (len(own) == 1 < len(longest)):
-            raise ValueError(f"{benchmark}: one policy has the seeds {own}, another {longest}: they cannot be paired")
-    together = crossed({key: answers for at in rows for key, answers in grouped[at].items()}, benchmark)
-    ends = np.cumsum([len(grouped[at]) for at in rows])
-    answers = np.split(together, ends[:-1])
-    accuracies = {at: own.mean(axis=1) for at, own in zip(rows, answers, strict=True)}
+    def tested(self, family: Collection[tuple[Row, Row]]) -> list[Comparison]:
+        """All pairs of policy and reference of a family, corrected for one another."""
+        return corrected([self.compare(at, reference, len(family)) for at, reference in family])
 
-    def alike(i: int, j: int) -> np.ndarray | None:
-        at, other = (rows[i], rows[j]) if len(answers[i]) > 1 else (rows[j], rows[i])
-        several = any(len(own) > 1 for own in answers)
-        return pool({row: grouped[row] for row in rows}, accuracies, at, other) if several else None
+    @property
+    def differences(self) -> Differences:
+        """Every difference between two policies.
 
-    return Differences(answers, alike)
+        Raises:
+            ValueError: the seeds of one policy are not the first ones of another.
+        """
+        rows, seeds = [*self.seeds], [own for own in self.seeds.values() if own != [None]]
+        longest = max(seeds, key=len, default=[])
+        for own in seeds:
+            if own != longest[: len(own)] or (len(own) == 1 < len(longest)):
+                where = rows[0][1]
+                raise ValueError(f"{where}: one policy has the seeds {own}, another {longest}: they cannot be paired")
+
+        def pool(i: int, j: int) -> np.ndarray | None:
+            at, other = (rows[i], rows[j]) if len(self.seeds[rows[i]]) > 1 else (rows[j], rows[i])
+            return self.pool(at, other) if len(longest) > 1 else None
+
+        return Differences([*self.correct.values()], pool)
+
+    def _places(self, row: Row, seeds: Sequence[int | None]) -> list[int]:
+        return [0] if self.seeds[row] == [None] else [self.seeds[row].index(seed) for seed in seeds]
 
 
 MARGIN_COLUMNS = {
@@ -204,7 +214,6 @@ def margin_table(evaluations: Evaluations, margin: float) -> Rows:
     """DPO at every K (and G) against the best of the other K.
 
     Args:
-        evaluations: as for `main_table`.
         margin: by how much a K that is good enough may be worse, in 0..1 (`frontier.margin`).
 
     Returns:
@@ -212,8 +221,7 @@ def margin_table(evaluations: Evaluations, margin: float) -> Rows:
     """
     grouped = by_policy(evaluations, keep=lambda key: key.role == "dpo")
     for (_, benchmark), own in by_grid(grouped).items():
-        differences = differences_of(grouped, own)
+        differences = Paired(grouped, own).differences
         for at, answers, found in zip(own, differences.answers, smallest_margins(differences, margin), strict=True):
-            row = named(grouped[at], benchmark) | asdict(found) | {"margin": margin}
-            row |= {"n_seeds": answers.shape[0], "n_problems": answers.shape[1], "accuracy": answers.mean()}
-            yield row
+            row = row_of(grouped[at], benchmark, answers)
+            yield row | asdict(found) | {"margin": margin, "accuracy": answers.mean()}

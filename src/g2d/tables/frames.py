@@ -1,7 +1,6 @@
 """How a table is made, written and read back: its columns with their types, and texts that no spreadsheet runs.
 
-A table declares its columns where it is made, as a mapping of names to pandas' types. Accuracies and other shares lie
-in 0..1; what does not apply or cannot be computed is null.
+Shares lie in 0..1; what does not apply or cannot be computed is null.
 """
 
 from __future__ import annotations
@@ -36,6 +35,21 @@ def integers(*names: str) -> dict[str, str]:
 def strings(*names: str) -> dict[str, str]:
     """Columns that are texts or null."""
     return dict.fromkeys(names, "object")
+
+
+def estimates(*names: str) -> dict[str, str]:
+    """Columns of numbers with their intervals, as `estimate` calls them."""
+    return floats(*(name + end for name in names for end in ("", "_low", "_high")))
+
+
+def interval(name: str, ends: tuple[float | None, float | None]) -> dict[str, float | None]:
+    """Cells of the ends of an interval."""
+    return {f"{name}_low": ends[0], f"{name}_high": ends[1]}
+
+
+def estimate(name: str, value: float | None, ends: tuple[float | None, float | None]) -> dict[str, float | None]:
+    """Cells of a number and of its interval."""
+    return {name: value} | interval(name, ends)
 
 
 def frame(rows: Iterable[Mapping[str, Any]], columns: Columns) -> pd.DataFrame:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from g2d.analysis.comparisons import compare
 from g2d.analysis.frontier import Standing, cost_interval, on_axis
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.sections import Price
 from g2d.tables.accuracy import accuracy_row
-from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Row, by_grid, by_policy, crossed, grid_order, named
-from g2d.tables.families import Grouped, differences_of, paired, pool
+from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Grouped, Row, by_grid, by_policy, named
+from g2d.tables.families import Paired
 from g2d.tables.frames import Rows, floats, integers, strings, table_of
 
 AXES = {  # what a policy cost: its words on the page
@@ -65,7 +64,6 @@ def frontier_table(
     """Where every policy that is no ablation of DPO stands on every axis of cost.
 
     Args:
-        evaluations: as for `main_table`.
         costs: of every trained policy, what `costs_of` says; M0 cost nothing.
         margin: see `g2d.analysis.frontier.on_axis`.
         calibration: what of these costs is calibration (`calibration_of`), which every policy and seed is charged.
@@ -79,7 +77,7 @@ def frontier_table(
     grouped = _on_the_picture(evaluations)
     for (_, benchmark), own in by_grid(grouped).items():
         shown = {at: accuracy_row(grouped[at], {}, benchmark) for at in own}
-        differences = cache(partial(differences_of, grouped))  # most axes are known for the same policies
+        differences = cache(lambda rows: Paired(grouped, rows).differences)  # most axes are known for the same policies
         for axis in AXES:
             spent = {at: _costs(grouped[at], costs, axis) for at in own}
             known = [at for at in own if np.isfinite(spent[at]).all()]
@@ -114,45 +112,35 @@ def _standing(found: Standing, names: Sequence[Mapping[str, Any]]) -> dict[str, 
 def matched_table(evaluations: Evaluations, costs: Mapping[PolicyKey, Mapping[str, float]]) -> Rows:
     """At the tokens of every G2D policy, the best policy of every other regime that generated no more.
 
-    Tokens, because they do not depend on how busy a machine was. The best is picked by its accuracy, so intervals and
-    p-values are corrected (Bonferroni) over all that could have been picked: `family_size`.
-
-    Args:
-        evaluations, costs: as for `frontier_table`.
+    The best is picked by its accuracy, so intervals and p-values are corrected (Bonferroni) over all that could have
+    been picked: `family_size`.
 
     Returns:
         `MATCHED_COLUMNS`, one row per G2D policy and other regime.
     """
     grouped = _on_the_picture(evaluations)
-    order = [at for at in grid_order(grouped) if at[0].role != "base"]
-    spent = {at: float(_costs(grouped[at], costs, "tokens_generated").mean()) for at in order}
-    accuracies = {at: crossed(grouped[at], at[1]).mean(axis=1) for at in order}
-    for model, benchmark in dict.fromkeys((policy.model, name) for policy, name in order):
-        own = [at for at in order if (at[0].model, at[1]) == (model, benchmark)]
-        warmed = [at for at in own if at[0].role == "dpo" and at[0].k > 0]
-        others = [at for at in own if at not in warmed]
+    for (_, benchmark), rows in by_grid(at for at in grouped if at[0].role != "base").items():
+        answers = Paired(grouped, rows)
+        spent = {at: float(_costs(grouped[at], costs, "tokens_generated").mean()) for at in rows}
+        accuracies = {at: own.mean() for at, own in answers.accuracies.items()}
+        warmed = [at for at in rows if at[0].role == "dpo" and at[0].k > 0]
+        others = [at for at in rows if at not in warmed]
         candidates = [(at, other) for at in warmed for other in others if spent[other] <= spent[at]]
         picked: dict[tuple[Row, str], Row] = {}
         for at, other in candidates:
             best = picked.setdefault((at, other[0].regime), other)
-            if accuracies[other].mean() > accuracies[best].mean():
+            if accuracies[other] > accuracies[best]:
                 picked[at, other[0].regime] = other
-        found = [
-            compare(*paired(grouped, other, at), pool(grouped, accuracies, other, at), len(candidates))
-            for (at, _), other in picked.items()
-        ]
-        for ((at, _), other), comparison in zip(picked.items(), found, strict=True):
-            values = asdict(comparison)
-            name, p = named(grouped[other], benchmark), min(1.0, comparison.p_value * len(candidates))
+        for (at, _), other in picked.items():
+            found = answers.compare(other, at, len(candidates))
+            name = named(grouped[other], benchmark)
+            beside = {"": name["policy"], "_K": name["K"], "_group_size": name["group_size"]}
+            beside |= {"_tokens_generated": spent[other], "_accuracy": accuracies[other]}
             yield (
                 named(grouped[at], benchmark)
-                | {
-                    key: values[key]
-                    for key in ("difference", "ci_low", "ci_high", "family_low", "family_high", "p_value")
-                }
-                | {"tokens_generated": spent[at], "accuracy": accuracies[at].mean(), "other": name["policy"]}
-                | {"other_K": name["K"], "other_group_size": name["group_size"], "other_tokens_generated": spent[other]}
-                | {"other_accuracy": accuracies[other].mean(), "family_size": len(candidates), "p_corrected": p}
+                | {"tokens_generated": spent[at], "accuracy": accuracies[at], "p_corrected": found.p_holm}
+                | {f"other{cell}": value for cell, value in beside.items()}
+                | asdict(found)
             )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -18,7 +17,7 @@ from g2d.analysis.statistics import hierarchical_bootstrap, standard_deviation
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.regimes.auto_stop import PROBE_COLUMNS
 from g2d.tables.evaluations import Evaluations
-from g2d.tables.frames import Rows, floats, integers, mean, strings, table_of
+from g2d.tables.frames import Rows, floats, integers, interval, mean, strings, table_of
 
 CORRELATED_METRICS = ("pairability", "entropy", "mid_band")
 HARVEST_METRICS = {  # column: attribute of Informativeness
@@ -70,8 +69,7 @@ def harvest_table(harvests: Mapping[HarvestKey, Informativeness], counts: Mappin
     for key in sorted(harvests, key=lambda key: key.seed):
         groups.setdefault((key.model, key.group_size, key.k), []).append(key)
     models = list(dict.fromkeys(key.model for key in harvests))
-    for model, group_size, k in sorted(groups, key=lambda group: (models.index(group[0]), *group[1:])):
-        keys = groups[model, group_size, k]
+    for (model, group_size, k), keys in sorted(groups.items(), key=lambda own: (models.index(own[0][0]), *own[0][1:])):
         seeds = [harvests[key] for key in keys]
         row: dict[str, Any] = {"model": model, "group_size": group_size or None, "K": k, "n_seeds": len(seeds)}
         for metric, attribute in HARVEST_METRICS.items():
@@ -80,20 +78,17 @@ def harvest_table(harvests: Mapping[HarvestKey, Informativeness], counts: Mappin
         yield row | _harvest_intervals([counts[key] for key in keys], keys[0].folder)
 
 
-def _harvest_intervals(counts: Sequence[pd.DataFrame], folder: str) -> dict[str, float]:
+def _harvest_intervals(counts: Sequence[pd.DataFrame], folder: str) -> dict[str, float | None]:
     """Intervals of rho, H and mu, which are means over seeds of ratios of sums over prompts."""
     ordered = [frame.sort_values("problem_id", kind="stable") for frame in counts]
     if any(list(frame["problem_id"]) != list(ordered[0]["problem_id"]) for frame in ordered):
         raise ValueError(f"{folder}: the seeds of this policy harvested different prompts: harvest them again")
     parts = [informative_parts(frame) for frame in ordered]
-    values: dict[str, float] = {}
+    values: dict[str, float | None] = {}
     for metric in CORRELATED_METRICS:
-        known = [part[metric] for part in parts if part[metric][1].any()]
-        low, high = math.nan, math.nan
-        if known:
+        if known := [part[metric] for part in parts if part[metric][1].any()]:
             numerators, denominators = (np.stack(side) for side in zip(*known, strict=True))
-            low, high = hierarchical_bootstrap(numerators, denominators)
-        values |= {f"{metric}_low": low, f"{metric}_high": high}
+            values |= interval(metric, hierarchical_bootstrap(numerators, denominators))
     return values
 
 
@@ -121,9 +116,6 @@ def correlation_table(points: pd.DataFrame) -> Rows:
     """Last row of Table 2: the correlation of a harvest's informativeness with the accuracy of the policy trained on
     it.
 
-    Args:
-        points: from `correlation_points`.
-
     Returns:
         `CORRELATION_COLUMNS`, one row per model (or "all"), benchmark, metric and pooling; null where not defined.
     """
@@ -145,10 +137,7 @@ def _correlations(points: pd.DataFrame, model: Hashable, benchmark: Hashable, po
         found = within_correlation(x, y, subjects)
         ranked = within_correlation(ranks_within(x, subjects), ranks_within(y, subjects), subjects)
         yield {
-            "model": model,
-            "benchmark": benchmark,
-            **{"metric": metric, "pooling": pooling},
-            "n": found.n,
+            **{"model": model, "benchmark": benchmark, "metric": metric, "pooling": pooling, "n": found.n},
             **{"pearson_r": found.r, "ci_low": found.low, "ci_high": found.high, "p_value": found.p},
             "permutation_p": None if found.r is None else permutation_p(known, metric, "accuracy"),
             "spearman_rho": ranked.r,
@@ -159,15 +148,11 @@ def _correlations(points: pd.DataFrame, model: Hashable, benchmark: Hashable, po
 def auto_table(probes: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
     """The probes of every warm-up that stopped by itself, on the way.
 
-    Args:
-        probes: by warm-up, its `PROBE_COLUMNS`.
-
     Returns:
         `AUTO_COLUMNS`, one row per probe; H and mu are null where no prompt was pairable.
     """
     models = list(dict.fromkeys(key.model for key in probes))
-    keys = sorted(probes, key=lambda key: (models.index(key.model), key.group_size, key.seed))
-    for key in keys:
+    for key in sorted(probes, key=lambda key: (models.index(key.model), key.group_size, key.seed)):
         names = {"model": key.model, "group_size": key.group_size, "seed": key.seed}
         yield from ({**names, **row} for row in probes[key].to_dict("records"))
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -198,14 +199,10 @@ class Inputs:
     def billed(self) -> dict[PolicyKey, list[Cost]]:
         """The jobs on the bill of every policy, those that evaluated it too, and of every sweep."""
         bills: dict[PolicyKey, list[Cost]] = defaultdict(list, {key: [] for key in self.finished.values()})
-        for key, cost in self.costs.items():
-            bills[key] += cost.records
-        for part in ("answer_costs", "sample_costs", "drift_costs"):
-            for (key, _), cost in self.read(part, read_cost).items():
-                bills[key] += cost.records
-        for key, cost in self.read("reply_costs", read_cost).items():
-            bills[key] += cost.records
         tried: dict[PolicyKey, list[Cost]] = defaultdict(list)
+        parts = ("answer_costs", "sample_costs", "drift_costs", "reply_costs")
+        for at, cost in chain(self.costs.items(), *(self.read(part, read_cost).items() for part in parts)):
+            bills[at[0] if isinstance(at, tuple) else at] += cost.records
         for (key, _), cost in self.read("sweep_costs", read_cost).items():
             tried[key] += cost.records
         return bills | sweep_bills(tried, [record for bill in bills.values() for record in bill])

@@ -1,7 +1,6 @@
 """Looks at the grid while it grows (docs/race.md): their plan, what a look is made of, and looks.csv.
 
-One plan for each model, on the first benchmark. It is written before anything runs (`plan.json`), and stands in every
-look. The DAG knows of a look only how many seeds of each policy it asks for (`g2d.experiment.race`).
+One plan for each model, on the first benchmark, is written before anything runs (`plan.json`) and stands in every look.
 """
 
 from __future__ import annotations
@@ -39,9 +38,6 @@ LOOK_COLUMNS = {
     **strings("verdict"),
     **floats("chance_next", "chance"),
 }
-
-
-# ------------------------------------------------------------------------------------------------------------ the plan
 
 
 def plan_of(config: Config, model: str) -> Plan:
@@ -140,15 +136,8 @@ def _first_difference(before: Any, now: Any, path: str = "") -> str:
     return "" if before == now else path
 
 
-# ------------------------------------------------------------------------------------------------------------- a look
-
-
 def take(config: Config, number: int, results: str | Path = "results") -> dict[str, Any]:
-    """Take the next look.
-
-    Args:
-        config: of the grid.
-        number: of the look: 1, 2 ...
+    """Take the next look, of this number: 1, 2 ...
 
     Returns:
         What its file says: by policy, `seeds` that the looks so far ask for and those that are new (`next`), and the
@@ -187,10 +176,6 @@ def looks_of(model: str, looks: Mapping[str, Mapping[str, Any]]) -> list[Look]:
 @table_of(LOOK_COLUMNS)
 def looks_table(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Rows:
     """Every comparison at every look that tested it.
-
-    Args:
-        config: of the grid.
-        looks: that were taken, by file, first to last.
 
     Returns:
         `LOOK_COLUMNS`: at look `look`, with n_seeds of both policies and the share `information` of the plan's most,

@@ -39,10 +39,6 @@ def published_table(main: pd.DataFrame, config: Config) -> Rows:
     A model is the paper's if its Hub id, or its folder, ends with the paper's name for it; a benchmark, if its name or
     its data set's does, whatever the punctuation.
 
-    Args:
-        main: from `g2d.tables.accuracy.main_table`.
-        config: the grid's configuration.
-
     Returns:
         `PUBLISHED_COLUMNS`, one row per published row and benchmark; the grid's columns are null where it has no such
         policy. Empty if the paper has none of its models.
@@ -55,16 +51,20 @@ def published_table(main: pd.DataFrame, config: Config) -> Rows:
                 k, group_size = (int(printed[name] or 0) for name in ("K", "group_size"))
                 at = {"model": model, "policy": POLICIES[printed["method"]], "K": k, "group_size": group_size or None}
                 found = own.get(_row(at | {"benchmark": benchmark}), {})
-                accuracy = float(printed[column]) / 100
                 yield {
                     **at,
                     "benchmark": benchmark,
-                    "paper_accuracy": accuracy,
                     "paper_std": _number(printed.get(f"{column}_std"), 100),
                     "paper_gpu_hours": _number(printed["gpu_hours"]),
-                    **{name: found.get(name) for name in (*OWN, "device_hours")},
-                    "difference": found["accuracy"] - accuracy if found else None,
+                    **_beside(float(printed[column]) / 100, found),
+                    "device_hours": found.get("device_hours"),
                 }
+
+
+def _beside(printed: float, found: Mapping[Hashable, Any]) -> dict[str, Any]:
+    """A printed accuracy, the grid's own (null where it has none), and their difference."""
+    own = {name: found.get(name) for name in OWN}
+    return {"paper_accuracy": printed, **own, "difference": found["accuracy"] - printed if found else None}
 
 
 def _row(values: dict[Hashable, Any] | dict[str, Any]) -> tuple[Any, ...]:
@@ -93,10 +93,6 @@ def bridging_table(main: pd.DataFrame, config: Config) -> Rows:
     """The paper's rows, each with what the grid has of it at its largest K: M0, GRPO alone, and every entry of
     `regimes` of DPO on fresh rollouts with the same s, whatever else differs.
 
-    Args:
-        main: from `g2d.tables.accuracy.main_table`.
-        config: the grid's configuration.
-
     Returns:
         `BRIDGING_COLUMNS`, one row per printed row and policy; null and empty as in `published_table`.
     """
@@ -107,25 +103,18 @@ def bridging_table(main: pd.DataFrame, config: Config) -> Rows:
             rows = main[(main["model"] == model) & (main["benchmark"] == benchmark)]
             for printed in paper:
                 for found in _own(rows, printed, config):
-                    names = {"model": model, "benchmark": benchmark, "same_sampling": same}
-                    yield _beside(printed, column, found) | names
+                    yield {
+                        **{"model": model, "benchmark": benchmark, "same_sampling": same},
+                        **{"method": printed["method"], "sync_every": _period(printed) or None},
+                        "paper_standard_error": float(printed[f"{column}_se"]) / 100,
+                        **_beside(float(printed[column]) / 100, found),
+                        **{name: found.get(name) for name in ("policy", "K", "group_size")},
+                    }
 
 
 def _is_sampled_alike(config: Config, model: str) -> bool:
     sampled = config.for_model(model).evaluation.answers.sampled
     return sampled is not None and sampled.model_dump(include={*SAMPLING}) == SAMPLING
-
-
-def _beside(printed: dict[Any, Any], column: str, found: dict[Any, Any]) -> dict[str, Any]:
-    accuracy = float(printed[column]) / 100
-    return {
-        "method": printed["method"],
-        "sync_every": PERIODS.get(printed["sync_steps"], printed["sync_steps"]) or None,
-        "paper_accuracy": accuracy,
-        "paper_standard_error": float(printed[f"{column}_se"]) / 100,
-        **{name: found.get(name) for name in ("policy", "K", "group_size", *OWN)},
-        "difference": found["accuracy"] - accuracy if found else None,
-    }
 
 
 def _own(rows: pd.DataFrame, printed: dict[Any, Any], config: Config) -> Iterator[dict[Any, Any]]:
@@ -138,9 +127,12 @@ def _own(rows: pd.DataFrame, printed: dict[Any, Any], config: Config) -> Iterato
 def _names(printed: dict[Any, Any], config: Config) -> set[str]:
     if printed["method"] in ("Seed", "GRPO"):
         return {"base" if printed["method"] == "Seed" else "grpo"}
-    period = PERIODS.get(printed["sync_steps"], printed["sync_steps"])
     entries = {name: arm.settings for name, arm in any_arms(config).items() if arm.variant == name}
-    return {name for name, entry in entries.items() if str(getattr(entry, "sync_every", "")) == period}
+    return {name for name, entry in entries.items() if str(getattr(entry, "sync_every", "")) == _period(printed)}
+
+
+def _period(printed: dict[Any, Any]) -> str:
+    return PERIODS.get(printed["sync_steps"], printed["sync_steps"])
 
 
 # Its columns "Seed" and "Dataset" of the 8B rows, and what such a policy was trained on here.
@@ -170,8 +162,6 @@ def scenario_table(main: pd.DataFrame, win_rates: pd.DataFrame, prompts: Mapping
     """The paper's rows, each with every policy of the grid that was trained on the same kinds of prompts.
 
     Args:
-        main: from `g2d.tables.accuracy.main_table`.
-        win_rates: from `g2d.tables.win_rates.win_rate_table`.
         prompts: by the label of M0 and of every policy on fresh rollouts, the kinds of prompts that it was trained on.
 
     Returns:

@@ -8,17 +8,17 @@ import numpy as np
 import pandas as pd
 
 from g2d.analysis import decomposition
-from g2d.analysis.statistics import accuracy_interval, calibrated, percentile_interval, resample
+from g2d.analysis.statistics import calibrated, percentile_interval, resample
 from g2d.experiment.keys import PolicyKey
 from g2d.rollouts.budgets import at_budgets
-from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, by_policy, crossed_values, grid_order, named
-from g2d.tables.frames import Rows, floats, integers, table_of
+from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, by_policy, crossed, grid_order, m0_of, row_of, share
+from g2d.tables.frames import Rows, estimate, estimates, floats, integers, table_of
 
 DECOMPOSITION_COLUMNS = {
     **BY_BENCHMARK,
     **integers("n_seeds", "n_problems"),
     **floats("accuracy", "finished", "parseable", "correct", "gain"),
-    **floats(*(f"from_{factor}{end}" for factor in decomposition.FACTORS for end in ("", "_low", "_high"))),
+    **estimates(*(f"from_{factor}" for factor in decomposition.FACTORS)),
 }
 BUDGET_COLUMNS = {
     **BY_BENCHMARK,
@@ -37,43 +37,35 @@ def decomposition_table(evaluations: Evaluations) -> Rows:
     """
     grouped = by_policy(evaluations)
     for at in grid_order(grouped):
-        policy_key, benchmark = at
-        base = grouped.get((PolicyKey(policy_key.model, "base", 0, 0, None), benchmark), {})
-        own = grouped[at]
-        reached = _reached({**base, **own}, benchmark)
+        own, base = grouped[at], grouped.get(m0_of(at), {})
+        reached = _reached(base | own, at[1])
         policy = reached[:, -len(own) :]
         shares = policy.mean(axis=(1, 2))
         finished, parseable, correct = decomposition.factors(shares)
-        row = named(own, benchmark) | {"n_seeds": len(own), "n_problems": policy.shape[2]}
+        row = row_of(own, at[1], policy[2])
         row |= {"accuracy": shares[2], "finished": finished, "parseable": parseable, "correct": correct}
-        if base and policy_key.role != "base":
-            reference = np.broadcast_to(reached[:, :1], policy.shape)
-            row |= _gain(reference, policy)
+        if base and at[0].role != "base":
+            row |= _gain(np.broadcast_to(reached[:, :1], policy.shape), policy)
         yield row
 
 
-def _gain(reference: np.ndarray, policy: np.ndarray) -> dict[str, float]:
+def _gain(reference: np.ndarray, policy: np.ndarray) -> dict[str, float | None]:
     """The gain and its parts with intervals; both arrays are (3 stages, n_seeds, n_problems)."""
     old, new = reference.mean(axis=(1, 2)), policy.mean(axis=(1, 2))
     resampled = [np.stack([resample(stage) for stage in side]) for side in (reference, policy)]
     spread = decomposition.contributions(*resampled)
-    values = {"gain": float(new[2] - old[2])}
+    values: dict[str, float | None] = {"gain": float(new[2] - old[2])}
     parts = decomposition.contributions(old, new)
     to_first_order = decomposition.linearised(reference, policy)
     for factor, part, draws, linear in zip(decomposition.FACTORS, parts, spread, to_first_order, strict=True):
-        low, high = percentile_interval(calibrated(draws, linear))
-        values |= {f"from_{factor}": float(part), f"from_{factor}_low": low, f"from_{factor}_high": high}
+        values |= estimate(f"from_{factor}", float(part), percentile_interval(calibrated(draws, linear)))
     return values
 
 
 def _reached(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str, column: str = "verdict") -> np.ndarray:
     """Share of a problem's answers that reached each stage, (3 stages, policies, problems)."""
     reached = {key: answers.join(decomposition.stages(answers[column])) for key, answers in by_key.items()}
-    values = [
-        crossed_values({key: answers.assign(value=answers[stage]) for key, answers in reached.items()}, benchmark)
-        for stage in decomposition.STAGES
-    ]
-    return np.stack(values)
+    return np.stack([crossed(reached, benchmark, stage) for stage in decomposition.STAGES])
 
 
 @table_of(BUDGET_COLUMNS)
@@ -97,10 +89,5 @@ def budget_table(evaluations: Evaluations) -> Rows:
             cut = {key: answers.assign(cut=verdicts[key][budget]) for key, answers in own.items()}
             reached = _reached(cut, benchmark, "cut")
             finished, parseable, _ = decomposition.factors(reached.mean(axis=(1, 2)))
-            low, high = accuracy_interval(reached[2])
-            yield (
-                named(own, benchmark)
-                | {"budget": budget, "n_seeds": len(own), "n_problems": reached.shape[2]}
-                | {"accuracy": float(reached[2].mean()), "ci_low": low, "ci_high": high}
-                | {"finished": finished, "parseable": parseable}
-            )
+            row = row_of(own, benchmark, reached[2]) | share(reached[2])
+            yield row | {"budget": budget, "finished": finished, "parseable": parseable}

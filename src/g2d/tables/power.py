@@ -48,7 +48,6 @@ def power_table(evaluations: Evaluations, target: float) -> Rows:
     """What this grid, and one with other numbers of seeds, can see, by the variance of its own answers.
 
     Args:
-        evaluations: the answers of every policy, seed and benchmark.
         target: the difference that `problems_needed` is for, in 0..1.
 
     Returns:
@@ -66,7 +65,6 @@ def planned_power(config: Config, n_problems: Mapping[str, int]) -> Rows:
     """The same before anything has run, by `ASSUMED`: the first model's families on these benchmarks.
 
     Args:
-        config: the whole configuration.
         n_problems: of every benchmark whose number of problems is known.
 
     Returns:
@@ -84,9 +82,6 @@ def planned_power(config: Config, n_problems: Mapping[str, int]) -> Rows:
 @table_of(VARIANCE_COLUMNS)
 def variance_table(evaluations: Evaluations) -> Rows:
     """Where the variance of the differences between policies comes from, and what would make it smaller.
-
-    Args:
-        evaluations: as for `power_table`.
 
     Returns:
         `VARIANCE_COLUMNS`, a row per model and benchmark with at least two K; of seeds null with one.

@@ -1,8 +1,4 @@
-"""A results folder as pandas frames: `g2d.open("results")`.
-
-For analysts: what the tables and the page show is computed from these rows. A frame is read when it is first asked for,
-and has what is there: of a grid that has not finished, the part that has.
-"""
+"""A results folder as pandas frames: `g2d.open("results")` (docs/analysis.md)."""
 
 from __future__ import annotations
 

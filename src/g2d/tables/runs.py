@@ -1,7 +1,6 @@
 """Several runs side by side: accuracy and cost of their policies, and paired differences where they can be compared.
 
-A policy of one run is paired with the policy of the same name (model, regime, K, group size) and seed of another. What
-was configured differently behind the name is `differing`'s to say.
+A policy of one run is paired with the policy of the same name (model, regime, K, group size) and seed of another.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ from g2d.analysis.comparisons import Comparison, compare, corrected
 from g2d.experiment.keys import PolicyKey
 from g2d.rollouts.rollout import read_rollouts
 from g2d.tables.accuracy import accuracy_row
-from g2d.tables.evaluations import BY_BENCHMARK, Row, by_grid, by_policy, crossed
-from g2d.tables.families import Grouped
-from g2d.tables.frames import Rows, floats, integers, mean, strings, table_of
+from g2d.tables.evaluations import BY_BENCHMARK, Grouped, Row, by_grid, by_policy, crossed
+from g2d.tables.frames import Rows, estimate, estimates, floats, integers, mean, strings, table_of
 from g2d.tables.results import Results
 
 RUN_COLUMNS = {
@@ -28,7 +26,8 @@ RUN_COLUMNS = {
     **integers("n_seeds", "n_problems"),
     **floats("accuracy", "ci_low", "ci_high", "device_hours", "tokens_generated"),
     "n_paired_seeds": "Int64",
-    **floats("difference", "difference_low", "difference_high", "p_value", "p_holm"),
+    **estimates("difference"),
+    **floats("p_value", "p_holm"),
     "family_size": "Int64",
     **strings("not_compared"),
 }
@@ -42,7 +41,7 @@ def runs_table(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> R
     """Every evaluated policy of every run, and its difference from the same policy of the first run.
 
     Args:
-        runs: by the names that the table calls them; the others are compared with the first.
+        runs: by the names that the table calls them.
         benchmarks: those to show; all without any.
 
     Returns:
@@ -55,7 +54,10 @@ def runs_table(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> R
         ValueError: a file cannot be read, or the seeds of a policy answered different problems.
     """
     first = next(iter(runs))
-    grouped = {name: _evaluated(run, benchmarks) for name, run in runs.items()}
+    grouped = {
+        name: by_policy({at: rows for at, rows in run.answers.items() if not benchmarks or at[1] in benchmarks})
+        for name, run in runs.items()
+    }
     costs = {name: (run.device_hours, _tokens(run)) for name, run in runs.items()}
     for (model, benchmark), policies in by_grid(dict.fromkeys(at for own in grouped.values() for at in own)).items():
         reasons = {name: _reasons(runs, grouped, (first, name), model, benchmark) for name in runs if name != first}
@@ -72,11 +74,6 @@ def runs_table(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> R
                 alone = f"only in {name}" if len(owners) == 1 else None
                 row["not_compared"] = alone or refused.get((at, name))
                 yield row | (_difference(compared[at, name]) if (at, name) in compared else {})
-
-
-def _evaluated(run: Results, benchmarks: Sequence[str]) -> Grouped:
-    own = {at: rows for at, rows in run.answers.items() if not benchmarks or at[1] in benchmarks}
-    return by_policy(own)
 
 
 def _tokens(run: Results) -> dict[PolicyKey, float]:
@@ -110,15 +107,9 @@ def _tests(
 
 
 def _difference(found: Comparison) -> dict[str, Any]:
-    return {
-        "n_paired_seeds": found.n_seeds,
-        "difference": found.difference,
-        **{"difference_low": found.family_low, "difference_high": found.family_high},
-        **{"p_value": found.p_value, "p_holm": found.p_holm, "family_size": found.family_size},
-    }
-
-
-# -------------------------------------------------------------------------------------------- what can be compared
+    cells: dict[str, Any] = {"n_paired_seeds": found.n_seeds, "family_size": found.family_size}
+    cells |= {"p_value": found.p_value, "p_holm": found.p_holm}
+    return cells | estimate("difference", found.difference, (found.family_low, found.family_high))
 
 
 def _reasons(

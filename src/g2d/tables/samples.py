@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 import pandas as pd
 
 from g2d.analysis.samples import Equal, majority_right, pass_at_k, powers_up_to
-from g2d.analysis.statistics import accuracy_interval
-from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, by_policy, crossed_values, grid_order, named
+from g2d.experiment.keys import PolicyKey
+from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, by_policy, crossed, grid_order, row_of, share
 from g2d.tables.frames import Rows, floats, integers, strings, table_of
 
 READ = ("problem_id", "verdict", "reward", "extracted_answer")
@@ -40,10 +40,9 @@ def sample_table(samples: Evaluations, equal: Equal) -> Rows:
         yield from _rows(grouped[at], at[1], equal)
 
 
-def _rows(by_key: dict[Any, pd.DataFrame], benchmark: str, equal: Equal) -> Rows:
-    keys = list(by_key)
+def _rows(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str, equal: Equal) -> Rows:
     counts = {key: rows.groupby("problem_id", sort=True)["reward"].agg(["sum", "size"]) for key, rows in by_key.items()}
-    n = int(counts[keys[0]]["size"].iloc[0])
+    n = int(next(iter(counts.values()))["size"].iloc[0])
     for key, own in counts.items():
         if (own["size"] != n).any():
             raise ValueError(f"{key.folder} on {benchmark}: not every problem has {n} samples: draw them again")
@@ -53,11 +52,7 @@ def _rows(by_key: dict[Any, pd.DataFrame], benchmark: str, equal: Equal) -> Rows
     }
     measures["maj", n] = {key: majority_right(rows, equal) for key, rows in by_key.items()}
     for (measure, k), values in measures.items():
-        frames = {key: pd.DataFrame({"problem_id": own.index, "value": own.to_numpy()}) for key, own in values.items()}
-        shares = crossed_values(frames, benchmark)
-        low, high = accuracy_interval(shares)
-        yield {
-            **named(keys, benchmark),
-            **{"n_seeds": len(keys), "n_problems": shares.shape[1], "n_samples": n, "measure": measure, "k": k},
-            **{"share": float(shares.mean()), "ci_low": low, "ci_high": high},
-        }
+        frames = {key: pd.DataFrame({"problem_id": own.index, "share": own.to_numpy()}) for key, own in values.items()}
+        shares = crossed(frames, benchmark, "share")
+        row = row_of(by_key, benchmark, shares) | share(shares, "share")
+        yield row | {"n_samples": n, "measure": measure, "k": k}

@@ -14,7 +14,7 @@ from g2d.analysis.comparisons import POWER, Comparison, compare, corrected
 from g2d.analysis.win_rates import WinRate, length_controlled, preferences, raw, share_longer
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import grid_order
-from g2d.tables.frames import Columns, Rows, floats, integers, strings, table_of
+from g2d.tables.frames import Columns, Rows, floats, integers, interval, strings, table_of
 
 WIN_RATE_COLUMNS: Columns = {
     **strings("model", "policy"),
@@ -67,49 +67,37 @@ def _aligned(own: pd.DataFrame, base: pd.DataFrame, where: str) -> pd.DataFrame:
     return both[0].join(both[1], rsuffix="_of_base")
 
 
-def _of_model(
-    by_policy: Mapping[PolicyKey, Sequence[pd.DataFrame]], prompts: Mapping[str, str]
-) -> list[dict[str, Any]]:
+def _of_model(by_policy: Mapping[PolicyKey, Sequence[pd.DataFrame]], prompts: Mapping[str, str]) -> Rows:
     order = [policy for policy, _ in grid_order((policy, BENCHMARK) for policy in by_policy)]
     rates = {policy: _rates(by_policy[policy]) for policy in order}
     tested = {policy: _tested(policy, rates) for policy in order}
     as_it_is = dict(zip(order, corrected([tested[policy][0] for policy in order]), strict=True))
     with_rate = {policy: found for policy in order if (found := tested[policy][1]) is not None}
     at_equal = dict(zip(with_rate, corrected(list(with_rate.values())), strict=True))
-    rows: list[dict[str, Any]] = []
     for policy in order:
-        won = as_it_is[policy]
+        won, (rate, controlled) = as_it_is[policy], rates[policy]
         every = pd.concat(by_policy[policy])
         scores = every[["reward", "reward_of_base"]]
-        group_size = policy.group_size or None
+        lengths = every[["completion_text", "completion_text_of_base"]].apply(lambda texts: texts.str.len())
         row: dict[str, Any] = {"model": policy.model, "policy": policy.label, "K": policy.shown_k}
-        row |= {"group_size": group_size, "prompts": prompts[policy.regime], "family_size": len(order)}
-        row |= {"n_seeds": won.n_seeds, "n_prompts": won.n_problems, "n_replies": len(every)}
-        row |= _interval("win", "win_rate", rates[policy][0], won)
-        if (controlled := rates[policy][1]) is not None:
-            row |= _interval("equal_length", "equal_length", controlled, at_equal[policy])
-        row |= {"length": every["completion_text"].str.len().mean(), "score": scores["reward"].mean()}
-        row |= {"base_length": every["completion_text_of_base"].str.len().mean(), "longer": _longer(every)}
-        row |= {"base_score": scores["reward_of_base"].mean(), "minimum_detectable": _detectable(tested[policy][0])}
+        row |= {"group_size": policy.group_size or None, "prompts": prompts[policy.regime]}
+        row |= {"family_size": len(order), "n_seeds": won.n_seeds, "n_prompts": won.n_problems, "n_replies": len(every)}
+        row |= {"win_rate": rate.mean} | _interval("win", won)
+        if controlled is not None:
+            row |= {"equal_length": controlled.mean} | _interval("equal_length", at_equal[policy])
+        row |= dict(zip(("length", "base_length"), lengths.mean(), strict=True))
+        row |= dict(zip(("score", "base_score"), scores.mean(), strict=True))
+        row |= {"longer": share_longer((lengths.iloc[:, 0] - lengths.iloc[:, 1]).to_numpy())}
+        row |= {"minimum_detectable": _detectable(tested[policy][0])}
         row |= {"not_judged": int(scores.isna().any(axis=1).sum())}
-        row |= {"cut_off": int((every["finish_reason"] == "length").sum())}
-        rows.append(row)
-    return rows
+        yield row | {"cut_off": int((every["finish_reason"] == "length").sum())}
 
 
 def _detectable(found: Comparison) -> float:
-    """The distance from 1/2 that is found with the usual power at the corrected level, preferences varying as they do.
-    `compare`'s own is for answers that are right or wrong, each of which a difference has to turn over.
-
-    Args:
-        found: from `compare`; an interval that `corrected` has ended at 1/2 no longer says how wide it is.
-    """
+    """The distance from 1/2 that is found with the usual power at the corrected level. `compare`'s own is for answers
+    that are right or wrong; `corrected` may end an interval at 1/2, so `found` is not from there."""
     reach = (found.family_high - found.family_low) / 2
     return float(reach + scipy.stats.norm.ppf(POWER) * found.standard_error)
-
-
-def _longer(rows: pd.DataFrame) -> float:
-    return share_longer((rows["completion_text"].str.len() - rows["completion_text_of_base"].str.len()).to_numpy())
 
 
 def _rates(seeds: Sequence[pd.DataFrame]) -> Rates:
@@ -139,6 +127,6 @@ def _tested(policy: PolicyKey, rates: Mapping[PolicyKey, Rates]) -> tuple[Compar
     )
 
 
-def _interval(name: str, column: str, rate: WinRate, found: Comparison) -> dict[str, float]:
+def _interval(name: str, found: Comparison) -> dict[str, float | None]:
     low, high = (min(max(0.5 + end, 0.0), 1.0) for end in (found.family_low, found.family_high))
-    return {column: rate.mean, f"{name}_low": low, f"{name}_high": high, f"p_{name}": found.p_holm}
+    return interval(name, (low, high)) | {f"p_{name}": found.p_holm}
