@@ -21,6 +21,7 @@ from g2d.policies.policy import as_json
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.adapters import save_trained
+from g2d.regimes.auto_stop import train_until_decline
 from g2d.regimes.checkpoints import MANIFEST, Checkpointing, TrainingStoppedError, empty
 from g2d.regimes.dpo import Dpo, train_dpo
 from g2d.regimes.group_dpo import GroupDpo, train_group_dpo
@@ -184,6 +185,7 @@ def test_vllm_loads_the_folder_and_a_start_of_the_other_kind_is_refused(tmp_path
 def test_a_warm_up_that_stops_by_itself_leaves_the_weights_of_its_best_probe(tmp_path: Path) -> None:
     stops = WARMUP.model_copy(update={"steps": [2], "horizon": 2, "auto": AutoStop(every=1, prompts=4, patience=1)})
     harvest = Harvest(samples_per_prompt=2, max_completion_length=12)
-    GRPO(stops, tmp_path, k=2, harvest=harvest)
+    stopping = partial(train_until_decline, train_grpo)
+    run(stopping, lambda: easy(10), stops, tmp_path, group_size=4, k=2, harvest=harvest)
     digests = {sha256(folder / FILE) for folder in tmp_path.glob("k*") if (folder / FILE).is_file()}
     assert sha256(tmp_path / FILE) in digests

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from g2d.jobs.files import sha256
+from g2d.jobs.files import read_json, sha256
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
-from g2d.regimes import auto_stop, grpo
-from g2d.regimes.auto_stop import Outcome, Probe, _History, best, has_declined, probe_rollouts, summarised
+from g2d.regimes import auto_stop
+from g2d.regimes.auto_stop import (
+    PROBES,
+    Probe,
+    _History,
+    best,
+    has_declined,
+    probe_rollouts,
+    summarised,
+    train_until_decline,
+)
 from g2d.regimes.checkpoints import TrainingStoppedError
+from g2d.regimes.grpo import train_grpo
 from g2d.regimes.job import TrainingJob
 from g2d.regimes.warmup import AutoStop
 from g2d.rollouts.draw import draw_rollouts, sampling
@@ -104,11 +114,28 @@ def test_a_probe_that_was_beaten_stays_beaten(
 def job_of(work: Path, **kwargs: Any) -> TrainingJob:
     warmup = WARMUP.model_copy(update={"auto": kwargs.pop("auto", AUTO)})
     own: dict[str, Any] = {"harvest": HARVEST, "checkpointing": EVERY_STEP, "group_size": 2, "policy_id": "tiny/auto"}
-    return TrainingJob(tiny_policy(), easy(10), warmup, lora=Lora(), seed=0, work=work, **own | kwargs)
+    return TrainingJob(tiny_policy(), easy(10), warmup, lora=Lora(), seed=0, work=work, k=6, **own | kwargs)
+
+
+class Outcome(NamedTuple):
+    """What a training leaves, and what its job knows of it."""
+
+    k: int
+    log: list[dict[str, Any]]
+    table: pd.DataFrame
+    probes: list[Probe]
+    tokens_generated: int
 
 
 def until_decline(work: Path, **kwargs: Any) -> Outcome:
-    return grpo.until_decline(job_of(work, **kwargs))
+    job = job_of(work, **kwargs)
+    trained = train_until_decline(train_grpo, job)
+    assert trained.k is not None
+    assert trained.probes is not None
+    probes = [Probe(**probe) for probe in read_json(work / PROBES)["probes"]]
+    assert trained.found == {"steps_trained": probes[-1].step}
+    assert trained.probes["step"].tolist() == [probe.step for probe in probes]
+    return Outcome(trained.k, trained.log, trained.probes, probes, job.meter.tokens_generated)
 
 
 def without_times(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -128,12 +155,12 @@ def test_it_is_the_policy_of_a_fixed_k_and_its_probe_is_part_of_its_harvest(
     """Whatever the micro model answers, and whichever K that makes the best one."""
     outcome, work = straight
     assert [probe.step for probe in outcome.probes] == [3, 6]
-    assert outcome.chosen == best(outcome.probes)
+    assert outcome.k == best(outcome.probes).step
     fixed = {3: tmp_path / "k3", 6: tmp_path / "k6"}
     logs = {k: warm_up(folder, easy(10), k=k, warmup=WARMUP) for k, folder in fixed.items()}
     adapters = {k: folder / "adapter/adapter_model.safetensors" for k, folder in fixed.items()}
 
-    k = outcome.chosen.step
+    k = outcome.k
     assert sha256(work / "adapter/adapter_model.safetensors") == sha256(adapters[k])
     assert without_times(outcome.log) == without_times(logs[k])
     pd.testing.assert_frame_equal(*(pd.read_parquet(folder / "rollouts.parquet") for folder in (work, fixed[k])))
@@ -164,7 +191,7 @@ def test_it_stops_once_the_rule_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(auto_stop, "summarised", lambda step, rollouts: declining[step])
     outcome = until_decline(tmp_path, auto=AutoStop(every=1, prompts=2, patience=1))
     assert [probe.step for probe in outcome.probes] == [1, 2, 3]  # of six that the schedule has room for
-    assert outcome.chosen.step == 2
+    assert outcome.k == 2
     assert [row["step"] for row in without_times(outcome.log)] == [1, 2]
     assert pd.read_parquet(tmp_path / "rollouts.parquet")["step"].unique().tolist() == [1, 2]
     kept = {folder.name: sorted(part.name for part in folder.iterdir()) for folder in tmp_path.glob("k*")}

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from g2d.policies.settings import Lora
-from g2d.regimes import division, fresh_training, grpo, offline
+from g2d.regimes import division, offline, online
 from g2d.regimes.by_length import cut, dealt, regrouped, rows_of
 from g2d.regimes.checkpoints import TrainingStoppedError
 from g2d.regimes.division import Division
@@ -95,7 +95,7 @@ def assert_alike(log: list[dict[str, Any]], other: list[dict[str, Any]], logged:
 
 def set_division(patch: pytest.MonkeyPatch, found: Division | None) -> None:
     """What a card would have chosen."""
-    for regime in (offline, grpo, fresh_training):
+    for regime in (offline, online):
         patch.setattr(regime, "divide", division.divide if found is None else lambda *_: found)
 
 

@@ -12,9 +12,9 @@ import pytest
 from g2d.jobs.files import sha256
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
-from g2d.regimes.auto_stop import probe_rollouts
+from g2d.regimes.auto_stop import probe_rollouts, train_until_decline
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
-from g2d.regimes.grpo import train_grpo, until_decline
+from g2d.regimes.grpo import train_grpo
 from g2d.regimes.grpo_generation import EngineGeneration
 from g2d.regimes.job import TrainingJob, train_on
 from g2d.regimes.warmup import AutoStop, Warmup
@@ -172,14 +172,15 @@ def test_training_and_probes_take_turns_in_one_process(tmp_path: Path) -> None:
     warmup = WARMUP.model_copy(update={"auto": AutoStop(every=3, prompts=6, patience=1)})
     job = TrainingJob(
         tiny_policy(heads=1), easy(20), warmup, lora=SURE, seed=0, work=tmp_path, engine=VLLM, group_size=2,
-        harvest=harvest, policy_id="tiny/auto",
+        harvest=harvest, policy_id="tiny/auto", k=6,
     )  # fmt: skip
-    outcome = until_decline(job)
-    assert [probe.step for probe in outcome.probes] == [3, 6]
+    probes = train_until_decline(train_grpo, job).probes
+    assert probes is not None
+    assert probes["step"].tolist() == [3, 6]
     policy = Policy("tiny/auto", "tiny", "grpo", job.base.base, seed=0, adapter=str(tmp_path / "adapter"))
     rows = probe_rollouts(job, policy)
     assert {row.engine for row in rows} == {"vllm"}
-    assert outcome.chosen.tokens_generated == sum(row.token_count for row in rows)
+    assert probes["tokens_generated"][probes["chosen"]].item() == sum(row.token_count for row in rows)
 
 
 def test_nothing_is_compiled(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from trl import GRPOConfig, GRPOTrainer
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import sha256
 from g2d.policies.settings import Lora
+from g2d.regimes.auto_stop import train_until_decline
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
-from g2d.regimes.grpo import train_grpo, until_decline
+from g2d.regimes.grpo import train_grpo
 from g2d.regimes.grpo_trainer import REFERENCE, Grpo, mixed_groups
 from g2d.regimes.job import TrainingJob
 from g2d.regimes.warmup import Warmup
@@ -126,7 +127,8 @@ def test_the_bill_needs_no_record_and_survives_a_stop(tmp_path: Path) -> None:
 
 def test_a_warmup_that_stops_by_itself_bills_every_generation(tmp_path: Path) -> None:
     meter = Meter("job", "train_grpo_auto")
-    outcome = until_decline(
+    trained = train_until_decline(
+        train_grpo,
         TrainingJob(
             tiny_policy(),
             easy(20),
@@ -138,11 +140,13 @@ def test_a_warmup_that_stops_by_itself_bills_every_generation(tmp_path: Path) ->
             work=tmp_path,
             policy_id="tiny/auto",
             meter=meter,
-        )
+            k=8,
+        ),
     )
     judged = [rollouts(tmp_path / f"k{step}") for step in (4, 8)]
     assert [len(frame) for frame in judged] == [32, 32]
-    probes = sum(probe.tokens_generated for probe in outcome.probes)
+    assert trained.probes is not None
+    probes = trained.probes["tokens_generated"].sum()
     assert meter.tokens_generated == sum(frame.token_count.sum() for frame in judged) + probes
 
 

@@ -17,13 +17,12 @@ from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
 from g2d.regimes import fresh
-from g2d.regimes.auto_stop import Outcome
+from g2d.regimes.auto_stop import train_until_decline
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError, require_intact
 from g2d.regimes.fresh import FreshRollouts, sync_period
 from g2d.regimes.fresh_training import seed_after
-from g2d.regimes.fresh_training import until_decline as trained_until_decline
 from g2d.regimes.groups import groups
-from g2d.regimes.job import TrainingJob
+from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.prompt_choice import prompt_order
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.rollouts.draw import draw_rollouts
@@ -86,10 +85,8 @@ def test_never_handing_over_trains_on_the_pairs_of_the_harvest_of_m0(tmp_path: P
     harvest = to_frame(draw_rollouts(tiny_policy(), problems, Prompt(), decoding, token_ids=True))
     expected = {pair["problem_id"]: pair for pair in build_pairs(harvest, problems, Prompt(), 0)}
 
-    drawn = FreshRollouts(
-        tiny_policy(), problems, prompt_order(10, 24, 0), per_update=4, decoding=decoding, prompt=Prompt(),
-        sync_every=None, until=6,
-    )  # fmt: skip
+    settings = SemiOnlineDpo.model_validate(SETTINGS | {"sync_every": "never", "batch_size": 64})
+    drawn = FreshRollouts(TrainingJob(tiny_policy(), problems, settings, seed=0, work=tmp_path, lora=Lora(), k=6))
     found: dict[str, Any] = {}
     for step in range(6):
         own = drawn.rollouts_for(step, lambda folder: pytest.fail("handed over"))
@@ -324,36 +321,39 @@ AUTO = {"auto": {"every": 3, "prompts": 6, "patience": 1}, "steps": [6]}
 HARVEST = Harvest(samples_per_prompt=8, temperature=0.8, max_completion_length=12)
 
 
-def until_decline(work: Path, meter: Meter, **changes: Any) -> Outcome:
+def until_decline(work: Path, meter: Meter, **changes: Any) -> Trained:
     settings = SemiOnlineDpo.model_validate(SETTINGS | AUTO | changes)
     job = TrainingJob(
         tiny_policy(), easy(10), settings, harvest=HARVEST, lora=NO_DROPOUT, seed=0, work=work, policy_id="tiny/auto",
-        meter=meter, checkpointing=Checkpointing(every_steps=1),
+        meter=meter, checkpointing=Checkpointing(every_steps=1), k=6,
     )  # fmt: skip
-    return trained_until_decline(job, train_semi_online_dpo)
+    return train_until_decline(train_semi_online_dpo, job)
 
 
 @pytest.mark.parametrize("changes", [{"sync_every": 2}, {"sync_every": "never", **DYNAMIC}])
 def test_one_that_stops_by_itself_is_the_policy_of_a_fixed_k(tmp_path: Path, changes: dict[str, Any]) -> None:
     """Looking on the way changes nothing, also within an interval, and a stop on the way changes nothing either."""
     meter = Meter("tests", "train_semi_online_dpo_auto")
-    outcome = until_decline(tmp_path / "auto", meter, **changes)
-    assert [probe.step for probe in outcome.probes] == [3, 6]
-    k = outcome.chosen.step
+    trained = until_decline(tmp_path / "auto", meter, **changes)
+    assert trained.k is not None
+    assert trained.probes is not None
+    assert trained.probes["step"].tolist() == [3, 6]
+    k = trained.k
     log = semi_online(tmp_path / "fixed", k=k, steps=[6], lora=NO_DROPOUT, **changes)
     assert adapter(tmp_path / "auto") == adapter(tmp_path / "fixed")
-    assert [row for row in outcome.log if "loss" in row] == log
+    assert [row for row in trained.log if "loss" in row] == log
     pd.testing.assert_frame_equal(rows_of(tmp_path / "auto"), rows_of(tmp_path / "fixed"))
     whole = Meter("tests", "train_semi_online_dpo")
     semi_online(tmp_path / "whole", k=6, steps=[6], lora=NO_DROPOUT, meter=whole, **changes)
-    probed = sum(probe.tokens_generated for probe in outcome.probes)
-    assert meter.tokens_generated == outcome.tokens_generated == whole.tokens_generated + probed
+    assert meter.tokens_generated == whole.tokens_generated + trained.probes["tokens_generated"].sum()
 
     meter = Meter("tests", "train_semi_online_dpo_auto")
     for last in (2, 5):
         with terminated_after(last - 1), pytest.raises(TrainingStoppedError):
             until_decline(tmp_path / "stopped", meter, **changes)
-    assert until_decline(tmp_path / "stopped", meter, **changes) == outcome
+    again = until_decline(tmp_path / "stopped", meter, **changes)
+    assert (again.k, again.log, again.found) == (trained.k, trained.log, trained.found)
+    pd.testing.assert_frame_equal(again.probes, trained.probes)
     assert adapter(tmp_path / "stopped") == adapter(tmp_path / "auto")
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,11 @@ class GridTraining:
         """Train in as many processes as the configuration says; what stops by itself, in this one."""
         forget_launcher()
         job = replace(self.job, data=self.regime.read(self.job, self.snakemake.input))
-        if self.config.training.processes == 1 or getattr(job.settings, "auto", None) is not None:
+        if getattr(job.settings, "auto", None) is not None:
+            from g2d.regimes.auto_stop import train_until_decline
+
+            return train_on(partial(train_until_decline, self.regime.train), job, meter=job.meter)
+        if self.config.training.processes == 1:
             return train_on(self.regime.train, job, meter=job.meter)
         from g2d.regimes.launch import launched
 

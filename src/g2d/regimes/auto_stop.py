@@ -13,7 +13,7 @@ from __future__ import annotations
 import gc
 import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,10 @@ from g2d.analysis.informativeness import Informativeness, informativeness
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import atomic, read_json, sha256, write_json
 from g2d.plain import say
-from g2d.policies.policy import Policy, as_json
-from g2d.problems import Problem
+from g2d.policies.policy import Policy
 from g2d.regimes.checkpoints import TrainingStoppedError, carry, job_digest
 from g2d.regimes.job import Trained, TrainingJob
-from g2d.regimes.online import completions_tokens
+from g2d.regimes.online import completions_tokens, identity
 from g2d.regimes.stopping import stop_requests
 from g2d.regimes.training import read_log
 from g2d.regimes.warmup import AUTO, AutoStop
@@ -99,66 +98,25 @@ def _known(value: float | None) -> float:
 PROBES = "probes.json"  # in the work folder: the probes that are finished, and of which job
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a warm-up that stopped by itself leaves, beside its policy and `rollouts.parquet` in its work folder."""
-
-    probes: tuple[Probe, ...]
-    chosen: Probe
-    log: list[dict[str, Any]]  # the trainer's, of the steps behind the chosen policy
-    tokens_generated: int  # by all steps, those behind the chosen policy too, and by all probes
-
-    @property
-    def table(self) -> pd.DataFrame:
-        """`PROBE_COLUMNS`, a row per probe."""
-        rows = [{**asdict(probe), "chosen": probe == self.chosen} for probe in self.probes]
-        return pd.DataFrame(rows, columns=list(PROBE_COLUMNS)).astype(PROBE_COLUMNS)
-
-    @property
-    def trained(self) -> Trained:
-        """The same, as every training leaves it."""
-        return Trained(self.log, {"steps_trained": self.probes[-1].step}, self.chosen.step, self.table)
-
-
-@dataclass(frozen=True, slots=True)
-class Trajectory:
-    """An online training that passes through every step, and what is particular to it."""
-
-    train: Callable[[TrainingJob], object]  # to `k`, from `resume_from`
-    limit: int  # the most steps it may take
-    completions: int  # drawn for one row of the trainer's log that says how long they are
-    identity: Mapping[str, Any]  # what the training depends on beside M0, problems, prompt, seed and engine, as JSON
-
-
-def train_until_decline(job: TrainingJob, trajectory: Trajectory) -> Outcome:
-    """Train until the policy's harvest declines, at most to the end of the schedule; leave `Lora.files` and
-    `rollouts.parquet` of the best probe's policy in the work folder.
+def train_until_decline(train: Callable[[TrainingJob], object], job: TrainingJob) -> Trained:
+    """Train until the policy's harvest declines, at most to K; leave `Lora.files` and `rollouts.parquet` of the best
+    probe's policy in the work folder.
 
     An attempt that was stopped leaves its segments and probes in `work`, and the next one goes on from them. The tokens
     of steps and probes are added to the bill.
 
     Args:
+        train: to `k`, from `resume_from`, as a regime does that passes through every step.
         job: its data is the training set, whose first `auto.prompts` problems are the probe.
 
     Raises:
         As the training and the engine do.
     """
     auto: AutoStop = job.settings.auto
-    problems: Sequence[Problem] = job.data
-    identity = {
-        "version": job.version,
-        "base": as_json(job.base),
-        "problems": [asdict(problem) for problem in problems],
-        "auto": auto.params(),
-        "harvest": job.harvest.params(),
-        "prompt": job.prompt.params(),
-        "seed": job.seed,
-        "engine": job.engine.identity if job.engine else None,
-        **trajectory.identity,
-    }
+    everything = identity(job) | {"auto": auto.params(), "harvest": job.harvest.params()}
     to_a_step = replace(job, settings=job.settings.model_copy(update={"auto": None}))
-    history = _History(job.work, identity, job.meter, trajectory.completions)
-    for step in range(auto.every, trajectory.limit + 1, auto.every):
+    history = _History(job.work, everything, job.meter, job.settings.completions_per_generation(job.group_size))
+    for step in range(auto.every, job.k + 1, auto.every):
         if history.reached >= step:
             continue
         if has_declined(history.probes, auto.patience):
@@ -166,7 +124,7 @@ def train_until_decline(job: TrainingJob, trajectory: Trajectory) -> Outcome:
         segment = history.segment(step)
         with stop_requests() as requests:
             before = history.segment(history.reached) / "checkpoint" if history.reached else None
-            trajectory.train(replace(to_a_step, k=step, work=segment, resume_from=before))
+            train(replace(to_a_step, k=step, work=segment, resume_from=before))
         if requests:  # in the last step of the segment, which the trainer thinks is the end
             raise TrainingStoppedError(
                 f"stopped by {requests[0]} at step {step}, which is kept: run the same command again to go on from "
@@ -269,7 +227,7 @@ class _History:
                 if part.is_dir() and part.name not in kept.get(past.step, ()):
                     shutil.rmtree(part)
 
-    def hand_over(self) -> Outcome:
+    def hand_over(self) -> Trained:
         """Put the chosen policy's weights and its training rollouts into the work folder."""
         chosen = best(self.probes)
         for part in ("adapter", "weights"):
@@ -280,5 +238,7 @@ class _History:
         parts = [pd.read_parquet(self.segment(step) / "rollouts.parquet") for step in behind]
         with atomic(self.work / "rollouts.parquet") as draft:
             pd.concat(parts, ignore_index=True).to_parquet(draft, index=False)
-        own = read_log(self.segment(chosen.step) / "checkpoint")
-        return Outcome(tuple(self.probes), chosen, own, self.tokens_generated)
+        rows = [{**asdict(probe), "chosen": probe == chosen} for probe in self.probes]
+        table = pd.DataFrame(rows, columns=list(PROBE_COLUMNS)).astype(PROBE_COLUMNS)
+        log = read_log(self.segment(chosen.step) / "checkpoint")
+        return Trained(log, {"steps_trained": self.reached}, chosen.step, table)

@@ -12,7 +12,7 @@ anew before every update by the policy itself. A run that was stopped ends with 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -21,7 +21,7 @@ from g2d.policies.policy import Policy, load_model, load_tokenizer
 from g2d.policies.settings import HubModel, LocalModel, lora_config, parameters
 from g2d.regimes.adapters import save_trained
 from g2d.regimes.division import Division
-from g2d.regimes.fresh_training import numbered, on_card, train_on_fresh, until_decline
+from g2d.regimes.fresh_training import numbered, on_card, train_on_fresh
 from g2d.regimes.groups import ROLLOUTS_AT_ONCE, Group, RolloutsAtOnce, drawn_summary
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.online import read_prompts
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 class Distillation(OptimizerKeys, OnlineEntry):
     """A teacher's next-token distributions, imitated on the policy's own answers (arXiv 2306.13649)."""
+
+    sync_every: ClassVar[int] = 1  # updates: the policy itself answers
+    margin: ClassVar[None] = None  # no reward is learnt from
 
     regime: Literal["distillation"] = key(..., "Imitate a teacher on fresh rollouts.")
     teacher: str | Annotated[LocalModel | HubModel, Field(discriminator="source")] = key(
@@ -85,8 +88,6 @@ def train_distillation(job: TrainingJob) -> Trained:
     Raises:
         ValueError: the teacher's vocabulary is another one.
     """
-    if job.settings.auto is not None:
-        return until_decline(job, train_distillation).trained
     assert job.teacher is not None
     require_same_vocabulary(job.teacher, job.base)
     return train_on_fresh(job, _trainer)
@@ -107,18 +108,18 @@ def require_same_vocabulary(teacher: Policy, base: Policy) -> None:
         )
 
 
-def _trainer(job: TrainingJob, fresh: FreshRollouts, seed: int, arguments: dict[str, Any], division: Division) -> Any:
+def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], division: Division) -> Any:
     from trl import DistillationConfig
 
     from g2d.regimes.distillation_trainer import DistillationOnGivenRollouts
 
     settings: Distillation = job.settings
 
-    def updates(step: int) -> tuple[list[Group], dict[str, Any]]:
+    def updates(step: int) -> tuple[list[Group], int, dict[str, Any]]:
         own: pd.DataFrame = with_token_ids(fresh.rollouts_for(step, hand_over_to), job.base)
         rows = zip(own["problem_id"], own["prompt_ids"], own["completion_ids"], strict=True)
         found = [Group(name, tuple(asked.tolist()), (tuple(drawn.tolist()),), (), ()) for name, asked, drawn in rows]
-        return found, drawn_summary(own) | (fresh.choice.metrics(step) if fresh.choice else {})
+        return found, len(found), drawn_summary(own) | (fresh.choice.metrics(step) if fresh.choice else {})
 
     def hand_over_to(folder: Path) -> None:
         save_trained(trainer.accelerator.unwrap_model(trainer.model), folder)

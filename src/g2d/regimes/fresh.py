@@ -22,14 +22,14 @@ from typing import Any
 import pandas as pd
 
 from g2d.jobs.files import atomic, read_json, write_json
-from g2d.policies.policy import Policy, with_trained
-from g2d.policies.settings import Lora, Rounding
+from g2d.policies.policy import with_trained
 from g2d.problems import Problem
-from g2d.problems.prompts import Prompt, conversation
+from g2d.regimes.job import TrainingJob
 from g2d.regimes.online import vllm_beside_trainer
 from g2d.regimes.processes import gathered, n_processes, own_part
-from g2d.regimes.prompt_choice import AskedGroup, PromptChoice, times_before
-from g2d.regimes.training_rollouts import Keep, write_training_rollouts
+from g2d.regimes.prompt_choice import AskedGroup, PromptChoice, order, times_before
+from g2d.regimes.training_rollouts import COLUMNS as RECORDED
+from g2d.regimes.training_rollouts import write_training_rollouts
 from g2d.rewards.catalogue import TRUTH
 from g2d.rewards.reward import AGAIN, group_name
 from g2d.rollouts.draw import draw_rollouts
@@ -37,22 +37,11 @@ from g2d.rollouts.engine import Decoding, Engine
 from g2d.rollouts.labels import labels
 from g2d.rollouts.rewarding import with_rewards
 from g2d.rollouts.rollout import to_frame
-from g2d.rollouts.settings import EngineSettings
-from g2d.settings import Section
 from g2d.verifier import shared_verifier
+from g2d.verifier.pool import default_workers
 
-COLUMNS = (  # of rollouts.parquet
-    "step",  # update that consumed the completion, from 1
-    "generated_at",  # the first update after those behind the generator: `step` where it is the policy itself
-    "problem_id",
-    "sample",
-    "token_count",
-    "finish_reason",
-    "verdict",
-    "reward",
-    "extracted_answer",
-    "completion_text",  # null unless asked for
-)
+# Of rollouts.parquet. `generated_at` is the first update after those behind the generator.
+COLUMNS = ("step", "generated_at", *RECORDED[1:])
 TOGETHER = 1024  # rollouts of one draw, or those of one update: an engine is busy, and a run can stop in between
 BUFFER = "buffer.parquet"  # in a checkpoint: what was drawn for updates to come
 STATE = "fresh.json"
@@ -64,74 +53,51 @@ ASIDE = "weights.safetensors"  # so called in a checkpoint, where the trainer wo
 class FreshRollouts:
     """The rollouts of every update, drawn when they are needed.
 
+    Create it before the trainer, because vLLM seeds the random numbers of the process when it starts.
+
     Args:
-        base: M0.
-        problems: the training set.
-        order: indices of the problems in the order in which they are asked, those of one update after another.
-        per_update: prompts of an update.
-        decoding: how to sample; its `samples_per_prompt` are asked of every prompt.
-        sync_every: updates between two hand-overs; None never hands over.
-        until: no rollouts are drawn for updates beyond this one.
-        keep: what `rollouts.parquet` keeps.
-        workers: processes that verify.
-        reward: what a completion is worth.
-        start: the policy that generates until the first hand-over; M0 if None.
-        choice: of the prompts, instead of `order`, where some may be retired or replaced.
-        margin: how far a scalar reward's best and worst are apart at least for a prompt to have a signal.
-        rounding: of the adapters that generate, with transformers.
+        job: an online entry's; its seed is that of every draw, its K the last update that has rollouts, and `start`
+            generates until the first hand-over.
+
+    Raises:
+        ValueError: the longest prompt and its completion do not fit the model (vLLM).
     """
 
-    def __init__(
-        self,
-        base: Policy,
-        problems: Sequence[Problem],
-        order: Sequence[int],
-        *,
-        per_update: int,
-        decoding: Decoding,
-        prompt: Prompt,
-        sync_every: int | None,
-        until: int,
-        keep: Keep = "verdicts",
-        workers: int = 1,
-        reward: Section = TRUTH,
-        start: Policy | None = None,
-        choice: PromptChoice | None = None,
-        margin: float | None = None,
-        rounding: Rounding = "twice",
-    ) -> None:
-        self.base, self.rounding = base, rounding
-        self.problems, self.order, self.prompt = problems, order, prompt
-        self.times_before = [*times_before(order)]
-        self.per_update, self.decoding, self.sync_every, self.until = per_update, decoding, sync_every, until
-        self.keep, self.verifier, self.reward = keep, shared_verifier(workers), reward
-        self.choice, self.margin = choice, margin
+    def __init__(self, job: TrainingJob) -> None:
+        settings = job.settings
+        self.base, self.rounding = job.base, job.lora.rounding
+        self.problems, self.prompt, self.reward = job.data, job.prompt, job.reward
+        self.per_update, self.until = settings.prompts_per_update, job.k
+        horizon = settings.total_steps * self.per_update
+        self.order = order(settings, self.problems, horizon, self.per_update, job.seed)
+        self.times_before = [*times_before(self.order)]
+        self.sync_every = sync_period(settings.sync_every, len(self.problems) // self.per_update)
+        self.decoding = Decoding(
+            samples_per_prompt=settings.responses,
+            temperature=settings.temperature,
+            top_p=1.0,
+            max_completion_length=settings.max_completion_length,
+            batch_size=settings.batch_size,
+            seed=job.seed,
+        )
+        self.keep, self.verifier = settings.keep_rollouts, shared_verifier(default_workers())
+        self.choice, self.margin = PromptChoice.of(len(self.problems), job.seed, settings), settings.margin
         self._planned: dict[int, list[int]] = {}  # with a choice: places of the prompts of updates to come
-        self.columns = (*COLUMNS, *(["reward_status"] if reward != TRUTH else []))
+        self.columns = (*COLUMNS, *(["reward_status"] if self.reward != TRUTH else []))
         self.buffer = pd.DataFrame()
         self.rows: list[pd.DataFrame] = []
         self.tokens_generated = 0
         self.handed_over_at = 0  # updates before the last hand-over; 0 before the first
-        self._first = Path(start.trained) if start and start.trained else None
+        self._first = Path(job.start.trained) if job.start and job.start.trained else None
         self._folder = TemporaryDirectory(prefix="g2d-generator-")
-        self._engine: Any = None  # vLLM
         self._m0: Any = None  # transformers, where vLLM does not generate
-
-    # ------------------------------------------------------------------------------------------------- the generator
-
-    def use_vllm(self, settings: EngineSettings, lora: Lora) -> None:
-        """Have vLLM generate; call it before the trainer is made, as vLLM seeds the process when it starts.
-
-        Raises:
-            ValueError: the longest prompt and its completion do not fit the model.
-        """
         updates = self.until if self.sync_every is None else self.sync_every
         at_once = updates * self.per_update * self.decoding.samples_per_prompt
-        self._engine = vllm_beside_trainer(self.base, settings, lora, at_once)
-        prompts = {self._engine.render(conversation(problem, self.prompt)) for problem in self.problems}
-        self._engine.start_for(prompts, self.decoding.max_completion_length)
-        if self._first is not None:
+        self._engine = vllm_beside_trainer(job, self.problems, at_once)
+        if self._engine is not None and self._first is not None:
             self._engine.use_adapter(self._first)
+
+    # ------------------------------------------------------------------------------------------------- the generator
 
     @property
     def own_folder(self) -> Path:

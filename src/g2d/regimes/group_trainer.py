@@ -4,7 +4,7 @@ TRL's `DPOTrainer` reads a data set of pairs: a rollout that stands in four pair
 four times, and pairs have no weights. Here an update asks for its groups (`Updates`) when it needs them, which may be
 rollouts of the policy in training; what the model, the reference, the adapter and the optimizer do stays TRL's.
 
-Imports TRL; `g2d.regimes.semi_online_dpo` and others import this where they train.
+Imports TRL.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import torch
 from torch.nn.functional import logsigmoid
+from transformers import Trainer
 from trl import DPOTrainer
 from trl.trainer.utils import pad
 
@@ -33,62 +34,72 @@ class Updates(Protocol):
         """The groups to train on after `step` updates, the prompts behind them (pairable or not), and what to log."""
 
 
-class GroupTrainer(TakesTokens, FixedReference, DPOTrainer):
-    """DPO, GroupDPO and what `GroupLoss` adds, on groups of rollouts.
+class OnGroups:
+    """Before one of TRL's trainers: every update is given its groups, and makes as many passes as they need.
 
     The data set is a row per update, of which nothing is read; `per_device_train_batch_size` and
-    `gradient_accumulation_steps` are 1, because an update is split into passes here. Several processes share the
-    passes, and every one of them knows all groups.
+    `gradient_accumulation_steps` are 1. Several processes share the passes, and every one of them knows all groups.
 
     Args:
         updates: the groups of every update.
-        loss: the loss.
         division: rollouts, or tokens, that pass through the model together.
     """
 
-    def __init__(self, *args: Any, updates: Updates, loss: GroupLoss, division: Division, **kwargs: Any) -> None:
-        self.updates = updates
+    def __init__(self, *args: Any, updates: Updates, division: Division, **kwargs: Any) -> None:
+        self.updates, self.division = updates, division
+        self._sums: Counter[str] = Counter()  # over the passes of an update
+        super().__init__(*args, **kwargs)
+
+    def training_step(self: Any, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
+        """One update. Without a group its gradient is zero, not missing.
+
+        Of several processes each makes every n-th pass, and one with nothing in it where the others still have one.
+        """
+        found, asked, record = self.updates(self.state.global_step)
+        for name, value in record.items():
+            self._metrics["train"][name].append(value)
+        total = torch.zeros((), device=self.accelerator.device)
+        passes = list(in_passes(found, self.division.rows, self.division.tokens))
+        for passing, of_others in own_passes(passes, self.accelerator.process_index):
+            total += Trainer.training_step(self, model, self.batch_of(passing, of_others, found, asked))
+        for parameter in () if found else model.parameters():
+            if parameter.requires_grad:
+                parameter.grad = torch.zeros_like(parameter)
+        sums: Counter[str] = Counter()
+        for part in gathered([dict(self._sums)]):
+            sums.update(part)
+        self._sums.clear()
+        self.log_update(sums)
+        return total
+
+
+class GroupTrainer(OnGroups, TakesTokens, FixedReference, DPOTrainer):
+    """DPO, GroupDPO and what `GroupLoss` adds, on groups of rollouts."""
+
+    def __init__(self, *args: Any, loss: GroupLoss, **kwargs: Any) -> None:
         self.group_loss = loss
-        self.division = division
-        self._sums: Counter[str] = Counter()
         super().__init__(*args, data_collator=_update_number, **kwargs)
 
     def _set_signature_columns_if_needed(self) -> None:
         self._signature_columns = ["update"]
 
-    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
-        """One update, in as many passes as its rollouts need. Without a pair its gradient is zero, not missing.
-
-        Of several processes each makes every n-th pass, and one with nothing in it where the others still have one.
-        """
-        found, asked, record = self.updates(self.state.global_step)
-        total = torch.zeros((), device=self.accelerator.device)
-        for name, value in record.items():
-            self._metrics["train"][name].append(value)
-        if not found:
-            for parameter in model.parameters():
-                if parameter.requires_grad:
-                    parameter.grad = torch.zeros_like(parameter)
-            self._metrics["train"]["num_tokens"].append(self._total_train_tokens)
-            return total
+    def batch_of(self, passing: Sequence[Group], of_others: bool, found: Sequence[Group], asked: int) -> dict[str, Any]:
+        """The batch of a pass; its means are over what the whole update has, so they do not depend on its passes."""
         n_prompts = len(found) if self.group_loss.normalise == "pairable" else asked
-        # The tokens of the whole update, so that its mean does not depend on how it is split.
+        batch: dict[str, Any] = collated(passing, n_prompts, int(self.processing_class.pad_token_id))
+        if of_others:
+            batch |= {name: torch.zeros_like(batch[name]) for name in ("weights", "chosen", "share")}
         chosen = sum(len(group.completions[i]) for group in found for i in group.chosen)
-        passes = list(in_passes(found, self.division.rows, self.division.tokens))
-        for passing, of_others in own_passes(passes, self.accelerator.process_index):
-            batch = collated(passing, n_prompts, self.padding)
-            if of_others:
-                batch |= {name: torch.zeros_like(batch[name]) for name in ("weights", "chosen", "share")}
-            batch |= {"chosen_tokens": chosen, "counts": not of_others}
-            total += super().training_step(model, batch)
-        self._log_sums()
-        self._metrics["train"]["num_tokens"].append(self._total_train_tokens)
-        return total
+        return batch | {"chosen_tokens": chosen, "counts": not of_others}
 
-    @property
-    def padding(self) -> int:
-        """The token that fills up shorter rows."""
-        return int(self.processing_class.pad_token_id)
+    def log_update(self, sums: Counter[str]) -> None:
+        """Log means over pairs, and over tokens."""
+        metrics = self._metrics["train"]
+        n_pairs, n_tokens, read = (sums.pop(name, 0) for name in ("pairs", "tokens", "read"))
+        for name, value in sums.items():
+            metrics[name].append(value / (n_tokens if name == "entropy" else n_pairs))
+        self._total_train_tokens += read
+        metrics["num_tokens"].append(self._total_train_tokens)
 
     def _compute_loss(self, model: Any, inputs: dict[str, torch.Tensor], return_outputs: bool = False) -> Any:
         settings = self.group_loss
@@ -144,18 +155,6 @@ class GroupTrainer(TakesTokens, FixedReference, DPOTrainer):
                 "read": int(batch["attention_mask"].sum()),
             }
         )
-
-    def _log_sums(self) -> None:
-        sums = Counter(self._sums)
-        if n_processes() > 1:
-            sums = Counter()
-            for part in gathered([dict(self._sums)]):
-                sums.update(part)
-        metrics, n_pairs, n_tokens = self._metrics["train"], sums.pop("pairs"), sums.pop("tokens")
-        self._total_train_tokens += sums.pop("read")
-        for name, value in sums.items():
-            metrics[name].append(value / (n_tokens if name == "entropy" else n_pairs))
-        self._sums.clear()
 
 
 def _update_number(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:

@@ -10,76 +10,41 @@ With `schedule: per_k` every K is a run of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from g2d.jobs.files import sha256
-from g2d.policies.policy import as_json, end_tokens, load_tokenizer
+from g2d.jobs.files import read_json
+from g2d.policies.policy import end_tokens, load_tokenizer
 from g2d.policies.settings import lora_config
 from g2d.problems import Problem
 from g2d.problems.prompts import conversation
 from g2d.regimes.adapters import with_own_adapter
-from g2d.regimes.checkpoints import Checkpoints, require_intact, train
-from g2d.regimes.division import Division, divide
+from g2d.regimes.checkpoints import MANIFEST
+from g2d.regimes.division import Division
 from g2d.regimes.job import Trained, TrainingJob
-from g2d.regimes.online import ROLLOUTS, completions_tokens, hand_over, read_prompts, require_prompts_fit
+from g2d.regimes.online import ROLLOUTS, begin, completions_tokens, read_prompts, train_to_k
 from g2d.regimes.processes import share
-from g2d.regimes.prompt_choice import (
-    VERIFIABLE,
-    PromptChoice,
-    choice_words,
-    order,
-    times_before,
-)
+from g2d.regimes.prompt_choice import PromptChoice, choice_words, order, times_before
 from g2d.regimes.regime import Regime
 from g2d.regimes.replay import ReplayBuffer, Successes, replay_words
 from g2d.regimes.training import OptimizerKeys, read_log, starting_model, trainer_arguments, untie_head
 from g2d.regimes.training_rollouts import TrainingRollouts
 from g2d.regimes.warmup import Mismatch, Objective, Signs, Warmup
-from g2d.rewards.catalogue import TRUTH, reward_params
+from g2d.rewards.catalogue import TRUTH
 from g2d.rewards.reward import group_name
 from g2d.rewards.training import TrainingReward
 from g2d.rollouts.rollout import read_rollouts
 from g2d.rollouts.tokens import with_token_ids
 
-if TYPE_CHECKING:
-    from g2d.regimes.auto_stop import Outcome
-
 
 def train_grpo(job: TrainingJob) -> Trained:
-    """Train M0 to step K, or until H and mu decline; leave `Lora.files`, `rollouts.parquet` and, for another K,
-    `checkpoint` in the work folder.
+    """Train M0 to step K; see `g2d.regimes.online.begin` and `train_to_k`.
 
     One step consumes `Warmup.completions_per_step(G)` completions, G of every prompt, of all processes together.
-
-    Raises:
-        TrainingStoppedError: a signal stopped it early.
-        RuntimeError: the trainer stopped anywhere but at step K.
-        ValueError: `resume_from` is damaged, or a prompt and its completion do not fit the model.
     """
-    if job.settings.auto is not None:
-        return until_decline(job).trained
     warmup: Warmup = job.settings
     problems: Sequence[Problem] = job.data
-    start = require_intact(job.resume_from) if job.resume_from else None
-    identity = {
-        "version": job.version,
-        "base": as_json(job.base),
-        "problems": [asdict(problem) for problem in problems],
-        "warmup": warmup.trajectory(job.k, job.group_size) | {"keep_rollouts": warmup.keep_rollouts},
-        "lora": job.lora.params(),
-        "prompt": job.prompt.params(),
-        "group_size": job.group_size,
-        "k": job.k,
-        "seed": job.seed,
-        **warmup.drawn_by(job.engine, job.lora, job.reward),
-        "start": start,
-        **({} if job.reward == TRUTH else {"reward": reward_params(job.reward)}),
-        **({} if job.prompt_mix == VERIFIABLE else {"prompts": job.prompt_mix.params()}),
-        **({} if job.replayed_harvest is None else {"replayed_harvest": sha256(job.replayed_harvest)}),
-    }
-    checkpoints = Checkpoints(job.work, identity, job.meter)
+    checkpoints, division = begin(job, warmup.on_card(job.group_size))
 
     from datasets import Dataset
 
@@ -87,7 +52,7 @@ def train_grpo(job: TrainingJob) -> Trained:
     from g2d.regimes.grpo_trainer import ChosenPrompts, Grpo
 
     group_size = job.group_size
-    n_prompts = warmup.groups_trained(_steps(job), group_size)  # one "epoch" is the whole horizon
+    n_prompts = warmup.groups_trained(warmup.steps_to(job.k), group_size)  # one "epoch" is the whole horizon
     numbers = order(
         job.prompt_mix, problems, n_prompts, warmup.completions_per_step(group_size) // group_size, job.seed
     )
@@ -95,8 +60,6 @@ def train_grpo(job: TrainingJob) -> Trained:
     choice = PromptChoice.of(len(problems), job.seed, warmup)
     replay = _replay(job)
 
-    lengths = require_prompts_fit(job), warmup.max_completion_length
-    division = divide(job, checkpoints, warmup.on_card(group_size), lengths)
     arguments = _arguments(job, checkpoints.draft, division)
     tokenizer = load_tokenizer(job.base)
     ends = end_tokens(job.base, tokenizer)
@@ -135,9 +98,10 @@ def train_grpo(job: TrainingJob) -> Trained:
         peft_config=None if own_adapter else lora_config(job.lora),
     )
     before = job.meter.tokens_generated
+    paid = read_json(job.resume_from / MANIFEST)["step"] if job.resume_from else 0
 
     def count(log: list[dict[str, Any]]) -> None:
-        drawn = completions_tokens(log, warmup.completions_per_generation(group_size), start["step"] if start else 0)
+        drawn = completions_tokens(log, warmup.completions_per_generation(group_size), paid)
         job.meter.tokens_generated = before + drawn
 
     def save(folder: Path) -> None:
@@ -150,21 +114,12 @@ def train_grpo(job: TrainingJob) -> Trained:
         trainer.go_on(folder)
         count(read_log(folder))
 
-    trainer.go_on(job.resume_from)
+    if job.resume_from is not None:
+        trainer.go_on(job.resume_from)
     try:
-        reached = train(
-            trainer,
-            checkpoints,
-            job.checkpointing,
-            until=job.k,
-            start=job.resume_from,
-            every=warmup.continued_every,
-            save=save,
-            restore=restore,
-        )
+        return train_to_k(job, trainer, checkpoints, every=warmup.continued_every, save=save, restore=restore)
     finally:
         generation.close()
-    return Trained(hand_over(reached, job.work, job.base))
 
 
 def _row(job: TrainingJob, problem: Problem, before: int) -> dict[str, Any]:
@@ -190,11 +145,6 @@ def _replay(job: TrainingJob) -> ReplayBuffer | Successes | None:
     return Successes(harvest, replay.successes, warmup.max_completion_length, group_size, job.seed)
 
 
-def _steps(job: TrainingJob) -> int:
-    """Length of the schedule."""
-    return job.settings.total_steps if job.settings.schedule == "chain" else job.k
-
-
 def _arguments(job: TrainingJob, draft: Path, division: Division) -> Any:
     from trl import GRPOConfig
 
@@ -205,7 +155,7 @@ def _arguments(job: TrainingJob, draft: Path, division: Division) -> Any:
         **trainer_arguments(draft, job.seed, job.tracking, warmup, checkpointing=division.checkpointing),
         **warmup.objective_arguments,
         **warmup.mismatch_arguments,
-        max_steps=_steps(job),
+        max_steps=warmup.steps_to(job.k),
         learning_rate=warmup.learning_rate,
         lr_scheduler_type=warmup.lr_schedule,
         num_generations=group_size,
@@ -222,21 +172,6 @@ def _arguments(job: TrainingJob, draft: Path, division: Division) -> Any:
         use_vllm=False,  # TRL's own backend; `g2d.regimes.grpo_generation` is ours
         vllm_importance_sampling_correction=warmup.ratio == "sampler",
     )
-
-
-def until_decline(job: TrainingJob) -> Outcome:
-    """Warm M0 up until its harvest declines (`warmup.auto`), at most to the end of the schedule."""
-    from g2d.regimes.auto_stop import Trajectory, train_until_decline
-
-    warmup: Warmup = job.settings
-    limit, drawn = warmup.total_steps, warmup.completions_per_generation(job.group_size)
-    identity = {
-        "warmup": warmup.trajectory(limit, job.group_size) | {"keep_rollouts": warmup.keep_rollouts},
-        "lora": job.lora.params(),
-        "group_size": job.group_size,
-        **warmup.drawn_by(job.engine, job.lora),
-    }
-    return train_until_decline(job, Trajectory(train_grpo, limit, drawn, identity))
 
 
 def _methods(warmup: Warmup) -> str:

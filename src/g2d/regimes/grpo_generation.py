@@ -1,18 +1,16 @@
 """GRPO's completions from `g2d.rollouts`, whichever engine is configured; TRL's own generation is not used.
 
 transformers decodes the trainer's own model, in evaluation mode: what samples is the policy in training, so no
-importance correction is needed, but with a `lag` (`g2d.regimes.lag`). All completions of a generation are rows of one
-batch (`ContinuousBatch`).
+importance correction is needed, but with a `lag` (`g2d.regimes.lag`).
 
-vLLM gets the adapter, as a file, under a new number; TRL's backend pushes all weights at every step. `rollout_func`,
-TRL's hook for own generation, would not do: TRL 1.16 applies its importance-sampling correction only where `use_vllm`
-is set. The correction is needed, because vLLM's kernels give other log-probabilities than the trainer's, and adapters
-older than the current step (`sync_every` above 1) are another policy. Tests hold that it is applied, and that its ratio
-is 1 where the two agree. `ratio: none` switches it off.
+vLLM gets the adapter, as a file, under a new number; TRL's backend pushes all weights at every step. Its kernels give
+other log-probabilities than the trainer's, and adapters older than the current step (`sync_every` above 1) are another
+policy, so completions are weighed. TRL 1.16 does so only where `use_vllm` is set, and not with `rollout_func`, its hook
+for own generation.
 
 The random numbers of a completion belong to its step and its place in the batch of all processes, so a run that was
 stopped, and several processes, draw what one run would have drawn. The random state of the process, which dropout
-reads, is left as it was. With `updates_per_generation` above 1 one call draws the completions of all these steps.
+reads, is left as it was.
 """
 
 from __future__ import annotations
@@ -26,7 +24,6 @@ from typing import Any
 import torch
 
 from g2d.problems import Problem
-from g2d.problems.prompts import conversation
 from g2d.regimes.adapters import merged, save_trained
 from g2d.regimes.job import TrainingJob
 from g2d.regimes.lag import Lag
@@ -58,21 +55,15 @@ class EngineGeneration:
         at_once = warmup.completions_per_generation(job.group_size)
         self.end_ids = end_ids
         self.sync_every = warmup.sync_every
-        self._lag = Lag(warmup.lag, job.k, job.work, job.meter) if warmup.lag else None
-        self._corrects_lag = self._lag is not None and warmup.ratio == "sampler"
+        self.lag = Lag(warmup.lag, job.k, job.work, job.meter) if warmup.lag else None
+        self._corrects_lag = self.lag is not None and warmup.ratio == "sampler"
         self.handed_over_at: list[int] = []  # the steps at which vLLM took the adapter over
         self._last_draw = (-1, 0)  # step, and how many draws it had before: more than one where prompts are replaced
         self._decoding = Decoding(1, warmup.temperature, 1.0, warmup.max_completion_length, at_once, job.seed)
         self._trainer: Any = None
         self._cuda_graph = job.engine is not None and job.engine.cuda_graph
         self._transformers: TransformersEngine | None = None  # keeps its CUDA graphs from step to step
-        self._vllm: Any = None
-        if job.engine is not None and job.engine.name == "vllm":
-            self._vllm = vllm_beside_trainer(job.base, job.engine, job.lora, at_once)
-            self._vllm.start_for(
-                {self._vllm.render(conversation(problem, job.prompt)) for problem in problems},
-                warmup.max_completion_length,
-            )
+        self._vllm = vllm_beside_trainer(job, problems, at_once)
 
     def attach(self, trainer: Any) -> None:
         """Draw for this trainer, which was built with `use_vllm=False`. Where that is set, TRL corrects by the
@@ -94,7 +85,7 @@ class EngineGeneration:
         name = f"grpo/{step}/again{again}" if again else f"grpo/{step}"
         first = self._trainer.accelerator.process_index * len(prompts)  # every process has as many, one after another
         names = [f"{name}/{first + i}" for i in range(len(prompts))]
-        with self._lag.generator(self._model, step) if self._lag else nullcontext():
+        with self.lag.generator(self._model, step) if self.lag else nullcontext():
             if self._vllm is None:
                 with self._policy() as engine:
                     completions = engine.draw(prompts, names, self._decoding)
@@ -136,19 +127,9 @@ class EngineGeneration:
         with evaluation_mode(model), around:
             yield self._transformers
 
-    def save(self, checkpoint: Path) -> None:
-        """Write into a checkpoint what a lag needs to go on from it."""
-        if self._lag is not None:
-            self._lag.save(checkpoint)
-
-    def restore(self, checkpoint: Path | None) -> None:
-        """Go on from a checkpoint, if there is one."""
-        if self._lag is not None and checkpoint is not None:
-            self._lag.restore(checkpoint)
-
     def close(self) -> None:
         """Free vLLM, and what a lag keeps."""
         if self._vllm is not None:
             self._vllm.close()
-        if self._lag is not None:
-            self._lag.close()
+        if self.lag is not None:
+            self.lag.close()

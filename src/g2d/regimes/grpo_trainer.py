@@ -25,12 +25,14 @@ from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
 from trl import import_utils as trl_imports
 
+from g2d.jobs.files import read_json, write_json
 from g2d.regimes.adapters import copy_to_reference, reference_weights
 from g2d.regimes.by_length import regrouped
 from g2d.regimes.grpo_generation import EngineGeneration
 from g2d.regimes.importance import above_cap, masked_log_ratios, within_second_moment
-from g2d.regimes.prompt_choice import AskedGroup, PromptChoice, load_choice, save_choice
-from g2d.regimes.replay import DRAWN, STALENESS, ReplayBuffer, Successes, load_buffer, save_buffer, with_replayed
+from g2d.regimes.lag import Lag
+from g2d.regimes.prompt_choice import AskedGroup, PromptChoice
+from g2d.regimes.replay import DRAWN, STALENESS, ReplayBuffer, Successes, with_replayed
 from g2d.regimes.training import evaluation_mode
 from g2d.regimes.training_rollouts import TrainingRollouts
 from g2d.regimes.warmup import Warmup
@@ -43,9 +45,9 @@ try:
 finally:
     trl_imports.is_vllm_available = is_vllm_available
 
-REFERENCE = (
-    "reference.safetensors"  # in a checkpoint; beside PEFT's folder `ref` the trainer would not load our adapter
-)
+# In a checkpoint:
+PROMPTS = "prompts.json"  # of a choice
+REFERENCE = "reference.safetensors"  # beside PEFT's folder `ref` the trainer would not load our adapter
 
 
 @dataclass(frozen=True)
@@ -96,12 +98,6 @@ class Grpo(GRPOTrainer):
         generation.attach(self)
         if warmup.has_buffer:
             self.use_vllm = True  # where that is set, TRL weighs by the policy that sampled
-        if prompts is not None and self.accelerator.num_processes > 1:
-            raise RuntimeError(
-                "warmup.retire and warmup.resample train in one process: set training.processes to 1, or drop the keys"
-            )
-        if replay is not None and self.accelerator.num_processes > 1:
-            raise RuntimeError("warmup.replay trains in one process: set training.processes to 1, or drop the key")
         if warmup.reference == "sync":
             self.add_callback(_Swaps(self, n_problems))
 
@@ -195,15 +191,20 @@ class Grpo(GRPOTrainer):
 
     def keep(self, checkpoint: Path) -> None:
         """Write into a checkpoint what decides what is drawn next."""
-        save_choice(self.prompts.choice if self.prompts else None, checkpoint)
-        save_buffer(self.replay, checkpoint)
-        self.generation.save(checkpoint)
+        if self.prompts is not None:
+            write_json(checkpoint / PROMPTS, self.prompts.choice.state())
+        for part in self._kept_parts():
+            part.save(checkpoint)
 
-    def go_on(self, checkpoint: Path | None) -> None:
-        """Read that again, if there is a checkpoint to go on from."""
-        load_choice(self.prompts.choice if self.prompts else None, checkpoint)
-        load_buffer(self.replay, checkpoint)
-        self.generation.restore(checkpoint)
+    def go_on(self, checkpoint: Path) -> None:
+        """Read that again."""
+        if self.prompts is not None:
+            self.prompts.choice.restore(read_json(checkpoint / PROMPTS))
+        for part in self._kept_parts():
+            part.restore(checkpoint)
+
+    def _kept_parts(self) -> list[ReplayBuffer | Lag]:
+        return [part for part in (self.replay, self.generation.lag) if isinstance(part, (ReplayBuffer, Lag))]
 
     # ---------------------------------------------------------------------------------------------------- the prompts
 

@@ -1,25 +1,28 @@
-"""What all online trainings have in common: prompts that fit, vLLM beside the trainer, and what a checkpoint leaves to
-the stages after it."""
+"""What all online trainings have in common: what names their checkpoints, prompts that fit, vLLM beside the trainer,
+the run to K, and what a checkpoint leaves to the stages after it."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from g2d.memory.workload import largest_part
-from g2d.policies.policy import Policy, context_limit, load_tokenizer
-from g2d.policies.settings import Lora
+from g2d.jobs.files import sha256
+from g2d.memory.workload import Training, largest_part
+from g2d.policies.policy import Policy, as_json, context_limit, load_tokenizer
 from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import conversation, render
-from g2d.regimes.checkpoints import MANIFEST, require_intact, seal
-from g2d.regimes.job import TrainingJob
+from g2d.regimes.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train
+from g2d.regimes.division import Division, divide
+from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.processes import n_processes
+from g2d.regimes.prompt_choice import VERIFIABLE
 from g2d.regimes.replay import DRAWN
 from g2d.regimes.training import hand_over_trained, read_log
+from g2d.rewards.catalogue import TRUTH, reward_params
 from g2d.rollouts.engine import require_room
-from g2d.rollouts.settings import EngineSettings
 
 ROLLOUTS = "rollouts.parquet"  # in a checkpoint: those of the steps that lie behind it
 
@@ -28,6 +31,52 @@ def read_prompts(job: TrainingJob, inputs: Any) -> list[Problem]:
     """The problems to ask."""
     files = [inputs.problems] if isinstance(inputs.problems, str) else inputs.problems
     return [problem for file in files for problem in read_problems(file)]
+
+
+def identity(job: TrainingJob) -> dict[str, Any]:
+    """What a training depends on whatever its K, as JSON."""
+    return {
+        "version": job.version,
+        "base": as_json(job.base),
+        "problems": [asdict(problem) for problem in job.data],
+        "lora": job.lora.params(),
+        "prompt": job.prompt.params(),
+        "seed": job.seed,
+        "engine": job.engine.identity if job.engine else None,
+        **job.settings.identity(job),
+    }
+
+
+def begin(job: TrainingJob, training: Training) -> tuple[Checkpoints, Division]:
+    """The checkpoints of a training to K, and the passes of its updates.
+
+    Args:
+        training: what its settings need of a card.
+
+    Raises:
+        ValueError: `resume_from` is damaged, or a prompt and its completion do not fit the model.
+    """
+    everything = {
+        **identity(job),
+        "k": job.k,
+        "start": require_intact(job.resume_from) if job.resume_from else None,
+        **({} if job.reward == TRUTH else {"reward": reward_params(job.reward)}),
+        **({} if job.prompt_mix == VERIFIABLE else {"prompts": job.prompt_mix.params()}),
+        **({} if job.replayed_harvest is None else {"replayed_harvest": sha256(job.replayed_harvest)}),
+    }
+    checkpoints = Checkpoints(job.work, everything, job.meter)
+    lengths = require_prompts_fit(job), job.settings.max_completion_length
+    return checkpoints, divide(job, checkpoints, training, lengths)
+
+
+def train_to_k(job: TrainingJob, trainer: Any, checkpoints: Checkpoints, **own: Any) -> Trained:
+    """Train to step K; leave `Lora.files`, `rollouts.parquet` and, for another K, `checkpoint` in the work folder.
+
+    Args:
+        own: further arguments of `g2d.regimes.checkpoints.train`, which says what is raised.
+    """
+    reached = train(trainer, checkpoints, job.checkpointing, until=job.k, start=job.resume_from, **own)
+    return Trained(hand_over(reached, job.work, job.base))
 
 
 def require_prompts_fit(job: TrainingJob) -> int:
@@ -50,22 +99,32 @@ def require_prompts_fit(job: TrainingJob) -> int:
     return max(map(len, ids))
 
 
-def vllm_beside_trainer(base: Policy, settings: EngineSettings, lora: Lora, at_once: int | None) -> Any:
+def vllm_beside_trainer(job: TrainingJob, problems: Sequence[Problem], at_once: int) -> Any:
     """vLLM for M0 and the adapters of a training, on the trainer's GPU; of several processes each has one of its own.
+    None where the engine is another one.
 
     Args:
+        problems: every one that training will ask; the longest decides how much vLLM reserves.
         at_once: completions that all processes together ever ask for at once.
+
+    Raises:
+        ValueError: the longest prompt and its completion do not fit the model.
     """
+    if job.engine is None or job.engine.name != "vllm":
+        return None
     from g2d.rollouts.trainer_engine import EngineAside
     from g2d.rollouts.vllm_engine import VllmEngine
 
-    return (EngineAside if n_processes() > 1 else VllmEngine)(
-        base,
-        settings.model_copy(update={"tensor_parallel_size": 1}),  # with several visible, it would spread over them
-        adapter_rank=lora.r,
-        memory_utilization=settings.training_gpu_memory_utilization,
+    vllm: Any = (EngineAside if n_processes() > 1 else VllmEngine)(
+        job.base,
+        job.engine.model_copy(update={"tensor_parallel_size": 1}),  # with several visible, it would spread over them
+        adapter_rank=job.lora.r,
+        memory_utilization=job.engine.training_gpu_memory_utilization,
         most_sequences=largest_part(at_once, n_processes()),
     )
+    prompts = {vllm.render(conversation(problem, job.prompt)) for problem in problems}
+    vllm.start_for(prompts, job.settings.max_completion_length)
+    return vllm
 
 
 def hand_over(reached: Path, work: Path, base: Policy) -> list[dict[str, Any]]:

@@ -17,17 +17,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import model_validator
 
-from g2d.jobs.files import read_json, write_json
 from g2d.problems import Problem
 from g2d.settings import MistakeInKeyError, Section, key
 
 NEARLY = 0.01  # of a prompt: 0.333 of 15 prompts are 5
-PROMPTS = "prompts.json"  # in a checkpoint
 METRICS = (
     "prompts/retired",  # now
     "prompts/skipped",  # that were due and are retired
@@ -322,18 +319,6 @@ class PromptChoice:
         self._dull = Counter(dict(state["dull"]))
         self._retired, self._tokens = dict(state["retired"]), dict(state["tokens"])
         self._noted = {update: Counter(noted) for update, noted in state["noted"]}
-
-
-def save_choice(choice: PromptChoice | None, checkpoint: Path) -> None:
-    """Write the state of a choice, if there is one, into a checkpoint."""
-    if choice is not None:
-        write_json(checkpoint / PROMPTS, choice.state())
-
-
-def load_choice(choice: PromptChoice | None, checkpoint: Path | None) -> None:
-    """Have a choice go on from a checkpoint, if there are both."""
-    if choice is not None and checkpoint is not None:
-        choice.restore(read_json(checkpoint / PROMPTS))
 
 
 def choice_words(keys: PromptKeys) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import field_validator, model_validator
 
 from g2d.memory.workload import Training
+from g2d.policies.policy import as_json
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.prompt_choice import PromptKeys, PromptMix
 from g2d.regimes.training_rollouts import Keep
@@ -215,6 +216,18 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         """What the run to step K depends on: every key but the grid and what is kept of it."""
         own = self.params(without={"steps", "regime", "keep_rollouts", "policies", "reward", "auto", "select"})
         return own | {"horizon": self.total_steps}
+
+    def identity(self, job: TrainingJob) -> dict[str, Any]:
+        """What a training depends on beside M0, problems, prompt, seed and engine, as JSON."""
+        return {
+            self.regime: self.trajectory() | {"keep_rollouts": self.keep_rollouts},  # type: ignore[attr-defined]
+            **({} if job.start is None else {"started_from": as_json(job.start)}),
+            **({} if job.teacher is None else {"teacher": as_json(job.teacher)}),
+        }
+
+    def completions_per_generation(self, group_size: int) -> int:
+        """Completions of an update, whose lengths the trainer logs together."""
+        return self.prompts_per_update * self.responses
 
     def prompts_asked(self, updates: int) -> int:
         """Prompts that so many updates ask."""

@@ -197,18 +197,6 @@ def with_replayed(
     return [row.ids for row in rows], [row.log_probs for row in rows]
 
 
-def save_buffer(replay: ReplayBuffer | Successes | None, checkpoint: Path) -> None:
-    """Write a buffer, if there is one, into a checkpoint."""
-    if isinstance(replay, ReplayBuffer):
-        replay.save(checkpoint)
-
-
-def load_buffer(replay: ReplayBuffer | Successes | None, checkpoint: Path | None) -> None:
-    """Have a buffer go on from a checkpoint, if there are both."""
-    if isinstance(replay, ReplayBuffer) and checkpoint is not None:
-        replay.restore(checkpoint)
-
-
 def replay_words(replay: Replay) -> str:
     """What is replayed, for the methods paragraph."""
     if replay.buffer is not None:

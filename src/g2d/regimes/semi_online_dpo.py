@@ -25,7 +25,7 @@ from g2d.policies.policy import load_tokenizer
 from g2d.policies.settings import lora_config
 from g2d.regimes.adapters import copy_to_reference, load_weights, save_trained, with_own_adapter
 from g2d.regimes.division import Division
-from g2d.regimes.fresh_training import numbered, on_card, train_on_fresh, until_decline
+from g2d.regimes.fresh_training import numbered, on_card, train_on_fresh
 from g2d.regimes.groups import ROLLOUTS_AT_ONCE, GroupLoss, RolloutsAtOnce, groups, summary
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.online import read_prompts
@@ -115,17 +115,15 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
 def train_semi_online_dpo(job: TrainingJob) -> Trained:
     """Train on pairs of fresh rollouts; see `g2d.regimes.fresh_training.train_on_fresh`."""
     settings: SemiOnlineDpo = job.settings
-    if settings.auto is not None:
-        return until_decline(job, train_semi_online_dpo).trained
 
     def restored(trainer: Any, fresh: FreshRollouts) -> None:
         if settings.reference == "sync" and fresh.adapter is not None:
             load_weights(trainer.model, fresh.adapter, "ref", trainer.ref_model)
 
-    return train_on_fresh(job, _trainer, sync_every=settings.sync_every, margin=settings.margin, restored=restored)
+    return train_on_fresh(job, _trainer, restored)
 
 
-def _trainer(job: TrainingJob, fresh: FreshRollouts, seed: int, arguments: dict[str, Any], division: Division) -> Any:
+def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], division: Division) -> Any:
     from trl import DPOConfig
 
     from g2d.regimes.group_trainer import GroupTrainer
@@ -138,7 +136,7 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, seed: int, arguments: dict[
         )  # a checkpoint of 0.1.0 may lack them
         asked = fresh.asked(own)
         whole, margin = settings.grpo_weight > 0, settings.margin
-        found = groups(own, asked, which=settings.pairs, seed=seed, whole=whole, margin=margin)
+        found = groups(own, asked, which=settings.pairs, seed=job.seed, whole=whole, margin=margin)
         record = summary(own, found) | (fresh.choice.metrics(step) if fresh.choice else {})
         return found, len(asked), record
 
@@ -153,7 +151,7 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, seed: int, arguments: dict[
     own_adapter = job.start is None and moving and not job.lora.trains_all
     from_m0 = job.start is not None and settings.reference == "base"  # the reference is not what training starts from
     trainer = GroupTrainer(
-        model=with_own_adapter(model, job.lora, seed) if own_adapter else model,
+        model=with_own_adapter(model, job.lora, job.seed) if own_adapter else model,
         ref_model=starting_model(job.base, None, job.lora) if from_m0 and job.lora.trains_all else None,
         args=DPOConfig(**arguments, beta=settings.beta, max_length=None, disable_dropout=False),
         train_dataset=numbered(settings.total_steps),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import field_validator, model_validator
 
@@ -16,6 +16,9 @@ from g2d.regimes.training import OptimizerKeys
 from g2d.rewards.catalogue import TRUTH, is_scalar
 from g2d.rollouts.settings import EngineSettings
 from g2d.settings import Rows, Section, Steps, key, repeated
+
+if TYPE_CHECKING:
+    from g2d.regimes.job import TrainingJob
 
 AUTO = "auto"  # folder of the policies whose warm-up stops by itself
 Loss = Literal["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
@@ -496,13 +499,17 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         """Length of the learning-rate schedule of a chain, in gradient steps."""
         return self.horizon if self.horizon is not None else max(self.steps)
 
+    def steps_to(self, k: int) -> int:
+        """Length of the learning-rate schedule of a run to step K."""
+        return self.total_steps if self.schedule == "chain" else k
+
     def trajectory(self, k: int, group_size: int) -> dict[str, Any]:
         """What the run to step K depends on: every key but the grid and what is kept of it, with the length of its
         schedule and the size of its steps filled in. So a step that is asked for in prompts is the same run as one that
         is asked for in as many completions."""
         own = self.params(without={"steps", "group_sizes", "keep_rollouts", "auto", "prompts_per_step"})
         return own | {
-            "horizon": self.total_steps if self.schedule == "chain" else k,
+            "horizon": self.steps_to(k),
             "per_device_batch_size": self.rows_per_pass(group_size),
             "gradient_accumulation_steps": self.accumulation_steps(group_size),
         }
@@ -587,6 +594,14 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         checkpoint's.
         """
         return self.sync_every * self.updates_between_generations
+
+    def identity(self, job: TrainingJob) -> dict[str, Any]:
+        """What a training to step K depends on beside M0, problems, prompt and seed, as JSON."""
+        return {
+            "warmup": self.trajectory(job.k, job.group_size) | {"keep_rollouts": self.keep_rollouts},
+            "group_size": job.group_size,
+            **self.drawn_by(job.engine, job.lora, job.reward),
+        }
 
     def drawn_by(self, engine: EngineSettings | None, lora: Lora, reward: Section = TRUTH) -> dict[str, Any]:
         """What a result depends on of what generates the rollouts, and judges them.
