@@ -21,6 +21,7 @@ from g2d.problems.prompts import conversation
 from g2d.regimes.adapters import with_own_adapter
 from g2d.regimes.checkpoints import MANIFEST
 from g2d.regimes.division import Division
+from g2d.regimes.grpo_keys import Mismatch, Objective, Signs
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.online import ROLLOUTS, begin, completions_tokens, read_prompts, train_to_k
 from g2d.regimes.processes import share
@@ -29,7 +30,7 @@ from g2d.regimes.regime import Regime
 from g2d.regimes.replay import ReplayBuffer, Successes, replay_words
 from g2d.regimes.training import OptimizerKeys, read_log, starting_model, trainer_arguments, untie_head
 from g2d.regimes.training_rollouts import TrainingRollouts
-from g2d.regimes.warmup import Mismatch, Objective, Signs, Warmup
+from g2d.regimes.warmup import Warmup
 from g2d.rewards.catalogue import TRUTH
 from g2d.rewards.reward import group_name
 from g2d.rewards.training import TrainingReward

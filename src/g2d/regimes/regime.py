@@ -199,7 +199,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
     def _check_auto(self, auto: AutoStop) -> None:
         if len(self.steps) > 1:
             raise ValueError(f"steps: with auto there is one K, the most updates it may take: keep one of {self.steps}")
-        if (first := (1 + auto.patience) * auto.every) > self.steps[-1]:
+        if (first := auto.first_decline) > self.steps[-1]:
             raise ValueError(
                 f"auto could never stop: a decline shows at update {first} at the earliest (1 + patience probes), "
                 f"beyond K={self.steps[-1]}: lower auto.every or auto.patience, or raise K"

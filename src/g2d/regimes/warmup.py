@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import field_validator, model_validator
 
 from g2d.memory.workload import Training
 from g2d.policies.settings import Lora
+from g2d.regimes.grpo_keys import Mismatch, Objective, OffPolicy, Signs
 from g2d.regimes.prompt_choice import PromptKeys, whole_share
 from g2d.regimes.replay import Replay
 from g2d.regimes.training import OptimizerKeys
@@ -21,326 +23,6 @@ if TYPE_CHECKING:
     from g2d.regimes.job import TrainingJob
 
 AUTO = "auto"  # folder of the policies whose warm-up stops by itself
-Loss = Literal["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
-
-
-class Objective(Section):
-    """GRPO's objective beside `loss` and `beta`, as TRL 1.16 has it (docs/off_policy.md says which keys are whose).
-
-    At `updates_per_generation` and `iterations` 1 the policy is the one that sampled, the ratio is 1, and no clip can
-    act.
-    """
-
-    epsilon: float = key(0.2, "Clip of the ratio: from 1 - epsilon on.", gt=0, neutral=0.2)
-    epsilon_high: float | None = key(
-        None,
-        "Clip of the ratio: up to 1 + epsilon_high; null: epsilon. With loss: cispo the largest ratio itself.",
-        gt=0,
-        neutral=None,
-    )
-    importance_sampling: Literal["token", "sequence"] = key(
-        "token", "The ratio of every token, or the geometric mean of a completion's (GSPO).", neutral="token"
-    )
-    scale_rewards: Literal["group", "batch", "none"] = key(
-        "group",
-        "Standard deviation that advantages are divided by: of the group, of all rewards of a generation, or 1.",
-        neutral="group",
-    )
-    deviation: Literal["unbiased", "population"] = key(
-        "unbiased",
-        "What scale_rewards divides by, for a sum S of G squares: unbiased is TRL's sqrt(S / (G - 1)) + 1e-4; "
-        "population is sqrt(S / G + 1e-4), by which advantages are larger beside beta's KL term, 1.41 times at G=2.",
-        neutral="unbiased",
-    )
-    bias_corrected_kl: bool = key(
-        True,
-        "Weight the KL term by the ratio (TRL's default); false: the plain estimator of GRPO's papers.",
-        neutral=True,
-    )
-    entropy_coefficient: float = key(
-        0.0,
-        "Weight of the mean entropy of the next token over a micro-batch, which is rewarded.",
-        ge=0,
-        neutral=0.0,
-    )
-
-    top_entropy_quantile: float = key(
-        1.0,
-        "Share of the tokens of a micro-batch that the policy's loss is over, those with the largest entropy (arXiv "
-        "2506.01939); the KL term is over all.",
-        gt=0,
-        le=1,
-        neutral=1.0,
-    )
-    off_policy_mask_threshold: float | None = key(
-        None,
-        "Leave completions out of the policy's loss whose advantage is negative and whose tokens were likelier under "
-        "the policy that sampled, by more than this on average (arXiv 2512.02556, eq. 9); null: none.",
-        unit="nats per token",
-        gt=0,
-        neutral=None,
-    )
-
-    def check_loss(self, loss: str) -> None:
-        """Refuse a CISPO without its clip, and a VESPO with another ratio than its own.
-
-        Raises:
-            ValueError: one sentence that names the keys and the fix.
-        """
-        if loss == "cispo" and (self.epsilon_high is None or self.epsilon_high < 1):
-            raise ValueError(
-                f"loss: cispo clips the ratio at epsilon_high itself, which is {self.epsilon_high}: set it to 1 or "
-                "more (5 in arXiv 2510.13786)"
-            )
-
-        if loss == "vespo" and self.importance_sampling != "token":
-            raise ValueError(
-                f"loss: vespo weighs completions by itself, whatever importance_sampling is, which is "
-                f"{self.importance_sampling}: set it to token"
-            )
-
-    def check_deviation(self) -> None:
-        """Refuse a standard deviation that nothing is divided by.
-
-        Raises:
-            ValueError: one sentence that names the keys and the fix.
-        """
-        if self.scale_rewards == "none" and self.deviation != "unbiased":
-            raise ValueError(
-                f"deviation: {self.deviation} is of the rewards' scale, and scale_rewards: none divides by 1: drop "
-                "deviation, or set scale_rewards to group or batch"
-            )
-
-    @property
-    def objective_arguments(self) -> dict[str, Any]:
-        """These keys by TRL's names."""
-        return {
-            "epsilon": self.epsilon,
-            "epsilon_high": self.epsilon_high,
-            "importance_sampling_level": self.importance_sampling,
-            "scale_rewards": self.scale_rewards,
-            "use_bias_correction_kl": self.bias_corrected_kl,
-            "entropy_coef": self.entropy_coefficient,
-            "sapo_temperature_neg": 1.05,  # arXiv 2511.20347; TRL's defaults
-            "sapo_temperature_pos": 1.0,
-            "vespo_k_pos": 2.0,  # arXiv 2602.10693; TRL's defaults
-            "vespo_lambda_pos": 3.0,
-            "vespo_k_neg": 3.0,
-            "vespo_lambda_neg": 2.0,
-            "top_entropy_quantile": self.top_entropy_quantile,
-            "off_policy_mask_threshold": self.off_policy_mask_threshold,
-        }
-
-
-class Signs(Section):
-    """What right and wrong answers weigh: signed reinforcement (docs/regimes.md).
-
-    The weights are of the policy's loss; a KL or an entropy term is over all completions.
-    """
-
-    advantages: Literal["group", "sign"] = key(
-        "group",
-        "group: the reward less the mean of its group, over scale_rewards; sign: 1 for a right answer and -1 for a "
-        "wrong one, whatever the others of its group are (arXiv 2506.01347).",
-        neutral="group",
-    )
-    positive_weight: float = key(
-        1.0,
-        "Factor of the advantages above 0: 0 trains on wrong answers alone (NSR), 0.1 with advantages: sign is "
-        "W-REINFORCE.",
-        ge=0,
-        neutral=1.0,
-    )
-    negative_weight: float = key(
-        1.0,
-        "Factor of the advantages below 0: 0 trains on right answers alone (PSR; RAFT++ in arXiv 2504.11343).",
-        ge=0,
-        neutral=1.0,
-    )
-
-    def check_signs(self, objective: Objective) -> None:
-        """Refuse weights with which nothing is learnt, and keys that are about what a sign leaves out.
-
-        Raises:
-            ValueError: one sentence that names the keys and the fix.
-        """
-        if self.positive_weight == self.negative_weight == 0:
-            raise ValueError(
-                "positive_weight and negative_weight are both 0, so no answer is learnt from: set one above 0"
-            )
-        if self.negative_weight == 0 and objective.off_policy_mask_threshold is not None:
-            raise ValueError(
-                "off_policy_mask_threshold is about advantages below 0, and negative_weight: 0 leaves them all out: "
-                "drop either"
-            )
-        if self.advantages == "sign" and (idle := objective.params(only={"scale_rewards", "deviation"})):
-            raise ValueError(
-                f"{next(iter(idle))} is about what the rewards of a group are divided by, and advantages: sign divides "
-                "by nothing: drop either"
-            )
-
-
-class OffPolicy(Section):
-    """How stale the rollouts and the reference of GRPO may be (Revisiting GRPO, arXiv 2505.22257, algorithm 1).
-
-    TRL draws the rollouts of v updates at once, from the policy before the first, and deals them out in random order:
-    an update holds as many completions as ever, but not whole groups; their advantages are those of whole groups.
-    """
-
-    updates_per_generation: int = key(
-        1,
-        "Gradient steps on the rollouts of one policy, fresh prompts in each (v in docs/off_policy.md); 1: on-policy.",
-        ge=1,
-        neutral=1,
-    )
-    lag: int = key(
-        0,
-        "The policy of so many gradient steps ago draws the rollouts of every step, as in an asynchronous trainer, and "
-        "`correction` weighs them; 0: on-policy.",
-        unit="steps",
-        ge=0,
-        neutral=0,
-    )
-    iterations: int = key(
-        1,
-        "Gradient steps on every rollout (i in docs/off_policy.md, num_iterations of TRL); asks 1/i of the prompts.",
-        ge=1,
-        neutral=1,
-    )
-    ratio: Literal["sampler", "none"] = key(
-        "sampler",
-        "sampler: the policy over the one that sampled, clipped; none: 1, stale rollouts are taken as fresh ones.",
-        neutral="sampler",
-    )
-    mask_uniform_groups: bool = key(
-        False,
-        "Leave groups whose rewards are all equal out of KL and entropy terms too (arXiv 2505.22257, eq. 8); their "
-        "advantage is 0 in any case.",
-        neutral=False,
-    )
-    reference: Literal["base", "sync"] = key(
-        "base", "Of the KL term: M0, or the policy itself as it was at the last swap; M0 before.", neutral="base"
-    )
-    reference_every: int | Literal["pass"] = key(
-        "pass",
-        "Gradient steps between two swaps; pass: when all training prompts have been asked once more.",
-        neutral="pass",
-    )
-    reset_optimizer: bool = key(False, "Forget AdamW's averages at a swap of the reference.", neutral=False)
-    replay: Replay | None = key(
-        None, "Train on completions that were drawn before, too; null: on fresh ones alone.", neutral=None
-    )
-
-    @property
-    def has_buffer(self) -> bool:
-        """Whether groups of earlier updates are replayed, so that some have weights for the policy that sampled."""
-        return self.replay is not None and self.replay.buffer is not None
-
-    @property
-    def updates_between_generations(self) -> int:
-        """Gradient steps that the rollouts of one generation serve: v x i."""
-        return self.updates_per_generation * self.iterations
-
-    @property
-    def trains_again(self) -> bool:
-        """Whether fewer completions are drawn than trained on."""
-        return self.iterations > 1 or self.replay is not None
-
-    def check_staleness(self, beta: float, sync_every: int) -> None:
-        """Refuse keys that contradict each other.
-
-        Raises:
-            ValueError: one sentence that names them and the fix.
-        """
-        period = self.updates_between_generations
-        if self.lag and (period > 1 or sync_every > 1):
-            raise ValueError(
-                f"lag={self.lag}: every step has rollouts of its own, of a policy as old as ever, which "
-                "updates_per_generation, iterations and sync_every above 1 contradict: set the three to 1, or lag to 0"
-            )
-        if period > 1 and sync_every > 1:
-            raise ValueError(
-                f"sync_every={sync_every} and updates_per_generation x iterations={period} both make rollouts stale, "
-                "at different steps: set one of them to 1"
-            )
-        if self.reference == "base":
-            if self.reset_optimizer or self.reference_every != "pass":
-                raise ValueError(
-                    "reference_every and reset_optimizer are about swaps of the reference, and there are none: set "
-                    "reference to sync, or leave them out"
-                )
-            return
-        if beta == 0:
-            raise ValueError(
-                "reference: sync without a KL term changes nothing: set beta above 0, or reference to base"
-            )
-        if self.reference_every != "pass" and (self.reference_every < 1 or self.reference_every % period):
-            raise ValueError(
-                f"reference_every={self.reference_every} is no multiple of updates_per_generation x "
-                f"iterations={period}, the steps at which rollouts meet the reference: change either"
-            )
-
-
-class Mismatch(Section):
-    """What GRPO does about completions whose log-probabilities are not those of the policy in training
-    (docs/off_policy.md).
-
-    The weight of a token or a completion is the trainer's probability over the sampler's, as TRL 1.16 has it. The
-    neutral values are those that were fixed before.
-    """
-
-    correction: Literal["sequence_mask", "sequence_truncate", "token_mask", "token_truncate", "m2"] = key(
-        "sequence_mask",
-        "Whether completions or tokens are weighted, and what a weight above correction_cap becomes: 0 (mask) or the "
-        "cap (truncate); m2: tokens, without a cap, of which those furthest from 1 are masked (M2PO, arXiv "
-        "2510.01161).",
-        neutral="sequence_mask",
-    )
-    correction_cap: float = key(3.0, "Largest weight.", ge=1, neutral=3.0)
-    m2_threshold: float = key(
-        0.04,
-        "With correction: m2, tokens with the largest squared log-weights are masked until the mean square of the "
-        "others, over an update, is at most this.",
-        paper="0.04 in AReaL's example",
-        gt=0,
-        neutral=0.04,
-    )
-    float32_logits: bool = key(
-        False,
-        "The trainer computes logits in float32, as float32 models do in any case (cast_lm_head_to_fp32 of TRL); takes "
-        "four bytes more for every weight of the head.",
-        neutral=False,
-    )
-
-    @property
-    def weighs_tokens(self) -> bool:
-        """Whether every token has a weight, capped by itself, not every completion."""
-        return self.correction.startswith("token")
-
-    @property
-    def correction_keys(self) -> dict[str, Any]:
-        """The keys of the correction that are not neutral."""
-        return self.params(only={"correction", "correction_cap", "m2_threshold"})
-
-    def check_correction(self) -> None:
-        """Refuse a cap and a threshold that the correction does not read.
-
-        Raises:
-            ValueError: one sentence that names the keys and the fix.
-        """
-        other = "correction_cap" if self.correction == "m2" else "m2_threshold"
-        if other in self.correction_keys:
-            raise ValueError(f"{other} does nothing with correction: {self.correction}: drop it, or change correction")
-
-    @property
-    def mismatch_arguments(self) -> dict[str, Any]:
-        """These keys by TRL's names; of m2, which it does not have, all weights of tokens."""
-        m2 = self.correction == "m2"
-        return {
-            "vllm_importance_sampling_mode": "token_mask" if m2 else self.correction,
-            "vllm_importance_sampling_clip_max": None if m2 else self.correction_cap,
-            "cast_lm_head_to_fp32": self.float32_logits,
-        }
 
 
 class AutoStop(Section):
@@ -356,6 +38,11 @@ class AutoStop(Section):
     patience: int = key(
         3, "Stop after so many probes in a row with both H and mu below their maxima so far.", paper="not stated", ge=1
     )
+
+    @property
+    def first_decline(self) -> int:
+        """The first step at which it could stop: no probe before the second is below another one."""
+        return (1 + self.patience) * self.every
 
 
 class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
@@ -402,7 +89,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         neutral=None,
     )
     beta: float = key(0.0, "KL coefficient.", paper="not stated; TRL's default", ge=0)
-    loss: Loss = key(
+    loss: Literal["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"] = key(
         "grpo", "TRL loss_type; bnpo is a mean over the tokens of a micro-batch.", paper="grpo, by its date"
     )
     mask_truncated: bool = key(False, "Leave truncated completions out of the loss.", paper="no (section 5.1)")
@@ -431,65 +118,116 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
 
     @model_validator(mode="after")
     def _fits(self) -> Warmup:
+        parts = self._of_the_chain(), self._of_the_objective(), self._of_staleness(), self._of_auto()
+        if sentence := next(chain.from_iterable(parts), None):
+            raise ValueError(sentence)
+        return self
+
+    def _of_the_chain(self) -> Iterator[str]:
         if self.schedule == "chain" and self.steps[-1] > self.total_steps:
-            raise ValueError(
-                f"K={self.steps[-1]} exceeds warmup.horizon={self.horizon}: raise the horizon or drop the K"
-            )
+            yield f"K={self.steps[-1]} exceeds warmup.horizon={self.horizon}: raise the horizon or drop the K"
         if self.schedule == "chain" and (uneven := [k for k in self.steps if k % self.sync_every]):
-            raise ValueError(
+            yield (
                 f"K={uneven[0]} is no multiple of warmup.sync_every={self.sync_every}, so a chain continued from there "
                 "would hand its adapter over at other steps than an uninterrupted one: change either, or use per_k"
             )
         check_group_sizes(self, self.group_sizes, "warmup.group_sizes")
-        self.check_loss(self.loss)
-        self.check_deviation()
-        self.check_signs(self)
-        self.check_staleness(self.beta, self.sync_every)
-        self.check_correction()
+
+    def _of_the_objective(self) -> Iterator[str]:
+        if self.loss == "cispo" and (self.epsilon_high is None or self.epsilon_high < 1):
+            yield (
+                f"loss: cispo clips the ratio at epsilon_high itself, which is {self.epsilon_high}: set it to 1 or "
+                "more (5 in arXiv 2510.13786)"
+            )
+        if self.loss == "vespo" and self.importance_sampling != "token":
+            yield (
+                f"loss: vespo weighs completions by itself, whatever importance_sampling is, which is "
+                f"{self.importance_sampling}: set it to token"
+            )
+        if self.scale_rewards == "none" and self.deviation != "unbiased":
+            yield (
+                f"deviation: {self.deviation} is of the rewards' scale, and scale_rewards: none divides by 1: drop "
+                "deviation, or set scale_rewards to group or batch"
+            )
+        if self.positive_weight == self.negative_weight == 0:
+            yield "positive_weight and negative_weight are both 0, so no answer is learnt from: set one above 0"
+        if self.negative_weight == 0 and self.off_policy_mask_threshold is not None:
+            yield (
+                "off_policy_mask_threshold is about advantages below 0, and negative_weight: 0 leaves them all out: "
+                "drop either"
+            )
+        if self.advantages == "sign" and (idle := self.params(only={"scale_rewards", "deviation"})):
+            yield (
+                f"{next(iter(idle))} is about what the rewards of a group are divided by, and advantages: sign divides "
+                "by nothing: drop either"
+            )
+
+    def _of_staleness(self) -> Iterator[str]:
+        period = self.updates_between_generations
+        if self.lag and (period > 1 or self.sync_every > 1):
+            yield (
+                f"lag={self.lag}: every step has rollouts of its own, of a policy as old as ever, which "
+                "updates_per_generation, iterations and sync_every above 1 contradict: set the three to 1, or lag to 0"
+            )
+        if period > 1 and self.sync_every > 1:
+            yield (
+                f"sync_every={self.sync_every} and updates_per_generation x iterations={period} both make rollouts "
+                "stale, at different steps: set one of them to 1"
+            )
+        if self.reference == "base" and (self.reset_optimizer or self.reference_every != "pass"):
+            yield (
+                "reference_every and reset_optimizer are about swaps of the reference, and there are none: set "
+                "reference to sync, or leave them out"
+            )
+        if self.reference == "sync" and self.beta == 0:
+            yield "reference: sync without a KL term changes nothing: set beta above 0, or reference to base"
+        if self.reference_every != "pass" and (self.reference_every < 1 or self.reference_every % period):
+            yield (
+                f"reference_every={self.reference_every} is no multiple of updates_per_generation x "
+                f"iterations={period}, the steps at which rollouts meet the reference: change either"
+            )
+        other = "correction_cap" if self.correction == "m2" else "m2_threshold"
+        if other in self.correction_keys:
+            yield f"{other} does nothing with correction: {self.correction}: drop it, or change correction"
         if self.ratio == "none" and (idle := self.correction_keys):
-            raise ValueError(
+            yield (
                 f"{next(iter(idle))} is about weights, and with ratio: none there are none: set ratio to sampler, or "
                 "leave it out"
             )
         if self.ratio == "none" and self.off_policy_mask_threshold is not None:
-            raise ValueError(
+            yield (
                 "off_policy_mask_threshold leaves stale rollouts out, and ratio: none takes them as fresh ones: set "
                 "ratio to sampler, or drop off_policy_mask_threshold"
             )
-        self._check_generations()
-        if self.replay is not None and (self.retire or self.resample):
-            raise ValueError("retire and resample choose which prompts are asked, and so does replay: drop either")
-        if self.auto is not None:
-            self._check_auto(self.auto)
-        return self
-
-    def _check_generations(self) -> None:
-        """A training ends, and is continued, where the rollouts of a generation are used up."""
-        period = self.updates_between_generations
+        # A training ends, and is continued, where the rollouts of a generation are used up.
         ends = [(f"K={k}", k) for k in self.steps]
         ends += [(f"horizon={self.horizon}", self.horizon)] if self.horizon is not None else []
         ends += [(f"auto.every={self.auto.every}", self.auto.every)] if self.auto is not None else []
         if uneven := [name for name, step in ends if step % period]:
-            raise ValueError(
+            yield (
                 f"{uneven[0]} is no multiple of updates_per_generation x iterations={period}, so it would end with "
                 "rollouts that are not used up: change either"
             )
+        if self.replay is not None and (self.retire or self.resample):
+            yield "retire and resample choose which prompts are asked, and so does replay: drop either"
 
-    def _check_auto(self, auto: AutoStop) -> None:
+    def _of_auto(self) -> Iterator[str]:
+        if self.auto is None:
+            return
         if self.schedule != "chain":
-            raise ValueError(
+            yield (
                 "auto continues one trajectory from probe to probe and so needs schedule: chain: change the schedule, "
                 "or set auto to null"
             )
         if self.replay is not None and self.replay.successes is not None:
-            raise ValueError("auto knows no harvest whose successes could be replayed: drop auto, or replay")
-        if auto.every % self.sync_every:
-            raise ValueError(
-                f"auto.every={auto.every} is no multiple of warmup.sync_every={self.sync_every}, the only steps that a "
-                "chain can be continued from: change either"
+            yield "auto knows no harvest whose successes could be replayed: drop auto, or replay"
+        if self.auto.every % self.sync_every:
+            yield (
+                f"auto.every={self.auto.every} is no multiple of warmup.sync_every={self.sync_every}, the only steps "
+                "that a chain can be continued from: change either"
             )
-        if (first := (1 + auto.patience) * auto.every) > self.total_steps:
-            raise ValueError(
+        if (first := self.auto.first_decline) > self.total_steps:
+            yield (
                 f"auto could never stop: a decline shows at step {first} at the earliest (1 + patience probes), beyond "
                 f"the {self.total_steps} steps of the schedule: lower auto.every or auto.patience, or raise the horizon"
             )
