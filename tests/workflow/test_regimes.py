@@ -469,7 +469,7 @@ from typing import Any, Literal
 
 from g2d.regimes.division import Division, longest
 from g2d.regimes.job import Trained, TrainingJob
-from g2d.regimes.offline import n_steps, read_harvest, train_offline
+from g2d.regimes.offline import read_harvest, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.settings import key
 
@@ -501,14 +501,8 @@ def train(job: TrainingJob) -> Trained:
         return SFTTrainer(args=SFTConfig(**arguments, packing=False), **parts)
 
     lengths = longest([], (row["input_ids"] for row in job.data))
-    parts = {
-        "identity": {"rows": job.data, "toy": job.settings.params(without={"steps"})},
-        "trainer": trainer,
-        "training": job.settings.on_card(lengths[1], 1),
-        "lengths": lengths,
-    }
-    log = train_offline("toy", job, job.data, **parts)
-    return Trained(log, {"n_completions": len(job.data), "gradient_steps": n_steps(log)})
+    parts = {"data": {"rows": job.data}, "found": {"n_completions": len(job.data)}, "lengths": lengths}
+    return train_offline("toy", job, job.data, trainer=trainer, **parts)
 
 
 TOY = Regime(

@@ -25,8 +25,7 @@ from g2d.regimes.fresh_training import numbered, on_card, train_on_fresh
 from g2d.regimes.groups import ROLLOUTS_AT_ONCE, Group, RolloutsAtOnce, drawn_summary
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.online import read_prompts
-from g2d.regimes.prompt_choice import choice_words
-from g2d.regimes.regime import OnlineEntry, Regime, auto_words
+from g2d.regimes.regime import OnlineEntry, Regime, updates_words
 from g2d.regimes.training import OptimizerKeys, starting_model
 from g2d.rollouts.tokens import with_token_ids
 from g2d.settings import key
@@ -169,13 +168,10 @@ def _methods(settings: Distillation) -> str:
     divergence = {1.0: "reverse KL", 0.0: "forward KL"}.get(
         settings.beta, f"generalised Jensen-Shannon divergence (beta {settings.beta:g})"
     )
-    chosen = f" Of its prompts, {words}." if (words := choice_words(settings)) else ""
-    stopped = "" if settings.auto is None else f" {auto_words(settings.auto)}"
     return (
         f"on-policy distillation from {whose}{at}: the {divergence} per token, over the vocabulary, on "
         f"{settings.responses} rollouts of the policy itself for each of {settings.prompts_per_update} prompts per "
-        f"update, drawn at temperature {settings.temperature:g} (peak learning rate {settings.learning_rate:g}, "
-        f"{settings.lr_schedule} schedule over {settings.total_steps} updates).{chosen}{stopped}"
+        f"update, drawn at temperature {settings.temperature:g} ({updates_words(settings)}"
     )
 
 

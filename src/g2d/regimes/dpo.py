@@ -18,7 +18,7 @@ from pydantic import model_validator
 from g2d.memory.workload import Training
 from g2d.regimes.division import Division, longest
 from g2d.regimes.job import Trained, TrainingJob
-from g2d.regimes.offline import n_steps, train_offline
+from g2d.regimes.offline import train_offline
 from g2d.regimes.regime import Regime
 from g2d.rollouts.pairs import Pair, read_pairs, subsample
 from g2d.rollouts.tokens import pairs_with_token_ids
@@ -105,15 +105,11 @@ class Dpo(Section):
         return self
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """About how many sequences of a prompt pass through the model in an epoch; a pair is two."""
+        """As `OfflineEntry.sequences`."""
         return 2 * pairable * self.pairs_per_prompt
 
-    def on_card(self, budget: int) -> Training:
-        """What it needs of a card.
-
-        Args:
-            budget: tokens of a completion.
-        """
+    def on_card(self, budget: int, responses: int = 1) -> Training:
+        """As `OfflineEntry.on_card`."""
         free = self.per_device_batch_size == "auto" and not self.nll_weight  # a mean over the tokens of a pass
         return Training(
             budget=budget,
@@ -158,16 +154,8 @@ def train_dpo(job: TrainingJob) -> Trained:
     lengths = longest(
         (row["prompt_ids"] for row in rows), (row[side] for row in rows for side in ("chosen_ids", "rejected_ids"))
     )
-    log = train_offline(
-        "dpo",
-        job,
-        rows,
-        identity={"pairs": rows, "dpo": dpo.params()},
-        trainer=trainer,
-        training=dpo.on_card(lengths[1]),
-        lengths=lengths,
-    )
-    return Trained(log, {"n_pairs": len(rows), "gradient_steps": n_steps(log)})
+    found = {"n_pairs": len(rows)}
+    return train_offline("dpo", job, rows, data={"pairs": rows}, found=found, trainer=trainer, lengths=lengths)
 
 
 DPO = Regime(

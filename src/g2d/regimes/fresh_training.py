@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from g2d.memory.workload import Training
 from g2d.policies.policy import Policy
@@ -24,19 +24,6 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
     from g2d.regimes.fresh import FreshRollouts
-
-
-class MakeTrainer(Protocol):
-    """Makes the trainer of a regime."""
-
-    def __call__(self, job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], division: Division) -> Any:
-        """A TRL trainer.
-
-        Args:
-            fresh: the rollouts of every update.
-            arguments: common to all; a step is an update.
-            division: of an update into passes, which the trainer makes.
-        """
 
 
 def on_card(settings: Any, updates: int, **own: Any) -> Training:
@@ -71,7 +58,7 @@ def numbered(updates: int) -> Dataset:
 
 def train_on_fresh(
     job: TrainingJob,
-    make_trainer: MakeTrainer,
+    make_trainer: Callable[[TrainingJob, FreshRollouts, dict[str, Any], Division], Any],
     restored: Callable[[Any, FreshRollouts], None] = lambda trainer, fresh: None,
 ) -> Trained:
     """Train M0, or the policy of `start`, for K updates; see `g2d.regimes.online.begin` and `train_to_k`.
@@ -80,6 +67,8 @@ def train_on_fresh(
     optimizer, a schedule and random numbers of its own.
 
     Args:
+        make_trainer: a TRL trainer for a job and its rollouts, from the arguments common to all, of which a step is an
+            update, and the division of an update into passes, which the trainer makes.
         restored: called with trainer and rollouts where they go on from a checkpoint.
     """
     from g2d.regimes.fresh import FreshRollouts

@@ -22,7 +22,7 @@ from g2d.problems import Problem
 from g2d.regimes.division import Division, longest
 from g2d.regimes.groups import ROLLOUTS_AT_ONCE, Group, GroupLoss, RolloutsAtOnce, groups
 from g2d.regimes.job import Trained, TrainingJob
-from g2d.regimes.offline import n_steps, origin_words, read_harvest, train_offline
+from g2d.regimes.offline import origin_words, passes_words, read_harvest, train_offline
 from g2d.regimes.prompt_choice import prompt_order
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.regimes.training import OptimizerKeys
@@ -119,37 +119,31 @@ def train_group_dpo(job: TrainingJob) -> Trained:
         from trl import DPOConfig
 
         from g2d.regimes.group_trainer import GroupTrainer
-        from g2d.regimes.training import optimizer_arguments
 
         own = {"num_train_epochs": 1, "max_steps": steps}
-        configured = DPOConfig(
-            **arguments | optimizer_arguments(group_dpo) | own, beta=group_dpo.beta, disable_dropout=False
-        )
-        return GroupTrainer(
-            args=configured,
-            updates=updates,
-            loss=group_dpo,
-            division=division,
-            **parts,
-        )
+        configured = DPOConfig(**arguments | own, beta=group_dpo.beta, disable_dropout=False)
+        return GroupTrainer(args=configured, updates=updates, loss=group_dpo, division=division, **parts)
 
-    as_json = [{name: getattr(group, name) for name in Group.__slots__} for group in found]
-    identity = {"groups": as_json, "group_dpo": group_dpo.params(without={"steps"})}
     rows = [{"update": step} for step in range(steps)]
     completions = [group.completions for group in found]
     lengths = longest((group.prompt for group in found), chain.from_iterable(completions))
-    training = group_dpo.on_card(lengths[1], max(map(len, completions)))
-    log = train_offline("group_dpo", job, rows, identity=identity, trainer=trainer, training=training, lengths=lengths)
-    return Trained(log, {"n_pairs": sum(len(group.pairs) for group in found), "gradient_steps": n_steps(log)})
+    return train_offline(
+        "group_dpo",
+        job,
+        rows,
+        data={"groups": [{name: getattr(group, name) for name in Group.__slots__} for group in found]},
+        found={"n_pairs": sum(len(group.pairs) for group in found)},
+        trainer=trainer,
+        lengths=lengths,
+        responses=max(map(len, completions)),
+    )
 
 
 def _methods(settings: GroupDpo) -> str:
     which = "all pairs of right and wrong rollouts" if settings.pairs == "all" else "one pair of rollouts"
-    length = f"{settings.epochs} epochs" if settings.max_steps is None else f"{settings.max_steps} gradient steps"
     return (
         f"GroupDPO of {origin_words(settings.start)} on {which} of every pairable prompt, prompts weighted equally "
-        f"(beta {settings.beta:g}, {length}, peak learning rate {settings.learning_rate:g}, {settings.lr_schedule} "
-        f"schedule, {settings.prompts_per_update} prompts per step)."
+        f"(beta {settings.beta:g}, {passes_words(settings, 'prompts', settings.prompts_per_update)})."
     )
 
 

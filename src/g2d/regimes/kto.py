@@ -20,7 +20,7 @@ from pydantic import field_validator
 from g2d.problems import Problem
 from g2d.regimes.division import Division, longest
 from g2d.regimes.job import Trained, TrainingJob
-from g2d.regimes.offline import n_steps, origin_words, passes_words, read_harvest, train_offline
+from g2d.regimes.offline import origin_words, passes_words, read_harvest, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.rollouts.labels import labels
 from g2d.rollouts.pairs import require_known_problems, uniform
@@ -174,13 +174,10 @@ def train_kto(job: TrainingJob) -> Trained:
         made.model.config.use_cache = False  # which TRL leaves on where it scores a reference
         return made
 
-    identity = {"rows": list(rows), "kto": kto.params(without={"steps"})}
     read = with_neighbours(rows, kto.per_device_batch_size)
     lengths = longest(*([row[name] for row in rows] for name in ("prompt_ids", "completion_ids")))
-    training = kto.on_card(lengths[1], 1)
-    log = train_offline("kto", job, read, identity=identity, trainer=trainer, training=training, lengths=lengths)
-    found = {"n_right": n_right, "n_wrong": len(rows) - n_right, "gradient_steps": n_steps(log)}
-    return Trained(log, found)
+    found = {"n_right": n_right, "n_wrong": len(rows) - n_right}
+    return train_offline("kto", job, read, data={"rows": list(rows)}, found=found, trainer=trainer, lengths=lengths)
 
 
 def _methods(kto: Kto) -> str:

@@ -21,9 +21,10 @@ from g2d.policies.settings import lora_config
 from g2d.problems import Problem, read_problems
 from g2d.regimes.checkpoints import Checkpoints, train
 from g2d.regimes.division import Lengths, divide
-from g2d.regimes.job import TrainingJob
+from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.processes import n_processes, share
 from g2d.regimes.training import (
+    OptimizerKeys,
     evaluation_mode,
     hand_over_trained,
     read_log,
@@ -63,24 +64,23 @@ def train_offline(
     job: TrainingJob,
     rows: Sequence[Mapping[str, Any]],
     *,
-    identity: Mapping[str, Any],
+    data: Mapping[str, Any],
+    found: Mapping[str, Any],
     trainer: Callable[..., Any],
-    training: Training,
     lengths: Lengths,
-) -> list[dict[str, Any]]:
+    responses: int = 1,
+) -> Trained:
     """Train on rows and leave `Lora.files` in the work folder.
 
     Args:
         regime: its name in the catalogue.
         rows: what the trainer reads.
-        identity: the regime's part, data and settings as JSON, of what names the job of a checkpoint.
+        data: what it learns from, as JSON, which names the job of a checkpoint.
+        found: of the data, for the record of the policy.
         trainer: makes the TRL trainer, from the arguments common to all configurations, the division into passes, and
             the keywords common to all trainers; where it is called, TRL may be imported.
-        training: what the settings need of a card.
         lengths: of the rows.
-
-    Returns:
-        The trainer's log, one entry per gradient step.
+        responses: of a prompt, at most, where they pass through the model together.
 
     Raises:
         TrainingStoppedError: a signal stopped it early.
@@ -90,13 +90,14 @@ def train_offline(
     everything = {
         "version": job.version,
         "base": as_json(job.base),
-        **identity,
+        **data,
+        regime: job.settings.params(without={"steps"}),
         "lora": job.lora.params(),
         "seed": job.seed,
         "start": as_json(job.start) if job.start else None,
     }
     checkpoints = Checkpoints(job.work, everything, job.meter)
-
+    training: Training = job.settings.on_card(lengths[1], responses)
     division = divide(job, checkpoints, training, lengths)
     update = settings.number("per_device_batch_size") * settings.gradient_accumulation_steps
     if training.passes == "groups":  # the trainer makes the passes, and gives every process its part
@@ -110,7 +111,13 @@ def train_offline(
     from datasets import Dataset
 
     arguments = {
-        **trainer_arguments(checkpoints.draft, job.seed, job.tracking, checkpointing=division.checkpointing),
+        **trainer_arguments(
+            checkpoints.draft,
+            job.seed,
+            job.tracking,
+            settings if isinstance(settings, OptimizerKeys) else None,
+            checkpointing=division.checkpointing,
+        ),
         "num_train_epochs": settings.epochs,
         "max_steps": settings.max_steps or -1,
         "learning_rate": settings.learning_rate,
@@ -136,12 +143,8 @@ def train_offline(
         restore=restore_token_count(made),
     )
     hand_over_trained(reached, job.work, job.base)
-    return read_log(reached)
-
-
-def n_steps(log: Sequence[Mapping[str, Any]]) -> int:
-    """Gradient steps of a trainer's log."""
-    return sum("loss" in row for row in log)
+    log = read_log(reached)
+    return Trained(log, {**found, "gradient_steps": sum("loss" in row for row in log)})
 
 
 def read_harvest(job: TrainingJob, inputs: Any) -> tuple[pd.DataFrame, list[Problem]]:
@@ -149,12 +152,17 @@ def read_harvest(job: TrainingJob, inputs: Any) -> tuple[pd.DataFrame, list[Prob
     return with_token_ids(read_rollouts(inputs.rollouts), job.base), read_problems(inputs.problems)
 
 
-def passes_words(settings: Passes, rows: str) -> str:
-    """How long and how fast a regime trains, for the methods paragraph."""
+def passes_words(settings: Passes, rows: str, n: int | None = None) -> str:
+    """How long and how fast a regime trains, for the methods paragraph.
+
+    Args:
+        n: rows of a gradient step, where they do not follow from its passes.
+    """
     length = f"{settings.epochs} epochs" if settings.max_steps is None else f"{settings.max_steps} gradient steps"
+    of_passes = settings.number("per_device_batch_size") * settings.gradient_accumulation_steps
     return (
-        f"{length}, peak learning rate {settings.learning_rate:g}, {settings.lr_schedule} schedule, "
-        f"{settings.number('per_device_batch_size') * settings.gradient_accumulation_steps} {rows} per step"
+        f"{length}, peak learning rate {settings.learning_rate:g}, {settings.lr_schedule} schedule, {n or of_passes} "
+        f"{rows} per step"
     )
 
 

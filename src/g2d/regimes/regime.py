@@ -11,7 +11,7 @@ from pydantic import field_validator, model_validator
 from g2d.memory.workload import Training
 from g2d.policies.policy import as_json
 from g2d.regimes.job import Trained, TrainingJob
-from g2d.regimes.prompt_choice import PromptKeys, PromptMix
+from g2d.regimes.prompt_choice import PromptKeys, PromptMix, choice_words
 from g2d.regimes.training_rollouts import Keep
 from g2d.regimes.warmup import AutoStop
 from g2d.rewards.catalogue import RewardName
@@ -116,15 +116,6 @@ class OfflineEntry(Entry):
         if steps != "all" and (not steps or repeated(steps)):
             raise ValueError(f"list every K once, at least one, or write all: {steps}")
         return steps if steps == "all" else sorted(steps)
-
-
-def auto_words(auto: AutoStop) -> str:
-    """How an online training stopped by itself, for the methods paragraph."""
-    return (
-        f"Every {auto.every} updates the first {auto.prompts} training prompts were sampled as in the harvest, "
-        f"training stopped once H and mu had both been below their maxima in {auto.patience} probes in a row, and the "
-        "policy of the probe with the highest H was taken."
-    )
 
 
 class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
@@ -250,3 +241,19 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
                 f"auto.prompts={self.auto.prompts} exceeds training_set.n={n_problems} of {model}: lower it or draw a "
                 "larger training set"
             )
+
+
+def updates_words(settings: Any) -> str:
+    """How an online training went on, for the methods paragraph, from within a parenthesis."""
+    chosen = f" Of its prompts, {words}." if (words := choice_words(settings)) else ""
+    auto, stopped = settings.auto, ""
+    if auto is not None:
+        stopped = (
+            f" Every {auto.every} updates the first {auto.prompts} training prompts were sampled as in the harvest, "
+            f"training stopped once H and mu had both been below their maxima in {auto.patience} probes in a row, and "
+            "the policy of the probe with the highest H was taken."
+        )
+    return (
+        f"peak learning rate {settings.learning_rate:g}, {settings.lr_schedule} schedule over {settings.total_steps} "
+        f"updates).{chosen}{stopped}"
+    )

@@ -16,7 +16,7 @@ from g2d.memory.workload import Training
 from g2d.problems import Problem
 from g2d.regimes.division import Division, longest
 from g2d.regimes.job import Trained, TrainingJob
-from g2d.regimes.offline import n_steps, origin_words, passes_words, read_harvest, train_offline
+from g2d.regimes.offline import origin_words, passes_words, read_harvest, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.rollouts.labels import labels
 from g2d.rollouts.pairs import Pair, read_pairs, require_known_problems, uniform
@@ -78,7 +78,7 @@ class Rft(OfflineEntry):
         return self.examples == "chosen"
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """Those of an epoch and prompt."""
+        """As every offline entry's: one of every pairable prompt."""
         return pairable
 
     def on_card(self, budget: int, responses: int) -> Training:
@@ -162,7 +162,6 @@ def read_rft(job: TrainingJob, inputs: Any) -> list[Example]:
 
 def train_rft(job: TrainingJob) -> Trained:
     """Fine-tune on examples; see `g2d.regimes.offline.train_offline`."""
-    rft: Rft = job.settings
     examples: Sequence[Example] = job.data
     rows = [
         {"input_ids": [*asked, *answered], "labels": [IGNORED] * len(asked) + [*answered]}
@@ -180,11 +179,9 @@ def train_rft(job: TrainingJob) -> Trained:
 
         return ExampleTrainer(division=division, args=SFTConfig(**arguments, packing=False), **parts)
 
-    identity = {"examples": rows, "rft": rft.params(without={"steps"})}
     lengths = longest(*([example[name] for example in examples] for name in ("prompt_ids", "completion_ids")))
-    training = rft.on_card(lengths[1], 1)
-    log = train_offline("rft", job, rows, identity=identity, trainer=trainer, training=training, lengths=lengths)
-    return Trained(log, {"n_completions": len(rows), "gradient_steps": n_steps(log)})
+    found = {"n_completions": len(rows)}
+    return train_offline("rft", job, rows, data={"examples": rows}, found=found, trainer=trainer, lengths=lengths)
 
 
 def _methods(rft: Rft) -> str:

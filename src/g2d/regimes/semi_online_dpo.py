@@ -29,8 +29,7 @@ from g2d.regimes.fresh_training import numbered, on_card, train_on_fresh
 from g2d.regimes.groups import ROLLOUTS_AT_ONCE, GroupLoss, RolloutsAtOnce, groups, summary
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.online import read_prompts
-from g2d.regimes.prompt_choice import choice_words
-from g2d.regimes.regime import OnlineEntry, Regime, auto_words
+from g2d.regimes.regime import OnlineEntry, Regime, updates_words
 from g2d.regimes.training import OptimizerKeys, starting_model
 from g2d.rollouts.tokens import with_token_ids
 from g2d.settings import key
@@ -175,15 +174,12 @@ def _methods(settings: SemiOnlineDpo) -> str:
     )
     if settings.sync_every == 1:
         when = "the policy itself"
-    chosen = f" Of its prompts, {words}." if (words := choice_words(settings)) else ""
-    stopped = "" if settings.auto is None else f" {auto_words(settings.auto)}"
     pairs = "one pair" if settings.pairs == "one" else "all pairs, weighted equally,"
     reference = {"base": "M0", "start": "the policy it started from", "sync": "the generator"}[settings.reference]
     return (
         f"DPO on {pairs} of {settings.responses} rollouts of each of {settings.prompts_per_update} prompts per update, "
         f"drawn by {when} at temperature {settings.temperature:g}, with {reference} as the reference (beta "
-        f"{settings.beta:g}, peak learning rate {settings.learning_rate:g}, {settings.lr_schedule} schedule over "
-        f"{settings.total_steps} updates).{chosen}{stopped}"
+        f"{settings.beta:g}, {updates_words(settings)}"
     )
 
 
