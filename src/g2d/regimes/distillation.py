@@ -27,12 +27,9 @@ from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.online import read_prompts
 from g2d.regimes.regime import OnlineEntry, Regime, updates_words
 from g2d.regimes.training import OptimizerKeys, starting_model
-from g2d.rollouts.tokens import with_token_ids
 from g2d.settings import key
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from g2d.regimes.fresh import FreshRollouts
 
 
@@ -115,7 +112,7 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], 
     settings: Distillation = job.settings
 
     def updates(step: int) -> tuple[list[Group], int, dict[str, Any]]:
-        own: pd.DataFrame = with_token_ids(fresh.rollouts_for(step, hand_over_to), job.base)
+        own = fresh.rollouts_for(step, hand_over_to)
         rows = zip(own["problem_id"], own["prompt_ids"], own["completion_ids"], strict=True)
         found = [Group(name, tuple(asked.tolist()), (tuple(drawn.tolist()),), (), ()) for name, asked, drawn in rows]
         return found, len(found), drawn_summary(own) | (fresh.choice.metrics(step) if fresh.choice else {})
@@ -163,7 +160,11 @@ def teacher_model(teacher: Policy, vocabulary: int) -> Any:
 
 
 def _methods(settings: Distillation) -> str:
-    whose = f"the policy {settings.teacher}" if isinstance(settings.teacher, str) else model_name(settings.teacher)
+    teacher = settings.teacher
+    if isinstance(teacher, str):
+        whose = f"the policy {teacher}"
+    else:
+        whose = teacher.id if isinstance(teacher, HubModel) else Path(teacher.path).name
     at = "" if settings.teacher_step is None else f" at K={settings.teacher_step}"
     divergence = {1.0: "reverse KL", 0.0: "forward KL"}.get(
         settings.beta, f"generalised Jensen-Shannon divergence (beta {settings.beta:g})"
@@ -173,11 +174,6 @@ def _methods(settings: Distillation) -> str:
         f"{settings.responses} rollouts of the policy itself for each of {settings.prompts_per_update} prompts per "
         f"update, drawn at temperature {settings.temperature:g} ({updates_words(settings)}"
     )
-
-
-def model_name(source: LocalModel | HubModel) -> str:
-    """Another model in a sentence."""
-    return source.id if isinstance(source, HubModel) else Path(source.path).name
 
 
 DISTILLATION = Regime(

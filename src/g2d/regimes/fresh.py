@@ -37,6 +37,7 @@ from g2d.rollouts.engine import Decoding, Engine
 from g2d.rollouts.labels import labels
 from g2d.rollouts.rewarding import with_rewards
 from g2d.rollouts.rollout import to_frame
+from g2d.rollouts.tokens import with_token_ids
 from g2d.verifier import shared_verifier
 from g2d.verifier.pool import default_workers
 
@@ -101,7 +102,7 @@ class FreshRollouts:
 
     @property
     def own_folder(self) -> Path:
-        """Where the adapter, or all weights, are written that are handed over."""
+        """Of what is handed over, the adapter or all weights."""
         return Path(self._folder.name) / GENERATOR
 
     @property
@@ -138,7 +139,8 @@ class FreshRollouts:
     # -------------------------------------------------------------------------------------------------- the rollouts
 
     def rollouts_for(self, step: int, hand_over: Callable[[Path], None]) -> pd.DataFrame:
-        """The judged rollouts of the update after `step` updates; `problem_id` says how often it was asked before.
+        """The judged rollouts of the update after `step` updates, with their tokens; `problem_id` says how often it was
+        asked before.
 
         Args:
             hand_over: writes what is in training to a folder; called where the generator takes it over.
@@ -152,7 +154,7 @@ class FreshRollouts:
         own = self.buffer[self.buffer["update"] == step]
         self.buffer = self.buffer[self.buffer["update"] > step]
         self._record(own, step)
-        return own
+        return with_token_ids(own, self.base)  # a checkpoint of 0.1.0 may lack them
 
     def _is_due(self, step: int) -> bool:
         """Whether the generator takes the policy's adapter over before this update; before the first they agree."""
@@ -300,7 +302,6 @@ class FreshRollouts:
 
 
 def _rename(folder: Path, name: str, other: str) -> None:
-    """Rename an adapter's weights, where the folder has an adapter."""
     if (folder / name).is_file():
         (folder / name).rename(folder / other)
 

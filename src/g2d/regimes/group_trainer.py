@@ -128,33 +128,23 @@ class GroupTrainer(OnGroups, TakesTokens, FixedReference, DPOTrainer):
         if settings.grpo_weight:
             loss = loss + settings.grpo_weight * policy_gradient_loss(log_probs, inputs["advantages"], inputs["share"])
         if inputs["counts"]:
-            self._add_to_log(log_probs, reference, pairs, entropies[mask], batch)
+            implied = settings.beta * (log_probs - reference).detach()
+            chosen, rejected = implied[pairs[:, 0]], implied[pairs[:, 1]]
+            self._sums.update(
+                {
+                    "pairs": len(pairs),
+                    "rewards/chosen": float(chosen.sum()),
+                    "rewards/rejected": float(rejected.sum()),
+                    "rewards/accuracies": float((chosen > rejected).sum()),
+                    "rewards/margins": float((chosen - rejected).sum()),
+                    "logps/chosen": float(log_probs[pairs[:, 0]].detach().sum()),
+                    "logps/rejected": float(log_probs[pairs[:, 1]].detach().sum()),
+                    "entropy": float(entropies[mask].detach().sum()),
+                    "tokens": int(mask.sum()),
+                    "read": int(batch["attention_mask"].sum()),
+                }
+            )
         return loss * n_processes()  # over which gradients and logged losses are averaged
-
-    def _add_to_log(
-        self,
-        log_probs: torch.Tensor,
-        reference: torch.Tensor,
-        pairs: torch.Tensor,
-        entropies: torch.Tensor,
-        batch: dict[str, torch.Tensor],
-    ) -> None:
-        implied = self.group_loss.beta * (log_probs - reference).detach()
-        chosen, rejected = implied[pairs[:, 0]], implied[pairs[:, 1]]
-        self._sums.update(
-            {
-                "pairs": len(pairs),
-                "rewards/chosen": float(chosen.sum()),
-                "rewards/rejected": float(rejected.sum()),
-                "rewards/accuracies": float((chosen > rejected).sum()),
-                "rewards/margins": float((chosen - rejected).sum()),
-                "logps/chosen": float(log_probs[pairs[:, 0]].detach().sum()),
-                "logps/rejected": float(log_probs[pairs[:, 1]].detach().sum()),
-                "entropy": float(entropies.detach().sum()),
-                "tokens": len(entropies),
-                "read": int(batch["attention_mask"].sum()),
-            }
-        )
 
 
 def _update_number(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:

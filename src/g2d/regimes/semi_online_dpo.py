@@ -31,12 +31,9 @@ from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.online import read_prompts
 from g2d.regimes.regime import OnlineEntry, Regime, updates_words
 from g2d.regimes.training import OptimizerKeys, starting_model
-from g2d.rollouts.tokens import with_token_ids
 from g2d.settings import key
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from g2d.regimes.fresh import FreshRollouts
 
 
@@ -130,9 +127,7 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], 
     settings: SemiOnlineDpo = job.settings
 
     def updates(step: int) -> Any:
-        own: pd.DataFrame = with_token_ids(
-            fresh.rollouts_for(step, hand_over_to), job.base
-        )  # a checkpoint of 0.1.0 may lack them
+        own = fresh.rollouts_for(step, hand_over_to)
         asked = fresh.asked(own)
         whole, margin = settings.grpo_weight > 0, settings.margin
         found = groups(own, asked, which=settings.pairs, seed=job.seed, whole=whole, margin=margin)
