@@ -67,7 +67,7 @@ PROBE_COLUMNS = {  # of probes.csv
 
 
 def summarised(step: int, rollouts: Sequence[Rollout]) -> Probe:
-    """The probe at a step, from its rollouts."""
+    """The probe at a step."""
     found: Informativeness = informativeness(to_frame(rollouts))
     tokens = sum(rollout.token_count for rollout in rollouts)
     return Probe(step=step, tokens_generated=tokens, **{name: getattr(found, name) for name in METRICS})
@@ -108,9 +108,6 @@ def train_until_decline(train: Callable[[TrainingJob], object], job: TrainingJob
     Args:
         train: to `k`, from `resume_from`, as a regime does that passes through every step.
         job: its data is the training set, whose first `auto.prompts` problems are the probe.
-
-    Raises:
-        As the training and the engine do.
     """
     auto: AutoStop = job.settings.auto
     everything = identity(job) | {"auto": auto.params(), "harvest": job.harvest.params()}

@@ -73,12 +73,8 @@ class PassesByLength(EqualRows):
 
 
 def regrouped(batches: Sequence[Batch], per_update: int) -> list[Batch]:
-    """The micro-batches of a generation of GRPO, the completions of every update sorted by length.
-
-    Args:
-        batches: as TRL deals them out, all with as many rows.
-        per_update: of them.
-    """
+    """The micro-batches of a generation of GRPO, the completions of every update sorted by length: `batches` as TRL
+    deals them out, all with as many rows."""
     found = []
     for start in range(0, len(batches), per_update):
         own = batches[start : start + per_update]
@@ -114,12 +110,8 @@ def rows_of(batch: Batch, rows: torch.Tensor, n: int) -> Batch:
 
 
 def cut(batch: Batch, mask: str, but: Collection[str] = ()) -> Batch:
-    """A batch without the columns that are padding in all rows, on the left or on the right.
-
-    Args:
-        mask: which tensor says so; those that are as wide are cut as it is.
-        but: names of those that are not.
-    """
+    """A batch without the columns that are padding in all rows, on the left or on the right, as the tensor `mask` says.
+    What is as wide is cut as it is, `but` what these names say."""
     width = batch[mask].shape[1]
     used = batch[mask].any(dim=0).nonzero().flatten().tolist() or [0]
     columns = slice(used[0], used[-1] + 1)

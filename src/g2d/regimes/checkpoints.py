@@ -1,8 +1,7 @@
 """Checkpoints of a training in progress: complete or not there, made by this very job, gone when it is done.
 
 They live in a folder that is no output of a rule, because Snakemake removes the outputs of a job that failed. A
-checkpoint is written under another name and renamed with its manifest inside: the digest of every file, and of
-everything the training depends on. One that was cut short or belongs to other settings is removed and not used.
+checkpoint has a manifest: the digest of every file, and of everything the training depends on.
 
 A training asked to stop (SIGTERM: preemption, `scancel`, `kill`; Ctrl-C) finishes its step, saves it and fails with one
 line. The next attempt goes on from there and ends with the same bits as an uninterrupted run; tests hold that.
@@ -130,11 +129,7 @@ def is_usable(folder: Path, job: str, meter: Meter) -> bool:
 
 
 def carry(meter: Meter, record: Mapping[str, Any], where: str) -> None:
-    """Put what a kept record says was `spent` up to it on the bill; those of 0.1.0 say nothing.
-
-    Raises:
-        ValueError: it is no record of a cost.
-    """
+    """Put what a kept record says was `spent` up to it on the bill; those of 0.1.0 say nothing."""
     if "spent" in record:
         meter.carried = parse_cost(record["spent"], where)
 

@@ -101,7 +101,7 @@ def train_on_fresh(
         def restore(folder: Path, rollouts: Path | None) -> None:
             fresh.restore(folder, rollouts)
             meter.tokens_generated = before + fresh.tokens_generated
-            restore_token_count(trainer)(folder)
+            restore_token_count(trainer, folder)
             restored(trainer, fresh)
 
         if job.resume_from is not None:

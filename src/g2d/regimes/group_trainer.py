@@ -216,23 +216,15 @@ def preference_loss(
     """DPO's loss over weighted pairs (arXiv 2506.21495, equations 3 and 4).
 
     Args:
-        log_probs: of the rollouts, summed over tokens, (rollouts,).
-        reference: the same under the reference policy.
-        pairs: indices of chosen and rejected, (pairs, 2).
-        weights: (pairs,).
+        log_probs: of the rollouts, summed over tokens, (rollouts,); `reference` the same under the reference policy.
+        pairs: indices of chosen and rejected, (pairs, 2), whose `weights` are (pairs,).
     """
     implied = beta * (log_probs - reference)
     return -(weights * logsigmoid(implied[pairs[:, 0]] - implied[pairs[:, 1]])).sum()
 
 
 def policy_gradient_loss(log_probs: torch.Tensor, advantages: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
-    """GRPO's loss where the rollouts are the policy's own: the ratio is 1 and nothing is clipped (equation 1).
-
-    Summed over tokens and rollouts, as there.
-
-    Args:
-        advantages: (rollouts,).
-        share: weight of a prompt.
-    """
+    """GRPO's loss where the rollouts are the policy's own: the ratio is 1 and nothing is clipped (equation 1). Summed
+    over tokens and rollouts, (rollouts,), as there; `share` is the weight of a prompt."""
     ratio = torch.exp(log_probs - log_probs.detach())
     return -share.to(log_probs.dtype) * (ratio * advantages.to(log_probs.dtype)).sum()

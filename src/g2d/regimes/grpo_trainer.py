@@ -3,12 +3,10 @@ nothing (its eq. 8), stale rollouts taken as fresh ones, a reference that follow
 
 TRL 1.16 multiplies its loss by a batch's `tool_mask`, made for the tokens that a tool wrote; it serves as the mask of
 eq. 8. It takes the ratio as 1 where a batch has no `old_per_token_logps`. It refuses to synchronise the reference of a
-model with adapters, so the weights are copied here (`g2d.regimes.adapters`). Sampling and scoring are done
-in evaluation mode. With none of these keys and without dropout, the trainer does what TRL's does on the same
-completions, bit for bit.
+model with adapters, so the weights are copied here. With none of these keys and without dropout, the trainer does what
+TRL's does on the same completions, bit for bit.
 
-Importing this imports TRL, but not vLLM: TRL's own backend, which is not used, imports vLLM wherever it is installed,
-and that takes longer than everything else that a job imports.
+Importing this imports TRL, but not vLLM, which TRL's own backend would import and which takes longer than all else.
 """
 
 from __future__ import annotations
@@ -327,15 +325,12 @@ class _Swaps(TrainerCallback):
 
 
 def mixed_groups(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
-    """Which completions belong to a group with different rewards: the indicator of eq. 8.
+    """Which completions belong to a group with different rewards: the indicator of eq. 8, (B,).
 
     Not by their advantages: the mean of equal rewards is off by rounding, and so is what is divided by.
 
     Args:
         rewards: (B,), groups one after another; NaN where there is none.
-
-    Returns:
-        (B,), boolean.
     """
     grouped = rewards.view(-1, group_size)
     lowest, highest = (grouped.nan_to_num(nan=bound) for bound in (torch.inf, -torch.inf))
@@ -343,14 +338,11 @@ def mixed_groups(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
 
 
 def population_advantages(rewards: torch.Tensor, group_size: int, of_batch: bool) -> torch.Tensor:
-    """Rewards less their group's mean, over sqrt(var + 1e-4) (arXiv 2505.22257, eq. 2, which gives no epsilon).
+    """Rewards less their group's mean, over sqrt(var + 1e-4) (arXiv 2505.22257, eq. 2, which gives no epsilon), (B,).
 
     Args:
         rewards: (B,), groups one after another; NaN where there is none, whose advantage is 0.
         of_batch: the variance of all rewards instead of the group's.
-
-    Returns:
-        (B,).
     """
     grouped = rewards.view(-1, group_size)
     centred = grouped - grouped.nanmean(dim=1, keepdim=True)
@@ -359,12 +351,6 @@ def population_advantages(rewards: torch.Tensor, group_size: int, of_batch: bool
 
 
 def weighted_by_sign(advantages: torch.Tensor, positive: float, negative: float) -> torch.Tensor:
-    """Advantages above 0 times one weight, those below 0 times the other (arXiv 2506.01347, lambda L_PSR + L_NSR).
-
-    Args:
-        advantages: (B,).
-
-    Returns:
-        (B,).
-    """
+    """Advantages, (B,), above 0 times one weight, those below 0 times the other (arXiv 2506.01347, lambda L_PSR +
+    L_NSR)."""
     return torch.where(advantages > 0, positive, negative) * advantages

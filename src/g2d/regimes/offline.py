@@ -2,17 +2,16 @@
 
 A regime beside this is its settings, its rows, its trainer and its words. The trainer is one of TRL 1.16 after the
 mixins below, which add what it lacks. TRL renders conversations and takes no tokens in their place; it scores the
-reference in training mode, so a frozen copy of an adapter keeps its dropout, and a model its own. Where all weights are
-trained, it loads the reference from the folder that the trained model was loaded from, in float32 too. The Trainer of
-transformers averages the micro-batches of a gradient step, so the rows of a smaller last one weigh more. Where
-processes share an epoch that they cannot divide, accelerate fills the last micro-batches up with rows of its
-beginning.
+reference in training mode, with dropout. The Trainer of transformers averages the micro-batches of a gradient step, so
+the rows of a smaller last one weigh more. Where processes share an epoch that they cannot divide, accelerate fills the
+last micro-batches up with rows of its beginning.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from g2d.memory.workload import Training
@@ -140,7 +139,7 @@ def train_offline(
         job.checkpointing,
         # The reference adapter of `start` is made anew from it. Beside it, the trainer would not load our own.
         save=lambda folder: shutil.rmtree(folder / "ref", ignore_errors=True),
-        restore=restore_token_count(made),
+        restore=partial(restore_token_count, made),
     )
     hand_over_trained(reached, job.work, job.base)
     log = read_log(reached)
@@ -194,16 +193,8 @@ class FixedReference:
             return super().compute_ref_log_probs(model, inputs)  # type: ignore[misc]
 
     def reference(self, model: Any, inputs: dict[str, Any], once: Sequence[Any] | None = None) -> Sequence[Any]:
-        """Log-probabilities of a micro-batch under the reference, as `compute_ref_log_probs` has them.
-
-        Before the first update, those of the policy are compared with them, also without dropout.
-
-        Args:
-            once: what was computed before the training.
-
-        Raises:
-            RuntimeError: the training does not begin at its reference.
-        """
+        """Log-probabilities of a micro-batch under the reference, as `compute_ref_log_probs` has them, or had them
+        `once`. Before the first update, those of the policy are compared with them, also without dropout."""
         # None: an adapter that is switched off, or changed for another one.
         known: Any = self.ref_model  # type: ignore[has-type]
         found: Sequence[Any] = self.compute_ref_log_probs(known or model, inputs) if once is None else once
@@ -220,15 +211,10 @@ class FixedReference:
 
 
 def require_same(policy: torch.Tensor, reference: torch.Tensor, tolerance: float) -> None:
-    """Check that a training begins at its reference.
-
-    Args:
-        policy: log-probabilities of completions, (rows,).
-        reference: the same under the reference.
-        tolerance: by how much of their sum they may differ.
+    """Check that log-probabilities of completions, (rows,), are those of the reference, but for a part of their sum.
 
     Raises:
-        RuntimeError: they differ by more.
+        RuntimeError: a training does not begin at its reference.
     """
     apart, whole = float((policy - reference).abs().sum()), float(reference.abs().sum())
     if not apart <= tolerance * whole:
@@ -276,10 +262,9 @@ def own_rows(
     """Rows of each micro-batch of a gradient step that its epoch has not had before, and all of them in this step.
 
     Args:
-        sizes: rows of each micro-batch of this process.
+        sizes: rows of each micro-batch of this process; micro-batches are dealt to the processes one after another.
         size: of a whole one.
         ends_at: rows of an epoch, where the last micro-batch is its last; else None.
-        rank: of this process. The micro-batches are dealt to the processes one after another.
     """
     if processes == 1:
         return [*sizes], sum(sizes)

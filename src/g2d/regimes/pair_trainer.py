@@ -80,13 +80,8 @@ def pair_losses(
     holds of the difference of the log-ratios per token.
 
     Args:
-        chosen: log-ratios of policy over reference, summed over tokens, (pairs,).
-        rejected: the same.
+        chosen: log-ratios of policy over reference, summed over tokens, (pairs,), as is `rejected`.
         chosen_length: tokens.
-        rejected_length: tokens.
-
-    Returns:
-        (pairs,).
     """
     if loss == "sigmoid":
         return -logsigmoid(beta * (chosen - rejected))
@@ -103,9 +98,6 @@ def desensitised(per_token: torch.Tensor, mask: torch.Tensor, alpha: float) -> t
     Args:
         per_token: log-probabilities, 0 outside of completions, (2 pairs, T), the chosen completions first.
         mask: 1 where there is a token of a completion, (2 pairs, T).
-
-    Returns:
-        (2 pairs,).
     """
     shorter = torch.minimum(*mask.sum(dim=1).chunk(2)).repeat(2)
     tail = mask.cumsum(dim=1) > shorter[:, None]
@@ -120,12 +112,9 @@ def policy_weights(per_token: torch.Tensor, log_sum_squares: torch.Tensor, mask:
     w(y) = exp(mean over tokens of log p(y_t) - log sum_v p(v)^2): 1 on average for what the policy itself samples.
 
     Args:
-        per_token: log p(y_t), (2 pairs, T), the chosen completions first.
-        log_sum_squares: over the vocabulary, (2 pairs, T).
-        mask: 1 where there is a token of a completion, (2 pairs, T).
-
-    Returns:
-        (pairs,), without a gradient.
+        per_token: log p(y_t), (2 pairs, T), the chosen completions first, as are the others.
+        log_sum_squares: over the vocabulary.
+        mask: 1 where there is a token of a completion.
     """
     means = ((per_token - log_sum_squares) * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
     chosen, rejected = means.chunk(2)

@@ -69,11 +69,7 @@ class PromptMix(Section):
         return ["verifiable", "open_ended"] if self.prompts == "mixed" else [self.prompts]
 
     def open_ended_of(self, per_update: int) -> int:
-        """How many of an update's prompts are open-ended.
-
-        Raises:
-            ValueError: the share is no whole number of them, or leaves nothing of one kind.
-        """
+        """How many of an update's prompts are open-ended; raises as `whole_share`."""
         if self.prompts != "mixed":
             return per_update if self.prompts == "open_ended" else 0
         return whole_share("open_ended_share", self.open_ended_share, per_update)
@@ -81,9 +77,6 @@ class PromptMix(Section):
 
 def whole_share(name: str, share: float, of: int) -> int:
     """How many of so many prompts a share is.
-
-    Args:
-        name: of the key.
 
     Raises:
         ValueError: it is no whole number of them, or all or none.
@@ -188,11 +181,7 @@ def times_before(order: Sequence[int]) -> Iterator[int]:
 
 
 def require_named_once(problems: Sequence[Problem]) -> None:
-    """Check that identifiers tell problems apart, also those of different sets.
-
-    Raises:
-        ValueError: two problems have the same one.
-    """
+    """Raise a ValueError where identifiers do not tell problems apart, also those of different sets."""
     names = Counter(problem.problem_id for problem in problems)
     if repeated := [name for name, n in names.items() if n > 1]:
         raise ValueError(
@@ -220,10 +209,6 @@ class PromptChoice:
     whose last groups had none is retired, and comes back after some updates for one more look. The choice changes only
     where rollouts are drawn: while a generator stays as it is, or a generation serves several gradient steps, the
     prompts stay those that were chosen before.
-
-    Args:
-        n_problems: in the training set.
-        seed: of the order.
     """
 
     def __init__(self, n_problems: int, seed: int, keys: PromptKeys) -> None:
@@ -297,7 +282,7 @@ class PromptChoice:
                 self._retired.pop(problem, None)
 
     def metrics(self, update: int) -> dict[str, float]:
-        """What was done for an update, for the trainer's log."""
+        """`METRICS` of an update."""
         noted = self._noted.pop(update, Counter())
         return {name: float(noted[name]) for name in METRICS}
 

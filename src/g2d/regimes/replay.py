@@ -89,14 +89,8 @@ class StoredGroup:
 
 
 class ReplayBuffer:
-    """The last groups that were drawn, first in, first out.
-
-    Args:
-        size: groups that it holds.
-        n: of a generation that are replayed, but of the first, which draws all of its groups.
-        group_size: G.
-        seed: of the run.
-    """
+    """The last `size` groups that were drawn, first in, first out. Of a generation `n` are replayed, but of the first,
+    which draws all of its groups."""
 
     def __init__(self, size: int, n: int, group_size: int, seed: int) -> None:
         self.n, self.group_size, self.seed = n, group_size, seed
@@ -121,12 +115,7 @@ class ReplayBuffer:
         return [data[row] for row in rows for _ in range(self.group_size)]
 
     def add(self, generation: int, ids: Sequence[list[int]], log_probs: Sequence[list[float]]) -> None:
-        """Keep the groups that were drawn for a generation.
-
-        Args:
-            ids: of all its rows.
-            log_probs: of their tokens, under the policy that sampled them.
-        """
+        """Keep the groups that were drawn for a generation, of whose rows are `ids` and `log_probs`."""
         for place, row in enumerate(self._drawn):
             own = slice(place * self.group_size, (place + 1) * self.group_size)
             self.groups.append(StoredGroup(generation, row, [*ids[own]], [*log_probs[own]]))
@@ -156,8 +145,6 @@ class Successes:
         harvest: rollouts with their tokens.
         n: of a group, at most.
         longest: tokens of a completion, at most; longer ones are left out.
-        group_size: G.
-        seed: of the run.
     """
 
     def __init__(self, harvest: pd.DataFrame, n: int, longest: int, group_size: int, seed: int) -> None:

@@ -1,14 +1,13 @@
 """What the TRL trainers share: explicit arguments, the adapter, and the hand-over of what they leave behind.
 
-TRL and transformers default to bf16, gradient checkpointing and a linear schedule; every value that matters is set
-here or by the caller, so that an upgrade cannot change a result in silence.
+Every value that matters is set here or by the caller, so that an upgrade cannot change a result in silence.
 """
 
 from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
@@ -145,16 +144,9 @@ def untie_head(model: Any) -> None:
         model.config.tie_word_embeddings = False
 
 
-def restore_token_count(trainer: Any) -> Callable[[Path], None]:
-    """Have a trainer go on counting tokens from its checkpoint: what `checkpoints.train` calls to restore.
-
-    TRL's DPO and SFT trainers forget their own count.
-    """
-
-    def restore(checkpoint: Path) -> None:
-        trainer._total_train_tokens = read_log(checkpoint)[-1]["num_tokens"]
-
-    return restore
+def restore_token_count(trainer: Any, checkpoint: Path) -> None:
+    """Have a trainer go on counting tokens from its checkpoint: TRL's DPO and SFT trainers forget their own count."""
+    trainer._total_train_tokens = read_log(checkpoint)[-1]["num_tokens"]
 
 
 def hand_over_trained(checkpoint: Path, work: Path, base: Policy) -> None:
@@ -187,11 +179,8 @@ def read_log(checkpoint: Path) -> list[dict[str, Any]]:
 
 
 def require_rewards(log_history: Sequence[Mapping[str, Any]]) -> None:
-    """Check that the reward of an online training had a number for some completion, of either kind of prompts.
-
-    Raises:
-        RuntimeError: as `require_numbers`.
-    """
+    """Check that the reward of an online training had a number for some completion, of either kind of prompts; raises
+    as `require_numbers`."""
     for kind in ("", "/verifiable", "/open_ended"):
         rows = [row for row in log_history if f"rewards/judged{kind}" in row]
         names = get_args(Status) if not kind else ("judged", "without")
@@ -201,13 +190,11 @@ def require_rewards(log_history: Sequence[Mapping[str, Any]]) -> None:
 
 def write_metrics(path: str | Path, log_history: list[dict[str, Any]]) -> None:
     """One JSON line per gradient step, as logged by the trainer; its closing summary is left out, NaN becomes null.
-
-    Raises:
-        RuntimeError: as `require_rewards`.
-    """
+    Raises as `require_rewards`."""
     require_rewards(log_history)
-    write_jsonl(path, [_with_nulls(row) for row in log_history if "loss" in row])
+    steps = [row for row in log_history if "loss" in row]
+    write_jsonl(path, [{name: n if _is_json(n) else None for name, n in row.items()} for row in steps])
 
 
-def _with_nulls(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: None if isinstance(n, float) and not math.isfinite(n) else n for name, n in row.items()}
+def _is_json(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)

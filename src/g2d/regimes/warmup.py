@@ -292,11 +292,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         return steps // self.iterations * self.completions_per_step(group_size) // group_size
 
     def replayed_groups(self, group_size: int) -> int:
-        """Groups of a generation that are from the buffer, whenever there is something in it.
-
-        Raises:
-            ValueError: the share is no whole number of them.
-        """
+        """Groups of a generation that are from the buffer, once there is something in it; raises as `whole_share`."""
         if self.replay is None or self.replay.share is None:
             return 0
         return whole_share("replay.share", self.replay.share, self.completions_per_generation(group_size) // group_size)
@@ -307,15 +303,8 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         return self.groups_trained(steps, group_size) - replaying * self.replayed_groups(group_size)
 
     def swaps_reference(self, step: int, group_size: int, n_prompts: int) -> bool:
-        """Whether the policy becomes the reference after a gradient step.
-
-        A pass ends inside a generation as a rule; the swap is then at its end, where the next rollouts meet the
-        reference.
-
-        Args:
-            step: from 1.
-            n_prompts: of the training set.
-        """
+        """Whether the policy becomes the reference after a gradient step, from 1. A pass over `n_prompts` ends inside a
+        generation as a rule; the swap is then at its end, where the next rollouts meet the reference."""
         period = self.updates_between_generations
         if self.reference == "base" or step % period:
             return False
@@ -326,11 +315,8 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
 
     @property
     def continued_every(self) -> int:
-        """The steps at whose multiples a trajectory can be continued bit for bit.
-
-        Between two of them there are rollouts that are not used up, or the engine's adapter is an older one than a
-        checkpoint's.
-        """
+        """The steps at whose multiples a trajectory can be continued bit for bit: between two of them there are
+        rollouts that are not used up, or the engine's adapter is an older one than a checkpoint's."""
         return self.sync_every * self.updates_between_generations
 
     def identity(self, job: TrainingJob) -> dict[str, Any]:
@@ -347,10 +333,6 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         In 0.1.0 TRL drew with transformers, from one stream of random numbers and with dropout; the trainer's side of
         vLLM's ratios had dropout on; groups were masked by their advantages, which rounding makes of equal scalar
         rewards. Where that matters, a result of then is another one.
-
-        Args:
-            engine: None is transformers.
-            reward: what a completion is worth.
         """
         name = engine.identity if engine else None
         with_dropout = name == "vllm" and self.ratio == "sampler" and lora.dropout > 0
