@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -555,7 +556,7 @@ def test_a_neutral_value_that_is_not_the_default_is_refused() -> None:
 
 def test_checkpoints_of_a_stopped_training_outlive_a_new_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What names the job of a checkpoint has no neutral key either."""
-    from g2d.regimes import auto_stop, dpo, grpo, offline
+    from g2d.regimes import auto_stop, dpo, grpo, offline, online
 
     class SeenError(Exception):
         pass
@@ -569,15 +570,16 @@ def test_checkpoints_of_a_stopped_training_outlive_a_new_key(monkeypatch: pytest
             train(TrainingJob(base, [], settings, seed=0, work=tmp_path, lora=Lora(), **others))
         return seen.value.args[0]
 
-    for module, name in ((offline, "Checkpoints"), (grpo, "Checkpoints"), (auto_stop, "_History")):
+    for module, name in ((offline, "Checkpoints"), (online, "Checkpoints"), (auto_stop, "_History")):
         monkeypatch.setattr(module, name, see)
     assert job(dpo.train_dpo, NewerDpo()) == job(dpo.train_dpo, Dpo())
+    stopping = partial(auto_stop.train_until_decline, grpo.train_grpo)
     grpo_job, auto_job = (
         [
-            job(grpo.train_grpo, kind(auto=auto, **changes), k=150, group_size=2)
+            job(train, kind(auto=auto, **changes), k=150, group_size=2)
             for kind, changes in ((Warmup, {}), (NewerWarmup, {}), (NewerWarmup, {"clip": 0.1}))
         ]
-        for auto in (None, AutoStop())
+        for train, auto in ((grpo.train_grpo, None), (stopping, AutoStop()))
     )
     for plain, newer, changed in (grpo_job, auto_job):
         assert plain == newer != changed

@@ -26,6 +26,8 @@ CAP = 1.5
 class AnotherEngine:
     """Completions of three tokens, some of which the trainer takes for likelier and some for less likely."""
 
+    lag = None
+
     def __init__(self, *_: Any) -> None: ...
 
     def attach(self, trainer: Any) -> None:
@@ -34,10 +36,6 @@ class AnotherEngine:
     def draw(self, prompts: list[list[int]]) -> Any:
         tokens = [[5 + i % 7, 6 + i % 5, 7 + i % 3] for i in range(len(prompts))]
         return tokens, [[-1.0 - 4 * (i % 8)] * 3 for i in range(len(prompts))]
-
-    def save(self, checkpoint: Path) -> None: ...
-
-    def restore(self, checkpoint: Path | None) -> None: ...
 
     def close(self) -> None: ...
 
