@@ -9,12 +9,15 @@ from pydantic import ValidationError
 from transformers import TrainingArguments
 
 from g2d.regimes.training import OptimizerKeys, trainer_arguments
+from g2d.regimes.warmup import Warmup
 
 NAMES = ("adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm")
 
 
 def arguments(tmp_path: Path, keys: OptimizerKeys | None) -> list[float]:
-    made = TrainingArguments(**trainer_arguments(tmp_path, 0, optimizer=keys))
+    settings = None if keys is None else Warmup(**keys.params(), learning_rate=0.25, lr_schedule="linear")
+    made = TrainingArguments(**trainer_arguments(tmp_path, 0, settings=settings))
+    assert settings is None or (made.learning_rate, made.lr_scheduler_type) == (0.25, "linear")
     assert made.optim == "adamw_torch"
     return [getattr(made, name) for name in NAMES]
 

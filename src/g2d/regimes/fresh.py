@@ -212,7 +212,8 @@ class FreshRollouts:
         import torch
 
         # A problem that is asked again has other random numbers, and so another name.
-        asked = [self._named(*self._at(number)) for number in numbers]
+        places = map(self._at, numbers)
+        asked = [replace(problem, problem_id=group_name(problem.problem_id, before)) for problem, before in places]
         cuda = list(range(torch.cuda.device_count()))
         with torch.random.fork_rng(devices=cuda):
             frame = self._judged(asked[own_part(len(asked))])
@@ -234,10 +235,6 @@ class FreshRollouts:
         if self.choice is not None:
             return self.problems[self.choice.problem(number)], number // len(self.problems)
         return self.problems[self.order[number]], self.times_before[number]
-
-    @staticmethod
-    def _named(problem: Problem, times_before: int) -> Problem:
-        return replace(problem, problem_id=group_name(problem.problem_id, times_before))
 
     def asked(self, own: pd.DataFrame) -> list[Problem]:
         """The problems behind the rollouts of an update, under their names there, in order."""

@@ -84,8 +84,6 @@ def train_on_fresh(
                 checkpoints.draft, job.seed, job.tracking, settings, checkpointing=division.checkpointing
             ),
             "max_steps": settings.total_steps,
-            "learning_rate": settings.learning_rate,
-            "lr_scheduler_type": settings.lr_schedule,
             "per_device_train_batch_size": 1,
             "gradient_accumulation_steps": 1,
         }

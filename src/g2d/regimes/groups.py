@@ -163,20 +163,16 @@ def summary(rollouts: pd.DataFrame, found: Sequence[Group]) -> dict[str, Any]:
 def drawn_summary(rollouts: pd.DataFrame) -> dict[str, Any]:
     """The same without what pairs are formed."""
     scalar = not is_binary(rollouts["reward"])
+    statuses = get_args(Status) if "reward_status" in rollouts else ()
     return {
         "prompts": rollouts["problem_id"].nunique(),
         "reward": float(rollouts["reward"].mean()),
         "completions/mean_length": float(rollouts["token_count"].mean()),
         "completions/clipped_ratio": float((rollouts["finish_reason"] == "length").mean()),
         **(dict(zip(LENGTHS, lengths(rollouts), strict=True)) if scalar else {}),
-        **(_statuses(rollouts["reward_status"]) if "reward_status" in rollouts else {}),
+        **{f"rewards/{status}": float((rollouts["reward_status"] == status).mean()) for status in statuses},
         **(_by_kind(rollouts) if is_open_ended(rollouts).any() else {}),
     }
-
-
-def _statuses(statuses: pd.Series) -> dict[str, float]:
-    """The share of each status of the reward."""
-    return {f"rewards/{status}": float((statuses == status).mean()) for status in get_args(Status)}
 
 
 def _by_kind(rollouts: pd.DataFrame) -> dict[str, float]:

@@ -157,8 +157,6 @@ def _arguments(job: TrainingJob, draft: Path, division: Division) -> Any:
         **warmup.objective_arguments,
         **warmup.mismatch_arguments,
         max_steps=warmup.steps_to(job.k),
-        learning_rate=warmup.learning_rate,
-        lr_scheduler_type=warmup.lr_schedule,
         num_generations=group_size,
         per_device_train_batch_size=division.rows,
         gradient_accumulation_steps=passes,

@@ -23,7 +23,6 @@ from g2d.regimes.division import Lengths, divide
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.processes import n_processes, share
 from g2d.regimes.training import (
-    OptimizerKeys,
     evaluation_mode,
     hand_over_trained,
     read_log,
@@ -110,17 +109,9 @@ def train_offline(
     from datasets import Dataset
 
     arguments = {
-        **trainer_arguments(
-            checkpoints.draft,
-            job.seed,
-            job.tracking,
-            settings if isinstance(settings, OptimizerKeys) else None,
-            checkpointing=division.checkpointing,
-        ),
+        **trainer_arguments(checkpoints.draft, job.seed, job.tracking, settings, checkpointing=division.checkpointing),
         "num_train_epochs": settings.epochs,
         "max_steps": settings.max_steps or -1,
-        "learning_rate": settings.learning_rate,
-        "lr_scheduler_type": settings.lr_schedule,
         "per_device_train_batch_size": micro_batch,
         "gradient_accumulation_steps": accumulation,
         "max_length": None,  # a truncated completion would lose the box that earned its reward

@@ -231,16 +231,13 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
             n_problems: in the training set.
             dropout: of the adapter.
         """
-        if self.prompts_per_update > n_problems:
-            yield (
-                f"prompts_per_update={self.prompts_per_update} exceeds training_set.n={n_problems} of {model}: lower "
-                "it or draw a larger training set"
-            )
-        if self.auto is not None and self.auto.prompts > n_problems:
-            yield (
-                f"auto.prompts={self.auto.prompts} exceeds training_set.n={n_problems} of {model}: lower it or draw a "
-                "larger training set"
-            )
+        probed = 0 if self.auto is None else self.auto.prompts
+        for name, prompts in (("prompts_per_update", self.prompts_per_update), ("auto.prompts", probed)):
+            if prompts > n_problems:
+                yield (
+                    f"{name}={prompts} exceeds training_set.n={n_problems} of {model}: lower it or draw a larger "
+                    "training set"
+                )
 
 
 def updates_words(settings: Any) -> str:

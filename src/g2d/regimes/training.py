@@ -47,24 +47,11 @@ class OptimizerKeys(Section):
         return betas
 
 
-def optimizer_arguments(keys: OptimizerKeys) -> dict[str, Any]:
-    """The keys by the names that every trainer of transformers gives them."""
-    beta1, beta2 = keys.adam_betas
-    return {
-        "optim": "adamw_torch",
-        "adam_beta1": beta1,
-        "adam_beta2": beta2,
-        "adam_epsilon": keys.adam_epsilon,
-        "weight_decay": keys.weight_decay,
-        "max_grad_norm": keys.max_grad_norm,
-    }
-
-
 def trainer_arguments(
     output_dir: str | Path,
     seed: int,
     tracking: Mapping[str, Any] | None = None,
-    optimizer: OptimizerKeys | None = None,
+    settings: Any = None,
     *,
     checkpointing: bool | None = None,
 ) -> dict[str, Any]:
@@ -72,12 +59,16 @@ def trainer_arguments(
 
     Args:
         tracking: from `g2d.regimes.tracking`; nothing is reported if None.
-        optimizer: the regime's section, where it has these keys.
+        settings: the regime's, of which these are learning rate and schedule, and its `OptimizerKeys` if it has them.
         checkpointing: of activations (`g2d.regimes.division`); on a GPU and of a divided model if None.
     """
     import torch
 
     gpu = torch.cuda.is_available()
+    keys = settings if isinstance(settings, OptimizerKeys) else OptimizerKeys()
+    rate = (
+        {} if settings is None else {"learning_rate": settings.learning_rate, "lr_scheduler_type": settings.lr_schedule}
+    )
     return {
         "output_dir": str(output_dir),
         "seed": seed,
@@ -86,7 +77,13 @@ def trainer_arguments(
         "bf16": gpu,
         # Not accelerate's: it recomputes with other dropout.
         "gradient_checkpointing": gpu or is_sharded() if checkpointing is None else checkpointing,
-        **optimizer_arguments(optimizer or OptimizerKeys()),
+        **rate,
+        "optim": "adamw_torch",
+        "adam_beta1": keys.adam_betas[0],
+        "adam_beta2": keys.adam_betas[1],
+        "adam_epsilon": keys.adam_epsilon,
+        "weight_decay": keys.weight_decay,
+        "max_grad_norm": keys.max_grad_norm,
         "warmup_steps": 0,
         "logging_steps": 1,
         "save_strategy": "no",
