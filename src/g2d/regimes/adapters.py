@@ -55,12 +55,8 @@ def load_weights(model: Any, folder: Path, adapter: str, frozen: Any = None) -> 
 
 @contextmanager
 def merged(model: Any) -> Iterator[None]:
-    """The adapter in training, if there is one, is part of the weights in here, which are the very tensors they were
-    afterwards.
-
-    Args:
-        model: in float32, on one device.
-    """
+    """The adapter in training, if there is one, is part of the weights in here, in float32 on one device; afterwards
+    they are the very tensors they were."""
     from peft.tuners.lora import LoraLayer
 
     layers = [layer for layer in model.modules() if isinstance(layer, LoraLayer)]

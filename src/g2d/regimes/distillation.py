@@ -4,9 +4,6 @@ token ("On-Policy Distillation of Language Models", arXiv 2306.13649).
 The loss is the mean over the completions' tokens of the divergence between the two next-token distributions, over the
 whole vocabulary; no reward enters it. With beta = 1 it is the reverse KL, sum_v p(v) log(p(v) / q(v)) with p the
 policy's and q the teacher's. Its gradient does not go through the sampling of the tokens before, as in that paper.
-
-The trainer is TRL's `DistillationTrainer` with rollouts of ours (`g2d.regimes.distillation_trainer`), which are drawn
-anew before every update by the policy itself. A run that was stopped ends with the bits of an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -79,22 +76,14 @@ class Distillation(OptimizerKeys, OnlineEntry):
 
 
 def train_distillation(job: TrainingJob) -> Trained:
-    """Train on the teacher's distributions; see `g2d.regimes.fresh_training.train_on_fresh`.
-
-    Raises:
-        ValueError: the teacher's vocabulary is another one.
-    """
+    """Train on the teacher's distributions; see `g2d.regimes.fresh_training.train_on_fresh`."""
     assert job.teacher is not None
     require_same_vocabulary(job.teacher, job.base)
     return train_on_fresh(job, _trainer)
 
 
 def require_same_vocabulary(teacher: Policy, base: Policy) -> None:
-    """Check that a teacher can score the tokens of a policy.
-
-    Raises:
-        ValueError: it has other tokens.
-    """
+    """Raise a ValueError where a teacher cannot score the tokens of a policy."""
     if teacher.base == base.base:
         return
     if load_tokenizer(teacher).get_vocab() != load_tokenizer(base).get_vocab():

@@ -5,8 +5,7 @@ continues the adapter of pi_K instead, with a frozen copy of it, without dropout
 
 It trains on the tokens that were drawn: with the end of turn where the policy wrote it, and without where the token
 budget cut the completion off. A chosen completion that was cut off after its box (`\boxed{5}. Let me double-check by`)
-teaches to go on after the box. That is rare where the budget is roomy, so these pairs stay by default, as in the paper;
-`pairs.truncated_chosen: avoid` chooses a rollout that ended by itself where the prompt has one.
+teaches to go on after the box; `pairs.truncated_chosen: avoid` chooses a rollout that ended by itself, if there is one.
 """
 
 from __future__ import annotations

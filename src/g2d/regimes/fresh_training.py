@@ -1,8 +1,5 @@
 """What trainings on fresh rollouts share beside the rollouts (`g2d.regimes.fresh`): the run from the first update, or
-from a checkpoint, to K.
-
-A regime on top of this has its keys, and a trainer that learns from the rollouts of every update.
-"""
+from a checkpoint, to K."""
 
 from __future__ import annotations
 
@@ -27,13 +24,7 @@ if TYPE_CHECKING:
 
 
 def on_card(settings: Any, updates: int, **own: Any) -> Training:
-    """What a training on fresh rollouts needs of a card.
-
-    Args:
-        settings: an online entry with a token budget and batch sizes.
-        updates: between two hand-overs of the policy to its generator.
-        own: further attributes.
-    """
+    """What a training on fresh rollouts needs of a card, with so many updates between two hand-overs."""
     per_update = settings.prompts_per_update * settings.responses
     at_once = per_update * updates
     return Training(
@@ -112,9 +103,7 @@ def train_on_fresh(
 
 
 def seed_after(seed: int, start: Policy) -> int:
-    """The seed of a training that goes on from another one: what it draws is not what that one has drawn.
-
-    Entries with the same start share it, so they differ in what they are compared for.
-    """
+    """The seed of a training that goes on from another one: it draws other rollouts. Entries with the same start share
+    it, so they differ in what they are compared for."""
     digest = hashlib.sha256(f"{seed}/{start.policy_id}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1  # below 2^31, as seeds are

@@ -66,20 +66,17 @@ class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
         return self.max_steps or math.ceil(self.epochs * n_groups / self.prompts_per_update)
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """Those of an epoch and prompt."""
+        """As every offline entry's: all of a pairable prompt."""
         return pairable * samples
 
     def on_card(self, budget: int, responses: int) -> Training:
-        """As every offline entry's, of an update's prompts with so many responses each."""
+        """As every offline entry's."""
         update = self.prompts_per_update * responses if self.per_device_batch_size == "auto" else None
         return replace(super().on_card(budget, responses), update=update, passes="groups")
 
 
 def harvested_groups(rollouts: pd.DataFrame, problems: Sequence[Problem], settings: GroupDpo, seed: int) -> list[Group]:
     """The groups of a harvest's pairable prompts.
-
-    Args:
-        rollouts: with their tokens.
 
     Raises:
         ValueError: rollouts of a problem that is not among `problems`, or no prompt is pairable.

@@ -133,11 +133,8 @@ def groups(
 
 
 def in_passes(found: Sequence[Group], rollouts: int, tokens: int = 0) -> Iterator[list[Group]]:
-    """The groups in batches of at most so many rollouts; a larger group has a batch of its own.
-
-    Args:
-        tokens: if not 0, batches have at most so many instead, padding included, and groups of alike lengths.
-    """
+    """The groups in batches of at most so many rollouts, or, if not 0, of so many tokens, padding included, and of
+    alike lengths; a larger group has a batch of its own."""
     batch: list[Group] = []
     for group in sorted(found, key=lambda group: -group.width) if tokens else found:
         size = sum(len(member.completions) for member in [*batch, group])

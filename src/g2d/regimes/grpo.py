@@ -1,10 +1,9 @@
 """GRPO warm-up: K gradient steps of online RL on M0 with a LoRA adapter (paper, section 2.1, stage 1).
 
-One trajectory passes through every K of a chain: the run to K=300 continues the checkpoint at K=150 (weights,
-optimizer, scheduler, random state). That equals a single uninterrupted run bit for bit, because the learning-rate
-horizon does not depend on K and because the order of the prompts is fixed for the whole horizon
-(`prompt_choice.order`): the sampler of the trainer would begin every resumed run with the order of the first epoch.
-With `schedule: per_k` every K is a run of its own.
+One trajectory passes through every K of a chain: the run to K=300 continues the checkpoint at K=150. That equals a
+single uninterrupted run bit for bit, because the learning-rate horizon does not depend on K and because the order of
+the prompts is fixed for the whole horizon (`prompt_choice.order`): the sampler of the trainer would begin every resumed
+run with the order of the first epoch. With `schedule: per_k` every K is a run of its own.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ policy on with DPO and with itself as the reference, as Pang et al. do. It is th
 and Online RL" (arXiv 2506.21495, section 2.2), but every round has an optimizer and a schedule of its own. Round 1 is
 DPO at K=0 of the main grid, bit for bit at equal keys, on the same harvest.
 
-Rounds are steps of the graph, by the rules of every harvest, shards included. All draw with the seed of the run, so
-their harvests differ by the policy alone.
+Rounds are steps of the graph. All draw with the seed of the run, so their harvests differ by the policy alone.
 """
 
 from __future__ import annotations
@@ -59,14 +58,7 @@ class IterativeDpo(Entry):
         return self.rounds
 
     def dpo_of(self, common: Dpo) -> Dpo:
-        """The settings of every round.
-
-        Args:
-            common: the dpo section.
-
-        Raises:
-            ValueError: a key of it is none, or has a value that it cannot have.
-        """
+        """The settings of every round, from the dpo section; raises as `g2d.settings.mistakes.changed`."""
         own = changed("dpo", common, self.dpo)
         return own.model_copy(update={name: Dpo.model_fields[name].default for name in OF_A_ROUND})
 

@@ -6,8 +6,6 @@ are shuffled once, by the seed, and every pass over them has the same order.
 
 A right completion that was cut off is left out (as in RFT), because it shows how to go on after the box; a wrong one
 stays (as DPO's rejected side). The same text twice counts twice.
-
-With `start: warmup` the adapter of pi_K goes on and a frozen copy of it is the reference, as in DPO.
 """
 
 from __future__ import annotations
@@ -67,7 +65,7 @@ class Kto(OfflineEntry):
         return rows
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """Those of an epoch and prompt."""
+        """As every offline entry's: all of a prompt."""
         return samples
 
 
@@ -86,9 +84,6 @@ def judged_rollouts(
 
     Args:
         rollouts: the harvest with its tokens; rows in any order.
-        problems: what the policy was asked.
-        which: `Kto.rollouts`.
-        seed: of the order.
 
     Raises:
         ValueError: rollouts of a problem that is not among `problems`, or none is right, or none is wrong.

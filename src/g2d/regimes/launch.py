@@ -1,9 +1,9 @@
 """Have several processes make one training: accelerate's launcher, and what a job of the grid needs around it.
 
-The job's own process stays what it is, with its log, its bill and its record, and trains nothing. It hands signals on,
-so that every process finishes the step and the first one saves it; should one process die, the launcher ends the others
-and the job says which one it was. The launcher runs in a thread, because in the main thread it would take the signals
-for itself and kill whoever has not saved after half a minute.
+The job's own process trains nothing. It hands signals on, so that every process finishes the step and the first one
+saves it; should one process die, the launcher ends the others and the job says which one it was. The launcher runs in a
+thread, because in the main thread it would take the signals for itself and kill whoever has not saved after half a
+minute.
 """
 
 from __future__ import annotations
@@ -101,11 +101,7 @@ def launched(
 
 
 def require_devices(training: Processes) -> None:
-    """Check that every process has a GPU, where there are any.
-
-    Raises:
-        ValueError: there are fewer.
-    """
+    """Raise a ValueError where there are GPUs, but not one for every process."""
     import torch
 
     if torch.cuda.is_available() and (there := torch.cuda.device_count()) < training.processes:

@@ -67,14 +67,7 @@ def is_first() -> bool:
 
 
 def share(total: int, what: str) -> int:
-    """The part of each process of a number that is for all of them.
-
-    Args:
-        what: the keys that the number comes from.
-
-    Raises:
-        ValueError: it cannot be divided.
-    """
+    """The part of each process of a number that is for all of them; a ValueError names its keys if it has none."""
     if total % (n := n_processes()):
         raise ValueError(indivisible(total, what, n))
     return total // n

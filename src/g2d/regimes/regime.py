@@ -87,17 +87,12 @@ class OfflineEntry(Entry):
 
         Args:
             samples: of a prompt, in the harvest.
-            pairable: the share of prompts with right and wrong ones.
+            pairable: share of prompts.
         """
         return 2 * pairable
 
     def on_card(self, budget: int, responses: int) -> Training:
-        """What it needs of a card.
-
-        Args:
-            budget: tokens of a completion.
-            responses: of a prompt.
-        """
+        """What it needs of a card, with so many tokens of a completion and responses of a prompt."""
         return Training(
             budget=budget,
             rows=self.number("per_device_batch_size"),
@@ -225,12 +220,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         return updates * self.prompts_per_update
 
     def mistakes(self, model: str, n_problems: int, dropout: float) -> Iterator[str]:
-        """What a model's other sections do not allow: key and fix.
-
-        Args:
-            n_problems: in the training set.
-            dropout: of the adapter.
-        """
+        """What a model's training set, of so many problems, and adapter do not allow: key and fix."""
         probed = 0 if self.auto is None else self.auto.prompts
         for name, prompts in (("prompts_per_update", self.prompts_per_update), ("auto.prompts", probed)):
             if prompts > n_problems:

@@ -101,15 +101,13 @@ class Example(TypedDict):
 def right_completions(
     rollouts: pd.DataFrame, problems: Sequence[Problem], per_prompt: int | None, seed: int
 ) -> list[Example]:
-    """The different right completions that ended by themselves, at most so many of a prompt.
+    """The different right completions that ended by themselves, at most so many of a prompt, in the problems' order.
 
     Which ones depends on the seed, the problem_id and the prompt's own rollouts, and not on other prompts.
 
     Args:
         rollouts: the harvest with its tokens; rows in any order. Of a text that was drawn twice it is the first draw's.
-        problems: what the policy was asked; the examples come in this order.
         per_prompt: None takes all.
-        seed: of the draw.
 
     Raises:
         ValueError: rollouts of a problem that is not among `problems`, or no completion is right.
@@ -143,13 +141,8 @@ def _drawn(texts: list[str], name: str, n: int | None, seed: int) -> list[str]:
 
 
 def chosen_completions(pairs: Sequence[Pair]) -> list[Example]:
-    """The right completions that DPO learns from on the same harvest, one of every pairable prompt.
-
-    With `pairs.truncated_chosen: keep`, one that was cut off after its box may be among them, as it is for DPO.
-
-    Args:
-        pairs: one of a prompt, with their tokens.
-    """
+    """The right completions that DPO learns from on the same harvest, one of every pairable prompt; with
+    `pairs.truncated_chosen: keep` also those that were cut off after their box."""
     return [Example(prompt_ids=pair["prompt_ids"], completion_ids=pair["chosen_ids"]) for pair in pairs]
 
 

@@ -8,8 +8,8 @@ The reference is M0, or follows the generator (that paper's section 4.4). If it 
 agree before every update: the loss stays at ln 2 and the margins at 0, beta only scales the gradient, and its direction
 is GRPO's with another weight of each prompt (tests hold that).
 
-TRL's experimental online DPO is not used: it has two completions a prompt, pairs of two right or two wrong ones, no s,
-and no resuming. An update without a pair is a step with a zero gradient, and regimes.csv counts them.
+TRL's experimental online DPO has two completions a prompt, pairs of two right or two wrong ones, no s, and no resuming.
+An update without a pair is a step with a zero gradient, and regimes.csv counts them.
 """
 
 from __future__ import annotations

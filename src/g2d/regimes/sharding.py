@@ -60,11 +60,7 @@ def keep_precision(trainer: Any) -> None:
 @contextmanager
 def in_step(model: Any) -> Iterator[None]:
     """Let every process run a divided model as often as it needs: one that is done goes on with passes of one token
-    until all are, since its part of the weights takes part in the passes of the others.
-
-    Args:
-        model: the whole of it, which is what is called.
-    """
+    until all are, since its part of the weights takes part in the passes of the others."""
     import torch
 
     def go_on(*_: Any) -> None:
@@ -82,11 +78,8 @@ def in_step(model: Any) -> Iterator[None]:
 
 
 def require_same_strategy(checkpoint: Path) -> None:
-    """Check that the trainer can read a checkpoint: one in parts needs processes that have parts, and the reverse.
-
-    Raises:
-        ValueError: it cannot.
-    """
+    """Raise a ValueError where the trainer cannot read a checkpoint: one in parts needs processes that have parts, and
+    the reverse."""
     was_sharded = any(checkpoint.glob("pytorch_model_fsdp*"))
     if was_sharded != is_sharded():
         raise ValueError(

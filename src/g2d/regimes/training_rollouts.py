@@ -1,8 +1,6 @@
 """The rollouts of training as records: what GRPO was rewarded for, step by step, one Parquet row per completion.
 
-Harvest and evaluation see a policy when it is finished; these rows see it on the way: when groups stop being mixed,
-when completions begin to be cut off, which problems are never solved. They are collected where every completion passes
-anyway, in the reward, so both engines leave the same file.
+They are collected where every completion passes anyway, in the reward, so both engines leave the same file.
 """
 
 from __future__ import annotations
@@ -75,12 +73,8 @@ class TrainingRollouts:
         trainer_state: Any,
         **columns: Any,
     ) -> None:
-        """Keep the completions of one generation step.
-
-        Args:
-            judgements: the verifier's.
-            rewards: what training sees; the other arguments have TRL's names.
-        """
+        """Keep the completions of one generation step: the verifier's judgements, and what training sees; the other
+        arguments have TRL's names."""
         if self.keep == "none":
             return
         rows: list[dict[str, Any]] = []
@@ -112,11 +106,7 @@ class TrainingRollouts:
         self.rows += rows
 
     def leave_out(self, rows: Collection[int], n: int) -> None:
-        """Drop some of the n completions that were judged last: those that were not drawn for this training.
-
-        Args:
-            rows: their places among them.
-        """
+        """Drop some of the n completions that were judged last: those that were not drawn for this training."""
         if self.keep != "none":
             last = self.rows[-n:]
             self.rows[-n:] = [row for place, row in enumerate(last) if place not in rows]
@@ -144,7 +134,7 @@ class TrainingRollouts:
 
 
 def write_training_rollouts(path: Path, frame: pd.DataFrame) -> None:
-    """Write the record of a training; types are named because a column without a value has none of its own."""
+    """Write the record of a training; a column without a value has no type of its own."""
     numbers = dict.fromkeys(("step", "generated_at", "sample", "token_count"), "int64") | {"reward": "float64"}
     with atomic(path) as draft:
         frame.astype({name: numbers.get(name, "string[pyarrow]") for name in map(str, frame)}).to_parquet(
@@ -153,10 +143,7 @@ def write_training_rollouts(path: Path, frame: pd.DataFrame) -> None:
 
 
 def read_ages(path: str | Path) -> Any:
-    """`step` and `generated_at` of every completion of a training's record, whatever else that keeps.
-
-    Where the record has no `generated_at`, every step was trained on rollouts of its own.
-    """
+    """`step` and `generated_at` of every completion of a training's record; the step where it has no other column."""
     import pandas as pd
     import pyarrow.parquet
 
