@@ -135,16 +135,13 @@ def train_until_decline(train: Callable[[TrainingJob], object], job: TrainingJob
 
 def _policy(job: TrainingJob, step: int, segment: Path) -> Policy:
     weights = segment / job.lora.files[0]
-    return Policy(
+    return replace(
+        job.base,
         policy_id=job.policy_id,
-        model=job.base.model,
         regime=AUTO,
-        base=job.base.base,
         group_size=job.group_size,
         k=step,
         seed=job.seed,
-        revision=job.base.revision,
-        base_files=job.base.base_files,
         **job.lora.folders(segment),
         weights_sha256=sha256(weights),
         settings={"lora": job.lora.params()},

@@ -42,12 +42,8 @@ class EngineGeneration:
     after the training.
 
     Args:
-        job: whose engine draws.
-        problems: every one that training will ask; the longest decides how much vLLM reserves.
+        problems: every one that training will ask.
         end_ids: tokens that end a completion.
-
-    Raises:
-        ValueError: the longest prompt and its completion do not fit the model (vLLM).
     """
 
     def __init__(self, job: TrainingJob, problems: Sequence[Problem], end_ids: frozenset[int]) -> None:

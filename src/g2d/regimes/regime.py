@@ -173,8 +173,6 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         if self.asks_open_ended and "dpo" in self.policies:
             raise ValueError("policies: a harvest asks verifiable prompts alone: drop dpo, or ask these alone too")
         if self.auto is not None:
-            if self.asks_open_ended:
-                raise ValueError("auto: its probes ask verifiable prompts alone: drop it, or ask these alone too")
             self._check_auto(self.auto)
         if self.start == "base" and self.start_step is not None:
             raise ValueError(f"start_step={self.start_step}: M0 has no K: drop the key, or name a start")
@@ -183,6 +181,8 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         return self
 
     def _check_auto(self, auto: AutoStop) -> None:
+        if self.asks_open_ended:
+            raise ValueError("auto: its probes ask verifiable prompts alone: drop it, or ask these alone too")
         if len(self.steps) > 1:
             raise ValueError(f"steps: with auto there is one K, the most updates it may take: keep one of {self.steps}")
         if (first := auto.first_decline) > self.steps[-1]:

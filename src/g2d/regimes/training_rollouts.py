@@ -77,33 +77,29 @@ class TrainingRollouts:
         arguments have TRL's names."""
         if self.keep == "none":
             return
-        rows: list[dict[str, Any]] = []
-        for problem, judgement, rewarded, tokens, completion in zip(
-            problem_id, judgements, rewards, completion_ids, completions, strict=True
-        ):
-            with_text = self.keep == "completions" or (
-                self.keep == "sampled" and problem == problem_id[0] and is_first()
+        with_text = {"completions": set(problem_id), "sampled": {problem_id[0]} if is_first() else set()}
+        step = trainer_state.global_step
+        rows = [
+            {
+                "step": step + 1,
+                "problem_id": problem,
+                "token_count": len(tokens),
+                "finish_reason": "stop" if tokens and tokens[-1] in self.eos_token_ids else "length",
+                "verdict": judgement.verdict,
+                "reward": rewarded.reward,
+                "reward_status": rewarded.status,
+                "extracted_answer": judgement.extracted_answer,
+                "completion_text": completion_text(text) if problem in with_text.get(self.keep, ()) else None,
+                "generated_at": max(0, step - self.lag) + 1,
+            }
+            for problem, judgement, rewarded, tokens, text in zip(
+                problem_id, judgements, rewards, completion_ids, completions, strict=True
             )
-            rows.append(
-                {
-                    "step": trainer_state.global_step + 1,
-                    "problem_id": problem,
-                    "sample": 0,
-                    "token_count": len(tokens),
-                    "finish_reason": "stop" if tokens and tokens[-1] in self.eos_token_ids else "length",
-                    "verdict": judgement.verdict,
-                    "reward": rewarded.reward,
-                    "reward_status": rewarded.status,
-                    "extracted_answer": judgement.extracted_answer,
-                    "completion_text": completion_text(completion) if with_text else None,
-                    "generated_at": max(0, trainer_state.global_step - self.lag) + 1,
-                }
-            )
+        ]
         seen: Counter[str] = Counter()
-        for row in (rows := gathered(rows)):
-            row["sample"] = seen[row["problem_id"]]
+        for row in gathered(rows):
+            self.rows.append(row | {"sample": seen[row["problem_id"]]})
             seen[row["problem_id"]] += 1
-        self.rows += rows
 
     def leave_out(self, rows: Collection[int], n: int) -> None:
         """Drop some of the n completions that were judged last: those that were not drawn for this training."""
