@@ -6,13 +6,14 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
 import torch
 
-from g2d.policies import Policy, load_base
+from g2d.policies import Policy, load_base, load_tokenizer
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt, conversation
 from g2d.regimes.adapters import merged, with_own_adapter
@@ -131,6 +132,18 @@ def test_a_merged_adapter_is_the_applied_one() -> None:
         with model.disable_adapter():
             base = model(tokens).logits
     assert (inside - applied).abs().max() < 1e-4 < (base - applied).abs().max()
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_what_is_decoded_in_half_precision_is_what_the_trainer_calls(half: bool) -> None:
+    """accelerate puts its autocast around the forward pass of PEFT's wrapper, which a float32 model has no need of."""
+    model = with_own_adapter(load_base(tiny_policy()), SURE, seed=0)
+    model = model.bfloat16() if half else model
+    generation = object.__new__(EngineGeneration)
+    generation._transformers, generation._cuda_graph, generation.end_ids = None, False, frozenset({1})
+    generation._trainer = SimpleNamespace(model=model, processing_class=load_tokenizer(tiny_policy()))
+    with generation._policy() as engine:
+        assert engine.model is (model if half else model.get_base_model())
 
 
 def test_rollouts_are_drawn_without_dropout(plain: Any, tmp_path: Path) -> None:

@@ -107,19 +107,17 @@ class EngineGeneration:
         """transformers with the trainer's model. On a CPU its adapter is merged meanwhile; in bfloat16 most of a small
         one would be rounded away."""
         model = self._trainer.model
+        merges = not is_sharded() and model.device.type == "cpu" and model.dtype == torch.float32
         if self._transformers is None:
+            # The call of PEFT's wrapper is a tenth of a small model's; on a GPU accelerate's autocast is around it.
             self._transformers = TransformersEngine(
-                model,
+                model.get_base_model() if merges and hasattr(model, "get_base_model") else model,
                 self._trainer.processing_class,
                 self.end_ids,
                 cuda_graph=self._cuda_graph and not is_sharded(),
                 divided=is_sharded(),
             )
-        around: Any = nullcontext()
-        if is_sharded():
-            around = in_step(model)
-        elif model.device.type == "cpu" and model.dtype == torch.float32:
-            around = merged(model)
+        around: Any = in_step(model) if is_sharded() else merged(model) if merges else nullcontext()
         with evaluation_mode(model), around:
             yield self._transformers
 

@@ -49,8 +49,7 @@ class TransformersEngine:
         cuda_graph: bool = False,
         divided: bool = False,
     ) -> None:
-        # Without PEFT's wrapper, whose call takes a tenth of a small model's; a divided model is called as a whole.
-        self.model: Any = model if divided else getattr(model, "get_base_model", lambda: model)()
+        self.model: Any = model  # transformers' annotations have no `generate`
         self.tokenizer = tokenizer
         self.tokenizer.padding_side = "left"
         self.end_ids = frozenset(end_ids)
