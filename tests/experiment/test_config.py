@@ -154,10 +154,10 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
         ({"warmup": {"steps": []}}, "my.yaml: warmup.steps: the grid of K is empty"),
         ({"warmup": {"steps": [5, 5]}}, "K values repeat: [5, 5]"),
         ({"warmup": {"group_sizes": [3]}}, "G=3 must be at least 2 and divide the 16 completions"),
-        ({"warmup": {"group_sizes": [2, 2]}}, "my.yaml: warmup: warmup.group_sizes: group sizes repeat: [2, 2]"),
+        ({"warmup": {"group_sizes": [2, 2]}}, "my.yaml: warmup: group_sizes: group sizes repeat: [2, 2]"),
         (
             {"warmup": {"prompts_per_step": 3, "per_device_batch_size": 4}},
-            "warmup.group_sizes: G=2 x warmup.prompts_per_step=3 are 6 completions, no multiple of "
+            "group_sizes: G=2 x warmup.prompts_per_step=3 are 6 completions, no multiple of "
             "warmup.per_device_batch_size=4: change one of them",
         ),
         (

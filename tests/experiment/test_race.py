@@ -70,6 +70,7 @@ def test_a_list_of_seeds_has_no_looks() -> None:
         ({"seeds": {"looks": [1, 2]}}, "seeds.looks.0: input should be greater than or equal to 2, not 1"),
         ({"seeds": {"looks": 3}}, "seeds.looks: input should be a valid list, not 3"),
         ({"seeds": {"look": [2, 3]}}, "seeds.look: unknown key; did you mean looks?"),
+        ({"seeds": {"looks": [2, 3], "until": 3}}, "seeds.until=3: there are at most 2 looks: lower it"),
         ({"seeds": {"looks": [2, 3], "waiting": [3]}}, "seeds.waiting: K=3 is not between the ends"),
         ({"seeds": {"looks": [2, 3], "waiting": [4]}}, "seeds.waiting: K=4 is not between the ends"),
         (

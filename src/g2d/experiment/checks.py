@@ -144,6 +144,9 @@ def look_mistakes(config: Config) -> Iterator[str]:
         yield f"seeds: with looks they are 1 to {looks.looks[-1]}: write seeds: {{looks: {looks.looks}}}"
     if all(isinstance(model, RecordedModel) for model in config.models.values()):
         yield "seeds.looks: recorded completions are not trained on, so there is nothing to look at: list the seeds"
+    most = len(looks.looks) * (2 if looks.waiting else 1)
+    if looks.until is not None and looks.until > most:
+        yield f"seeds.until={looks.until}: there are at most {most} looks: lower it, or drop the key"
     if looks.waiting and config.probe.compare:
         yield "seeds.waiting: probe.compare trains every K of the first seed before the looks: drop one of the two"
     for k in looks.waiting:

@@ -131,7 +131,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
                 f"K={uneven[0]} is no multiple of warmup.sync_every={self.sync_every}, so a chain continued from there "
                 "would hand its adapter over at other steps than an uninterrupted one: change either, or use per_k"
             )
-        check_group_sizes(self, self.group_sizes, "warmup.group_sizes")
+        check_group_sizes(self, self.group_sizes, "group_sizes")
 
     def _of_the_objective(self) -> Iterator[str]:
         if self.loss == "cispo" and (self.epsilon_high is None or self.epsilon_high < 1):
