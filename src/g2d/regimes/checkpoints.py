@@ -178,9 +178,6 @@ def is_whole(checkpoint: Path) -> bool:
     return all((checkpoint / name).is_file() for name in read_json(checkpoint / MANIFEST)["files"])
 
 
-# ---------------------------------------------------------------------------------------------------------- training
-
-
 def train(
     trainer: Any,
     checkpoints: Checkpoints,

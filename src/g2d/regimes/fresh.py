@@ -98,8 +98,6 @@ class FreshRollouts:
         if self._engine is not None and self._first is not None:
             self._engine.use_adapter(self._first)
 
-    # ------------------------------------------------------------------------------------------------- the generator
-
     @property
     def own_folder(self) -> Path:
         """Of what is handed over, the adapter or all weights."""
@@ -135,8 +133,6 @@ class FreshRollouts:
         if self._engine is not None:
             self._engine.close()
         self._folder.cleanup()
-
-    # -------------------------------------------------------------------------------------------------- the rollouts
 
     def rollouts_for(self, step: int, hand_over: Callable[[Path], None]) -> pd.DataFrame:
         """The judged rollouts of the update after `step` updates, with their tokens; `problem_id` says how often it was
@@ -254,8 +250,6 @@ class FreshRollouts:
             completion_text=pd.Series([text if name in with_text else None for name, text in texts], own.index),
         )
         self.rows.append(rows[list(self.columns)])
-
-    # -------------------------------------------------------------------------------------------------- checkpoints
 
     def save(self, folder: Path) -> None:
         """Write into a checkpoint what goes on from it needs."""

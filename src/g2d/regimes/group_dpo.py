@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import model_validator
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
     """DPO on all pairs of a prompt's rollouts, prompts weighted equally, from a fresh M0 or from pi_K."""
 
+    gradient_accumulation_steps: ClassVar[int] = 1  # an update is split into passes by the trainer itself
     regime: Literal["group_dpo"] = key(..., "Train on every pair of a right and a wrong rollout.")
     pairs: Literal["one", "all"] = key("all", "Every combination of a right and a wrong rollout, or one of them.")
     epochs: int = key(3, "Passes over the pairable prompts.", ge=1)
@@ -55,11 +56,6 @@ class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
                 "use semi_online_dpo with sync_every: 1"
             )
         return self
-
-    @property
-    def gradient_accumulation_steps(self) -> int:
-        """An update is split into passes by the trainer itself."""
-        return 1
 
     def gradient_steps(self, n_groups: int) -> int:
         """Gradient steps on so many pairable prompts."""

@@ -10,8 +10,8 @@ Imports TRL.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch.nn.functional import logsigmoid
@@ -27,11 +27,8 @@ from g2d.regimes.processes import gathered, n_processes
 MODEL_KEYS = ("input_ids", "attention_mask", "completion_mask")
 
 
-class Updates(Protocol):
-    """Where the groups of an update come from."""
-
-    def __call__(self, step: int) -> tuple[Sequence[Group], int, dict[str, Any]]:
-        """The groups to train on after `step` updates, the prompts behind them (pairable or not), and what to log."""
+# Given the updates behind it, of one: the groups to train on, the prompts behind them (pairable or not), what to log.
+Updates = Callable[[int], tuple[Sequence[Group], int, dict[str, Any]]]
 
 
 class OnGroups:

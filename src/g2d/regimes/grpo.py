@@ -24,7 +24,7 @@ from g2d.regimes.grpo_keys import Mismatch, Objective, Signs
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.online import ROLLOUTS, begin, completions_tokens, read_prompts, train_to_k
 from g2d.regimes.processes import share
-from g2d.regimes.prompt_choice import PromptChoice, choice_words, order, times_before
+from g2d.regimes.prompt_choice import PromptChoice, choice_words, order, problem_at, times_before
 from g2d.regimes.regime import Regime
 from g2d.regimes.replay import ReplayBuffer, Successes, replay_words
 from g2d.regimes.training import OptimizerKeys, read_log, starting_model, trainer_arguments, untie_head
@@ -49,7 +49,7 @@ def train_grpo(job: TrainingJob) -> Trained:
     from datasets import Dataset
 
     from g2d.regimes.grpo_generation import EngineGeneration
-    from g2d.regimes.grpo_trainer import ChosenPrompts, Grpo
+    from g2d.regimes.grpo_trainer import Grpo
 
     group_size = job.group_size
     n_prompts = warmup.groups_trained(warmup.steps_to(job.k), group_size)  # one "epoch" is the whole horizon
@@ -84,9 +84,8 @@ def train_grpo(job: TrainingJob) -> Trained:
         rollouts=rollouts,
         n_problems=len(problems),
         by_length=division.tokens > 0,
-        prompts=ChosenPrompts(choice, lambda n: _row(job, problems[choice.problem(n)], n // len(problems)))
-        if choice
-        else None,
+        choice=choice,
+        row=lambda n: _row(job, problems[problem_at(n, len(problems), job.seed)], n // len(problems)),
         replay=replay,
         model=with_own_adapter(model, job.lora, job.seed) if own_adapter else model,
         reward_funcs=[rewards],

@@ -14,7 +14,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +47,6 @@ PROMPTS = "prompts.json"  # of a choice
 REFERENCE = "reference.safetensors"  # beside PEFT's folder `ref` the trainer would not load our adapter
 
 
-@dataclass(frozen=True)
-class ChosenPrompts:
-    """Prompts that depend on what was answered before."""
-
-    choice: PromptChoice
-    row: Callable[[int], dict[str, Any]]  # of the data set, for a place in the order
-
-
 class Grpo(GRPOTrainer):
     """The trainer of a warm-up.
 
@@ -65,7 +56,8 @@ class Grpo(GRPOTrainer):
         rollouts: told which step consumes a rollout.
         n_problems: of the training set.
         by_length: the completions of an update are sorted by length into its passes.
-        prompts: asked instead of those of the data set, where prompts may be retired or replaced.
+        choice: of the prompts, instead of those of the data set, where prompts may be retired or replaced.
+        row: of the data set, for a place in the order of a choice.
         replay: completions that take the place of some that would be drawn.
         arguments: GRPOTrainer's.
     """
@@ -79,7 +71,8 @@ class Grpo(GRPOTrainer):
         generation: EngineGeneration,
         rollouts: TrainingRollouts,
         n_problems: int,
-        prompts: ChosenPrompts | None = None,
+        row: Callable[[int], dict[str, Any]],
+        choice: PromptChoice | None = None,
         replay: ReplayBuffer | Successes | None = None,
         by_length: bool = False,
         **arguments: Any,
@@ -87,7 +80,8 @@ class Grpo(GRPOTrainer):
         self.warmup = warmup
         self.generation = generation
         self.rollouts = rollouts
-        self.prompts = prompts
+        self.choice = choice
+        self.row = row
         self.replay = replay
         self.by_length = by_length
         self._completions: list[list[int]] = []  # of a generation
@@ -101,8 +95,8 @@ class Grpo(GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         """The batch of one generation, groups still together: TRL shuffles afterwards."""
-        if self.prompts is not None:
-            inputs = self._chosen(len(inputs) // self.num_generations)
+        if self.choice is not None:
+            inputs = self._chosen(self.choice, len(inputs) // self.num_generations)
         if self.replay is not None:
             inputs = self.replay.begin(inputs, self._generation, self.train_dataset)
         batch = super()._generate_and_score_completions(inputs)
@@ -185,44 +179,38 @@ class Grpo(GRPOTrainer):
             self.rollouts.consumed_at([steps[row] for row in range(len(steps)) if row not in replayed])
         return inputs
 
-    # ------------------------------------------------------------------------------------------------ the checkpoints
-
     def keep(self, checkpoint: Path) -> None:
         """Write into a checkpoint what decides what is drawn next."""
-        if self.prompts is not None:
-            write_json(checkpoint / PROMPTS, self.prompts.choice.state())
+        if self.choice is not None:
+            write_json(checkpoint / PROMPTS, self.choice.state())
         for part in self._kept_parts():
             part.save(checkpoint)
 
     def go_on(self, checkpoint: Path) -> None:
         """Read that again."""
-        if self.prompts is not None:
-            self.prompts.choice.restore(read_json(checkpoint / PROMPTS))
+        if self.choice is not None:
+            self.choice.restore(read_json(checkpoint / PROMPTS))
         for part in self._kept_parts():
             part.restore(checkpoint)
 
     def _kept_parts(self) -> list[ReplayBuffer | Lag]:
         return [part for part in (self.replay, self.generation.lag) if isinstance(part, (ReplayBuffer, Lag))]
 
-    # ---------------------------------------------------------------------------------------------------- the prompts
-
-    def _chosen(self, n_prompts: int) -> list[dict[str, Any]]:
+    def _chosen(self, choice: PromptChoice, n_prompts: int) -> list[dict[str, Any]]:
         """The rows of one generation, with the completions that settled which they are: they are not drawn again."""
-        assert self.prompts is not None
-        choice, update = self.prompts.choice, self.state.global_step
+        update = self.state.global_step
         groups = choice.settle(self._asked(choice.take(n_prompts, update)), self._asked, update)
         answers = [answer for group in groups for answer in group.answers]
         ids, log_probs = [own for own, _ in answers], [own for _, own in answers]
         self._drawn = (ids, None if log_probs[0] is None else log_probs)
         for name, value in choice.metrics(update).items():
             self._metrics["train"][name].append(value)
-        return [self.prompts.row(group.number) for group in groups for _ in range(self.num_generations)]
+        return [self.row(group.number) for group in groups for _ in range(self.num_generations)]
 
     def _asked(self, numbers: list[int]) -> list[AskedGroup]:
         """Completions of the prompts at these places, and whether their rewards differ."""
-        assert self.prompts is not None
         size = self.num_generations
-        rows = [row for row in map(self.prompts.row, numbers) for _ in range(size)]
+        rows = [row for row in map(self.row, numbers) for _ in range(size)]
         prompt_ids, _, _ = self._tokenize_prompts([row["prompt"] for row in rows])
         ids, log_probs = self.generation.draw(prompt_ids)
         texts = self.processing_class.batch_decode(ids, skip_special_tokens=True)
@@ -261,8 +249,6 @@ class Grpo(GRPOTrainer):
             )
         return [own[: len(tokens)].tolist() for own, tokens in zip(found, completions, strict=True)]
 
-    # ----------------------------------------------------------------------------------------------------- the replay
-
     @property
     def _generation(self) -> int:
         """How many generations were before this one."""
@@ -287,8 +273,6 @@ class Grpo(GRPOTrainer):
             batch["sampling_per_token_logps"] = torch.where(sampled.isnan(), batch["old_per_token_logps"], sampled)
         log_probs = zip(batch["sampling_per_token_logps"], self._completions, strict=True)
         buffer.add(self._generation, self._completions, [row[: len(ids)].tolist() for row, ids in log_probs])
-
-    # -------------------------------------------------------------------------------------------------- the reference
 
     def swap_reference(self) -> None:
         """The policy becomes the reference; where configured, AdamW forgets its averages."""

@@ -11,12 +11,12 @@ Rounds are steps of the graph. All draw with the seed of the run, so their harve
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import field_validator
 
 from g2d.regimes.dpo import Dpo, read_dpo, train_dpo
-from g2d.regimes.regime import Entry, Regime
+from g2d.regimes.regime import Entry, Phase, Regime
 from g2d.settings import MistakeInKeyError, key, repeated
 from g2d.settings.mistakes import changed
 
@@ -26,6 +26,7 @@ OF_A_ROUND = ("start", "match_pairs_to", "pairs_per_prompt")  # keys of `dpo` th
 class IterativeDpo(Entry):
     """Rounds of harvest and DPO, each from the policy of the round before; DPO is that of `dpo`."""
 
+    phase: ClassVar[Phase] = "rounds"
     regime: Literal["iterative_dpo"] = key(..., "Harvest and train on pairs in rounds.")
     rounds: list[int] = key(
         ..., "The rounds after which the policy is evaluated (its K); those before are run too.", min_length=1
@@ -46,11 +47,6 @@ class IterativeDpo(Entry):
             if name in dpo:
                 raise MistakeInKeyError(name, "a round starts at the one before and takes one pair a prompt: drop it")
         return dpo
-
-    @property
-    def phase(self) -> Literal["rounds"]:
-        """What its K counts."""
-        return "rounds"
 
     @property
     def steps(self) -> list[int]:

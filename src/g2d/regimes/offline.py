@@ -12,7 +12,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from g2d.memory.workload import Training
 from g2d.policies.policy import as_json, load_tokenizer
@@ -39,22 +39,6 @@ if TYPE_CHECKING:
 
 SAME = 1e-3  # of the log-probabilities: what policy and reference may differ by, as the same passes score both
 SAME_ONCE = 1e-2  # or as others did, in other batches and so with other rounding in bfloat16
-
-
-class Passes(Protocol):
-    """The keys that all offline regimes have: how often they pass over their rows, at which rate, how many at once."""
-
-    epochs: int
-    max_steps: int | None
-    learning_rate: float
-    lr_schedule: Literal["cosine", "linear", "constant"]
-
-    @property
-    def gradient_accumulation_steps(self) -> int:
-        """Passes of a gradient step."""
-
-    def number(self, name: str) -> int:
-        """The value of a key, `per_device_batch_size` (`g2d.settings.Section.number`)."""
 
 
 def train_offline(
@@ -84,7 +68,7 @@ def train_offline(
         TrainingStoppedError: a signal stopped it early.
         RuntimeError: the training does not begin at its reference.
     """
-    settings: Passes = job.settings
+    settings = job.settings
     everything = {
         "version": job.version,
         "base": as_json(job.base),
@@ -142,7 +126,7 @@ def read_harvest(job: TrainingJob, inputs: Any) -> tuple[pd.DataFrame, list[Prob
     return with_token_ids(read_rollouts(inputs.rollouts), job.base), read_problems(inputs.problems)
 
 
-def passes_words(settings: Passes, rows: str, n: int | None = None) -> str:
+def passes_words(settings: Any, rows: str, n: int | None = None) -> str:
     """How long and how fast a regime trains, for the methods paragraph.
 
     Args:

@@ -84,9 +84,6 @@ def indivisible(total: int, what: str, n: int) -> str:
     return f"{what}={total} cannot be divided among training.processes={n}: change one of them"
 
 
-# ------------------------------------------------------------------------------------------ once a trainer is there
-
-
 def gathered(rows: list[Any]) -> list[Any]:
     """The rows of all processes, in their order, in every process."""
     if n_processes() == 1:

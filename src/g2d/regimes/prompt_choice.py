@@ -121,9 +121,6 @@ class PromptKeys(Section):
     )
 
 
-# ------------------------------------------------------------------------------------------------------------ the order
-
-
 @lru_cache(maxsize=4)
 def permutation(n_problems: int, seed: int, epoch: int) -> tuple[int, ...]:
     """The order of all problems in one pass; it depends on the seed and its own number only."""
@@ -132,15 +129,17 @@ def permutation(n_problems: int, seed: int, epoch: int) -> tuple[int, ...]:
     return tuple(order)
 
 
+def problem_at(number: int, n_problems: int, seed: int) -> int:
+    """Index of the problem at a place of the order."""
+    return permutation(n_problems, seed, number // n_problems)[number % n_problems]
+
+
 def prompt_order(n_problems: int, n_prompts: int, seed: int) -> list[int]:
     """Indices of the problems that a trajectory asks, `n_prompts` long: one permutation of all problems after another.
 
     Every permutation depends on the seed and its own number only, so a longer order begins with the shorter one.
     """
-    order: list[int] = []
-    for epoch in range(math.ceil(n_prompts / n_problems)):
-        order += permutation(n_problems, seed, epoch)
-    return order[:n_prompts]
+    return [problem_at(number, n_problems, seed) for number in range(n_prompts)]
 
 
 def order(asked: PromptMix, problems: Sequence[Problem], n_prompts: int, per_update: int, seed: int) -> list[int]:
@@ -189,9 +188,6 @@ def require_named_once(problems: Sequence[Problem]) -> None:
         )
 
 
-# ------------------------------------------------------------------------------------------------- by what was answered
-
-
 @dataclass(frozen=True, slots=True)
 class AskedGroup:
     """One prompt with its completions."""
@@ -226,7 +222,7 @@ class PromptChoice:
 
     def problem(self, number: int) -> int:
         """Index of the problem at a place of the order."""
-        return permutation(self.n_problems, self.seed, number // self.n_problems)[number % self.n_problems]
+        return problem_at(number, self.n_problems, self.seed)
 
     def take(self, n: int, update: int) -> list[int]:
         """The places of the next `n` prompts for an update (from 0). Where all problems are retired, all come back."""
@@ -285,8 +281,6 @@ class PromptChoice:
         """`METRICS` of an update."""
         noted = self._noted.pop(update, Counter())
         return {name: float(noted[name]) for name in METRICS}
-
-    # -------------------------------------------------------------------------------------------------- checkpoints
 
     def state(self) -> dict[str, Any]:
         """What goes on from it needs, as JSON."""

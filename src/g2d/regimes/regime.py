@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import field_validator, model_validator
 
@@ -65,15 +65,13 @@ class Selects(Section):
 class Entry(Section):
     """What all entries of `regimes` have: a policy for every K."""
 
-    @property
-    def phase(self) -> Phase:
-        """What its K counts: its own updates or rounds, or the warm-up steps behind its harvest."""
-        return "online" if isinstance(self, OnlineEntry) else "offline"
+    phase: ClassVar[Phase]  # what its K counts: its own updates or rounds, or the warm-up steps behind its harvest
 
 
 class OfflineEntry(Entry):
     """A policy for every K named, trained offline on the harvest of pi_K."""
 
+    phase: ClassVar[Phase] = "offline"
     steps: Literal["all"] | list[Steps] = key("all", "The values of K to train it at; all: every K of the grid.")
     start: Literal["base", "warmup"] = key("base", "Start from a fresh M0, or from pi_K.")
     harvest: Name | None = key(
@@ -116,6 +114,7 @@ class OfflineEntry(Entry):
 class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
     """A trajectory on fresh rollouts, which passes through every K named; K counts its own updates."""
 
+    phase: ClassVar[Phase] = "online"
     steps: list[Steps] = key(..., "The values of K, in updates, at which the policy is kept and evaluated.")
     horizon: int | None = key(
         None, "Updates over which the learning rate decays; the largest K if null.", unit="updates", ge=1

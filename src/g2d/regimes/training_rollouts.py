@@ -77,7 +77,7 @@ class TrainingRollouts:
         arguments have TRL's names."""
         if self.keep == "none":
             return
-        with_text = {"completions": set(problem_id), "sampled": {problem_id[0]} if is_first() else set()}
+        with_text = {"completions": set(problem_id), "sampled": set(problem_id[:1]) if is_first() else set()}
         step = trainer_state.global_step
         rows = [
             {
