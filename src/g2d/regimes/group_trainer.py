@@ -59,9 +59,9 @@ class OnGroups:
         passes = list(in_passes(found, self.division.rows, self.division.tokens))
         for passing, of_others in own_passes(passes, self.accelerator.process_index):
             total += Trainer.training_step(self, model, self.batch_of(passing, of_others, found, asked))
-        for parameter in () if found else model.parameters():
-            if parameter.requires_grad:
-                parameter.grad = torch.zeros_like(parameter)
+        if not found:
+            for parameter in model.parameters():
+                parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
         sums: Counter[str] = Counter()
         for part in gathered([dict(self._sums)]):
             sums.update(part)
@@ -102,14 +102,7 @@ class GroupTrainer(OnGroups, TakesTokens, FixedReference, DPOTrainer):
         settings = self.group_loss
         batch = {name: inputs[name] for name in MODEL_KEYS}
         mask = batch["completion_mask"][:, 1:].bool()
-        labels = batch["input_ids"].masked_fill(batch["completion_mask"] == 0, -100)
-        outputs = model(
-            input_ids=batch["input_ids"],
-            attention_mask=batch["attention_mask"],
-            use_cache=False,
-            labels=labels,
-            fused_lm_head=True,
-        )
+        outputs = self.policy(model, batch)
         width = mask.shape[1]
         per_token, entropies = outputs.log_probs[:, -width:], outputs.entropy[:, -width:]
         log_probs = per_token.sum(dim=1)

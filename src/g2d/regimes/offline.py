@@ -167,6 +167,16 @@ class FixedReference:
         with evaluation_mode(self.model):  # type: ignore[attr-defined]
             return super().compute_ref_log_probs(model, inputs)  # type: ignore[misc]
 
+    def policy(self, model: Any, inputs: dict[str, Any]) -> Any:
+        """What DPO has of a micro-batch under the policy: `log_probs` and `entropy` of its completions' tokens."""
+        return model(
+            input_ids=inputs["input_ids"],
+            attention_mask=inputs["attention_mask"],
+            use_cache=False,
+            labels=inputs["input_ids"].masked_fill(inputs["completion_mask"] == 0, -100),
+            fused_lm_head=True,
+        )
+
     def reference(self, model: Any, inputs: dict[str, Any], once: Sequence[Any] | None = None) -> Sequence[Any]:
         """Log-probabilities of a micro-batch under the reference, as `compute_ref_log_probs` has them, or had them
         `once`. Before the first update, those of the policy are compared with them, also without dropout."""

@@ -38,13 +38,7 @@ class PairTrainer(PassesByLength, TakesTokens, FixedReference, DPOTrainer):
     def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> torch.Tensor:
         weights, mask = inputs.pop("weights"), inputs["completion_mask"][:, 1:]
         # Before the reference, which has no adapter: a divided model is made ready for gradients by its first pass.
-        outputs = model(
-            input_ids=inputs["input_ids"],
-            attention_mask=inputs["attention_mask"],
-            use_cache=False,
-            labels=inputs["input_ids"].masked_fill(inputs["completion_mask"] == 0, -100),
-            fused_lm_head=True,
-        )
+        outputs = self.policy(model, inputs)
         once = [inputs[name] for name in REFERENCE] if self.once else None
         inputs |= zip(REFERENCE, self.reference(model, inputs, once), strict=True)
         super()._compute_loss(lambda **_: outputs, inputs, return_outputs=False)  # for what it logs
