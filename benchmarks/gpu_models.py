@@ -105,6 +105,7 @@ def steps_of(regime: str, base: Any, setting: Any, *, rows: Any = "auto", engine
     from trl import DPOTrainer, GRPOTrainer
 
     from g2d.policies.settings import Lora
+    from g2d.problems.prompts import conversation
     from g2d.problems.synthetic import generate
     from g2d.regimes import grpo_generation
     from g2d.regimes.dpo import Dpo, train_dpo
@@ -150,6 +151,11 @@ def steps_of(regime: str, base: Any, setting: Any, *, rows: Any = "auto", engine
 
         return loss
 
+    def started(job: TrainingJob, asked: Any, at_once: int) -> Any:
+        prompts = {engine.render(conversation(problem, job.prompt)) for problem in asked}
+        engine.start_for(prompts, job.settings.max_completion_length)
+        return engine
+
     problems = [replace(p, prompt=QUESTION + p.prompt) for p in generate("arithmetic", "train", 64, seed=0)]
     budget = {"grpo": tiny_or(setting, 8, 384), "dpo": tiny_or(setting, 8, 512)}[regime]
     with ExitStack() as stack:
@@ -161,7 +167,7 @@ def steps_of(regime: str, base: Any, setting: Any, *, rows: Any = "auto", engine
         own: Any = {"per_device_batch_size": rows}
         if engine is not None:
             common["engine"] = EngineSettings(name="vllm")
-            stack.enter_context(mock.patch.object(grpo_generation, "vllm_beside_trainer", lambda *_: engine))
+            stack.enter_context(mock.patch.object(grpo_generation, "vllm_beside_trainer", started))
             stack.enter_context(mock.patch.object(EngineGeneration, "close", lambda _: None))
         if regime == "grpo":
             warmup = Warmup(steps=[0, 2], max_completion_length=budget, keep_rollouts="none", **own)

@@ -193,7 +193,7 @@ def main() -> None:
                 timed(semi_online_dpo, "save_trained", "hand-over"),
                 timed(FreshRollouts, "_take", "hand-over"),
                 timed(FreshRollouts, "engine", "hand-over"),  # transformers: the adapter put into a copy of M0
-                timed(FreshRollouts, "of", "rows"),  # what is left of it
+                timed(FreshRollouts, "rollouts_for", "rows"),  # what is left of it
                 timed(Verifier, "verify", "judging"),
                 timed(grpo_trainer.Grpo, "_generate", "generation"),
                 timed(Trainer, "train", "training"),  # what is left of it; loading and building are outside
