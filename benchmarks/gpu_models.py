@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -105,7 +106,6 @@ def steps_of(regime: str, base: Any, setting: Any, *, rows: Any = "auto", engine
     from trl import DPOTrainer, GRPOTrainer
 
     from g2d.policies.settings import Lora
-    from g2d.problems.prompts import conversation
     from g2d.problems.synthetic import generate
     from g2d.regimes import grpo_generation
     from g2d.regimes.dpo import Dpo, train_dpo
@@ -151,11 +151,6 @@ def steps_of(regime: str, base: Any, setting: Any, *, rows: Any = "auto", engine
 
         return loss
 
-    def started(job: TrainingJob, asked: Any, at_once: int) -> Any:
-        prompts = {engine.render(conversation(problem, job.prompt)) for problem in asked}
-        engine.start_for(prompts, job.settings.max_completion_length)
-        return engine
-
     problems = [replace(p, prompt=QUESTION + p.prompt) for p in generate("arithmetic", "train", 64, seed=0)]
     budget = {"grpo": tiny_or(setting, 8, 384), "dpo": tiny_or(setting, 8, 512)}[regime]
     with ExitStack() as stack:
@@ -167,7 +162,7 @@ def steps_of(regime: str, base: Any, setting: Any, *, rows: Any = "auto", engine
         own: Any = {"per_device_batch_size": rows}
         if engine is not None:
             common["engine"] = EngineSettings(name="vllm")
-            stack.enter_context(mock.patch.object(grpo_generation, "vllm_beside_trainer", started))
+            stack.enter_context(mock.patch.object(grpo_generation, "vllm_beside_trainer", partial(started, engine)))
             stack.enter_context(mock.patch.object(EngineGeneration, "close", lambda _: None))
         if regime == "grpo":
             warmup = Warmup(steps=[0, 2], max_completion_length=budget, keep_rollouts="none", **own)
@@ -175,6 +170,15 @@ def steps_of(regime: str, base: Any, setting: Any, *, rows: Any = "auto", engine
         else:
             log = train_dpo(TrainingJob(base, pairs_of(problems, base, budget), Dpo(max_steps=2, **own), **common)).log
     return Steps(ends[-1], drawing[0], *sizes[0], log)
+
+
+def started(engine: Any, job: Any, problems: Any, at_once: int) -> Any:
+    """A running engine, in place of one beside the trainer."""
+    from g2d.problems.prompts import conversation
+
+    prompts = {engine.render(conversation(problem, job.prompt)) for problem in problems}
+    engine.start_for(prompts, job.settings.max_completion_length)
+    return engine
 
 
 def pairs_of(problems: Any, base: Any, budget: int) -> Any:
