@@ -21,9 +21,8 @@ from g2d.report.provenance import provenance
 from g2d.rollouts.pairs import build_pairs
 from g2d.rollouts.rollout import to_frame
 from g2d.tables.accuracy import main_table
-from g2d.tables.disputes import dispute_table
 from g2d.tables.frames import read_table, write_table
-from g2d.tables.harvest import CALIBRATION_COLUMNS, HARVEST_COLUMNS
+from g2d.tables.harvest import CALIBRATION_COLUMNS, HARVEST_COLUMNS, dispute_table
 from tests.frames import rollout
 from tests.report.test_markup import HOSTILE
 

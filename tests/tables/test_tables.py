@@ -26,7 +26,6 @@ from g2d.tables.accuracy import (
     main_table,
 )
 from g2d.tables.bills import COST_COLUMNS, cost_table
-from g2d.tables.disputes import dispute_table
 from g2d.tables.families import COMPARISON_COLUMNS, comparison_table
 from g2d.tables.frames import read_table, write_table
 from g2d.tables.harvest import (
@@ -36,6 +35,7 @@ from g2d.tables.harvest import (
     calibration_table,
     correlation_points,
     correlation_table,
+    dispute_table,
     harvest_table,
 )
 from g2d.tables.parts import BUDGET_COLUMNS, DECOMPOSITION_COLUMNS, budget_table, decomposition_table

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from g2d.analysis.win_rates import WinRate, length_controlled, preferences, raw
+from g2d.analysis.win_rates import length_controlled, preferences, raw
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.win_rates import WIN_RATE_COLUMNS, win_rate_table
 
@@ -21,20 +21,20 @@ def test_by_hand() -> None:
     scores, base = np.array([[[2.0, 1.0], [1.0, np.nan]]]), np.array([[[1.0, 1.0], [3.0, 0.0]]])
     won = preferences(scores, base)
     np.testing.assert_array_equal(won, [[[1.0, 0.5], [0.0, np.nan]]])
-    np.testing.assert_array_equal(raw(won).values, [[0.75, 0.0]])  # of the second prompt one comparison counts
+    np.testing.assert_array_equal(raw(won), [[0.75, 0.0]])  # of the second prompt one comparison counts
 
 
 def test_equal_length_is_where_the_regression_crosses_zero() -> None:
     """Longer wins three times in four, shorter once: by symmetry one half at equal length, whatever the raw rate."""
     longer = np.repeat(np.array([[[2.0, 2, 2, 2], [2, 2, 2, 2], [-2, -2, -2, -2]]]), 2, axis=1)
     won = np.repeat(np.array([[[1.0, 1, 1, 0], [1, 1, 1, 0], [1, 0, 0, 0]]]), 2, axis=1)
-    assert raw(won).mean == pytest.approx(7 / 12)
-    assert controlled(won, longer).mean == pytest.approx(0.5, abs=0.03)  # the ridge is weak
-    assert controlled(won, np.zeros_like(longer)).mean == raw(won).mean  # no difference to regress on
+    assert raw(won).mean() == pytest.approx(7 / 12)
+    assert controlled(won, longer).mean() == pytest.approx(0.5, abs=0.03)  # the ridge is weak
+    assert controlled(won, np.zeros_like(longer)).mean() == raw(won).mean()  # no difference to regress on
     assert length_controlled(won, np.full_like(longer, 3.0)) is None  # always longer: nothing is known of equal length
 
 
-def controlled(won: np.ndarray, longer: np.ndarray) -> WinRate:
+def controlled(won: np.ndarray, longer: np.ndarray) -> np.ndarray:
     found = length_controlled(won, longer)
     assert found is not None
     return found
@@ -53,8 +53,8 @@ def test_a_policy_that_only_pads_has_no_rate_at_equal_length(steepness: float) -
         apart = longer + 2
         assert length_controlled((rng.random(apart.shape) < expit(steepness * apart)).astype(float), apart) is None
         assert length_controlled(won, -apart) is None
-    claimed = [scipy.stats.ttest_1samp(rate.values[0], 0.5).pvalue < 0.05 for rate in found]
-    assert np.median([rate.mean for rate in found]) == pytest.approx(0.5, abs=0.03)
+    claimed = [scipy.stats.ttest_1samp(rate[0], 0.5).pvalue < 0.05 for rate in found]
+    assert np.median([rate.mean() for rate in found]) == pytest.approx(0.5, abs=0.03)
     assert sum(claimed) <= scipy.stats.binom.ppf(0.999, 100, 0.05)
 
 
@@ -80,11 +80,11 @@ def test_it_is_one_half_of_oneself_symmetric_and_a_share(seed: int, seeds: int, 
     if found is None or mirrored is None:
         assert found is mirrored
         return
-    assert found.values.shape == (seeds, prompts)
-    assert 0 <= found.mean <= 1
-    assert mirrored.mean == pytest.approx(1 - found.mean, abs=1e-5)
-    np.testing.assert_allclose(mirrored.values, 1 - found.values, atol=1e-4)
-    assert controlled(np.full_like(won, 0.5), longer).mean == pytest.approx(0.5, abs=1e-6)
+    assert found.shape == (seeds, prompts)
+    assert 0 <= found.mean() <= 1
+    assert mirrored.mean() == pytest.approx(1 - found.mean(), abs=1e-5)
+    np.testing.assert_allclose(mirrored, 1 - found, atol=1e-4)
+    assert controlled(np.full_like(won, 0.5), longer).mean() == pytest.approx(0.5, abs=1e-6)
 
 
 def test_what_the_judge_pays_for_length_is_taken_away_and_the_rest_stays() -> None:
@@ -94,8 +94,8 @@ def test_what_the_judge_pays_for_length_is_taken_away_and_the_rest_stays() -> No
         longer = rng.normal(1.0, 2.0, size=(1, 400, 4))
         p = expit(taste + 1.5 * np.tanh(longer / longer.std()))
         won = (rng.random(p.shape) < p).astype(float)
-        assert raw(won).mean > expit(taste) + 0.05
-        assert controlled(won, longer).mean == pytest.approx(expit(taste), abs=0.05)
+        assert raw(won).mean() > expit(taste) + 0.05
+        assert controlled(won, longer).mean() == pytest.approx(expit(taste), abs=0.05)
 
 
 def test_its_values_vary_as_the_estimate_does() -> None:
@@ -107,8 +107,8 @@ def test_its_values_vary_as_the_estimate_does() -> None:
         liked = rng.normal(0, 0.7, size=(1, 60, 1))  # of a prompt
         won = (rng.random(longer.shape) < expit(0.3 + liked + np.tanh(longer / 2))).astype(float)
         rate = controlled(won, longer)
-        found.append(rate.mean)
-        predicted.append(rate.values.std(ddof=1) / np.sqrt(60))
+        found.append(rate.mean())
+        predicted.append(rate.std(ddof=1) / np.sqrt(60))
     assert np.std(found) == pytest.approx(np.mean(predicted), rel=0.2)
 
 

@@ -107,19 +107,12 @@ def with_mixes(table: pd.DataFrame, chosen: Sequence[Level]) -> pd.DataFrame:
     groups.append(("all", levels))
     rows = []
     for label, members in groups:
-        part = table.iloc[[i for i, level in enumerate(levels) if level in members]]
-        n = int(part["n"].sum())
-        total = {outcome: int(part[outcome].sum()) for outcome in OUTCOMES}
-        rows.append(
-            {
-                "levels": label,
-                "selected": bool(members) and set(members) <= set(chosen),
-                "n": n,
-                "pass_at_1": float((part["n"] * part["pass_at_1"]).sum() / n) if n else None,
-                **total,
-                **{share: total[name] / n if n else None for name, share in zip(total, SHARES, strict=True)},
-            }
-        )
+        part = table.loc[[level in members for level in levels]]
+        n, totals = int(part["n"].sum()), {outcome: int(part[outcome].sum()) for outcome in OUTCOMES}
+        pass_at_1 = float((part["n"] * part["pass_at_1"]).sum() / n) if n else None
+        shares = {share: total / n if n else None for share, total in zip(SHARES, totals.values(), strict=True)}
+        selected = bool(members) and set(members) <= set(chosen)
+        rows.append({"levels": label, "selected": selected, "n": n, "pass_at_1": pass_at_1} | totals | shares)
     return pd.DataFrame(rows, columns=list(LEVEL_COLUMNS)).astype(LEVEL_COLUMNS)
 
 

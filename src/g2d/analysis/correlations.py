@@ -1,4 +1,4 @@
-"""Pearson's r, and correlations over several seeds and models, whose points are not independent.
+"""Correlations over several seeds and models, whose points are not independent.
 
 `within_correlation` removes the levels of seeds and models: the repeated-measures correlation of Bakdash and Marusich
 (2017), with a seed of a model as the subject. The seeds of a model share their values of K, so `permutation_p` permutes
@@ -8,7 +8,6 @@ the values of K of all seeds of a model together.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import permutations
 from typing import NamedTuple
 
@@ -33,42 +32,20 @@ class Correlation(NamedTuple):
     high: float | None = None
 
 
-def pearson(x: Sequence[float | None] | np.ndarray, y: Sequence[float | None] | np.ndarray) -> Correlation:
-    """Pearson's correlation of the pairs in which both values are known (not None or NaN).
-
-    Raises:
-        ValueError: x and y differ in length.
-    """
-    a, b = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    if a.shape != b.shape:
-        raise ValueError(f"{len(a)} values against {len(b)}")
-    known = np.isfinite(a) & np.isfinite(b)
-    return within_correlation(a[known], b[known], np.zeros(known.sum()))
-
-
-def fisher_interval(r: float, degrees: int) -> tuple[float | None, float | None]:
+def fisher_interval(r: float, degrees: int, p: float) -> tuple[float | None, float | None]:
     """Interval of a correlation by Fisher's z = atanh r, whose variance is 1 / degrees (Fisher 1921), n - 3 for n
-    independent pairs; None where that is not positive."""
+    independent pairs; None where that is not positive. 0 is on the side of the t-test, which is exact there."""
     if degrees <= 0:
         return None, None
     z = math.atanh(min(max(r, -1 + 1e-15), 1 - 1e-15))
     reach = float(scipy.stats.norm.ppf(UPPER)) / math.sqrt(degrees)
-    return math.tanh(z - reach), math.tanh(z + reach)
-
-
-def _agreeing(interval: tuple[float | None, float | None], p: float) -> tuple[float | None, float | None]:
-    """Fisher's interval with 0 on the side of the t-test, which is exact there while z is approximate."""
-    low, high = interval
-    if low is None or high is None:
-        return interval
-    if p > LEVEL:
-        return min(low, 0.0), max(high, 0.0)
-    return one_side(low, high, high > -low)
+    low, high = math.tanh(z - reach), math.tanh(z + reach)
+    return (min(low, 0.0), max(high, 0.0)) if p > LEVEL else one_side(low, high, high > -low)
 
 
 def within_correlation(x: np.ndarray, y: np.ndarray, subjects: np.ndarray) -> Correlation:
     """Correlation of deviations from each subject's mean, with n - subjects - 1 degrees of freedom (Bakdash and
-    Marusich 2017, eq. 3); its interval by Fisher's z.
+    Marusich 2017, eq. 3); its interval by Fisher's z. Of one subject, Pearson's.
 
     Args:
         x, y: (n,) finite values.
@@ -87,7 +64,7 @@ def within_correlation(x: np.ndarray, y: np.ndarray, subjects: np.ndarray) -> Co
     r = float(np.clip(a @ b / math.sqrt((a @ a) * (b @ b)), -1, 1))
     t = r * math.sqrt(degrees / max(1 - r * r, 1e-300))
     p = float(2 * scipy.stats.t.sf(abs(t), degrees))
-    return Correlation(r, p, n, *_agreeing(fisher_interval(r, degrees - 1), p))
+    return Correlation(r, p, n, *fisher_interval(r, degrees - 1, p))
 
 
 def ranks_within(values: np.ndarray, subjects: np.ndarray) -> np.ndarray:

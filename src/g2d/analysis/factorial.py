@@ -33,20 +33,14 @@ def factorial_cells(model: str, rollouts: Mapping[float, pd.DataFrame]) -> pd.Da
     rows = []
     for level, counts in _by_level(rollouts).items():
         numerators, denominators = _sums(counts)
-        weights = np.ones((1, numerators.shape[1]))
-        values = _cell(weights, numerators, denominators)[:, 0]
-        for i, (temperature, frame) in enumerate(zip(sorted(rollouts), counts, strict=True)):
-            rows.append(
-                {
-                    "model": model,
-                    "level": level,
-                    "temperature": temperature,
-                    "n": len(frame),
-                    **dict(zip(METRICS, values[:, i], strict=True)),
-                    "all_wrong": (frame["correct"] == 0).mean(),
-                    "all_correct": (frame["correct"] == frame["n"]).mean(),
-                }
-            )
+        values = _cell(np.ones((1, numerators.shape[1])), numerators, denominators)[:, 0]
+        for own, temperature, frame in zip(values.T, sorted(rollouts), counts, strict=True):
+            cell = {"model": model, "level": level, "temperature": temperature, "n": len(frame)}
+            shares = {
+                "all_wrong": (frame["correct"] == 0).mean(),
+                "all_correct": (frame["correct"] == frame["n"]).mean(),
+            }
+            rows.append(cell | dict(zip(METRICS, own, strict=True)) | shares)
     return pd.DataFrame(rows, columns=list(CELL_COLUMNS))
 
 
@@ -88,19 +82,12 @@ def factorial_effects(
                 values = effects[m, :, *at]
                 known = values[1:][np.isfinite(values[1:])]
                 low, high = np.quantile(known, [0.025, 0.975]) if len(known) else (None, None)
-                rows.append(
-                    {
-                        "model": model,
-                        "metric": metric,
-                        "source": source,
-                        "level": None if source == "temperature" else list(by_level)[at[0]],
-                        "temperature": None if source == "level" else sorted(rollouts)[at[1]],
-                        "effect": values[0],
-                        "ci_low": low,
-                        "ci_high": high,
-                        "share": share,
-                    }
-                )
+                term = {
+                    "level": None if source == "temperature" else list(by_level)[at[0]],
+                    "temperature": None if source == "level" else sorted(rollouts)[at[1]],
+                }
+                found = {"effect": values[0], "ci_low": low, "ci_high": high, "share": share}
+                rows.append({"model": model, "metric": metric, "source": source} | term | found)
     return pd.DataFrame(rows, columns=list(EFFECT_COLUMNS)).astype({"level": "Int64"})
 
 

@@ -60,11 +60,6 @@ class Plan:
         absent = (*self.waiting, *self.without_seeds)
         return {policy: self.looks[0] for policy in self.policies if policy not in absent}
 
-    @property
-    def most_looks(self) -> int:
-        """Looks that there can be; those of policies that wait come after the others'."""
-        return len(self.looks) * (2 if self.waiting else 1)
-
 
 @dataclass(frozen=True, slots=True)
 class Compared:

@@ -6,8 +6,6 @@ length (AlpacaEval 2: Dubois et al. 2024, arXiv 2404.04475, section 3).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import scipy
 
@@ -18,31 +16,19 @@ OVERLAP = 0.02
 AT_LEAST = 5
 
 
-@dataclass(frozen=True, slots=True)
-class WinRate:
-    """A mean over prompts and seeds; intervals and tests are of `values`."""
-
-    values: np.ndarray  # (n_seeds, n_prompts); their mean is the win rate
-
-    @property
-    def mean(self) -> float:
-        """The win rate."""
-        return float(self.values.mean())
-
-
 def preferences(scores: np.ndarray, base_scores: np.ndarray) -> np.ndarray:
     """1 where the first is preferred, 0 where the second is, 1/2 for a tie; NaN where one has no score."""
     won = 0.5 + 0.5 * np.sign(scores - base_scores)
     return np.where(np.isfinite(scores) & np.isfinite(base_scores), won, np.nan)
 
 
-def raw(won: np.ndarray) -> WinRate:
-    """The share of comparisons won, every prompt counting as much as any other.
+def raw(won: np.ndarray) -> np.ndarray:
+    """The share of comparisons won, (n_seeds, n_prompts), whose mean is the win rate.
 
     Args:
         won: (n_seeds, n_prompts, n_samples) from `preferences`; no prompt without a single one.
     """
-    return WinRate(np.nanmean(won, axis=2))
+    return np.asarray(np.nanmean(won, axis=2))
 
 
 def share_longer(longer: np.ndarray) -> float:
@@ -57,11 +43,11 @@ def overlaps(longer: np.ndarray) -> bool:
     return fewer >= OVERLAP and fewer * longer.size >= AT_LEAST
 
 
-def length_controlled(won: np.ndarray, longer: np.ndarray) -> WinRate | None:
-    """The win rate at equal length; None where lengths hardly overlap.
+def length_controlled(won: np.ndarray, longer: np.ndarray) -> np.ndarray | None:
+    """Values as of `raw` whose mean is the win rate at equal length; None where lengths hardly overlap.
 
-    The preference is regressed on tanh(longer / its standard deviation), ties as half a win. `values` are the influence
-    function of the intercept by prompt and seed, so answers stay clustered.
+    The preference is regressed on tanh(longer / its standard deviation), ties as half a win. The values are the
+    influence function of the intercept by prompt and seed, so answers stay clustered.
 
     Args:
         won: as for `raw`.
@@ -71,7 +57,7 @@ def length_controlled(won: np.ndarray, longer: np.ndarray) -> WinRate | None:
     spread = float(longer[judged].std())
     if longer[judged].any() and not overlaps(longer[judged]):
         return None
-    if spread == 0 or cells.mean in (0, 1):  # nothing to regress on, or nothing to explain
+    if spread == 0 or cells.mean() in (0, 1):  # nothing to regress on, or nothing to explain
         return cells
     x = np.tanh(np.where(judged, longer, 0.0) / spread)
     weights = judged / judged.sum(axis=2, keepdims=True)
@@ -88,6 +74,6 @@ def length_controlled(won: np.ndarray, longer: np.ndarray) -> WinRate | None:
     curved = weights * fitted * (1 - fitted)
     hessian = np.array([[curved.sum(), (curved * x).sum()], [(curved * x).sum(), (curved * x**2).sum() + RIDGE]])
     own, other = np.linalg.inv(hessian)[0]
-    influence = (weights * (y - fitted) * (own + other * x)).sum(axis=2) * cells.values.size
+    influence = (weights * (y - fitted) * (own + other * x)).sum(axis=2) * cells.size
     rate = float(scipy.special.expit(theta[0]))
-    return WinRate(rate + rate * (1 - rate) * (influence - influence.mean()))
+    return np.asarray(rate + rate * (1 - rate) * (influence - influence.mean()))

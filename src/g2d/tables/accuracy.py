@@ -45,13 +45,11 @@ def main_table(
     Returns:
         `MAIN_COLUMNS`, one row per (model, policy, K, group_size, benchmark); std_over_seeds is null for one seed.
     """
-    grouped = by_policy(evaluations, keep=lambda key: not key.is_ablation)
     shared = {key: own["device_hours"] for key, own in (calibration or {}).items()}
     rest = {key: hours - shared.get(key, 0.0) for key, hours in device_hours.items()}
-    for at in grid_order(grouped):
-        row = accuracy_row(grouped[at], device_hours, at[1])
-        known = [rest[key] for key in grouped[at] if key in rest]
-        yield row | {"device_hours_without_calibration": mean(known)}
+    for (_, benchmark), own in by_policy(evaluations, keep=lambda key: not key.is_ablation).items():
+        known = [rest[key] for key in own if key in rest]
+        yield accuracy_row(own, device_hours, benchmark) | {"device_hours_without_calibration": mean(known)}
 
 
 @table_of(ABLATION_COLUMNS)

@@ -19,7 +19,7 @@ from g2d.jobs.cost import Cost
 from g2d.jobs.files import parse_json, read_lines
 from g2d.regimes.catalogue import REGIMES
 from g2d.tables.accuracy import accuracy_row
-from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, by_policy, grid_order
+from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, by_policy
 from g2d.tables.frames import Rows, floats, integers, mean, strings, table_of
 
 # Rates of the paper's Table 1, GPU-hours of 7-8B models on one A100 80GB. GRPO with K=1000: 26.6, 27.2 (G=2) and 52.2,
@@ -68,7 +68,6 @@ def cost_table(
     Args:
         bills: the jobs on each policy's bill, oldest first.
         attempts: all attempts at the jobs of the grid, from `read_attempts`.
-        price: of a device-hour.
 
     Returns:
         `COST_COLUMNS`, and of `COST_COLUMNS_WHERE_KNOWN` those that are known for some row, one row per policy (with
@@ -259,12 +258,12 @@ def regime_table(
         `REGIME_COLUMNS`, one row per (model, policy, K, group_size, benchmark): means over seeds; M0 took nothing.
     """
     grouped = by_policy(evaluations, keep=lambda key: not key.is_ablation or key.kind == "grpo")
-    for at in grid_order(grouped):
-        row = accuracy_row(grouped[at], device_hours, at[1])
-        known = [spent[key] for key in grouped[at] if key in spent] or [dict.fromkeys(SPENT, 0.0)]
-        if scored := [own["tokens_scored"] for own in known if "tokens_scored" in own]:
+    for (_, benchmark), own in grouped.items():
+        row = accuracy_row(own, device_hours, benchmark)
+        known = [spent[key] for key in own if key in spent] or [dict.fromkeys(SPENT, 0.0)]
+        if scored := [found["tokens_scored"] for found in known if "tokens_scored" in found]:
             row["tokens_scored"] = mean(scored)
-        yield row | {name: mean([own[name] for own in known]) for name in SPENT}
+        yield row | {name: mean([found[name] for found in known]) for name in SPENT}
 
 
 def spent_on(

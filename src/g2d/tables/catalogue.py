@@ -134,7 +134,7 @@ TABLES = (
     Table("calibration", "Table 4: difficulty calibration", ROLLOUTS,
           "harvest:calibration_table", "levels"),
     Table("disputes", "Verifier: disputed answers", ROLLOUTS,
-          "disputes:dispute_table", "judged", section=DISPUTES),
+          "harvest:dispute_table", "judged", section=DISPUTES),
     Table("cost", "The bill by policy and stage", COST,
           "bills:cost_table", "billed attempts price", section=BILL),
     Table("published", "The paper's Table 1 beside this grid's", PAPER,

@@ -8,7 +8,7 @@ import numpy as np
 
 from g2d.analysis.equal_gain import at_equal_gain
 from g2d.analysis.statistics import hierarchical_bootstrap
-from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, by_grid, by_policy, crossed, grid_order, m0_of, row_of
+from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, by_grid, by_policy, crossed, m0_of, row_of
 from g2d.tables.frames import Rows, estimate, estimates, floats, integers, strings, table_of
 
 DRIFT_COLUMNS = {
@@ -40,9 +40,8 @@ def drift_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
         `drifted`. _low and _high: the 95 % interval of `hierarchical_bootstrap` over seeds and problems.
     """
     grouped, measured = (by_policy(answers) for answers in (evaluations, drifted))
-    for at in grid_order(grouped):
-        policy, benchmark = at
-        own, base = grouped[at], grouped.get(m0_of(at), {})
+    for at, own in grouped.items():
+        (policy, benchmark), base = at, grouped.get(m0_of(at), {})
         tokens = crossed(base | own, benchmark, "token_count")
         correct = crossed(own, benchmark)
         row = row_of(own, benchmark, correct) | {"accuracy": correct.mean(), "length": tokens[-len(own) :].mean()}

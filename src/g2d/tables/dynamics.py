@@ -11,7 +11,7 @@ from g2d.analysis.dynamics import MEASURES, WATCHED, binned, collapse
 from g2d.analysis.saturation import saturation
 from g2d.experiment.grid import FEWEST_K
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.evaluations import Evaluations, Row, by_policy, crossed, grid_order, m0_of, row_of
+from g2d.tables.evaluations import Evaluations, Row, by_policy, crossed, m0_of, row_of
 from g2d.tables.frames import Rows, estimate, estimates, floats, integers, strings, table_of
 
 TRAINING_COLUMNS = {
@@ -87,7 +87,7 @@ def saturation_table(evaluations: Evaluations) -> Rows:
     """
     grouped = by_policy(evaluations, keep=lambda key: key.role == "base" or key.on_a_curve)
     curves: dict[tuple[str, str, str, int], list[Row]] = {}
-    for at in grid_order(grouped):
+    for at in grouped:
         policy, benchmark = at
         if policy.role != "base" and m0_of(at) in grouped:
             curves.setdefault((policy.model, benchmark, policy.regime, policy.group_size), []).append(at)

@@ -24,12 +24,12 @@ BY_BENCHMARK = {name: ROW_COLUMNS[name] for name in ("model", "benchmark", "poli
 def by_policy(
     evaluations: Evaluations, keep: Callable[[PolicyKey], bool] = lambda key: True
 ) -> dict[Row, dict[PolicyKey, pd.DataFrame]]:
-    """Evaluations of the policies to keep, by what a row of the table is; inside, by seed in order."""
+    """Evaluations of the policies to keep, by what a row of the table is, in `grid_order`; inside, by seed in order."""
     grouped: dict[Row, dict[PolicyKey, pd.DataFrame]] = {}
     for (key, benchmark), answers in evaluations.items():
         if keep(key):
             grouped.setdefault((key.over_seeds, benchmark), {})[key] = answers
-    return {at: dict(sorted(by_key.items(), key=lambda item: item[0])) for at, by_key in grouped.items()}
+    return {at: dict(sorted(grouped[at].items(), key=lambda item: item[0])) for at in grid_order(grouped)}
 
 
 def grid_order(rows: Iterable[Row], regimes: Sequence[str] = (), k_first: bool = False) -> list[Row]:

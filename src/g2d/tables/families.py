@@ -125,11 +125,7 @@ def _worth_comparing(policy: PolicyKey, reference: PolicyKey) -> bool:
 
 
 class Paired:
-    """Answers of policies to one benchmark, paired by question and by seed.
-
-    Args:
-        grouped: answers by row and seed.
-        rows: those of one model and benchmark.
+    """Answers of the policies of one model to one benchmark, paired by question and by seed.
 
     Raises:
         ValueError: the policies answered different problems.

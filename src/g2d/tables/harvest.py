@@ -1,4 +1,5 @@
-"""Tables 2 and 4: how informative every harvest is, and how hard every level; the probes of a warm-up that stops."""
+"""Tables 2 and 4: how informative every harvest is, and how hard every level; the probes of a warm-up that stops; and
+the answers on which the verifier's second opinion contradicts its verdict."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from g2d.analysis.statistics import hierarchical_bootstrap, standard_deviation
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.regimes.auto_stop import PROBE_COLUMNS
 from g2d.tables.evaluations import Evaluations
-from g2d.tables.frames import Rows, floats, integers, interval, mean, strings, table_of
+from g2d.tables.frames import Rows, floats, frame, integers, interval, mean, strings, table_of
 
 CORRELATED_METRICS = ("pairability", "entropy", "mid_band")
 HARVEST_METRICS = {  # column: attribute of Informativeness
@@ -41,6 +42,12 @@ HARVEST_COLUMNS = {
     **integers("K", "n_seeds"),
     **floats(*HARVEST_METRICS, *(f"{metric}_std" for metric in HARVEST_METRICS)),
     **floats(*(f"{metric}_{end}" for metric in CORRELATED_METRICS for end in ("low", "high"))),
+}
+POINT_COLUMNS = {
+    **strings("model"),
+    **integers("group_size", "K", "seed"),
+    **strings("benchmark"),
+    **floats("accuracy", *CORRELATED_METRICS),
 }
 CORRELATION_COLUMNS = {
     **strings("model", "benchmark", "metric", "pooling"),
@@ -92,23 +99,18 @@ def _harvest_intervals(counts: Sequence[pd.DataFrame], folder: str) -> dict[str,
     return values
 
 
-def correlation_points(harvests: Mapping[HarvestKey, Informativeness], evaluations: Evaluations) -> pd.DataFrame:
+@table_of(POINT_COLUMNS)
+def correlation_points(harvests: Mapping[HarvestKey, Informativeness], evaluations: Evaluations) -> Rows:
     """What Table 2 correlates: every harvest with the accuracy of the policy trained on it.
 
     Returns:
-        One row per harvest and benchmark: model, group_size (0 for K=0), K, seed, benchmark, accuracy and
-        `CORRELATED_METRICS`.
+        `POINT_COLUMNS`, one row per harvest and benchmark; group_size is 0 for K=0.
     """
-    rows = []
     for (policy, benchmark), answers in evaluations.items():
         key = HarvestKey(policy.model, policy.group_size, policy.k, policy.seed if policy.seed is not None else -1)
         if policy.role == "dpo" and key in harvests:
-            metrics = {metric: getattr(harvests[key], metric) for metric in CORRELATED_METRICS}
             accuracy = float(answers.groupby("problem_id")["reward"].mean().mean())
-            rows.append({**asdict(key), "benchmark": benchmark, "accuracy": accuracy, **metrics})
-    columns = ["model", "group_size", "k", "seed", "benchmark", "accuracy", *CORRELATED_METRICS]
-    frame = pd.DataFrame(rows, columns=columns).rename(columns={"k": "K"})
-    return frame.astype(dict.fromkeys(["accuracy", *CORRELATED_METRICS], "float64"))
+            yield asdict(harvests[key]) | asdict(key) | {"K": key.k, "benchmark": benchmark, "accuracy": accuracy}
 
 
 @table_of(CORRELATION_COLUMNS)
@@ -174,3 +176,25 @@ def factorial_table(rollouts: Mapping[str, Mapping[float, pd.DataFrame]]) -> pd.
 def factorial_effect_table(rollouts: Mapping[str, Mapping[float, pd.DataFrame]]) -> pd.DataFrame:
     """`factorial_effects` of every model, from its rollouts by temperature."""
     return pd.concat([factorial_effects(model, own) for model, own in rollouts.items()])
+
+
+DISPUTE_COLUMNS = {
+    **strings("source", "problem_id", "reference_answer", "extracted_answer", "verdict"),
+    **integers("n_rollouts"),
+}
+
+
+def dispute_table(rollouts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Label noise, listed: answers on which the verifier's second opinion contradicts the reward.
+
+    Returns:
+        `DISPUTE_COLUMNS`, one row per answer, the most frequent first; n_rollouts counts them.
+    """
+    disputed = [rows[rows["disputed"]].assign(source=source) for source, rows in rollouts.items()]
+    disputed = [rows for rows in disputed if not rows.empty]
+    if not disputed:
+        return frame([], DISPUTE_COLUMNS)
+    keys = [name for name in DISPUTE_COLUMNS if name != "n_rollouts"]
+    counted = pd.concat(disputed).groupby(keys, sort=True).size().reset_index(name="n_rollouts")
+    counted = counted.sort_values("n_rollouts", ascending=False, kind="stable")
+    return counted[list(DISPUTE_COLUMNS)].reset_index(drop=True)

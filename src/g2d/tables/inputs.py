@@ -76,8 +76,6 @@ class Inputs:
     """Each input is read when it is first asked for, and then kept.
 
     Args:
-        folder: of the results.
-        config: of the grid.
         whole: fail where a file is missing; it is otherwise left out.
         threads: how many workers of the verifier there may be.
     """

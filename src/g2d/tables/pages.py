@@ -24,13 +24,7 @@ td { border-bottom: 1px solid #e3e6e8; }
 
 
 def table_page(csv: Path, title: str, note: str | None) -> str:
-    """One self-contained HTML page for a CSV table.
-
-    Args:
-        csv: the table; cells are shown as what they stand for, rounded to four significant digits.
-        title: heading of the page.
-        note: a sentence that marks the numbers, or None.
-    """
+    """One self-contained HTML page for a CSV table, rounded to four significant digits; `note` marks the numbers."""
     table = unescaped(pd.read_csv(csv, dtype={"levels": str}))
     body = table.to_html(
         index=False, border=0, na_rep="–", float_format=lambda value: f"{value:.4g}", escape=True, justify="unset"

@@ -11,7 +11,7 @@ from g2d.analysis import decomposition
 from g2d.analysis.statistics import calibrated, percentile_interval, resample
 from g2d.experiment.keys import PolicyKey
 from g2d.rollouts.budgets import at_budgets
-from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, by_policy, crossed, grid_order, m0_of, row_of, share
+from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, by_policy, crossed, m0_of, row_of, share
 from g2d.tables.frames import Rows, estimate, estimates, floats, integers, table_of
 
 DECOMPOSITION_COLUMNS = {
@@ -36,8 +36,8 @@ def decomposition_table(evaluations: Evaluations) -> Rows:
         for M0 itself or without it.
     """
     grouped = by_policy(evaluations)
-    for at in grid_order(grouped):
-        own, base = grouped[at], grouped.get(m0_of(at), {})
+    for at, own in grouped.items():
+        base = grouped.get(m0_of(at), {})
         reached = _reached(base | own, at[1])
         policy = reached[:, -len(own) :]
         shares = policy.mean(axis=(1, 2))
@@ -79,9 +79,7 @@ def budget_table(evaluations: Evaluations) -> Rows:
     Raises:
         ValueError: the seeds of a policy answered different problems or were judged at different budgets.
     """
-    grouped = by_policy(evaluations)
-    for at in grid_order(grouped):
-        own, benchmark = grouped[at], at[1]
+    for (_, benchmark), own in by_policy(evaluations).items():
         verdicts = {key: at_budgets(answers) for key, answers in own.items()}
         if len({tuple(by_budget) for by_budget in verdicts.values()}) > 1:
             raise ValueError(f"{next(iter(own)).folder} on {benchmark}: its seeds were judged at different budgets")

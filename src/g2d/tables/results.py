@@ -121,32 +121,23 @@ class Results(Inputs):
                 "demo/calibration"), or its key.
             benchmark: the answers to it; without one, what was sampled in the folder's own stage: a training, a
                 harvest, the calibration.
-
-        Raises:
-            FileNotFoundError: it is not there.
         """
-        folder = of if isinstance(of, str) else of.folder
-        return pd.read_parquet(
-            self.folder / folder / (f"eval/{benchmark}.parquet" if benchmark else "rollouts.parquet")
-        )
+        return pd.read_parquet(self._of(of) / (f"eval/{benchmark}.parquet" if benchmark else "rollouts.parquet"))
 
     def samples(self, of: PolicyKey | str, benchmark: str) -> pd.DataFrame:
-        """The answers that `evaluation.sampled` drew beside the greedy ones, as `rollouts`.
-
-        Raises:
-            FileNotFoundError: there are none.
-        """
-        folder = of if isinstance(of, str) else of.folder
-        return pd.read_parquet(self.folder / folder / f"samples/{benchmark}.parquet")
+        """The answers that `evaluation.sampled` drew beside the greedy ones, as `rollouts`."""
+        return pd.read_parquet(self._of(of) / f"samples/{benchmark}.parquet")
 
     def pairs(self, of: HarvestKey | str) -> pd.DataFrame:
         """The preference pairs of a harvest, a row each, columns as in `g2d.rollouts.pairs.Pair`."""
-        folder = of if isinstance(of, str) else of.folder
-        return pd.DataFrame(read_pairs(self.folder / folder / "pairs.jsonl"))
+        return pd.DataFrame(read_pairs(self._of(of) / "pairs.jsonl"))
 
     def problems(self, name: str) -> pd.DataFrame:
         """The problems of a benchmark, or the `pool` that training sets are drawn from, a row each."""
         return pd.DataFrame([asdict(problem) for problem in read_problems(self.folder / f"problems/{name}.jsonl")])
+
+    def _of(self, of: PolicyKey | HarvestKey | str) -> Path:
+        return self.folder / (of if isinstance(of, str) else of.folder)
 
     @cached_property
     def _policies(self) -> list[PolicyKey]:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from g2d.analysis.samples import Equal, majority_right, pass_at_k, powers_up_to
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, by_policy, crossed, grid_order, row_of, share
+from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, by_policy, crossed, row_of, share
 from g2d.tables.frames import Rows, floats, integers, strings, table_of
 
 READ = ("problem_id", "verdict", "reward", "extracted_answer")
@@ -35,9 +35,8 @@ def sample_table(samples: Evaluations, equal: Equal) -> Rows:
     Raises:
         ValueError: the seeds of a policy answered different problems, or problems have different numbers of samples.
     """
-    grouped = by_policy(samples)
-    for at in grid_order(grouped):
-        yield from _rows(grouped[at], at[1], equal)
+    for (_, benchmark), own in by_policy(samples).items():
+        yield from _rows(own, benchmark, equal)
 
 
 def _rows(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str, equal: Equal) -> Rows:

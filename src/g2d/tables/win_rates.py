@@ -11,7 +11,7 @@ import pandas as pd
 import scipy
 
 from g2d.analysis.comparisons import POWER, Comparison, compare, corrected
-from g2d.analysis.win_rates import WinRate, length_controlled, preferences, raw, share_longer
+from g2d.analysis.win_rates import length_controlled, preferences, raw, share_longer
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import grid_order
 from g2d.tables.frames import Columns, Rows, floats, integers, interval, strings, table_of
@@ -32,7 +32,7 @@ NEEDED = ("problem_id", "sample", "completion_text", "finish_reason", "reward")
 BENCHMARK = "open-ended"  # what `grid_order` takes the prompts for
 
 Replies = Mapping[PolicyKey, pd.DataFrame]
-Rates = tuple[WinRate, WinRate | None]  # as it is and at equal length
+Rates = tuple[np.ndarray, np.ndarray | None]  # by seed and prompt, as it is and at equal length
 
 
 @table_of(WIN_RATE_COLUMNS)
@@ -82,9 +82,9 @@ def _of_model(by_policy: Mapping[PolicyKey, Sequence[pd.DataFrame]], prompts: Ma
         row: dict[str, Any] = {"model": policy.model, "policy": policy.label, "K": policy.shown_k}
         row |= {"group_size": policy.group_size or None, "prompts": prompts[policy.regime]}
         row |= {"family_size": len(order), "n_seeds": won.n_seeds, "n_prompts": won.n_problems, "n_replies": len(every)}
-        row |= {"win_rate": rate.mean} | _interval("win", won)
+        row |= {"win_rate": float(rate.mean())} | _interval("win", won)
         if controlled is not None:
-            row |= {"equal_length": controlled.mean} | _interval("equal_length", at_equal[policy])
+            row |= {"equal_length": float(controlled.mean())} | _interval("equal_length", at_equal[policy])
         row |= dict(zip(("length", "base_length"), lengths.mean(), strict=True))
         row |= dict(zip(("score", "base_score"), scores.mean(), strict=True))
         row |= {"longer": share_longer((lengths.iloc[:, 0] - lengths.iloc[:, 1]).to_numpy())}
@@ -116,9 +116,9 @@ def _rates(seeds: Sequence[pd.DataFrame]) -> Rates:
 def _tested(policy: PolicyKey, rates: Mapping[PolicyKey, Rates]) -> tuple[Comparison, Comparison | None]:
     """Both win rates against 1/2, what M0 has against itself."""
 
-    def tested(found: Sequence[WinRate | None], own: WinRate) -> Comparison:
-        pool = np.stack([rate.values.mean(axis=1) for rate in found if rate and len(rate.values) == len(own.values)])
-        return compare(own.values, np.full((1, own.values.shape[1]), 0.5), pool, len(rates))
+    def tested(found: Sequence[np.ndarray | None], own: np.ndarray) -> Comparison:
+        pool = np.stack([rate.mean(axis=1) for rate in found if rate is not None and len(rate) == len(own)])
+        return compare(own, np.full((1, own.shape[1]), 0.5), pool, len(rates))
 
     as_it_is, at_equal = rates[policy]
     return (
