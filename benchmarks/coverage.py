@@ -25,10 +25,9 @@ from g2d.analysis.comparisons import compare
 from g2d.analysis.crossed import INFLATION, centre, error_of_difference
 from g2d.analysis.informativeness import binary_entropy, corrected
 from g2d.analysis.margins import Differences, smallest_margins
-from g2d.analysis.power import Design, smallest_difference, smallest_margin
+from g2d.analysis.power import Design, decompose, smallest_difference, smallest_margin
 from g2d.analysis.saturation import saturation, sigmoid
 from g2d.analysis.statistics import accuracy_interval
-from g2d.analysis.variance import decompose
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.tables.families import comparison_table
 

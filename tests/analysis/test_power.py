@@ -9,8 +9,7 @@ import pytest
 
 from g2d.analysis.comparisons import LEVEL, compare
 from g2d.analysis.margins import Differences, smallest_margins
-from g2d.analysis.power import Design, questions_needed, smallest_difference, smallest_margin
-from g2d.analysis.variance import Components, decompose
+from g2d.analysis.power import Components, Design, decompose, questions_needed, smallest_difference, smallest_margin
 
 ACCURACY, TRAINED, ASKED = 0.7, 0.08, 0.06  # shares of questions that every training, every policy answers afresh
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from g2d.analysis.variance import Components, decompose
+from g2d.analysis.power import Components, decompose
 
 
 def answers(

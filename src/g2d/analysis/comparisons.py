@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from g2d.analysis.crossed import centre, error_of_difference, questions_only
-from g2d.analysis.statistics import simultaneous
+from g2d.analysis.statistics import LEVEL, simultaneous
 
 POWER = 0.8
-LEVEL = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,6 @@ def corrected(family: Sequence[Comparison]) -> list[Comparison]:
         [own.p_value for own in family],
         [(own.family_low, own.family_high) for own in family],
         [own.difference for own in family],
-        LEVEL,
     )
     return [
         replace(own, p_holm=p, family_low=low, family_high=high)

@@ -15,8 +15,7 @@ import numpy as np
 import pandas as pd
 import scipy
 
-from g2d.analysis.comparisons import LEVEL
-from g2d.analysis.statistics import UPPER, one_side
+from g2d.analysis.statistics import LEVEL, UPPER, one_side
 
 EXACT_UP_TO = 7  # points of one model whose 7! = 5040 orders are all counted
 DRAWS = 9999

@@ -20,9 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from g2d.analysis.comparisons import LEVEL
 from g2d.analysis.margins import Differences, Margin, by_seed, smallest_margins
-from g2d.analysis.statistics import holm
+from g2d.analysis.statistics import LEVEL, holm
 
 ON, BEATEN, OPEN, CHEAPEST = "on the frontier", "beaten", "open", "nothing cheaper"
 

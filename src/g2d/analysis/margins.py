@@ -14,9 +14,8 @@ from itertools import combinations
 
 import numpy as np
 
-from g2d.analysis.comparisons import LEVEL
 from g2d.analysis.crossed import Error, centre, error_of_difference
-from g2d.analysis.statistics import resample, shrunk_together
+from g2d.analysis.statistics import LEVEL, resample, shrunk_together
 
 Pool = Callable[[int, int], np.ndarray | None]
 

@@ -112,16 +112,8 @@ def fitted(steps: np.ndarray, start: float, accuracies: np.ndarray) -> tuple[flo
 
 
 def _search(steps: np.ndarray, starts: np.ndarray, accuracies: np.ndarray) -> np.ndarray:
-    """Asymptote, midpoint and slope with the least squares among those of a grid.
-
-    Args:
-        steps: (n_k,).
-        starts: (n,) accuracies of M0.
-        accuracies: (n, n_k).
-
-    Returns:
-        (n, 3).
-    """
+    """Asymptote, midpoint and slope, (n, 3), with the least squares among those of a grid; `starts` are (n,) accuracies
+    of M0, `accuracies` (n, n_k)."""
     midpoints, slopes = np.meshgrid(
         np.geomspace(steps[0] / BEYOND, steps[-1] * BEYOND, 60), np.geomspace(*SLOPES, 20), indexing="ij"
     )

@@ -13,6 +13,7 @@ import scipy
 from g2d.analysis.crossed import mean_squares
 
 RESAMPLES = 2000
+LEVEL = 0.05  # of significance
 LOWER, UPPER = (1 - 0.95) / 2, (1 + 0.95) / 2  # the quantiles of an interval of 95 %
 
 
@@ -224,24 +225,23 @@ def one_side(low: float, high: float, above: bool, of: float = 0.0) -> tuple[flo
 
 
 def simultaneous(
-    p_values: Sequence[float], intervals: Sequence[tuple[float, float]], effects: Sequence[float], level: float
+    p_values: Sequence[float], intervals: Sequence[tuple[float, float]], effects: Sequence[float]
 ) -> list[tuple[float, float, float]]:
     """Holm's p-values of a family, and intervals that hold for all of it at once and agree with them.
 
     Where Holm's procedure rejects and Bonferroni's interval holds 0, the interval ends at 0 (Strassburger and Bretz
-    2008). So 0 lies inside an interval exactly where the corrected p is above the level.
+    2008). So 0 lies inside an interval exactly where the corrected p is above `LEVEL`.
 
     Args:
         p_values: uncorrected, one per member.
         intervals: Bonferroni's.
         effects: estimates, whose signs say on which side of 0 an interval lies.
-        level: of significance, over the family.
 
     Returns:
         By member, its corrected p-value and the ends of its interval.
     """
     return [
-        (float(p), *(one_side(*ends, effect > 0) if p <= level else ends))
+        (float(p), *(one_side(*ends, effect > 0) if p <= LEVEL else ends))
         for p, ends, effect in zip(holm(p_values), intervals, effects, strict=True)
     ]
 

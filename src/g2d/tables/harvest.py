@@ -18,7 +18,7 @@ from g2d.analysis.statistics import hierarchical_bootstrap, standard_deviation
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.regimes.auto_stop import PROBE_COLUMNS
 from g2d.tables.evaluations import Evaluations
-from g2d.tables.frames import Rows, floats, frame, integers, interval, mean, strings, table_of
+from g2d.tables.frames import Rows, floats, integers, interval, mean, strings, table_of
 
 CORRELATED_METRICS = ("pairability", "entropy", "mid_band")
 HARVEST_METRICS = {  # column: attribute of Informativeness
@@ -184,17 +184,16 @@ DISPUTE_COLUMNS = {
 }
 
 
-def dispute_table(rollouts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+@table_of(DISPUTE_COLUMNS)
+def dispute_table(rollouts: Mapping[str, pd.DataFrame]) -> Rows:
     """Label noise, listed: answers on which the verifier's second opinion contradicts the reward.
 
     Returns:
         `DISPUTE_COLUMNS`, one row per answer, the most frequent first; n_rollouts counts them.
     """
     disputed = [rows[rows["disputed"]].assign(source=source) for source, rows in rollouts.items()]
-    disputed = [rows for rows in disputed if not rows.empty]
-    if not disputed:
-        return frame([], DISPUTE_COLUMNS)
-    keys = [name for name in DISPUTE_COLUMNS if name != "n_rollouts"]
-    counted = pd.concat(disputed).groupby(keys, sort=True).size().reset_index(name="n_rollouts")
-    counted = counted.sort_values("n_rollouts", ascending=False, kind="stable")
-    return counted[list(DISPUTE_COLUMNS)].reset_index(drop=True)
+    if disputed := [rows for rows in disputed if not rows.empty]:
+        keys = [name for name in DISPUTE_COLUMNS if name != "n_rollouts"]
+        counted = pd.concat(disputed).groupby(keys, sort=True).size().sort_values(ascending=False, kind="stable")
+        rows: list[dict[Any, Any]] = counted.reset_index(name="n_rollouts").to_dict("records")
+        yield from rows

@@ -68,10 +68,6 @@ class _OfConfig(cached_property[Any]):
         super().__init__(lambda inputs: read(inputs.config))
 
 
-def _fresh(config: Config) -> list[str]:
-    return [name for name in config.continued_benchmarks if is_fresh(config.benchmarks[name])]
-
-
 class Inputs:
     """Each input is read when it is first asked for, and then kept.
 
@@ -101,7 +97,9 @@ class Inputs:
     price = _OfConfig(lambda config: config.price_per_device_hour)  # an experiment.sections.Price, or None
     margin = _OfConfig(lambda config: (config.frontier or Frontier()).margin)  # of a good enough policy
     collapse_share = _OfConfig(lambda config: (config.collapse or Collapse()).share)  # of what a training began with
-    fresh = _OfConfig(_fresh)  # the benchmarks that were generated for this run
+    fresh = _OfConfig(  # the benchmarks that were generated for this run
+        lambda config: [name for name in config.continued_benchmarks if is_fresh(config.benchmarks[name])]
+    )
     shown_share = _OfConfig(lambda config: (config.contamination or Contamination()).share)  # of a question's words
     main = cached_property(lambda self: self.build("main"))  # Table 1
     win_rates = cached_property(lambda self: self.build("win_rates"))  # the table of that name

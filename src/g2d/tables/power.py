@@ -9,8 +9,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from g2d.analysis.power import ASSUMED, Design, questions_needed, smallest_difference, smallest_margin
-from g2d.analysis.variance import Components, decompose
+from g2d.analysis.power import (
+    ASSUMED,
+    Components,
+    Design,
+    decompose,
+    questions_needed,
+    smallest_difference,
+    smallest_margin,
+)
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.sections import Frontier

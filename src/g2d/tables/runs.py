@@ -120,9 +120,10 @@ def _reasons(
     if not all(model in run.config.models for run in both):
         return []  # nothing to compare
     settings = [_decoding(run, model) for run in both]
-    found = [f"{key}: {_between(values)}" for key, values in differing(*settings).items()]
+    compared = differing(*settings)
     if all(run.provenance for run in both):  # written at the end of a run
-        found += [f"{key}: {_between(values)}" for key, values in differing(*_verifiers(both)).items()]
+        compared |= differing(*_verifiers(both))
+    found = [f"{key}: {' | '.join(map(str, values))}" for key, values in compared.items()]
     answered = [[key for at, own in grouped[name].items() if at[1] == benchmark for key in own] for name in names]
     asked = [[key for key in keys if key.model == model] for keys in answered]
     if all(asked):
@@ -179,7 +180,3 @@ def differing(*settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
         elif any(value != values[0] for value in values):
             found[key] = values
     return found
-
-
-def _between(values: Sequence[Any]) -> str:
-    return " | ".join(map(str, values))

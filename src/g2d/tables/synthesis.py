@@ -79,7 +79,6 @@ def synthesis_table(evaluations: Evaluations) -> Rows:
                 [pooled.p_value for pooled in results],
                 [possible(*pooled.interval(LEVEL / len(family))) for pooled in results],
                 [pooled.effect for pooled in results],
-                LEVEL,
             )
             for (said, pooled), (p_holm, *ends) in zip(family, adjusted, strict=True):
                 yield {
