@@ -73,6 +73,7 @@ class VllmEngine:
         self.most_sequences = most_sequences
         self.longest_completion = longest_completion
         self.merges = merges_adapters(self.settings)
+        self._rounds = self.settings.adapters == "merge_bfloat16"
         self.tokenizer = load_tokenizer(policy)
         self.end_ids = end_tokens(policy, self.tokenizer)
         self._llm: Any = None
@@ -80,21 +81,14 @@ class VllmEngine:
         self._merged: TemporaryDirectory[str] | None = None
         self._adapter: Any = None
         self._adapters_seen = 0
-        if policy.adapter is not None:
-            adapter_rank_of(policy.adapter)  # is there one
+        own_rank = 0 if policy.adapter is None else adapter_rank_of(policy.adapter)
         require_own_weights(policy)
         if policy.adapter is not None:
             require_own_base(policy.adapter, policy.base)
-        rank = adapter_rank
-        if policy.adapter is not None and not self.merges:
-            rank = max(rank or 0, adapter_rank_of(policy.adapter))
-        self.max_lora_rank = None if rank is None else supported_rank(rank, policy.adapter or policy.base)
-        if policy.adapter is not None and not self.merges:
+        rank = max(adapter_rank or 0, 0 if self.merges else own_rank)
+        self.max_lora_rank = supported_rank(rank, policy.adapter or policy.base) if rank else None
+        if not self.merges:
             self.use_adapter(policy.adapter)
-
-    @property
-    def _rounds(self) -> bool:
-        return self.settings.adapters == "merge_bfloat16"
 
     def render(self, messages: Messages) -> str:
         """The conversation in the model's chat template, ready for the assistant's turn."""
@@ -378,11 +372,10 @@ def require_own_base(folder: str | Path, base: str) -> None:
     """Check that an adapter was trained on a model of this width.
 
     Raises:
-        ValueError: there is no adapter in the folder, or its attention has another width than the base model's.
+        ValueError: its attention has another width than the base model's.
     """
     from safetensors import safe_open
 
-    adapter_rank_of(folder)
     width = read_json(Path(base) / "config.json").get("hidden_size")
     with safe_open(Path(folder) / "adapter_model.safetensors", framework="pt") as weights:
         for name in weights.keys():  # noqa: SIM118 -- not a dictionary
