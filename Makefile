@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # pip compiles all it installs, half of its time, and a quarter of it is ever imported: what is, compiles itself once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast lint test-slurm test-standard test-container docs clean
+.PHONY: demo test suite test-fast lint test-slurm test-standard test-container docs clean
 
 # Four processes for two cores: tests of jobs wait for half of their time. A file's tests stay together.
 PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder --numprocesses
@@ -14,7 +14,10 @@ PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder --numprocesses
 demo: $(VENV)/.ready
 	$(BIN)/snakemake --cores 2 --logger g2d
 
-test: lint
+test: lint suite
+
+# By itself, so that `make --jobs 2 test` need not wait for the linters, which have one process each.
+suite: $(VENV)/.ready-test
 	$(PYTEST) 4
 
 # For the edit loop: everything that needs no grid, no trainer, no vLLM and no browser.

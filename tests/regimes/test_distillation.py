@@ -28,7 +28,6 @@ from g2d.policies.pretrained import resolve_base
 from g2d.policies.settings import Lora
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
 from g2d.regimes.distillation import Distillation, train_distillation
-from g2d.regimes.distillation_trainer import DistillationOnGivenRollouts
 from g2d.regimes.job import TrainingJob
 from g2d.rollouts.settings import EngineSettings
 from g2d.settings import ConfigError
@@ -81,6 +80,8 @@ class Seen:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
+    from g2d.regimes.distillation_trainer import DistillationOnGivenRollouts  # TRL imports vLLM for it
+
     found, step = Seen(), DistillationOnGivenRollouts.training_step
 
     def watched(self: Any, model: Any, inputs: Any, n: Any = None) -> torch.Tensor:

@@ -62,15 +62,15 @@ class Project:
     def snakemake(self, *arguments: str, anew: bool = False, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run Snakemake as a user would, with this copy of the package.
 
-        It is forked from a process that has made its imports, unless it is to start anew or has variables of its own.
+        It is forked from a process that has made its imports, unless it is to start anew.
         """
-        command = [sys.executable, "-m", "snakemake", *arguments]
+        command = ["-m", "snakemake", *arguments]
         given = {"PYTHONPATH": str(self.root / "src"), "HF_HUB_OFFLINE": "1", "HF_TOKEN": SECRET} | environment
-        if not anew and not environment:
-            status, printed = forked.call([*arguments], self.root, os.environ | given)
+        if not anew:
+            status, printed = forked.call(command, self.root, os.environ | given)
             return subprocess.CompletedProcess(command, status, printed)
         return subprocess.run(
-            command,
+            [sys.executable, *command],
             cwd=self.root,
             env=os.environ | given,
             text=True,
@@ -142,5 +142,5 @@ def own_micro_grid(tmp_path: Path, micro_config: dict[str, Any]) -> Project:
 
 def copy_of_micro(config: dict[str, Any], to: Path) -> Project:
     """The finished micro grid, as it was made."""
-    made = made_once("micro", lambda root: Project.create(root, config).build("--quiet", "rules", anew=True))
+    made = made_once("micro", lambda root: Project.create(root, config).build("--quiet", "rules"))
     return Project(Path(shutil.copytree(made, to, symlinks=True)))

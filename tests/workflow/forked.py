@@ -1,19 +1,21 @@
 """Snakemake's command line and the jobs below it, forked from processes that have made the imports.
 
-Most of what a dry-run or a small job costs is imports, and the tests run many hundreds. So every process of tests keeps
-one that has imported what Snakemake and its jobs load, and children of that one that have imported what training and
-vLLM need. A call is a fork: the real command line with the call's own folder, environment, arguments, output, signals
+Most of what a dry-run or a small job costs is imports, and the tests run many hundreds. So a test run keeps a process
+that has imported what Snakemake and its jobs load, and children of that one that have imported what training and vLLM
+need. A call is a fork: the real command line with the call's own folder, environment, arguments, output, signals
 and exit status, and the same for its jobs (`as_python.py`). `g2d` is not among the imports: each project has its own.
 
     python -m tests.workflow.forked FOLDER IMPORTS...       what `call` starts; nobody types it
 
-Left out on purpose: calls with variables that a library reads when it is imported, and calls that a test stops or
-kills: they are starts of Python, as everything is that no test calls through `Project.snakemake` or `train`. The micro
-grid, which most tests look at, is made by starts of Python alone.
+Left out on purpose: calls with variables that Python or a library reads when it is started or imported, and calls that
+a test stops or kills. They are starts of Python, as everything is that no test calls through `Project.snakemake`,
+`call`, `train` or `python`. One test makes every kind of job of the micro grid by starts of Python alone, and the same
+bytes (`test_grid`).
 """
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import gc
 import json
@@ -50,7 +52,7 @@ OF_VLLM = ("vllm.entrypoints.llm", "vllm.v1.worker.cpu_worker", "vllm.model_exec
 
 
 def call(arguments: list[str], folder: Path, environment: dict[str, str]) -> tuple[int, str]:
-    """As `python -m snakemake` in that folder and environment.
+    """As `python` with these arguments, a module or a script first, in that folder and environment.
 
     Returns:
         Its exit status, as `subprocess` says it, and what it printed.
@@ -61,9 +63,8 @@ def call(arguments: list[str], folder: Path, environment: dict[str, str]) -> tup
         reader = threading.Thread(target=lambda: printed.append(output.read()))
         reader.start()
         try:
-            command = ["-m", "snakemake", *arguments]
             files = {1: theirs, 2: theirs}
-            status = ask(f"{_server()}/{LIGHT}", command, str(folder), environment, files, hand_on=False)
+            status = ask(f"{_server()}/{LIGHT}", arguments, str(folder), environment, files, hand_on=False)
         finally:
             os.close(theirs)
             reader.join()
@@ -86,7 +87,13 @@ def python() -> str:
 
 @cache
 def _server() -> Path:
-    """The folder of this process's own two, which end with it."""
+    """The folder of the process with the imports, which the processes of a test run share and which ends with it."""
+    from tests.shared import made_once  # and with it pytest, which no call imports
+
+    return Path((made_once("forked", _start) / "folder").read_text())
+
+
+def _start(place: Path) -> None:
     from g2d.jobs.shared_imports import IMPORTS as OF_JOBS
 
     folder = Path(tempfile.mkdtemp(prefix="g2d-tests-"))  # a socket's name must be short
@@ -94,25 +101,24 @@ def _server() -> Path:
     words = (sys.executable, "-IS", AS_PYTHON, sys.executable, folder)
     python.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, words))} "$@"\n')
     python.chmod(0o755)
+    run = os.pidfd_open(os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid())
     ready, theirs = os.pipe()
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    server = subprocess.Popen(
+    subprocess.Popen(
         [sys.executable, "-m", __name__, str(folder), *(name for name in OF_JOBS if not name.startswith("g2d."))],
         cwd=REPOSITORY,
         env=environment
         # as jobs have it, and as an engine of ours leaves torch before it imports vLLM
         | {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "TORCH_COMPILE_DISABLE": "1"},
-        stdin=subprocess.PIPE,
+        stdin=run,  # can be read when the test run has ended
         stdout=theirs,
     )
-    _kept.append(server)
     os.close(theirs)
     with open(ready) as said:
         assert said.read() == "ready", "the process with the imports could not start"
-    return folder
+    place.mkdir()
+    (place / "folder").write_text(str(folder))
 
-
-_kept: list[subprocess.Popen[bytes]] = []  # its standard input tells it when this process ends
 
 # ----------------------------------------------------------------------------------------------------------- the server
 
@@ -126,6 +132,7 @@ def main(folder: Path, *heavy: str) -> None:
         door.listen(128)
         doors[door] = imports
     _import(IMPORTS)
+    _keep_bundle()
     print("ready", end="", flush=True)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -135,10 +142,38 @@ def main(folder: Path, *heavy: str) -> None:
     caller = _serve(doors, folder)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     what = _take_over(caller, folder / "python", interrupt)
-    if what.endswith(".py"):
-        runpy.run_path(what, run_name="__main__")
-    else:
-        runpy.run_module(what, run_name="__main__", alter_sys=True)
+    _end(_status_of(what))
+
+
+def _status_of(what: str) -> int:
+    """Run a script or a module; returns the exit status that Python would have."""
+    try:
+        if what.endswith(".py"):
+            runpy.run_path(what, run_name="__main__")
+        else:
+            runpy.run_module(what, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        if isinstance(error, KeyboardInterrupt):
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+        return 1
+    return 0
+
+
+def _end(status: int) -> NoReturn:
+    """End as Python does, but for taking all modules apart, which takes up to half a second of what is forked."""
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status & 0xFF)
 
 
 def _import(names: tuple[str, ...]) -> None:
@@ -147,6 +182,22 @@ def _import(names: tuple[str, ...]) -> None:
     gc.collect()
     gc.freeze()  # what is here for good is neither looked at nor copied by a child
     gc.unfreeze = lambda: None  # as the end of an engine of vLLM would have it
+
+
+def _keep_bundle() -> None:
+    """Have vl-convert's JavaScript for the report made once, in a process with its threads: it takes 2 CPU seconds."""
+    import altair
+    import vl_convert
+
+    version = ".".join(altair.SCHEMA_VERSION.lstrip("v").split(".")[:2])
+    code = f"import sys, vl_convert; sys.stdout.write(vl_convert.javascript_bundle(vl_version={version!r}))"
+    bundle = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, encoding="utf-8").stdout
+    made = vl_convert.javascript_bundle
+
+    def kept(*given: Any, **named: Any) -> str:
+        return bundle if not given and named == {"vl_version": version} else made(*given, **named)
+
+    vl_convert.javascript_bundle = kept
 
 
 def _serve(doors: dict[socket.socket, tuple[str, ...]], folder: Path) -> socket.socket:

@@ -60,7 +60,9 @@ def test_a_job_has_the_image_and_code_of_the_checkout_and_runs_once(project: Pro
         "results/problems/word-problems.jsonl": (*within, "--apptainer-args=--nv"),
     }
     for file, how in made.items():
-        done = project.snakemake("--cores", "1", *how, "--", file, G2D_CONTAINER=str(image), HF_HOME=str(cache))
+        done = project.snakemake(
+            "--cores", "1", *how, "--", file, anew=True, G2D_CONTAINER=str(image), HF_HOME=str(cache)
+        )
         assert done.returncode == 0, done.stdout
     (call,) = map(shlex.split, calls.read_text().splitlines())
     assert call[0] == "exec" and str(image) in call and "--nv" in call
@@ -72,7 +74,7 @@ def test_a_job_has_the_image_and_code_of_the_checkout_and_runs_once(project: Pro
 
 
 def test_environments_of_conda_and_a_container_are_not_had_at_once(project: Project, calls: Path, image: Path) -> None:
-    done = project.snakemake("-n", "--sdm", "conda", "apptainer", anew=True, G2D_CONTAINER=str(image))
+    done = project.snakemake("-n", "--sdm", "conda", "apptainer", G2D_CONTAINER=str(image))
     assert done.returncode == 1
     assert "--sdm conda apptainer: name one of them, because the image has no conda" in done.stdout
 
@@ -89,6 +91,6 @@ def test_what_is_missing_is_one_error(
     project: Project, calls: Path, image: Path, environment: dict[str, str], message: str
 ) -> None:
     environment = {name: value.format(image=image) for name, value in environment.items()}
-    done = project.snakemake("-n", "--sdm", "apptainer", anew=True, **environment)
+    done = project.snakemake("-n", "--sdm", "apptainer", **environment)
     assert done.returncode == 1
     assert message.format(root=project.root) in done.stdout

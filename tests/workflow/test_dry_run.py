@@ -287,7 +287,7 @@ def test_an_unreachable_model_is_named_before_any_job(project: Project, micro_co
     model = {"source": "hub", "id": "nobody/nothing", "revision": "a" * 40}
     project.configure(micro_config | {"models": {"mine": model}})
     try:
-        done = project.snakemake("--cores", "1", HF_HOME=str(project.root / "cache"))
+        done = project.snakemake("--cores", "1", anew=True, HF_HOME=str(project.root / "cache"))
     finally:
         project.configure(micro_config)
     assert done.returncode != 0

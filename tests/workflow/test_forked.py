@@ -55,7 +55,7 @@ def test_it_has_the_package_environment_and_arguments_of_its_call(project: Proje
     interrupted = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     for mark in ("first", "second"):
         own = {"PYTHONPATH": str(project.root / "src"), "MARK": mark, "TMPDIR": str(tmp_path)}
-        status, said = forked.call(arguments, project.root, os.environ | own)
+        status, said = forked.call(["-m", "snakemake", *arguments], project.root, os.environ | own)
         assert f"found: {project.root}/src/g2d/__init__.py {arguments} {mark} {tmp_path} {interrupted}\n" in said
         assert (status, "threads: 1\n" in said) == (0, True)
     assert "MARK" not in os.environ
@@ -69,6 +69,6 @@ def test_a_call_that_is_killed_is_told_from_one_that_ends(project: Project) -> N
 
 def test_no_call_finds_this_package_imported(tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text("import sys\nprint('g2d' in sys.modules, sys.path[0])\nrule all:\n")
-    status, said = forked.call(["-n"], tmp_path, os.environ | {"PYTHONPATH": ""})
+    status, said = forked.call(["-m", "snakemake", "-n"], tmp_path, os.environ | {"PYTHONPATH": ""})
     assert (status, f"False {tmp_path}\n" in said) == (0, True), said
     assert sys.path[0] != str(tmp_path)

@@ -55,7 +55,7 @@ def test_a_stage_without_a_model_imports_nothing_that_only_models_need(micro_gri
     shutil.rmtree(project.results / "logs")
     targets = [f"results/{file}" for file in made.values()]
     command = ["--cores", "2", "--force", "--allowed-rules", *made, "--", *targets]
-    done = project.snakemake(*command, PYTHONPROFILEIMPORTTIME="1")
+    done = project.snakemake(*command, anew=True, PYTHONPROFILEIMPORTTIME="1")
     assert done.returncode == 0, done.stdout
     heavy = {"torch", "transformers", "trl", "peft", "datasets", "vllm", "huggingface_hub", "math_verify", "sympy"}
     for rule in made:
@@ -354,19 +354,24 @@ def test_report_is_one_file_that_says_what_it_is(micro_grid: Project) -> None:
 def test_the_same_run_twice_gives_the_same_files(
     micro_grid: Project, tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]
 ) -> None:
-    """Every kind of job once, from nothing; and the tables again from the same results."""
-    second = Project.create(tmp_path_factory.mktemp("again") / "g2d", micro_config)
-    policies = ("grpo/g2/k4", "dpo/g2/k2")  # a chain of two; what is trained on the harvest of its first part
-    targets = [f"results/micro/seed0/{policy}/eval/arithmetic.parquet" for policy in policies]
-    second.build("--quiet", "rules", "--", *targets)
+    """Every kind of job once, from nothing, by starts of Python each with imports of its own, where the grid shared
+    imports; and the tables again from the same results."""
+    assert micro_config.get("share_imports", True)
+    own = micro_config | {"share_imports": False}
+    second = Project.create(tmp_path_factory.mktemp("again") / "g2d", own)
+    # A chain of two; what is trained on the harvest of its first part.
+    files = ("grpo/g2/k4/policy.json", "dpo/g2/k2/eval/arithmetic.parquet")
+    second.build("--quiet", "rules", "--", *(f"results/micro/seed0/{file}" for file in files), anew=True)
     kinds = ("*.parquet", "train.jsonl", "pairs.jsonl", "*.safetensors")
     files = [file for kind in kinds for file in second.results.rglob(kind)]
-    assert len(files) >= 14
+    assert len(files) >= 13
     for file in files:
         twin = micro_grid.results / file.relative_to(second.results)
         assert file.read_bytes() == twin.read_bytes(), file
 
     again = micro_grid.copied(tmp_path_factory.mktemp("tables") / "g2d")
+    again.configure(own)
+    assert again.planned() == {}  # how jobs import is no part of a result
     tables = again.results / "tables"
     before = {file: file.read_bytes() for file in tables.glob("*.csv") if file.stem != "attempts"}  # one more
     again.build("--quiet", "rules", "--force", "--", "results/tables/main.csv")

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.workflow import forked
 from tests.workflow.conftest import Project
 
 HERE = Path(__file__).parent
@@ -40,16 +39,11 @@ def project(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, An
 
 
 def planned_params(project: Project, config: Path) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, str(HERE / "planned_params.py"), "--configfile", str(config)],
-        cwd=project.root,
-        env=os.environ | {"PYTHONPATH": str(project.root / "src")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    environment = os.environ | {"PYTHONPATH": str(project.root / "src")}
+    command = [str(HERE / "planned_params.py"), "--configfile", str(config)]
+    status, printed = forked.call(command, project.root, environment)
+    assert status == 0, printed
+    return json.loads(printed[printed.index("{\n") :])
 
 
 @pytest.mark.parametrize("recorded", RELEASED, ids=lambda file: f"{file.parent.name}-{file.stem.split('.')[0]}")

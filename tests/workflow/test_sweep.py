@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,11 @@ import pandas as pd
 import pytest
 
 from g2d.jobs.files import read_json
+from tests.workflow import forked
 from tests.workflow.conftest import Project
 from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
 
+PLANNED = Path(__file__).with_name("planned_jobs.py")
 RFT = {"regime": "rft", "steps": [2], "epochs": 1}
 DEVELOPMENT = {"source": "synthetic", "family": "arithmetic", "split": "development", "n": 30}
 RATES = [1e-5, 5e-4, 5e-3]
@@ -27,12 +27,10 @@ def project(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, An
 
 
 def planned_jobs(project: Project, *arguments: str) -> list[dict[str, Any]]:
-    script = Path(__file__).with_name("planned_jobs.py")
     environment = os.environ | {"PYTHONPATH": str(project.root / "src")}
-    done = subprocess.run(
-        [sys.executable, script, *arguments], cwd=project.root, env=environment, capture_output=True, check=True
-    )
-    found: list[dict[str, Any]] = json.loads(done.stdout)
+    status, printed = forked.call([str(PLANNED), *arguments], project.root, environment)
+    assert status == 0, printed
+    found: list[dict[str, Any]] = json.loads(printed.splitlines()[-1])
     return found
 
 

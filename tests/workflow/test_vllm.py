@@ -116,7 +116,7 @@ def test_a_missing_vllm_is_reported_before_any_job(grid: Project, config: dict[s
     (grid.root / "hook").mkdir()
     (grid.root / "hook/sitecustomize.py").write_text("\n".join(hide))
     path = f"{grid.root / 'hook'}:{grid.root / 'src'}"
-    done = grid.snakemake("--cores", "1", "--forceall", "k0", PYTHONPATH=path)
+    done = grid.snakemake("--cores", "1", "--forceall", "k0", anew=True, PYTHONPATH=path)
     assert done.returncode != 0
     assert "engine.name: vllm is not installed in this environment: pip install" in done.stdout
     assert "Traceback" not in done.stdout
