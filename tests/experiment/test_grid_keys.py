@@ -10,6 +10,7 @@ from g2d.experiment import grid
 from g2d.experiment.arms import arms
 from g2d.experiment.config import Config, load, read
 from g2d.experiment.keys import PolicyKey
+from g2d.report.phrases import settings_of
 from tests.experiment.test_config import CONFIG, MINIMAL
 
 PAPER = read(Path(__file__).parents[2] / "config/paper.yaml")
@@ -138,6 +139,11 @@ def test_an_ablations_policies_are_named_with_what_they_change() -> None:
     assert changes["per-k/dpo"] == changes["per-k/grpo"] == {"warmup.schedule": "per_k"}
     mixed = small(ablations={"x": {"steps": [2], "warmup": {"beta": 0.1}, "dpo": {"loss": "ipo"}}})
     assert grid.ablation_changes(mixed) == {"x/dpo": {"warmup.beta": 0.1, "loss": "ipo"}}
+    replays = {"steps": "all", "policies": ["grpo"], "warmup": {"replay": {"buffer": 8, "share": 0.5}}}
+    assert grid.ablation_changes(small(ablations={"x": replays})) == {
+        "x/grpo": {"warmup.replay.buffer": 8, "warmup.replay.share": 0.5}
+    }
+    assert settings_of(replays["warmup"]) == "replay.buffer=8, replay.share=0.5"
 
 
 def test_every_confounder_has_a_folder_of_its_own() -> None:

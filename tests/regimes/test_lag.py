@@ -23,7 +23,6 @@ from g2d.regimes.grpo_trainer import Grpo
 from g2d.regimes.lag import ADAPTERS, overlap_s
 from g2d.regimes.warmup import Warmup
 from g2d.rollouts.settings import EngineSettings
-from g2d.rollouts.transformers_engine import TransformersEngine
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL
 from tests.regimes.test_off_policy import (  # noqa: F401 -- a fixture
@@ -41,6 +40,7 @@ Weights = dict[str, torch.Tensor]
 
 
 def weights(model: Any) -> Weights:
+    """Of a model with an adapter, or of the model inside PEFT's wrapper, by the names of the former."""
     return {name: own.detach().clone() for name, own in model.named_parameters() if ".default." in name}
 
 
@@ -52,7 +52,7 @@ def same(one: Weights, other: Weights) -> bool:
 def drawn_by(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Weights, Weights]]:
     """Of every draw the weights in training, and those that generate."""
     found: list[tuple[Weights, Weights]] = []
-    draw, engine_draw = EngineGeneration.draw, TransformersEngine.draw
+    draw, merge = EngineGeneration.draw, grpo_generation.merged
 
     def of_trainer(self: EngineGeneration, *arguments: Any) -> Any:
         found.append((weights(self._trainer.model), {}))
@@ -60,12 +60,12 @@ def drawn_by(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Weights, Weights]]:
         assert same(weights(self._trainer.model), found[-1][0])
         return drawn
 
-    def of_engine(self: TransformersEngine, *arguments: Any) -> Any:
-        found[-1] = (found[-1][0], weights(self.model))
-        return engine_draw(self, *arguments)
+    def of_generator(model: Any) -> Any:  # as it is before its adapter is merged
+        found[-1] = (found[-1][0], weights(model))
+        return merge(model)
 
     monkeypatch.setattr(EngineGeneration, "draw", of_trainer)
-    monkeypatch.setattr(TransformersEngine, "draw", of_engine)
+    monkeypatch.setattr(grpo_generation, "merged", of_generator)
     return found
 
 

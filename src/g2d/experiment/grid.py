@@ -333,7 +333,7 @@ def ablation_changes(config: Config) -> dict[str, dict[str, Any]]:
     """By the name of an ablation's policies, the keys that it changes, with their values."""
     return {
         name: {
-            **{f"warmup.{key}": value for key, value in arm.written.warmup.items()},
+            **dict(_flat("warmup", arm.written.warmup)),
             **({} if arm.written.reward is None else {"reward": arm.written.reward}),
             **arm.written.params(only={*PromptMix.model_fields, "select"}),
             **(arm.written.dpo if arm.regime == "dpo" else {}),
@@ -341,6 +341,12 @@ def ablation_changes(config: Config) -> dict[str, dict[str, Any]]:
         for name, arm in evaluated_arms(config).items()
         if arm.role == "ablation"
     }
+
+
+def _flat(path: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        at = f"{path}.{key}"
+        yield from _flat(at, value) if isinstance(value, Mapping) else [(at, value)]
 
 
 def other_reward(config: Config, variant: str) -> str:

@@ -10,8 +10,9 @@ NBSP = "\u00a0"  # keeps a number and its unit on one line
 
 
 def settings_of(values: Mapping[str, Any]) -> str:
-    """key=value, key=value."""
-    return ", ".join(f"{key}={value}" for key, value in values.items())
+    """key=value, key=value; what a value has keys of its own for, as key.key=value."""
+    parts = (nested({key: own}) if isinstance(own, Mapping) else f"{key}={own}" for key, own in values.items())
+    return ", ".join(parts)
 
 
 def nested(sections: Mapping[str, Mapping[str, Any]]) -> str:
