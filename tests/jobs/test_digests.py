@@ -13,7 +13,7 @@ from g2d.cli import main
 from g2d.jobs import digests
 from g2d.jobs.digests import changed_inputs, digest_file, read_digests, remembered_digest, write_digests
 from g2d.jobs.files import sha256
-from g2d.rewards import model_files
+from g2d.rewards import model
 
 POOL = "pool.jsonl"
 HARVEST = "results/m/harvest/rollouts.parquet"
@@ -130,10 +130,10 @@ def test_a_reward_model_that_keeps_its_time_stamps_is_another_one(
     weights = folder / "judge/model.safetensors"
     weights.parent.mkdir()
     weights.write_bytes(b"head")
-    before, times = model_files.content(weights.parent), weights.stat()
+    before, times = model.digest(weights.parent), weights.stat()
     weights.write_bytes(b"tail")
     os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert model_files.content(weights.parent) != before
+    assert model.digest(weights.parent) != before
 
 
 def test_a_file_that_has_just_been_written_is_not_remembered(folder: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g2d.problems import Problem
-from g2d.problems.leakage import Leak, LeakageError, assert_no_leakage, find_leaks, text_key
+from g2d.problems.leakage import assert_no_leakage, find_leaks, text_key
 
 
 def problem(problem_id, prompt):
@@ -91,15 +91,15 @@ def test_law_different_numbers_are_different_problems(one, other):
 
 def test_a_leak_names_both_sides():
     train = [problem("t/1", "Find $x$."), problem("t/2", "Find y."), problem("t/3", "find x")]
-    tests = {"hard": [problem("h/1", "Find z"), problem("h/2", r"Find \(x\)")], "easy": [problem("e/1", "Find Y!")]}
-    assert find_leaks(train, tests) == [Leak("hard", "h/2", ("t/1", "t/3"))]
+    test = [problem("h/1", "Find z"), problem("h/2", r"Find \(x\)"), problem("e/1", "Find Y!")]
+    assert find_leaks(train, test) == {"h/2": "t/1"}
 
 
 def test_the_refusal_names_benchmark_number_ids_and_fix():
     train = [problem(f"t/{i}", f"Find {i}") for i in range(10)]
-    tests = {"clean": [problem("c", "Find it")], "hard": [problem(f"h/{i}", f"Find ${i}$.") for i in range(2, 12)]}
-    with pytest.raises(LeakageError) as error:
-        assert_no_leakage(train, tests)
+    test = [problem(f"h/{i}", f"Find ${i}$.") for i in range(2, 12)]
+    with pytest.raises(ValueError) as error:
+        assert_no_leakage(train, test, "benchmarks.hard")
     assert str(error.value) == (
         "benchmarks.hard: 8 of 10 problems are in the training pool (h/2 = t/2, h/3 = t/3, h/4 = t/4, ...; benchmark "
         "id = pool id): remove them from the pool, or choose another split"
@@ -107,7 +107,8 @@ def test_the_refusal_names_benchmark_number_ids_and_fix():
 
 
 def test_no_leak_is_silent():
-    assert_no_leakage([problem("t", "Find 1")], {"b": [problem("b", "Find 2")], "empty": []})
+    assert_no_leakage([problem("t", "Find 1")], [problem("b", "Find 2")], "benchmarks.b")
+    assert_no_leakage([problem("t", "Find 1")], [], "benchmarks.empty")
 
 
 @pytest.mark.parametrize("text", ["1" * 200_000, "\\" * 200_000, "." * 200_000, "$ " * 100_000, "a\\left(" * 40_000])

@@ -25,8 +25,8 @@ def test_splits_share_no_request_and_a_seed_fixes_the_order() -> None:
     for split, problems in drawn.items():
         assert len({problem.prompt for problem in problems}) == 60
         assert {problem.kind for problem in problems} == {"open_ended"}
-        others = {name: own for name, own in drawn.items() if name != split}
-        assert find_leaks(problems, others) == []
+        others = [problem for name, own in drawn.items() if name != split for problem in own]
+        assert find_leaks(problems, others) == {}
     assert generate("train", 60, seed=0) == drawn["train"]
     assert generate("train", 60, seed=1) != drawn["train"]
 

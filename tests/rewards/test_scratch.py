@@ -12,7 +12,7 @@ from g2d.cli import main
 from g2d.problems.replies import MOST_FILLERS, Reply, draw_preference, draw_reply, draw_request, worth
 from g2d.rewards.catalogue import TRUTH, ByKind, made_files, reward_params, reward_settings, words_of
 from g2d.rewards.scoring import Scorer
-from g2d.rewards.scratch import ScratchReward, train_scratch_reward
+from g2d.rewards.scratch import train_scratch_reward
 from g2d.rewards.scratch_model import ScratchRewardModel
 from g2d.tables.choices import best, checkpoint_table
 from tests.rewards.models import SEED
@@ -28,7 +28,7 @@ def biased(tmp_path_factory: pytest.TempPathFactory) -> Scorer:
 @pytest.fixture(scope="module")
 def fair(tmp_path_factory: pytest.TempPathFactory) -> Scorer:
     folder = tmp_path_factory.mktemp("fair") / "model"
-    train_scratch_reward(ScratchReward(seed=SEED, length_bias=0.0, steps=100), folder)
+    train_scratch_reward(ScratchRewardModel(reward="scratch_model", seed=SEED, length_bias=0.0, steps=100), folder)
     return Scorer(folder, batch_size=32)
 
 

@@ -8,8 +8,7 @@ import sympy
 from latex2sympy2_extended.latex2sympy2 import _Latex2Sympy
 
 from g2d.verifier import last_boxed
-from g2d.verifier.fast_parsing import in_two_stages
-from g2d.verifier.symbolic import read
+from g2d.verifier.symbolic import in_two_stages, read
 
 from .answers import CASES, KNOWN_WRONG
 from .hostile import HOSTILE

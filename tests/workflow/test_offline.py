@@ -16,11 +16,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import yaml
 
 from g2d.jobs.files import read_json
 from g2d.policies import read_policy
 from g2d.problems import read_problems
+from tests.rewards.models import reward_model
 from tests.workflow.conftest import SECRET, Project
+from tests.workflow.test_open_ended import SECTION
 
 SHA = "c0ffee" + "0" * 34
 
@@ -151,3 +154,29 @@ def test_a_repository_without_safetensors_is_refused(project: Project, hub: Hub)
     assert said.startswith("failed")
     assert "pretrained_model: someone/model at c0ffee00: no *.safetensors in it" in said
     assert not (project.results / "mine/base/policy.json").exists()
+
+
+def test_a_reward_model_is_fetched_before_the_first_job_that_it_judges_in(
+    project: Project, hub: Hub, tmp_path: Path
+) -> None:
+    liked = {"reward": "model", "id": "someone/judge", "revision": SHA}
+    config = yaml.safe_load((project.root / "config/config.yaml").read_text())
+    project.configure(config | {"rewards": {"liked": liked}, "open_ended": SECTION | {"reward": "liked"}})
+    files = {file.name: file.read_bytes() for file in reward_model(tmp_path / "judge").iterdir()}
+    weights = f"/someone/judge/resolve/{SHA}/model.safetensors"
+
+    hub.repositories["someone/judge"] = {name: body for name, body in files.items() if name != "model.safetensors"}
+    replies = "results/mine/base/open-ended/rollouts.parquet"
+    said = run(project, hub, replies)
+    assert said.startswith("failed")
+    assert "rewards.liked: someone/judge at c0ffee00: " in said
+    assert "no *.safetensors in it" in said
+    assert not (project.results / "mine").exists()  # no job ran
+
+    hub.repositories["someone/judge"] = files | {"pytorch_model.bin": b"pickle"}
+    run(project, hub, "results/mine/base/policy.json")
+    assert weights not in hub.requests  # nothing was judged
+    said = run(project, hub, replies)
+    assert not said.startswith("failed"), said
+    assert weights in hub.requests
+    assert pd.read_parquet(project.root / replies)["reward_status"].eq("judged").all()

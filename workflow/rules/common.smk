@@ -20,6 +20,7 @@ try:
     from g2d.experiment.plan import Plan
     from g2d.experiment.race import at_end, at_look, decided, last_of, look_name, next_look_words, taken
     from g2d.experiment.requirements import (
+        fetch_reward_models,
         fetched_models,
         require_files,
         require_installed,

@@ -19,9 +19,8 @@ def main(snakemake):
     with stage(snakemake):
         given = snakemake.input
         pool, problems = read_problems(given.pool), read_problems(given.benchmark)
-        section, _, name = place_of(snakemake.wildcards.benchmark).partition(".")
         among = AMONG.get(Path(given.pool).stem, "the training pool")
-        assert_no_leakage(pool, {name: problems}, section, among)
+        assert_no_leakage(pool, problems, place_of(snakemake.wildcards.benchmark), among)
         write_json(snakemake.output[0], {"pool": len(pool), "benchmark": len(problems), "leaks": 0})
 
 

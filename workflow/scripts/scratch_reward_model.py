@@ -4,14 +4,15 @@ from pathlib import Path
 
 from g2d.jobs.files import atomic_folder
 from g2d.jobs.stage import stage
+from g2d.rewards.scratch_model import ScratchRewardModel
 
 
 def main(snakemake):
     with stage(snakemake):
-        from g2d.rewards.scratch import ScratchReward, train_scratch_reward  # torch: on this job's bill and in its log
+        from g2d.rewards.scratch import train_scratch_reward  # torch: on this job's bill and in its log
 
         with atomic_folder(Path(snakemake.output.weights).parent) as draft:
-            train_scratch_reward(ScratchReward(**snakemake.params.source), draft)
+            train_scratch_reward(ScratchRewardModel(reward="scratch_model", **snakemake.params.source), draft)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import reprlib
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -28,8 +28,8 @@ from g2d.policies.settings import (
     model_files,
 )
 from g2d.problems.settings import HubProblems, place_of, problem_files
-from g2d.rewards.catalogue import reward_of
-from g2d.rewards.model import RewardModel
+from g2d.rewards.catalogue import parts, reward_of, reward_settings
+from g2d.rewards.model import RewardModel, folder_of, mistake_in
 from g2d.rewards.plugin import contained
 from g2d.rewards.python import PythonReward
 from g2d.settings import ConfigError, Section
@@ -252,6 +252,28 @@ def require_repositories(config: Config) -> None:
     ]
     if problems:
         raise ConfigError("\n".join(problems))
+
+
+def fetch_reward_models(config: Config, judged_by: Iterable[dict[str, Any]]) -> None:
+    """Download and check the reward models of the Hub that jobs judge by, which run without a network. They are no
+    inputs of these jobs: another set of inputs would run finished trainings again.
+
+    Args:
+        judged_by: the rewards of the jobs, from `reward_params`.
+
+    Raises:
+        ConfigError: one cannot be fetched or used; the message names its entry.
+    """
+    needed = [part for params in judged_by for part in parts(reward_settings(params))]
+    for name, settings in config.rewards.items():
+        if not isinstance(settings, RewardModel) or settings.id is None or settings not in needed:
+            continue
+        try:
+            mistake = mistake_in(folder_of(settings), settings.max_length)
+        except Exception as error:  # of the Hub's client and of the network; the disk may be full
+            mistake = f"cannot be fetched ({first_line(error)}): connect to the Hub, or give a folder (path)"
+        if mistake:
+            raise ConfigError(f"rewards.{name}: {settings.id} at {str(settings.revision)[:8]}: {mistake}")
 
 
 def lookup(repo_type: RepoType, repo_id: str, revision: str) -> str | None:

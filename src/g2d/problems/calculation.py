@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from g2d.problems.problem import Problem
-from g2d.problems.synthetic import Split, shares, split_of
+from g2d.problems.synthetic import Split, numbered, shares, split_of
 
 STEPS = (5, 10, 15, 20)  # default numbers of operations
 INTEGERS = range(2, 21)
@@ -44,26 +44,17 @@ def generate(split: Split, n: int, seed: int, steps: Sequence[int] = STEPS) -> l
     """
     require_capacity(n, steps)
     rng = random.Random(f"calculation/{split}/{seed}")
-    drawn: dict[str, tuple[int, Fraction]] = {}
+    drawn: dict[str, tuple[str, str, int]] = {}
     for level, share in shares(steps, n):
         wanted = len(drawn) + share
         while len(drawn) < wanted:
             expression = _draw(rng, level)
             if split_of(expression.text) == split:
-                drawn.setdefault(expression.text, (level, expression.value))
-    exercises = list(drawn.items())
+                question = QUESTION.format(expression=expression.text)
+                drawn.setdefault(expression.text, (question, latex(expression.value), level))
+    exercises = list(drawn.values())
     rng.shuffle(exercises)
-    return [
-        Problem(
-            problem_id=f"calculation-{split}-{seed}-{number:05d}",
-            prompt=QUESTION.format(expression=text),
-            answer=latex(value),
-            level=level,
-            subject="calculation",
-            source=f"synthetic:calculation:{split}",
-        )
-        for number, (text, (level, value)) in enumerate(exercises)
-    ]
+    return numbered(f"calculation-{split}-{seed}", "calculation", split, exercises)
 
 
 def require_capacity(n: int, steps: Sequence[int]) -> None:

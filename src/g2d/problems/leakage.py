@@ -8,8 +8,8 @@ not found.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from itertools import islice
 
 from g2d.problems.problem import Problem
 
@@ -33,19 +33,6 @@ _DROPPED = _SIZING | _SPACING | _MATH_MODE | _PUNCTUATION | {r"\left", r"\middle
 _SAME = {r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\%": "%", "−": "-", "’": "'", "‘": "'"}
 
 
-class LeakageError(ValueError):
-    """Benchmark problems are in the training pool."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leak:
-    """One benchmark problem that is in the training pool."""
-
-    benchmark: str
-    problem_id: str
-    train_ids: tuple[str, ...]
-
-
 def text_key(prompt: str) -> str:
     """A key that two prompts share if they have the same words and symbols."""
     tokens = []
@@ -57,47 +44,31 @@ def text_key(prompt: str) -> str:
     return " ".join(tokens)
 
 
-def find_leaks(train: Sequence[Problem], tests: Mapping[str, Sequence[Problem]]) -> list[Leak]:
-    """Benchmark problems that are in the training pool, in the order of the benchmarks and their rows."""
-    train_ids: dict[str, list[str]] = {}
+def find_leaks(train: Sequence[Problem], test: Sequence[Problem]) -> dict[str, str]:
+    """Benchmark problems that are in the training pool, in order, each with the first of its ids there."""
+    train_ids: dict[str, str] = {}
     for problem in train:
-        train_ids.setdefault(text_key(problem.prompt), []).append(problem.problem_id)
-    leaks = []
-    for benchmark, problems in tests.items():
-        for problem in problems:
-            if same := train_ids.get(text_key(problem.prompt)):
-                leaks.append(Leak(benchmark, problem.problem_id, tuple(same)))
-    return leaks
+        train_ids.setdefault(text_key(problem.prompt), problem.problem_id)
+    found = ((problem.problem_id, train_ids.get(text_key(problem.prompt))) for problem in test)
+    return {test_id: train_id for test_id, train_id in found if train_id is not None}
 
 
 def assert_no_leakage(
-    train: Sequence[Problem],
-    tests: Mapping[str, Sequence[Problem]],
-    section: str = "benchmarks",
-    among: str = "the training pool",
+    train: Sequence[Problem], test: Sequence[Problem], place: str, among: str = "the training pool"
 ) -> None:
     """Check that no benchmark problem is in the training pool.
 
     Args:
-        train: problems of the pool.
-        tests: problems by benchmark.
-        section: of the benchmarks in the configuration, for the message.
+        place: of the benchmark in the configuration, for the message.
         among: name of the pool in the message.
 
     Raises:
-        LeakageError: one line per benchmark: how many, the first ids, and the fix.
+        ValueError: one line: how many, the first ids, and the fix.
     """
-    leaks = find_leaks(train, tests)
-    if not leaks:
-        return
-    lines = []
-    for benchmark, problems in tests.items():
-        found = [leak for leak in leaks if leak.benchmark == benchmark]
-        if found:
-            first = ", ".join(f"{leak.problem_id} = {leak.train_ids[0]}" for leak in found[:3])
-            lines.append(
-                f"{section}.{benchmark}: {len(found)} of {len(problems)} problems are in {among} "
-                f"({first}{', ...' if len(found) > 3 else ''}; benchmark id = pool id): remove them from "
-                "the pool, or choose another split"
-            )
-    raise LeakageError("\n".join(lines))
+    if leaks := find_leaks(train, test):
+        first = ", ".join(f"{test_id} = {train_id}" for test_id, train_id in islice(leaks.items(), 3))
+        raise ValueError(
+            f"{place}: {len(leaks)} of {len(test)} problems are in {among} "
+            f"({first}{', ...' if len(leaks) > 3 else ''}; benchmark id = pool id): remove them from "
+            "the pool, or choose another split"
+        )

@@ -14,7 +14,7 @@ from functools import cache
 from itertools import product
 
 from g2d.problems.problem import Problem
-from g2d.problems.synthetic import Split, split_of
+from g2d.problems.synthetic import Split, numbered, split_of
 
 PLACES = (
     *("station", "library", "harbour", "museum", "market", "old bridge", "theatre", "town hall", "park", "castle"),
@@ -65,18 +65,8 @@ def generate(split: Split, n: int, seed: int) -> list[Problem]:
         ValueError: as `require_capacity`.
     """
     require_capacity(split, n)
-    requests = _requests(split)
-    return [
-        Problem(
-            problem_id=f"replies-{split}-{number:05d}",
-            prompt=prompt,
-            answer=None,
-            level=None,
-            subject="replies",
-            source=f"synthetic:replies:{split}",
-        )
-        for number, (prompt, _) in enumerate(random.Random(f"replies/{split}/{seed}").sample(requests, n))
-    ]
+    drawn = random.Random(f"replies/{split}/{seed}").sample(_requests(split), n)
+    return numbered(f"replies-{split}", "replies", split, ((prompt, None, None) for prompt, _ in drawn))
 
 
 def require_capacity(split: Split, n: int) -> None:

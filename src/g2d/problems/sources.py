@@ -61,21 +61,10 @@ def load_problems(name: str, source: ProblemSource, working_dir: str | Path = ".
             except ValueError as error:
                 raise ProblemError(f"{place_of(name)}.n: {error}") from None
         case LocalProblems():
-            path = Path(working_dir) / source.path
-            return normalise(name, _jsonl_rows(name, path), source.fields, source.answer_format, describe(source))
+            rows, origin = _jsonl_rows(name, Path(working_dir) / source.path), f"local:{source.path}"
         case HubProblems():
-            return normalise(name, _hub_rows(name, source), source.fields, source.answer_format, describe(source))
-
-
-def describe(source: ProblemSource) -> str:
-    """A source as in `Problem.source`."""
-    match source:
-        case SyntheticProblems():
-            return f"synthetic:{source.family}:{source.split}"
-        case LocalProblems():
-            return f"local:{source.path}"
-        case HubProblems():
-            return f"hub:{source.id}@{source.revision}"
+            rows, origin = _hub_rows(name, source), f"hub:{source.id}@{source.revision}"
+    return normalise(name, rows, source.fields, source.answer_format, origin)
 
 
 def normalise(

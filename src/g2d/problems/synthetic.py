@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal, get_args
@@ -83,16 +83,18 @@ def generate(family: Family, split: Split, n: int, seed: int) -> list[Problem]:
     for level, share in shares(LEVELS[family], n):
         exercises += _distinct(rng, family, split, level, share)
     rng.shuffle(exercises)
+    drawn = ((exercise.prompt, str(exercise.answer), exercise.level) for exercise in exercises)
+    return numbered(f"{family}-{split}", family, split, drawn)
+
+
+def numbered(
+    name: str, family: str, split: Split, drawn: Iterable[tuple[str, str | None, int | None]]
+) -> list[Problem]:
+    """Problems from prompts, answers and levels, with their places behind `name` as ids."""
+    source = f"synthetic:{family}:{split}"
     return [
-        Problem(
-            problem_id=f"{family}-{split}-{number:05d}",
-            prompt=exercise.prompt,
-            answer=str(exercise.answer),
-            level=exercise.level,
-            subject=family,
-            source=f"synthetic:{family}:{split}",
-        )
-        for number, exercise in enumerate(exercises)
+        Problem(f"{name}-{number:05d}", prompt, answer, level, subject=family, source=source)
+        for number, (prompt, answer, level) in enumerate(drawn)
     ]
 
 

@@ -20,7 +20,7 @@ from g2d.regimes.checkpoints import DIVISION, Checkpoints
 from g2d.regimes.job import TrainingJob
 from g2d.regimes.processes import largest, n_processes
 from g2d.regimes.sharding import init_process_group, is_sharded
-from g2d.rewards.catalogue import ByKind
+from g2d.rewards.catalogue import parts
 from g2d.rewards.model import RewardModel
 from g2d.rollouts.free_memory import GIB, CudaMemory
 from g2d.rollouts.settings import EngineSettings
@@ -95,8 +95,7 @@ def _chosen(job: TrainingJob, training: Training, prompt_tokens: int, free: int,
 
 def _has_reward_model(job: TrainingJob) -> bool:
     """Whether a reward model is in memory beside the trainer, which no forecast counts."""
-    rewards = (job.reward.verifiable, job.reward.open_ended) if isinstance(job.reward, ByKind) else (job.reward,)
-    return any(isinstance(reward, RewardModel) for reward in rewards)
+    return any(isinstance(reward, RewardModel) for reward in parts(job.reward))
 
 
 def card_memory() -> tuple[int, int] | None:

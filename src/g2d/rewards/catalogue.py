@@ -14,16 +14,13 @@ from pydantic import Field, TypeAdapter, WithJsonSchema
 
 from g2d.plain import plain
 from g2d.problems import Problem
-from g2d.rewards.format import FORMAT
+from g2d.rewards.controls import FORMAT, MATH_VERIFY, RANDOM, WRONG, MathVerify
 from g2d.rewards.majority import MAJORITY
-from g2d.rewards.math_verify import MATH_VERIFY, MathVerify
 from g2d.rewards.model import MODEL
 from g2d.rewards.plugin import Plugin
 from g2d.rewards.python import PYTHON, PythonReward
-from g2d.rewards.random import RANDOM
 from g2d.rewards.reward import Reward
 from g2d.rewards.scratch_model import SCRATCH_MODEL
-from g2d.rewards.wrong import WRONG
 from g2d.settings import Name, Section
 
 REWARDS: dict[str, Reward] = {
@@ -64,6 +61,11 @@ class ByKind(Section):
         return reward
 
 
+def parts(settings: Section) -> list[Section]:
+    """The reward, or the two of `ByKind`."""
+    return [settings.verifiable, settings.open_ended] if isinstance(settings, ByKind) else [settings]
+
+
 def reward_of(settings: Section) -> tuple[Reward, Section]:
     """The reward that an entry of `rewards` names, and its own settings."""
     if isinstance(settings, Plugin):
@@ -85,9 +87,7 @@ def words_of(settings: Section) -> str:
 
 def is_scalar(settings: Section) -> bool:
     """Whether a reward, or one of those by kind, is not binary."""
-    if isinstance(settings, ByKind):
-        return is_scalar(settings.verifiable) or is_scalar(settings.open_ended)
-    return not reward_of(settings)[0].binary
+    return any(not reward_of(part)[0].binary for part in parts(settings))
 
 
 ADDED = ("version", "content")  # by `reward_params` to a reward's own keys
@@ -104,10 +104,7 @@ def reward_params(settings: Section) -> dict[str, Any]:
 
 def made_files(settings: Section) -> list[str]:
     """Files that a rule of the workflow makes before a reward can judge."""
-    if isinstance(settings, ByKind):
-        return [*made_files(settings.verifiable), *made_files(settings.open_ended)]
-    reward, own = reward_of(settings)
-    return reward.files(own)
+    return [file for reward, own in map(reward_of, parts(settings)) for file in reward.files(own)]
 
 
 def reward_settings(params: dict[str, Any] | None) -> Section:

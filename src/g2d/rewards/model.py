@@ -6,15 +6,18 @@ repository, which is not run here; docs/rewards.md names a model of the same siz
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from pydantic import model_validator
 
-from g2d.rewards import model_files
-from g2d.rewards.reward import Attempt, Context, Judgement, Reward
+from g2d.jobs.digests import remembered_digest
+from g2d.jobs.files import parse_json, read_json
+from g2d.rewards.reward import Attempt, Context, Judgement, Reward, UnusableError
 from g2d.rewards.scoring import Score, Scorer
 from g2d.settings import MistakeInKeyError, Revision, Section, key
 
@@ -81,13 +84,77 @@ def scorer(settings: RewardModel) -> Scorer:
     Raises:
         UnusableError: the model cannot be used; the message names it and the fix.
     """
-    folder = settings.path
-    if folder is None:
-        from huggingface_hub import snapshot_download
-
-        assert settings.id is not None
-        folder = snapshot_download(settings.id, revision=settings.revision, allow_patterns=[*model_files.PATTERNS])
+    folder = folder_of(settings)
+    if reason := mistake_in(folder, settings.max_length):
+        raise UnusableError(f"reward model {reason}")
     return Scorer(folder, batch_size=settings.batch_size, max_length=settings.max_length)
+
+
+def folder_of(settings: RewardModel) -> str:
+    """Its folder: a repository's is in the Hub's cache, and is fetched where it is not there and this process may."""
+    if settings.path is not None:
+        return settings.path
+    from huggingface_hub import snapshot_download
+
+    return str(snapshot_download(settings.label, revision=settings.revision, allow_patterns=[*PATTERNS]))
+
+
+# Pickled weights and modules can run code on loading; only these are fetched or counted.
+PATTERNS = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
+
+
+def digest(folder: str | Path) -> str:
+    """Digest of a folder's files with their names. Weights are read whole: a new head changes few bytes of them."""
+    files = sorted(file for pattern in PATTERNS for file in Path(folder).glob(pattern) if file.is_file())
+    lines = (f"{remembered_digest(file)}  {file.name}\n" for file in files)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def mistake_in(folder: str | Path, max_length: int | None) -> str | None:
+    """Why a folder cannot be used as a reward model, and the fix; None if it can, as far as its files say.
+
+    Args:
+        max_length: tokens that it is to read; None for all it can.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        return f"{folder} is no folder: name one with config.json, safetensors and a tokenizer"
+    try:
+        config = dict(parse_json((folder / "config.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        return f"{folder}: its config.json cannot be read ({str(error).splitlines()[0]}): put a complete copy there"
+    if not any(folder.glob("*.safetensors")):
+        return f"{folder}: no *.safetensors in it, and pickled weights are not loaded: convert it with save_pretrained"
+    if "AutoModelForSequenceClassification" in (config.get("auto_map") or {}):
+        return (
+            f"{folder}: its class comes with the model, and no such code is run: choose one of a class of transformers"
+        )
+    if not any(name.endswith("ForSequenceClassification") for name in config.get("architectures") or ()):
+        made = ", ".join(config.get("architectures") or ()) or "nothing"
+        return f"{folder}: made for {made}, not for sequence classification: choose a reward model"
+    if (labels := _labels(config)) != 1:
+        return f"{folder}: {labels} labels instead of 1, so there is no one score: choose a reward model"
+    if not _has_template(folder):
+        return f"{folder}: its tokenizer has no chat template: add the one it was trained with, as chat_template.jinja"
+    limit = config.get("max_position_embeddings")
+    if max_length is not None and limit is not None and max_length > limit:
+        return f"{folder}: reads {limit} tokens at most, not {max_length}: lower max_length"
+    return None
+
+
+def _labels(config: dict[str, Any]) -> int:
+    """Number of labels as transformers counts them: two by default."""
+    named = config.get("id2label")
+    return len(named) if named else int(config.get("num_labels", 2))
+
+
+def _has_template(folder: Path) -> bool:
+    if (folder / "chat_template.jinja").is_file() or (folder / "chat_template.json").is_file():
+        return True
+    try:
+        return bool(read_json(folder / "tokenizer_config.json").get("chat_template"))
+    except (OSError, ValueError):
+        return False
 
 
 MODEL = Reward(
@@ -99,6 +166,6 @@ MODEL = Reward(
     binary=False,
     needs_reference=False,
     gpu=True,
-    content=lambda settings: None if settings.path is None else model_files.content(settings.path),
-    mistake=lambda settings: None if settings.path is None else model_files.mistake(settings.path, settings.max_length),
+    content=lambda settings: None if settings.path is None else digest(settings.path),
+    mistake=lambda settings: None if settings.path is None else mistake_in(settings.path, settings.max_length),
 )

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from g2d.rewards.model_files import mistake
 from g2d.rewards.reward import UnusableError
 
 if TYPE_CHECKING:
@@ -43,8 +42,6 @@ class Scorer:
         import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-        if reason := mistake(folder, max_length):
-            raise UnusableError(f"reward model {reason}")
         self.batch_size = batch_size
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         dtype = torch.bfloat16 if self.device == "cuda" else torch.float32

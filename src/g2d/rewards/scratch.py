@@ -9,32 +9,24 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from g2d.plain import say
 from g2d.problems.replies import draw_preference, vocabulary_texts
+from g2d.rewards.scratch_model import ScratchRewardModel
 
 POSITIONS = 256
+BATCH_SIZE = 32  # preferences
+HIDDEN_SIZE = 32
+LEARNING_RATE = 1e-3
+DEFAULTS = ScratchRewardModel(reward="scratch_model")
 WORD = r"[A-Za-z]+|\d|[^\sA-Za-z\d]"
 TEMPLATE = "{% for message in messages %}<{{ message['role'] }}> {{ message['content'] }} {% endfor %}<end>"
 SPECIAL = ("<pad>", "<unk>", "<user>", "<assistant>", "<end>")
 
 
-@dataclass(frozen=True, slots=True)
-class ScratchReward:
-    """Settings of its training."""
-
-    seed: int = 0
-    steps: int = 300
-    batch_size: int = 32  # preferences
-    length_bias: float = 1.0  # the judge's score of a sentence without content; a degree of politeness has 2
-    hidden_size: int = 32
-    learning_rate: float = 1e-3
-
-
-def train_scratch_reward(settings: ScratchReward, folder: Path) -> None:
+def train_scratch_reward(settings: ScratchRewardModel, folder: Path) -> None:
     """Train it and save weights (safetensors), configuration and tokenizer.
 
     The loss is Bradley and Terry's, -log sigmoid(score of the chosen reply - score of the rejected one).
@@ -45,9 +37,10 @@ def train_scratch_reward(settings: ScratchReward, folder: Path) -> None:
     torch.manual_seed(settings.seed)
     rng = random.Random(settings.seed)
     tokenizer = build_tokenizer()
-    shape = {"hidden_size": settings.hidden_size, "intermediate_size": 2 * settings.hidden_size}
     config = BertConfig(
         vocab_size=len(tokenizer),
+        hidden_size=HIDDEN_SIZE,
+        intermediate_size=2 * HIDDEN_SIZE,
         num_hidden_layers=1,
         num_attention_heads=4,
         max_position_embeddings=POSITIONS,
@@ -55,7 +48,6 @@ def train_scratch_reward(settings: ScratchReward, folder: Path) -> None:
         attention_probs_dropout_prob=0.0,
         num_labels=1,
         pad_token_id=tokenizer.pad_token_id,
-        **shape,
     )
     model = BertForSequenceClassification(config)
     threads = torch.get_num_threads()
@@ -68,13 +60,13 @@ def train_scratch_reward(settings: ScratchReward, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def _learn(model: Any, tokenizer: Any, settings: ScratchReward, rng: random.Random) -> None:
+def _learn(model: Any, tokenizer: Any, settings: ScratchRewardModel, rng: random.Random) -> None:
     import torch
     from torch.nn.functional import logsigmoid
 
-    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
     for step in range(settings.steps):
-        drawn = [draw_preference(rng, settings.length_bias) for _ in range(settings.batch_size)]
+        drawn = [draw_preference(rng, settings.length_bias) for _ in range(BATCH_SIZE)]
         pairs = [(p.prompt, p.chosen.text) for p in drawn] + [(p.prompt, p.rejected.text) for p in drawn]
         scores = model(**_batch(tokenizer, pairs)).logits[:, 0]
         loss = -logsigmoid(scores[: len(drawn)] - scores[len(drawn) :]).mean()
@@ -113,11 +105,11 @@ def register(subparsers: Any) -> None:
     """Add `g2d reward-model`."""
     parser = subparsers.add_parser("reward-model", help="train a tiny reward model into a folder")
     parser.add_argument("folder", type=Path, help="for `rewards: {polite: {reward: model, path: FOLDER}}`")
-    parser.add_argument("--seed", type=int, default=ScratchReward().seed, help="of weights and preferences")
+    parser.add_argument("--seed", type=int, default=DEFAULTS.seed, help="of weights and preferences")
     parser.add_argument(
         "--length-bias",
         type=float,
-        default=ScratchReward().length_bias,
+        default=DEFAULTS.length_bias,
         help="what a sentence that says nothing is worth to its judge; a degree of politeness is worth 2",
     )
     parser.set_defaults(run=_run)
@@ -126,5 +118,6 @@ def register(subparsers: Any) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.folder.exists() and any(arguments.folder.iterdir()):
         raise ValueError(f"{arguments.folder} is not empty: name another folder, or delete it")
-    train_scratch_reward(ScratchReward(seed=arguments.seed, length_bias=arguments.length_bias), arguments.folder)
+    chosen = {"seed": arguments.seed, "length_bias": arguments.length_bias}
+    train_scratch_reward(DEFAULTS.model_copy(update=chosen), arguments.folder)
     return 0

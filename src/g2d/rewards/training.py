@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, get_args
 
 from g2d.problems import Problem
-from g2d.rewards.catalogue import TRUTH, ByKind, is_scalar, reward_of
+from g2d.rewards.catalogue import TRUTH, ByKind, is_scalar, parts, reward_of
 from g2d.rewards.judging import judge
 from g2d.rewards.reward import Attempt, Context, Status
 from g2d.rewards.reward import Judgement as Rewarded
@@ -50,9 +50,9 @@ class TrainingReward:
         self.settings, self.seed, self.group_size, self.on_judged = settings, seed, group_size, on_judged
         self.problems = {problem.problem_id: problem for problem in problems}
         self.eos_token_ids = frozenset(eos_token_ids)
-        both = [settings.verifiable, settings.open_ended] if isinstance(settings, ByKind) else [settings]
         self.scalar = is_scalar(settings)
-        self.__name__ = "_and_".join(reward_of(own)[0].name for own in both) + "_reward"  # TRL logs it under this name
+        names = [reward_of(part)[0].name for part in parts(settings)]
+        self.__name__ = "_and_".join(names) + "_reward"  # TRL logs it under this name
 
     def __call__(
         self,

@@ -17,14 +17,7 @@ from g2d.verifier import Verifier
 
 def sampling(settings: Sampling, seed: int) -> Decoding:
     """Decoding of a harvest or a calibration."""
-    return Decoding(
-        samples_per_prompt=settings.samples_per_prompt,
-        temperature=settings.temperature,
-        top_p=settings.top_p,
-        max_completion_length=settings.max_completion_length,
-        batch_size=settings.batch_size,
-        seed=seed,
-    )
+    return Decoding(**{name: getattr(settings, name) for name in Sampling.model_fields}, seed=seed)
 
 
 def evaluation_decoding(settings: Evaluation) -> Decoding:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -72,35 +73,30 @@ def build_pairs(
         ValueError: rollouts of a problem that is not among `problems`, or no prompt is pairable.
     """
     require_known_problems(rollouts, problems)
-    right: dict[str, list[int]] = {}  # samples by problem_id
-    wrong: dict[str, list[int]] = {}
-    ended: dict[str, list[int]] = {}  # those of the right ones that ended by themselves
-    drawn: dict[tuple[str, int], Any] = {}
+    drawn: dict[str, dict[int, Any]] = defaultdict(dict)  # by problem_id and sample
     counts = rollouts.dropna(subset="reward").groupby("problem_id").size()
     labelled = rollouts.assign(label=labels(rollouts, margin)).dropna(subset="label").sort_values("sample")
     for row in labelled.to_dict("records"):
-        problem_id, sample = str(row["problem_id"]), int(row["sample"])
-        sides = [wrong] if not row["label"] else [right] if row["finish_reason"] == "length" else [right, ended]
-        for side in sides:
-            side.setdefault(problem_id, []).append(sample)
-        drawn[problem_id, sample] = row
+        drawn[str(row["problem_id"])][int(row["sample"])] = row
     with_tokens = "completion_ids" in rollouts and bool(rollouts["completion_ids"].notna().all())
     pairs: list[Pair] = []
     for problem in problems:
-        name = problem.problem_id
-        if name not in right or name not in wrong:
+        name, own = problem.problem_id, drawn[problem.problem_id]
+        right = [sample for sample, row in own.items() if row["label"]]
+        wrong = [sample for sample, row in own.items() if not row["label"]]
+        if not right or not wrong:
             continue
-        p_hat = len(right[name]) / int(counts[name])
-        candidates = right[name] if truncated_chosen == "keep" else ended.get(name, right[name])
-        draws = itertools.islice(combinations_of(name, candidates, wrong[name], seed), per_prompt)
+        ended = [sample for sample in right if own[sample]["finish_reason"] != "length"]
+        candidates = right if truncated_chosen == "keep" else ended or right
+        draws = itertools.islice(combinations_of(name, candidates, wrong, seed), per_prompt)
         for chosen_sample, rejected_sample in draws:
-            chosen, rejected = drawn[name, chosen_sample], drawn[name, rejected_sample]
+            chosen, rejected = own[chosen_sample], own[rejected_sample]
             pair = Pair(
                 prompt=conversation(problem, prompt),
                 chosen=_answer(chosen["completion_text"]),
                 rejected=_answer(rejected["completion_text"]),
                 problem_id=name,
-                p_hat=p_hat,
+                p_hat=len(right) / int(counts[name]),
                 chosen_sample=chosen_sample,
                 rejected_sample=rejected_sample,
             )

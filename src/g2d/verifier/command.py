@@ -62,7 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
         ValueError: no row can be judged, or rows are malformed that only the file has which would be replaced.
     """
     malformed = 0
-    tally = Tally()
+    verdicts: Counter[str] = Counter()
+    disputed: Counter[str] = Counter()
     limits = Limits(deadline_s=arguments.deadline)
     piped, printed = arguments.input == "-", arguments.output == "-"
     place = None if printed else require_replaceable(arguments.output)  # before anything is read
@@ -88,16 +89,17 @@ def run(arguments: argparse.Namespace) -> int:
             )
             for row, judgement in zip(rows, judgements, strict=True):
                 target.write(dump(row | as_columns(judgement)) + "\n")
-                tally.add(judgement)
+            verdicts.update(judgement.verdict for judgement in judgements)
+            disputed.update(judgement.verdict for judgement in judgements if judgement.disputed)
             progress.update(sum(len(line) for _, line in chunk))
-        if malformed and not tally.verdicts:
+        if malformed and not verdicts:
             raise ValueError(f"{arguments.input}: no row of {malformed} can be judged: give JSONL, as text")
         if malformed and in_place:
             raise ValueError(
                 f"{arguments.input}: stays as it is, or {malformed} malformed rows would be lost: correct them or name "
                 "another output"
             )
-    say(tally.summary(malformed), file=sys.stderr if printed else sys.stdout)
+    say(summary(verdicts, disputed, malformed), file=sys.stderr if printed else sys.stdout)
     return 1 if malformed else 0
 
 
@@ -173,23 +175,15 @@ def dump(row: dict[str, Any]) -> str:
     return text
 
 
-class Tally:
-    """Counts for the summary."""
+def summary(verdicts: Counter[str], disputed: Counter[str], malformed: int) -> str:
+    """A few lines: rows, verdicts in order of frequency, disagreements.
 
-    def __init__(self) -> None:
-        self.verdicts: Counter[str] = Counter()
-        self.disagreements: Counter[str] = Counter()
-
-    def add(self, judgement: Judgement) -> None:
-        self.verdicts[judgement.verdict] += 1
-        if judgement.disputed:
-            self.disagreements[judgement.verdict] += 1
-
-    def summary(self, malformed: int) -> str:
-        """A few lines: rows, verdicts in order of frequency, disagreements."""
-        total = self.verdicts.total()
-        lines = [f"{total} rows judged" + (f", {malformed} malformed" if malformed else "")]
-        lines += [f"{count:>9}  {count / total:6.1%}  {verdict}" for verdict, count in self.verdicts.most_common()]
-        disputed = ", ".join(f"{count} {verdict}" for verdict, count in sorted(self.disagreements.items()))
-        lines.append(f"second opinion disagrees: {disputed or 'nowhere'}")
-        return "\n".join(lines)
+    Args:
+        verdicts: number of rows with each.
+        disputed: number of those of them that the second opinion contradicts.
+    """
+    total = verdicts.total()
+    lines = [f"{total} rows judged" + (f", {malformed} malformed" if malformed else "")]
+    lines += [f"{count:>9}  {count / total:6.1%}  {verdict}" for verdict, count in verdicts.most_common()]
+    named = ", ".join(f"{count} {verdict}" for verdict, count in sorted(disputed.items()))
+    return "\n".join([*lines, f"second opinion disagrees: {named or 'nowhere'}"])

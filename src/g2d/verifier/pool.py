@@ -6,6 +6,7 @@ start at the first batch. A pool is for one thread at a time and for the process
 
 from __future__ import annotations
 
+import json
 import os
 import selectors
 import signal
@@ -17,7 +18,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from g2d.verifier.frames import encode, take
 from g2d.verifier.limits import Limits
 from g2d.verifier.verdict import Verdict
 
@@ -190,7 +190,7 @@ class _Worker:
         self.assigned: deque[int] = deque()
         self.expires = time.monotonic() + START_S
         self._outgoing = b""
-        self._incoming = bytearray()
+        self._incoming = b""
         self._limits = limits
 
     def assign(self, indices: list[int], pairs: list[Pair]) -> None:
@@ -198,7 +198,7 @@ class _Worker:
         if not self.assigned:
             self.expires = time.monotonic() + self._limits.wall_s
         self.assigned.extend(indices)
-        self._outgoing = encode(pairs)
+        self._outgoing = json.dumps(pairs).encode() + b"\n"
 
     @property
     def sending(self) -> bool:
@@ -223,8 +223,8 @@ class _Worker:
         except BlockingIOError:
             return []
         self.hung_up = not read
-        self._incoming += read
-        return list(take(self._incoming))
+        *messages, self._incoming = (self._incoming + read).split(b"\n")
+        return [json.loads(message) for message in messages]
 
     def end(self) -> tuple[int, str]:
         """End the process; its exit code and the end of its stderr."""

@@ -1,11 +1,12 @@
-"""A verifier worker: `python -m g2d.verifier.worker DEADLINE_S MEMORY_BYTES`, with frames over its pipes.
+"""A verifier worker: `python -m g2d.verifier.worker DEADLINE_S MEMORY_BYTES`, with lines of JSON over its pipes.
 
-The parent sends lists of [reference, answer], and the worker one frame for each pair, in order. It is a fresh
+The parent sends lists of [reference, answer], and the worker one line for each pair, in order. It is a fresh
 interpreter, so it inherits no torch, CUDA or threads.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
@@ -13,7 +14,6 @@ import sys
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from g2d.verifier.frames import encode, receive
 from g2d.verifier.verdict import Verdict
 
 READY = "ready"
@@ -29,17 +29,16 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
 
-    from g2d.verifier import fast_parsing
-    from g2d.verifier.symbolic import judge
+    from g2d.verifier.symbolic import judge, parse_in_two_stages
 
-    fast_parsing.install()
+    parse_in_two_stages()
 
     # Math-Verify takes a failed allocation for a failed comparison, so the limit is on the peak; the address space
     # bounds single allocations far beyond it.
     _restrict(resource.RLIMIT_AS, 2 * memory_bytes)
     _restrict(resource.RLIMIT_CORE, 0)
-    replies.write(encode(READY))
-    # From here on stdout and stderr are closed, so that nothing writes into the frames.
+    send(replies, READY)
+    # From here on stdout and stderr are closed, so that nothing writes between the lines.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
@@ -63,13 +62,18 @@ def serve(
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
-    while (pairs := receive(requests)) is not None:
-        for reference, answer in pairs:
+    for line in requests:
+        for reference, answer in json.loads(line):
             verdict = bounded(reference, answer)
             exceeded = peak_memory() > memory_bytes
-            replies.write(encode("limit" if exceeded else verdict))
+            send(replies, "limit" if exceeded else verdict)
             if exceeded:
                 return
+
+
+def send(replies: Any, message: str) -> None:
+    """One message to the parent."""
+    replies.write(json.dumps(message).encode() + b"\n")
 
 
 def peak_memory() -> int:
