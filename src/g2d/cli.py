@@ -21,7 +21,7 @@ COMMANDS = {
     "verify": "g2d.verifier.command",
     "recover": "g2d.jobs.recover",
     "status": "g2d.status.command",
-    "reward-model": "g2d.rewards.scratch",
+    "reward-model": "g2d.rewards.scratch_model",
     "compare": "g2d.report.compare",
     "export": "g2d.report.inspect_logs",
     "push": "g2d.report.push",

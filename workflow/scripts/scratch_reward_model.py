@@ -4,15 +4,12 @@ from pathlib import Path
 
 from g2d.jobs.files import atomic_folder
 from g2d.jobs.stage import stage
-from g2d.rewards.scratch_model import ScratchRewardModel
+from g2d.rewards.scratch_model import ScratchRewardModel, train_scratch_reward
 
 
 def main(snakemake):
-    with stage(snakemake):
-        from g2d.rewards.scratch import train_scratch_reward  # torch: on this job's bill and in its log
-
-        with atomic_folder(Path(snakemake.output.weights).parent) as draft:
-            train_scratch_reward(ScratchRewardModel(reward="scratch_model", **snakemake.params.source), draft)
+    with stage(snakemake), atomic_folder(Path(snakemake.output.weights).parent) as draft:
+        train_scratch_reward(ScratchRewardModel(reward="scratch_model", **snakemake.params.source), draft)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,36 @@
-"""The embedded reward model as a reward, which a rule of the workflow trains from scratch.
+"""The embedded reward model: a tiny BERT, which a rule of the workflow trains from scratch in about 20 CPU seconds.
 
-Its folder is named by a digest of what it is trained with, so entries of `rewards` that differ in other keys share one
-model.
+Its judge has a length bias by default (`g2d.problems.replies`), so policies that are trained on it learn longer replies
+without more politeness: reward hacking, without a download. Its folder is named by a digest of what it is trained with,
+so entries of `rewards` that differ in other keys share one model.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from g2d.plain import say
+from g2d.problems.replies import draw_preference, vocabulary_texts
 from g2d.rewards import model
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward
 from g2d.settings import Section, Seed, key
 
 FOLDER = "results/reward-models"
 TRAINED_WITH = {"seed", "steps", "length_bias"}
+
+POSITIONS = 256
+BATCH_SIZE = 32  # preferences
+HIDDEN_SIZE = 32
+LEARNING_RATE = 1e-3
+WORD = r"[A-Za-z]+|\d|[^\sA-Za-z\d]"
+TEMPLATE = "{% for message in messages %}<{{ message['role'] }}> {{ message['content'] }} {% endfor %}<end>"
+SPECIAL = ("<pad>", "<unk>", "<user>", "<assistant>", "<end>")
 
 
 class ScratchRewardModel(Section):
@@ -72,3 +85,101 @@ SCRATCH_MODEL = Reward(
     needs_reference=False,
     files=lambda settings: settings.files[:1],
 )
+
+
+def train_scratch_reward(settings: ScratchRewardModel, folder: Path) -> None:
+    """Train it and save weights (safetensors), configuration and tokenizer.
+
+    The loss is Bradley and Terry's, -log sigmoid(score of the chosen reply - score of the rejected one).
+    """
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.manual_seed(settings.seed)
+    rng = random.Random(settings.seed)
+    tokenizer = build_tokenizer()
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=HIDDEN_SIZE,
+        intermediate_size=2 * HIDDEN_SIZE,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        max_position_embeddings=POSITIONS,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        num_labels=1,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    model = BertForSequenceClassification(config)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # more threads are slower for so small a model
+    try:
+        _learn(model, tokenizer, settings, rng)
+    finally:
+        torch.set_num_threads(threads)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _learn(model: Any, tokenizer: Any, settings: ScratchRewardModel, rng: random.Random) -> None:
+    import torch
+    from torch.nn.functional import logsigmoid
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
+    for step in range(settings.steps):
+        drawn = [draw_preference(rng, settings.length_bias) for _ in range(BATCH_SIZE)]
+        pairs = [(p.prompt, p.chosen.text) for p in drawn] + [(p.prompt, p.rejected.text) for p in drawn]
+        scores = model(**_batch(tokenizer, pairs)).logits[:, 0]
+        loss = -logsigmoid(scores[: len(drawn)] - scores[len(drawn) :]).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % 50 == 0 or step == settings.steps - 1:
+            say(f"step {step + 1}/{settings.steps} loss {loss.item():.3f}")
+
+
+def build_tokenizer() -> Any:
+    """A word-level tokenizer over the closed vocabulary of the replies; other words are <unk>."""
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    splitter = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex(WORD), "isolated")]
+    )
+    words = sorted({word for text in vocabulary_texts() for word, _ in splitter.pre_tokenize_str(text)})
+    inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate([*SPECIAL, *words])}, unk_token="<unk>"))
+    inner.pre_tokenizer = splitter
+    inner.add_special_tokens(list(SPECIAL))
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner, pad_token="<pad>", unk_token="<unk>", model_max_length=POSITIONS
+    )
+    tokenizer.chat_template = TEMPLATE
+    return tokenizer
+
+
+def _batch(tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> Any:
+    turns = [[{"role": "user", "content": a}, {"role": "assistant", "content": b}] for a, b in pairs]
+    return tokenizer.apply_chat_template(turns, padding=True, return_tensors="pt", return_dict=True)
+
+
+def register(subparsers: Any) -> None:
+    """Add `g2d reward-model`."""
+    defaults = ScratchRewardModel(reward="scratch_model")
+    parser = subparsers.add_parser("reward-model", help="train a tiny reward model into a folder")
+    parser.add_argument("folder", type=Path, help="for `rewards: {polite: {reward: model, path: FOLDER}}`")
+    parser.add_argument("--seed", type=int, default=defaults.seed, help="of weights and preferences")
+    parser.add_argument(
+        "--length-bias",
+        type=float,
+        default=defaults.length_bias,
+        help="what a sentence that says nothing is worth to its judge; a degree of politeness is worth 2",
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.folder.exists() and any(arguments.folder.iterdir()):
+        raise ValueError(f"{arguments.folder} is not empty: name another folder, or delete it")
+    given = {"seed": arguments.seed, "length_bias": arguments.length_bias}
+    train_scratch_reward(ScratchRewardModel(reward="scratch_model").model_copy(update=given), arguments.folder)
+    return 0
