@@ -15,7 +15,7 @@ import pytest
 
 from g2d.problems import Problem
 from g2d.rewards import catalogue, judging
-from g2d.rewards.deadline import LateError, deadline
+from g2d.rewards.foreign_code import LateError, deadline
 from g2d.rewards.judging import judge
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward
 from g2d.settings import Section, key

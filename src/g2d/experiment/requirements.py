@@ -29,8 +29,8 @@ from g2d.policies.settings import (
 )
 from g2d.problems.settings import HubProblems, place_of, problem_files
 from g2d.rewards.catalogue import parts, reward_of, reward_settings
+from g2d.rewards.foreign_code import contained
 from g2d.rewards.model import RewardModel, folder_of, mistake_in
-from g2d.rewards.plugin import contained
 from g2d.rewards.python import PythonReward
 from g2d.settings import ConfigError, Section
 

@@ -81,10 +81,14 @@ def generate(family: Family, split: Split, n: int, seed: int) -> list[Problem]:
     rng = random.Random(f"{family}/{split}/{seed}")
     exercises: list[Exercise] = []
     for level, share in shares(LEVELS[family], n):
-        exercises += _distinct(rng, family, split, level, share)
+        drawn: dict[str, Exercise] = {}
+        while len(drawn) < share:
+            exercise = draw(rng, family, split, level)
+            drawn.setdefault(exercise.prompt, exercise)
+        exercises += drawn.values()
     rng.shuffle(exercises)
-    drawn = ((exercise.prompt, str(exercise.answer), exercise.level) for exercise in exercises)
-    return numbered(f"{family}-{split}", family, split, drawn)
+    rows = ((exercise.prompt, str(exercise.answer), exercise.level) for exercise in exercises)
+    return numbered(f"{family}-{split}", family, split, rows)
 
 
 def numbered(
@@ -187,15 +191,6 @@ def _word_problem(rng: random.Random, steps: Steps) -> Exercise:
     events = [f"{name} {rng.choice(STORY_VERBS[step.operator])} {step.right}." for step in steps]
     story = [f"{name} has {steps[0].left} {things}.", *events, f"How many {things} does {name} have?"]
     return Exercise(" ".join(story), steps, None)
-
-
-def _distinct(rng: random.Random, family: Family, split: Split, level: int, n: int) -> list[Exercise]:
-    """Draw n exercises with different prompts; at least n must exist."""
-    drawn: dict[str, Exercise] = {}
-    while len(drawn) < n:
-        exercise = draw(rng, family, split, level)
-        drawn.setdefault(exercise.prompt, exercise)
-    return list(drawn.values())
 
 
 def _count(family: Family, split: Split, level: int, enough: int) -> int:

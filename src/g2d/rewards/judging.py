@@ -15,8 +15,7 @@ from typing import get_args
 from g2d.plain import plain
 from g2d.problems.problem import Kind
 from g2d.rewards.catalogue import ByKind, reward_of
-from g2d.rewards.deadline import LateError, TimeLimited, deadline
-from g2d.rewards.plugin import contained
+from g2d.rewards.foreign_code import LateError, TimeLimited, contained, deadline
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward, UnusableError, in_groups
 from g2d.settings import Section
 

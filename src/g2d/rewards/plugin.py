@@ -5,16 +5,13 @@ Nothing of them is imported unless a configuration asks for it.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, Literal
 
 from pydantic import ValidationError, model_validator
 
-from g2d.rewards.deadline import TimeLimited
+from g2d.rewards.foreign_code import TimeLimited, contained
 from g2d.rewards.reward import Reward
 from g2d.settings import MistakeInKeyError, Section, key
 from g2d.settings.mistakes import messages
@@ -52,29 +49,6 @@ class Plugin(TimeLimited):
         except ValidationError as error:
             lines = messages(error, self.settings, kind)
             raise MistakeInKeyError("settings", "; ".join(lines)) from None
-
-
-@contextmanager
-def contained() -> Iterator[None]:
-    """Turn `sys.exit` and `os._exit` of a plugin into an exception, but not in its child processes.
-
-    Raises:
-        RuntimeError: it called one of them.
-    """
-
-    def leave(status: int) -> None:
-        if os.getpid() != own:
-            leave_at_once(status)
-        raise RuntimeError(f"it called os._exit({status})")
-
-    own, leave_at_once = os.getpid(), os._exit
-    os._exit = leave  # type: ignore[assignment]
-    try:
-        yield
-    except SystemExit as error:
-        raise RuntimeError(f"it called sys.exit({error.code!r})") from None
-    finally:
-        os._exit = leave_at_once
 
 
 @cache

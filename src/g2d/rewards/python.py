@@ -16,8 +16,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from g2d.jobs.digests import remembered_digest
-from g2d.rewards.deadline import TimeLimited
-from g2d.rewards.plugin import contained
+from g2d.rewards.foreign_code import TimeLimited, contained
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward, UnusableError, in_groups
 from g2d.settings import key
 
@@ -55,10 +54,7 @@ def score(settings: PythonReward, attempts: Sequence[Attempt], context: Context)
         UnusableError: the file or its function cannot be used.
         ValueError: it does not return one number per completion.
     """
-    try:
-        function, names = _function(settings.file, settings.function)
-    except ValueError as error:
-        raise UnusableError(str(error)) from None
+    function, names = _function(settings.file, settings.function)
     return [judgement for group in in_groups(attempts) for judgement in _of_group(settings, function, names, group)]
 
 
@@ -82,7 +78,7 @@ def _mistake(settings: PythonReward) -> str | None:
     """Why the file or its function cannot be used, and the fix."""
     try:
         _function(settings.file, settings.function)
-    except ValueError as error:
+    except UnusableError as error:
         return str(error)
     return None
 
@@ -103,7 +99,7 @@ def _function(file: str, name: str) -> tuple[Callable[..., Any], tuple[str, ...]
     """The function, and which of `GIVEN` it takes.
 
     Raises:
-        ValueError: the file cannot be read or executed, or has no such function, or one of another signature.
+        UnusableError: the file cannot be read or executed, or has no such function, or one of another signature.
     """
     module = _module(file)
     function = getattr(module, name, None)
@@ -111,25 +107,25 @@ def _function(file: str, name: str) -> tuple[Callable[..., Any], tuple[str, ...]
         own = [
             n for n, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == module.__name__
         ]
-        raise ValueError(
+        raise UnusableError(
             f"{file} has no function {name} (its functions: {', '.join(own) or 'none'}): define it, or give `function` "
             "the name of another"
         )
     if inspect.iscoroutinefunction(function):
-        raise ValueError(f"{name} in {file} is async: make it a plain function")
+        raise UnusableError(f"{name} in {file} is async: make it a plain function")
     parameters = inspect.signature(function).parameters.values()
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     unknown = [p.name for p in parameters if p.default is p.empty and p not in named and p.kind is p.POSITIONAL_ONLY]
     unknown += [p.name for p in named if p.default is p.empty and p.name not in GIVEN]
     if unknown:
-        raise ValueError(
+        raise UnusableError(
             f"{name} in {file} requires {', '.join(unknown)}, which a reward is not given: take any of "
             f"{', '.join(GIVEN)}, by name"
         )
     taken = {parameter.name for parameter in named}
     if not takes_all and "completions" not in taken:
-        raise ValueError(f"{name} in {file} has no parameter `completions`, the list of texts to judge: add it")
+        raise UnusableError(f"{name} in {file} has no parameter `completions`, the list of texts to judge: add it")
     return function, tuple(n for n in GIVEN if takes_all or n in taken)
 
 
@@ -137,7 +133,7 @@ def _module(file: str) -> ModuleType:
     """The executed file; nothing is cached beside it, and only its own content counts.
 
     Raises:
-        ValueError: it cannot be read or executed.
+        UnusableError: it cannot be read or executed.
     """
     module = ModuleType(f"the reward in {file}")
     module.__file__ = file
@@ -146,9 +142,9 @@ def _module(file: str) -> ModuleType:
         with contained():
             exec(compile(Path(file).read_bytes(), file, "exec", dont_inherit=True), vars(module))
     except OSError as error:
-        raise ValueError(f"{file} cannot be read ({error.strerror}): correct the path") from None
+        raise UnusableError(f"{file} cannot be read ({error.strerror}): correct the path") from None
     except Exception as error:
-        raise ValueError(f"{file} cannot be executed ({_reason(error, file)}): mend it") from None
+        raise UnusableError(f"{file} cannot be executed ({_reason(error, file)}): mend it") from None
     return module
 
 

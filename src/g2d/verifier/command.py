@@ -26,9 +26,9 @@ from g2d.settings.arguments import at_least
 from g2d.verifier.limits import Limits
 from g2d.verifier.pool import default_workers
 from g2d.verifier.reference import require_answer, written_out
-from g2d.verifier.verdict import Judgement
 from g2d.verifier.verifier import Verifier
 
+ADDED = ("verdict", "reward", "extracted_answer", "second_opinion")  # columns, from a `Judgement`
 CHUNK_ROWS = 2_000
 CHUNK_BYTES = 32 * 2**20
 MAX_LINE = 64 * 2**20  # bytes; a longer line is no row but another kind of file
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
                 [(row["answer"], row["completion"]) for row in rows], [row.get("finish_reason") for row in rows]
             )
             for row, judgement in zip(rows, judgements, strict=True):
-                target.write(dump(row | as_columns(judgement)) + "\n")
+                target.write(dump(row | {name: getattr(judgement, name) for name in ADDED}) + "\n")
             verdicts.update(judgement.verdict for judgement in judgements)
             disputed.update(judgement.verdict for judgement in judgements if judgement.disputed)
             progress.update(sum(len(line) for _, line in chunk))
@@ -153,16 +153,6 @@ def parse_row(line: bytes) -> dict[str, Any]:
     if not isinstance(row.get("finish_reason"), (str, type(None))):
         raise ValueError(f'"finish_reason" must be a string, not {json.dumps(row["finish_reason"])[:40]}')
     return row
-
-
-def as_columns(judgement: Judgement) -> dict[str, Any]:
-    """What a judgement adds to its row."""
-    return {
-        "verdict": judgement.verdict,
-        "reward": judgement.reward,
-        "extracted_answer": judgement.extracted_answer,
-        "second_opinion": judgement.second_opinion,
-    }
 
 
 def dump(row: dict[str, Any]) -> str:

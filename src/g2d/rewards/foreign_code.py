@@ -1,10 +1,11 @@
-"""A deadline for the code of others (plugins, files) in this process, by SIGALRM.
+"""The code of others (plugins, files) in this process: a deadline for it, by SIGALRM, and no end of the process.
 
-It does not end a loop inside a C extension, nor code outside the main thread; there the job's time limit does.
+The deadline does not end a loop in a C extension, nor code outside the main thread; there the time limit of the job does.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -58,3 +59,26 @@ def deadline(seconds: float | None) -> Iterator[None]:
     finally:  # also where it rings in the line before
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def contained() -> Iterator[None]:
+    """Turn `sys.exit` and `os._exit` of a plugin into an exception, but not in its child processes.
+
+    Raises:
+        RuntimeError: it called one of them.
+    """
+
+    def leave(status: int) -> None:
+        if os.getpid() != own:
+            leave_at_once(status)
+        raise RuntimeError(f"it called os._exit({status})")
+
+    own, leave_at_once = os.getpid(), os._exit
+    os._exit = leave  # type: ignore[assignment]
+    try:
+        yield
+    except SystemExit as error:
+        raise RuntimeError(f"it called sys.exit({error.code!r})") from None
+    finally:
+        os._exit = leave_at_once
