@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from g2d.problems.answers import reference_answer
+from g2d.problems.sources import reference_answer
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,7 @@ from g2d.regimes.job import TrainingJob
 from g2d.regimes.prompt_choice import VERIFIABLE, PromptMix, order, prompt_order, times_before
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.rewards.catalogue import TRUTH, ByKind
-from g2d.rewards.model import RewardModel
-from g2d.rewards.scoring import Scorer
+from g2d.rewards.model import RewardModel, Scorer
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
 from tests.models import tiny_policy

@@ -16,8 +16,8 @@ from g2d.jobs.files import read_json
 from g2d.problems import Problem
 from g2d.rewards.catalogue import AnyReward, reward_params, reward_settings, words_of
 from g2d.rewards.judging import judge
+from g2d.rewards.model import Scorer
 from g2d.rewards.reward import Attempt, Context, UnusableError
-from g2d.rewards.scoring import Scorer
 from g2d.settings import ConfigError, Section
 from g2d.verifier import Judgement as Verified
 from tests.experiment.test_config import MINIMAL

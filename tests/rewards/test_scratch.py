@@ -11,7 +11,7 @@ import pytest
 from g2d.cli import main
 from g2d.problems.replies import MOST_FILLERS, Reply, draw_preference, draw_reply, draw_request, worth
 from g2d.rewards.catalogue import TRUTH, ByKind, made_files, reward_params, reward_settings, words_of
-from g2d.rewards.scoring import Scorer
+from g2d.rewards.model import Scorer
 from g2d.rewards.scratch_model import ScratchRewardModel, train_scratch_reward
 from g2d.tables.choices import best, checkpoint_table
 from tests.rewards.models import SEED

@@ -10,7 +10,7 @@ import pytest
 from g2d.experiment.config import load
 from g2d.jobs.files import read_json
 from g2d.problems import read_problems
-from g2d.rewards.scoring import Scorer
+from g2d.rewards.model import Scorer
 from g2d.settings import ConfigError
 from tests.workflow.conftest import Project
 from tests.workflow.test_grid import OF_REGIMES as SUMMARIES

@@ -14,7 +14,7 @@ from g2d.experiment.config import load
 from g2d.experiment.grid import controls
 from g2d.jobs.files import read_json
 from g2d.problems import read_problems
-from g2d.rewards.scoring import Scorer
+from g2d.rewards.model import Scorer
 from g2d.rollouts.pairs import read_pairs
 from g2d.settings import ConfigError
 from tests.rewards.models import reward_model

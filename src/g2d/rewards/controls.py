@@ -10,7 +10,7 @@ from typing import Literal
 
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward
 from g2d.settings import Section, key
-from g2d.verifier import find_last_boxed
+from g2d.verifier import last_boxed
 
 
 class MathVerify(Section):
@@ -50,7 +50,7 @@ def _by_wrongness(settings: Wrong, attempts: Sequence[Attempt], context: Context
 
 def _by_format(settings: Format, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
     """1 where the last box is terminated, as for the verifier; also an empty one."""
-    return [Judgement(float(find_last_boxed(attempt.text).terminated)) for attempt in attempts]
+    return [Judgement(float(last_boxed(attempt.text) is not None)) for attempt in attempts]
 
 
 def _at_random(settings: Random, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:

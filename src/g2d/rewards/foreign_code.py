@@ -1,6 +1,6 @@
 """The code of others (plugins, files) in this process: a deadline for it, by SIGALRM, and no end of the process.
 
-The deadline does not end a loop in a C extension, nor code outside the main thread; there the time limit of the job does.
+The deadline does not end a loop in a C extension, nor code outside the main thread; there the job has a time limit.
 """
 
 from __future__ import annotations

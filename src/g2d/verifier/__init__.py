@@ -1,19 +1,17 @@
 """Verifier: text of a completion in, a `Verdict` out."""
 
-from g2d.verifier.extraction import Boxed, find_last_boxed, last_boxed
+from g2d.verifier.extraction import last_boxed
 from g2d.verifier.limits import Limits
 from g2d.verifier.pool import VerifierError
 from g2d.verifier.verdict import Judgement, Verdict
 from g2d.verifier.verifier import Verifier, shared_verifier, verify_batch
 
 __all__ = [
-    "Boxed",
     "Judgement",
     "Limits",
     "Verdict",
     "Verifier",
     "VerifierError",
-    "find_last_boxed",
     "last_boxed",
     "shared_verifier",
     "verify_batch",

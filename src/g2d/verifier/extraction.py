@@ -8,7 +8,6 @@ Linear in the length of the text, without recursion.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 # `\\boxed` is what remains of `\boxed` after one round of escaping too many; graders in use accept it.
 BOX = r"\\{1,2}(?:boxed|fbox)(?![A-Za-z])\s*"
@@ -16,19 +15,9 @@ _TOKEN = re.compile(rf"(?P<box>{BOX})(?P<brace>{{)?|\\[\s\S]|[{{}}]")
 _END_OF_MATH = re.compile(r"\\\)|\\\]|\\[\s\S]|(?P<end>[$\n])")
 
 
-@dataclass(frozen=True, slots=True)
-class Boxed:
-    r"""The last box of a text. `terminated` is False when there is no box, or the text ends inside the last one."""
-
-    content: str | None
-    terminated: bool
-
-
-NO_BOX = Boxed(None, False)
-
-
-def find_last_boxed(text: str) -> Boxed:
-    r"""The last `\boxed{...}` or `\fbox{...}`, by the position of its opening.
+def last_boxed(text: str) -> str | None:
+    r"""Content of the last `\boxed{...}` or `\fbox{...}`, by the position of its opening; None if there is none, or if
+    the text ends inside it.
 
     Braces are balanced and `\{`, `\}` are not braces. A box inside a box belongs to the outer one:
     `\boxed{\boxed{5}}` holds `\boxed{5}`. A box without braces (`\boxed 5$`) reaches to the end of its formula, and
@@ -47,16 +36,11 @@ def find_last_boxed(text: str) -> Boxed:
         elif match.group() == "}" and open_braces and (opening := open_braces.pop()) is not None:
             content_start, content_end = opening, match.start()
     if last_opening < 0:
-        return NO_BOX
+        return None
     # Boxes that close after the last opening enclose it, so the last one to close is the outermost.
     if content_end >= last_opening:
-        return Boxed(text[content_start:content_end].strip(), True)
-    return NO_BOX if braced else _unbraced(text, last_opening)
-
-
-def last_boxed(text: str) -> str | None:
-    r"""Content of the last terminated `\boxed{...}`; None if the last box is unterminated or there is none."""
-    return find_last_boxed(text).content
+        return text[content_start:content_end].strip()
+    return None if braced else _unbraced(text, last_opening)
 
 
 def _first_box(text: str) -> int:
@@ -65,8 +49,8 @@ def _first_box(text: str) -> int:
     return max(min(found, default=len(text)) - 1, 0)
 
 
-def _unbraced(text: str, start: int) -> Boxed:
+def _unbraced(text: str, start: int) -> str | None:
     for match in _END_OF_MATH.finditer(text, start):
         if match["end"] or match.group() in (r"\)", r"\]"):
-            return Boxed(text[start : match.start()].strip(), True)
-    return NO_BOX
+            return text[start : match.start()].strip()
+    return None

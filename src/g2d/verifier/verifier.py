@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 
-from g2d.verifier.extraction import find_last_boxed
+from g2d.verifier.extraction import last_boxed
 from g2d.verifier.limits import Limits
 from g2d.verifier.pool import Pair, Pool
 from g2d.verifier.second_opinion import second_opinion
@@ -67,12 +67,12 @@ class Verifier:
             return Judgement(NO_REFERENCE, None)
         if len(text) > self.limits.max_completion_chars:
             return Judgement("limit", None)
-        box = find_last_boxed(text)
-        if box.content is None:
+        answer = last_boxed(text)
+        if answer is None:
             return Judgement("truncated" if finish_reason == "length" else "no_boxed", None)
-        if not (self.limits.allow(box.content) and self.limits.allow(reference)):
-            return Judgement("limit", box.content[: self.limits.max_answer_chars])
-        return reference.strip(), box.content
+        if not (self.limits.allow(answer) and self.limits.allow(reference)):
+            return Judgement("limit", answer[: self.limits.max_answer_chars])
+        return reference.strip(), answer
 
     def _judge(self, pairs: Iterable[Pair]) -> dict[Pair, Judgement]:
         judged = {pair: self._cache[pair] for pair in pairs if pair in self._cache}
