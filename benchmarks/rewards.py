@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from g2d.rewards.scoring import Scorer
+from g2d.rewards.model import Scorer
 
 WORDS = ("Certainly", "please", "thank", "you", "the", "answer", "is", "that", "rivers", "run", "to", "sea", "gladly")
 
