@@ -203,12 +203,13 @@ def say_hours(dag):
 
 def fetch_judges(dag):
     """Fetch the reward models that jobs of this run judge by, before the first of them starts."""
+    if workflow.dryrun or not workflow.is_main_process:
+        return
     settings = [job.params.get("settings", {}) for job in own(dag.needrun_jobs())]
-    if workflow.is_main_process and not workflow.dryrun:
-        try:
-            fetch_reward_models(CONFIG, [own["reward"] for own in settings if "reward" in own])
-        except ConfigError as error:
-            raise WorkflowError(plain(str(error), lines=True))
+    try:
+        fetch_reward_models(CONFIG, [section["reward"] for section in settings if "reward" in section])
+    except ConfigError as error:
+        raise WorkflowError(plain(str(error), lines=True))
 
 
 LONG_PLAN = 100  # jobs
