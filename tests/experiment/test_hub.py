@@ -6,13 +6,17 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
 from g2d.experiment import requirements
 from g2d.experiment.config import load
+from g2d.rewards.catalogue import reward_params
+from g2d.rewards.model import RewardModel
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL
+from tests.rewards.models import reward_model
 
 SHA = "a" * 40
 ANSWERS = {  # status and error code by repository, as documented for the Hub's API
@@ -106,3 +110,30 @@ def test_a_machine_without_a_network_is_told_so(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_configuration_without_the_hub_asks_nobody() -> None:
     requirements.require_repositories(load(MINIMAL))
+
+
+def test_only_reward_models_that_jobs_judge_by_are_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    entries = {name: {"reward": "model", "id": f"some/{name}", "revision": SHA} for name in ("liked", "lost", "unused")}
+    config = load(MINIMAL | {"rewards": entries})
+    by_kind = {
+        "verifiable": {"reward": "math_verify", "version": 1},
+        "open_ended": reward_params(config.rewards["liked"]),
+    }
+    asked = []
+
+    def fetch(settings: RewardModel) -> str:
+        asked.append(settings.id)
+        if settings.id == "some/lost":
+            raise OSError("no route")
+        return str(tmp_path)
+
+    monkeypatch.setattr(requirements, "folder_of", fetch)
+    requirements.fetch_reward_models(config, [])
+    assert asked == []
+    with pytest.raises(ConfigError, match="rewards.liked: some/liked at aaaaaaaa: .*config.json cannot be read"):
+        requirements.fetch_reward_models(config, [by_kind, {"reward": "math_verify", "version": 1}])
+    assert asked == ["some/liked"]
+    with pytest.raises(ConfigError, match="rewards.lost: .* cannot be fetched .no route.: connect to the Hub, or give"):
+        requirements.fetch_reward_models(config, [reward_params(config.rewards["lost"])])
+    reward_model(tmp_path)
+    requirements.fetch_reward_models(config, [by_kind])

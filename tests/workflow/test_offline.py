@@ -156,27 +156,17 @@ def test_a_repository_without_safetensors_is_refused(project: Project, hub: Hub)
     assert not (project.results / "mine/base/policy.json").exists()
 
 
-def test_a_reward_model_is_fetched_before_the_first_job_that_it_judges_in(
+def test_a_reward_model_is_fetched_before_the_first_job_that_judges_by_it(
     project: Project, hub: Hub, tmp_path: Path
 ) -> None:
+    files = {file.name: file.read_bytes() for file in reward_model(tmp_path / "judge").iterdir()}
+    hub.repositories["someone/judge"] = files | {"pytorch_model.bin": b"pickle"}
     liked = {"reward": "model", "id": "someone/judge", "revision": SHA}
     config = yaml.safe_load((project.root / "config/config.yaml").read_text())
     project.configure(config | {"rewards": {"liked": liked}, "open_ended": SECTION | {"reward": "liked"}})
-    files = {file.name: file.read_bytes() for file in reward_model(tmp_path / "judge").iterdir()}
-    weights = f"/someone/judge/resolve/{SHA}/model.safetensors"
-
-    hub.repositories["someone/judge"] = {name: body for name, body in files.items() if name != "model.safetensors"}
     replies = "results/mine/base/open-ended/rollouts.parquet"
     said = run(project, hub, replies)
-    assert said.startswith("failed")
-    assert "rewards.liked: someone/judge at c0ffee00: " in said
-    assert "no *.safetensors in it" in said
-    assert not (project.results / "mine").exists()  # no job ran
-
-    hub.repositories["someone/judge"] = files | {"pytorch_model.bin": b"pickle"}
-    run(project, hub, "results/mine/base/policy.json")
-    assert weights not in hub.requests  # nothing was judged
-    said = run(project, hub, replies)
     assert not said.startswith("failed"), said
-    assert weights in hub.requests
     assert pd.read_parquet(project.root / replies)["reward_status"].eq("judged").all()
+    fetched = {request.rpartition("/")[2] for request in hub.requests if "/judge/resolve/" in request}
+    assert fetched == files.keys()
