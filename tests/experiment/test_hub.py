@@ -130,10 +130,12 @@ def test_only_reward_models_that_jobs_judge_by_are_fetched(monkeypatch: pytest.M
     monkeypatch.setattr(requirements, "folder_of", fetch)
     requirements.fetch_reward_models(config, [])
     assert asked == []
-    with pytest.raises(ConfigError, match="rewards.liked: some/liked at aaaaaaaa: .*config.json cannot be read"):
-        requirements.fetch_reward_models(config, [by_kind, {"reward": "math_verify", "version": 1}])
+    with pytest.raises(ConfigError, match=r"rewards.liked: some/liked at aaaaaaaa: .*config.json cannot be read"):
+        requirements.fetch_reward_models(config, [by_kind, truth])
     assert asked == ["some/liked"]
-    with pytest.raises(ConfigError, match="rewards.lost: .* cannot be fetched .no route.: connect to the Hub, or give"):
+    with pytest.raises(
+        ConfigError, match=r"rewards.lost: .* cannot be fetched .no route.: connect to the Hub, or give"
+    ):
         requirements.fetch_reward_models(config, [reward_params(config.rewards["lost"])])
     reward_model(tmp_path)
     requirements.fetch_reward_models(config, [by_kind])
