@@ -115,10 +115,8 @@ def test_a_configuration_without_the_hub_asks_nobody() -> None:
 def test_only_reward_models_that_jobs_judge_by_are_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     entries = {name: {"reward": "model", "id": f"some/{name}", "revision": SHA} for name in ("liked", "lost", "unused")}
     config = load(MINIMAL | {"rewards": entries})
-    by_kind = {
-        "verifiable": {"reward": "math_verify", "version": 1},
-        "open_ended": reward_params(config.rewards["liked"]),
-    }
+    truth = {"reward": "math_verify", "version": 1}
+    by_kind = {"verifiable": truth, "open_ended": reward_params(config.rewards["liked"])}
     asked = []
 
     def fetch(settings: RewardModel) -> str:
@@ -133,9 +131,7 @@ def test_only_reward_models_that_jobs_judge_by_are_fetched(monkeypatch: pytest.M
     with pytest.raises(ConfigError, match=r"rewards.liked: some/liked at aaaaaaaa: .*config.json cannot be read"):
         requirements.fetch_reward_models(config, [by_kind, truth])
     assert asked == ["some/liked"]
-    with pytest.raises(
-        ConfigError, match=r"rewards.lost: .* cannot be fetched .no route.: connect to the Hub, or give"
-    ):
+    with pytest.raises(ConfigError, match=r"rewards.lost: .* cannot be fetched .no route.: connect to the Hub"):
         requirements.fetch_reward_models(config, [reward_params(config.rewards["lost"])])
     reward_model(tmp_path)
     requirements.fetch_reward_models(config, [by_kind])
