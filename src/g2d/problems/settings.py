@@ -102,9 +102,13 @@ DEVELOPMENT = "development"  # problems that choose between candidates of a swee
 
 def place_of(problems: str) -> str:
     """The key of a set of problems in the configuration."""
-    named = {"pool": "pool", DEVELOPMENT: "sweep.development"}
-    named |= {OPEN_ENDED: "open_ended.pool", HELD_OUT: "open_ended.held_out"}
-    named[OPEN_ENDED_DEVELOPMENT] = "open_ended.development"
+    named = {
+        "pool": "pool",
+        DEVELOPMENT: "sweep.development",
+        OPEN_ENDED: "open_ended.pool",
+        HELD_OUT: "open_ended.held_out",
+        OPEN_ENDED_DEVELOPMENT: "open_ended.development",
+    }
     return named.get(problems, f"benchmarks.{problems}")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import sympy
 from latex2sympy2_extended.logic import And
-from sympy.core.relational import GreaterThan, LessThan, Relational, StrictGreaterThan, StrictLessThan
+from sympy.core.relational import GreaterThan, LessThan, Relational, StrictLessThan
 
 Reader = Callable[[str], Sequence[Any]]
 Solution = tuple[Any, sympy.Set]  # a letter and its values
@@ -77,21 +77,13 @@ def _combined(combine: Callable[..., sympy.Set], solutions: Iterable[Solution | 
     return known[0][0], combine(*(values for _, values in known))
 
 
-_MIRRORED = {
-    LessThan: GreaterThan,
-    GreaterThan: LessThan,
-    StrictLessThan: StrictGreaterThan,
-    StrictGreaterThan: StrictLessThan,
-}
-
-
 def _ray(relation: Any) -> Solution | None:
     """The values for which one letter is less than, greater than or different from a number."""
     if not isinstance(relation, Relational) or isinstance(relation, sympy.Eq):
         return None
+    if not _is_letter(relation.lhs):
+        relation = relation.reversed  # 3 < x is x > 3
     kind, letter, bound = type(relation), relation.lhs, relation.rhs
-    if not _is_letter(letter):
-        kind, letter, bound = _MIRRORED.get(kind, kind), bound, letter
     if not _is_letter(letter) or not isinstance(bound, sympy.Expr) or bound.free_symbols:
         return None
     bound = bound.doit()

@@ -9,7 +9,6 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 
 from g2d.verifier.extraction import last_boxed
 from g2d.verifier.limits import Limits
@@ -101,9 +100,7 @@ class Verifier:
     def __enter__(self) -> Verifier:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
