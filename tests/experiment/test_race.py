@@ -167,6 +167,6 @@ def test_the_price_of_the_next_look_in_words() -> None:
     assert next_look_words(config, {"a": look}) == [
         "look 2: further seeds for 1 of the policies, about 1.50 device-hours (3.00 EUR), at most 4.00 device-hours "
         "for all looks that are left",
-        "open: dpo at K=2 (G=2) against M0 of m, settled by the next look with 25 %, by the last with 50 %",
+        "open: G2D (K=2, G=2) against M0, settled by the next look with 25 %, by the last with 50 %",
     ]
     assert next_look_words(config, {"a": look | {"next": {}}}) == ["the looks are over: look 1 was the last"]

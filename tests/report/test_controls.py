@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -11,7 +10,6 @@ import pytest
 from g2d.report.controls import control_sentences
 from g2d.report.front import panels
 from g2d.tables.controls import CONTROL_COLUMNS
-from g2d.tables.frames import write_table
 from tests.report.test_answer import BASE, GRPO, main
 
 ROW: dict[str, Any] = {
@@ -33,7 +31,9 @@ def table(*changes: dict[str, Any]) -> pd.DataFrame:
 
 def test_every_control_of_a_policy_stands_in_one_sentence() -> None:
     (said,) = control_sentences(table({}, {"reward": "rewards for the format alone", "gain": -0.01}))
-    assert said.startswith("Controls: of the +20.0 points [+15.0, +25.0] that K=150 gains over M0, random rewards")
+    assert said.startswith(
+        "Controls: of the +20.0 points [+15.0, +25.0] that G2D (K=150) gains over M0, random rewards"
+    )
     assert (
         "random rewards (p = 0.5) get +5.0 [+1.0, +9.0] (25\u00a0% [5, 44], different from the truth by a paired"
         in said
@@ -45,7 +45,7 @@ def test_every_control_of_a_policy_stands_in_one_sentence() -> None:
 def test_of_several_policies_the_most_accurate_has_the_sentence() -> None:
     rows = table({}, {"K": 50, "truth_accuracy": 0.62}, {"K": 100, "truth_accuracy": 0.62})
     (said,) = control_sentences(rows)
-    assert "that K=50 gains over M0" in said  # of equals the first
+    assert "that G2D (K=50) gains over M0" in said  # of equals the first
     assert said.count("random rewards") == 1
     assert said.endswith("The table of controls has 2 more.")
 
@@ -74,22 +74,19 @@ def test_an_interval_without_an_end_says_so() -> None:
     assert "(−10\u00a0% [−20, no upper end]" in said
 
 
-@pytest.mark.parametrize(("truth", "k", "name"), [("grpo", 1000, "GRPO alone (G=2, K=1000)"), ("s1", 20, "s1 (K=20)")])
+@pytest.mark.parametrize(("truth", "k", "name"), [("grpo", 1000, "GRPO (K=1000, G=2)"), ("s1", 20, "s1 (K=20)")])
 def test_the_policy_is_called_by_its_name(truth: str, k: int, name: str) -> None:
     (said,) = control_sentences(table({"truth": truth, "K": k}))
     assert f"that {name} gains over M0" in said
 
 
-def test_they_follow_the_answer_of_their_model_and_benchmark(tmp_path: Path) -> None:
+def test_they_follow_the_answer_of_their_model_and_benchmark() -> None:
     rows = main(BASE, ("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.6, 4.0), GRPO).assign(device_hours_without_calibration=1.0)
     tables = {
         "main": pd.concat([rows, rows.assign(model="other"), rows.assign(benchmark="c")]),
         "controls": table({}, {"benchmark": "c"}),
     }
-    files = {name: tmp_path / f"{name}.csv" for name in tables}
-    for name, file in files.items():
-        write_table(file, tables[name])
-    shown = [panel["answer"] for panel in panels(files, ["b"], {}, {})]
+    shown = [panel["answer"] for panel in panels(tables, ["b"], {}, {})]
     assert [(own.model, own.benchmark) for own in shown] == [("m", "b"), ("other", "b")]
     own, without = (answer.sentences for answer in shown)
     assert own[:-1] == without

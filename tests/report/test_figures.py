@@ -11,14 +11,8 @@ import pytest
 
 from g2d.experiment.config import read
 from g2d.experiment.keys import HarvestKey, PolicyKey
-from g2d.report.figures import (
-    Panels,
-    accuracy_figure,
-    budget_figure,
-    gain_figure,
-    informativeness_figure,
-    save_figure,
-)
+from g2d.report import charts
+from g2d.report.figures import Panels, below_each_other, of_benchmark, panels, save_figure
 from g2d.report.marks import marks
 from g2d.rollouts.budgets import to_json
 from g2d.rollouts.rollout import to_frame
@@ -52,6 +46,18 @@ def tables(
 KNOWN = marks(read(CONFIG / "paper.yaml"))
 
 
+def accuracy_figure(main: pd.DataFrame) -> Panels:
+    return panels(charts.accuracy_by_k, of_benchmark(main, "id"), KNOWN)
+
+
+def informativeness_figure(main: pd.DataFrame, harvest: pd.DataFrame) -> Panels:
+    return below_each_other(accuracy_figure(main), panels(charts.informativeness_by_k, harvest))
+
+
+def gain_figure(table: pd.DataFrame) -> Panels:
+    return panels(charts.gains, table)
+
+
 def svg(panels: Panels, path: Path, note: str | None = None, nothing: str = "Nothing was evaluated.") -> str:
     save_figure(path, panels, note, nothing)
     return path.read_text()
@@ -63,21 +69,21 @@ def labels(text: str) -> list[str]:
 
 def test_accuracy_has_a_panel_for_each_model_and_carries_the_note(tmp_path):
     main, _ = tables(models=["first", "second"])
-    text = svg(accuracy_figure(main, "id", KNOWN), tmp_path / "accuracy.svg", note="Synthetic demonstration")
+    text = svg(accuracy_figure(main), tmp_path / "accuracy.svg", note="Synthetic demonstration")
     expected = {"first", "second", "M0", "GRPO alone, G=2", "GRPO alone, G=4", "G2D (at K=0: DPO)", "150"}
     assert expected | {"accuracy (pass@1)", "Synthetic demonstration"} <= set(labels(text))
 
 
 def test_informativeness_stands_below_accuracy(tmp_path):
-    text = svg(informativeness_figure(*tables(), "id", KNOWN), tmp_path / "informativeness.svg")
+    text = svg(informativeness_figure(*tables()), tmp_path / "informativeness.svg")
     for label in ("accuracy (pass@1)", "entropy H (bits)", "middle band μ", "pairability ρ"):
         assert label in labels(text)
 
 
 def test_two_runs_give_identical_bytes(tmp_path):
     for draw in (
-        lambda: accuracy_figure(tables()[0], "id", KNOWN),
-        lambda: informativeness_figure(*tables(), "id", KNOWN),
+        lambda: accuracy_figure(tables()[0]),
+        lambda: informativeness_figure(*tables()),
     ):
         assert svg(draw(), tmp_path / "first.svg") == svg(draw(), tmp_path / "second.svg")
 
@@ -85,8 +91,8 @@ def test_two_runs_give_identical_bytes(tmp_path):
 def test_tables_read_from_csv_give_the_same_figure(tmp_path):
     main, _ = tables()
     write_table(tmp_path / "main.csv", main)
-    again = svg(accuracy_figure(read_table(tmp_path / "main.csv", MAIN_COLUMNS), "id", KNOWN), tmp_path / "again.svg")
-    assert labels(again) == labels(svg(accuracy_figure(main, "id", KNOWN), tmp_path / "main.svg"))
+    again = svg(accuracy_figure(read_table(tmp_path / "main.csv", MAIN_COLUMNS)), tmp_path / "again.svg")
+    assert labels(again) == labels(svg(accuracy_figure(main), tmp_path / "main.svg"))
 
 
 def verdicts(*share: tuple[Verdict, int], budgets: Sequence[int] = (8, 16)) -> pd.DataFrame:
@@ -107,7 +113,7 @@ def judged_grid(budgets: Sequence[int] = (8, 16)) -> dict[tuple[PolicyKey, str],
 
 
 def test_a_waterfall_goes_from_m0_to_the_policys_accuracy(tmp_path):
-    panels = gain_figure(decomposition_table(judged_grid()), "id")
+    panels = gain_figure(decomposition_table(judged_grid()))
     text = svg(panels, tmp_path / "gains.svg", note="Synthetic demonstration")
     expected = {"finishing", "format", "reasoning", "DPO (K=0)", "G2D (K=150)", "GRPO (K=300)", "accuracy (pass@1)"}
     assert expected <= set(labels(text))
@@ -121,14 +127,14 @@ def test_a_waterfall_goes_from_m0_to_the_policys_accuracy(tmp_path):
 
 
 def test_accuracy_against_the_token_budget(tmp_path):
-    text = svg(budget_figure(budget_table(judged_grid()), "id", KNOWN), tmp_path / "budgets.svg")
+    text = svg(panels(charts.budgets, budget_table(judged_grid()), KNOWN), tmp_path / "budgets.svg")
     assert {"M0", "DPO (K=0)", "G2D (K=300)", "GRPO (K=300)", "token budget", "8", "16"} <= set(labels(text))
-    none = budget_figure(budget_table(judged_grid(budgets=())), "id", KNOWN)
+    none = panels(charts.budgets, budget_table(judged_grid(budgets=())), KNOWN)
     assert "No budgets." in svg(none, tmp_path / "none.svg", nothing="No budgets.")
 
 
 def test_nothing_evaluated_has_no_gain(tmp_path):
-    assert "Nothing was evaluated." in svg(gain_figure(decomposition_table({}), "id"), tmp_path / "gains.svg")
+    assert "Nothing was evaluated." in svg(gain_figure(decomposition_table({})), tmp_path / "gains.svg")
 
 
 @pytest.mark.parametrize(
@@ -144,19 +150,19 @@ def test_nothing_evaluated_has_no_gain(tmp_path):
 )
 def test_small_grids_are_drawn(tmp_path, grid):
     main, harvest = tables(**grid)
-    assert "accuracy (pass@1)" in labels(svg(accuracy_figure(main, "id", KNOWN), tmp_path / "accuracy.svg"))
-    figure = informativeness_figure(main, harvest, "id", KNOWN)
+    assert "accuracy (pass@1)" in labels(svg(accuracy_figure(main), tmp_path / "accuracy.svg"))
+    figure = informativeness_figure(main, harvest)
     assert "GRPO warm-up steps K" in labels(svg(figure, tmp_path / "informativeness.svg"))
 
 
 def test_recorded_completions_have_informativeness_but_no_accuracy(tmp_path):
     main, (_, harvest) = main_table({}, {}), tables(ks=[0])
-    assert "Nothing was evaluated." in svg(accuracy_figure(main, "id", KNOWN), tmp_path / "accuracy.svg")
-    text = svg(informativeness_figure(main, harvest, "id", KNOWN), tmp_path / "informativeness.svg")
+    assert "Nothing was evaluated." in svg(accuracy_figure(main), tmp_path / "accuracy.svg")
+    text = svg(informativeness_figure(main, harvest), tmp_path / "informativeness.svg")
     assert "pairability ρ" in text
     assert "pass@1" not in text
 
 
 def test_an_unknown_benchmark_is_refused():
     with pytest.raises(ValueError, match="'ood': choose from id"):
-        accuracy_figure(tables()[0], "ood", KNOWN)
+        of_benchmark(tables()[0], "ood")

@@ -22,6 +22,7 @@ from g2d.report.page import content_security_policy, without_folders
 from g2d.report.rounding import rounding_caveats
 from g2d.tables.contamination import contamination_table
 from g2d.tables.frames import write_table
+from g2d.tables.results import read_by_name
 from tests.report.browser import PHONE, chromium, needs_chromium, open_sections, opened
 from tests.report.conftest import texts, write_tables
 
@@ -378,7 +379,8 @@ def test_the_page_says_beside_the_answer_where_accuracy_may_be_memory(tmp_path: 
     write_table(tmp_path / "contamination.csv", table)
     said = "So accuracy on easy may be memory"
     for more in ({}, {"contamination": tmp_path / "contamination.csv"}):
-        shown = panels(tables | more, list(config.benchmarks), {}, marks(config))
+        frames = {name: read_by_name(file) for name, file in (tables | more).items()}
+        shown = panels(frames, list(config.benchmarks), {}, marks(config))
         found = {panel["answer"].benchmark: any(said in line for line in panel["answer"].caveats) for panel in shown}
         assert found == {"easy": bool(more), fresh: False}
 
@@ -415,7 +417,8 @@ def test_the_page_says_which_adapters_bfloat16_swallows(
 
 
 def test_further_caveats_stand_beside_every_answer_of_their_model(tmp_path: Path, config: Config) -> None:
-    shown = panels(write_tables(tmp_path, config), list(config.benchmarks), {}, marks(config), {"tiny": ("Lost.",)})
+    frames = {name: read_by_name(file) for name, file in write_tables(tmp_path, config).items()}
+    shown = panels(frames, list(config.benchmarks), {}, marks(config), {"tiny": ("Lost.",)})
     assert shown
     assert all(("Lost." in panel["answer"].caveats) == (panel["answer"].model == "tiny") for panel in shown)
 

@@ -7,13 +7,17 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from g2d.report.tables import MAX_CELL, MAX_ROWS, decimals, number, qualifiers, read_cells
-from g2d.tables.frames import write_table
+from g2d.report.tables import MAX_CELL, MAX_ROWS, Table, cells_of, decimals, number, qualifiers
+from g2d.tables.frames import read_table, write_table
 
 
 def written(folder: Path, table: pd.DataFrame) -> Path:
     table.to_csv(folder / "table.csv", index=False)
     return folder / "table.csv"
+
+
+def read_cells(path: Path) -> Table:
+    return cells_of(read_table(path, {}))
 
 
 def test_bounds_and_deviations_are_shown_in_the_cell_they_belong_to(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def said(**changes: Any) -> str:
 
 def test_a_policy_that_wins_at_any_length() -> None:
     assert said() == (
-        "both (K=20, m), trained on verifiable and open-ended prompts together, is preferred to M0 in 80.0 % "
+        "both (K=20) of m, trained on verifiable and open-ended prompts together, is preferred to M0 in 80.0 % "
         "[70.0, 90.0] of comparisons on 60 held-out prompts, and at equal length in 70.0 % [60.0, 80.0]; its replies "
         "have +50.0 % characters. Both differ significantly from 50 % (p = 0.001; at equal length 0.002)."
     )
@@ -41,7 +41,7 @@ def test_a_policy_that_wins_at_any_length() -> None:
 def test_where_lengths_hardly_overlap_nothing_is_said_of_equal_length() -> None:
     unknown = dict.fromkeys(["equal_length", "equal_length_low", "equal_length_high", "p_equal_length"], float("nan"))
     assert said(**unknown, longer=0.995) == (
-        "both (K=20, m), trained on verifiable and open-ended prompts together, is preferred to M0 in 80.0 % "
+        "both (K=20) of m, trained on verifiable and open-ended prompts together, is preferred to M0 in 80.0 % "
         "[70.0, 90.0] of comparisons on 60 held-out prompts; its replies have +50.0 % characters. This differs "
         "significantly from 50 % (p = 0.001). In 99.5 % of comparisons its reply is longer than M0's, so the data "
         "do not say what it would be at equal length."
@@ -78,5 +78,5 @@ def test_policies_that_never_saw_an_open_ended_prompt_share_a_sentence() -> None
 
 
 def test_with_one_seed_every_claim_is_about_these_weights() -> None:
-    assert said(n_seeds=1).startswith("With these weights, both (K=20, m)")
+    assert said(n_seeds=1).startswith("With these weights, both (K=20) of m")
     assert "than not with these weights, and" in said(n_seeds=1, prompts="verifiable")

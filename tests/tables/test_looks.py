@@ -116,7 +116,7 @@ def test_the_page_says_at_which_look_a_verdict_fell(results: Path) -> None:
         in text
     )
     assert "Look 2: of 5 comparisons 1 within; it was the last." in text
-    assert "dpo at K=4 (G=2) is better than dpo at K=0" in text
+    assert "G2D (K=4, G=2) is better than DPO (K=0)" in text
     assert "look 1, p = " in text
     assert look_methods(race_config().looks).startswith(
         "Seeds came in stages: at looks after 2 and 3 seeds the planned"

@@ -17,7 +17,8 @@ from g2d.report.page import _SECTION_SENTENCES
 from g2d.report.training import saturation_sentences
 from g2d.tables.catalogue import TRAINING, section_of
 from g2d.tables.dynamics import saturation_table
-from g2d.tables.frames import read_table, write_table
+from g2d.tables.frames import write_table
+from g2d.tables.results import read_by_name
 from tests.analysis.test_saturation import STEPS, curve, grid
 from tests.tables.test_catalogue import SMALL
 
@@ -62,12 +63,11 @@ def test_a_row_has_the_curve_and_the_page_a_sentence() -> None:
 
 @pytest.mark.parametrize("accuracies", [curve(0.7, 60, 2), [0.5] * 6], ids=["fits", "does not"])
 def test_the_page_reads_it_under_online_training(tmp_path: Path, accuracies: list[float]) -> None:
-    sentences, read = _SECTION_SENTENCES[TRAINING]
-    [(name, columns)] = read.items()
+    sentences, name = _SECTION_SENTENCES[TRAINING]
     assert section_of(name) == TRAINING
     table = saturation_table(evaluations(accuracies))
     write_table(tmp_path / f"{name}.csv", table)
-    assert sentences(read_table(tmp_path / f"{name}.csv", columns)) == saturation_sentences(table)
+    assert sentences(read_by_name(tmp_path / f"{name}.csv")) == saturation_sentences(table)
 
 
 def test_what_does_not_fit_has_no_numbers() -> None:

@@ -68,7 +68,7 @@ def test_a_race_that_stopped_between_looks_goes_on(project: Project) -> None:
     write_answers(config, project.results, 3)  # all answers are newer than the look now
     said = project.snakemake("-n", *COMMAND).stdout
     assert "Jobs and hours are those until the next look." in said
-    assert "open: dpo at K=2 (G=2) against dpo at K=0, settled by the next look with" in said
+    assert "open: G2D (K=2, G=2) against DPO (K=0), settled by the next look with" in said
     project.build(*COMMAND)
     both = looks_of(project)
     assert both["look1.json"] == first["look1.json"]

@@ -2,12 +2,10 @@
 
 from g2d.experiment.config import load
 from g2d.jobs.stage import stage
-from g2d.report.figures import accuracy_figure, budget_figure, gain_figure, informativeness_figure, save_figure
+from g2d.report import charts
+from g2d.report.figures import below_each_other, of_benchmark, panels, save_figure
 from g2d.report.marks import marks
-from g2d.tables.accuracy import MAIN_COLUMNS
-from g2d.tables.frames import read_table
-from g2d.tables.harvest import HARVEST_COLUMNS
-from g2d.tables.parts import BUDGET_COLUMNS, DECOMPOSITION_COLUMNS
+from g2d.tables.results import read_by_name
 
 NOTHING = "Nothing was evaluated."
 NO_BUDGETS = "No token budgets were evaluated (evaluation.token_budgets)."
@@ -15,20 +13,18 @@ NO_BUDGETS = "No token budgets were evaluated (evaluation.token_budgets)."
 
 def main(snakemake):
     with stage(snakemake):
-        given, out, benchmark, note = (
-            snakemake.input,
-            snakemake.output,
-            snakemake.params.benchmark,
-            snakemake.params.note,
-        )
+        given, out, params = snakemake.input, snakemake.output, snakemake.params
         known = marks(load(snakemake.config))  # the grid decides, and with it the tables
-        results, harvest = read_table(given.main, MAIN_COLUMNS), read_table(given.harvest, HARVEST_COLUMNS)
-        decomposition = read_table(given.decomposition, DECOMPOSITION_COLUMNS)
-        budgets = read_table(given.budgets, BUDGET_COLUMNS)
-        save_figure(out.accuracy, accuracy_figure(results, benchmark, known), note, NOTHING)
-        save_figure(out.informativeness, informativeness_figure(results, harvest, benchmark, known), note, NOTHING)
-        save_figure(out.gains, gain_figure(decomposition, benchmark), note, NOTHING)
-        save_figure(out.budgets, budget_figure(budgets, benchmark, known), note, NO_BUDGETS)
+        results, gains, budgets = (
+            of_benchmark(read_by_name(table), params.benchmark)
+            for table in (given.main, given.decomposition, given.budgets)
+        )
+        accuracy = panels(charts.accuracy_by_k, results, known)
+        informativeness = panels(charts.informativeness_by_k, read_by_name(given.harvest))
+        save_figure(out.accuracy, accuracy, params.note, NOTHING)
+        save_figure(out.informativeness, below_each_other(accuracy, informativeness), params.note, NOTHING)
+        save_figure(out.gains, panels(charts.gains, gains), params.note, NOTHING)
+        save_figure(out.budgets, panels(charts.budgets, budgets, known), params.note, NO_BUDGETS)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,15 @@ from g2d.regimes.catalogue import REGIMES
 # itself, an entry of `regimes`, GRPO alone, the same at smaller K; and what stands in Table 3.
 ROLES = ("base", "dpo", "auto", "entry", "grpo", "curve", "ablation")
 
+# By label, what a reader calls a policy.
+POLICY_NAMES = {"base": "M0", "dpo": "DPO", "g2d": "G2D", "g2d-auto": "G2D auto", "grpo": "GRPO"}
+
+
+def called(policy: str, k: object, group_size: object = 0) -> str:
+    """A policy in a sentence, by its label: M0, DPO (K=0), G2D (K=50), or G2D (K=50, G=2) with its group size."""
+    group = f", G={group_size}" if group_size else ""
+    return POLICY_NAMES["base"] if policy == "base" else f"{POLICY_NAMES.get(policy, policy)} (K={k}{group})"
+
 
 @dataclass(frozen=True, order=True)
 class PolicyKey:

@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from g2d.experiment.keys import PolicyKey
+from g2d.experiment.keys import PolicyKey, called
 from g2d.experiment.sections import Config, Looks, Reached
 from g2d.jobs.files import read_json
 from g2d.settings import ConfigError
@@ -104,12 +104,13 @@ def n_seeds(config: Config, key: PolicyKey) -> int:
 
 
 def policy_words(name: str) -> str:
-    """A policy in a sentence: `demo/dpo/g2/k50` is dpo at K=50 (G=2)."""
-    model, _, rest = name.partition("/")
-    if "/" not in rest:
-        return f"M0 of {model}"
-    regime, group, k = rest.rsplit("/", 2)
-    return f"{regime} at K={k[1:]}" + (f" (G={group[1:]})" if group != "g0" else "")
+    """A policy in a sentence: `demo/dpo/g2/k50` is G2D (K=50, G=2)."""
+    _, _, of_model = name.partition("/")
+    if of_model == "base":
+        return called(of_model, 0)
+    regime, group, k = of_model.rsplit("/", 2)
+    label = {"auto/dpo": "g2d-auto", "dpo": "dpo" if k == "k0" else "g2d"}.get(regime, regime)
+    return called(label, k[1:], int(group[1:]))
 
 
 def further_words(look: Mapping[str, Any]) -> str:

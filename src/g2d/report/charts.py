@@ -13,13 +13,13 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from g2d.experiment.keys import POLICY_NAMES
 from g2d.experiment.stages import RUNNING_ORDER
 from g2d.regimes.catalogue import of_phase
 from g2d.report.marks import (
     COLORS,
     DASHES,
     OKABE_ITO,
-    POLICY_NAMES,
     SHAPES,
     Mark,
     Marks,
@@ -301,14 +301,16 @@ def bill(cost: pd.DataFrame) -> Spec:
     return finished(chart, height=ROW_HEIGHT * len(seeds))
 
 
-def gains(decomposition: pd.DataFrame) -> Spec:
+def gains(decomposition: pd.DataFrame) -> Spec | None:
     """A waterfall per policy: from M0's accuracy to the policy's by finishing, by format, by reasoning, each with its
-    interval; a black line is the policy's accuracy, a dashed one M0's.
+    interval; a black line is the policy's accuracy, a dashed one M0's. None without a gain.
 
     Args:
         decomposition: rows of the decomposition of one model and benchmark.
     """
     rows = decomposition.dropna(subset=["gain"])
+    if rows.empty:
+        return None
     rows = rows.assign(name=names(rows), base=rows["accuracy"] - rows["gain"])
     parts = [column for column in rows if f"{column}_low" in rows]
     long = []

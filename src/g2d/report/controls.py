@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from g2d.analysis.comparisons import LEVEL
+from g2d.experiment.keys import called
 from g2d.report.phrases import NBSP, points, signed, signed_interval, these_weights
 
 
@@ -31,14 +32,15 @@ def control_sentences(controls: pd.DataFrame) -> tuple[str, ...]:
 def _sentence(rows: pd.DataFrame) -> str:
     first = rows.iloc[0]
     gain = _points(first, "truth_gain")
+    name = called(first["truth"], first["K"], first["group_size"] if first["truth"] == "grpo" else 0)
     said = "; ".join(_control(row) for row in rows.to_dict("records"))
     weights = these_weights(first["n_seeds"])
     if first["p_truth"] > LEVEL:
         return (
-            f"Controls: what {_name(first)} gains over M0{weights}, {gain}, is not significantly different from 0 "
+            f"Controls: what {name} gains over M0{weights}, {gain}, is not significantly different from 0 "
             f"(p = {first['p_truth']:.2g}), so there is nothing to take a share of: {said}."
         )
-    return f"Controls: of the {gain} that {_name(first)} gains over M0{weights}, {said}."
+    return f"Controls: of the {gain} that {name} gains over M0{weights}, {said}."
 
 
 def _control(row: dict[Any, Any]) -> str:
@@ -51,12 +53,6 @@ def _control(row: dict[Any, Any]) -> str:
         shown += f"; about {100 * row['minimum_detectable']:.1f} would have been found four times in five"
     parts.append(f"{differs} from the truth by a paired test, p = {row['p_holm']:.2g}: {shown}")
     return f"{parts[0]} ({', '.join(parts[1:])})"
-
-
-def _name(row: Any) -> str:
-    if row["truth"] == "grpo":
-        return f"GRPO alone (G={int(row['group_size'])}, K={int(row['K'])})"
-    return f"K={int(row['K'])}" if row["truth"] in ("dpo", "g2d") else f"{row['truth']} (K={int(row['K'])})"
 
 
 def _points(row: Any, name: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,6 @@ import pandas as pd
 import vl_convert
 
 from g2d.jobs.files import write_text
-from g2d.report import charts
-from g2d.report.marks import Marks
 from g2d.report.vega import THEME, Spec
 
 WIDTH = 460  # pixels, of a panel
@@ -19,46 +18,32 @@ OWN_LEGENDS = {"scale": dict.fromkeys(("color", "shape", "strokeDash"), "indepen
 Panels = Mapping[str, Sequence[Spec]]  # by model, from top to bottom
 
 
-def accuracy_figure(main: pd.DataFrame, benchmark: str, known: Marks) -> Panels:
-    """Figure 2: accuracy against warm-up steps K; see `charts.accuracy_by_k`.
+def panels(draw: Callable[..., Spec | None], table: pd.DataFrame, *more: Any) -> Panels:
+    """A chart for every model of a table that has one.
+
+    Args:
+        draw: makes it, from the model's rows and `more`.
+    """
+    found = {str(model): draw(rows, *more) for model, rows in table.groupby("model", sort=False)}
+    return {model: [spec] for model, spec in found.items() if spec}
+
+
+def below_each_other(upper: Panels, lower: Panels) -> Panels:
+    """The panels of two figures as those of one."""
+    return {model: [*upper.get(model, ()), *lower.get(model, ())] for model in {**upper, **lower}}
+
+
+def of_benchmark(table: pd.DataFrame, benchmark: str) -> pd.DataFrame:
+    """Rows of one benchmark; none if nothing was evaluated at all, as with recorded completions.
 
     Raises:
         ValueError: the table has rows, but none for this benchmark.
     """
-    return {model: [charts.accuracy_by_k(rows, known)] for model, rows in _models(_of_benchmark(main, benchmark))}
-
-
-def informativeness_figure(main: pd.DataFrame, harvest: pd.DataFrame, benchmark: str, known: Marks) -> Panels:
-    """Figure 3: accuracy above the harvest's H, mu and rho, against K.
-
-    Raises:
-        ValueError: the table has rows, but none for this benchmark.
-    """
-    answered = dict(_models(_of_benchmark(main, benchmark)))
-    harvested = {model: [charts.informativeness_by_k(rows)] for model, rows in _models(harvest)}
-    accuracy = {model: [charts.accuracy_by_k(rows, known)] for model, rows in answered.items()}
-    return {
-        model: accuracy.get(model, []) + harvested.get(model, []) for model in dict.fromkeys([*accuracy, *harvested])
-    }
-
-
-def gain_figure(decomposition: pd.DataFrame, benchmark: str) -> Panels:
-    """Where each policy's gain over M0 comes from; see `charts.gains`.
-
-    Raises:
-        ValueError: the table has rows, but none for this benchmark.
-    """
-    rows = _of_benchmark(decomposition, benchmark)
-    return {model: [charts.gains(own)] for model, own in _models(rows) if own["gain"].notna().any()}
-
-
-def budget_figure(budgets: pd.DataFrame, benchmark: str, known: Marks) -> Panels:
-    """Accuracy against the token budget; see `charts.budgets`.
-
-    Raises:
-        ValueError: the table has rows, but none for this benchmark.
-    """
-    return {model: [charts.budgets(own, known)] for model, own in _models(_of_benchmark(budgets, benchmark))}
+    rows = table[table["benchmark"] == benchmark]
+    if rows.empty and not table.empty:
+        known = ", ".join(map(str, table["benchmark"].unique()))
+        raise ValueError(f"the table has no rows for the benchmark {benchmark!r}: choose from {known}")
+    return rows
 
 
 def save_figure(path: str | Path, panels: Panels, note: str | None, nothing: str) -> None:
@@ -74,8 +59,8 @@ def save_figure(path: str | Path, panels: Panels, note: str | None, nothing: str
         "hconcat": columns,
         "resolve": OWN_LEGENDS,
         "config": THEME | {"legend": THEME["legend"] | {"columns": 2}},
+        "datasets": {name: rows for spec in chain(*panels.values()) for name, rows in spec["datasets"].items()},
     }
-    figure["datasets"] = {name: rows for specs in panels.values() for spec in specs for name, rows in _data(spec)}
     if note:
         figure["title"] = {"text": note, "orient": "bottom", "anchor": "start", "fontSize": 10, "fontWeight": "normal"}
     write_text(path, vl_convert.vegalite_to_svg(figure))
@@ -85,21 +70,3 @@ def _column(model: str, specs: Sequence[Spec]) -> Spec:
     parts = ("layer", "mark", "encoding", "data", "height")
     panels = [{key: spec[key] for key in parts if key in spec} | {"width": WIDTH} for spec in specs]
     return {"title": model, "vconcat": panels, "resolve": OWN_LEGENDS}
-
-
-def _data(spec: Spec) -> Iterable[tuple[str, Any]]:
-    return spec.get("datasets", {}).items()
-
-
-def _models(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    for model, own in rows.groupby("model", sort=False):
-        yield str(model), own
-
-
-def _of_benchmark(table: pd.DataFrame, benchmark: str) -> pd.DataFrame:
-    """Rows of one benchmark; none if nothing was evaluated at all, as with recorded completions."""
-    rows = table[table["benchmark"] == benchmark]
-    if rows.empty and not table.empty:
-        known = ", ".join(map(str, table["benchmark"].unique()))
-        raise ValueError(f"the table has no rows for the benchmark {benchmark!r}: choose from {known}")
-    return rows

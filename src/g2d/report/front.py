@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from g2d.experiment.keys import called
 from g2d.report import charts, frontier, training
 from g2d.report.answer import answer
 from g2d.report.contamination import memory_warnings
 from g2d.report.controls import control_sentences
-from g2d.report.marks import POLICY_NAMES, Marks
+from g2d.report.marks import Marks
 from g2d.report.vega import Spec
-from g2d.tables.accuracy import MAIN_COLUMNS
-from g2d.tables.contamination import CONTAMINATION_COLUMNS
-from g2d.tables.controls import CONTROL_COLUMNS
-from g2d.tables.dynamics import COLLAPSE_COLUMNS, TRAINING_COLUMNS
-from g2d.tables.families import COMPARISON_COLUMNS, MARGIN_COLUMNS
-from g2d.tables.frames import Columns, read_table
-from g2d.tables.frontier import FRONTIER_COLUMNS
 
 CHARTED = {"device_hours": "hours"}  # an axis of cost: the name of its chart, where they differ
 WITHOUT = "_without_calibration"  # suffix of columns of costs without calibration
@@ -49,20 +42,11 @@ LEGEND = (
 )
 
 
-READ: Mapping[str, Columns] = {
-    "main": MAIN_COLUMNS,
-    "comparisons": COMPARISON_COLUMNS,
-    "margins": MARGIN_COLUMNS,
-    "controls": CONTROL_COLUMNS,
-    "frontier": FRONTIER_COLUMNS,
-    "contamination": CONTAMINATION_COLUMNS,
-    "collapses": COLLAPSE_COLUMNS,
-    "training": TRAINING_COLUMNS,
-}
+READ = ("main", "comparisons", "margins", "controls", "frontier", "contamination", "collapses", "training")
 
 
 def panels(
-    tables: Mapping[str, str | Path],
+    tables: Mapping[str, pd.DataFrame],
     benchmarks: Sequence[str],
     specs: dict[str, Spec],
     known: Marks,
@@ -71,11 +55,11 @@ def panels(
     """The answer of every model and benchmark with its charts and, where there is a frontier, its sentences.
 
     Args:
-        tables: files by name.
+        tables: by name, those of `READ` that there are.
         specs: the charts are added to these.
         more: further caveats by model.
     """
-    read = {name: read_table(tables[name], columns) for name, columns in READ.items() if name in tables}
+    read = {name: tables[name] for name in READ if name in tables}
     main = read["main"]
     found = []
     for benchmark in benchmarks:
@@ -144,11 +128,10 @@ def calibration_words(main: pd.DataFrame, standings: pd.DataFrame | None) -> dic
             continue
         shares = 1 - known[f"cost{WITHOUT}"] / known["cost"]
         most = known.loc[[shares.idxmax()]].to_dict("records")[0]
-        called = POLICY_NAMES.get(most["policy"], most["policy"])
         found[axis] = (
             "Calibration is made once, and every policy and seed is charged the whole of it: "
-            f"{100 * shares.max():.0f} % of what {called} (K={most['K']}) cost, and less of all others. main.csv and "
-            f"frontier.csv have all costs without it, too."
+            f"{100 * shares.max():.0f} % of what {called(most['policy'], most['K'])} cost, and less of all others. "
+            "main.csv and frontier.csv have all costs without it, too."
         )
     return found
 

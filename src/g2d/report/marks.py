@@ -13,7 +13,7 @@ import pandas as pd
 
 from g2d.experiment.config import Config
 from g2d.experiment.grid import policies
-from g2d.experiment.keys import PolicyKey
+from g2d.experiment.keys import PolicyKey, called
 from g2d.regimes.catalogue import REGIMES
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart, in the order of the families.
@@ -24,7 +24,6 @@ DASHES = ((1, 0), (6, 3), (2, 2), (8, 2, 2, 2))
 
 KINDS = ("base", "dpo", *(name for name in REGIMES if name != "dpo"))
 COLORS = {kind: PALETTE[i % len(PALETTE)] for i, kind in enumerate(KINDS)}
-POLICY_NAMES = {"base": "M0", "dpo": "DPO", "g2d": "G2D", "g2d-auto": "G2D auto", "grpo": "GRPO"}
 SERIES = {"base": "M0", "g2d": "G2D (at K=0: DPO)", "g2d-auto": "G2D auto", "grpo": "GRPO alone"}
 
 
@@ -107,8 +106,7 @@ def marks_of_lines(rows: pd.DataFrame, known: Marks) -> dict[str, Mark]:
 def names(rows: pd.DataFrame) -> list[str]:
     """Policies as a reader calls them, with K; G only where a policy has several."""
     several = set(rows.groupby("policy")["group_size"].nunique().loc[lambda n: n > 1].index)
-    found = []
-    for policy, k, size in zip(rows["policy"], rows["K"], rows["group_size"], strict=True):
-        group = f", G={int(size)}" if policy in several and not pd.isna(size) else ""
-        found.append(POLICY_NAMES["base"] if policy == "base" else f"{POLICY_NAMES.get(policy, policy)} (K={k}{group})")
-    return found
+    return [
+        called(policy, k, int(size) if policy in several and not pd.isna(size) else 0)
+        for policy, k, size in zip(rows["policy"], rows["K"], rows["group_size"], strict=True)
+    ]

@@ -25,7 +25,6 @@ import yaml
 from docutils.core import publish_parts
 from markupsafe import Markup
 
-from g2d.advice.check import CHECK_COLUMNS
 from g2d.advice.words import score_words
 from g2d.experiment.config import Config
 from g2d.experiment.grid import other_reward
@@ -42,10 +41,9 @@ from g2d.report.power import difference_by_seeds, power_sentences
 from g2d.report.rounding import rounding_caveats
 from g2d.report.sweep import sweep_sentences
 from g2d.report.synthesis import forest, synthesis_sentences
-from g2d.report.tables import Table, read_cells
+from g2d.report.tables import Table, cells_of
 from g2d.report.vega import Spec
 from g2d.report.win_rates import win_rate_sentences
-from g2d.tables.bills import COST_COLUMNS
 from g2d.tables.catalogue import (
     ADVISED,
     CONTAMINATION,
@@ -59,18 +57,7 @@ from g2d.tables.catalogue import (
     TRAINING,
     section_of,
 )
-from g2d.tables.choices import SWEEP_COLUMNS
-from g2d.tables.contamination import CONTAMINATION_COLUMNS
-from g2d.tables.drift import DRIFT_COLUMNS, EQUAL_GAIN_COLUMNS, KL_COLUMNS
-from g2d.tables.dynamics import SATURATION_COLUMNS, TRAINING_COLUMNS
-from g2d.tables.frames import Columns, read_table
-from g2d.tables.harvest import CALIBRATION_COLUMNS, HARVEST_COLUMNS
-from g2d.tables.looks import LOOK_COLUMNS
-from g2d.tables.parts import DECOMPOSITION_COLUMNS
-from g2d.tables.power import POWER_COLUMNS, VARIANCE_COLUMNS
-from g2d.tables.samples import SAMPLE_COLUMNS
-from g2d.tables.synthesis import SYNTHESIS_COLUMNS
-from g2d.tables.win_rates import WIN_RATE_COLUMNS
+from g2d.tables.results import read_by_name
 
 TEMPLATES = Path(__file__).parent / "templates"
 FIRST_ROWS = 12  # of a long table, before it is unfolded
@@ -146,7 +133,8 @@ def build(
     known = marks(config)
     lost = {model: rounding_caveats(provenance.get("effect_left", {}), model, config) for model in config.models}
     caveats = {model: (*own, *((CAVEAT,) if config.looks else ())) for model, own in lost.items()}
-    panels = front.panels(tables, benchmarks, specs, known, caveats)
+    frames = {name: read_by_name(path) for name, path in tables.items()}
+    panels = front.panels(frames, benchmarks, specs, known, caveats)
     labelled_once = settings | {"demonstration": None}  # the page itself says it, always in view
     caption = functools.partial(_caption, config=labelled_once, benchmark=benchmarks[0])
     entries = {
@@ -155,8 +143,8 @@ def build(
             title=titles[name],
             caption=caption(captions.get(name)),
             href=_relative(path, folder),
-            table=read_cells(path),
-            charts=_charts_of(name, path, specs, known),
+            table=cells_of(frames[name]),
+            charts=_charts_of(name, frames[name], specs, known),
         )
         for name, path in tables.items()
     }
@@ -166,9 +154,9 @@ def build(
         paragraphs = advice.strip().split("\n\n") if title == "Advice" else []
         demonstration = literal(config.demonstration or "")
         text = tuple(shown(own) for own in paragraphs if own != demonstration and not own.startswith(("# ", "|")))
-        sentences, read = _SECTION_SENTENCES.get(title, (None, {}))
-        if sentences and read.keys() <= tables.keys():
-            text += tuple(sentences(*(read_table(tables[name], columns) for name, columns in read.items())))
+        sentences, *read = _SECTION_SENTENCES.get(title, (None,))
+        if sentences and frames.keys() >= set(read):
+            text += tuple(sentences(*(frames[name] for name in read)))
         text = tuple(looks) if title == RACE else text if found else ()
         sections.append(Section(title.lower().replace(" ", "-"), title, found, title in SECTIONS[:2], text))
     return rendered(
@@ -256,39 +244,38 @@ def without_folders(settings: Any) -> Any:
 
 # ------------------------------------------------------------------------------------------------------------- parts
 
-_SECTION_SENTENCES: dict[str, tuple[Callable[..., Sequence[str]], dict[str, Columns]]] = {  # and the tables they read
-    ADVISED: (score_words, {"advice_check": CHECK_COLUMNS}),
-    SWEEP: (sweep_sentences, {"sweep": SWEEP_COLUMNS}),
-    POWER: (power_sentences, {"power": POWER_COLUMNS, "variance": VARIANCE_COLUMNS}),
-    SYNTHESIS: (synthesis_sentences, {"synthesis": SYNTHESIS_COLUMNS}),
-    GAINS: (drift.equal_gain_sentences, {"equal_gain": EQUAL_GAIN_COLUMNS}),
-    TRAINING: (training.saturation_sentences, {"saturation": SATURATION_COLUMNS}),
-    OPEN_ENDED: (win_rate_sentences, {"win_rates": WIN_RATE_COLUMNS}),
-    CONTAMINATION: (contamination_sentences, {"contamination": CONTAMINATION_COLUMNS}),
+_SECTION_SENTENCES: dict[str, tuple[Any, ...]] = {  # functions, and the tables that they are given
+    ADVISED: (score_words, "advice_check"),
+    SWEEP: (sweep_sentences, "sweep"),
+    POWER: (power_sentences, "power", "variance"),
+    SYNTHESIS: (synthesis_sentences, "synthesis"),
+    GAINS: (drift.equal_gain_sentences, "equal_gain"),
+    TRAINING: (training.saturation_sentences, "saturation"),
+    OPEN_ENDED: (win_rate_sentences, "win_rates"),
+    CONTAMINATION: (contamination_sentences, "contamination"),
+}
+_TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame, Marks], Spec | None]]] = {
+    # A figure per group of rows, where there is something to draw.
+    "harvest": (["model"], lambda rows, _: charts.informativeness_by_k(rows)),
+    "calibration": (["model"], lambda rows, _: charts.difficulty_by_level(rows)),
+    "decomposition": (["model", "benchmark"], lambda rows, _: charts.gains(rows)),
+    "drift": (["model", "benchmark"], drift.gain_by_divergence),
+    "power": (["model", "benchmark"], lambda rows, _: difference_by_seeds(rows)),
+    "looks": (["model", "family"], lambda rows, _: look_path(rows)),
+    "synthesis": (["reference", "policy", "K"], lambda rows, _: forest(rows)),
+    "training": (["model", "measure"], training.course),
+    "samples": (["model", "benchmark"], charts.pass_at_k),
+    "cost": (["model"], lambda rows, _: charts.bill(rows)),
 }
 
-Figure = tuple[Columns, list[str], Callable[[pd.DataFrame, Marks], Spec | None]]
-_TABLE_CHARTS: dict[str, Figure] = {  # a figure per group of rows, where there is something to draw
-    "harvest": (HARVEST_COLUMNS, ["model"], lambda rows, _: charts.informativeness_by_k(rows)),
-    "calibration": (CALIBRATION_COLUMNS, ["model"], lambda rows, _: charts.difficulty_by_level(rows)),
-    "decomposition": (DECOMPOSITION_COLUMNS, ["model", "benchmark"], lambda rows, _: charts.gains(rows)),
-    "drift": (DRIFT_COLUMNS | KL_COLUMNS, ["model", "benchmark"], drift.gain_by_divergence),
-    "power": (POWER_COLUMNS, ["model", "benchmark"], lambda rows, _: difference_by_seeds(rows)),
-    "looks": (LOOK_COLUMNS, ["model", "family"], lambda rows, _: look_path(rows)),
-    "synthesis": (SYNTHESIS_COLUMNS, ["reference", "policy", "K"], lambda rows, _: forest(rows)),
-    "training": (TRAINING_COLUMNS, ["model", "measure"], training.course),
-    "samples": (SAMPLE_COLUMNS, ["model", "benchmark"], charts.pass_at_k),
-    "cost": (COST_COLUMNS, ["model"], lambda rows, _: charts.bill(rows)),
-}
 
-
-def _charts_of(name: str, path: str | Path, specs: dict[str, Spec], known: Marks) -> tuple[Chart, ...]:
+def _charts_of(name: str, table: pd.DataFrame, specs: dict[str, Spec], known: Marks) -> tuple[Chart, ...]:
     """The figures of a table that has some; their specifications are added to the others."""
     if name not in _TABLE_CHARTS:
         return ()
-    columns, keys, draw = _TABLE_CHARTS[name]
+    keys, draw = _TABLE_CHARTS[name]
     found = []
-    for group, rows in read_table(path, columns).groupby(keys, sort=False):
+    for group, rows in table.groupby(keys, sort=False):
         title = ", ".join(map(str, group))
         if spec := draw(rows, known):
             specs[f"{name}/{title}"] = spec

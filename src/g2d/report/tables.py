@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -19,7 +18,6 @@ from markupsafe import Markup
 
 from g2d.report.marks import names
 from g2d.report.markup import cut, plain
-from g2d.tables.frames import unescaped
 
 MAX_ROWS = 2000  # a phone sorts this many without a pause
 MAX_CELL = 2000  # characters of a text; the CSV has the rest
@@ -43,19 +41,6 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     constant: tuple[tuple[str, Markup], ...]  # columns with the same value in all rows, shown once
     n_rows: int  # in the file, of which the first `MAX_ROWS` are shown
-
-
-def read_cells(path: str | Path) -> Table:
-    """Read a CSV for the page.
-
-    Raises:
-        ValueError: not a CSV; the message names the file.
-    """
-    try:
-        frame = unescaped(pd.read_csv(path, dtype={"levels": str}, keep_default_na=False, na_values=[""]))
-    except ValueError as error:
-        raise ValueError(f"{path}: not a readable table: {error}") from None
-    return cells_of(frame)
 
 
 def cells_of(frame: pd.DataFrame) -> Table:
@@ -167,16 +152,16 @@ def _is_constant(columns: pd.DataFrame) -> bool:
 def _cell(row: Mapping[Any, Any], column: str, qualified_by: tuple[str, ...], digits: int) -> Cell:
     value = row[column]
     text = _shown(value, digits)
-    more = [_shown(row[name], digits) for name in qualified_by if not _missing(row[name])]
+    more = [_shown(row[name], digits) for name in qualified_by if not pd.isna(row[name])]
     if len(more) == 2:
         text += Markup(' <span class="ci">[{}, {}]</span>').format(*more)
     elif len(more) == 1 and len(qualified_by) == 1:
         text += Markup(' <span class="ci">± {}</span>').format(*more)
-    return Cell(text, "" if _missing(value) else str(value))
+    return Cell(text, "" if pd.isna(value) else str(value))
 
 
 def _shown(value: Any, digits: int) -> Markup:
-    if _missing(value):
+    if pd.isna(value):
         return Markup(MISSING)
     if isinstance(value, bool):
         return Markup("yes" if value else "no")
@@ -184,7 +169,3 @@ def _shown(value: Any, digits: int) -> Markup:
         return plain(number(value, digits))
     text = str(value)
     return plain(text[:MAX_CELL]) + cut(text, MAX_CELL)
-
-
-def _missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))

@@ -10,7 +10,8 @@ import altair as alt
 import pandas as pd
 
 from g2d.analysis.dynamics import RATIO_BOUND
-from g2d.report.marks import POLICY_NAMES, Marks, legend, marks_of
+from g2d.experiment.keys import POLICY_NAMES
+from g2d.report.marks import Marks, legend, marks_of
 from g2d.report.phrases import NBSP, percent, percent_interval, these_weights
 from g2d.report.vega import Spec, finished, series_channels
 

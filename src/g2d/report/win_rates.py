@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from g2d.analysis.comparisons import LEVEL
+from g2d.experiment.keys import called
 from g2d.experiment.prompt_counts import THEN
 from g2d.report.phrases import NBSP, percent, percent_interval, sentence, signed, these_weights
 
@@ -56,9 +57,10 @@ def _sentence(row: dict[Any, Any]) -> str:
     at_equal = f", and at equal length in {_interval(row, 'equal_length', 'equal_length')}" if known else ""
     said = (
         f"{sentence(these_weights(row['n_seeds'], before=True))}"
-        f"{row['policy']} (K={row['K']}, {row['model']}), trained on {_trained_on(row['prompts'])}, is preferred to M0 "
-        f"in {_interval(row, 'win_rate', 'win')} of comparisons on {row['n_prompts']} held-out prompts{at_equal}; "
-        f"its replies have {signed(longer)}{NBSP}% characters. {_verdict(row) if known else _unknown(row)}"
+        f"{called(row['policy'], row['K'])} of {row['model']}, trained on {_trained_on(row['prompts'])}, is preferred "
+        f"to M0 in {_interval(row, 'win_rate', 'win')} of comparisons on {row['n_prompts']} held-out "
+        f"prompts{at_equal}; its replies have {signed(longer)}{NBSP}% characters. "
+        f"{_verdict(row) if known else _unknown(row)}"
     )
     if known and not FEW < row["longer"] < 1 - FEW:
         side = "longer" if row["longer"] > 0.5 else "shorter"

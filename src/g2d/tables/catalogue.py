@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from g2d.experiment import grid
 from g2d.experiment.arms import asked_for
@@ -82,6 +84,12 @@ class Table:
     section: str = OTHERS  # of the page
     enabled: Callable[[Config], bool] = _always  # for this configuration
     rule: str = "make_tables"  # writes it
+
+    @property
+    def build(self) -> Any:
+        """Its function; None where there is none."""
+        module, _, function = self.function.partition(":")
+        return getattr(import_module(f"g2d.tables.{module}"), function) if function else None
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,7 @@ def table_of(
             table = frame(rows(*args, **kwargs), {**columns, **more})
             return table.drop(columns=[name for name in more if table[name].isna().all()])
 
+        build.columns = {**columns, **more}  # type: ignore[attr-defined]
         return build
 
     return decorate

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -118,9 +117,7 @@ class Inputs:
             table = catalogue.table(name)
             if not table.function:
                 raise KeyError(f"{name}: the rule {table.rule} makes it: `tables` has what it wrote")
-            module, _, function = table.function.partition(":")
-            build = getattr(import_module(f"g2d.tables.{module}"), function)
-            self._built[name] = build(*(getattr(self, own) for own in table.reads.split()))
+            self._built[name] = table.build(*(getattr(self, own) for own in table.reads.split()))
         return self._built[name]
 
     def path(self, file: str) -> Path:

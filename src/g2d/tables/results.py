@@ -151,7 +151,17 @@ class Results(Inputs):
         return [shown.get(key, key) for key in grid.trainings(self.config)]
 
 
-_TABLE_TYPES = {"levels": "object", "group_size": "Int64", "seed": "Int64"}  # one level is no number; those are whole
+_TYPES = {"levels": "object", "group_size": "Int64", "seed": "Int64"}  # one level is no number; those are whole
+
+
+def read_by_name(path: str | Path) -> pd.DataFrame:
+    """A table of the catalogue with the types that its function declares, found by the name of the file.
+
+    Raises:
+        KeyError: there is no table of that name.
+        ValueError: the file is not CSV with these types; the message names it.
+    """
+    return read_table(path, getattr(catalogue.table(Path(path).stem).build, "columns", _TYPES))
 
 
 class _Tables(Mapping[str, pd.DataFrame]):
@@ -165,7 +175,7 @@ class _Tables(Mapping[str, pd.DataFrame]):
         if name not in self._files:
             raise KeyError(f"{name}: no such table here; there are {', '.join(self._files) or 'none yet'}")
         if name not in self._read:
-            self._read[name] = read_table(self._files[name], _TABLE_TYPES)
+            self._read[name] = read_by_name(self._files[name])
         return self._read[name]
 
     def __iter__(self) -> Iterator[str]:
