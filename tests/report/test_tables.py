@@ -97,7 +97,7 @@ def test_a_table_without_rows_keeps_its_columns(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_table_is_named(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("")
-    with pytest.raises(ValueError, match=r"table\.csv: not a readable table"):
+    with pytest.raises(ValueError, match=r"table\.csv: empty; delete it"):
         read_cells(tmp_path / "table.csv")
 
 

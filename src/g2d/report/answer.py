@@ -16,7 +16,7 @@ import pandas as pd
 
 from g2d.analysis.crossed import ENOUGH_SEEDS
 from g2d.report.differences import Row, compare
-from g2d.report.phrases import at_most, listed, percent, sentence, signed_interval, these_weights
+from g2d.report.phrases import at_most, listed, percent, sentence, signed_interval, these_weights, time_unit
 
 Bounds = Mapping[Row, Mapping[Any, Any]]  # rows of margins.csv by policy: `margin_shown`, `enough`, `margin`
 
@@ -72,11 +72,8 @@ def answer(
 
 def duration(hours: float) -> str:
     """Device time in the unit that suits it."""
-    if hours >= 1:
-        return f"{hours:.3g} device-hours"
-    if hours >= 1 / 60:
-        return f"{60 * hours:.2g} device-minutes"
-    return f"{3600 * hours:.2g} device-seconds"
+    unit, factor = time_unit(hours)
+    return f"{factor * hours:.{3 if factor == 1 else 2}g} device-{unit}"
 
 
 # --------------------------------------------------------------------------------------------------------- sentences

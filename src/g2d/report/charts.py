@@ -23,12 +23,14 @@ from g2d.report.marks import (
     SHAPES,
     Mark,
     Marks,
+    drawn,
     legend,
     marks_of,
     marks_of_lines,
     names,
 )
-from g2d.report.vega import HEIGHT, Spec, finished, named_scale, outlined, padded, series_channels
+from g2d.report.phrases import time_unit
+from g2d.report.vega import HEIGHT, Spec, finished, named_scale, outlined, padded, series_channels, tips
 
 WIDTH = 900  # pixels of a chart on the page
 ROW_HEIGHT = 26  # pixels, of a bar
@@ -47,6 +49,7 @@ STAGE_COLORS = {f"train_{kind}": color for kind, color in COLORS.items() if kind
     "measure_drift": "#117733",
     "draw_replies": "#DDCC77",
 }
+SHARES = dict.fromkeys(("accuracy", "ci_low", "ci_high"), ".1%")  # formats
 STEPS = ["#e3e9f1", "#b5c7de", "#7f9fc6", "#4a76a8", "#1f4b7d", "#0a2748"]  # light to dark
 
 
@@ -58,7 +61,7 @@ def accuracy_by_k(main: pd.DataFrame, known: Marks) -> Spec:
         main: rows of Table 1 of one model and benchmark.
         known: how policies are drawn.
     """
-    rows = _drawn(main, known)
+    rows = drawn(main, known)
     base, trained = rows[rows["policy"] == "base"], rows[rows["policy"] != "base"]
     of_warmup = pd.Series([mark.of_warmup for mark in marks_of(trained, known)], trained.index, bool)
     ks = sorted(int(k) for k in trained.loc[of_warmup, "K"].unique()) or [0]
@@ -76,7 +79,7 @@ def accuracy_by_k(main: pd.DataFrame, known: Marks) -> Spec:
     axis = alt.Axis(values=[*ks, *places.values()], grid=False, labelExpr=f"{named} datum.label", labelOverlap="greedy")
     scale = alt.Scale(domain=[ks[0] - 0.05 * reach, end], nice=False, zero=False)
     x = alt.X("at:Q", title="GRPO warm-up steps K", axis=axis, scale=scale)
-    y, interval = _accuracy_axis(main), {"y": _accuracy_axis(main, "ci_low"), "y2": "ci_high:Q"}
+    y, interval = _accuracy_axis(main), _interval(main)
     channels = series_channels(legend(trained, known))
     points = alt.Chart(trained).encode(x=x, y=y, tooltip=_tooltip(trained), **channels)
     curves = alt.Chart(_curves(trained[of_warmup], base.assign(at=0.0))).mark_line(strokeWidth=1.8)
@@ -105,8 +108,8 @@ def accuracy_by_hours(main: pd.DataFrame, known: Marks) -> Spec:
         main: rows of Table 1 of one model and benchmark.
         known: how policies are drawn.
     """
-    rows = _drawn(main.dropna(subset=["device_hours"]), known)
-    unit, factor = _time_unit(rows["device_hours"].max())
+    rows = drawn(main.dropna(subset=["device_hours"]), known)
+    unit, factor = time_unit(rows["device_hours"].max())
     rows = rows.assign(cost=rows["device_hours"] * factor)
     base = rows["policy"] == "base"
     return against_cost(rows, f"device-{unit} per seed", known, _tooltip(rows), _curves(rows[~base], rows[base]))
@@ -150,8 +153,7 @@ def against_cost(
         together = alt.Chart(joined.assign(at=joined["cost"])).mark_line(strokeWidth=1.3)
         layers.append(together.encode(x=x, y=_accuracy_axis(rows), color=channels["color"], order="K:Q"))
     bars = alt.Chart(rows).mark_rule(strokeWidth=1.5)
-    ends = {"y": _accuracy_axis(rows, "ci_low"), "y2": "ci_high:Q"}
-    layers.append(bars.encode(x=x, color=channels["color"], **ends, **styled))
+    layers.append(bars.encode(x=x, color=channels["color"], **_interval(rows), **styled))
     points = alt.Chart(rows).mark_point(**POINT)
     layers.append(points.encode(x=x, y=_accuracy_axis(rows), tooltip=tooltip, **channels, **styled))
     shown = rows if named is None else rows[named]
@@ -223,12 +225,7 @@ def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
     x = alt.X("K:Q", title="GRPO warm-up steps K", axis=alt.Axis(values=ks, grid=False), scale=padded(ks))
     scale = alt.Scale(domain=[0, 1])
     y = alt.Y("value:Q", title="share, or bits for H", scale=scale)
-    tooltip = [
-        alt.Tooltip("series:N", title="metric"),
-        alt.Tooltip("K:Q"),
-        alt.Tooltip("value:Q", format=".3f"),
-        alt.Tooltip("interval:N"),
-    ]
+    tooltip = tips({"series": None, "K": "", "value": ".3f", "interval": None}, series="metric")
     channels = series_channels({mark.series: mark for mark in METRICS.values()})
     base = alt.Chart(rows).encode(x=x, y=y, tooltip=tooltip, **channels)
     layers = [base.mark_line(), base.mark_point(filled=True, size=80, opacity=1)]
@@ -249,25 +246,12 @@ def difficulty_by_level(calibration: pd.DataFrame) -> Spec:
     kinds = {"all_wrong_share": "never right", "pairable_share": "pairable", "all_correct_share": "always right"}
     rows = calibration.melt(id_vars=["levels", "selected", "n", "pass_at_1"], value_vars=list(kinds), var_name="kind")
     rows = rows.assign(prompts=rows["kind"].map(kinds), order=rows["kind"].map(list(kinds).index))
-    chart = (
-        alt.Chart(rows)
-        .mark_bar(stroke="white")
-        .encode(
-            y=alt.Y("levels:N", title="level", sort=list(calibration["levels"])),
-            x=alt.X("value:Q", title="share of prompts", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
-            color=alt.Color(
-                "prompts:N", title=None, scale=named_scale(list(kinds.values()), [STEPS[4], STEPS[2], STEPS[0]])
-            ),
-            order="order:Q",
-            tooltip=[
-                "levels:N",
-                "prompts:N",
-                alt.Tooltip("value:Q", title="share", format=".1%"),
-                alt.Tooltip("pass_at_1:Q", title="pass@1", format=".1%"),
-                "n:Q",
-                "selected:N",
-            ],
-        )
+    shown = {"levels": None, "prompts": None, "value": ".1%", "pass_at_1": ".1%", "n": "", "selected": None}
+    chart = _stacked(rows).encode(
+        y=alt.Y("levels:N", title="level", sort=list(calibration["levels"])),
+        x=alt.X("value:Q", title="share of prompts", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
+        color=alt.Color("prompts:N", title=None, scale=named_scale(kinds.values(), [STEPS[4], STEPS[2], STEPS[0]])),
+        tooltip=tips(shown, value="share", pass_at_1="pass@1"),
     )
     return finished(chart, height=ROW_HEIGHT * len(calibration))
 
@@ -282,21 +266,16 @@ def bill(cost: pd.DataFrame) -> Spec:
     seeds = rows.groupby("name", sort=False)["seed"].nunique().clip(lower=1)
     hours = rows.groupby(["name", "stage"], sort=False)["device_hours"].sum().reset_index()
     hours["device_hours"] /= hours["name"].map(seeds)
-    unit, factor = _time_unit(hours.groupby("name")["device_hours"].sum().max())
+    unit, factor = time_unit(hours.groupby("name")["device_hours"].sum().max())
     order = RUNNING_ORDER
     stages = sorted(hours["stage"].unique(), key=lambda stage: order.index(stage) if stage in order else len(order))
     colors = [STAGE_COLORS.get(stage, "#bbbbbb") for stage in stages]
     hours = hours.assign(time=hours["device_hours"] * factor, order=hours["stage"].map(stages.index))
-    chart = (
-        alt.Chart(hours)
-        .mark_bar(stroke="white")
-        .encode(
-            y=alt.Y("name:N", title=None, sort=list(seeds.index), axis=alt.Axis(labelLimit=220)),
-            x=alt.X("time:Q", title=f"device-{unit} per seed"),
-            color=alt.Color("stage:N", title=None, scale=alt.Scale(domain=stages, range=colors)),
-            order="order:Q",
-            tooltip=["name:N", "stage:N", alt.Tooltip("time:Q", title=unit, format=".3g")],
-        )
+    chart = _stacked(hours).encode(
+        y=alt.Y("name:N", title=None, sort=list(seeds.index), axis=alt.Axis(labelLimit=220)),
+        x=alt.X("time:Q", title=f"device-{unit} per seed"),
+        color=alt.Color("stage:N", title=None, scale=alt.Scale(domain=stages, range=colors)),
+        tooltip=tips({"name": None, "stage": None, "time": ".3g"}, time=unit),
     )
     return finished(chart, height=ROW_HEIGHT * len(seeds))
 
@@ -334,15 +313,15 @@ def gains(decomposition: pd.DataFrame) -> Spec | None:
         return alt.X(f"{column}:Q", title=ACCURACY, axis=alt.Axis(format=".1~%", tickCount=6), scale=scale)
 
     color = alt.Color("factor:N", title=None, sort=factors, scale=named_scale(factors, OKABE_ITO[1:]))
-    shown = [*[alt.Tooltip(f"{column}:Q", format="+.1%") for column in ("points", "gain")]]
+    shown = tips({"name": None, "factor": None, "points": "+.1%", "gain": "+.1%"})
     chart = alt.Chart(bars).encode(y=y, yOffset=within)
     steps = chart.mark_bar(stroke="#1b1f23", strokeWidth=0.6)
     base = alt.Chart(rows.head(1)).mark_rule(strokeDash=[5, 3], color="#333").encode(x=x("base"))
     reached = alt.Chart(rows).mark_tick(color="black", thickness=2.5, height=ROW_HEIGHT)
     return finished(
-        steps.encode(x=x("start"), x2="end:Q", color=color, tooltip=["name:N", "factor:N", *shown]),
+        steps.encode(x=x("start"), x2="end:Q", color=color, tooltip=shown),
         chart.mark_rule(strokeWidth=1).encode(x=x("low"), x2="high:Q"),
-        reached.encode(y=y, x=x("accuracy"), tooltip=["name:N", alt.Tooltip("accuracy:Q", format=".1%")]),
+        reached.encode(y=y, x=x("accuracy"), tooltip=tips({"name": None, "accuracy": ".1%"})),
         base,
         height=(ROW_HEIGHT + 6) * max(1, len(policies)),
     )
@@ -364,9 +343,8 @@ def budgets(table: pd.DataFrame, known: Marks) -> Spec:
     x = alt.X("at:Q", title="token budget", axis=axis, scale=alt.Scale(type="log", base=2, nice=False, padding=12))
     y, channels = _accuracy_axis(rows), series_channels(looks)
     lines = alt.Chart(rows).encode(x=x, y=y, tooltip=[*_tooltip(rows), "budget:Q"], **channels)
-    bars = alt.Chart(rows).mark_rule(strokeWidth=1)
-    ends = {"y": _accuracy_axis(rows, "ci_low"), "y2": "ci_high:Q"}
-    return finished(bars.encode(x=x, color=channels["color"], **ends), lines.mark_line(), lines.mark_point(**POINT))
+    bars = alt.Chart(rows).mark_rule(strokeWidth=1).encode(x=x, color=channels["color"], **_interval(rows))
+    return finished(bars, lines.mark_line(), lines.mark_point(**POINT))
 
 
 def pass_at_k(samples: pd.DataFrame, known: Marks) -> Spec:
@@ -385,12 +363,8 @@ def pass_at_k(samples: pd.DataFrame, known: Marks) -> Spec:
     ks = sorted(int(k) for k in rows["k"].unique())
     x = alt.X("k:Q", title="samples k", axis=alt.Axis(values=ks, grid=False), scale=alt.Scale(type="log", base=2))
     y = alt.Y("share:Q", title="pass@k", scale=alt.Scale(zero=False))
-    tooltip = [
-        alt.Tooltip("series:N", title="policy"),
-        alt.Tooltip("k:Q"),
-        alt.Tooltip("share:Q", title="pass@k", format=".3f"),
-        alt.Tooltip("interval:N", title="95 %"),
-    ]
+    shown = {"series": None, "k": "", "share": ".3f", "interval": None}
+    tooltip = tips(shown, series="policy", share="pass@k", interval="95 %")
     lines = alt.Chart(rows).encode(x=x, y=y, tooltip=tooltip, **series_channels(looks))
     return finished(lines.mark_line(), lines.mark_point(filled=True, size=60, opacity=1))
 
@@ -405,9 +379,9 @@ METRICS = {
 }
 
 
-def _drawn(rows: pd.DataFrame, known: Marks) -> pd.DataFrame:
-    series = [mark.series for mark in marks_of(rows, known)]
-    return rows.assign(series=series, name=names(rows)).reset_index(drop=True)
+def _stacked(rows: pd.DataFrame) -> alt.Chart:
+    """Bars of parts beside each other, in their `order`."""
+    return alt.Chart(rows).mark_bar(stroke="white").encode(order="order:Q")
 
 
 def _curves(trained: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
@@ -417,11 +391,6 @@ def _curves(trained: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
     others = dict.fromkeys(trained.loc[trained["policy"] == "g2d", "series"])
     begun = [at_zero.assign(series=name) for name in others if name not in set(at_zero["series"])]
     return pd.concat([*(base.assign(series=name) for name in several), *begun, trained])
-
-
-def _time_unit(hours: float) -> tuple[str, int]:
-    """The unit that suits a time, and how many of it make an hour."""
-    return ("hours", 1) if hours >= 1 else ("minutes", 60) if hours >= 1 / 60 else ("seconds", 3600)
 
 
 def _range(main: pd.DataFrame) -> tuple[float, float]:
@@ -436,14 +405,13 @@ def _accuracy_axis(main: pd.DataFrame, column: str = "accuracy") -> alt.Y:
     return alt.Y(f"{column}:Q", title=ACCURACY, scale=scale, axis=alt.Axis(format=".1~%", tickCount=6))
 
 
+def _interval(main: pd.DataFrame) -> dict[str, Any]:
+    return {"y": _accuracy_axis(main, "ci_low"), "y2": "ci_high:Q"}
+
+
 def _tooltip(rows: pd.DataFrame) -> list[alt.Tooltip]:
-    shares = {"accuracy": ".1%", "ci_low": ".1%", "ci_high": ".1%", "device_hours": ".3g"}
-    columns = ("name", "policy", "K", "group_size", "accuracy", "ci_low", "ci_high", "device_hours", "n_seeds")
-    return [
-        alt.Tooltip(f"{c}:{'N' if c in ('name', 'policy') else 'Q'}", **({"format": shares[c]} if c in shares else {}))
-        for c in columns
-        if c in rows
-    ]
+    columns = {"name": None, "policy": None, "K": "", "group_size": "", **SHARES, "device_hours": ".3g", "n_seeds": ""}
+    return tips({name: digits for name, digits in columns.items() if name in rows})
 
 
 def _metric(rows: pd.DataFrame, column: str, name: str) -> pd.DataFrame:

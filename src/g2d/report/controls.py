@@ -12,7 +12,7 @@ import pandas as pd
 
 from g2d.analysis.comparisons import LEVEL
 from g2d.experiment.keys import called
-from g2d.report.phrases import NBSP, points, signed, signed_interval, these_weights
+from g2d.report.phrases import NBSP, points_of, signed, signed_interval, these_weights
 
 
 def control_sentences(controls: pd.DataFrame) -> tuple[str, ...]:
@@ -31,7 +31,7 @@ def control_sentences(controls: pd.DataFrame) -> tuple[str, ...]:
 
 def _sentence(rows: pd.DataFrame) -> str:
     first = rows.iloc[0]
-    gain = _points(first, "truth_gain")
+    gain = points_of(first, "truth_gain")
     name = called(first["truth"], first["K"], first["group_size"] if first["truth"] == "grpo" else 0)
     said = "; ".join(_control(row) for row in rows.to_dict("records"))
     weights = these_weights(first["n_seeds"])
@@ -48,15 +48,11 @@ def _control(row: dict[Any, Any]) -> str:
     if pd.notna(row["share"]):
         parts.append(f"{_percent(row['share'])}{NBSP}% {_share_interval(row)}")
     differs = "different" if row["p_holm"] <= LEVEL else "not significantly different"
-    shown = _points(row, "difference")
+    shown = points_of(row, "difference")
     if row["p_holm"] > LEVEL:
         shown += f"; about {100 * row['minimum_detectable']:.1f} would have been found four times in five"
     parts.append(f"{differs} from the truth by a paired test, p = {row['p_holm']:.2g}: {shown}")
     return f"{parts[0]} ({', '.join(parts[1:])})"
-
-
-def _points(row: Any, name: str) -> str:
-    return points(row[name], row[f"{name}_low"], row[f"{name}_high"])
 
 
 def _share_interval(row: dict[Any, Any]) -> str:

@@ -9,9 +9,9 @@ import pandas as pd
 
 from g2d.analysis.comparisons import LEVEL
 from g2d.report.charts import POINT
-from g2d.report.marks import Marks, legend, marks_of, names
+from g2d.report.marks import Marks, drawn, legend
 from g2d.report.phrases import these_weights
-from g2d.report.vega import Spec, finished, series_channels
+from g2d.report.vega import Spec, finished, series_channels, tips
 from g2d.tables.drift import KL_COLUMNS
 
 
@@ -26,18 +26,13 @@ def gain_by_divergence(drift: pd.DataFrame, known: Marks) -> Spec | None:
     rows = drift[drift["kl"] > 0] if "kl" in drift else drift.head(0)
     if base.empty or rows.empty:
         return None
-    series = [mark.series for mark in marks_of(rows, known)]
-    rows = rows.assign(series=series, name=names(rows), gain=rows["accuracy"] - base.iloc[0])
+    rows = drawn(rows.assign(gain=rows["accuracy"] - base.iloc[0]), known)
     scale = alt.Scale(type="log", nice=False, padding=12)
     x = alt.X(
         "kl:Q", title="KL divergence from M0, nats per answer", axis=alt.Axis(grid=False, format="~g"), scale=scale
     )
     y = alt.Y("gain:Q", title="accuracy less that of M0", axis=alt.Axis(format="+.1~%", tickCount=6))
-    tooltip = [
-        alt.Tooltip("name:N", title="policy"),
-        alt.Tooltip("gain:Q", format="+.1%"),
-        *[alt.Tooltip(f"{name}:Q", format=".3g") for name in KL_COLUMNS],
-    ]
+    tooltip = tips({"name": None, "gain": "+.1%", **dict.fromkeys(KL_COLUMNS, ".3g")}, name="policy")
     channels = series_channels(legend(rows, known), dash=False)
     bars = alt.Chart(rows[rows["kl_low"] > 0]).mark_rule(strokeWidth=1.5)
     points = alt.Chart(rows).mark_point(**POINT).encode(x=x, y=y, tooltip=tooltip, **channels)

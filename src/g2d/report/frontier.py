@@ -9,10 +9,10 @@ import altair as alt
 import pandas as pd
 
 from g2d.analysis.frontier import BEATEN, CHEAPEST, ON, OPEN
-from g2d.report.charts import against_cost
-from g2d.report.marks import Marks, marks_of, names
-from g2d.report.phrases import at_most, listed, points, these_weights
-from g2d.report.vega import Spec
+from g2d.report.charts import SHARES, against_cost
+from g2d.report.marks import Marks, drawn, names
+from g2d.report.phrases import at_most, listed, points_of, these_weights
+from g2d.report.vega import Spec, tips
 from g2d.tables.frontier import AXES
 
 BUTTONS = {  # names of the axes on the page's switch
@@ -42,27 +42,19 @@ def picture(rows: pd.DataFrame, known: Marks) -> Spec:
         rows: of `frontier.csv`, one model, benchmark and axis.
         known: how policies are drawn.
     """
-    drawn = rows[_DRAWN].assign(
-        series=[mark.series for mark in marks_of(rows, known)],
-        name=names(rows),
-    )
-    tooltip = [
-        alt.Tooltip("name:N", title="policy"),
-        alt.Tooltip("status:N"),
-        alt.Tooltip("cost:Q", title=_title(rows), format=".3~s"),
-        *[alt.Tooltip(f"{column}:Q", format=".1%") for column in ("accuracy", "ci_low", "ci_high")],
-        alt.Tooltip("chance:Q", title="chance to be on the frontier", format=".0%"),
-    ]
+    policies = drawn(rows[_DRAWN], known)
+    shown = {"name": None, "status": None, "cost": ".3~s", **SHARES, "chance": ".0%"}
+    tooltip = tips(shown, name="policy", cost=_title(rows), chance="chance to be on the frontier")
     faint = alt.condition(f"datum.status == '{BEATEN}'", alt.value(0.35), alt.value(1.0))
-    ranked = drawn.sort_values(["cost", "accuracy"])
+    ranked = policies.sort_values(["cost", "accuracy"])
     so_far = ranked.assign(at=ranked["cost"], accuracy=ranked["accuracy"].cummax())
     line = alt.Chart(so_far).mark_line(interpolate="step-after", strokeDash=[5, 3], color="#777", strokeWidth=1.5)
     return against_cost(
-        drawn,
+        policies,
         _title(rows),
         known,
         tooltip,
-        named=drawn["status"].isin([ON, CHEAPEST]) | drawn["cheapest_enough"],
+        named=policies["status"].isin([ON, CHEAPEST]) | policies["cheapest_enough"],
         under=[line],
         opacity=faint,
     )
@@ -97,7 +89,7 @@ def _on_frontier(rows: pd.DataFrame, weights: str) -> str:
     called = dict(zip(_keys(rows), rows["name"], strict=True))
     by = _keys(beaten, "beaten_by", "beaten_by_K", "beaten_by_group_size")
     lost = [
-        f"{row['name']} by {called[key]}, {_points(row)}"
+        f"{row['name']} by {called[key]}, {points_of(row, 'beaten')}"
         for row, key in zip(beaten.to_dict("records")[:MOST], by, strict=False)
     ]
     more = f"; and {len(beaten) - MOST} more" if len(beaten) > MOST else ""
@@ -176,10 +168,6 @@ def _title(rows: pd.DataFrame) -> str:
 
 def _cost_interval(row: Mapping[Any, Any]) -> str:
     return "" if pd.isna(row["cost_low"]) else f" [{_amount(row['cost_low'])}, {_amount(row['cost_high'])}]"
-
-
-def _points(row: Mapping[Any, Any]) -> str:
-    return points(row["beaten"], row["beaten_low"], row["beaten_high"])
 
 
 def _are(n: int) -> str:

@@ -16,7 +16,7 @@ from g2d.experiment.race import further_words, last_of, next_look_words, policy_
 from g2d.experiment.sections import Looks
 from g2d.report.marks import OKABE_ITO, SHAPES
 from g2d.report.phrases import listed, numbers, points
-from g2d.report.vega import Spec, finished, named_scale
+from g2d.report.vega import Spec, dashed_line, finished, named_scale, tips
 from g2d.tables.looks import looks_of, other_plans
 
 SPENDING = {"obrien_fleming": "O'Brien and Fleming's type", "pocock": "Pocock's type"}
@@ -27,14 +27,11 @@ def look_sentences(config: Config, results: str | Path = "results") -> list[str]
     """Paragraphs about the looks of a results folder; none where none were taken."""
     others = other_plans(config.looks, results)
     if config.looks is None:
-        return (
-            [
-                f"Looks were taken in this folder ({listed(others)}). This configuration lists its seeds by hand: its "
-                "seeds, tests and intervals are outside of that plan, whose error does not hold for them."
-            ]
-            if others
-            else []
+        said = (
+            f"Looks were taken in this folder ({listed(others)}). This configuration lists its seeds by hand: its "
+            "seeds, tests and intervals are outside of that plan, whose error does not hold for them."
         )
+        return [said] if others else []
     looks = dict(list(taken(config.looks, results).items())[: config.looks.until])
     found = [_plan_sentence(config)]
     if others:
@@ -120,14 +117,10 @@ def path(looks: pd.DataFrame) -> Spec:
     color = alt.Color("name:N", title=None, scale=named_scale(names, OKABE_ITO))
     x, beside = alt.X("look:O", title="look", axis=alt.Axis(labelAngle=0)), alt.XOffset("name:N", sort=names)
     y = alt.Y("low:Q", title=f"difference from {only}" if only else "difference", axis=alt.Axis(format="+.1~%"))
-    tooltip = [
-        *(alt.Tooltip(f"{name}:N") for name in ("name", "verdict", "n_seeds")),
-        *(alt.Tooltip(f"{name}:Q", format="+.1%") for name in ("difference", "low", "high")),
-        *(alt.Tooltip(f"{name}:Q", format=".2g") for name in ("p_value", "boundary")),
-    ]
-    zero = alt.Chart(pd.DataFrame({"at": [0.0]})).mark_rule(strokeDash=[4, 4], color="#777").encode(y=alt.Y("at:Q"))
+    shares, tests = dict.fromkeys(("difference", "low", "high"), "+.1%"), {"p_value": ".2g", "boundary": ".2g"}
+    tooltip = tips({"name": None, "verdict": None, "n_seeds": None} | shares | tests)
     base = alt.Chart(rows).encode(x=x, xOffset=beside, color=color, tooltip=tooltip)
     bars = base.mark_rule(strokeWidth=2).encode(y=y, y2="high:Q")
     shape = alt.Shape("verdict:N", title="verdict", scale=named_scale(verdicts, SHAPES))
     dots = base.mark_point(filled=True, size=80, opacity=1).encode(y=alt.Y("difference:Q"), shape=shape)
-    return finished(zero, bars, dots, height=220)
+    return finished(dashed_line("y"), bars, dots, height=220)

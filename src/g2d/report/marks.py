@@ -86,6 +86,12 @@ def _series(name: str, label: str) -> str:
     return label if name.casefold() == label.casefold() else f"{label}: {name.removesuffix('/grpo')}"
 
 
+def drawn(rows: pd.DataFrame, known: Marks) -> pd.DataFrame:
+    """A table's rows with the `series` and the `name` of their policies."""
+    series = [mark.series for mark in marks_of(rows, known)]
+    return rows.assign(series=series, name=names(rows)).reset_index(drop=True)
+
+
 def legend(rows: pd.DataFrame, known: Marks) -> dict[str, Mark]:
     """The marks of a table's rows by the name of their series, in the order of the legend."""
     own = set(marks_of(rows, known))

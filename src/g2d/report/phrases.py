@@ -77,6 +77,16 @@ def points(share: float, low: float, high: float) -> str:
     return f"{signed(share)} points {signed_interval(low, high)}"
 
 
+def points_of(row: Mapping[Any, Any], name: str) -> str:
+    """The same of a column and its bounds."""
+    return points(row[name], row[f"{name}_low"], row[f"{name}_high"])
+
+
+def time_unit(hours: float) -> tuple[str, int]:
+    """The unit that suits a time, and how many of it make an hour."""
+    return ("hours", 1) if hours >= 1 else ("minutes", 60) if hours >= 1 / 60 else ("seconds", 3600)
+
+
 def at_most(share: float) -> str:
     """An upper bound in points, rounded up."""
     return f"{math.ceil(1000 * share - 1e-9) / 10:.1f}"

@@ -9,7 +9,7 @@ import pandas as pd
 
 from g2d.forecast.power import needed_words
 from g2d.report.marks import DASHES, OKABE_ITO, SHAPES, Mark
-from g2d.report.vega import Spec, finished, series_channels
+from g2d.report.vega import Spec, finished, series_channels, tips
 from g2d.tables.power import POINTS
 
 _PARTS = {"from_questions": "questions", "from_seeds": "seeds", "from_answers": "single answers"}
@@ -82,9 +82,7 @@ def difference_by_seeds(power: pd.DataFrame) -> Spec:
     }
     x = alt.X("n_seeds:Q", title="seeds", axis=alt.Axis(values=sorted(own["n_seeds"].unique().tolist()), grid=False))
     y = alt.Y("points:Q", title=f"points found with 80 %, against {own['against'].iloc[0]}", scale=alt.Scale(zero=True))
-    tooltip = [alt.Tooltip("series:N"), alt.Tooltip("n_seeds:Q", title="seeds"), alt.Tooltip("points:Q", format=".1f")]
-    base = alt.Chart(rows).encode(x=x, y=y, **(series_channels(looks) | {"tooltip": tooltip}))
-    layers = [base.mark_line(), base.mark_point(filled=True, size=70, opacity=1)]
-    here = own[own["this_grid"]]
-    layers.insert(0, alt.Chart(here).mark_rule(strokeDash=[4, 4], color="#777").encode(x=x))
-    return finished(*layers, height=240)
+    tooltip = tips({"series": None, "n_seeds": "", "points": ".1f"}, n_seeds="seeds")
+    base = alt.Chart(rows).encode(x=x, y=y, tooltip=tooltip, **series_channels(looks))
+    here = alt.Chart(own[own["this_grid"]]).mark_rule(strokeDash=[4, 4], color="#777").encode(x=x)
+    return finished(here, base.mark_line(), base.mark_point(filled=True, size=70, opacity=1), height=240)

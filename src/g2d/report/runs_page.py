@@ -12,12 +12,13 @@ import yaml
 from markupsafe import Markup
 
 from g2d.report.answer_browser import browse_runs
+from g2d.report.charts import SHARES
 from g2d.report.marks import OKABE_ITO, SHAPES, names
 from g2d.report.page import Chart, Entry, Section, rendered, without_folders
 from g2d.report.replication import other_settings
 from g2d.report.runs import about, sentences, software
 from g2d.report.tables import cells_of
-from g2d.report.vega import Spec, finished, named_scale
+from g2d.report.vega import Spec, finished, named_scale, tips
 from g2d.tables.results import Results
 
 RUN_HEIGHT = 16  # pixels of a policy's row, for every run
@@ -101,10 +102,7 @@ def accuracy_by_run(rows: pd.DataFrame) -> Spec:
         "y": y,
         "yOffset": alt.YOffset("run:N", sort=runs),
         "color": alt.Color("run:N", title="run", scale=named_scale(runs, OKABE_ITO[1:])),
-        "tooltip": [
-            *(alt.Tooltip(f"{name}:N") for name in ("name", "run", "seeds")),
-            *(alt.Tooltip(f"{name}:Q", format=".1%") for name in ("accuracy", "ci_low", "ci_high")),
-        ],
+        "tooltip": tips({"name": None, "run": None, "seeds": None} | SHARES),
     }
     axis = alt.Axis(format="~%", tickCount=6)
     x = alt.X("ci_low:Q", title="accuracy, 95 % interval", axis=axis, scale=alt.Scale(zero=False))

@@ -11,7 +11,7 @@ from g2d.analysis.comparisons import LEVEL
 from g2d.analysis.statistics import holm
 from g2d.report.marks import OKABE_ITO
 from g2d.report.phrases import points, signed_interval
-from g2d.report.vega import Spec, finished, named_scale
+from g2d.report.vega import Spec, dashed_line, finished, named_scale, tips
 from g2d.tables.synthesis import OVER_MODELS, STUDY
 
 ROW_HEIGHT = 24  # pixels
@@ -80,14 +80,12 @@ def forest(synthesis: pd.DataFrame) -> Spec:
     y = alt.Y("name:N", title=None, sort=list(rows["name"]), axis=alt.Axis(labelLimit=260))
     x = alt.X("low:Q", title="difference in accuracy", axis=alt.Axis(format="+.1~%", tickCount=6))
     color = alt.Color("what:N", title=None, scale=named_scale([_STUDY, _POOLED, _PREDICTED], OKABE_ITO))
-    tooltip = [
-        alt.Tooltip("name:N"),
-        alt.Tooltip("what:N"),
-        *[alt.Tooltip(f"{name}:Q", format="+.1%") for name in ("difference", "low", "high")],
-    ]
-    zero = alt.Chart(pd.DataFrame({"at": [0.0]})).mark_rule(strokeDash=[4, 4], color="#777").encode(x=alt.X("at:Q"))
-    thin = alt.Chart(predicted).mark_rule(strokeDash=[2, 2]).encode(x=x, x2="high:Q", y=y, color=color, tooltip=tooltip)
-    bars = alt.Chart(rows).mark_rule(strokeWidth=2).encode(x=x, x2="high:Q", y=y, color=color, tooltip=tooltip)
-    points = alt.Chart(rows).mark_point(filled=True, size=80, opacity=1)
-    points = points.encode(x=alt.X("difference:Q"), y=y, color=color, tooltip=tooltip)
-    return finished(zero, thin, bars, points, height=ROW_HEIGHT * max(len(rows), 2))
+    shown = tips({"name": None, "what": None, **dict.fromkeys(("difference", "low", "high"), "+.1%")})
+    thin, drawn = (alt.Chart(own).encode(y=y, color=color, tooltip=shown) for own in (predicted, rows))
+    return finished(
+        dashed_line("x"),
+        thin.mark_rule(strokeDash=[2, 2]).encode(x=x, x2="high:Q"),
+        drawn.mark_rule(strokeWidth=2).encode(x=x, x2="high:Q"),
+        drawn.mark_point(filled=True, size=80, opacity=1).encode(x="difference:Q"),
+        height=ROW_HEIGHT * max(len(rows), 2),
+    )

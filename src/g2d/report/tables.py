@@ -56,10 +56,9 @@ def cells_of(frame: pd.DataFrame) -> Table:
     records = frame.head(MAX_ROWS).to_dict("records")
 
     def cell(row: Mapping[Any, Any], column: str) -> Cell:
-        own_digits = of_measures.get(row.get("measure"), digits.get(column, 0)) if column == "value" else None
-        return _cell(
-            row, column, qualified.get(column, ()), digits.get(column, 0) if own_digits is None else own_digits
-        )
+        of_column = digits.get(column, 0)
+        shown = of_measures.get(row.get("measure"), of_column) if column == "value" else of_column
+        return _cell(row, column, qualified.get(column, ()), shown)
 
     return Table(
         columns=tuple(shown),

@@ -13,7 +13,7 @@ from g2d.analysis.dynamics import RATIO_BOUND
 from g2d.experiment.keys import POLICY_NAMES
 from g2d.report.marks import Marks, legend, marks_of
 from g2d.report.phrases import NBSP, percent, percent_interval, these_weights
-from g2d.report.vega import Spec, finished, series_channels
+from g2d.report.vega import Spec, finished, series_channels, tips
 
 HEIGHT = 200  # pixels: one of several
 
@@ -30,13 +30,8 @@ def course(training: pd.DataFrame, known: Marks) -> Spec:
     measure = str(training["measure"].iloc[0])
     x = alt.X("tokens:Q", title="tokens trained on", axis=alt.Axis(format="~s", grid=False, tickCount=5))
     y = alt.Y("value:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
-    tooltip = [
-        alt.Tooltip("series:N", title="training"),
-        alt.Tooltip("step:Q"),
-        alt.Tooltip("tokens:Q", format="~s"),
-        alt.Tooltip("value:Q", title=measure, format=".3g"),
-        *[alt.Tooltip(f"value_{side}:Q", title=f"{side}est seed", format=".3g") for side in ("low", "high")],
-    ]
+    seen = {"series": None, "step": "", "tokens": "~s", "value": ".3g", "value_low": ".3g", "value_high": ".3g"}
+    tooltip = tips(seen, series="training", value=measure, value_low="lowest seed", value_high="highest seed")
     channels = series_channels(legend(training, known))
     del channels["shape"]
     chart = alt.Chart(rows)

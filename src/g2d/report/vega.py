@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import altair as alt
+import pandas as pd
 
 from g2d.report.marks import Mark
 
@@ -54,6 +55,29 @@ def series_channels(looks: Mapping[str, Mark], dash: bool = True) -> dict[str, A
     if dash:
         channels["strokeDash"] = scaled(alt.StrokeDash, [list(mark.dash) for mark in looks.values()])
     return channels
+
+
+def tips(columns: Mapping[str, str | None], **titles: str) -> list[alt.Tooltip]:
+    """What a mark says under the pointer.
+
+    Args:
+        columns: with the format of their numbers; None for texts, "" for numbers as they are.
+        titles: of those that are not called as their column.
+    """
+    return [
+        alt.Tooltip(
+            f"{name}:{'N' if digits is None else 'Q'}",
+            format=digits or alt.Undefined,
+            title=titles.get(name, alt.Undefined),
+        )
+        for name, digits in columns.items()
+    ]
+
+
+def dashed_line(axis: str, at: float = 0.0) -> alt.Chart:
+    """A line across the chart at a value of an axis, x or y."""
+    line = alt.Chart(pd.DataFrame({"at": [at]})).mark_rule(strokeDash=[4, 4], color="#777")
+    return line.encode(**{axis: "at:Q"})
 
 
 def outlined(chart: alt.Chart, **placed: Any) -> list[alt.Chart]:
