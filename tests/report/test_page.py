@@ -16,10 +16,9 @@ from playwright.sync_api import Browser, Page
 from g2d.analysis.contamination import partial_problems
 from g2d.experiment.config import Config
 from g2d.problems import Problem
-from g2d.report.front import panels
+from g2d.report.front import panels, rounding_caveats
 from g2d.report.marks import marks
 from g2d.report.page import content_security_policy, without_folders
-from g2d.report.rounding import rounding_caveats
 from g2d.tables.contamination import contamination_table
 from g2d.tables.frames import write_table
 from g2d.tables.results import read_by_name

@@ -126,7 +126,7 @@ def _answered(
         Question(
             name,
             render(problems[name].prompt),
-            shown_answer(problems[name].answer or ""),
+            shown_answer(problems[name].answer),
             tuple(completion_of(title, 0, own[name]) for title, own in zip(called, by_policy, strict=True)),
         )
         for name in in_turn(right)[:QUESTIONS_PER_BENCHMARK]

@@ -34,6 +34,7 @@ PAIRS = (
     "share of right rollouts. Policies here are trained on the tokens beside them, as they were sampled (`prompt_ids`, "
     "`chosen_ids`, `rejected_ids`); TRL makes its own of the messages."
 )
+OF_PREFERENCES = {"task_categories": ["text-generation"], "tags": ["preference", "dpo", "reasoning", "g2d"]}
 ROLLOUTS = "with verdict, reward, length and finish reason."
 
 
@@ -128,14 +129,10 @@ def harvest_card(key: HarvestKey, base: Policy, counts: Informativeness, demonst
         base: M0.
         counts: how informative the harvest is.
     """
-    header = {
-        # `datasets` reads one format per folder; the rollouts are Parquet.
-        "configs": [{"config_name": "pairs", "data_files": "pairs.jsonl", "default": True}],
-        "task_categories": ["text-generation"],
-        "tags": ["preference", "dpo", "reasoning", "g2d"],
-    }
+    # `datasets` reads one format per folder; the rollouts are Parquet.
+    configs = [{"config_name": "pairs", "data_files": "pairs.jsonl", "default": True}]
     return _card(
-        header,
+        {"configs": configs, **OF_PREFERENCES},
         key.folder,
         demonstration,
         f"Rollouts of {_model(base)} {_warmup(key.k)}, {OF_A_HARVEST}",
@@ -164,15 +161,11 @@ def dataset_card(
     ]
     # `datasets` reads one format per repository, and no empty file.
     paired = [key for key, _, counts in harvests if counts.n_pairable]
-    header = {
-        "configs": [{"config_name": _config_name(key), "data_files": f"{key.folder}/pairs.jsonl"} for key in paired],
-        "task_categories": ["text-generation"],
-        "tags": ["preference", "dpo", "reasoning", "g2d"],
-    }
+    configs = [{"config_name": _config_name(key), "data_files": f"{key.folder}/pairs.jsonl"} for key in paired]
     example = (paired or [key for key, _, _ in harvests])[0]
     of_rollouts = f"hf://datasets/{repository}/{example.folder}/rollouts.parquet"
     return _card(
-        header,
+        {"configs": configs, **OF_PREFERENCES},
         repository,
         demonstration,
         f"Rollouts of policies, {OF_A_HARVEST}",

@@ -20,7 +20,7 @@ from g2d.plain import plain, say
 from g2d.report.marks import names
 from g2d.report.phrases import signed, signed_interval
 from g2d.report.replication import print_differences
-from g2d.report.runs import about, sentences, settings, software
+from g2d.report.runs import about, differing_in, sentences
 from g2d.tables.results import Results
 from g2d.tables.runs import runs_table
 
@@ -101,8 +101,7 @@ def _as_json(runs: Mapping[str, Results], table: pd.DataFrame) -> dict[str, Any]
 
     return {
         "runs": about(runs),
-        "configuration": by_run(settings(runs)),
-        "software": by_run(software(runs)),
+        **{kind: by_run(found) for kind, found in differing_in(runs).items()},
         "policies": json.loads(table.to_json(orient="records")),
     }
 
@@ -115,10 +114,10 @@ def _lines(runs: Mapping[str, Results], table: pd.DataFrame) -> Iterator[str]:
         done = f"{own['evaluated']} of {own['policies']} policies evaluated"
         version = f"g2d {own['g2d']}" if own["g2d"] else "no provenance.json, so what judged its answers is unknown"
         yield f"{name}  {own['folder']}: {own['title']} ({done}; {version})"
-    for title, found in (("Configuration", settings(runs)), ("Software", software(runs))):
+    for kind, found in differing_in(runs).items():
         yield ""
         cells = [[key, *map(_short, values)] for key, values in found.items()]
-        yield from _aligned([[title, *runs], *cells]) if cells else [f"{title}: the same"]
+        yield from _aligned([[kind.capitalize(), *runs], *cells]) if cells else [f"{kind.capitalize()}: the same"]
     for (model, benchmark), rows in table.groupby(["model", "benchmark"], sort=False):
         yield ""
         yield from _of_benchmark(f"{model}, {benchmark}", rows, next(iter(runs)))

@@ -8,12 +8,14 @@ from typing import Any
 
 import pandas as pd
 
+from g2d.experiment.config import Config
 from g2d.experiment.keys import called
 from g2d.report import charts, frontier, training
 from g2d.report.answer import answer
 from g2d.report.contamination import memory_warnings
 from g2d.report.controls import control_sentences
 from g2d.report.marks import Marks
+from g2d.report.phrases import percent
 from g2d.report.vega import Spec
 
 CHARTED = {"device_hours": "hours"}  # an axis of cost: the name of its chart, where they differ
@@ -40,6 +42,8 @@ LEGEND = (
     ("K", "gradient steps of online RL"),
     ("G", "rollouts that GRPO draws of a prompt"),
 )
+
+KEPT = 0.9  # of an adapter's effect: less is a caveat
 
 
 READ = ("main", "comparisons", "margins", "controls", "frontier", "contamination", "collapses", "training")
@@ -139,3 +143,28 @@ def calibration_words(main: pd.DataFrame, standings: pd.DataFrame | None) -> dic
 def buttons(panels: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """The axes of cost that some panel has a chart of, and their names on the switch."""
     return {axis: words for axis, words in frontier.BUTTONS.items() if any(axis in own["charts"] for own in panels)}
+
+
+def rounding_caveats(effects: Mapping[str, float], model: str, config: Config) -> tuple[str, ...]:
+    """A sentence if policies of a model keep less than `KEPT` of their adapter's effect where they answer.
+
+    Args:
+        effects: `Policy.effect_left` by policy_id.
+    """
+    own = config.for_model(model)
+    if own.engine.name == "vllm":
+        whole = own.engine.adapters in ("merge", "merge_bfloat16")
+        who, cure = "vLLM adds", "engine.adapters: merge or merge_bfloat16"
+    else:
+        whole = own.lora.rounding == "once"
+        who, cure = "PEFT adds", "lora.rounding: once"
+    lost = {name: share for name, share in effects.items() if name.startswith(f"{model}/") and share < KEPT}
+    if whole or not lost:
+        return ()
+    least = min(lost, key=lost.__getitem__)
+    several = f"{len(lost)} policies have" if len(lost) > 1 else "One policy has"
+    return (
+        f"{several} adapters of whose effect bfloat16 leaves less than {percent(KEPT, 0)}: "
+        f"{percent(lost[least], 0)} of {least.removeprefix(f'{model}/')}. {who} an adapter's part to an output that is "
+        f"already rounded; {cure} keeps it.",
+    )

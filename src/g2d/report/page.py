@@ -38,7 +38,6 @@ from g2d.report.looks import path as look_path
 from g2d.report.marks import Marks, marks
 from g2d.report.pair_browser import PROBLEMS_PER_CONTROL, PROBLEMS_PER_SERIES, Series
 from g2d.report.power import difference_by_seeds, power_sentences
-from g2d.report.rounding import rounding_caveats
 from g2d.report.sweep import sweep_sentences
 from g2d.report.synthesis import forest, synthesis_sentences
 from g2d.report.tables import Table, cells_of
@@ -131,7 +130,7 @@ def build(
     benchmarks = list(config.benchmarks)
     specs: dict[str, Spec] = {}
     known = marks(config)
-    lost = {model: rounding_caveats(provenance.get("effect_left", {}), model, config) for model in config.models}
+    lost = {model: front.rounding_caveats(provenance.get("effect_left", {}), model, config) for model in config.models}
     caveats = {model: (*own, *((CAVEAT,) if config.looks else ())) for model, own in lost.items()}
     frames = {name: read_by_name(path) for name, path in tables.items()}
     panels = front.panels(frames, benchmarks, specs, known, caveats)

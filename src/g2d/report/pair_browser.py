@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any, Protocol
@@ -152,16 +152,10 @@ def _series(
         frame = rollouts(key)
         for name, rows in frame[frame["problem_id"].isin(chosen)].groupby("problem_id"):
             steps[str(name)].append(_step(key.k, rows, own.get(str(name))))
-    stories = (
-        Story(
-            name,
-            problems[name].level,
-            render(problems[name].prompt),
-            shown_answer(problems[name].answer or ""),
-            tuple(of),
-        )
-        for name, of in steps.items()
-    )
+    stories = [
+        Story(name, own.level, render(own.prompt), shown_answer(own.answer), tuple(steps[name]))
+        for name, own in ((name, problems[name]) for name in chosen)
+    ]
     return Series(model, seed, variant, group_size, len(problems), tuple(stories))
 
 
@@ -174,11 +168,9 @@ def ranked(names: Iterable[str], paired: Iterable[Iterable[str]]) -> list[str]:
 def _step(k: int, rows: pd.DataFrame, pair: Pair | None) -> Step:
     correct = int((rows["verdict"] == "correct").sum())
     verdicts = ", ".join(f"{n} {verdict}" for verdict, n in rows["verdict"].value_counts(sort=True).items())
-    samples = (
-        {"example": int(rows["sample"].min())}
-        if pair is None
-        else {"chosen": pair["chosen_sample"], "rejected": pair["rejected_sample"]}
-    )
+    samples = {"example": int(rows["sample"].min())}
+    if pair is not None:
+        samples = {"chosen": pair["chosen_sample"], "rejected": pair["rejected_sample"]}
     by_sample = rows.set_index("sample").to_dict("index")
     completions = tuple(completion_of(role, sample, by_sample[sample]) for role, sample in samples.items())
     return Step(k, correct, len(rows), verdicts, completions)
@@ -204,9 +196,9 @@ def completion_of(role: str, sample: int, row: Mapping[Any, Any]) -> Completion:
     )
 
 
-def shown_answer(answer: str) -> Markup:
-    """An answer, which is LaTeX without delimiters."""
-    return mathml(answer) or plain(answer)
+def shown_answer(answer: str | None) -> Markup:
+    """An answer, which is LaTeX without delimiters; empty where there is none."""
+    return mathml(answer or "") or plain(answer or "")
 
 
 class Sized(Protocol):
@@ -220,14 +212,9 @@ class Sized(Protocol):
 def within_budget(stories: Sequence[Sequence[Sized]]) -> list[int]:
     """How many stories of each series fit, taking one of each series in turn."""
     shown, left = [0] * len(stories), MAX_CHARACTERS
-    for story, at in _in_turn(stories):
+    for at, story in (own for turn in zip_longest(*stories) for own in enumerate(turn) if own[1]):
         left -= story.size
         if left < 0:
             break
         shown[at] += 1
     return shown
-
-
-def _in_turn(stories: Sequence[Sequence[Sized]]) -> Iterator[tuple[Sized, int]]:
-    for turn in zip_longest(*stories):
-        yield from ((story, at) for at, story in enumerate(turn) if story is not None)

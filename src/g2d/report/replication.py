@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -56,7 +56,8 @@ def compare_results(a: Path, b: Path) -> list[Difference]:
             has left it.
     """
     configs, recorded = _configs(a, b), digests_in(a) | digests_in(b)
-    found = [*_configuration(*configs), *_software(a, b)]
+    settings = other_settings(*(config.identity for config in configs))
+    found = [*_differences("configuration", settings, "asked"), *_software(a, b)]
     other_problems: set[str] = set()
     answered: dict[str, tuple[pd.Series, pd.Series]] = {}  # right answers by question
     for kind, name, path in _files(*configs):
@@ -131,9 +132,8 @@ def _configs(*folders: Path) -> tuple[Config, ...]:
     return tuple(read(folder / "config.yaml") for folder in folders)
 
 
-def _configuration(a: Config, b: Config) -> list[Difference]:
-    found = other_settings(a.identity, b.identity)
-    return [Difference("configuration", key, _between(*values), "asked") for key, values in found.items()]
+def _differences(kind: Kind, found: Mapping[str, Sequence[Any]], weight: Weight) -> list[Difference]:
+    return [Difference(kind, key, " | ".join(map(str, values)), weight) for key, values in found.items()]
 
 
 def other_settings(*identities: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
@@ -147,16 +147,11 @@ def other_software(*provenances: Mapping[str, Any]) -> dict[str, tuple[Any, ...]
     return differing(*({key: own.get(key, {}) for key in ("workflow", "software")} for own in provenances))
 
 
-def _between(first: Any, second: Any) -> str:
-    return f"{first} | {second}"
-
-
 def _software(a: Path, b: Path) -> list[Difference]:
     files = a / "provenance.json", b / "provenance.json"
     if missing := _missing("software", "provenance.json", *files):
         return missing
-    found = other_software(*map(read_json, files))
-    return [Difference("software", key, _between(*values), "expected") for key, values in found.items()]
+    return _differences("software", other_software(*map(read_json, files)), "expected")
 
 
 def _how_they_differ(kind: Kind, *files: Path) -> str:

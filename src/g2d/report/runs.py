@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -29,14 +29,18 @@ def about(runs: Mapping[str, Results]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def software(runs: Mapping[str, Results]) -> dict[str, tuple[Any, ...]]:
-    """What differs in the software of the runs that have recorded it, which others lack."""
-    return other_software(*(run.provenance for run in runs.values()))
+def differing_in(
+    runs: Mapping[str, Results], shown: Callable[[Any], Any] = lambda identity: identity
+) -> dict[str, dict[str, tuple[Any, ...]]]:
+    """What differs in the configuration that results depend on, and in the software, with the value of every run.
 
-
-def settings(runs: Mapping[str, Results]) -> dict[str, tuple[Any, ...]]:
-    """The keys of the configuration that results depend on and that differ, with the value of every run."""
-    return other_settings(*(run.config.identity for run in runs.values()))
+    Args:
+        shown: what of a configuration may be seen.
+    """
+    return {
+        "configuration": other_settings(*(shown(run.config.identity) for run in runs.values())),
+        "software": other_software(*(run.provenance for run in runs.values())),
+    }
 
 
 def sentences(rows: pd.DataFrame, first: str) -> Iterator[str]:

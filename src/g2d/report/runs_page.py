@@ -15,8 +15,7 @@ from g2d.report.answer_browser import browse_runs
 from g2d.report.charts import SHARES
 from g2d.report.marks import OKABE_ITO, SHAPES, names
 from g2d.report.page import Chart, Entry, Section, rendered, without_folders
-from g2d.report.replication import other_settings
-from g2d.report.runs import about, sentences, software
+from g2d.report.runs import about, differing_in, sentences
 from g2d.report.tables import cells_of
 from g2d.report.vega import Spec, finished, named_scale, tips
 from g2d.tables.results import Results
@@ -44,16 +43,12 @@ def runs_page(runs: Mapping[str, Results], table: pd.DataFrame, benchmarks: Sequ
         specs[name] = accuracy_by_run(rows)
         shown = rows.drop(columns=["model", "benchmark"])
         entry = _entry(name, f"Accuracy and cost: {title}", shown, CAPTION.format(first=first), Chart(name, ""))
-        sections.append(
-            Section(
-                f"section-{number}", title, (entry,), True, tuple(f"{sentence}." for sentence in sentences(rows, first))
-            )
-        )
-    settings = other_settings(*(without_folders(run.config.identity) for run in runs.values()))
-    for title, found in (("Configuration", settings), ("Software", software(runs))):
+        text = tuple(f"{sentence}." for sentence in sentences(rows, first))
+        sections.append(Section(f"section-{number}", title, (entry,), True, text))
+    for kind, found in differing_in(runs, without_folders).items():
         text = () if found else ("The same in all runs.",)
-        entries = (_entry(title.lower(), f"{title} that differs", _by_key(found, runs)),) if found else ()
-        sections.append(Section(f"other-{title.lower()}", title, entries, True, text))
+        entries = (_entry(kind, f"{kind.capitalize()} that differs", _by_key(found, runs)),) if found else ()
+        sections.append(Section(f"other-{kind}", kind.capitalize(), entries, True, text))
     told = pd.DataFrame([{"run": name} | own | {"folder": _shown(runs[name])} for name, own in about(runs).items()])
     return rendered(
         "runs.html",
