@@ -30,7 +30,7 @@ def control_sentences(controls: pd.DataFrame) -> tuple[str, ...]:
 
 
 def _sentence(rows: pd.DataFrame) -> str:
-    first = rows.iloc[0]
+    first = rows.iloc[0].to_dict()
     gain = points_of(first, "truth_gain")
     name = called(first["truth"], first["K"], first["group_size"] if first["truth"] == "grpo" else 0)
     said = "; ".join(_control(row) for row in rows.to_dict("records"))

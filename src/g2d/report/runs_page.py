@@ -97,7 +97,7 @@ def accuracy_by_run(rows: pd.DataFrame) -> Spec:
         "y": y,
         "yOffset": alt.YOffset("run:N", sort=runs),
         "color": alt.Color("run:N", title="run", scale=named_scale(runs, OKABE_ITO[1:])),
-        "tooltip": tips({"name": None, "run": None, "seeds": None} | SHARES),
+        "tooltip": tips({"name": None, "run": None, "seeds": None, **SHARES}),
     }
     axis = alt.Axis(format="~%", tickCount=6)
     x = alt.X("ci_low:Q", title="accuracy, 95 % interval", axis=axis, scale=alt.Scale(zero=False))
