@@ -1,7 +1,8 @@
 """The charts as Vega-Lite specifications, for the page and for the files of `figures`.
 
 What differs by colour differs by shape, dash or lightness too, so a grey print can be read. Each specification has its
-own rows and is as wide as its container.
+own rows, those of one model (and benchmark) of the table that its parameter is called after, and is as wide as its
+container; `known` says how policies are drawn.
 """
 
 from __future__ import annotations
@@ -55,12 +56,7 @@ STEPS = ["#e3e9f1", "#b5c7de", "#7f9fc6", "#4a76a8", "#1f4b7d", "#0a2748"]  # li
 
 def accuracy_by_k(main: pd.DataFrame, known: Marks) -> Spec:
     """Accuracy against K with intervals; M0 as a labelled band. Policies whose K counts no steps of the GRPO warm-up
-    stand on an axis of their own, to the right.
-
-    Args:
-        main: rows of Table 1 of one model and benchmark.
-        known: how policies are drawn.
-    """
+    stand on an axis of their own, to the right."""
     rows = drawn(main, known)
     base, trained = rows[rows["policy"] == "base"], rows[rows["policy"] != "base"]
     of_warmup = pd.Series([mark.of_warmup for mark in marks_of(trained, known)], trained.index, bool)
@@ -102,12 +98,7 @@ def accuracy_by_k(main: pd.DataFrame, known: Marks) -> Spec:
 
 
 def accuracy_by_hours(main: pd.DataFrame, known: Marks) -> Spec:
-    """Accuracy against device-hours: one point per policy, those of a series joined in the order of K.
-
-    Args:
-        main: rows of Table 1 of one model and benchmark.
-        known: how policies are drawn.
-    """
+    """Accuracy against device-hours: one point per policy, those of a series joined in the order of K."""
     rows = drawn(main.dropna(subset=["device_hours"]), known)
     unit, factor = time_unit(rows["device_hours"].max())
     rows = rows.assign(cost=rows["device_hours"] * factor)
@@ -130,7 +121,6 @@ def against_cost(
     Args:
         rows: policy, group_size, K, series, name, cost, accuracy, ci_low, ci_high.
         title: of the axis of costs.
-        known: how policies are drawn.
         tooltip: what a mark says under the pointer.
         joined: rows to join by series, in the order of K.
         named: which rows have their names beside their marks; all without.
@@ -212,11 +202,7 @@ def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
 
 
 def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
-    """Pairability, middle band and entropy of the harvest against K (Figure 3), on an axis from 0 to 1.
-
-    Args:
-        harvest: rows of Table 2 of one model.
-    """
+    """Pairability, middle band and entropy of the harvest against K (Figure 3), on an axis from 0 to 1."""
     first = harvest["group_size"].dropna().min()
     own = harvest[harvest["group_size"].isna() | (harvest["group_size"] == first)]
     rows = pd.concat([_metric(own, column, mark.series) for column, mark in METRICS.items()])
@@ -238,11 +224,7 @@ def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
 
 
 def difficulty_by_level(calibration: pd.DataFrame) -> Spec:
-    """Prompts of every level that M0 never, sometimes and always solves (Table 4).
-
-    Args:
-        calibration: rows of Table 4 of one model.
-    """
+    """Prompts of every level that M0 never, sometimes and always solves (Table 4)."""
     kinds = {"all_wrong_share": "never right", "pairable_share": "pairable", "all_correct_share": "always right"}
     rows = calibration.melt(id_vars=["levels", "selected", "n", "pass_at_1"], value_vars=list(kinds), var_name="kind")
     rows = rows.assign(prompts=rows["kind"].map(kinds), order=rows["kind"].map(list(kinds).index))
@@ -257,11 +239,7 @@ def difficulty_by_level(calibration: pd.DataFrame) -> Spec:
 
 
 def bill(cost: pd.DataFrame) -> Spec:
-    """Device-hours of every policy by stage, mean over seeds.
-
-    Args:
-        cost: rows of the bill of one model.
-    """
+    """Device-hours of every policy by stage, mean over seeds."""
     rows = cost.assign(name=names(cost))
     seeds = rows.groupby("name", sort=False)["seed"].nunique().clip(lower=1)
     hours = rows.groupby(["name", "stage"], sort=False)["device_hours"].sum().reset_index()
@@ -282,11 +260,7 @@ def bill(cost: pd.DataFrame) -> Spec:
 
 def gains(decomposition: pd.DataFrame) -> Spec | None:
     """A waterfall per policy: from M0's accuracy to the policy's by finishing, by format, by reasoning, each with its
-    interval; a black line is the policy's accuracy, a dashed one M0's. None without a gain.
-
-    Args:
-        decomposition: rows of the decomposition of one model and benchmark.
-    """
+    interval; a black line is the policy's accuracy, a dashed one M0's. None without a gain."""
     rows = decomposition.dropna(subset=["gain"])
     if rows.empty:
         return None
@@ -328,12 +302,7 @@ def gains(decomposition: pd.DataFrame) -> Spec | None:
 
 
 def budgets(table: pd.DataFrame, known: Marks) -> Spec:
-    """Accuracy against the token budget, a line per policy of the main grid.
-
-    Args:
-        table: rows of budgets.csv of one model and benchmark.
-        known: how policies are drawn; lines of one colour differ by shape and dash.
-    """
+    """Accuracy against the token budget, a line per policy of the main grid; of one colour they differ by shape."""
     rows = table[table["policy"].isin(POLICY_NAMES)]
     looks = marks_of_lines(rows, known)
     rows = rows.assign(series=names(rows))
@@ -351,10 +320,6 @@ def pass_at_k(samples: pd.DataFrame, known: Marks) -> Spec:
     """pass@k against k, a line per policy of the main grid, with its interval under the pointer.
 
     Where lines cross, a policy is better with one answer and worse with several. Other policies are in the table.
-
-    Args:
-        samples: rows of samples.csv of one model and benchmark.
-        known: how policies are drawn; lines of one colour differ by dash.
     """
     rows = samples[(samples["measure"] == "pass") & samples["policy"].isin(POLICY_NAMES)]
     bounds = zip(rows["ci_low"], rows["ci_high"], strict=True)

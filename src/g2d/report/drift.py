@@ -20,7 +20,6 @@ def gain_by_divergence(drift: pd.DataFrame, known: Marks) -> Spec | None:
 
     Args:
         drift: rows of drift.csv of one model and benchmark, M0 among them.
-        known: how policies are drawn.
     """
     base = drift.loc[drift["policy"] == "base", "accuracy"]
     rows = drift[drift["kl"] > 0] if "kl" in drift else drift.head(0)

@@ -40,7 +40,6 @@ def picture(rows: pd.DataFrame, known: Marks) -> Spec:
 
     Args:
         rows: of `frontier.csv`, one model, benchmark and axis.
-        known: how policies are drawn.
     """
     policies = drawn(rows[_DRAWN], known)
     shown = {"name": None, "status": None, "cost": ".3~s", **SHARES, "chance": ".0%"}

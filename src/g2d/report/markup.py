@@ -59,9 +59,7 @@ def render(text: str) -> Markup:
     for match in _FORMULA.finditer(shown):
         parts += [plain(shown[position : match.start()]), _formula(match)]
         position = match.end()
-    parts.append(plain(shown[position:]))
-    parts.append(cut(text, MAX_CHARACTERS))
-    return Markup().join(parts)
+    return Markup().join([*parts, plain(shown[position:]), cut(text, MAX_CHARACTERS)])
 
 
 def cut(text: str, characters: int) -> Markup:

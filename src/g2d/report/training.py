@@ -24,7 +24,6 @@ def course(training: pd.DataFrame, known: Marks) -> Spec:
 
     Args:
         training: rows of training.csv of one model and measure.
-        known: how policies are drawn.
     """
     rows = training.assign(series=[mark.series for mark in marks_of(training, known)])
     measure = str(training["measure"].iloc[0])
