@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pandas as pd
 
 from g2d.experiment.config import Config
@@ -20,20 +18,16 @@ def sweep_sentences(table: pd.DataFrame) -> list[str]:
     sentences: list[str] = []
     for (model, swept), rows in table.groupby(["model", "swept"], sort=False):
         name = f"{swept} of {model}" if several else str(swept)
-        sentences += _sentences(name, rows)
+        chosen = rows[rows["chosen"]].iloc[0]
+        tied = int((rows["accuracy"] == chosen["accuracy"]).sum()) - 1
+        as_good = f", as had {tied} of the larger ones" if tied else ""
+        sentences.append(
+            f"For {name}, {chosen['settings']} was chosen out of {len(rows)} tried at K={chosen['K']}: it had "
+            f"{chosen['accuracy']:.3f} [{chosen['ci_low']:.3f}, {chosen['ci_high']:.3f}] right{as_good}."
+        )
+        if isinstance(chosen["edge"], str):
+            sentences.append(f"For {name}, {chosen['edge']}: a better one may lie beyond, so widen the list.")
     return sentences
-
-
-def _sentences(name: str, rows: pd.DataFrame) -> Iterator[str]:
-    chosen = rows[rows["chosen"]].iloc[0]
-    tied = int((rows["accuracy"] == chosen["accuracy"]).sum()) - 1
-    as_good = f", as had {tied} of the larger ones" if tied else ""
-    yield (
-        f"For {name}, {chosen['settings']} was chosen out of {len(rows)} tried at K={chosen['K']}: it had "
-        f"{chosen['accuracy']:.3f} [{chosen['ci_low']:.3f}, {chosen['ci_high']:.3f}] right{as_good}."
-    )
-    if isinstance(chosen["edge"], str):
-        yield f"For {name}, {chosen['edge']}: a better one may lie beyond, so widen the list."
 
 
 def sweep_paragraph(config: Config, table: pd.DataFrame, alike: bool) -> str:
