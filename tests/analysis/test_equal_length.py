@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from g2d.analysis.equal_length import at_equal_length
+from g2d.analysis.win_rates import at_equal_length
 from g2d.tables.choices import CANDIDATE_COLUMNS, best, checkpoint_table
 
 

@@ -88,11 +88,8 @@ def require_levels(settings: Calibration, levels: Collection[Level]) -> None:
 
 
 def with_mixes(table: pd.DataFrame, chosen: Sequence[Level]) -> pd.DataFrame:
-    """Table 4 as published: the levels, the chosen levels together, and all of them together.
-
-    Args:
-        table: from `level_table`.
-        chosen: from `choose_levels`; empty where nothing is trained.
+    """Table 4 as published: the levels of `level_table`, the chosen ones together (none where nothing is trained), and
+    all of them together.
 
     Returns:
         `LEVEL_COLUMNS`: levels ("3", "2-4", "none" for problems without a level, "all"), selected (whether every level

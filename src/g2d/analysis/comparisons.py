@@ -95,11 +95,8 @@ def corrected(family: Sequence[Comparison]) -> list[Comparison]:
 
 
 def sign_flip_p(differences: np.ndarray) -> float:
-    """Exact two-sided p-value of a paired permutation test with questions as the units (Fisher 1935, section 21); with
-    one answer per question McNemar's exact test.
-
-    Args:
-        differences: (n_questions,) whole numbers: correct answers of the policy minus those of the reference.
+    """Exact two-sided p-value of a paired permutation test with questions as the units (Fisher 1935, section 21), by
+    (n_questions,) correct answers of the policy minus those of the reference; McNemar's with one answer per question.
     """
     magnitudes = np.abs(differences[differences != 0])
     total = int(magnitudes.sum())

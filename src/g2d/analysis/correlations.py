@@ -74,8 +74,7 @@ def ranks_within(values: np.ndarray, subjects: np.ndarray) -> np.ndarray:
 def permutation_p(points: pd.DataFrame, x: str, y: str) -> float | None:
     """Two-sided permutation p-value of the hypothesis that accuracy does not depend on which (K, G) a harvest is of.
 
-    Args:
-        points: model, seed, group_size, K and the columns x and y.
+    Of `points`, with model, seed, group_size, K and the columns x and y.
 
     Returns:
         None unless every seed of a model has every (K, G) once, because only then can they be exchanged. Exact for one

@@ -28,10 +28,7 @@ def stages(verdicts: pd.Series) -> pd.DataFrame:
 
 
 def factors(reached: np.ndarray) -> np.ndarray:
-    """The conditional shares whose product is the accuracy.
-
-    Args:
-        reached: (3, ...) shares of all answers that reached each of `STAGES`, not increasing.
+    """The conditional shares whose product is the accuracy, from the (3, ...) shares that reached each of `STAGES`.
 
     Returns:
         (3, ...): P(finished), P(parseable | finished), P(correct | parseable); NaN where no answer reached the stage.
@@ -70,11 +67,7 @@ def contributions(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
 def linearised(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
     """The contributions by seed and question, to first order around the means (delta method, numerical derivative).
 
-    Args:
-        reference, policy: (3 stages, n_seeds, n_questions) shares that reached each of `STAGES`.
-
-    Returns:
-        (3 factors, n_seeds, n_questions), whose means are the contributions.
+    From (3 stages, n_seeds, n_questions) shares; (3 factors, n_seeds, n_questions), whose means are the contributions.
     """
     both = np.concatenate([reference, policy])
     means = both.mean(axis=(1, 2))

@@ -36,7 +36,6 @@ def at_equal_gain(divergence: np.ndarray, change: np.ndarray, online: np.ndarray
     Args:
         divergence: (policies, seeds, problems), at least two problems; the means of policies are positive.
         change: (policies, seeds, problems), accuracy less that of M0; not necessarily of the same problems.
-        online: (policies,), whether they were trained online.
     """
     if min(online.sum(), (~online).sum()) < FEWEST:
         return EqualGain("too few policies")

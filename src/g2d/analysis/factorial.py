@@ -47,16 +47,13 @@ def factorial_cells(model: str, rollouts: Mapping[float, pd.DataFrame]) -> pd.Da
 def factorial_effects(
     model: str, rollouts: Mapping[float, pd.DataFrame], resamples: int = 2000, seed: int = 0
 ) -> pd.DataFrame:
-    """The effects of level and temperature, and their interaction, on every metric; Args as for `factorial_cells`.
+    """The effects of level and temperature, and their interaction, on every metric, as for `factorial_cells`.
 
     Returns:
         `EFFECT_COLUMNS`, one row per metric, source (level, temperature, interaction) and term: effect (difference
         from the mean of all cells, in the metric's unit) with a 95 % percentile interval, and share, the source's part
         of the sum of squares between the cells (it contains sampling noise). Null where a cell has no value, such as
         mu without pairable problems.
-
-    Raises:
-        ValueError: as `factorial_cells`.
     """
     by_level = _by_level(rollouts)
     if not by_level or len(rollouts) < 2:

@@ -56,7 +56,6 @@ def on_axis(costs: Sequence[np.ndarray], differences: Differences, margin: float
 
     Args:
         costs: of each policy on one axis, (n_seeds,), or one value for a policy without seeds (M0).
-        differences: between the policies.
         margin: by how much a policy that is good enough may be worse, in 0..1.
     """
     n = len(costs)

@@ -71,9 +71,6 @@ OF_REWARDS = ("mean_reward", "n_not_judged", "mean_length_best", "mean_length_wo
 def success_counts(rollouts: pd.DataFrame) -> pd.DataFrame:
     """Count the rewarded rollouts of every prompt; with the truth as the reward, the correct ones.
 
-    Args:
-        rollouts: rows as in `g2d.rollouts.rollout.Rollout`; prompts may have groups of different size.
-
     Returns:
         One row per problem_id, in order of first appearance: problem_id, level (nullable), n (rollouts that were
         judged, >= 1), correct (0..n), p_hat (correct / n).
@@ -223,7 +220,6 @@ def read_informativeness(path: str | Path) -> Informativeness:
 
 
 def _share(name: str, hits: pd.Series) -> dict[str, Any]:
-    """A share of prompts with its interval."""
     low, high = wilson_interval(int(hits.sum()), len(hits)) if len(hits) else (None, None)
     return {name: _mean(hits), f"{name}_low": low, f"{name}_high": high}
 

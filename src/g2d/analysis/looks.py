@@ -122,10 +122,8 @@ def take_look(plan: Plan, results: Mapping[str, np.ndarray], earlier: Sequence[L
     """Test all that is still open, and decide which policies get further seeds.
 
     Args:
-        plan: as at the earlier looks.
         results: by policy, (n_seeds, n_questions) shares of right answers in 0..1, the same questions and the same
             order of seeds; one row for a policy without seeds. Seeds that the plan has not asked for yet are left out.
-        earlier: the looks before, in their order.
 
     Raises:
         ValueError: earlier looks were taken with another plan, the race is over, or seeds are missing.
@@ -220,11 +218,8 @@ class _Test:
         return replace(self.error, seeds=seeds * share, seed_degrees=degrees, noise=self.error.noise * share)
 
     def chance(self, n_seeds: int, level: float, margin: float, level_margin: float) -> float:
-        """Predictive probability that a look at more seeds settles it, by the normal approximation.
-
-        Seeds to come move the estimate with variance S (1 - n / n'), S the seeds' part of its variance now; the
-        questions stay the same.
-        """
+        """Predictive probability that a look at more seeds settles it, by the normal approximation: seeds to come move
+        the estimate with variance S (1 - n / n'), S the seeds' part of its variance now."""
         spread = math.sqrt(max(self.seeds_variance * (1 - self.n_seeds / n_seeds), 1e-12))
         error = self.at(n_seeds)
         far = error.reach(level) if level else math.inf
@@ -238,7 +233,6 @@ class _Test:
 def _judged(
     plan: Plan, members: Mapping[int, Compared], tests: Mapping[int, _Test], number: int
 ) -> dict[int, Compared]:
-    """The tested comparisons of a family with their verdicts."""
     size, verdicts = len(members), [own.verdict for own in members.values()]
     n_different, n_within = sum(v in ("better", "worse") for v in verdicts), verdicts.count("within")
 
@@ -297,7 +291,6 @@ def stepped(p_values: Mapping[int, float], rejected: int, level: Callable[[int, 
     1988, section 2).
 
     Args:
-        p_values: of the comparisons that are tested now.
         rejected: hypotheses of the family that were rejected at earlier looks.
         level: of a comparison's test at this look, with so many of the family rejected.
     """
@@ -340,21 +333,17 @@ def _beaten(compared: Sequence[Compared]) -> set[str]:
 
 
 def _decided(plan: Plan, number: int, compared: Sequence[Compared], seeds: Mapping[str, int]) -> Look:
-    """The look, with what becomes of every policy."""
     compared, starting = _second_stage(plan, number, compared)
     beaten, decisions = _beaten(compared), []
     for policy in plan.policies:
         own = [c for c in compared if policy in (c.policy, c.reference)]
         now = seeds.get(policy, 0)
-        wanted = [_after(plan, c.n_seeds) for c in own if c.verdict == "open" or (starting and c.verdict == "waiting")]
+        going_on = [c.n_seeds for c in own if c.verdict == "open" or (starting and c.verdict == "waiting")]
+        wanted = [next(n for n in plan.looks if n > n_seeds) for n_seeds in going_on]
         further = now if policy in plan.without_seeds else max([now, *wanted])
         waits = policy in plan.waiting and not now and not starting
         decisions.append(Decision(policy, *_status(waits, policy in beaten, own), now, further))
     return Look(plan, number, tuple(compared), tuple(decisions))
-
-
-def _after(plan: Plan, n_seeds: int) -> int:
-    return next(n for n in plan.looks if n > n_seeds)
 
 
 def _status(waits: bool, beaten: bool, own: Sequence[Compared]) -> tuple[Status, str]:

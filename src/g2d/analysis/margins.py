@@ -85,12 +85,8 @@ def by_seed(own: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def smallest_margins(differences: Differences, margin: float) -> list[Margin]:
-    """The margin of every policy against the best of the others; all hold at once, one-sided 95 %.
-
-    Args:
-        differences: between the policies.
-        margin: that `p_enough` and `enough` are about, in 0..1.
-    """
+    """The margin of every policy against the best of the others; all hold at once, one-sided 95 %. `p_enough` and
+    `enough` are about `margin`, in 0..1."""
     n = len(differences.answers)
     found = []
     for i in range(n):

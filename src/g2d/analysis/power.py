@@ -106,11 +106,7 @@ class Design:
 @functools.lru_cache(maxsize=4096)
 def smallest_difference(components: Components, design: Design) -> float:
     """The true difference in accuracy that is found with 80 % power at the corrected level, 5 % / family; at most 1.
-
-    Args:
-        components: of the policies' answers; NaN between seeds counts as 0.
-        design: the grid.
-    """
+    A variance between seeds of NaN counts as 0."""
     drawn = _experiments(components, replace(design, family=1))
     differences, errors = drawn.against(1)
     effect = 0.0

@@ -15,14 +15,8 @@ Equal = Callable[[Sequence[tuple[str, str]]], Sequence[bool]]  # whether the sec
 
 
 def pass_at_k(n: int, right: np.ndarray, k: int) -> np.ndarray:
-    """The unbiased estimate of the chance that one of k samples is right: 1 - C(n - c, k) / C(n, k).
-
-    Chen et al. 2021 (arXiv 2107.03374), equation 1. At k = 1 it is the share of right samples.
-
-    Args:
-        n: samples of every problem.
-        right: how many of them are right, c, of any shape.
-        k: from 1 to n.
+    """The unbiased estimate of the chance that one of k samples is right: 1 - C(n - c, k) / C(n, k), where c of a
+    problem's n samples are right (Chen et al. 2021, arXiv 2107.03374, equation 1).
 
     Raises:
         ValueError: k is not from 1 to n.
@@ -46,10 +40,6 @@ def majority_right(answers: pd.DataFrame, equal: Equal) -> pd.Series:
 
     Self-consistency (arXiv 2203.11171) over all n samples; docs/analysis.md says which answers count as one. A problem
     without votes is not solved.
-
-    Args:
-        answers: rows of rollouts with problem_id, verdict and extracted_answer.
-        equal: the verifier.
 
     Returns:
         By problem_id, sorted, from 0 to 1.

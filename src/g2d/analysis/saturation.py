@@ -54,7 +54,6 @@ def sigmoid(steps: np.ndarray, start: float, asymptote: float, midpoint: float, 
 
 
 def _shape(steps: np.ndarray, midpoint: float | np.ndarray, slope: float | np.ndarray) -> np.ndarray:
-    """Share of the change that is reached at every K."""
     return np.asarray(1 / (1 + (midpoint / steps) ** slope))
 
 

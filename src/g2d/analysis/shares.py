@@ -38,13 +38,8 @@ class Share:
     def compatible(self, gain: Comparison, true_gain: Comparison, difference: Comparison) -> Share:
         """This share, with an interval that agrees with Holm's tests of a family of controls (`comparisons.corrected`).
 
-        Where the truth's gain is not significant there is no share. Where the control's gain is significant, the
-        interval ends at 0, and where truth and control differ significantly, at 1.
-
-        Args:
-            gain: control less M0.
-            true_gain: truth less M0.
-            difference: truth less control.
+        Where the truth's gain over M0 is not significant there is no share. Where the control's is, the interval ends
+        at 0, and where the difference (truth less control) is, at 1.
         """
         if true_gain.p_holm > LEVEL:
             return Share(None, None, None)

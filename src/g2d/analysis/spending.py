@@ -1,8 +1,7 @@
 """Error spent over the looks at a growing experiment (Lan and DeMets 1983, "Discrete sequential boundaries").
 
-The statistic at the looks is a Brownian motion in the information fraction t: with information 1 / variance of the
-estimate, t is the information now over that of the last look. Boundaries come from its joint distribution by recursive
-integration (Armitage, McPherson and Rowe 1969).
+The statistic at the looks is a Brownian motion in the information fraction, 1 / variance over that of the last look.
+Boundaries come from its joint distribution by recursive integration (Armitage, McPherson and Rowe 1969).
 """
 
 from __future__ import annotations

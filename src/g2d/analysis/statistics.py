@@ -177,10 +177,9 @@ def wilson_interval(successes: int, n: int) -> tuple[float, float]:
 
 
 def part_interval(successes: int, n: int, population: int) -> tuple[float, float]:
-    """Interval of a share in a finite population, of which n members are drawn without replacement.
+    """Interval of a share in a finite population, of which n members are drawn without replacement; NaN for n = 0.
 
-    Exact, by the hypergeometric distribution (Wright 1991, "Exact confidence bounds when sampling from small finite
-    universes"). It has no width at n = population; NaN for n = 0.
+    Exact (Wright 1991, "Exact confidence bounds when sampling from small finite universes").
 
     Raises:
         ValueError: more members are known than there are.
@@ -227,18 +226,15 @@ def one_side(low: float, high: float, above: bool, of: float = 0.0) -> tuple[flo
 def simultaneous(
     p_values: Sequence[float], intervals: Sequence[tuple[float, float]], effects: Sequence[float]
 ) -> list[tuple[float, float, float]]:
-    """Holm's p-values of a family, and intervals that hold for all of it at once and agree with them.
+    """By member of a family, Holm's p-value, and the ends of an interval that holds for all of it at once and agrees.
 
     Where Holm's procedure rejects and Bonferroni's interval holds 0, the interval ends at 0 (Strassburger and Bretz
     2008). So 0 lies inside an interval exactly where the corrected p is above `LEVEL`.
 
     Args:
-        p_values: uncorrected, one per member.
+        p_values: uncorrected.
         intervals: Bonferroni's.
         effects: estimates, whose signs say on which side of 0 an interval lies.
-
-    Returns:
-        By member, its corrected p-value and the ends of its interval.
     """
     return [
         (float(p), *(one_side(*ends, effect > 0) if p <= LEVEL else ends))

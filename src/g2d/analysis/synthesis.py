@@ -50,8 +50,7 @@ def pool_studies(
     """Pool the effects of at least three studies.
 
     Args:
-        effects: one per study.
-        variances: of their errors, above 0.
+        variances: of the effects' errors, above 0.
         shared: the part of each variance that studies of a group have in common, taken as fully correlated: benchmarks
             on which the same trainings were evaluated.
         groups: which group each study belongs to.

@@ -1,10 +1,12 @@
-"""Win rates: how often a judge prefers a policy's reply to M0's, as it is and at equal length.
+"""Win rates, how often a judge prefers a policy's reply to M0's, and rewards: as they are and at equal length.
 
-At equal length it is the value at a difference of 0 of a logistic regression of the preference on the difference in
-length (AlpacaEval 2: Dubois et al. 2024, arXiv 2404.04475, section 3).
+At equal length a win rate is the value at a difference of 0 of a logistic regression of the preference on the
+difference in length (AlpacaEval 2: Dubois et al. 2024, arXiv 2404.04475, section 3).
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import scipy
@@ -23,11 +25,8 @@ def preferences(scores: np.ndarray, base_scores: np.ndarray) -> np.ndarray:
 
 
 def raw(won: np.ndarray) -> np.ndarray:
-    """The share of comparisons won, (n_seeds, n_prompts), whose mean is the win rate.
-
-    Args:
-        won: (n_seeds, n_prompts, n_samples) from `preferences`; no prompt without a single one.
-    """
+    """The share of comparisons won, (n_seeds, n_prompts), whose mean is the win rate, from (n_seeds, n_prompts,
+    n_samples) of `preferences`; no prompt without a single one."""
     return np.asarray(np.nanmean(won, axis=2))
 
 
@@ -77,3 +76,41 @@ def length_controlled(won: np.ndarray, longer: np.ndarray) -> np.ndarray | None:
     influence = (weights * (y - fitted) * (own + other * x)).sum(axis=2) * cells.size
     rate = float(scipy.special.expit(theta[0]))
     return np.asarray(rate + rate * (1 - rate) * (influence - influence.mean()))
+
+
+@dataclass(frozen=True, slots=True)
+class AtEqualLength:
+    """Rewards of candidates, each (n_candidates,); prompts have equal weights."""
+
+    rewards: np.ndarray  # as they would be at the mean length of all candidates
+    raw: np.ndarray  # as they are
+    lengths: np.ndarray  # mean length
+    slope: float  # reward for one more unit of length
+
+
+def at_equal_length(rewards: np.ndarray, lengths: np.ndarray) -> AtEqualLength:
+    """The rewards of several candidates at equal length: the slope of the reward on the length between replies of one
+    candidate to one prompt is taken out (analysis of covariance).
+
+    "Bridging Offline and Online RL" (arXiv 2506.21495, sections 3.1 and 4.2) selects by length-normalised rewards and
+    gives no formula. Where no two replies of a candidate to a prompt differ in length, the slope is 0.
+
+    Args:
+        rewards: (n_candidates, n_prompts, n_samples), all to the same prompts; NaN where the judge gave none.
+        lengths: of the same shape.
+
+    Raises:
+        ValueError: there is no prompt of which every candidate has a reward.
+    """
+    everywhere = np.isfinite(rewards).any(axis=2).all(axis=0)
+    if not everywhere.any():
+        raise ValueError("no prompt has a reply of every checkpoint that was judged: look at reward_status of them")
+    rewards = rewards[:, everywhere]
+    lengths = np.where(np.isfinite(rewards), lengths[:, everywhere], np.nan)
+    reward_of_cell, length_of_cell = (np.nanmean(values, axis=2) for values in (rewards, lengths))
+    longer = np.nan_to_num(lengths - length_of_cell[..., None])
+    better = np.nan_to_num(rewards - reward_of_cell[..., None])
+    spread = float((longer**2).sum())
+    slope = float((longer * better).sum()) / spread if spread else 0.0
+    raw, mean_lengths = reward_of_cell.mean(axis=1), length_of_cell.mean(axis=1)
+    return AtEqualLength(raw - slope * (mean_lengths - mean_lengths.mean()), raw, mean_lengths, slope)

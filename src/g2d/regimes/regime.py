@@ -51,7 +51,7 @@ class Regime:
 
 class Selects(Section):
     """The key of ablations and online entries that take one checkpoint instead of every K, as "Bridging Offline and
-    Online RL" does (arXiv 2506.21495, sections 3.1 and 3.3). `g2d.analysis.equal_length` scores open-ended prompts."""
+    Online RL" does (arXiv 2506.21495, sections 3.1 and 3.3). `g2d.analysis.win_rates` scores open-ended prompts."""
 
     select: bool = key(
         False,

@@ -2,7 +2,7 @@
 
 The best score is chosen; of equal ones the smallest values of a sweep, by the first key that differs, or the smallest
 K. That of a checkpoint is the accuracy on verifiable prompts, the reward at equal length on open-ended ones
-(`g2d.analysis.equal_length`), and the mean of both where a training asks both (arXiv 2506.21495, section 3.3).
+(`g2d.analysis.win_rates`), and the mean of both where a training asks both (arXiv 2506.21495, section 3.3).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from g2d.analysis.equal_length import at_equal_length
+from g2d.analysis.win_rates import at_equal_length
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.sweep import DEVELOPMENT, Candidate
 from g2d.jobs.cost import Cost
@@ -33,11 +33,8 @@ SWEEP_COLUMNS = {
 
 
 def candidate_table(tried: Sequence[tuple[Candidate, PolicyKey]], answers: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The candidates of one model and one swept regime.
-
-    Args:
-        tried: in ascending order of their values.
-        answers: of each, to the development problems.
+    """The candidates of one model and one swept regime, in ascending order of their values, by their answers to the
+    development problems.
 
     Returns:
         `SWEEP_COLUMNS`, one row per candidate; of the chosen one, edge names the keys whose value is the smallest or
@@ -116,10 +113,9 @@ OF_REPLIES = ("problem_id", "sample", "completion_text", "reward")
 def checkpoint_table(
     steps: Sequence[int], answers: Sequence[pd.DataFrame], replies: Sequence[pd.DataFrame]
 ) -> pd.DataFrame:
-    """The candidates of one training.
+    """The candidates of one training, by K.
 
     Args:
-        steps: K of each, ascending.
         answers: of each, to the verifiable development problems; empty where none are asked.
         replies: of each, to the open-ended ones, with the scores of what judged them in training; empty likewise.
 
@@ -142,7 +138,6 @@ def checkpoint_table(
 
 
 def _accuracies(rows: Sequence[dict[str, Any]], answers: Sequence[pd.DataFrame]) -> np.ndarray:
-    """Add the accuracies on verifiable prompts, and return them."""
     correct = [own.groupby("problem_id", sort=True)["reward"].mean() for own in answers]
     _require_same(correct)
     for row, own in zip(rows, correct, strict=True):

@@ -40,7 +40,6 @@ def contamination_table(
 
     Args:
         continued: by model and benchmark, the rollouts of the questions' beginnings, greedy, one each.
-        problems: of every benchmark, whole.
         fresh: the benchmarks that were generated for this run, which no model can have seen.
         share: of a question's words that was shown.
 
@@ -84,7 +83,6 @@ def _share(name: str, hits: int, n: int) -> dict[str, Any]:
 
 
 def _compare(rows: Sequence[dict[str, Any]]) -> None:
-    """Add the tests of one model's benchmarks to their rows."""
     asked, verbatim = (sum(row[name] for row in rows if row["fresh"]) for name in ("n_asked", "verbatim"))
     tested = [row for row in rows if not row["fresh"] and row["n_asked"] and asked]
     for row in tested:

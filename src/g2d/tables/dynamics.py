@@ -42,9 +42,6 @@ SATURATION_COLUMNS = {
 def training_table(logs: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
     """The course of every online training, in stretches of a twentieth of its steps.
 
-    Args:
-        logs: `g2d.analysis.dynamics.steps_of`, by the policy at which a training ends.
-
     Returns:
         `TRAINING_COLUMNS`, a row per measure, training and stretch; what was not logged has no rows.
     """

@@ -209,9 +209,6 @@ MARGIN_COLUMNS = {
 def margin_table(evaluations: Evaluations, margin: float) -> Rows:
     """DPO at every K (and G) against the best of the other K.
 
-    Args:
-        margin: by how much a K that is good enough may be worse, in 0..1 (`frontier.margin`).
-
     Returns:
         `MARGIN_COLUMNS`, one row per model, benchmark, K and group_size (`g2d.analysis.margins.Margin`).
     """

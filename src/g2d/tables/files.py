@@ -69,14 +69,12 @@ def _replied(config: Config) -> list[PolicyKey]:
 
 
 def _tried(config: Config) -> Pairs:
-    """The bills of a sweep's candidates."""
     for _, key in grid.candidate_policies(config):
         for file in ("cost.json", f"eval/{DEVELOPMENT}.cost.json"):
             yield (key, file), f"results/{key.folder}/{file}"
 
 
 def _seen_in_training(config: Config) -> Pairs:
-    """The rollouts that controls were trained on."""
     own = grid.controls(config)
     return ((key, grid.learnt_from(config, key)) for key in _trained(config) if key.regime in own)
 

@@ -65,9 +65,7 @@ def frontier_table(
 
     Args:
         costs: of every trained policy, what `costs_of` says; M0 cost nothing.
-        margin: see `g2d.analysis.frontier.on_axis`.
         calibration: what of these costs is calibration (`calibration_of`), which every policy and seed is charged.
-        price: of a device-hour, if it has one.
 
     Returns:
         `FRONTIER_COLUMNS`, and the currency where money is an axis, one row per model, benchmark, axis and policy: its

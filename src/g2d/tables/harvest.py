@@ -61,10 +61,6 @@ AUTO_COLUMNS = {"model": "object", **dict.fromkeys(("group_size", "seed"), "Int6
 def harvest_table(harvests: Mapping[HarvestKey, Informativeness], counts: Mapping[HarvestKey, pd.DataFrame]) -> Rows:
     """Table 2: the informativeness of every harvest, mean and sample standard deviation over seeds.
 
-    Args:
-        harvests: the summary of every harvest.
-        counts: its `success_counts`.
-
     Returns:
         `HARVEST_COLUMNS`, one row per (model, group_size, K). A seed in which a metric is null does not count for it;
         the metric is null where all seeds are.

@@ -41,8 +41,7 @@ LOOK_COLUMNS = {
 
 
 def plan_of(config: Config, model: str) -> Plan:
-    """The plan of a model's looks: the comparisons of the page on the first benchmark, but for those whose answer no
-    seed is worth (`_is_asked`).
+    """The plan of a model's looks: the comparisons of the page on the first benchmark for which `_is_asked`.
 
     Raises:
         ConfigError: there is nothing to compare.

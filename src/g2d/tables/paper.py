@@ -36,9 +36,6 @@ def published(name: str) -> pd.DataFrame:
 def published_table(main: pd.DataFrame, config: Config) -> Rows:
     """Table 1 of the G2D paper beside a grid's own, for the models and benchmarks that both have.
 
-    A model is the paper's if its Hub id, or its folder, ends with the paper's name for it; a benchmark, if its name or
-    its data set's does, whatever the punctuation.
-
     Returns:
         `PUBLISHED_COLUMNS`, one row per published row and benchmark; the grid's columns are null where it has no such
         policy. Empty if the paper has none of its models.

@@ -9,15 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from g2d.analysis.power import (
-    ASSUMED,
-    Components,
-    Design,
-    decompose,
-    questions_needed,
-    smallest_difference,
-    smallest_margin,
-)
+from g2d.analysis import power
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.sections import Frontier
@@ -63,8 +55,8 @@ def power_table(evaluations: Evaluations, target: float) -> Rows:
     """
     for (model, benchmark), (known, answers) in _alike(evaluations).items():
         _, n_seeds, n_problems = answers.shape
-        components = decompose(answers).components
-        yield from _rows(model, benchmark, components, known, Design(n_seeds, n_problems, len(answers)), target)
+        components = power.decompose(answers).components
+        yield from _rows(model, benchmark, components, known, power.Design(n_seeds, n_problems, len(answers)), target)
 
 
 @table_of(POWER_COLUMNS)
@@ -82,8 +74,8 @@ def planned_power(config: Config, n_problems: Mapping[str, int]) -> Rows:
     policies = dict.fromkeys(key.over_seeds for key in grid.policies(config) if key.model == model)
     alike = sum(policy.role in ALIKE for policy in policies)
     for benchmark, n in n_problems.items() if alike > 1 else ():
-        design = Design(len(config.seeds), n, alike)
-        yield from _rows(model, benchmark, ASSUMED, [(policy, benchmark) for policy in policies], design, target)
+        design = power.Design(len(config.seeds), n, alike)
+        yield from _rows(model, benchmark, power.ASSUMED, [(policy, benchmark) for policy in policies], design, target)
 
 
 @table_of(VARIANCE_COLUMNS)
@@ -94,14 +86,14 @@ def variance_table(evaluations: Evaluations) -> Rows:
         `VARIANCE_COLUMNS`, a row per model and benchmark with at least two K; of seeds null with one.
     """
     for (model, benchmark), (known, answers) in _alike(evaluations).items():
-        found = decompose(answers)
+        found = power.decompose(answers)
         n_policies, n_seeds, n_problems = answers.shape
         parts = found.components.of_difference(n_seeds, n_problems)
         sizes = family_sizes(known)
         against = next(iter(sizes))
-        now = Design(n_seeds, n_problems, n_policies, sizes[against])
+        now = power.Design(n_seeds, n_problems, n_policies, sizes[against])
         designs = now, replace(now, n_seeds=2 * n_seeds), replace(now, n_questions=2 * n_problems)
-        seen = [smallest_difference(found.components, design) for design in designs]
+        seen = [power.smallest_difference(found.components, design) for design in designs]
         several = n_seeds > 1
         yield {
             **{"model": model, "benchmark": benchmark},
@@ -143,25 +135,24 @@ def _alike(evaluations: Evaluations) -> dict[tuple[str, str], tuple[list[Row], n
 
 
 def _rows(
-    model: str, benchmark: str, components: Components, known: Iterable[Row], design: Design, target: float
+    model: str, benchmark: str, components: power.Components, known: Iterable[Row], design: power.Design, target: float
 ) -> Rows:
-    """Rows of `POWER_COLUMNS`, for every family and number of seeds."""
     by_sd = {points: replace(components, policy_seed=sd**2) for sd, points in POINTS.items()}
     own = None if math.isnan(components.policy_seed) else components
     for against, family in family_sizes(known).items():
         for n_seeds in sorted({*SEEDS, design.n_seeds}):
             at = replace(design, n_seeds=n_seeds, family=family)
 
-            def sees(other: Design) -> float:
-                return smallest_difference(own or by_sd["1"], other)
+            def sees(other: power.Design) -> float:
+                return power.smallest_difference(own or by_sd["1"], other)
 
             yield {
                 **{"model": model, "benchmark": benchmark, "against": against, "family_size": family},
                 **{"n_problems": design.n_questions, "n_seeds": n_seeds, "this_grid": n_seeds == design.n_seeds},
                 "seed_sd": own and own.seed_sd,
-                "difference": own and smallest_difference(own, at),
-                "margin": own and smallest_margin(own, at),
-                **{f"difference_sd_{points}": smallest_difference(by_sd[points], at) for points in by_sd},
-                **{f"margin_sd_{points}": smallest_margin(by_sd[points], at) for points in by_sd},
-                **{"target": target, "problems_needed": questions_needed(sees, target, at)},
+                "difference": own and power.smallest_difference(own, at),
+                "margin": own and power.smallest_margin(own, at),
+                **{f"difference_sd_{points}": power.smallest_difference(by_sd[points], at) for points in by_sd},
+                **{f"margin_sd_{points}": power.smallest_margin(by_sd[points], at) for points in by_sd},
+                **{"target": target, "problems_needed": power.questions_needed(sees, target, at)},
             }

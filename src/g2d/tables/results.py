@@ -37,8 +37,7 @@ KEY_COLUMNS = {
 class Results(Inputs):
     """What a grid has left.
 
-    Every frame begins with the columns of `KEY_COLUMNS`, one value of each per policy (of harvests, the policy that was
-    harvested), so rows of different frames can be joined on them.
+    Every frame begins with `KEY_COLUMNS` (of harvests, of the policy that was harvested), on which they can be joined.
 
     Raises:
         FileNotFoundError: there is no such folder, or no run has begun in it.

@@ -41,7 +41,6 @@ def runs_table(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> R
     """Every evaluated policy of every run, and its difference from the same policy of the first run.
 
     Args:
-        runs: by the names that the table calls them.
         benchmarks: those to show; all without any.
 
     Returns:
@@ -77,7 +76,6 @@ def runs_table(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> R
 
 
 def _tokens(run: Results) -> dict[PolicyKey, float]:
-    """Tokens generated behind every policy; M0 took none."""
     base = {key: 0.0 for key, _ in run.answers if key.role == "base"}
     return base | {key: float(sum(job.tokens_generated for job in cost.records)) for key, cost in run.costs.items()}
 

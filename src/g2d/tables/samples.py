@@ -25,10 +25,6 @@ SAMPLE_COLUMNS = {
 def sample_table(samples: Evaluations, equal: Equal) -> Rows:
     """What one of k samples, or most of n, get right.
 
-    Args:
-        samples: by policy and benchmark, `READ` of several rollouts of every problem.
-        equal: the verifier: whether the second answer equals the first, by pair.
-
     Returns:
         `SAMPLE_COLUMNS`, for every policy and benchmark a row for pass@k at k = 1, 2, 4, ... and n, and one for maj@n.
 
