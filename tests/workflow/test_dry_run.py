@@ -205,7 +205,7 @@ def test_the_small_grid_lists_its_jobs(project: Project) -> None:
 
 def test_jobs_read_utf_8_whatever_the_locale(project: Project) -> None:
     (project.root / "encoding.smk").write_text('include: "Snakefile"\nprint("mode", os.environ["PYTHONUTF8"])\n')
-    assert "mode 1" in project.snakemake("-n", "--snakefile", "encoding.smk", PYTHONUTF8="0").stdout
+    assert "mode 1" in project.snakemake("-n", "--snakefile", "encoding.smk", anew=True, PYTHONUTF8="0").stdout
 
 
 def test_more_benchmarks_are_merged(project: Project) -> None:
