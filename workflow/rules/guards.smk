@@ -7,9 +7,8 @@ from snakemake.io import is_flagged
 from snakemake.logging import logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from g2d.experiment.config import read as read_config
-from g2d.experiment.owner import owner
-from g2d.experiment.wildcards import model_of
+from g2d.experiment.config import owner, read as read_config
+from g2d.experiment.plan import model_of
 from g2d.forecast.hours import estimate, gpu_job, report as report_hours
 from g2d.forecast.jobs import grid_jobs
 from g2d.forecast.rates import TO_K, measured_rates

@@ -1,4 +1,7 @@
-"""What a configuration asks for and cannot have: rules between keys, each with the key and the fix."""
+"""What a configuration asks for and cannot have: rules between keys, each with the key and the fix.
+
+`_mistakes` yields the lines; `check_` and `require_` raise a ValueError with the first.
+"""
 
 from __future__ import annotations
 
@@ -93,11 +96,7 @@ def name_mistakes(config: Config) -> Iterator[str]:
 
 
 def check_model(config: Config, model: str) -> None:
-    """Refuse what sections demand of each other, after a model's own settings are in.
-
-    Raises:
-        ValueError: key and fix.
-    """
+    """Refuse what sections demand of each other, after a model's own settings are in."""
     warmup = config.warmup
     check_group_sizes(warmup, config.baselines.grpo_group_sizes, "baselines.grpo_group_sizes")
     check_warmup(config, "warmup", warmup, model)

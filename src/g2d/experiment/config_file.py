@@ -36,12 +36,9 @@ def read_file(path: str | Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}): correct the path") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 ({error.reason} at byte {error.start}): save it as UTF-8") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: cannot be read as YAML: {' '.join(str(error).split())}") from None
-    except ValueError as error:  # a date such as 2026-02-30
-        raise ConfigError(f"{path}: cannot be read as YAML: {error}") from None
-    except RecursionError:
-        raise ConfigError(f"{path}: cannot be read as YAML: nested too deeply") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: of a date such as 2026-02-30
+        why = "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
+        raise ConfigError(f"{path}: cannot be read as YAML: {why}") from None
     if misread:
         raise ConfigError("\n".join(misread))
     if not isinstance(values, dict):
@@ -118,11 +115,7 @@ def require_whole(values: Mapping[str, Any], paths: Sequence[str | Path]) -> Non
 
 
 def require_one(paths: Iterable[str | Path]) -> None:
-    """Check that Snakemake does not merge two whole configurations, as it does where the workflow is a module.
-
-    Raises:
-        ConfigError: two files have what every configuration has.
-    """
+    """Check that Snakemake does not merge two whole configurations, as it does where the workflow is a module."""
     whole = [path for path in paths if all(name in read_file(path) for name in NEEDED)]
     if len(whole) > 1:
         raise ConfigError(
@@ -132,11 +125,7 @@ def require_one(paths: Iterable[str | Path]) -> None:
 
 
 def require_written_well(paths: Iterable[str | Path]) -> None:
-    """Check files that somebody else, Snakemake, has read: UTF-8, YAML, no key twice in one of them, no `010`.
-
-    Raises:
-        ConfigError: one line per mistake.
-    """
+    """Check files that somebody else, Snakemake, has read: UTF-8, YAML, no key twice in one of them, no `010`."""
     found = []
     for path in paths:
         try:

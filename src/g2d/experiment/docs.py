@@ -141,11 +141,7 @@ def _type(annotation: Any) -> str:
 
 
 def register(subparsers: Any) -> Any:
-    """Add `g2d config` to the command line.
-
-    Returns:
-        Its actions, to which others add.
-    """
+    """Add `g2d config` to the command line; returns its actions, to which others add."""
     parser = subparsers.add_parser("config", help="write or check a configuration, or regenerate its documentation")
     actions = parser.add_subparsers(dest="action", required=True)
     check = actions.add_parser("check", help="validate a configuration file")

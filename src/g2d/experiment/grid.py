@@ -210,9 +210,6 @@ def with_steps_taken(records: Mapping[PolicyKey, Policy]) -> list[PolicyKey]:
     """The policies with the K that tables show, which is the same for all seeds, as a row is about all of them.
 
     Where one stops by itself, or is selected, every seed decides alone; K is then the mean of their steps, rounded.
-
-    Args:
-        records: the finished policies.
     """
     taken: dict[PolicyKey, list[int]] = {}
     for key, record in records.items():
@@ -298,7 +295,7 @@ def factorial_files(config: Config, model: str) -> dict[str, str]:
 def sample_files(config: Config) -> dict[tuple[PolicyKey, str], str]:
     """By policy and benchmark, the file of several answers to every problem (pass@k, maj@n): drawn beside the greedy
     ones, or the evaluation itself where that samples."""
-    places = drawn_beside(config) | _samples(config, "eval")
+    places = _samples(config, "samples") | _samples(config, "eval")
     return {at: f"results/{place}.parquet" for at, place in places.items()}
 
 

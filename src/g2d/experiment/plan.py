@@ -14,7 +14,6 @@ from g2d.experiment.arms import Arm, Point, arms, matched_points, online_arm, re
 from g2d.experiment.keys import HarvestKey
 from g2d.experiment.sections import Config
 from g2d.experiment.sweep import swept_keys, with_candidates, with_choice
-from g2d.experiment.wildcards import Wildcards, model_of, variant_folder, variant_of
 from g2d.jobs.cost import read_cost
 from g2d.jobs.files import read_json
 from g2d.policies.policy import Policy, read_policy
@@ -26,15 +25,27 @@ from g2d.rewards.catalogue import TRUTH, ByKind, made_files, reward_of, reward_p
 from g2d.rollouts.settings import Evaluation, Sampling
 from g2d.settings import Section
 
+Wildcards = Any  # of a job: anything with the attributes that a function reads (model, seed, variant, regime, k ...)
 Judge = Literal["reward", "judged_by"]  # of `open_ended`: what judges replies in training, and what policies' replies
 
 
-def harvest_folder(w: Wildcards, point: tuple[Any, Any] | None = None, variant: str = "") -> str:
-    """Where a harvest is, of the model and seed of a job.
+def model_of(wildcards: Wildcards) -> str:
+    """The model a job belongs to: a wildcard of its own, or the first folder of a policy."""
+    return str(getattr(wildcards, "model", None) or wildcards.policy.split("/")[0])
 
-    Args:
-        point: G and K, if not the job's own.
-    """
+
+def variant_of(wildcards: Wildcards) -> str:
+    """The ablation whose warm-up a job belongs to, "" for the main one, `AUTO` for the one that stops by itself."""
+    return variant_folder(wildcards).rstrip("/")
+
+
+def variant_folder(wildcards: Wildcards) -> str:
+    """Its folder, with a slash; rules that know the main warm-up only have no such wildcard."""
+    return str(getattr(wildcards, "variant", ""))
+
+
+def harvest_folder(w: Wildcards, point: tuple[Any, Any] | None = None, variant: str = "") -> str:
+    """Where a harvest is, of the model and seed of a job, and of its G and K or those of a point."""
     return f"results/{HarvestKey(w.model, *(point or (w.g, w.k)), w.seed, variant).folder}"
 
 
@@ -129,9 +140,12 @@ class Plan:
     def generating_gpus(self, wildcards: Wildcards, input: Any) -> int:
         """Resource: GPUs of a job that generates with a frozen policy; merging shards takes none, nor
         does judging again, unless a reward model does."""
+        if getattr(input, "judged", []):
+            name = self.online(wildcards).reward
+            return int(name is not None and reward_of(self.config.rewards[name])[0].gpu)
+        if input.shards:
+            return 0
         chosen = self.for_model(model_of(wildcards)).engine
-        if input.shards or getattr(input, "judged", []):
-            return int(bool(getattr(input, "judged", [])) and self._rewarded_on_gpu(wildcards))
         return chosen.tensor_parallel_size if chosen.name == "vllm" else 1
 
     def training_gpus(self, wildcards: Wildcards) -> int:
@@ -224,10 +238,6 @@ class Plan:
         training_set = [f"results/{wildcards.model}/calibration/train.jsonl"] if kinds != "open_ended" else []
         return training_set + ([f"results/problems/{OPEN_ENDED}.jsonl"] if kinds != "verifiable" else [])
 
-    def _rewarded_on_gpu(self, wildcards: Wildcards) -> bool:
-        name = self.online(wildcards).reward
-        return name is not None and reward_of(self.config.rewards[name])[0].gpu
-
     def harvest_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that a harvest depends on."""
         return {**self.settings("harvest", "prompt")(wildcards), **self.reward(wildcards)}
@@ -271,10 +281,6 @@ class Plan:
         """The sections that an online entry which stops by itself depends on."""
         auto = self.online(wildcards).settings.auto.params()
         return {**self.online_entry_settings(wildcards), "auto": auto, **self.settings("harvest")(wildcards)}
-
-    def auto_warmup(self, wildcards: Wildcards) -> list[str]:
-        """The record of the online phase behind a policy where that alone knows its K: it stopped by itself."""
-        return [f"{self.warmed_up(wildcards)}/policy.json"] if self.online(wildcards).stops else []
 
     def continued_from(self, wildcards: Wildcards) -> int | None:
         """K of the checkpoint that this K continues, None where it starts anew.
@@ -371,7 +377,7 @@ class Plan:
             n = arm.settings.pairs_per_prompt
             return {
                 "pairs": pairs if n == 1 else f"{folder}/pairs-{n}.jsonl",
-                "warmup": self.auto_warmup(wildcards),
+                "warmup": [f"{self.warmed_up(wildcards)}/policy.json"] if arm.stops else [],  # which alone knows its K
                 "matched": self.matched_pairs(wildcards),
             }
         if regime.consumes == "pairs":
@@ -390,11 +396,7 @@ class Plan:
     # ------------------------------------------------------------------------------------------------------ the sweep
 
     def choice(self, kind: Literal["warmup", "dpo", "regimes"]) -> Callable[[Wildcards], list[str]]:
-        """Input: what a sweep has chosen for a training, where something is left to it.
-
-        Args:
-            kind: the section that the training reads; of `regimes`, its entry.
-        """
+        """Input: what a sweep has chosen for a training that reads a section, where something is left to it."""
         of = self.online if kind == "warmup" else self.trained
         return lambda wildcards: self._choices(of(wildcards), wildcards)
 

@@ -26,11 +26,7 @@ def look_name(looks: Looks, number: int) -> str:
 
 
 def decided(config: Config, results: str | Path = "results") -> Config:
-    """The configuration with the seeds that the looks ask for that were taken; as it is where it has no looks.
-
-    Raises:
-        ConfigError: a look cannot be read, or one before it is missing.
-    """
+    """The configuration with the seeds that the looks ask for that were taken; as it is where it has no looks."""
     return at_end(config, taken(config.looks, results)) if config.looks else config
 
 
@@ -48,11 +44,7 @@ def at_end(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Config:
 
 
 def at_look(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Config:
-    """The same after these looks.
-
-    Args:
-        looks: by file, first to last.
-    """
+    """The same after these looks, by file, first to last."""
     last = last_of(looks)
     found = config.model_copy()
     found._reached = Reached(dict(last["seeds"]), tuple(looks), not last["next"]) if last else Reached()
@@ -133,12 +125,7 @@ def open_comparisons(look: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def next_look_words(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What comes next, and the chance that it settles each open comparison.
-
-    Args:
-        config: of the grid.
-        looks: that were taken, by file, first to last.
-    """
+    """What comes next, and the chance that it settles each open comparison."""
     assert config.looks is not None
     number, last = len(looks) + 1, last_of(looks)
     if last is None:

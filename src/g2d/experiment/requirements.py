@@ -1,4 +1,7 @@
-"""What a run needs before it starts: files, packages, room for prompts in models' windows, repositories of the Hub."""
+"""What a run needs before it starts: files, packages, room for prompts in models' windows, repositories of the Hub.
+
+Every `require_` raises a ConfigError with a line, key and fix for each thing that is missing.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +39,7 @@ from g2d.settings import ConfigError, Section
 
 
 def require_files(config: Config) -> None:
-    """Check that every local file the configuration names is there, and that Snakemake can name it.
-
-    Raises:
-        ConfigError: one line per file that is missing or has a brace in its path, with its key.
-    """
+    """Check that every local file the configuration names is there, and that Snakemake can name it."""
     named = [(place_of(name), problem_files(source)) for name, source in config.problem_sources.items()]
     named += [(place, model_files(source)) for place, source in _models(config).items()]
     problems = [f"{key}.path: {mistake}" for key, files in named for file in files if (mistake := _unusable(file))]
@@ -97,11 +96,7 @@ def _unusable(file: str) -> str | None:
 
 
 def require_installed(config: Config) -> None:
-    """Check that the optional packages the configuration asks for are installed, without importing them.
-
-    Raises:
-        ConfigError: vLLM or what training reports to is asked for and not there.
-    """
+    """Check that the optional packages the configuration asks for are installed, without importing them."""
     tracker = config.logging.report_to
     if tracker != "none" and importlib.util.find_spec(tracker) is None:
         raise ConfigError(
@@ -121,11 +116,7 @@ def require_installed(config: Config) -> None:
 
 
 def require_windows(config: Config) -> None:
-    """Check that every completion that may be drawn leaves room for a prompt.
-
-    Raises:
-        ConfigError: one line per budget that does not.
-    """
+    """Check that every completion that may be drawn leaves room for a prompt."""
     found = []
     for model, source in config.models.items():
         limit = window_of(source)
@@ -158,11 +149,7 @@ def _number_of(source: ModelSource, name: str) -> int | None:
 
 
 def budgets(config: Config) -> Iterator[tuple[str, int]]:
-    """Section and tokens of every kind of completion that a grid draws.
-
-    Args:
-        config: as the model sees it.
-    """
+    """Section and tokens of every kind of completion that is drawn, of the configuration as the model sees it."""
     always = {name: getattr(config, name) for name in ("calibration", "harvest", "evaluation")}
     sometimes = {name: getattr(config, name) for name in ("contamination", "open_ended")}
     trained = {section: found[0].settings for section, found in by_section(expanded(config)).items()}
@@ -186,14 +173,8 @@ def fetched_models(config: Config) -> dict[str, ModelSource]:
 
 
 def require_vocabularies(config: Config, *, fetch: bool = False) -> None:
-    """Check that teachers have the vocabulary of every model that they teach, where the files are on this machine.
-
-    Args:
-        fetch: have the tokenizers of Hub models there first.
-
-    Raises:
-        ConfigError: one line per teacher and model that differ.
-    """
+    """Check that teachers have the vocabulary of every model that they teach, where the files are on this machine;
+    `fetch` has the tokenizers of Hub models there first."""
     found = []
     for place, teacher in teachers(config).items():
         for model, source in config.models.items():
@@ -236,11 +217,7 @@ RepoType = Literal["model", "dataset"]
 
 def require_repositories(config: Config) -> None:
     """Look every Hub repository of a configuration up, if it is not in the local cache: an id that the first download
-    finds missing is found after an hour in the queue.
-
-    Raises:
-        ConfigError: one line per repository that is unknown, gated, at an unknown revision or out of reach.
-    """
+    finds missing is found after an hour in the queue."""
     named: list[tuple[str, RepoType, Any]] = [(place, "model", source) for place, source in _models(config).items()]
     named += [(place_of(name), "dataset", source) for name, source in config.problem_sources.items()]
     named += [(f"rewards.{name}", "model", settings) for name, settings in config.rewards.items()]

@@ -464,11 +464,8 @@ class Config(Section):
         return resolved
 
     def save(self, path: str | Path, files: Sequence[str] = ()) -> None:
-        """Write the configuration with every default filled in; reading it again gives an equal one.
-
-        Args:
-            files: that it was given in, for the first line.
-        """
+        """Write the configuration with every default filled in, and the files that it was given in; reading it again
+        gives an equal one."""
         values = yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
         write_text(path, f"{FILES}{json.dumps(list(files))}\n{values}" if files else values)
 

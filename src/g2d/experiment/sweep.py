@@ -92,11 +92,7 @@ def candidates(config: Config) -> list[Candidate]:
 
 
 def k_of(config: Config, name: str) -> int:
-    """The K at which the candidates are trained: the largest that every model has.
-
-    Raises:
-        ValueError: the configured one is not there, or there is none.
-    """
+    """The K at which the candidates are trained: the configured one, or the largest that every model has."""
     assert config.sweep is not None
     there = sorted(set.intersection(*(set(_steps(config.for_model(model), name)) for model in config.models)))
     chosen = config.sweep.at.get(name, there[-1] if there else 0)

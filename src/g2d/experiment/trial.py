@@ -95,12 +95,7 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print every answer and a summary.
-
-    Raises:
-        ConfigError: a mistake in the configuration, or a name that it does not have.
-        ValueError: the problems or the model cannot be used.
-    """
+    """Print every answer and a summary."""
     config = read(arguments.config)
     require_files(config)
     require_windows(config)

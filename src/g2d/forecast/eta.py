@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Protocol
 
-from g2d.experiment.plan import Plan
-from g2d.experiment.wildcards import model_of
+from g2d.experiment.plan import Plan, model_of
 from g2d.forecast.hours import GpuJob, Line, continued_step, estimate, gpu_job, hours_of, mean_rates
 from g2d.forecast.jobs import GridJob
 from g2d.forecast.rates import Pace, Rates

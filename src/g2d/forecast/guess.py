@@ -15,7 +15,7 @@ from typing import Any
 
 from g2d.experiment.arms import Arm
 from g2d.experiment.config import Config
-from g2d.experiment.wildcards import Wildcards
+from g2d.experiment.plan import Wildcards
 from g2d.forecast.workloads import PROMPT_TOKENS, completions_per_update, drawings
 from g2d.policies.settings import BYTES, parameters
 from g2d.problems.settings import SyntheticProblems

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
-from g2d.experiment.plan import Plan
+from g2d.experiment.plan import Plan, Wildcards, model_of
 from g2d.experiment.sections import Price
-from g2d.experiment.wildcards import Wildcards, model_of
 from g2d.forecast.guess import CAVEAT, SOURCE, guess
 from g2d.forecast.rates import AUTO_STAGES, ONLINE_STAGES, TO_K
 from g2d.forecast.workloads import completions_per_update

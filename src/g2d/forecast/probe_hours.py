@@ -20,8 +20,7 @@ from scipy.optimize import nnls
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.keys import HarvestKey, PolicyKey
-from g2d.experiment.plan import Plan
-from g2d.experiment.wildcards import model_of
+from g2d.experiment.plan import Plan, model_of
 from g2d.forecast.guess import SOURCE
 from g2d.forecast.hours import gpu_job
 from g2d.forecast.jobs import GridJob, grid_jobs

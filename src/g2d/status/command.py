@@ -42,11 +42,7 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the state of a grid.
-
-    Raises:
-        FileNotFoundError: there is no results folder, or no run has begun in it.
-    """
+    """Print the state of a grid."""
     results = arguments.results
     if not results.is_dir():
         raise FileNotFoundError(f"no results folder at {results}: run this where Snakemake runs, or name the folder")

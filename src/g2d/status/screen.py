@@ -91,19 +91,11 @@ def _named(state: JobState) -> str:
     return f"{state.job.stage} {plain(state.job.name).removeprefix('results/').removesuffix('/cost')}"
 
 
-def _shared(room: int, *lengths: int) -> tuple[int, ...]:
-    """Lines of each list that are shown: all if there is room for them and their headings, else a fair share."""
-    room -= sum(length > 0 for length in lengths)
-    if sum(lengths) <= room:
-        return lengths
-    each = max(1, room // max(1, sum(length > 0 for length in lengths)))
-    spare = max(0, room - sum(min(length, each) for length in lengths))
-    shown = []
-    for length in lengths:
-        more = min(spare, max(0, length - each))
-        shown.append(min(length, each) + more)
-        spare -= more
-    return tuple(shown)
+def _shared(room: int, first: int, second: int) -> tuple[int, int]:
+    """Lines of two lists that are shown: all if there is room for them and their headings, else half of it at least."""
+    room -= (first > 0) + (second > 0)
+    of_first = min(first, max(1, room - second, (room + 1) // 2))
+    return of_first, min(second, max(1, room - of_first))
 
 
 def _listed(lines: Sequence[str], total: int, what: str) -> Iterator[str]:

@@ -132,11 +132,7 @@ class Snapshot:
 
 
 class Grid:
-    """A results folder whose state is read repeatedly.
-
-    Raises:
-        ConfigError: its `config.yaml` cannot be read.
-    """
+    """A results folder whose state is read repeatedly."""
 
     def __init__(self, results: Path) -> None:
         self.results = results
