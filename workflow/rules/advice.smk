@@ -63,9 +63,7 @@ rule check_advice:
         steps="results/tables/advice.csv",
         hours="results/tables/advice_hours.csv",
         probes=[f"results/{p.probe_folder}/cost.json" for p in PROBES],
-        informativeness=at_last(
-            lambda config: [f"results/{h.folder}/informativeness.json" for h in grid.harvests(config)]
-        ),
+        informativeness=at_last(informativeness_of_all),
         evaluations=at_last(
             lambda config: [
                 f"results/{p.folder}/eval/{list(config.benchmarks)[0]}.parquet"

@@ -10,9 +10,7 @@ rule write_cards:
     input:
         tables=["results/tables/main.csv", "results/tables/ablations.csv"],
         policies=at_last(lambda config: [f"results/{p.folder}/policy.json" for p in grid.policies(config)]),
-        informativeness=at_last(
-            lambda config: [f"results/{h.folder}/informativeness.json" for h in grid.harvests(config)]
-        ),
+        informativeness=at_last(informativeness_of_all),
     output:
         CARDS,
     log:

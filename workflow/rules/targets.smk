@@ -40,13 +40,14 @@ def scored(w, kind, ending):
 def bills_of_all(config):
     """The bills of harvests, trainings and evaluations."""
     policies = grid.policies(config)
-    harvested = [f"results/{h.folder}/cost.json" for h in grid.harvests(config)]
-    trained = [f"results/{p.folder}/cost.json" for p in policies if p.role != "base"]
-    return (
-        harvested
-        + trained
-        + [f"results/{p.folder}/eval/{name}.cost.json" for p in policies for name in config.benchmarks]
-    )
+    made = [*grid.harvests(config), *(policy for policy in policies if policy.role != "base")]
+    bills = [f"results/{one.folder}/cost.json" for one in made]
+    return bills + [f"results/{p.folder}/eval/{name}.cost.json" for p in policies for name in config.benchmarks]
+
+
+def informativeness_of_all(config):
+    """What is known of every harvest."""
+    return [f"results/{harvest.folder}/informativeness.json" for harvest in grid.harvests(config)]
 
 
 def browsed(config, file):

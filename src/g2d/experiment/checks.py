@@ -10,7 +10,7 @@ from typing import Any
 
 from g2d.experiment.arms import by_section, entry_steps, expanded, harvested_steps, teacher_of
 from g2d.experiment.processes import process_mistakes
-from g2d.experiment.sections import Ablation, Config, OpenEnded
+from g2d.experiment.sections import Ablation, Config
 from g2d.experiment.selection import selection_mistakes
 from g2d.experiment.sweep import (
     COUNTS,
@@ -314,17 +314,18 @@ def check_entry(config: Config, name: str, model: str) -> None:
         except ValueError as error:
             raise ValueError("\n".join(f"{where}.{line}" for line in str(error).splitlines())) from None
         return
-    if entry.harvest and not _has_online_phase(config, entry.harvest):
+    harvested = config.ablations.get(entry.harvest) or config.regimes.get(entry.harvest)
+    has_harvests = harvested.has_warmup if isinstance(harvested, Ablation) else isinstance(harvested, OnlineEntry)
+    if entry.harvest and not has_harvests:
         raise ValueError(
             f"{where}.harvest: {entry.harvest} is neither an ablation with a warm-up of its own nor an entry of "
             "regimes that is trained on fresh rollouts: name one, or leave the key out for the main grid's harvests"
         )
-    harvested = config.ablations.get(entry.harvest) or config.regimes.get(entry.harvest)
     if harvested is not None and harvested.asks_open_ended:
         raise ValueError(
             f"{where}.harvest: {entry.harvest} asks open-ended prompts, of which no harvest is drawn: drop it"
         )
-    if entry.harvest in config.regimes and config.regimes[entry.harvest].auto is not None:
+    if isinstance(harvested, OnlineEntry) and harvested.auto is not None:
         raise ValueError(
             f"{where}.harvest: {entry.harvest} stops by itself: have DPO on its harvest by its own policies, or name "
             "another"
@@ -377,12 +378,6 @@ def _check_teacher(config: Config, name: str, model: str) -> None:
         new += [other.name for other in before if other is not None and other.name not in behind]
     if name in behind:
         raise ValueError(f"{where}.teacher: {entry.teacher} is itself made from {name}: choose another")
-
-
-def _has_online_phase(config: Config, name: str) -> bool:
-    """Whether policies of that name, an ablation or an entry, have an online phase of their own."""
-    ablation, entry = config.ablations.get(name), config.regimes.get(name)
-    return bool(ablation and ablation.has_warmup) or isinstance(entry, OnlineEntry)
 
 
 # ----------------------------------------------------------------------------------------------------------- the sweep
@@ -478,11 +473,8 @@ def open_ended_mistakes(config: Config) -> Iterator[str]:
             yield f"{where}.prompts: there are no open-ended prompts: add the section open_ended"
         elif getattr(own, "sync_every", None) == "pass":
             yield f"{where}.sync_every: pass is one over verifiable prompts alone: write a number of updates"
-    if config.open_ended is not None:
-        yield from _mistakes_in_section(config, config.open_ended)
-
-
-def _mistakes_in_section(config: Config, section: OpenEnded) -> Iterator[str]:
+    if (section := config.open_ended) is None:
+        return
     for name, source in section.sources.items():
         if isinstance(source, SyntheticProblems) and not is_open_ended(source):
             yield f"{place_of(name)}.family: {source.family} has right answers: write replies"

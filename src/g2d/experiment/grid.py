@@ -247,19 +247,11 @@ def _harvests_read(config: Config, key: PolicyKey) -> Iterator[HarvestKey]:
         yield HarvestKey(key.model, 0, 0, key.seed)
     elif not key.trained_online:
         yield harvest_of(config, key)
-        yield from harvests_counted(config, key)
+        if key.kind == "dpo":
+            source, points = matched_points(found, found[key.regime])
+            yield from (HarvestKey(key.model, *point, key.seed, source.variant) for point in points)
     elif point := replayed_point(found, found[key.regime].online):
         yield HarvestKey(key.model, *point, key.seed)
-
-
-def harvests_counted(config: Config, key: PolicyKey) -> list[HarvestKey]:
-    """The harvests to whose pairs an N-matched control is cut."""
-    assert key.seed is not None
-    found = arms(config, key.model)
-    if key.kind != "dpo":
-        return []
-    source, points = matched_points(found, found[key.regime])
-    return [HarvestKey(key.model, *point, key.seed, source.variant) for point in points]
 
 
 def probes(config: Config) -> list[HarvestKey]:

@@ -36,12 +36,12 @@ def model_of(wildcards: Wildcards) -> str:
 
 def variant_of(wildcards: Wildcards) -> str:
     """The ablation whose warm-up a job belongs to, "" for the main one, `AUTO` for the one that stops by itself."""
-    return variant_folder(wildcards).rstrip("/")
+    return str(getattr(wildcards, "variant", "")).rstrip("/")
 
 
-def variant_folder(wildcards: Wildcards) -> str:
-    """Its folder, with a slash; rules that know the main warm-up only have no such wildcard."""
-    return str(getattr(wildcards, "variant", ""))
+def arm_name(wildcards: Wildcards, regime: str) -> str:
+    """The arm that a job's policy is one of; `regime` where its rule has no such wildcard."""
+    return "/".join(filter(None, (variant_of(wildcards), getattr(wildcards, "regime", regime))))
 
 
 def harvest_folder(w: Wildcards, point: tuple[Any, Any] | None = None, variant: str = "") -> str:
@@ -65,13 +65,12 @@ class Plan:
 
     def trained(self, wildcards: Wildcards) -> Arm:
         """The arm that a training's policy is one of."""
-        name = f"{variant_folder(wildcards)}{getattr(wildcards, 'regime', 'grpo')}"
-        return arms(self.config, wildcards.model)[name]
+        return arms(self.config, wildcards.model)[arm_name(wildcards, "grpo")]
 
     def online(self, wildcards: Wildcards) -> Arm:
         """The training, online or in rounds, whose policies a job trains, harvests, or trains on the harvests of."""
         found = arms(self.config, wildcards.model)
-        own = found.get(f"{variant_folder(wildcards)}{getattr(wildcards, 'regime', '')}")
+        own = found.get(arm_name(wildcards, ""))
         return own if own is not None and own.phase != "offline" else online_arm(found, variant_of(wildcards))
 
     def is_embedded(self, model: str) -> bool:

@@ -18,10 +18,15 @@ THEN = ", then "  # between the kinds of prompts of a training and of the one th
 def prompts_asked(config: Config, key: PolicyKey) -> int:
     """Prompts that were asked to make a policy: by the online steps behind it, and by the harvests that it has. Of a
     teacher all count, also where it has steps of the start behind it."""
-    harvested = key.kind != "base" and REGIMES[key.kind].phase == "offline"
-    own = config.for_model(key.model).training_set.n if harvested else 0
-    own += prompts_asked_online(config, key) + _prompts_of_replayed(config, key)
-    return own + sum(prompts_asked(config, teacher) for teacher in _teachers(key))
+    phase = "" if key.kind == "base" else REGIMES[key.kind].phase
+    harvests = {"offline": 1, "rounds": key.shown_k}.get(phase, 0)  # each asks the whole training set
+    asked = harvests * config.for_model(key.model).training_set.n + _prompts_of_replayed(config, key)
+    asked += sum(prompts for _, prompts, _ in online_phases(config, key)) if phase != "rounds" else 0
+    earlier: PolicyKey | None = key
+    while earlier is not None:
+        asked += prompts_asked(config, earlier.teacher) if earlier.teacher else 0
+        earlier = earlier.start
+    return asked
 
 
 def _prompts_of_replayed(config: Config, key: PolicyKey) -> int:
@@ -32,21 +37,6 @@ def _prompts_of_replayed(config: Config, key: PolicyKey) -> int:
     resolved = config.for_model(key.model)
     before = resolved.warmup.prompts_asked(settings.replay.harvest_step, resolved.warmup.group_sizes[0])
     return resolved.training_set.n + before
-
-
-def _teachers(key: PolicyKey | None) -> Iterator[PolicyKey]:
-    """Those of a policy and of all that it started from."""
-    while key is not None:
-        if key.teacher is not None:
-            yield key.teacher
-        key = key.start
-
-
-def prompts_asked_online(config: Config, key: PolicyKey) -> int:
-    """Prompts that the online steps behind a policy asked, each time that they asked them."""
-    if key.in_rounds:  # each round asks the whole training set, in its harvest
-        return key.shown_k * config.for_model(key.model).training_set.n
-    return sum(asked for _, asked, _ in online_phases(config, key))
 
 
 def online_phases(config: Config, key: PolicyKey) -> Iterator[tuple[str, int, int]]:

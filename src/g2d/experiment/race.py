@@ -118,12 +118,6 @@ def further_words(look: Mapping[str, Any]) -> str:
     return f"further seeds for {len(look['next'])} of the policies, {words}"
 
 
-def open_comparisons(look: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The comparisons that a look has left open."""
-    found = [own for one in look["models"].values() for own in one["comparisons"] if own["verdict"] == "open"]
-    return [{name: own[name] for name in ("policy", "reference", "chance_next", "chance")} for own in found]
-
-
 def next_look_words(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """What comes next, and the chance that it settles each open comparison."""
     assert config.looks is not None
@@ -136,5 +130,7 @@ def next_look_words(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> l
     return [f"{ends}look {number}: {further_words(last)}"] + [
         f"open: {policy_words(own['policy'])} against {policy_words(own['reference'])}, settled by the next look with "
         f"{100 * own['chance_next']:.0f} %, by the last with {100 * own['chance']:.0f} %"
-        for own in open_comparisons(last)
+        for model in last["models"].values()
+        for own in model["comparisons"]
+        if own["verdict"] == "open"
     ]

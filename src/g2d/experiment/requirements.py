@@ -119,7 +119,8 @@ def require_windows(config: Config) -> None:
     """Check that every completion that may be drawn leaves room for a prompt."""
     found = []
     for model, source in config.models.items():
-        limit = window_of(source)
+        small = isinstance(source, (ScratchModel, EmbeddedModel))
+        limit = CONTEXT_LENGTH if small else _number_of(source, "max_position_embeddings")
         found += [
             f"{section}.max_completion_length={budget} leaves no room for a prompt in the {limit} tokens that {model} "
             "can hold: lower it"
@@ -128,13 +129,6 @@ def require_windows(config: Config) -> None:
         ]
     if found:
         raise ConfigError("\n".join(found))
-
-
-def window_of(source: ModelSource) -> int | None:
-    """Tokens that a prompt and its completion may have together; None where that is not known on this machine."""
-    if isinstance(source, (ScratchModel, EmbeddedModel)):
-        return CONTEXT_LENGTH
-    return _number_of(source, "max_position_embeddings")
 
 
 def _number_of(source: ModelSource, name: str) -> int | None:
