@@ -438,11 +438,7 @@ class Config(Section):
 
     @cached_method
     def for_model(self, name: str) -> Config:
-        """The configuration as one model sees it: its `settings` merged over the common sections.
-
-        Raises:
-            ValueError: a setting names a section that cannot differ by model, or fails validation.
-        """
+        """The configuration as one model sees it: its `settings` merged over the common sections."""
         own = self.models[name].settings
         if unknown := sorted(set(own) - MODEL_SECTIONS):
             raise ValueError(

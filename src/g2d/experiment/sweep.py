@@ -136,25 +136,13 @@ def with_candidates(config: Config) -> Config:
 
 
 def with_choice(settings: Mapping[str, Any], choice: Mapping[str, Any]) -> dict[str, Any]:
-    """What a training depends on, filled in from what a sweep has chosen; its own values stay.
-
-    Args:
-        settings: by section, as a rule hands them over.
-        choice: the section that was swept, and its chosen keys under `settings`.
-    """
+    """What a training depends on, by section, filled in from the file of what a sweep has chosen; own values stay."""
     section = choice["section"]
     return {**settings, section: {**choice["settings"], **settings[section]}}
 
 
 def with_choices(config: Config, chosen: Mapping[str, Mapping[str, float]]) -> Config:
-    """The configuration as it was trained.
-
-    Args:
-        chosen: keys with their values, by what is swept.
-
-    Raises:
-        ValueError: an ablation or another section does not go with them.
-    """
+    """The configuration as it was trained, with the chosen keys and their values by what is swept."""
     sections: dict[str, Any] = {"regimes": dict(config.regimes), "ablations": dict(config.ablations)}
     for name, values in chosen.items():
         if name in config.ablations:

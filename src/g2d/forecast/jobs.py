@@ -19,6 +19,7 @@ from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.experiment.plan import Plan
 from g2d.experiment.race import look_name
 from g2d.experiment.requirements import fetched_models
+from g2d.experiment.stages import RUNNING_ORDER
 from g2d.experiment.sweep import development_of, held_out
 from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED_DEVELOPMENT
 from g2d.rewards.scratch_model import ScratchRewardModel
@@ -52,22 +53,10 @@ class GridJob:
     @property
     def holds_device(self) -> bool:
         """Whether it trains or generates with a model; other jobs take seconds."""
-        return not self.merges and (self.stage in DEVICE_STAGES or self.stage.startswith("train_"))
+        return not self.merges and self.stage in DEVICE_STAGES
 
 
-DEVICE_STAGES = frozenset(
-    [
-        *("scratch_model", "draw_replies", "calibrate", "calibrate_temperature", "draw_probe", "harvest_rollouts"),
-        *(
-            "evaluate",
-            "draw_samples",
-            "measure_drift",
-            "answer_development",
-            "reply_to_development",
-            "continue_questions",
-        ),
-    ]
-)
+DEVICE_STAGES = {*RUNNING_ORDER, "scratch_model", "calibrate_temperature", "draw_probe", "continue_questions"}
 
 
 def grid_jobs(config: Config, plan: Plan) -> list[GridJob]:

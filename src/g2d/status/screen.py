@@ -25,7 +25,8 @@ def screen(snapshot: Snapshot, width: int, height: int) -> str:
         *_listed([_running(state, snapshot.now) for state in running[:n_running]], len(running), "running"),
         *_listed([_trouble(state, snapshot) for state in trouble[:n_trouble]], len(trouble), "in trouble"),
     ]
-    return "\n".join(_cut(line, width) for line in [*head, *table, *lists, *foot][:height])
+    shown = [*head, *table, *lists, *foot][:height]
+    return "\n".join(line if len(line) <= width else f"{line[: max(0, width - 3)]}..." for line in shown)
 
 
 def _head(snapshot: Snapshot) -> Iterator[str]:
@@ -153,7 +154,3 @@ def span(seconds: float) -> str:
     if hours < 48:
         return f"{hours} h {minutes} min"
     return f"{hours // 24} d {hours % 24} h"
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: max(0, width - 3)]}..."

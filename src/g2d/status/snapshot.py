@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -92,9 +92,9 @@ class Snapshot:
             "title": self.title,
             "time": _iso(self.now),
             "locked": self.is_locked,
-            "jobs": {"total": len(self.states), **_all_states(self.counts)},
+            "jobs": {"total": len(self.states)} | {state: self.counts[state] for state in STATES},
             "stages": [
-                {"stage": stage, "total": counts.total(), **_all_states(counts)}
+                {"stage": stage, "total": counts.total()} | {state: counts[state] for state in STATES}
                 for stage, counts in self.stages.items()
             ],
             "running": [self._job(state) for state in self.of("running")],
@@ -170,10 +170,6 @@ class Grid:
             self._next_look = next_look_words(self.config, taken(looks, self.results)) if looks else []
             self.plan = Plan(self.config)
             self.jobs = grid_jobs(self.config, self.plan)
-
-
-def _all_states(counts: Mapping[State, int]) -> dict[str, int]:
-    return {state: counts.get(state, 0) for state in STATES}
 
 
 def _iso(seconds: float) -> str:

@@ -49,7 +49,7 @@ class Records:
         """By stage and job, the attempts, oldest first."""
         self.unreadable = []
         found: dict[tuple[str, str], list[Recorded]] = {}
-        for path in _json_files(str(self.folder)):
+        for path in _json_files(self.folder):
             recorded = self._over.get(path)
             if recorded is None:
                 try:
@@ -67,18 +67,10 @@ class Records:
         return found
 
 
-def _json_files(folder: str) -> Iterator[str]:
-    """JSON files below a folder; `Path.rglob` takes three times as long."""
-    try:
-        entries = os.scandir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    with entries:
-        for entry in entries:
-            if entry.name.endswith(".json") and not entry.name.startswith("."):  # drafts begin with a dot
-                yield entry.path
-            elif entry.is_dir(follow_symlinks=False):
-                yield from _json_files(entry.path)
+def _json_files(folder: Path) -> Iterator[str]:
+    """JSON files below a folder; `Path.rglob` takes three times as long. Drafts begin with a dot."""
+    for place, _, files in os.walk(folder):
+        yield from (f"{place}/{name}" for name in files if name.endswith(".json") and not name.startswith("."))
 
 
 @dataclass(frozen=True, slots=True)
