@@ -18,6 +18,7 @@ rule draw_probe:
         "results/benchmarks/draw_probe/{model}/seed{seed}/{variant}g{g}/k{k}.tsv"
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     resources:
         gpu=plan.generating_gpus,
     params:
@@ -49,6 +50,7 @@ rule advise:
         "results/benchmarks/advise.tsv"
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     params:
         version=VERSIONS["advise"],
         config=CONFIG.identity,
@@ -80,6 +82,7 @@ rule check_advice:
         "results/benchmarks/check_advice.tsv"
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     params:
         version=VERSIONS["check_advice"],
         config=CONFIG.identity,

@@ -13,6 +13,7 @@ rule embedded_model:
         model=models_from("embedded"),
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     params:
         version=VERSIONS["embedded_model"],
         source=lambda w: CONFIG.models[w.model].params(without={"settings"}),
@@ -41,6 +42,7 @@ rule scratch_model:
         model=models_from("scratch"),
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     params:
         version=VERSIONS["scratch_model"],
         source=lambda w: CONFIG.models[w.model].params(without={"settings"}),
@@ -63,6 +65,7 @@ rule pretrained_model:
         model=models_from("local", "hub", "recorded"),
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     params:
         version=VERSIONS["pretrained_model"],
         source=lambda w: FETCHED[w.model].params(without={"settings"}),

@@ -21,6 +21,7 @@ rule calibrate:
         "results/benchmarks/calibrate/{model}.tsv"
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     resources:
         gpu=plan.generating_gpus,
     params:
@@ -58,6 +59,7 @@ rule select_training_set:
         "results/benchmarks/select_training_set/{model}.tsv"
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     params:
         version=VERSIONS["select_training_set"],
         settings=lambda w: {

@@ -20,6 +20,7 @@ rule continue_questions:
         "results/benchmarks/continue_questions/{model}/{benchmark}.tsv"
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     resources:
         gpu=plan.generating_gpus,
     params:

@@ -24,6 +24,7 @@ rule evaluate:
         "results/benchmarks/evaluate/{policy}/{benchmark}.tsv"
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     resources:
         gpu=plan.generating_gpus,
     params:
@@ -98,6 +99,7 @@ rule measure_drift:
         "results/benchmarks/measure_drift/{policy}/{benchmark}.tsv"
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     resources:
         gpu=1,
     params:

@@ -26,6 +26,7 @@ rule harvest_rollouts:
         "results/benchmarks/harvest_rollouts/{model}/seed{seed}/{variant}g{g}/k{k}.tsv"
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     resources:
         gpu=plan.generating_gpus,
     params:
@@ -66,6 +67,7 @@ rule build_pairs:
         "results/benchmarks/build_pairs/{model}/seed{seed}/{variant}g{g}/k{k}.tsv"
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     params:
         version=VERSIONS["build_pairs"],
         settings=plan.settings("prompt", "pairs"),
@@ -89,6 +91,7 @@ rule build_several_pairs:
         "results/benchmarks/build_several_pairs/{model}/seed{seed}/{variant}g{g}/k{k}-{n}.tsv"
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     params:
         version=VERSIONS["build_several_pairs"],
         settings=plan.several_pairs_settings,

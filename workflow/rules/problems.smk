@@ -16,6 +16,7 @@ rule load_problems:
     priority: 1
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     params:
         version=VERSIONS["load_problems"],
         source=lambda w: CONFIG.problem_sources[w.set].params(),
@@ -44,6 +45,7 @@ rule check_leakage:
     priority: 1
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     params:
         version=VERSIONS["check_leakage"],
     message:

@@ -17,6 +17,7 @@ rule record_provenance:
         "results/benchmarks/record_provenance.tsv"
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     params:
         version=VERSIONS["record_provenance"],
         config=CONFIG.identity,
@@ -42,6 +43,7 @@ rule write_methods:
         "results/benchmarks/write_methods.tsv"
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     params:
         version=VERSIONS["write_methods"],
         config=CONFIG.identity,
@@ -80,6 +82,7 @@ rule build_report:
         "results/benchmarks/build_report.tsv"
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     params:
         version=VERSIONS["build_report"],
         config=CONFIG.identity,

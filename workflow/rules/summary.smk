@@ -42,6 +42,7 @@ for name, what in TABLE_RULES.items():
             f"results/benchmarks/{name}.tsv"
         conda:
             "../../envs/g2d.yaml"
+        threads: 1
         params:
             **TABLE_PARAMS.get(name, {"config": CONFIG.identity}),
             version=VERSIONS[name],
@@ -70,6 +71,7 @@ rule render_tables:
         "results/benchmarks/render_tables.tsv"
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     params:
         version=VERSIONS["render_tables"],
         titles=TITLES,
@@ -102,6 +104,7 @@ rule draw_figures:
         "results/benchmarks/draw_figures.tsv"
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     params:
         version=VERSIONS["draw_figures"],
         benchmark=list(CONFIG.benchmarks)[0],

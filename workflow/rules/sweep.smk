@@ -16,6 +16,7 @@ if held_out(CONFIG):
             "results/benchmarks/hold_out_development.tsv"
         conda:
             "../../envs/g2d.yaml"
+        threads: 1
         params:
             version=VERSIONS["hold_out_development"],
             n=held_out(CONFIG),
@@ -41,6 +42,7 @@ rule choose_settings:
         swept=names(SWEPT),
     conda:
         "../../envs/g2d.yaml"
+    threads: 1
     params:
         version=VERSIONS["choose_settings"],
         section=lambda w: section_name(CONFIG, w.swept),

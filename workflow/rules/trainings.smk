@@ -86,6 +86,7 @@ for regime, stops in [*((one, False) for one in REGIMES.values()), *((one, True)
             regime=folders(regime.name, stops),
         conda:
             "../../envs/g2d.yaml"
+        threads: 1
         resources:
             gpu=plan.training_gpus,
         params:
