@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from g2d.experiment.config import Config, read
 from g2d.experiment.stages import RUNNING_ORDER
 from g2d.report import charts, frontier
-from g2d.report.marks import OKABE_ITO, marks
+from g2d.report.marks import OKABE_ITO, legend, marks
 from tests.experiment.test_config import CONFIG, MINIMAL
 from tests.report.test_answer import main
 
@@ -46,6 +46,11 @@ def test_a_warmup_that_stopped_by_itself_is_a_series_of_one_point(draw) -> None:
 
 def test_equal_tables_give_equal_figures() -> None:
     assert json.dumps(charts.accuracy_by_k(GRID, KNOWN)) == json.dumps(charts.accuracy_by_k(GRID.copy(), KNOWN))
+
+
+def test_a_legend_has_policies_that_the_grid_lacks_in_the_order_of_the_table() -> None:
+    rows = pd.DataFrame({"policy": [f"p{n}" for n in range(8)], "group_size": 2})
+    assert list(legend(rows, KNOWN)) == list(rows["policy"])
 
 
 def looks(spec: charts.Spec) -> dict[str, tuple[str, str]]:

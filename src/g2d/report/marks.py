@@ -94,7 +94,7 @@ def drawn(rows: pd.DataFrame, known: Marks) -> pd.DataFrame:
 
 def legend(rows: pd.DataFrame, known: Marks) -> dict[str, Mark]:
     """The marks of a table's rows by the name of their series, in the order of the legend."""
-    own = set(marks_of(rows, known))
+    own = dict.fromkeys(marks_of(rows, known))
     order = {series: i for i, series in enumerate(dict.fromkeys(mark.series for mark in known.values()))}
     return {mark.series: mark for mark in sorted(own, key=lambda mark: order.get(mark.series, len(order)))}
 

@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
+from g2d.experiment.race import policy_words
 from g2d.report.marks import names
 from g2d.report.markup import cut, plain
 
@@ -84,6 +85,8 @@ def _place(column: str) -> int:
 
 def with_policies_named(frame: pd.DataFrame) -> pd.DataFrame:
     """The table with policy, K and group size in one column; the same for `reference` and `other`."""
+    if "look" in frame:  # where folders name policies
+        frame = frame.assign(**{name: frame[name].map(policy_words) for name in ("policy", "reference")})
     for name in _FIRST:
         k, size = ("K", "group_size") if name == "policy" else (f"{name}_K", f"{name}_group_size")
         if {name, k, size} <= set(frame.columns):
