@@ -75,6 +75,13 @@ def _place(item: pytest.Item) -> str:
     return "workflow/slurm" if place.startswith("workflow/slurm") else place
 
 
+gc.disable()  # until all tests are collected: a quarter of the time of imports
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
+
+
 _imported = [0]  # modules, when last looked
 _freeze, _unfreeze = gc.freeze, gc.unfreeze
 

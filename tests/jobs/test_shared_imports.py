@@ -106,14 +106,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 # vLLM: its import takes longer than all the others, and TRL would make it wherever it is installed.
 ASKED = ("torch", "trl.trainer.dpo_trainer", "trl.trainer.grpo_trainer", "vllm")
-PRINTS = f"import os, sys; print(*(name in sys.modules for name in {ASKED}), os.environ['MARK'])"
+PRINTS = f"import gc, os, sys; print(*(m in sys.modules for m in {ASKED}), gc.isenabled(), os.environ['MARK'])"
 
 
 def test_a_job_finds_the_imports_made_and_its_own_environment_and_log(run: Run) -> None:
     assert run.finish("first", PRINTS) == (0, "")
     assert run.finish("second", PRINTS) == (0, "")
-    assert run.log("first") == "True True True False first\n"
-    assert run.log("second") == "True True True False second\n"
+    assert run.log("first") == "True True True False True first\n"
+    assert run.log("second") == "True True True False True second\n"
     assert len(run.shared()) == 1
 
 
@@ -127,7 +127,7 @@ def test_the_first_job_pays_for_the_imports(run: Run) -> None:
 
 def test_without_the_key_a_job_makes_its_own(run: Run) -> None:
     assert run.finish("alone", PRINTS, share=False) == (0, "")
-    assert run.log("alone") == "False False False False alone\n"
+    assert run.log("alone") == "False False False False True alone\n"
 
 
 @pytest.mark.parametrize("kind", ["too long", "no folder", "somebody else's"])
@@ -142,7 +142,7 @@ def test_without_a_place_for_a_socket_a_job_makes_its_own(run: Run, tmp_path: Pa
         own.chmod(0o777)
     name = f"homeless-{kind[:2]}"
     status, said = run.finish(name, PRINTS, folder=folder)
-    assert (status, run.log(name)) == (0, f"False False False False {name}\n")
+    assert (status, run.log(name)) == (0, f"False False False False True {name}\n")
     assert said.startswith(f"evaluate: makes its own imports: {own}: ")
     assert len(said.splitlines()) == 1
 
@@ -213,7 +213,7 @@ def test_a_job_ends_with_the_shared_process_and_the_next_one_starts_another(run:
     assert job.returncode == 1
     assert "the process that jobs share their imports with has died" in said
     assert run.finish("after", PRINTS) == (0, "")
-    assert run.log("after") == "True True True False after\n"
+    assert run.log("after") == "True True True False True after\n"
 
 
 # A torch that would have CUDA: calls that begin it are written down, and find no card. {extra}: what else is wrong.
@@ -258,7 +258,7 @@ def test_where_an_import_begins_cuda_jobs_make_their_own(run: Run, tmp_path: Pat
     own.IMPORTS, host = ("torch",), os.getpid()
     torch.cuda._is_in_bad_fork = lambda: os.getpid() != host"""
     status, said = run.finish("begun", PRINTS, **with_cuda(tmp_path, "6", extra))
-    assert (status, run.log("begun")) == (0, "False False False False begun\n")
+    assert (status, run.log("begun")) == (0, "False False False False True begun\n")
     assert said.startswith("evaluate: makes its own imports: ")
     assert len(said.splitlines()) == 1
     assert "an import has begun CUDA" in (run.root / LOG).read_text()
@@ -274,10 +274,10 @@ def test_where_the_shared_process_cannot_fork_a_job_makes_its_own(run: Run, tmp_
     Popen._launch = refuse"""
     environment = with_cuda(tmp_path, "7", extra)
     status, said = run.finish("refused", PRINTS, **environment)
-    assert (status, run.log("refused")) == (0, "False False False False refused\n")
+    assert (status, run.log("refused")) == (0, "False False False False True refused\n")
     assert said.startswith("evaluate: makes its own imports: [Errno 11] Resource temporarily unavailable; ")
     assert len(said.splitlines()) == 1
     assert run.finish("served", PRINTS, **environment) == (0, "")
-    assert run.log("served") == "True True True False served\n"
+    assert run.log("served") == "True True True False True served\n"
     spent = {a.cost.job: a.cost.cpu_s for a in read_attempts(run.root / "results/attempts") if a.status == "ok"}
     assert spent["served/cost"] > 10 * spent["refused/cost"]
