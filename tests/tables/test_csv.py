@@ -10,7 +10,9 @@ import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 
+from g2d.tables.accuracy import MAIN_COLUMNS
 from g2d.tables.frames import read_table, write_table
+from g2d.tables.results import read_by_name
 
 HOSTILE = [
     "=1+1",
@@ -60,3 +62,10 @@ def test_texts_are_no_formulas_in_a_spreadsheet_and_come_back_as_they_were(tmp_p
 def test_a_character_that_ends_a_cell_is_shown_by_its_picture(tmp_path: Path) -> None:
     write_table(tmp_path / "t.csv", pd.DataFrame({"extracted_answer": ["=a\0b"]}))
     assert read_table(tmp_path / "t.csv", {"extracted_answer": "object"})["extracted_answer"][0] == "=a\u2400b"
+
+
+def test_a_model_whose_name_is_a_number_stays_text(tmp_path: Path) -> None:
+    file = tmp_path / "main.csv"
+    write_table(file, pd.DataFrame([dict.fromkeys(MAIN_COLUMNS, 1) | {"model": "7", "benchmark": "500"}]))
+    row = read_by_name(file).iloc[0]
+    assert (row["model"], row["benchmark"]) == ("7", "500")
