@@ -16,7 +16,7 @@ from g2d.jobs.files import read_json
 from g2d.policies import Policy, load_base, load_model
 from g2d.policies.policy import with_trained
 from g2d.policies.settings import Lora
-from g2d.regimes import grpo, offline
+from g2d.regimes import grpo, offline, online
 from g2d.regimes.dpo import Dpo, train_dpo
 from g2d.regimes.grpo import train_grpo
 from g2d.regimes.job import TrainingJob
@@ -127,7 +127,8 @@ def test_a_training_in_half_precision_rounds_as_the_key_says(
 ) -> None:
     """As on a GPU: M0 in bfloat16, the adapter in float32, autocast. DPO begins at its reference, or it would fail."""
     layers: set[str] = set()
-    arguments, train = regime.trainer_arguments, regime.train
+    runs = online if regime is grpo else regime
+    arguments, train = regime.trainer_arguments, runs.train
 
     def trained(trainer: Any, *given: Any, **named: Any) -> Any:
         layers.update(type(part).__name__ for part in trainer.model.modules() if hasattr(part, "lora_A"))
@@ -136,7 +137,7 @@ def test_a_training_in_half_precision_rounds_as_the_key_says(
     monkeypatch.setattr(
         regime, "trainer_arguments", lambda *given, **named: arguments(*given, **named) | {"bf16": True}
     )
-    monkeypatch.setattr(regime, "train", trained)
+    monkeypatch.setattr(runs, "train", trained)
     monkeypatch.setattr("g2d.regimes.training.load_base", lambda policy: load_base(policy).bfloat16())
     job: dict[str, Any] = {"lora": Lora(rounding="once"), "seed": 0, "work": tmp_path}
     if regime is grpo:

@@ -219,7 +219,7 @@ CASES: dict[str, tuple[Callable[[Project, Config], AbstractContextManager[None]]
         (),
     ),
     "add a comment in workflow/rules": (
-        edited("workflow/rules/trainings.smk", "# Offline:", "# A comment.\n# Offline:"),
+        edited("workflow/rules/trainings.smk", "# The trainings:", "# A comment.\n# The trainings:"),
         {},
         (),
     ),

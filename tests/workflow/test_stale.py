@@ -65,7 +65,7 @@ def test_a_deleted_file_is_planned_with_what_follows(micro_grid: Project, file: 
 
 def test_a_failing_input_function_stops_the_plan(micro_grid: Project) -> None:
     """Snakemake drops the job, whose output is there, and would report that there is nothing to do."""
-    with micro_grid.edited("src/g2d/experiment/plan.py", "def pairs_file(self", "def pairs_file(other"):
+    with micro_grid.edited("src/g2d/experiment/plan.py", "def start_files(self", "def start_files(other"):
         done = micro_grid.snakemake("-n")
     assert done.returncode == 1
     assert "no rule of this configuration makes it" in done.stdout

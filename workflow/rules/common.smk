@@ -7,6 +7,7 @@ import sys
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
+from types import SimpleNamespace
 
 from snakemake.exceptions import WorkflowError
 from snakemake.sourcecache import LocalSourceFile
@@ -138,6 +139,54 @@ def folders(regime, stops=False):
     """A wildcard constraint: the folders of the arms that a regime trains, those that stop by themselves or the others."""
     trained = [arm for arm in ARMS if arm.regime == regime and not arm.selected]
     return names({arm.name.rpartition("/")[2]: arm for arm in trained if arm.source is not None or arm.stops == stops})
+
+
+def training(regime, stops):
+    """Where the trainings of regimes differ: folders of policies and logs, inputs, outputs, settings, constraints."""
+    entry = regime in ENTRIES
+    own = SimpleNamespace(folder="{regime}", logged="{regime}/", settings=plan.dpo_settings, outputs=[], constraints={})
+    if regime.phase == "offline":  # on the harvest of pi_K, from a fresh M0 or from pi_K
+        own.folder, own.logged = "{variant}{regime}", "{variant}{regime}/"
+        own.inputs = {
+            "start": plan.start_files,
+            "costs": "results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json",
+        }
+        own.settings = plan.entry_settings if entry else plan.dpo_settings
+    elif (
+        regime.phase == "rounds"
+    ):  # K counts them; the harvest of a round's policy and its pairs are those of harvest.smk
+        own.inputs = {
+            "pairs": lambda w: f"{plan.harvest_of_round(w)}/pairs.jsonl",
+            "start": plan.round_before,
+            "costs": lambda w: f"{plan.harvest_of_round(w)}/cost.json",
+        }
+    elif not stops:  # every K continues the checkpoint of the K before it; the first begins with M0 or with `start`
+        if not entry:
+            own.folder, own.logged = f"{{variant}}{regime.name}", "{variant}"
+        own.inputs = {
+            "problems": plan.prompts_asked,
+            "reward": plan.reward_files,
+            "checkpoint": plan.previous_checkpoint,
+            "start": plan.started_from,
+            "harvest": plan.replayed_harvest,
+            "teacher": plan.teacher,
+            "costs": plan.previous_costs,
+        }
+        own.outputs, own.constraints = ["checkpoint", "rollouts.parquet"], {"variant": variant_pattern(ABLATED_WARMUPS)}
+        own.settings = plan.online_entry_settings if entry else plan.grpo_settings
+    else:  # as many steps as it takes, at most K
+        if not entry:
+            own.folder, own.logged = f"{AUTO}/{regime.name}", ""
+            own.constraints = {"model": names(sorted({warmup.model for warmup in AUTO_WARMUPS}))}
+        own.inputs = {
+            "problems": "results/{model}/calibration/train.jsonl",
+            "start": plan.started_from,
+            "teacher": plan.teacher,
+            "costs": plan.previous_costs if entry else "results/{model}/calibration/cost.json",
+        }
+        own.outputs = ["rollouts.parquet", "probes.csv"]
+        own.settings = plan.auto_entry_settings if entry else plan.auto_settings
+    return own
 
 
 wildcard_constraints:
