@@ -53,6 +53,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactor
     """A process to belong to. Whatever a test leaves running ends with it, and that is checked."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "INFO")  # which benchmarks that other tests import set
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"]) as process:
         monkeypatch.setenv(RUN, name_of(process.pid))
         yield process
