@@ -54,6 +54,7 @@ def test_code_stays_code(text: str) -> None:
 
 def test_cards_show_what_was_configured_and_run_none_of_it() -> None:
     base = Policy("m/base", "m", "base", "", revision="r`", settings={"id": 'a"`<b>/m; rm -rf ~'})
+    base = replace(base, chat_template_kwargs={"style": "'; rm -rf ~"})
     policy = replace(
         base, policy_id="m/<i>", regime="dpo/`x`", seed=0, adapter="a", settings={"template": f"```\n{HOSTILE}\n~~~"}
     )
@@ -69,6 +70,7 @@ def test_cards_show_what_was_configured_and_run_none_of_it() -> None:
         assert "<strong>" + html.escape(" ".join(HOSTILE.split()), quote=True).replace("&#x27;", "'") in rendered
     assert 'from_pretrained("a\\"`<b>/m; rm -rf ~", revision=' in cards[0]
     assert "vllm serve 'a\"`<b>/m; rm -rf ~' --enable" in cards[0]
+    assert """ --default-chat-template-kwargs '{"style": "'"'"'; rm -rf ~"}'""" in cards[0]
 
 
 def test_a_card_names_no_file_of_this_machine() -> None:

@@ -139,13 +139,17 @@ def test_the_summary_counts() -> None:
         (
             [RIGHT, WRONG, CUT, replace(CUT, completion_text="<think>\nFirst")],
             [
-                "2 of 4 are cut off at harvest.max_completion_length=100, 1 of them before </think>: raise it",
+                "2 of 4 are cut off at harvest.max_completion_length=100, 1 of them before </think>: raise it, or "
+                "switch thinking off in chat_template_kwargs, if the template can",
                 "2 of 4 are longer than max_completion_length=40 of warmup",
             ],
         ),
         (
             [RIGHT, replace(CUT, prompt_text="?<think>\n", token_count=30)],
-            ["1 of 2 are cut off at harvest.max_completion_length=100, 1 of them before </think>: raise it"],
+            [
+                "1 of 2 are cut off at harvest.max_completion_length=100, 1 of them before </think>: raise it, or "
+                "switch thinking off in chat_template_kwargs, if the template can"
+            ],
         ),
         ([RIGHT, replace(WRONG, token_count=41)], ["1 of 2 are longer than max_completion_length=40 of warmup"]),
         ([RIGHT, SILENT], [r"1 of 2 ended without a \boxed{...}, where the answer is looked for"]),

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from g2d.policies.policy import Policy, load_base, load_tokenizer
+from g2d.policies.policy import Policy, as_json, load_base, load_tokenizer, read_policy, write_policy
 from g2d.policies.pretrained import resolve_base
 from g2d.policies.settings import LocalModel
+from g2d.problems.prompts import render
 from tests.models import tiny_policy
 
 
@@ -62,6 +63,26 @@ def test_a_tokenizer_that_cannot_be_used_is_refused_before_anything_runs(model: 
         (model / "chat_template.jinja").unlink(missing_ok=True)
     with pytest.raises(ValueError, match=message):
         policy(model)
+
+
+def test_the_template_of_qwen3_is_told_not_to_think(model: Path) -> None:
+    from trl.chat_template_utils import qwen3_chat_template
+
+    (model / "chat_template.jinja").write_text(qwen3_chat_template)
+    asked = [{"role": "user", "content": "1 + 1?"}]
+    thinks = render(load_tokenizer(policy(model)), asked)
+    source = LocalModel(source="local", path=str(model), chat_template_kwargs={"enable_thinking": False})
+    base = resolve_base("mine", source)
+    assert render(load_tokenizer(base), asked) == f"{thinks}<think>\n\n</think>\n\n"
+    write_policy(model / "policy.json", base)
+    assert read_policy(model / "policy.json") == base
+    assert "chat_template_kwargs" not in as_json(policy(model))
+
+
+def test_a_variable_that_the_template_lacks_is_refused_by_name(model: Path) -> None:
+    source = LocalModel(source="local", path=str(model), chat_template_kwargs={"enable_thinkin": False})
+    with pytest.raises(ValueError, match=r"has no variable enable_thinkin: drop it from models\.mine\.chat_template"):
+        resolve_base("mine", source)
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ class GridTraining:
             seed=job.seed,
             revision=job.base.revision,
             base_files=job.base.base_files,
+            chat_template_kwargs=job.base.chat_template_kwargs,
             **job.lora.folders(self.folder),
             weights_sha256=sha256(output.weights),
             continued_from=read_policy(job.resume_from.parent / "policy.json").k if job.resume_from else None,

@@ -230,10 +230,11 @@ def hints(trial: Trial) -> Iterator[str]:
     if cut and len(cut) >= MANY * n:
         thinking = sum(map(_is_thinking, cut))
         still = f", {thinking} of them before </think>" if thinking else ""
+        off = ", or switch thinking off in chat_template_kwargs, if the template can" if thinking else ""
         if trial.config.models[trial.model].source == "recorded":
             yield f"{len(cut)} of {n} were cut off when they were recorded{still}"
         else:
-            yield f"{len(cut)} of {n} are cut off at {key}={trial.decoding.max_completion_length}{still}: raise it"
+            yield f"{len(cut)} of {n} are cut off at {key}={trial.decoding.max_completion_length}{still}: raise it{off}"
     smaller: dict[int, list[str]] = {}
     for section, budget in budgets(trial.config) if trial.section == "harvest" else ():
         if budget < trial.decoding.max_completion_length:

@@ -8,6 +8,7 @@ does not.
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,6 +68,7 @@ class Policy:
     base_files: dict[str, str] | None = None
     effect_left: float | None = None  # share of the adapter's effect after two roundings; None without bfloat16
     weights: str | None = None  # folder of all weights where these were trained, instead of an adapter
+    chat_template_kwargs: dict[str, Any] | None = None  # values of variables of M0's chat template
 
     @property
     def is_recorded(self) -> bool:
@@ -102,7 +104,7 @@ class Policy:
 
 def as_json(policy: Policy) -> dict[str, Any]:
     """The record as it is written; without the fields that 0.1.0 did not have where they are None."""
-    newer = ("base_files", "started_from", "effect_left", "weights")
+    newer = ("base_files", "started_from", "effect_left", "weights", "chat_template_kwargs")
     return {name: value for name, value in asdict(policy).items() if name not in newer or value is not None}
 
 
@@ -194,11 +196,11 @@ def require_own_base_files(policy: Policy) -> None:
 
 
 def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
-    """The tokenizer of M0.
+    """The tokenizer of M0, whose chat template begins with the policy's `chat_template_kwargs`.
 
     Raises:
-        ValueError: it was changed since the record was written, it cannot be read, or it has no chat template or no
-            token that ends a turn. The message names the folder.
+        ValueError: it was changed since the record was written, it cannot be read, it has no chat template, one without
+            these variables, or no token that ends a turn. The message names the folder.
     """
     from transformers import AutoTokenizer
 
@@ -211,6 +213,14 @@ def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
         ) from error
     if tokenizer.chat_template is None:
         raise ValueError(f"{policy.base}: the tokenizer has no chat template; use an instruction-tuned model")
+    for name, value in (policy.chat_template_kwargs or {}).items():
+        template = tokenizer.get_chat_template()
+        if not re.search(rf"\b{name}\b", template):
+            raise ValueError(
+                f"{policy.base}: its chat template has no variable {name}: drop it from models.{policy.model}."
+                "chat_template_kwargs"
+            )
+        tokenizer.chat_template = f"{{% set {name} = {value!r} %}}{template}"
     if tokenizer.eos_token is None:
         raise ValueError(
             f"{policy.base}: the tokenizer has no eos_token, so no completion would end; name one in its "

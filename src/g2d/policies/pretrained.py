@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from g2d.jobs.files import sha256
@@ -37,7 +38,8 @@ def resolve_base(name: str, source: LocalModel | HubModel | RecordedModel) -> Po
             base_files=around,
             settings=settings,
         )
-    if not base.is_recorded:
+    if not isinstance(source, RecordedModel):
+        base = replace(base, chat_template_kwargs=source.chat_template_kwargs or None)
         load_tokenizer(base)
     return base
 

@@ -13,6 +13,7 @@ from g2d.settings import Revision, Section, Seed, key
 if TYPE_CHECKING:
     from peft import LoraConfig
 
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]  # of a template
 CONTEXT_LENGTH = 256  # of the embedded model and of scratch models
 
 
@@ -63,7 +64,19 @@ class EmbeddedModel(Section):
     settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
 
 
-class LocalModel(Section):
+class WithTemplate(Section):
+    """The key of models whose chat template is their own."""
+
+    chat_template_kwargs: dict[Variable, bool | int | float | str] = key(
+        {},
+        "Values of variables that the model's chat template reads, for example `{enable_thinking: false}` for Qwen3; "
+        "the same in training, harvest and evaluation.",
+        paper="none",
+        neutral={},
+    )
+
+
+class LocalModel(WithTemplate):
     """A model in Hugging Face format in a folder on this machine."""
 
     source: Literal["local"] = key(..., "Use a folder with config.json, safetensors and a tokenizer.")
@@ -71,7 +84,7 @@ class LocalModel(Section):
     settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
 
 
-class HubModel(Section):
+class HubModel(WithTemplate):
     """A model on the Hugging Face Hub, at a pinned revision."""
 
     source: Literal["hub"] = key(..., "Download from the Hub.")

@@ -91,7 +91,10 @@ def _use_of_adapter(base: Policy, place: str) -> list[str]:
             f"policy = PeftModel.from_pretrained(base, {json.dumps(place)})",
             "python",
         ),
-        fenced(f"vllm serve {shlex.quote(name)} --enable-lora --lora-modules {shlex.quote(f'g2d={place}')}"),
+        fenced(
+            f"vllm serve {shlex.quote(name)} --enable-lora --lora-modules {shlex.quote(f'g2d={place}')}"
+            + _template(base)
+        ),
     ]
 
 
@@ -104,8 +107,14 @@ def _use_of_weights(base: Policy, place: str) -> list[str]:
             f"tokenizer = AutoTokenizer.from_pretrained({json.dumps(name)}{_revision(base)})",
             "python",
         ),
-        fenced(f"vllm serve {shlex.quote(place)} --tokenizer {shlex.quote(name)}"),
+        fenced(f"vllm serve {shlex.quote(place)} --tokenizer {shlex.quote(name)}{_template(base)}"),
     ]
+
+
+def _template(base: Policy) -> str:
+    """vLLM's option for what the chat template was given."""
+    given = base.chat_template_kwargs
+    return f" --default-chat-template-kwargs {shlex.quote(json.dumps(given))}" if given else ""
 
 
 def base_card(base: Policy, demonstration: str | None) -> str:
