@@ -139,7 +139,7 @@ def through_verifier(workers: int, items: Sequence[Item]) -> Timed:
 
 def start(pool: Pool) -> None:
     """Wait until every worker is there."""
-    while not all(worker.ready for worker in pool.workers) or not pool.workers:
+    while len(pool.workers) < pool.size:
         pool.judge([(str(i), "1/2") for i in range(pool.size)])
 
 

@@ -57,7 +57,6 @@ def test_a_worker_that_waits_is_overdue_on_the_clock(monkeypatch, pool):
     pool.judge(HALVES)
     os.kill(pids(pool)[0], signal.SIGSTOP)
     pool.limits = Limits(wall_s=0.2)
-    pool.workers[0]._limits = pool.limits
     assert pool.judge([HALVES[0]]) == ["timeout"]
     pool.limits = Limits()
     assert pool.judge(HALVES) == ["correct", "incorrect"]
@@ -100,28 +99,28 @@ def test_a_scheduler_that_asks_every_process_to_stop_costs_no_verdict(pool):
 
 def test_an_item_that_kills_twice_is_over_the_limit(monkeypatch, pool):
     """Once may be the fault of what was judged before it."""
-    assign = pool_module._Worker.assign
+    ask = pool_module._Worker.ask
 
-    def assign_and_kill(worker, indices, pairs):
-        assign(worker, indices, pairs)
+    def ask_and_kill(worker, pairs):
+        ask(worker, pairs)
         if ("1/2", "x") in pairs:
             worker.process.kill()
 
-    monkeypatch.setattr(pool_module._Worker, "assign", assign_and_kill)
+    monkeypatch.setattr(pool_module._Worker, "ask", ask_and_kill)
     monkeypatch.setattr(pool_module, "CHUNK", 1)
     assert pool.judge([HALVES[0], ("1/2", "x"), HALVES[1]]) == ["correct", "limit", "incorrect"]
 
 
 def test_an_interrupted_batch_leaves_no_replies_for_the_next(monkeypatch, pool):
     pool.judge(HALVES)
-    listen = pool_module._Batch._listen
+    reply = pool_module._Worker.reply
 
-    def interrupted(batch):
-        listen(batch)
+    def interrupted(worker, patience_s):
+        reply(worker, patience_s)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(pool_module._Batch, "_listen", interrupted)
+        patch.setattr(pool_module._Worker, "reply", interrupted)
         with pytest.raises(KeyboardInterrupt):
             pool.judge(HALVES)
     assert not pool.workers

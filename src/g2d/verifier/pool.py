@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
 import signal
 import subprocess
 import sys
-import time
 from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,7 @@ Pair = tuple[str, str]  # reference answer, answer
 
 START_S = 120.0  # for importing sympy, from a cold network file system
 REAP_S = 5.0  # for the exit of a process that has closed its pipe
-CHUNK = 32  # pairs per message; the next is sent at half, so that no worker waits
-COALESCE_S = 0.003  # to collect replies in a long batch instead of waking for each
+CHUNK = 32  # pairs per message
 PACKAGE_ROOT = Path(__file__).parents[2]
 
 
@@ -50,12 +50,22 @@ class Pool:
         Raises:
             VerifierError: no worker can be started.
         """
+        batch = _Batch(self, pairs)
+        threads = ThreadPoolExecutor(self.size)
+        serving = [*self.workers, *[None] * self.size][: min(self.size, len(pairs))]
         try:
-            return _Batch(self, pairs).run()
+            for done in [threads.submit(batch.work, worker) for worker in serving]:
+                done.result()
         except BaseException:
             # After Ctrl-C within a batch, late replies must not be read by the next batch.
+            batch.given_up = True
+            for worker in [*self.workers]:
+                worker.process.kill()
+            threads.shutdown()
             self.close()
             raise
+        threads.shutdown()
+        return [batch.verdicts[i] for i in range(len(pairs))]
 
     def close(self) -> None:
         """End the workers. The next batch would start new ones."""
@@ -75,176 +85,103 @@ def default_workers() -> int:
 
 
 class _Batch:
-    """One run over a list of pairs."""
+    """Pairs to judge. A thread serves each worker, with a few of those that wait at a time."""
 
     def __init__(self, pool: Pool, pairs: Sequence[Pair]) -> None:
-        self.pool = pool
-        self.pairs = pairs
-        self.verdicts: list[Verdict | None] = [None] * len(pairs)
+        self.pool, self.pairs = pool, pairs
         self.waiting = deque(range(len(pairs)))
-        self.unsettled = len(pairs)
+        self.verdicts: dict[int, Verdict] = {}
         self.suspects: set[int] = set()
-        self.selector = selectors.DefaultSelector()
+        self.given_up = False
 
-    def run(self) -> list[Verdict]:
-        with self.selector:
-            for worker in self.pool.workers:
-                self._watch(worker)
-            while self.unsettled:
-                self._staff()
-                self._hand_out()
-                self._listen()
-        return self.verdicts  # type: ignore[return-value]  # none is left open
+    def work(self, worker: _Worker | None) -> None:
+        """Have pairs judged until none waits, by this worker or by a new one."""
+        while not self.given_up and (chunk := self._take()):
+            worker = worker or self._hire()
+            worker.ask([self.pairs[i] for i in chunk])
+            while chunk and (verdict := worker.reply(self.pool.limits.wall_s)):
+                self.verdicts[chunk.popleft()] = verdict
+            if chunk:
+                self.pool.workers.remove(worker)
+                worker.end()
+                self._blame(chunk, worker)
+                self.waiting.extendleft(reversed(chunk))
+                worker = None
 
-    def _staff(self) -> None:
-        """Start as many workers as there is work for."""
-        while len(self.pool.workers) < min(self.pool.size, self.unsettled):
-            worker = _Worker(self.pool.limits)
-            self.pool.workers.append(worker)
-            self._watch(worker)
+    def _take(self) -> deque[int]:
+        """The next pairs: fewer towards the end of the batch, so that no worker waits for another."""
+        chunk: deque[int] = deque()
+        with suppress(IndexError):  # no more are waiting
+            for _ in range(max(1, min(CHUNK, len(self.waiting) // (2 * self.pool.size)))):
+                chunk.append(self.waiting.popleft())
+        return chunk
 
-    def _watch(self, worker: _Worker) -> None:
-        self.selector.register(worker.replies, selectors.EVENT_READ, worker)
+    def _hire(self) -> _Worker:
+        worker = _Worker(self.pool.limits)
+        self.pool.workers.append(worker)
+        if not worker.reply(START_S):
+            self.pool.workers.remove(worker)
+            said = worker.end() or "no output"
+            raise VerifierError(f"a verifier worker did not start (exit {worker.process.returncode}): {said}")
+        return worker
 
-    def _hand_out(self) -> None:
-        for worker in self.pool.workers:
-            if self.waiting and worker.ready and not worker.sending and len(worker.assigned) <= CHUNK // 2:
-                fair = len(self.waiting) // (2 * self.pool.size)
-                chunk = [self.waiting.popleft() for _ in range(max(1, min(CHUNK, fair)))]
-                worker.assign(chunk, [self.pairs[i] for i in chunk])
-                self.selector.register(worker.requests, selectors.EVENT_WRITE, worker)
-
-    def _listen(self) -> None:
-        busy = [worker for worker in self.pool.workers if worker.assigned or not worker.ready]
-        if self.waiting and all(worker.assigned for worker in busy):
-            time.sleep(COALESCE_S)
-        patience = min(worker.expires for worker in busy) - time.monotonic()
-        for key, _ in self.selector.select(max(patience, 0.0)):
-            worker = key.data
-            if worker.ended:  # at the event of its other pipe
-                continue
-            if key.fileobj is worker.requests:
-                if worker.flush():
-                    self.selector.unregister(worker.requests)
-                continue
-            for message in worker.receive():
-                if not worker.ready:
-                    worker.ready = True
-                else:
-                    self._settle(worker.assigned.popleft(), message)
-                worker.expires = time.monotonic() + self.pool.limits.wall_s
-            if worker.hung_up:
-                self._bury(worker)
-        now = time.monotonic()
-        for worker in busy:
-            if not worker.ended and worker.expires <= now and (worker.assigned or not worker.ready):
-                self._bury(worker, overdue=True)
-
-    def _settle(self, index: int, verdict: Verdict) -> None:
-        self.verdicts[index] = verdict
-        self.unsettled -= 1
-
-    def _bury(self, worker: _Worker, overdue: bool = False) -> None:
-        """Remove a worker, settle or retry the pair that it ended on, and queue the others again."""
-        for pipe in (worker.replies, worker.requests):
-            if pipe in self.selector.get_map():
-                self.selector.unregister(pipe)
-        self.pool.workers.remove(worker)
-        code, last_words = worker.end()
-        if not worker.ready:
-            raise VerifierError(f"a verifier worker did not start (exit {code}): {last_words or 'no output'}")
-        if worker.assigned and code != 0:  # 0: it ended after a pair that exceeded the memory limit
-            victim = worker.assigned.popleft()
-            if overdue or code == -signal.SIGPROF:
-                self._settle(victim, "timeout")
-            elif victim in self.suspects:
-                self._settle(victim, "limit")
-            else:
-                # An earlier pair may have filled the memory, so the pair is tried once more.
-                self.suspects.add(victim)
-                worker.assigned.appendleft(victim)
-        self.waiting.extendleft(reversed(worker.assigned))
+    def _blame(self, chunk: deque[int], worker: _Worker) -> None:
+        """Settle the pair that ended a worker, which is the first without a verdict; or have it tried once more."""
+        code = worker.process.returncode
+        if code == 0:  # it ended itself, after a pair that exceeded the memory limit
+            return
+        if not worker.hung_up or code == -signal.SIGPROF:
+            self.verdicts[chunk.popleft()] = "timeout"
+        elif chunk[0] in self.suspects:
+            self.verdicts[chunk.popleft()] = "limit"
+        else:  # an earlier pair may have filled the memory
+            self.suspects.add(chunk[0])
 
 
 class _Worker:
-    """A child process, its pipes, and its pairs without an answer."""
+    """A child process, connected to its standard input."""
 
     def __init__(self, limits: Limits) -> None:
         command = [sys.executable, "-P", "-W", "ignore", "-m", "g2d.verifier.worker"]
         paths = [str(PACKAGE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        self.process = subprocess.Popen(
-            [*command, str(limits.deadline_s), str(limits.memory_bytes)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            # The order of a set of symbols must not differ from run to run.
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"},
-        )
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.requests, self.replies = self.process.stdin, self.process.stdout
-        os.set_blocking(self.requests.fileno(), False)
-        os.set_blocking(self.replies.fileno(), False)
-        self.ready = self.hung_up = self.ended = False
-        self.assigned: deque[int] = deque()
-        self.expires = time.monotonic() + START_S
-        self._outgoing = b""
-        self._incoming = b""
-        self._limits = limits
+        self.connection, theirs = Pipe()
+        with theirs:
+            self.process = subprocess.Popen(
+                [*command, str(limits.deadline_s), str(limits.memory_bytes)],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                # The order of a set of symbols must not differ from run to run.
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"},
+            )
+        self.hung_up = False
 
-    def assign(self, indices: list[int], pairs: list[Pair]) -> None:
-        """Queue a message with pairs; `flush` sends it."""
-        if not self.assigned:
-            self.expires = time.monotonic() + self._limits.wall_s
-        self.assigned.extend(indices)
-        self._outgoing = json.dumps(pairs).encode() + b"\n"
+    def ask(self, pairs: list[Pair]) -> None:
+        """Send pairs; their verdicts are the next replies."""
+        with suppress(OSError):  # the worker ended, which `reply` reports
+            self.connection.send_bytes(json.dumps(pairs).encode())
 
-    @property
-    def sending(self) -> bool:
-        """Whether part of a message is still to be written."""
-        return bool(self._outgoing)
-
-    def flush(self) -> bool:
-        """Write as much as fits into the pipe; True once everything is written."""
+    def reply(self, patience_s: float) -> Any:
+        """The next message; None if there is none in so many seconds, or if the worker hung up."""
         try:
-            sent = os.write(self.requests.fileno(), self._outgoing)
-        except BlockingIOError:
-            return False
-        except BrokenPipeError:  # the worker ended, which the other pipe reports
-            sent = len(self._outgoing)
-        self._outgoing = self._outgoing[sent:]
-        return not self._outgoing
+            return json.loads(self.connection.recv_bytes()) if self.connection.poll(patience_s) else None
+        except (EOFError, OSError):
+            self.hung_up = True
+            return None
 
-    def receive(self) -> list[Any]:
-        """The messages that have arrived; `hung_up` turns True at the end of the stream."""
-        try:
-            read = os.read(self.replies.fileno(), 65536)
-        except BlockingIOError:
-            return []
-        self.hung_up = not read
-        *messages, self._incoming = (self._incoming + read).split(b"\n")
-        return [json.loads(message) for message in messages]
-
-    def end(self) -> tuple[int, str]:
-        """End the process; its exit code and the end of its stderr."""
-        self.ended = True
-        try:
+    def end(self) -> str:
+        """End the process; the end of its stderr."""
+        with suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=REAP_S if self.hung_up else 0)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        assert self.process.stderr is not None
-        said = self.process.stderr.read().decode(errors="replace").strip()
-        self._close_pipes()
-        return self.process.returncode, said[-2000:]
+        self.process.kill()  # nothing where it has ended
+        said = self.process.communicate()[1].decode(errors="replace")
+        self.connection.close()
+        return said.strip()[-2000:]
 
     def abandon(self) -> None:
         """Leave the child to the parent process."""
-        self._close_pipes()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        self.connection.close()
         self.process.returncode = 0  # so that it is not waited for
-
-    def _close_pipes(self) -> None:
-        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
-            if pipe is not None:
-                pipe.close()

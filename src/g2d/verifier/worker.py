@@ -1,6 +1,6 @@
-"""A verifier worker: `python -m g2d.verifier.worker DEADLINE_S MEMORY_BYTES`, with lines of JSON over its pipes.
+"""A verifier worker: `python -m g2d.verifier.worker DEADLINE_S MEMORY_BYTES`, whose standard input is a `Connection`.
 
-The parent sends lists of [reference, answer], and the worker one line for each pair, in order. It is a fresh
+The parent sends lists of [reference, answer] as JSON, and the worker one message for each pair, in order. It is a fresh
 interpreter, so it inherits no torch, CUDA or threads.
 """
 
@@ -11,8 +11,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
-from typing import Any, BinaryIO
+from multiprocessing.connection import Connection
 
 from g2d.verifier.verdict import Verdict
 
@@ -20,9 +19,8 @@ READY = "ready"
 
 
 def main() -> None:
-    """Serve until the parent closes the pipe, or until a pair has exceeded the memory limit."""
+    """Serve until the parent hangs up, or until a pair has exceeded the memory limit."""
     deadline_s, memory_bytes = float(sys.argv[1]), int(sys.argv[2])
-    requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb", buffering=0)
     # The parent handles Ctrl-C and SIGTERM, which a scheduler sends to every process of a job: a training needs
     # the worker until its step is finished. SIGPROF must kill, even if the parent ignores it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -37,18 +35,6 @@ def main() -> None:
     # bounds single allocations far beyond it.
     _restrict(resource.RLIMIT_AS, 2 * memory_bytes)
     _restrict(resource.RLIMIT_CORE, 0)
-    send(replies, READY)
-    # From here on stdout and stderr are closed, so that nothing writes between the lines.
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
-    serve(requests, replies, judge, deadline_s, memory_bytes)
-
-
-def serve(
-    requests: BinaryIO, replies: Any, judge: Callable[[str, str], Verdict], deadline_s: float, memory_bytes: int
-) -> None:
-    """Answer pairs until there are no more."""
 
     def bounded(reference: str, answer: str) -> Verdict:
         # The kernel ends this process when the pair has used up its CPU time, also in C code.
@@ -62,18 +48,23 @@ def serve(
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
-    for line in requests:
-        for reference, answer in json.loads(line):
+    def send(message: str) -> None:
+        parent.send_bytes(json.dumps(message).encode())
+
+    parent = Connection(os.dup(0))
+    send(READY)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # nobody reads from here on
+    while True:
+        try:
+            pairs = json.loads(parent.recv_bytes())
+        except EOFError:
+            return
+        for reference, answer in pairs:
             verdict = bounded(reference, answer)
             exceeded = peak_memory() > memory_bytes
-            send(replies, "limit" if exceeded else verdict)
+            send("limit" if exceeded else verdict)
             if exceeded:
                 return
-
-
-def send(replies: Any, message: str) -> None:
-    """One message to the parent."""
-    replies.write(json.dumps(message).encode() + b"\n")
 
 
 def peak_memory() -> int:
