@@ -126,13 +126,13 @@ def test_pairs_of_a_control_are_matched_to_a_k_or_to_the_fewest() -> None:
     }
     plan = Plan(configured(ablations=ablations))
     folder = "results/demo/seed0/harvest"
-    assert plan.matched_pairs(at(0)) == []
-    assert plan.matched_pairs(at(0, regime="n-matched")) == [f"{folder}/g2/k4/pairs.jsonl"]
+    assert plan.harvested(at(0))["matched"] == []
+    assert plan.harvested(at(0, regime="n-matched"))["matched"] == [f"{folder}/g2/k4/pairs.jsonl"]
     own = [f"{folder}/g{g}/k{k}/pairs.jsonl" for g, k in ((0, 0), (2, 2), (2, 4), (2, 6))]
-    assert plan.matched_pairs(at(0, regime="fewest")) == own
+    assert plan.harvested(at(0, regime="fewest"))["matched"] == own
     assert plan.harvested(at(0, regime="fewest"))["pairs"] == f"{folder}/g0/k0/pairs-3.jsonl"
     variant = at(4, variant="longer/")
-    assert plan.matched_pairs(variant) == ["results/demo/seed0/longer/harvest/g2/k4/pairs.jsonl"]
+    assert plan.harvested(variant)["matched"] == ["results/demo/seed0/longer/harvest/g2/k4/pairs.jsonl"]
     assert plan.grpo_settings(variant)["warmup"]["learning_rate"] == 1e-3
 
 
@@ -140,7 +140,7 @@ def test_an_entry_depends_on_its_own_keys_and_not_on_its_other_k() -> None:
     entry = {"regime": "rft", "epochs": 2, "start": "warmup"}
     both = Plan(configured(regimes={"right": entry})), Plan(configured(regimes={"right": entry | {"steps": [4]}}))
     wildcards = Wildcards(fromdict={"model": "demo", "seed": "0", "g": "2", "k": "4", "regime": "right"})
-    first, second = (plan.entry_settings(wildcards) for plan in both)
+    first, second = (plan.offline_settings(wildcards) for plan in both)
     assert first == second
     assert first["rft"] == {
         **{"start": "warmup", "per_prompt": None, "epochs": 2, "learning_rate": 5e-5, "lr_schedule": "cosine"},

@@ -170,3 +170,7 @@ def test_the_price_of_the_next_look_in_words() -> None:
         "open: G2D (K=2, G=2) against M0, settled by the next look with 25 %, by the last with 50 %",
     ]
     assert next_look_words(config, {"a": look | {"next": {}}}) == ["the looks are over: look 1 was the last"]
+    stopped = race_config(seeds={"looks": [2, 3], "until": 1})
+    said = next_look_words(stopped, {"a": look, "b": look | {"next": {}}})
+    assert said[0].startswith("seeds.until=1: no further look is taken; look 2: further seeds for 1 of the policies")
+    assert said == next_look_words(stopped, {"a": look})

@@ -98,10 +98,10 @@ def test_a_training_waits_for_the_choice_and_a_candidate_does_not() -> None:
     dpo, warmup, entry = plan.choice("dpo"), plan.choice("warmup"), plan.choice("regimes")
     for wildcards in (at(2, regime="dpo"), at(2, regime="ipo"), at(2, regime="dpo", variant="hot/")):
         assert dpo(wildcards) == ["results/demo/sweep/dpo.json"]
-        assert "learning_rate" not in plan.dpo_settings(wildcards)["dpo"]
+        assert "learning_rate" not in plan.offline_settings(wildcards)["dpo"]
     for wildcards, rate in ((at(2, regime="own"), 1e-2), (at(4, regime="dpo@learning_rate-0.001"), 1e-3)):
         assert dpo(wildcards) == []
-        assert plan.dpo_settings(wildcards)["dpo"]["learning_rate"] == rate
+        assert plan.offline_settings(wildcards)["dpo"]["learning_rate"] == rate
     for wildcards in (at(2), at(2, variant="hot/")):
         assert warmup(wildcards) == ["results/demo/sweep/warmup.json"]
         assert "learning_rate" not in plan.grpo_settings(wildcards)["warmup"]
@@ -147,13 +147,13 @@ def test_candidates_are_in_the_estimate() -> None:
 def test_without_a_sweep_nothing_is_left_open() -> None:
     plan = Plan(configured(None))
     assert plan.choice("dpo")(at(2, regime="dpo")) == []
-    assert plan.dpo_settings(at(2, regime="dpo"))["dpo"] == Dpo().params()
+    assert plan.offline_settings(at(2, regime="dpo"))["dpo"] == Dpo().params()
 
 
 def test_what_an_ablation_sets_itself_is_kept_where_it_is_neutral() -> None:
     ablations = {"plain": {"steps": [2], "dpo": {"nll_weight": 0.0, "loss": "ipo"}}}
     config = configured({"regimes": {"dpo": RATES | {"nll_weight": [0.0, 1.0]}}}, ablations=ablations)
-    settings = Plan(config).dpo_settings(at(2, regime="plain"))
+    settings = Plan(config).offline_settings(at(2, regime="plain"))
     assert settings["dpo"]["nll_weight"] == 0
     choice = {"section": "dpo", "settings": {"learning_rate": 1e-3, "nll_weight": 1.0}}
     filled = with_choice(settings, choice)["dpo"]

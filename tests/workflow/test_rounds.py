@@ -47,12 +47,12 @@ def test_a_round_has_dpos_settings_and_its_own(micro_config: dict[str, Any]) -> 
     entry = ROUNDS | {"dpo": {"beta": 0.3, "nll_weight": 1.0}}
     changes = {"dpo": micro_config["dpo"] | {"start": "base", "pairs_per_prompt": 4}}
     plan = Plan(configured(micro_config, entry, **changes))
-    dpo = plan.dpo_settings(at(2))["dpo"]
+    dpo = plan.offline_settings(at(2))["dpo"]
     assert (dpo["beta"], dpo["nll_weight"], dpo["learning_rate"], dpo["pairs_per_prompt"]) == (0.3, 1.0, 5e-4, 1)
     assert plan.choice("dpo")(at(2)) == []
     swept = Plan(configured(micro_config, entry, sweep=sweep))
     assert swept.choice("dpo")(at(2)) == ["results/micro/sweep/dpo.json"]
-    dpo = swept.dpo_settings(at(2))["dpo"]
+    dpo = swept.offline_settings(at(2))["dpo"]
     assert (dpo["beta"], "learning_rate" in dpo) == (0.3, False)
 
 

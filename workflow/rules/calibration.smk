@@ -92,10 +92,6 @@ use rule calibrate as calibrate_temperature with:
         "results/logs/calibrate/{model}/t{temperature}.log",
     benchmark:
         "results/benchmarks/calibrate/{model}/t{temperature}.tsv"
-    params:
-        version=VERSIONS["calibrate"],
-        settings=plan.calibration_settings,
-        engine=plan.engine,
     message:
         "Calibrate the difficulty of every level for {wildcards.model} at temperature {wildcards.temperature}"
 

@@ -144,14 +144,15 @@ def folders(regime, stops=False):
 def training(regime, stops):
     """Where the trainings of regimes differ: folders of policies and logs, inputs, outputs, settings, constraints."""
     entry = regime in ENTRIES
-    own = SimpleNamespace(folder="{regime}", logged="{regime}/", settings=plan.dpo_settings, outputs=[], constraints={})
+    own = SimpleNamespace(
+        folder="{regime}", logged="{regime}/", settings=plan.offline_settings, outputs=[], constraints={}
+    )
     if regime.phase == "offline":  # on the harvest of pi_K, from a fresh M0 or from pi_K
         own.folder, own.logged = "{variant}{regime}", "{variant}{regime}/"
         own.inputs = {
             "start": plan.start_files,
             "costs": "results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json",
         }
-        own.settings = plan.entry_settings if entry else plan.dpo_settings
     elif (
         regime.phase == "rounds"
     ):  # K counts them; the harvest of a round's policy and its pairs are those of harvest.smk

@@ -78,25 +78,16 @@ rule build_pairs:
         "../scripts/build_pairs.py"
 
 
-rule build_several_pairs:
-    input:
-        base="results/{model}/base/policy.json",
-        rollouts="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/rollouts.parquet",
-        problems="results/{model}/calibration/train.jsonl",
+use rule build_pairs as build_several_pairs with:
     output:
         pairs="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/pairs-{n}.jsonl",
     log:
         "results/logs/build_several_pairs/{model}/seed{seed}/{variant}g{g}/k{k}-{n}.log",
     benchmark:
         "results/benchmarks/build_several_pairs/{model}/seed{seed}/{variant}g{g}/k{k}-{n}.tsv"
-    conda:
-        "../../envs/g2d.yaml"
-    threads: 1
     params:
         version=VERSIONS["build_several_pairs"],
         settings=plan.several_pairs_settings,
     message:
         "Draw up to {wildcards.n} pairs per prompt of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "
         "G={wildcards.g}, seed {wildcards.seed}"
-    script:
-        "../scripts/build_several_pairs.py"

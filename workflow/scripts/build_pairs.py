@@ -1,4 +1,5 @@
-"""Rule build_pairs: one preference pair per pairable prompt, and how informative the harvest is (Table 2)."""
+"""Rules build_pairs and build_several_pairs: preference pairs per pairable prompt, one or several different ones, and
+how informative the harvest is (Table 2)."""
 
 from dataclasses import replace
 
@@ -15,20 +16,24 @@ from g2d.rollouts.tokens import with_token_ids
 
 def main(snakemake):
     with stage(snakemake):
-        rollouts = read_rollouts(snakemake.input.rollouts)
-        base = read_own_policy(snakemake.input.base)
+        given, params, wildcards = snakemake.input, snakemake.params.settings, snakemake.wildcards
+        rollouts, base = read_rollouts(given.rollouts), read_own_policy(given.base)
         if not base.is_recorded:
             rollouts = with_token_ids(rollouts, base)
-        problems = read_problems(snakemake.input.problems)
-        prompt = Prompt.model_validate(snakemake.params.settings["prompt"])
-        settings = Pairs.model_validate(snakemake.params.settings["pairs"])
-        seed = int(snakemake.wildcards.seed) if settings.seed is None else settings.seed
+        own = Pairs.model_validate(params.get("pairs", {}))
         pairs = build_pairs(
-            rollouts, problems, prompt, seed, truncated_chosen=settings.truncated_chosen, margin=settings.margin
+            rollouts,
+            read_problems(given.problems),
+            Prompt.model_validate(params["prompt"]),
+            seed=int(wildcards.seed) if own.seed is None else own.seed,
+            per_prompt=int(wildcards.get("n", 1)),
+            truncated_chosen=own.truncated_chosen,
+            margin=own.margin,
         )
-        chosen, rejected = truncated_sides(pairs, rollouts)
-        found = replace(informativeness(rollouts), n_chosen_truncated=chosen, n_rejected_truncated=rejected)
-        write_informativeness(snakemake.output.informativeness, found)
+        if file := snakemake.output.get("informativeness"):
+            chosen, rejected = truncated_sides(pairs, rollouts)
+            found = replace(informativeness(rollouts), n_chosen_truncated=chosen, n_rejected_truncated=rejected)
+            write_informativeness(file, found)
         write_pairs(snakemake.output.pairs, pairs)
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from g2d.experiment.selection import take_over
+from g2d.experiment.training import take_over
 from g2d.jobs.stage import stage
 from g2d.policies.policy import read_own_policy
 from g2d.regimes.regime import SELECTED

@@ -110,20 +110,38 @@ def teacher_folder(entry: str) -> str:
     return f"teachers/{entry.partition('@')[0]}"
 
 
-def replayed_point(found: Arms, trained: Arm) -> Point | None:
-    """Where the main grid's harvest is whose successes an online training replays; None where it replays none."""
-    replay = getattr(trained.settings, "replay", None)
-    if replay is None or replay.harvest_step is None:
-        return None
-    return next(point for point in found["grpo"].harvest_points if point[1] == replay.harvest_step)
+def harvests_read(found: Arms, arm: Arm, point: Point) -> list[tuple[str, Point]]:
+    """The harvests that one training reads, by variant and point: its own first, then those to whose pairs an N-matched
+    control is cut; of a round, that of the policy before; of an online training, the one whose successes it replays."""
+    group_size, k = point
+    if arm.phase == "rounds":
+        return [(arm.variant if k > 1 else "", (group_size, k - 1))]
+    if arm.phase == "online":
+        replay = getattr(arm.settings, "replay", None)
+        return [("", at) for at in found["grpo"].harvest_points if replay is not None and at[1] == replay.harvest_step]
+    match = getattr(arm.settings, "match_pairs_to", None)
+    # Those of its own warm-up, or of the main grid where what it is harvested from has other K.
+    source = arm.online if arm.online.role == "ablation" else found["grpo"]
+    matched = [(source.variant, at) for at in source.harvest_points if match is not None and match in (at[1], "min")]
+    return [(arm.variant, point), *matched]
 
 
-def matched_points(found: Arms, trained: Arm) -> tuple[Arm, tuple[Point, ...]]:
-    """To the pairs of which harvests an N-matched control is cut: those of its own warm-up, or of the main grid where
-    what it is harvested from has other K. No points where it is no such control."""
-    match = trained.settings.match_pairs_to
-    source = trained.online if trained.online.role == "ablation" else found["grpo"]
-    return source, tuple(point for point in source.harvest_points if match is not None and match in (point[1], "min"))
+def all_behind(found: Arms, policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]]:
+    """All policies that one is made from, but for M0: those of the harvests that are read, the checkpoint that it is
+    selected from, the one that it continues, its start and its teacher, and what is behind these."""
+    known, new = {policy: None}, [policy]
+    while new:
+        arm, point = new.pop()
+        before = [(online_arm(found, variant), at) for variant, at in harvests_read(found, arm, point)]
+        if arm.selected:
+            before.append((arm.online, point))
+        elif arm.phase == "online":
+            earlier = None if arm.stops else arm.before(*point)
+            before += [(arm, (point[0], earlier))] if earlier is not None else []
+            before += [policy for policy in (arm.start, teacher_of(found, arm)) if policy is not None]
+        new += (own for own in before if own not in known and (own[1][1] or own[0].phase == "offline"))
+        known |= dict.fromkeys(new)
+    return list(known)[1:]
 
 
 @cached_method
@@ -183,14 +201,14 @@ def expanded(config: Config) -> Iterator[Arm]:
             yield _rounds(config, name)
         else:
             at = own[entry.harvest].harvest_points if entry.harvest else grid
-            points = tuple((g, k) for g, k in at if k in entry_steps(config, name))
+            points = tuple((g, k) for g, k in at if k in config.steps_of(name))
             folder = f"{entry.harvest}/{name}" if entry.harvest else name
             source = own[entry.harvest] if entry.harvest else main
             trained = Arm(folder, entry.regime, "entry", entry, points, points, source.variant, source)
             yield replace(trained, owner=name, written=entry, swept_as=(name,))
     yield main
     for name, ablation in config.ablations.items():
-        source, steps = own.get(name, main), config.ablation_steps(name)
+        source, steps = own.get(name, main), config.steps_of(name)
         points = tuple((g, k) for g, k in source.harvest_points if k in steps)
         after = _dpo(f"{name}/dpo" if name in own else name, "ablation", config.ablation_dpo(name), points, source)
         after = replace(after, owner=name, written=ablation, own=frozenset(ablation.dpo))
@@ -269,22 +287,3 @@ def _selected(name: str, trained: Arm, source: Arm) -> Arm:
     """The checkpoint that is chosen among those of a training; the last one stands for it."""
     last = trained.points[-1:]
     return replace(trained, name=f"{name}/{SELECTED}", evaluated=last, source=source, selected=True, start=None)
-
-
-# ------------------------------------------------------------------------------------------------ K of an offline entry
-
-
-def entry_steps(config: Config, name: str) -> list[int]:
-    """The K of an offline entry, as the model sees it; "all" leaves K=0 out where a warm-up is needed."""
-    entry = config.regimes[name]
-    steps = harvested_steps(config, name) if entry.steps == "all" else entry.steps
-    return [k for k in steps if k > 0 or entry.start == "base"]
-
-
-def harvested_steps(config: Config, name: str) -> list[int]:
-    """The K of the harvests that an offline entry may be trained on."""
-    whose = config.regimes[name].harvest
-    if whose is None:
-        return config.warmup.steps
-    steps: list[int] = config.regimes[whose].steps if whose in config.regimes else config.ablation_steps(whose)
-    return steps

@@ -16,7 +16,7 @@ from g2d.experiment.checks import mistakes
 from g2d.experiment.config_file import read_file, require_whole
 from g2d.experiment.race import decided
 from g2d.experiment.sections import FILES, MOST_SEEDS, Config
-from g2d.settings import ConfigError
+from g2d.settings import ConfigError, refuse
 from g2d.settings.mistakes import messages
 
 __all__ = ["Config", "load", "read"]
@@ -38,8 +38,7 @@ def load(values: Mapping[str, Any], file: str = "config") -> Config:
         found = mistakes(config)
     except ValidationError as error:
         found = [re.sub(r"^looks\.", "seeds.", line) for line in messages(error, values, Config)]
-    if found:
-        raise ConfigError("\n".join(f"{file}: {line}" for line in found))
+    refuse(f"{file}: {line}" for line in found)
     return config
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from g2d.settings import ConfigError
+from g2d.settings import ConfigError, refuse
 
 INTEGER, FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
 MERGE = "tag:yaml.org,2002:merge"  # of `<<`, whose keys may be given again: that is what it is for
@@ -39,8 +39,7 @@ def read_file(path: str | Path) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: of a date such as 2026-02-30
         why = "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
         raise ConfigError(f"{path}: cannot be read as YAML: {why}") from None
-    if misread:
-        raise ConfigError("\n".join(misread))
+    refuse(misread)
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected a mapping of keys at the top level")
     return values
@@ -132,5 +131,4 @@ def require_written_well(paths: Iterable[str | Path]) -> None:
             read_file(path)
         except ConfigError as error:
             found.append(str(error))
-    if found:
-        raise ConfigError("\n".join(found))
+    refuse(found)

@@ -10,6 +10,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -130,41 +131,29 @@ def draw_in_parts(
         meter: gets the tokens of this attempt, and what is carried from earlier ones.
     """
     count = min(len(problems), len(problems) * samples_per_prompt // PART)
-    if count < 2:
-        rollouts = draw(problems)
+
+    def drawn(dealt: Sequence[Problem]) -> Sequence[Rollout]:
+        rollouts = draw(dealt)
         meter.tokens_generated += sum(rollout.token_count for rollout in rollouts)
-        return to_frame(rollouts)
+        return rollouts
+
+    if count < 2:
+        return to_frame(drawn(problems))
     digest = job_digest(job)
     with work_folder(folder) as work:
-        done = _finished(work, count, digest, meter)
-        if done:
-            say(f"goes on after part {done} of {count}")
-        for number in range(done + 1, count + 1):
-            rollouts = draw(shard(problems, number, count))
-            meter.tokens_generated += sum(rollout.token_count for rollout in rollouts)
+        parts = [work / f"{number}-of-{count}" for number in range(1, count + 1)]
+        kept = list(takewhile(lambda part: part.exists() and is_usable(part, digest, meter), parts))
+        for left in set(work.glob("[!.]*")) - set(kept):
+            shutil.rmtree(left)
+        if meter.carried is not None:
+            meter.tokens_generated += meter.carried.tokens_generated
+        if kept:
+            say(f"goes on after part {len(kept)} of {count}")
+        for number in range(len(kept) + 1, count + 1):
             draft = work / "draft"
+            rollouts = drawn(shard(problems, number, count))
             draft.mkdir()
             write_rollouts(draft / ROLLOUTS, rollouts)
             seal(draft, number, digest, meter.spent())
-            draft.rename(work / _name(number, count))
-        return merge_shards([work / _name(number, count) / ROLLOUTS for number in range(1, count + 1)], problems)
-
-
-def _name(number: int, count: int) -> str:
-    return f"{number}-of-{count}"
-
-
-def _finished(work: Path, count: int, job: str, meter: Meter) -> int:
-    """How many parts from the first on can be used, their cost taken over; whatever else lies there is removed."""
-    done, kept = 0, set()
-    for number in range(1, count + 1):
-        part = work / _name(number, count)
-        if not part.exists() or not is_usable(part, job, meter):
-            break
-        done = number
-        kept.add(part)
-    for left in set(work.glob("[!.]*")) - kept:
-        shutil.rmtree(left)
-    if meter.carried is not None:
-        meter.tokens_generated += meter.carried.tokens_generated
-    return done
+            draft.rename(parts[number - 1])
+        return merge_shards([part / ROLLOUTS for part in parts], problems)

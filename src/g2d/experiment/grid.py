@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import product
 from statistics import mean
 from typing import Any
 
-from g2d.experiment.arms import Arm, Point, any_arms, arms, matched_points, online_arm, replayed_point, teacher_of
+from g2d.experiment.arms import Arm, Point, all_behind, any_arms, arms, harvests_read, online_arm, teacher_of
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.experiment.race import n_seeds, whole
 from g2d.experiment.sections import Ablation, Config
@@ -110,42 +111,28 @@ def trainings(config: Config) -> list[PolicyKey]:
         needed = set(with_all_behind(config, policies(config)))
         return [key for key in trainings(whole(config)) if key in needed]
     found = [key for key in policies(config) if key.role != "base" and not key.selected]
-    for model in trained_models(config):
-        for role in ("grpo", "ablation", "entry"):
+    for roles in (("grpo", "ablation", "entry"), ("auto",)):
+        for model, role in product(trained_models(config), roles):
             for arm in arms(config, model).values():
                 if arm.role == role and arm.phase == "online" and not arm.selected:
                     found += keys(config, model, arm, arm.points)
-    return list(dict.fromkeys([*found, *auto_warmups(config)]))
+    return list(dict.fromkeys(found))
+
+
+def auto_warmups(config: Config) -> list[PolicyKey]:
+    """Every warm-up that stops by itself; not evaluated, DPO on its harvest is."""
+    return [key for key in trainings(config) if key.role == "auto" and key.trained_online]
 
 
 def with_all_behind(config: Config, found: Iterable[PolicyKey]) -> list[PolicyKey]:
     """Policies, and all that they are made from."""
     known = dict.fromkeys(found)
-    new = list(known)
-    while new:
-        before = [key for key in _made_from(config, new.pop()) if key not in known]
-        known |= dict.fromkeys(before)
-        new += before
+    for key in list(known):
+        if key.seed is not None:
+            own = arms(config, key.model)
+            behind = all_behind(own, (own[key.regime], (key.group_size, key.k)))
+            known |= {key_of(config, key.model, arm, point, key.seed): None for arm, point in behind}
     return list(known)
-
-
-def _made_from(config: Config, key: PolicyKey) -> Iterator[PolicyKey]:
-    """What one policy is made from: the policies of the harvests that it reads, what it is selected from, the one whose
-    checkpoint it continues, its start and its teacher."""
-    if key.seed is None:
-        return
-    found = arms(config, key.model)
-    arm, point = found[key.regime], (key.group_size, key.k)
-    before = [(online_arm(found, h.variant), (h.group_size, h.k)) for h in _harvests_read(config, key)]
-    if key.selected:
-        before.append((arm.online, point))
-    elif key.trained_online:
-        earlier = None if arm.stops else arm.before(*point)
-        before += [(arm, (point[0], earlier))] if earlier is not None else []
-        before += [policy for policy in (arm.start, teacher_of(found, arm)) if policy is not None]
-    for own, at in before:
-        if at[1] or own.phase == "offline":  # else it is M0
-            yield key_of(config, key.model, own, at, key.seed)
 
 
 def trajectories(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
@@ -160,17 +147,6 @@ def trajectories(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
     ways = [sorted(stops, key=lambda key: key.k) for stops in found.values()]
     own = {stops[-1]: arms(config, stops[-1].model)[stops[-1].regime].settings for stops in ways}
     return {stops[-1]: stops[-1:] if getattr(own[stops[-1]], "schedule", "") == "per_k" else stops for stops in ways}
-
-
-def auto_warmups(config: Config) -> list[PolicyKey]:
-    """Every warm-up that stops by itself; not evaluated, DPO on its harvest is."""
-    return [
-        key
-        for model in trained_models(config)
-        if (arm := arms(config, model).get(f"{AUTO}/grpo"))
-        for key in keys(config, model, arm, arm.points)
-        if config.reached is None or replace(key, regime=f"{AUTO}/dpo", kind="dpo") in policies(config)
-    ]
 
 
 def selecting(config: Config) -> dict[str, str]:
@@ -188,9 +164,9 @@ def checkpoints(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
     training, which need not be evaluated themselves."""
     found = {}
     for key in policies(config):
-        arm = arms(config, key.model)[key.regime] if key.selected else None
-        if arm is not None and arm.source is not None:
-            found[key] = [replace(key, regime=arm.source.name, k=k, selected=False) for _, k in arm.points]
+        if key.selected:
+            arm = arms(config, key.model)[key.regime]
+            found[key] = [replace(key, regime=arm.online.name, k=k, selected=False) for _, k in arm.points]
     return found
 
 
@@ -234,24 +210,13 @@ def harvests(config: Config) -> list[HarvestKey]:
     ]
     if config.reached is None:
         return found
-    needed = {harvest for key in trainings(config) for harvest in _harvests_read(config, key)}
+    needed = set()
+    for key in with_all_behind(config, trainings(config)):
+        assert key.seed is not None
+        own = arms(config, key.model)
+        read = harvests_read(own, own[key.regime], (key.group_size, key.k))
+        needed |= {HarvestKey(key.model, *point, key.seed, variant) for variant, point in read}
     return [key for key in found if key in needed or is_recorded(config, key.model)]
-
-
-def _harvests_read(config: Config, key: PolicyKey) -> Iterator[HarvestKey]:
-    """The harvests that a training reads: its own, those whose pairs it counts, or the one whose successes it replays;
-    of one in rounds that of the first, which is the main grid's."""
-    assert key.seed is not None
-    found = arms(config, key.model)
-    if key.in_rounds:
-        yield HarvestKey(key.model, 0, 0, key.seed)
-    elif not key.trained_online:
-        yield harvest_of(config, key)
-        if key.kind == "dpo":
-            source, points = matched_points(found, found[key.regime])
-            yield from (HarvestKey(key.model, *point, key.seed, source.variant) for point in points)
-    elif point := replayed_point(found, found[key.regime].online):
-        yield HarvestKey(key.model, *point, key.seed)
 
 
 def probes(config: Config) -> list[HarvestKey]:

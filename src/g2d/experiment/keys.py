@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from g2d.regimes.catalogue import REGIMES
+from g2d.regimes.warmup import AUTO
 
 # What a policy is in the grid, in the order of the tables: M0, DPO and G2D, the same after a warm-up that stopped by
 # itself, an entry of `regimes`, GRPO alone, the same at smaller K; and what stands in Table 3.
@@ -12,6 +13,13 @@ ROLES = ("base", "dpo", "auto", "entry", "grpo", "curve", "ablation")
 
 # By label, what a reader calls a policy.
 POLICY_NAMES = {"base": "M0", "dpo": "DPO", "g2d": "G2D", "g2d-auto": "G2D auto", "grpo": "GRPO"}
+
+
+def label_of(regime: str, k: int) -> str:
+    """The paper's name for policies of a folder: DPO on the harvest of M0 is `dpo`, on that of pi_K `g2d`."""
+    if regime.startswith(f"{AUTO}/"):
+        return "g2d-auto"
+    return "g2d" if regime == "dpo" and k > 0 else regime
 
 
 def called(policy: str, k: object, group_size: object = 0) -> str:
@@ -117,10 +125,8 @@ class PolicyKey:
 
     @property
     def label(self) -> str:
-        """The paper's name for it (Table 1): DPO on the harvest of M0 is `dpo`, on that of pi_K `g2d`."""
-        if self.role == "auto":
-            return "g2d-auto"
-        return "g2d" if self.role == "dpo" and self.k > 0 else self.regime
+        """The paper's name for it (Table 1)."""
+        return label_of(self.regime, self.k)
 
 
 @dataclass(frozen=True, order=True)

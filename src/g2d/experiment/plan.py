@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from g2d.experiment.arms import Arm, Point, arms, matched_points, online_arm, replayed_point, teacher_folder, teacher_of
+from g2d.experiment.arms import Arm, Point, arms, harvests_read, online_arm, teacher_folder, teacher_of
 from g2d.experiment.keys import HarvestKey
 from g2d.experiment.sections import Config
 from g2d.experiment.sweep import swept_keys, with_candidates, with_choice
@@ -44,9 +44,15 @@ def arm_name(wildcards: Wildcards, regime: str) -> str:
     return "/".join(filter(None, (variant_of(wildcards), getattr(wildcards, "regime", regime))))
 
 
-def harvest_folder(w: Wildcards, point: tuple[Any, Any] | None = None, variant: str = "") -> str:
-    """Where a harvest is, of the model and seed of a job, and of its G and K or those of a point."""
-    return f"results/{HarvestKey(w.model, *(point or (w.g, w.k)), w.seed, variant).folder}"
+def policy_folder(w: Wildcards, arm: Arm, point: tuple[Any, Any]) -> str:
+    """Where a policy of an arm is, of the model and seed of a job."""
+    group_size, k = point
+    return f"results/{w.model}/seed{w.seed}/{arm.name}/g{group_size}/k{k}"
+
+
+def harvest_folder(w: Wildcards, point: tuple[Any, Any], variant: str = "") -> str:
+    """Where a harvest is, of the model and seed of a job."""
+    return f"results/{HarvestKey(w.model, *point, w.seed, variant).folder}"
 
 
 class Plan:
@@ -171,14 +177,9 @@ class Plan:
 
     # --------------------------------------------------------------------------------------------- the online phase
 
-    def trajectory(self, wildcards: Wildcards) -> str:
-        """Folder of the online policies that pi_K is one of, whatever K."""
-        return f"results/{wildcards.model}/seed{wildcards.seed}/{self.online(wildcards).name}/g{wildcards.g}"
-
-    def warmed_up(self, wildcards: Wildcards) -> str:
+    def warmed_up(self, w: Wildcards) -> str:
         """Folder of pi_K: GRPO's at step K, or an online entry's; M0's for K=0."""
-        w = wildcards
-        return f"results/{w.model}/base" if w.k == "0" else f"{self.trajectory(w)}/k{w.k}"
+        return f"results/{w.model}/base" if w.k == "0" else policy_folder(w, self.online(w), (w.g, w.k))
 
     def warmed_up_files(self, wildcards: Wildcards) -> list[str]:
         """Record and weights of pi_K, and those of M0."""
@@ -246,7 +247,7 @@ class Plan:
         found = arms(self.config, wildcards.model)
         other = online_arm(found, variant_of(wildcards)).reward is not None
         again = other and wildcards.k == "0" and 0 in found["grpo"].settings.steps
-        return [f"{harvest_folder(wildcards)}/{file}"] if again else []
+        return [f"{harvest_folder(wildcards, (wildcards.g, 0))}/{file}"] if again else []
 
     def grpo_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that a warm-up to step K depends on."""
@@ -299,8 +300,8 @@ class Plan:
 
     def previous_checkpoint(self, wildcards: Wildcards) -> list[str]:
         """Folder of the checkpoint that this K continues, if any."""
-        k = self.continued_from(wildcards)
-        return [] if k is None else [f"{self.trajectory(wildcards)}/k{k}/checkpoint"]
+        k, arm = self.continued_from(wildcards), self.online(wildcards)
+        return [] if k is None else [f"{policy_folder(wildcards, arm, (wildcards.g, k))}/checkpoint"]
 
     def previous_costs(self, wildcards: Wildcards) -> list[str]:
         """Bills of the steps before this K, of what an online entry starts from or imitates, of what is replayed, and
@@ -311,8 +312,11 @@ class Plan:
 
     def replayed_harvest(self, wildcards: Wildcards) -> list[str]:
         """Input: the harvest, of M0 or of the main grid's warm-up, whose successes a warm-up replays."""
-        point = replayed_point(arms(self.config, wildcards.model), self.online(wildcards))
-        return [] if point is None else [f"{harvest_folder(wildcards, point)}/rollouts.parquet"]
+        return [f"{folder}/rollouts.parquet" for folder in self._harvests_read(self.online(wildcards), wildcards)]
+
+    def _harvests_read(self, arm: Arm, w: Wildcards) -> list[str]:
+        read = harvests_read(arms(self.config, w.model), arm, (int(w.g), int(w.k)))
+        return [harvest_folder(w, point, variant) for variant, point in read]
 
     def started_from(self, wildcards: Wildcards) -> list[str]:
         """Record and weights of the policy that an online entry starts from, which every K of it needs: it may be the
@@ -330,10 +334,7 @@ class Plan:
         return self._files_of(teacher_of(arms(self.config, wildcards.model), self.online(wildcards)), wildcards)
 
     def _files_of(self, policy: tuple[Arm, Point] | None, wildcards: Wildcards) -> list[str]:
-        if policy is None:
-            return []
-        arm, (group_size, k) = policy
-        return self.made(f"results/{wildcards.model}/seed{wildcards.seed}/{arm.name}/g{group_size}/k{k}")
+        return [] if policy is None else self.made(policy_folder(wildcards, *policy))
 
     # --------------------------------------------------------------------------------------------- the offline phase
 
@@ -343,26 +344,23 @@ class Plan:
         pairs = self.for_model(wildcards.model).pairs.params(without={"seed"})
         return self.settings("prompt")(wildcards) | ({"pairs": pairs} if pairs else {})
 
-    def dpo_settings(self, wildcards: Wildcards) -> dict[str, Any]:
-        """The sections that DPO, and a round of it, depends on."""
+    def offline_settings(self, wildcards: Wildcards) -> dict[str, Any]:
+        """What a training on harvests depends on: its settings but for its other K, by their section or its regime."""
         arm = self.trained(wildcards)
-        return {"dpo": self._left_open(arm, arm.settings.params()), **self.settings("lora")(wildcards)}
+        section = REGIMES[arm.regime].section
+        own = self._left_open(arm, arm.settings.params(without={"steps", "regime", "harvest"}))
+        read = ["lora"] if section else ["lora", "prompt"]
+        return {section or arm.regime: own, **self.settings(*read)(wildcards)}
 
     def harvest_of_round(self, wildcards: Wildcards) -> str:
         """Folder of the harvest that a round is trained on: of M0, or of the policy of the round before."""
-        before = int(wildcards.k) - 1
-        return harvest_folder(wildcards, (wildcards.g, before), wildcards.regime if before else "")
+        return self._harvests_read(self.trained(wildcards), wildcards)[0]
 
     def round_before(self, wildcards: Wildcards) -> list[str]:
         """Record and weights of the policy of the round before; none of the first one's, which is M0."""
         before = int(wildcards.k) - 1
-        return self.made(f"{self.trajectory(wildcards)}/k{before}") if before else []
-
-    def entry_settings(self, wildcards: Wildcards) -> dict[str, Any]:
-        """What a policy of an entry of `regimes` depends on: the entry but for its other K, under its regime's name."""
         arm = self.trained(wildcards)
-        own = {arm.regime: self._left_open(arm, arm.settings.params(without={"steps", "regime", "harvest"}))}
-        return {**own, **self.settings("lora", "prompt")(wildcards)}
+        return self.made(policy_folder(wildcards, arm, (wildcards.g, before))) if before else []
 
     def start_files(self, wildcards: Wildcards) -> list[str]:
         """The policy to start from where it is not M0."""
@@ -370,14 +368,15 @@ class Plan:
 
     def harvested(self, wildcards: Wildcards) -> dict[str, Any]:
         """Input: what an offline training reads of the harvest of pi_K, by name."""
-        arm, folder = self.trained(wildcards), harvest_folder(wildcards, variant=variant_of(wildcards))
+        arm = self.trained(wildcards)
+        folder, *matched = self._harvests_read(arm, wildcards)
         regime, pairs = REGIMES[arm.regime], f"{folder}/pairs.jsonl"
         if regime.section == "dpo":
             n = arm.settings.pairs_per_prompt
             return {
                 "pairs": pairs if n == 1 else f"{folder}/pairs-{n}.jsonl",
                 "warmup": [f"{self.warmed_up(wildcards)}/policy.json"] if arm.stops else [],  # which alone knows its K
-                "matched": self.matched_pairs(wildcards),
+                "matched": [f"{other}/pairs.jsonl" for other in matched],  # to the smallest of which it is cut
             }
         if regime.consumes == "pairs":
             return {"pairs": pairs}
@@ -386,11 +385,6 @@ class Plan:
             "problems": f"results/{wildcards.model}/calibration/train.jsonl",
             "pairs": [pairs] if arm.settings.needs_pairs else [],
         }
-
-    def matched_pairs(self, wildcards: Wildcards) -> list[str]:
-        """The pairs to whose smallest number an N-matched control is cut."""
-        source, points = matched_points(arms(self.config, wildcards.model), self.trained(wildcards))
-        return [f"{harvest_folder(wildcards, point, source.variant)}/pairs.jsonl" for point in points]
 
     # ------------------------------------------------------------------------------------------------------ the sweep
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-from g2d.experiment.keys import PolicyKey, called
+from g2d.experiment.keys import PolicyKey, called, label_of
 from g2d.experiment.sections import Config, Looks, Reached
 from g2d.jobs.files import read_json
 from g2d.settings import ConfigError
@@ -37,7 +37,7 @@ def at_end(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Config:
     until = config.looks.until
     if until is None or len(looks) < until:
         return at_look(config, looks)
-    found = at_look(config, dict(list(looks.items())[: until - 1]))
+    found = at_look(config, dict(islice(looks.items(), until - 1)))
     assert found.reached is not None
     found._reached = replace(found.reached, files=tuple(looks)[:until], is_over=True)
     return found
@@ -101,8 +101,7 @@ def policy_words(name: str) -> str:
     if of_model == "base":
         return called(of_model, 0)
     regime, group, k = of_model.rsplit("/", 2)
-    label = {"auto/dpo": "g2d-auto", "dpo": "dpo" if k == "k0" else "g2d"}.get(regime, regime)
-    return called(label, k[1:], int(group[1:]))
+    return called(label_of(regime, int(k[1:])), k[1:], int(group[1:]))
 
 
 def further_words(look: Mapping[str, Any]) -> str:
@@ -121,6 +120,7 @@ def further_words(look: Mapping[str, Any]) -> str:
 def next_look_words(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """What comes next, and the chance that it settles each open comparison."""
     assert config.looks is not None
+    looks = dict(islice(looks.items(), config.looks.until))
     number, last = len(looks) + 1, last_of(looks)
     if last is None:
         return [f"look {number} comes first, at {config.looks.looks[0]} seeds; {config.looks.looks[-1]} are the most"]

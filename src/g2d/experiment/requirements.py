@@ -6,11 +6,10 @@ Every `require_` raises a ConfigError with a line, key and fix for each thing th
 from __future__ import annotations
 
 import importlib.util
+import os
 import reprlib
-import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Literal
 
 from g2d.experiment.arms import by_section, expanded, teacher_folder
@@ -35,19 +34,16 @@ from g2d.rewards.catalogue import parts, reward_of, reward_settings
 from g2d.rewards.foreign_code import contained
 from g2d.rewards.model import RewardModel, folder_of, mistake_in
 from g2d.rewards.python import PythonReward
-from g2d.settings import ConfigError, Section
+from g2d.settings import ConfigError, Section, refuse
 
 
 def require_files(config: Config) -> None:
     """Check that every local file the configuration names is there, and that Snakemake can name it."""
     named = [(place_of(name), problem_files(source)) for name, source in config.problem_sources.items()]
     named += [(place, model_files(source)) for place, source in _models(config).items()]
-    problems = [f"{key}.path: {mistake}" for key, files in named for file in files if (mistake := _unusable(file))]
-    for name, settings in config.rewards.items():
-        if mistake := _mistake_of(settings):
-            problems.append(f"rewards.{name}: {mistake}")
-    if problems:
-        raise ConfigError("\n".join(problems))
+    found = [(f"{key}.path", _unusable(file)) for key, files in named for file in files]
+    found += [(f"rewards.{name}", _mistake_of(settings)) for name, settings in config.rewards.items()]
+    refuse(f"{key}: {mistake}" for key, mistake in found if mistake)
 
 
 def _models(config: Config) -> dict[str, ModelSource]:
@@ -82,13 +78,9 @@ def _unusable(file: str) -> str | None:
         return f"{file} has a brace in it, which Snakemake would read as a wildcard: rename it or link to it"
     if plain(file, lines=True) != file:
         return f"{reprlib.repr(file)} has a character in it that a terminal obeys or nobody sees: rename it"
-    try:
-        mode = Path(file).stat().st_mode
-    except (OSError, ValueError):  # also names that no file can have
-        mode = 0
-    if stat.S_ISREG(mode):
+    if os.path.isfile(file):  # noqa: PTH113 (Path.is_file raises for a name that no file can have)
         return None
-    if stat.S_ISDIR(mode):
+    if os.path.isdir(file):  # noqa: PTH112
         return f"{file} is a folder: name the file"
     if file.startswith("~") or "$" in file:
         return f"{file} does not exist, for ~ and $ mean nothing here: write the path out"
@@ -117,7 +109,7 @@ def require_installed(config: Config) -> None:
 
 def require_windows(config: Config) -> None:
     """Check that every completion that may be drawn leaves room for a prompt."""
-    found = []
+    found: list[str] = []
     for model, source in config.models.items():
         small = isinstance(source, (ScratchModel, EmbeddedModel))
         limit = CONTEXT_LENGTH if small else _number_of(source, "max_position_embeddings")
@@ -127,8 +119,7 @@ def require_windows(config: Config) -> None:
             for section, budget in budgets(config.for_model(model))
             if limit is not None and budget >= limit
         ]
-    if found:
-        raise ConfigError("\n".join(found))
+    refuse(found)
 
 
 def _number_of(source: ModelSource, name: str) -> int | None:
@@ -169,7 +160,7 @@ def fetched_models(config: Config) -> dict[str, ModelSource]:
 def require_vocabularies(config: Config, *, fetch: bool = False) -> None:
     """Check that teachers have the vocabulary of every model that they teach, where the files are on this machine;
     `fetch` has the tokenizers of Hub models there first."""
-    found = []
+    found: list[str] = []
     for place, teacher in teachers(config).items():
         for model, source in config.models.items():
             own, others = (_vocabulary(of, fetch) for of in (teacher, source))
@@ -184,8 +175,7 @@ def require_vocabularies(config: Config, *, fetch: bool = False) -> None:
                     f"{place}: its head has {rows} rows, and that of {model} {needed}: choose a teacher whose head is "
                     "as large"
                 )
-    if found:
-        raise ConfigError("\n".join(found))
+    refuse(found)
 
 
 def _vocabulary(source: ModelSource, fetch: bool) -> dict[str, int] | None:
@@ -215,14 +205,12 @@ def require_repositories(config: Config) -> None:
     named: list[tuple[str, RepoType, Any]] = [(place, "model", source) for place, source in _models(config).items()]
     named += [(place_of(name), "dataset", source) for name, source in config.problem_sources.items()]
     named += [(f"rewards.{name}", "model", settings) for name, settings in config.rewards.items()]
-    problems = [
+    refuse(
         f"{key}: {problem}"
         for key, repo_type, source in named
         if isinstance(source, HubModel | HubProblems | RewardModel) and source.id and source.revision
         if (problem := lookup(repo_type, source.id, source.revision))
-    ]
-    if problems:
-        raise ConfigError("\n".join(problems))
+    )
 
 
 def fetch_reward_models(config: Config, judged_by: Iterable[dict[str, Any]]) -> None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from g2d.experiment.arms import entry_steps
 from g2d.experiment.sections import Ablation, Config
 from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED_DEVELOPMENT
 from g2d.regimes.dpo import Dpo
@@ -71,8 +70,7 @@ def section_name(config: Config, name: str) -> str:
 def swept_section(config: Config, name: str) -> Section:
     """What is swept, as it is configured."""
     if name in config.ablations:
-        has_warmup = section_name(config, name) == "warmup"
-        return config.warmup_of(name) if has_warmup else config.ablation_dpo(name)
+        return config.warmup_of(name) if config.ablations[name].has_warmup else config.ablation_dpo(name)
     section: Section = getattr(config, name) if name in SECTIONS else config.regimes[name]
     return section
 
@@ -102,13 +100,10 @@ def k_of(config: Config, name: str) -> int:
 
 
 def _steps(config: Config, name: str) -> list[int]:
-    if name in config.ablations:
-        return config.ablation_steps(name)
-    if name in SECTIONS:
-        needs_warmup = name == "warmup" or config.dpo.start == "warmup"
-        return [k for k in config.warmup.steps if k > 0 or not needs_warmup]
-    entry = config.regimes[name]
-    return list(entry.steps) if entry.phase == "online" else entry_steps(config, name)
+    if name not in SECTIONS:
+        return config.steps_of(name)
+    needs_warmup = name == "warmup" or config.dpo.start == "warmup"
+    return [k for k in config.warmup.steps if k > 0 or not needs_warmup]
 
 
 def with_candidates(config: Config) -> Config:
@@ -117,22 +112,29 @@ def with_candidates(config: Config) -> Config:
         return config
     ablations, regimes = dict(config.ablations), dict(config.regimes)
     for candidate in tried:
-        name, section = candidate.swept, section_name(config, candidate.swept)
-        values: dict[str, Any] = dict(candidate.values)
-        if name not in config.regimes:
-            own = {"steps": [candidate.k], "policies": ["grpo" if section == "warmup" else "dpo"], section: values}
-            if name in config.ablations:
-                own |= {section: getattr(config.ablations[name], section) | values, "select": False}
-                ablations[candidate.name] = config.ablations[name].model_copy(update=own)
-            else:
-                ablations[candidate.name] = Ablation.model_validate(own)
-        else:
+        name, values = candidate.swept, dict(candidate.values)
+        own: dict[str, Any] = {"steps": [candidate.k]}
+        if name in config.regimes:
             entry = config.regimes[name]
-            values |= {"steps": [candidate.k]}
             if entry.phase == "online":  # its own K count: the schedule stays that of the entry
-                values |= {"policies": ["online"], "horizon": entry.total_steps, "auto": None, "select": False}
-            regimes[candidate.name] = changed(f"sweep.regimes.{name}", entry, values)
+                own |= {"policies": ["online"], "horizon": entry.total_steps, "auto": None, "select": False}
+            regimes[candidate.name] = _tuned(config, name, values | own)
+            continue
+        section = section_name(config, name)
+        own["policies"] = ["grpo" if section == "warmup" else "dpo"]
+        if name in config.ablations:
+            ablations[candidate.name] = _tuned(config, name, values).model_copy(update=own | {"select": False})
+        else:
+            ablations[candidate.name] = Ablation.model_validate(own | {section: values})
     return config.model_copy(update={"ablations": ablations, "regimes": regimes})
+
+
+def _tuned(config: Config, name: str, values: dict[str, Any]) -> Any:
+    """The warm-up, DPO, an ablation or an entry with other values of what is swept."""
+    if name in config.ablations:
+        ablation, section = config.ablations[name], section_name(config, name)
+        return ablation.model_copy(update={section: getattr(ablation, section) | values})
+    return changed(f"sweep.regimes.{name}", swept_section(config, name), values)
 
 
 def with_choice(settings: Mapping[str, Any], choice: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,14 +145,8 @@ def with_choice(settings: Mapping[str, Any], choice: Mapping[str, Any]) -> dict[
 
 def with_choices(config: Config, chosen: Mapping[str, Mapping[str, float]]) -> Config:
     """The configuration as it was trained, with the chosen keys and their values by what is swept."""
-    sections: dict[str, Any] = {"regimes": dict(config.regimes), "ablations": dict(config.ablations)}
-    for name, values in chosen.items():
-        if name in config.ablations:
-            ablation, section = config.ablations[name], section_name(config, name)
-            own = {section: getattr(ablation, section) | values}
-            sections["ablations"][name] = ablation.model_copy(update=own)
-        elif name in SECTIONS:
-            sections[name] = changed(name, getattr(config, name), values)
-        else:
-            sections["regimes"][name] = changed(f"regimes.{name}", config.regimes[name], values)
+    tuned = {name: _tuned(config, name, dict(values)) for name, values in chosen.items()}
+    sections: dict[str, Any] = {name: tuned[name] for name in tuned.keys() & SECTIONS.keys()}
+    for group in ("ablations", "regimes"):
+        sections[group] = {name: tuned.get(name, own) for name, own in getattr(config, group).items()}
     return config.model_copy(update=sections)

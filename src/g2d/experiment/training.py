@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,11 +15,11 @@ from g2d.experiment.config import Config, load
 from g2d.experiment.plan import Plan
 from g2d.experiment.sweep import SECTIONS, with_choice
 from g2d.jobs.cost import Meter
-from g2d.jobs.files import install, read_json, sha256
+from g2d.jobs.files import atomic, install, read_json, sha256
 from g2d.jobs.launchers import forget_launcher
 from g2d.jobs.rule_names import own_name
 from g2d.jobs.stage import stage
-from g2d.policies.policy import Policy, read_own_policy, read_policy, write_policy
+from g2d.policies.policy import Policy, read_own_policy, read_policy, require_own_weights, write_policy
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.catalogue import REGIMES
@@ -173,3 +174,31 @@ def _settings(regime: Regime, plan: Plan, params: Mapping[str, Any], wildcards: 
     if section := SECTIONS.get(regime.section):
         return section.model_validate(values)
     return regime.settings.model_validate(values | {"regime": regime.name})
+
+
+# ------------------------------------------------------------------------------------------- selected checkpoints
+
+
+def take_over(chosen: Policy, folder: Path, regime: str, steps: Sequence[int]) -> None:
+    """Copy the chosen checkpoint's weights and record to the folder of the policy that is evaluated.
+
+    Args:
+        regime: what the policy is called.
+        steps: K of all that it was selected from.
+
+    Raises:
+        ValueError: the weights are not those that were trained.
+    """
+    require_own_weights(chosen)
+    here = "adapter" if chosen.adapter else "weights"
+    for file in chosen.files:
+        with atomic(folder / here / file.name) as draft:
+            shutil.copyfile(file, draft)
+    policy = replace(
+        chosen,
+        policy_id=str(folder.relative_to("results")),
+        regime=regime,
+        **{here: str(folder / here)},  # type: ignore[arg-type]
+        settings=chosen.settings | {"selected_from": list(steps)},
+    )
+    write_policy(folder / "policy.json", policy)

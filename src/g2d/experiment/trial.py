@@ -227,28 +227,24 @@ def hints(trial: Trial) -> Iterator[str]:
     """What the answers say about the configuration, each with the key to change."""
     n, key = len(trial.rollouts), f"{trial.section}.max_completion_length"
     cut = [rollout for rollout in trial.rollouts if _is_cut(rollout)]
-    if cut and len(cut) >= MANY * n:
-        thinking = sum(map(_is_thinking, cut))
-        still = f", {thinking} of them before </think>" if thinking else ""
+    thinking = sum(map(_is_thinking, cut))
+    still = f", {thinking} of them before </think>" if thinking else ""
+    if trial.config.models[trial.model].source == "recorded":
+        found = [(len(cut), f"were cut off when they were recorded{still}")]
+    else:
         off = ", or switch thinking off in chat_template_kwargs, if the template can" if thinking else ""
-        if trial.config.models[trial.model].source == "recorded":
-            yield f"{len(cut)} of {n} were cut off when they were recorded{still}"
-        else:
-            yield f"{len(cut)} of {n} are cut off at {key}={trial.decoding.max_completion_length}{still}: raise it{off}"
+        found = [(len(cut), f"are cut off at {key}={trial.decoding.max_completion_length}{still}: raise it{off}")]
     smaller: dict[int, list[str]] = {}
     for section, budget in budgets(trial.config) if trial.section == "harvest" else ():
         if budget < trial.decoding.max_completion_length:
             smaller.setdefault(budget, []).append(section)
     for budget, sections in smaller.items():
         longer = sum(rollout.token_count > budget for rollout in trial.rollouts)
-        if longer and longer >= MANY * n:
-            yield f"{longer} of {n} are longer than max_completion_length={budget} of {', '.join(sections)}"
+        found.append((longer, f"are longer than max_completion_length={budget} of {', '.join(sections)}"))
     silent = sum(rollout.verdict == "no_boxed" and not _is_cut(rollout) for rollout in trial.rollouts)
-    if silent and silent >= MANY * n:
-        yield (
-            f"{silent} of {n} ended without a \\boxed{{...}}, where the answer is looked for: ask for it in "
-            "prompt.system or prompt.template"
-        )
+    where = "where the answer is looked for: ask for it in prompt.system or prompt.template"
+    found.append((silent, f"ended without a \\boxed{{...}}, {where}"))
+    yield from (f"{count} of {n} {what}" for count, what in found if count and count >= MANY * n)
     right = sum(rollout.verdict == "correct" for rollout in trial.rollouts)
     verifiable = sum(rollout.verdict != "no_reference" for rollout in trial.rollouts)
     if verifiable and right == verifiable:

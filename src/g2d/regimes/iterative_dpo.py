@@ -53,9 +53,9 @@ class IterativeDpo(Entry):
         """Its K."""
         return self.rounds
 
-    def dpo_of(self, common: Dpo) -> Dpo:
+    def dpo_of(self, common: Dpo, where: str = "dpo") -> Dpo:
         """The settings of every round, from the dpo section; raises as `g2d.settings.mistakes.changed`."""
-        own = changed("dpo", common, self.dpo)
+        own = changed(where, common, self.dpo)
         return own.model_copy(update={name: Dpo.model_fields[name].default for name in OF_A_ROUND})
 
 

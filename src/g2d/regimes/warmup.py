@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import field_validator, model_validator
+from pydantic import ValidationInfo, field_validator, model_validator
 
 from g2d.memory.workload import Training
 from g2d.policies.settings import Lora
@@ -17,7 +17,7 @@ from g2d.regimes.replay import Replay
 from g2d.regimes.training import OptimizerKeys
 from g2d.rewards.catalogue import TRUTH, is_scalar
 from g2d.rollouts.settings import EngineSettings
-from g2d.settings import Rows, Section, Steps, key, repeated
+from g2d.settings import MistakeInKeyError, Rows, Section, Steps, key, repeated
 
 if TYPE_CHECKING:
     from g2d.regimes.job import TrainingJob
@@ -117,7 +117,12 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         return sorted(steps)
 
     @model_validator(mode="after")
-    def _fits(self) -> Warmup:
+    def _fits(self, info: ValidationInfo) -> Warmup:
+        name = "gradient_accumulation_steps"
+        if name in (info.context or {}).get("changed", ()) and self.prompts_per_step is not None:
+            raise MistakeInKeyError(
+                name, f"follows from prompts_per_step={self.prompts_per_step}: change that, or set it to null too"
+            )
         parts = self._of_the_chain(), self._of_the_objective(), self._of_staleness(), self._of_auto()
         if sentence := next(chain.from_iterable(parts), None):
             raise ValueError(sentence)
@@ -346,15 +351,6 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
     def accumulation_steps(self, group_size: int) -> int:
         """Accumulation steps of one gradient step, those of all processes together."""
         return self.completions_per_step(group_size) // self.rows_per_pass(group_size)
-
-
-def check_step_size(own: Mapping[str, Any], warmup: Warmup) -> None:
-    """Refuse accumulation steps among the keys that a model or an ablation changes where nothing would come of it."""
-    if "gradient_accumulation_steps" in own and warmup.prompts_per_step is not None:
-        raise ValueError(
-            f"gradient_accumulation_steps: follows from prompts_per_step={warmup.prompts_per_step}: change that, or "
-            "set it to null too"
-        )
 
 
 def check_group_sizes(warmup: Warmup, group_sizes: list[int], where: str) -> None:

@@ -12,6 +12,7 @@ from g2d.settings.section import (
     Seed,
     Steps,
     key,
+    refuse,
     repeated,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "Seed",
     "Steps",
     "key",
+    "refuse",
     "repeated",
 ]

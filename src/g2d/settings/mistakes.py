@@ -16,14 +16,14 @@ DISCRIMINATORS = ("source", "regime", "reward")  # keys that tell the types of a
 
 
 def changed(where: str, common: Any, own: Mapping[str, Any]) -> Any:
-    """A section with other values for some of its keys.
+    """A section with other values for some of its keys, whose names validators find as `changed` in their context.
 
     Raises:
         ValueError: one line per mistake, each beginning with `where`, the path of the section.
     """
     values = common.model_dump() | dict(own)
     try:
-        return type(common).model_validate(values)
+        return type(common).model_validate(values, context={"changed": own.keys()})
     except ValidationError as error:
         raise ValueError("\n".join(f"{where}.{line}" for line in messages(error, values, type(common)))) from None
 

@@ -26,6 +26,12 @@ class ConfigError(ValueError):
     """A mistake in the configuration, with file, key and fix."""
 
 
+def refuse(mistakes: Iterable[str]) -> None:
+    """Raise a ConfigError that has every mistake in a line, if there is any."""
+    if lines := list(mistakes):
+        raise ConfigError("\n".join(lines))
+
+
 class Section(BaseModel):
     """A group of keys: frozen, and closed to unknown keys."""
 

@@ -1,0 +1,309 @@
+"""What the sections of a configuration demand of each other as one model sees them, with the key and the fix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from g2d.experiment.arms import Arm, all_behind, by_section, expanded, group_sizes, teacher_of
+from g2d.experiment.sections import Ablation, Config
+from g2d.policies.settings import LORA_RANKS
+from g2d.regimes.dpo import Dpo
+from g2d.regimes.processes import indivisible
+from g2d.regimes.regime import OnlineEntry
+from g2d.regimes.warmup import Warmup, check_group_sizes
+from g2d.rewards.catalogue import is_scalar
+
+
+def first_mistake(config: Config, model: str) -> list[str]:
+    """The first thing that is wrong with a configuration as a model sees it: lines with key and fix, or none."""
+    try:
+        return list(islice(_mistakes(config, model), 1))
+    except ValueError as error:
+        return str(error).splitlines()
+
+
+def _mistakes(whole: Config, model: str) -> Iterator[str]:
+    config = whole.for_model(model)
+    if config.lora.trains_all != whole.lora.trains_all:
+        yield (
+            f"models.{model}.settings.lora: none is for all models or for none: write lora: none outside of models, or "
+            "drop it"
+        )
+    warmup = config.warmup
+    check_group_sizes(warmup, config.baselines.grpo_group_sizes, "baselines.grpo_group_sizes")
+    yield from _of_a_warmup(config, "warmup", warmup, model)
+    if config.engine.name == "vllm" and config.lora.r > LORA_RANKS[-1]:
+        yield (
+            f"lora.r={config.lora.r} exceeds {LORA_RANKS[-1]}, the largest rank that vLLM applies: lower it or change "
+            "the engine"
+        )
+    if warmup.auto is not None and warmup.auto.prompts > config.training_set.n:
+        yield (
+            f"warmup.auto.prompts={warmup.auto.prompts} exceeds training_set.n={config.training_set.n} of {model}: "
+            "lower it or draw a larger training set"
+        )
+    yield from _missing("dpo.match_pairs_to", config.dpo.match_pairs_to, "warmup.steps", warmup.steps, model)
+    for name, ablation in config.ablations.items():
+        yield from _of_an_ablation(config, name, ablation, model)
+    for name, entry in config.regimes.items():
+        if entry.phase == "online":
+            yield from _of_an_online_entry(config, f"regimes.{name}", entry, model)
+        elif entry.phase == "rounds":
+            entry.dpo_of(config.dpo, f"regimes.{name}.dpo")  # which raises what is wrong
+        else:
+            yield from _of_an_offline_entry(config, name, entry, model)
+    for name, entry in config.regimes.items():
+        if isinstance(getattr(entry, "teacher", None), str):
+            yield from _of_a_teacher(config, name, model)
+    trained = by_section(expanded(config))
+    for mistake in (*_of_processes(config, trained), *_of_all_weights(config, trained)):
+        yield f"{mistake} ({model})"
+
+
+def _missing(where: str, wanted: Any, whose: str, there: Sequence[int], model: str) -> Iterator[str]:
+    """The K that are not there.
+
+    Args:
+        wanted: one K or a list; words and null name none.
+        whose: the key that has those that are there.
+    """
+    for step in [wanted] if isinstance(wanted, int) else wanted if isinstance(wanted, list) else ():
+        if step not in there:
+            yield f"{where}: K={step} is not in {whose} {there} of {model}: add it there or choose another"
+
+
+# ------------------------------------------------------------------------------------------ ablations and entries
+
+
+def _of_a_warmup(config: Config, where: str, warmup: Warmup, model: str) -> Iterator[str]:
+    """What the engine and the adapter do not allow."""
+    engine = config.engine.name
+    if warmup.sync_every > 1 and engine != "vllm":
+        yield (
+            f"{where}.sync_every={warmup.sync_every} needs engine.name: vllm, because {engine} generates with the "
+            "weights in training: set it to 1 or change the engine"
+        )
+    weighs = engine == "vllm" or warmup.has_buffer or warmup.lag > 0
+    if (idle := warmup.correction_keys) and not weighs:
+        yield (
+            f"{where}.{next(iter(idle))} needs engine.name: vllm, a lag or a replay buffer, because {engine} computes "
+            "what the trainer computes and nothing is corrected: drop the key or change the engine"
+        )
+    if warmup.off_policy_mask_threshold is not None and not weighs and warmup.updates_between_generations == 1:
+        yield (
+            f"{where}.off_policy_mask_threshold masks nothing, because {engine} samples from the policy in training: "
+            "set lag or replay.buffer, or updates_per_generation or iterations above 1, or drop the key"
+        )
+    if warmup.loss == "vespo" and weighs and warmup.ratio == "sampler" and not warmup.weighs_tokens:
+        yield (
+            f"{where}.loss: vespo takes the weights of tokens into its own, and correction is {warmup.correction}: set "
+            "it to token_truncate or token_mask"
+        )
+    if warmup.float32_logits and "lm_head" in config.lora.target_modules:
+        yield f"{where}.float32_logits: TRL refuses it where lora.target_modules has lm_head: drop either"
+    if warmup.replay is not None:
+        step = warmup.replay.harvest_step
+        if step and where == "warmup":
+            yield (
+                f"warmup.replay.harvest_step={step} is a harvest of the policies that it would train: set it to 0, or "
+                "give an ablation a warm-up with replay"
+            )
+        yield from _missing(f"{where}.replay.harvest_step", step, "warmup.steps", config.warmup.steps, model)
+    if warmup.reference == "sync" and config.lora.dropout > 0:
+        yield (
+            f"{where}.reference: sync needs lora.dropout: 0, because with {config.lora.dropout:g} the policy differs "
+            "from itself as reference: change either"
+        )
+
+
+def _of_an_ablation(config: Config, name: str, ablation: Ablation, model: str) -> Iterator[str]:
+    where, dpo, steps = f"ablations.{name}", config.ablation_dpo(name), config.steps_of(name)
+    if ablation.has_warmup and ablation.reward is None and 0 in steps:
+        yield f"{where}: at K=0 there is no warm-up to change: drop 0 from steps"
+    if ablation.policies == ["grpo"] and not any(steps):
+        yield f"{where}: at K=0 no GRPO is trained: add a K to steps, or dpo to policies"
+    if dpo.start == "warmup" and 0 in steps:
+        yield f"{where}: at K=0 there is no warm-up to start from: drop 0 from steps"
+    if not steps:
+        yield f"{where}: warmup.steps {config.warmup.steps} of {model} has no K for it: add one"
+    own = config.warmup_of(name if ablation.has_warmup else "")
+    yield from _of_a_warmup(config, f"{where}.warmup", own, model)
+    judges = [ablation.reward]
+    judges += [config.open_ended.reward] if ablation.asks_open_ended and config.open_ended else []
+    scalar = [judge for judge in judges if judge in config.rewards and is_scalar(config.rewards[judge])]
+    if own.advantages == "sign" and scalar:
+        yield (
+            f"{where}.warmup.advantages: sign is about right and wrong answers, and {scalar[0]} is a scalar reward: "
+            "set it to group, or choose a binary reward"
+        )
+    try:
+        ablation.open_ended_of(own.completions_per_step(own.group_sizes[0]) // own.group_sizes[0])
+    except ValueError as error:
+        yield f"{where}.{error}"
+    if ablation.prompts == "mixed" and (own.retire or own.resample or own.replay):
+        yield f"{where}.prompts: mixed: retire, resample and replay would change the proportions: drop them"
+    if ablation.asks_open_ended and own.reference == "sync" and own.reference_every == "pass":
+        yield f"{where}.warmup.reference_every: pass is one over verifiable prompts alone: write a number of steps"
+    whose = "its steps" if ablation.has_warmup else "warmup.steps"
+    yield from _missing(where, steps, whose, own.steps, model)
+    yield from _missing(where, dpo.match_pairs_to, whose, own.steps, model)
+
+
+def _of_an_online_entry(config: Config, where: str, entry: OnlineEntry, model: str) -> Iterator[str]:
+    for mistake in entry.mistakes(model, config.training_set.n, config.lora.dropout):
+        yield f"{where}.{mistake}"
+    path = [where.partition(".")[2], entry.start]
+    while path[-1] not in ("base", "warmup"):
+        before = config.regimes.get(path[-1])
+        if not isinstance(before, OnlineEntry):
+            yield (
+                f"{where}.start: {path[-1]} is no entry of regimes that is trained on fresh rollouts: name one, or "
+                "write base or warmup"
+            )
+            return
+        if path[-1] in path[:-1]:
+            yield f"{where}.start: {' from '.join(path)}: start one of them from base or warmup"
+            return
+        path.append(before.start)
+    if entry.start == "warmup":
+        yield from _missing(f"{where}.start_step", entry.start_step, "warmup.steps", config.warmup.steps, model)
+    elif entry.start != "base":
+        steps, whose = config.steps_of(entry.start), f"steps of {entry.start}"
+        if config.regimes[entry.start].auto is not None:
+            yield f"{where}.start: {entry.start} stops by itself, at a K that is not known: name another"
+        yield from _missing(f"{where}.start_step", entry.start_step, whose, steps, model)
+
+
+def _of_an_offline_entry(config: Config, name: str, entry: Any, model: str) -> Iterator[str]:
+    where, harvested = f"regimes.{name}", config.ablations.get(entry.harvest) or config.regimes.get(entry.harvest)
+    has_harvests = harvested.has_warmup if isinstance(harvested, Ablation) else isinstance(harvested, OnlineEntry)
+    if entry.harvest and not has_harvests:
+        yield (
+            f"{where}.harvest: {entry.harvest} is neither an ablation with a warm-up of its own nor an entry of "
+            "regimes that is trained on fresh rollouts: name one, or leave the key out for the main grid's harvests"
+        )
+    if harvested is not None and harvested.asks_open_ended:
+        yield f"{where}.harvest: {entry.harvest} asks open-ended prompts, of which no harvest is drawn: drop it"
+    if isinstance(harvested, OnlineEntry) and harvested.auto is not None:
+        yield (
+            f"{where}.harvest: {entry.harvest} stops by itself: have DPO on its harvest by its own policies, or name "
+            "another"
+        )
+    whose, there = f"steps of {entry.harvest}" if entry.harvest else "warmup.steps", config.steps_of(entry.harvest)
+    yield from _missing(f"{where}.steps", entry.steps, whose, there, model)
+    if entry.start == "warmup" and entry.steps != "all" and 0 in entry.steps:
+        yield f"{where}.steps: at K=0 there is no warm-up to start from: drop 0 from {entry.steps}"
+    if not config.steps_of(name):
+        yield f"{where}: {whose} {there} of {model} has no K for it: add one"
+
+
+def _of_a_teacher(config: Config, name: str, model: str) -> Iterator[str]:
+    """What a teacher cannot be: no policy of the grid, or one that learns from its own pupil."""
+    where, entry, found = f"regimes.{name}", config.regimes[name], {arm.name: arm for arm in expanded(config)}
+    if entry.teacher not in found or not found[entry.teacher].points:
+        others = ", ".join(arm.name for arm in found.values() if arm.points and arm.name.partition("/")[0] != name)
+        yield f"{where}.teacher: {entry.teacher} is no policy of this grid: choose from {others}"
+        return
+    if (taught_by := teacher_of(found, found[name])) is None:
+        yield (
+            f"{where}.teacher_step: {entry.teacher} has no K={entry.teacher_step} for {model}: choose from "
+            f"{sorted({k for _, k in found[entry.teacher].points})}"
+        )
+    elif name in (arm.name for arm, _ in [taught_by, *all_behind(found, taught_by)]):
+        yield f"{where}.teacher: {entry.teacher} is itself made from {name}: choose another"
+
+
+# ------------------------------------------------------------------------------------ several processes, all weights
+
+ALONE = "with one process alone: set training.processes to 1, or"
+
+
+def _of_processes(config: Config, trained: Mapping[str, list[Arm]]) -> Iterator[str]:
+    """What does not go with `training.processes`, of the trainings by where they are configured."""
+    n, fsdp = config.training.processes, config.training.strategy == "fsdp"
+    for where, arms in trained.items() if n > 1 else ():
+        settings, online = arms[0].settings, arms[0].phase == "online"
+        if isinstance(settings, Warmup):
+            yield from _of_a_divided_warmup(where, settings, group_sizes(arms), n)
+        elif isinstance(settings, Dpo) or arms[0].regime == "rft":
+            yield from _of_divided_passes(f"{where}.dpo" if arms[0].phase == "rounds" else where, settings, n)
+        elif arms[0].regime == "kto":
+            yield f"{where}: KTO compares the rows that one device holds, and so goes {ALONE} drop the entry"
+        elif online:
+            if fsdp:
+                yield (
+                    f"{where}: what generates for it is a second copy of M0, whole on every GPU, so training.strategy: "
+                    "fsdp gains nothing: set it to ddp, or drop the entry"
+                )
+            if (prompts := settings.prompts_per_update) < n:
+                yield f"{where}.prompts_per_update={prompts} is less than training.processes={n}: raise it"
+        if online and (settings.retire or settings.resample):
+            yield f"{where}: retire and resample go {ALONE} drop them"
+        if online and settings.auto is not None:
+            yield f"{where}.auto: what stops by itself goes {ALONE} drop the key"
+        if online and fsdp and config.engine.name == "vllm":
+            yield (
+                f"{where}: vLLM beside the trainer holds M0 whole on every GPU, so training.strategy: fsdp gains "
+                "nothing: set it to ddp, or engine.name to transformers"
+            )
+
+
+def _of_a_divided_warmup(where: str, warmup: Warmup, group_sizes: Sequence[int], n: int) -> Iterator[str]:
+    for size in group_sizes:
+        steps, keys = warmup.accumulation_steps(size), f"{where}.gradient_accumulation_steps"
+        if warmup.per_device_batch_size == "auto":
+            steps, keys = warmup.completions_per_step(size), f"{where}: with G={size}, the completions of a step"
+        elif warmup.prompts_per_step is not None:
+            keys = f"{where}: with G={size}, prompts_per_step x G / per_device_batch_size"
+        if steps % n:
+            yield indivisible(steps, keys, n)
+        elif (own := warmup.completions_per_step(size) // n) % size:
+            yield (
+                f"{where}: each of training.processes={n} would have {own} completions of a step, which are no whole "
+                f"groups of G={size}: change one of the three"
+            )
+    tokens = "the tokens of a micro-batch, of which several processes make others, and so goes"
+    alone = [
+        (
+            warmup.loss == "bnpo",
+            f".loss: bnpo is a mean over {tokens}",
+            "set it to dapo, the mean over those of a step",
+        ),
+        (warmup.entropy_coefficient != 0, f".entropy_coefficient is about {tokens}", "set it to 0"),
+        (warmup.top_entropy_quantile != 1, f".top_entropy_quantile is about {tokens}", "set it to 1"),
+        (warmup.replay is not None, ".replay goes", "drop the key"),
+        (warmup.correction == "m2", ".correction: m2 is over the tokens of an update and goes", "set it to token_mask"),
+        (warmup.updates_between_generations > 1, ": updates_per_generation and iterations above 1 go", "set both to 1"),
+        (warmup.lag > 0, ".lag goes", "drop the key"),
+        (warmup.reference == "sync", ".reference: sync goes", "drop the key"),
+    ]
+    yield from (f"{where}{words} {ALONE} {fix}" for refused, words, fix in alone if refused)
+
+
+def _of_divided_passes(where: str, settings: Any, n: int) -> Iterator[str]:
+    passes, keys = settings.gradient_accumulation_steps, f"{where}.gradient_accumulation_steps"
+    if settings.per_device_batch_size == "auto":
+        passes, keys = passes * settings.number("per_device_batch_size"), f"{where}: the rows of a step"
+    if passes % n:
+        yield indivisible(passes, keys, n)
+    if getattr(settings, "precompute_reference", False):
+        yield f"{where}.precompute_reference goes {ALONE} set it to false"
+
+
+def _of_all_weights(config: Config, trained: Mapping[str, list[Arm]]) -> Iterator[str]:
+    """What does not go with `lora: none`, of the trainings by where they are configured."""
+    if not config.lora.trains_all:
+        return
+    online = [where for where, arms in trained.items() if arms[0].phase == "online"]
+    if config.engine.name == "vllm" and online:
+        yield (
+            f"lora: none: vLLM beside a trainer ({online[0]}) takes adapters over and no whole weights: set "
+            "engine.name to transformers, or configure an adapter"
+        )
+    if config.training.processes > 1 and trained:
+        yield "lora: none trains in one process: set training.processes to 1, or configure an adapter"
+    for where, arms in trained.items():
+        if getattr(arms[0].settings, "float32_logits", False):
+            yield f"{where}.float32_logits: lora: none trains the head in float32 already: drop the key"
