@@ -168,8 +168,8 @@ def adapters(setting: Setting) -> Found:
     import torch
     from peft import get_peft_model
 
+    from g2d.policies.adapter_rounding import round_stochastically
     from g2d.policies.settings import Lora, lora_config
-    from g2d.policies.stochastic_rounding import round_stochastically
 
     shape = tiny_or(setting, "tiny", "qwen2.5-0.5b")
     half = ("applied", "once", "merged", "merged at random")
@@ -209,6 +209,7 @@ def adapters(setting: Setting) -> Found:
 def training(setting: Setting, shape: str) -> Found:
     """Seconds of a step and peak memory of GRPO and DPO at the paper's settings, beside `g2d plan`."""
     import torch
+    from memory import head_on_cpu
 
     from g2d.memory.passes import Counted
     from g2d.policies.settings import Lora
@@ -227,9 +228,10 @@ def training(setting: Setting, shape: str) -> Found:
         found |= {f"{regime} s/step": steps.seconds, f"{regime} size": f"{rows} x {tokens}"}
         found |= {"of it drawing": steps.drawing} if regime == "grpo" else {}
         half = setting.device == "cuda"
-        counted = Counted(config, Lora(), setting.device, half=half)
+        counted = Counted(config, Lora(), half=half)
         passage, per = counted.training(rows, tokens), 2 if half else 4
-        moments = [passage.peak - passage.kept, counted.head(rows * scored)]
+        head = counted.head if half else partial(head_on_cpu, counted)
+        moments = [passage.peak - passage.kept, head(rows * scored)]
         moments += [counted.reading(rows, tokens).peak] if regime == "dpo" else []
         state = per * parameters["base"] + 16 * parameters["adapter"]
         found[f"{regime} plan GiB"] = (state + passage.kept + max(moments)) / GIB

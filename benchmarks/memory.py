@@ -95,11 +95,34 @@ def forecast(shape: str, rows: int, tokens: int, half: bool, *, reference: bool)
     from g2d.memory.passes import Counted
     from g2d.policies.settings import Lora
 
-    counted = Counted(LlamaConfig(**SHAPES[shape], tie_word_embeddings=True), Lora(), "cpu", half=half)
+    counted = Counted(LlamaConfig(**SHAPES[shape], tie_word_embeddings=True), Lora(), half=half)
     passage = counted.training(rows, tokens)
-    moments = [passage.peak - passage.kept, counted.head(rows * (tokens - 1))]  # a CPU scores the prompt too
-    moments += [counted.reading(rows, tokens).peak + counted.head(rows * (tokens - 1)) // 2] * reference
+    head = head_on_cpu(counted, rows * (tokens - 1))  # it scores the prompt too
+    moments = [passage.peak - passage.kept, head]
+    moments += [counted.reading(rows, tokens).peak + head // 2] * reference
     return passage.kept + max(moments)
+
+
+def head_on_cpu(counted: Any, scored: int) -> int:
+    """`Counted.head` where no kernel works in place: a few copies of a tile of the logits, counted by running it."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from trl.trainer import utils as trl
+
+    from g2d.memory.passes import Storages, precision
+
+    width, vocabulary = counted.config.hidden_size, counted.config.vocab_size
+    dtype = torch.bfloat16 if counted.half else torch.float32
+    with FakeTensorMode(), precision(counted.half):
+        hidden = torch.empty(scored, width, dtype=dtype, requires_grad=True)
+        weight = torch.empty(vocabulary, width, dtype=dtype)
+        targets = torch.empty(scored, dtype=torch.long)
+        with Storages(iter((hidden, weight, targets))) as storages:
+            function: Any = trl._ChunkedLogProbFunction
+            chunk, outputs = trl._CHUNKED_LOGPROB_CHUNK_SIZE, ("log_probs", "entropy")
+            scores = function.apply(hidden, weight, None, targets, 1.0, chunk, None, 1.0, outputs)[0]
+            scores.backward(torch.empty_like(scores))
+        return storages.peak
 
 
 def random_model(folder: Path, shape: str, dtype: Any) -> Any:

@@ -64,7 +64,7 @@ def test_what_is_not_drawn_is_not_refused() -> None:
 
 def test_windows_of_other_models_are_read_where_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     revision = "0" * 40
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     cached = tmp_path / f"models--org--name/snapshots/{revision}"
     hub = {"models": {"demo": {"source": "hub", "id": "org/name", "revision": revision}}}
     local = {"models": {"demo": {"source": "local", "path": str(cached)}}}

@@ -15,7 +15,7 @@ from g2d.experiment.config import Config, load, read
 from g2d.forecast.changes import training_change
 from g2d.forecast.workloads import trainings
 from g2d.memory.model_shape import config_file, model_config, model_shape
-from g2d.memory.need import GIB, Card, training_need
+from g2d.memory.need import GIB, Card, Forecast
 from g2d.memory.passes import Counted, skeleton
 from g2d.policies.settings import HubModel, Lora
 from tests.experiment.test_config import MINIMAL
@@ -70,8 +70,9 @@ def test_a_model_that_no_card_holds_is_divided() -> None:
     for how in ("ddp", "fsdp"):
         config = load(MINIMAL | {"training": {"processes": 4, "strategy": how}})
         grpo = next(training for training in trainings(config) if training.section == "warmup")
-        needs[how] = training_need(grpo, shape, counted, config.engine, card)
-        changes[how] = training_change(grpo, needs[how], shape, counted, config.engine, card)
+        forecast = Forecast(shape, counted, config.engine, card)
+        needs[how] = forecast.training(grpo)
+        changes[how] = training_change(grpo, needs[how], forecast)
     assert [need.verdict for need in needs.values()] == ["does not fit", "fits"]
     assert "training.strategy: fsdp divides the model" in str(changes["ddp"])
     whole, parts = ({part.name: part.bytes for part in need.parts} for need in needs.values())
@@ -100,9 +101,7 @@ def test_the_shapes_of_shipped_configurations_need_no_file_of_their_models(file:
     config = read(f"config/{file}.yaml")
     for name, source in config.models.items():
         assert isinstance(source, HubModel)
-        shape = config_file(name, source, {})
-        assert shape is not None
-        one = skeleton(model_config(shape), None, dtype=torch.bfloat16)
+        one = skeleton(model_config(config_file(name, source)), None, dtype=torch.bfloat16)
         assert one.num_parameters() == PARAMETERS[source.id.rpartition("/")[2].removesuffix("-Instruct")]
 
 

@@ -25,20 +25,20 @@ POLICIES = 2 * (3 + 2 + 2 + 1)  # DPO at three K, GRPO and the entry at two, RFT
 def test_policies_and_checkpoints_of_all_seeds(keep: str, checkpoints: int) -> None:
     """A checkpoint has weights, two averages, and the weights that generate: 16 bytes a parameter."""
     config = load(GRID | {"lora": "none", "checkpoints": {"keep": keep}})
-    found = disk_use(config, "demo", ModelShape(1000, 0, 1, 0, 8, 9, 2, trains_all=True))
+    found = disk_use(config, "demo", ModelShape(1000, 0, 1, 0, 9, 2, trains_all=True))
     assert found == Disk(POLICIES, 2 * 1000, checkpoints, 16 * 1000)
     assert found.total == POLICIES * 2000 + checkpoints * 16_000
 
 
 def test_of_adapters_these_alone_are_kept_and_each_k_of_its_own_leaves_a_checkpoint() -> None:
     config = load(GRID | {"warmup": {"steps": [0, 2, 4], "schedule": "per_k"}, "regimes": {}} | KEPT_LAST)
-    found = disk_use(config, "demo", ModelShape(1000, 50, 1, 0, 8, 9, 2))
+    found = disk_use(config, "demo", ModelShape(1000, 50, 1, 0, 9, 2))
     assert found == Disk(2 * (3 + 2), 4 * 50, 2 * 2, 12 * 50)
 
 
 def test_a_lag_keeps_policies_in_checkpoints_and_beside_them() -> None:
     """Two in a checkpoint, of 4 bytes a parameter, and three beside; no more than there were updates."""
-    shape = ModelShape(1000, 0, 1, 0, 8, 9, 2, trains_all=True)
+    shape = ModelShape(1000, 0, 1, 0, 9, 2, trains_all=True)
     late, later = (
         disk_use(load(GRID | {"lora": "none", "regimes": {}, "warmup": {"steps": [4], "lag": lag}}), "demo", shape)
         for lag in (2, 9)

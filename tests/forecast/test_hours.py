@@ -9,16 +9,19 @@ from types import SimpleNamespace
 import pytest
 
 from g2d.experiment.arms import arms
-from g2d.experiment.config import read
+from g2d.experiment.config import load, read
+from g2d.experiment.plan import Plan
 from g2d.experiment.sections import Drift, Price
 from g2d.forecast.guess import Work, guess, seconds
-from g2d.forecast.hours import GpuJob, Line, estimate, report
+from g2d.forecast.hours import GpuJob, Line, estimate, gpu_job, report
+from g2d.forecast.jobs import Wildcards
 from g2d.forecast.rates import measured_rates
 from g2d.jobs.cost import Cost, write_cost
 from g2d.policies import Policy, write_policy
 from g2d.policies.settings import HubModel, LocalModel, parameters
 from g2d.regimes.warmup import Warmup
 from g2d.status.screen import hours_to_go
+from tests.experiment.test_config import MINIMAL
 
 COST = Cost("job", "evaluate", 1800.0, 1.0, 1, "NVIDIA H100", 1800.0, 0, 0)
 
@@ -68,6 +71,27 @@ def test_the_divergence_from_m0_is_drawn_by_transformers_on_some_problems() -> N
     found = guess(config, "measure_drift", model, SimpleNamespace(), 1, None)
     drawing = evaluation.max_completion_length / 2 * (0.07 + 1e9 / 3e12)
     assert found * 3600 == pytest.approx(30 + drawing)
+
+
+def test_a_teacher_scores_every_token_that_it_teaches() -> None:
+    """Two operations for each of its parameters and token: those of M0, as a policy of the grid, or its own."""
+    entry = {"steps": [10], "responses": 8, "prompts_per_update": 64, "max_completion_length": 1000}
+    student = entry | {"regime": "distillation", "per_device_batch_size": 128}
+    regimes = {
+        "alone": student | {"regime": "semi_online_dpo"},
+        "of-grid": student | {"teacher": "grpo"},
+        "other": student | {"teacher": {"source": "local", "path": "mine-14b"}},
+    }
+    hub = {"demo": {"source": "hub", "id": "a/b", "revision": "a" * 40}}
+    config = load(MINIMAL | {"models": hub, "warmup": {"steps": [0, 10]}, "regimes": regimes})
+    hours = [
+        gpu_job(Plan(config), f"train_{own['regime']}", Wildcards(model="demo", regime=name, g="8", k="10")).guess
+        for name, own in regimes.items()
+    ]
+    alone, of_grid, other = (3600 * 5120 * one for one in hours if one is not None)
+    tokens = 5120 * (256 + 500)
+    assert of_grid - alone == pytest.approx(2 * 7.6e9 * tokens / 3.5e14)
+    assert other - alone == pytest.approx(2 * 14e9 * tokens / 3.5e14)
 
 
 def test_the_size_of_a_model_is_in_its_files_or_its_name(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from g2d.forecast.looks import next_cost
+from g2d.forecast.hours import next_cost
 from g2d.jobs.cost import write_cost
 from g2d.policies import Policy, write_policy
 from g2d.regimes.warmup import Warmup

@@ -166,12 +166,12 @@ def test_a_hub_out_of_reach_asks_for_the_commit(
 
 def test_comments_are_the_declared_descriptions_and_values_come_back() -> None:
     asked: dict[str, Any] = {"samples_per_prompt": 4, "temperature": 1.0}
-    assert list(commented(Harvest, asked, "  ")) == [
+    assert list(commented(Harvest(), asked, "  ")) == [
         "  # Rollouts per prompt, G'. In the paper: 8.",
         "  samples_per_prompt: 4",
         "  # Sampling temperature, tau. In the paper: 1.3.",
         "  temperature: 1.0",
     ]
     values = MINIMAL | {"prompt": {"system": "yes: # no\n\\boxed{}"}, "warmup": {"steps": [0], "learning_rate": 1e-05}}
-    Path("my.yaml").write_text("\n".join(commented(type(load(MINIMAL)), values)))
+    Path("my.yaml").write_text("\n".join(commented(load(values), values)))
     assert read_file("my.yaml") == values

@@ -7,33 +7,32 @@ from dataclasses import replace
 import pytest
 from transformers import LlamaConfig
 
-from g2d.memory.division import divided, fits
 from g2d.memory.model_shape import model_shape
-from g2d.memory.need import Card, Need, Part, training_need
+from g2d.memory.need import Card, Forecast, Need, Part
 from g2d.memory.passes import Counted
 from g2d.memory.workload import Training
 from g2d.policies.settings import Lora
 from g2d.rollouts.settings import EngineSettings
 
 LLAMA = LlamaConfig(vocab_size=300, hidden_size=64, intermediate_size=160, num_hidden_layers=4, num_attention_heads=4)
-SHAPE, COUNTED, ENGINE = model_shape(LLAMA, Lora()), Counted(LLAMA, Lora()), EngineSettings(name="transformers")
-ALL = Card(80 * 2**30, prompt_tokens=100)
+CARD = Card(80 * 2**30, prompt_tokens=100)
+ON_CARD = Forecast(model_shape(LLAMA, Lora()), Counted(LLAMA, Lora()), EngineSettings(name="transformers"), CARD)
 PAIRS = Training(budget=500, rows=8, per_row=2, reference=True, update=12)
 
 
 def needed(training: Training) -> int:
-    return training_need(training, SHAPE, COUNTED, ENGINE, ALL).total
+    return ON_CARD.training(training).total
 
 
 def chosen(training: Training, free: int) -> Training:
-    return divided(training, SHAPE, COUNTED, ENGINE, ALL, free)
+    return ON_CARD.divided(training, free)
 
 
 def test_all_doubt_is_added_but_to_the_share_of_vllm() -> None:
     need = Need("grpo", [Part("weights", 1000, ""), Part("vLLM", 500, "")], card=2000)
-    assert fits(need, 1640)  # 1.14 x 1000 + 500
-    assert not fits(need, 1639)
-    assert not fits(replace(need, needs_more=True), 2000)
+    assert need.has_room(1640)  # 1.14 x 1000 + 500
+    assert not need.has_room(1639)
+    assert not replace(need, needs_more=True).has_room(2000)
 
 
 @pytest.mark.parametrize(("most", "expected"), [(12, 12), (11, 6), (5, 4), (1, 1)])

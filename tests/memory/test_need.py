@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from g2d.memory.model_shape import model_shape
-from g2d.memory.need import Card, Need, drawing_need, training_need
+from g2d.memory.need import Card, Forecast, Need
 from g2d.memory.passes import Counted
 from g2d.memory.workload import Drawing, Training
 from g2d.policies.settings import Lora
@@ -17,21 +17,22 @@ from tests.memory.test_passes import llama
 CARD = Card(memory=2**34, prompt_tokens=20)
 
 
-def drawing(engine: EngineSettings) -> Need:
-    shape, counted = model_shape(llama(2), Lora()), Counted(llama(2), Lora())
-    return drawing_need(Drawing("harvest", "harvest", 50, 8, 4, None), shape, counted, engine, CARD)
+ENGINE, ADAPTER = EngineSettings(), Lora()
+HARVEST = Drawing("harvest", "harvest", 50, 8, 4, None)
+
+
+def forecast(engine: EngineSettings = ENGINE, lora: Lora = ADAPTER) -> Forecast:
+    return Forecast(model_shape(llama(2), lora), Counted(llama(2), lora), engine, CARD)
 
 
 def training(engine: EngineSettings, *, float32_head: bool = False) -> Need:
-    shape, counted = model_shape(llama(2), Lora()), Counted(llama(2), Lora())
-    return training_need(
-        Training(budget=50, rows=4, at_once=4, batch=4, float32_head=float32_head), shape, counted, engine, CARD
-    )
+    return forecast(engine).training(Training(budget=50, rows=4, at_once=4, batch=4, float32_head=float32_head))
 
 
 def test_a_cache_has_a_column_for_every_token_and_with_a_graph_those_of_its_size() -> None:
     """20 tokens of a prompt and 50 drawn: 70 columns, and 96 of them with a graph."""
-    plain, graph = ({part.name: part for part in drawing(EngineSettings(cuda_graph=on)).parts} for on in (False, True))
+    needs = (forecast(EngineSettings(cuda_graph=on)).drawing(HARVEST) for on in (False, True))
+    plain, graph = ({part.name: part for part in need.parts} for need in needs)
     assert plain["keys and values"].how.startswith("8 x 70 tokens x ")
     assert graph["keys and values"].how.startswith("8 x 96 tokens x ")
     assert graph["keys and values"].bytes > plain["keys and values"].bytes
@@ -40,14 +41,14 @@ def test_a_cache_has_a_column_for_every_token_and_with_a_graph_those_of_its_size
 
 def test_what_drift_compares_has_m0_beside_when_the_cache_is_gone() -> None:
     """By transformers whatever the engine: three times the logits in bfloat16, and parts of them in float32."""
-    shape, counted = model_shape(llama(2), Lora()), Counted(llama(2), Lora())
     drift = Drawing("drift", "evaluation", 50, 8, 1, None, compared=True)
-    found = [drawing_need(drift, shape, counted, EngineSettings(name=name), CARD) for name in ("transformers", "vllm")]
+    found = [forecast(EngineSettings(name=name)).drawing(drift) for name in ("transformers", "vllm")]
     assert found[0] == found[1]
-    alone = drawing_need(replace(drift, compared=False), shape, counted, EngineSettings(), CARD)
+    on_card = forecast()
+    alone, shape = on_card.drawing(replace(drift, compared=False)), on_card.shape
     rows = AT_ONCE // (70 * shape.vocabulary)
     logits = 6 * 70 * rows * shape.vocabulary + 20 * AT_ONCE
-    read = 2 * shape.parameters + counted.reading(rows, 70, adapted=False).peak + logits
+    read = 2 * shape.parameters + on_card.counted.reading(rows, 70, adapted=False).peak + logits
     kept = {part.name: part.bytes for part in alone.parts}
     assert found[0].total == alone.total + read - kept["keys and values"] - kept["largest moment"]
 
@@ -70,9 +71,9 @@ NONE = Lora.model_validate("none")
 
 def all_weights(**own: Any) -> tuple[int, Counted, dict[str, int]]:
     """Parameters, passes, and the parts of a training of all of them."""
-    shape, counted = model_shape(llama(2), NONE), Counted(llama(2), NONE)
-    need = training_need(Training(budget=50, rows=4, **own), shape, counted, EngineSettings(), CARD)
-    return shape.parameters, counted, {part.name: part.bytes for part in need.parts}
+    on_card = forecast(lora=NONE)
+    need = on_card.training(Training(budget=50, rows=4, **own))
+    return on_card.shape.parameters, on_card.counted, {part.name: part.bytes for part in need.parts}
 
 
 def test_all_weights_have_four_numbers_of_four_bytes_each_and_their_reference_one_more() -> None:
@@ -93,7 +94,6 @@ def test_all_weights_have_four_numbers_of_four_bytes_each_and_their_reference_on
 
 
 def test_completions_of_all_weights_have_no_adapter_beside_them() -> None:
-    shape, counted = model_shape(llama(2), NONE), Counted(llama(2), NONE)
-    need = drawing_need(Drawing("harvest", "harvest", 50, 8, 4, None), shape, counted, EngineSettings(), CARD)
-    parts = {part.name: part.bytes for part in need.parts}
-    assert parts["weights"] == 2 * shape.parameters and "adapter" not in parts
+    on_card = forecast(lora=NONE)
+    parts = {part.name: part.bytes for part in on_card.drawing(HARVEST).parts}
+    assert parts["weights"] == 2 * on_card.shape.parameters and "adapter" not in parts

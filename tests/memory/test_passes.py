@@ -67,7 +67,7 @@ def test_checkpointing_keeps_a_hidden_state_of_every_block_and_autocast_its_adap
 
 
 def test_twice_the_sequences_are_twice_the_activations() -> None:
-    counted = Counted(llama(3), Lora(), "cpu")
+    counted = Counted(llama(3), Lora(), half=False)
     one, two = counted.training(2, 64), counted.training(4, 64)
     assert two.kept == pytest.approx(2 * one.kept, rel=0.02)
 

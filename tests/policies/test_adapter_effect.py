@@ -11,7 +11,7 @@ from peft.tuners.lora import Linear
 from safetensors.torch import save_file
 
 from g2d.policies import Policy
-from g2d.policies.adapter_effect import effect_left, recorded_effect
+from g2d.policies.adapter_rounding import effect_left, recorded_effect
 from g2d.policies.policy import as_json
 from tests.models import adapted, tiny_policy
 from tests.policies import test_adapter_layers as layers

@@ -12,7 +12,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from peft.tuners.lora import Linear
 
-from g2d.policies.adapter_layers import OnceRounded, load_adapter, round_once
+from g2d.policies.adapter_rounding import OnceRounded, load_adapter, round_once
 from g2d.policies.policy import load_base, load_model, with_trained
 from g2d.policies.settings import Lora, lora_config
 from tests.models import adapted, tiny_policy

@@ -13,8 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from g2d.jobs.files import sha256
-from g2d.policies.muon import Muon
-from g2d.policies.scratch import backward, build_tokenizer, draw_documents, train_scratch
+from g2d.policies.scratch import Muon, backward, build_tokenizer, draw_documents, train_scratch
 from g2d.policies.settings import ScratchModel
 from g2d.problems.corpus import corpus_document
 from g2d.problems.synthetic import generate

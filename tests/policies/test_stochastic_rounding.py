@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from g2d.policies.adapter_rounding import round_stochastically, to_bfloat16
 from g2d.policies.policy import load_model
-from g2d.policies.stochastic_rounding import round_stochastically, to_bfloat16
 from g2d.rollouts.settings import EngineSettings
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import adapted, tiny_policy

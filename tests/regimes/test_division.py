@@ -101,7 +101,7 @@ def test_what_follows_an_older_checkpoint_keeps_passes_that_are_not_by_length(
     write_json(before / DIVISION, {"rows": 2, "checkpointing": True})
     job = TrainingJob(tiny_policy(), [], DPO, lora=NO_DROPOUT, seed=0, work=tmp_path, resume_from=before)
     checkpoints = Checkpoints(tmp_path, {}, Meter("tests", "train_dpo"))
-    assert divide(job, checkpoints, DPO.on_card(8), (4, 8)) == Division(2, True)
+    assert divide(job, checkpoints, DPO.on_card(1, 8), (4, 8)) == Division(2, True)
     assert checkpoints.division == {"rows": 2, "checkpointing": True, "tokens": 0}
 
 

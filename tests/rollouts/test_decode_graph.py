@@ -17,7 +17,7 @@ from peft import LoraConfig, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-from g2d.policies.adapter_layers import round_once
+from g2d.policies.adapter_rounding import round_once
 from g2d.rollouts.continuous_batching import ContinuousBatch, Sample
 from g2d.rollouts.decode_graph import FixedRows, Step, bucket
 from g2d.rollouts.engine import Decoding

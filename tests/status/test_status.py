@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from g2d.cli import main
 from g2d.experiment.config import load
 from g2d.experiment.plan import Plan
-from g2d.forecast.eta import eta
 from g2d.forecast.jobs import grid_jobs
 from g2d.jobs.attempts import BEAT_S, SILENT_S, Attempt, Process, Status, attempt_file, log_of
 from g2d.jobs.cost import Cost, Progress
 from g2d.jobs.files import write_json, write_text
 from g2d.jobs.orphans import this_machine
 from g2d.plain import plain
+from g2d.status.eta import eta
 from g2d.status.screen import screen, span
 from g2d.status.snapshot import Grid, Snapshot
 from g2d.status.states import STATES

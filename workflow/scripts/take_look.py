@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from g2d.experiment.config import load
-from g2d.forecast.looks import next_cost
+from g2d.forecast.hours import next_cost
 from g2d.jobs.files import write_json
 from g2d.jobs.stage import stage
 from g2d.tables.looks import take

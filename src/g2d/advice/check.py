@@ -16,7 +16,7 @@ from g2d.analysis.informativeness import Informativeness
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.jobs.cost import Cost
 from g2d.tables.evaluations import crossed
-from g2d.tables.frames import floats, frame
+from g2d.tables.frames import Rows, floats, mean, table_of
 
 CHECK_COLUMNS = {
     "model": "object",
@@ -32,7 +32,8 @@ Values = Mapping[Point, float]
 FOUND_AS = {"n_pairs": "n_pairable"}  # attributes of `Informativeness` that have another name
 
 
-def harvest_check(steps: pd.DataFrame, summaries: Mapping[HarvestKey, Informativeness], seed: int) -> pd.DataFrame:
+@table_of(CHECK_COLUMNS)
+def harvest_check(steps: pd.DataFrame, summaries: Mapping[HarvestKey, Informativeness], seed: int) -> Rows:
     """The probe's predictions and the whole harvest of its seed; the advised K and the K of the highest H.
 
     Args:
@@ -45,20 +46,19 @@ def harvest_check(steps: pd.DataFrame, summaries: Mapping[HarvestKey, Informativ
         the share of all seeds whose value they hold. In the row best_K_by_entropy, predicted is the advised K and found
         the smallest K of the highest H, as `_best` has them.
     """
-    rows = []
     for step in steps.to_dict("records"):
         point = (step["model"], 0 if pd.isna(step["group_size"]) else step["group_size"], step["K"])
         seeds = {key.seed: asdict(summary) for key, summary in summaries.items() if _at(key) == point}
         for metric in METRICS:
             found = {s: values[FOUND_AS.get(metric, metric)] for s, values in seeds.items()}
             predicted, low, high = (step[f"{metric}{end}"] for end in ("", "_low", "_high"))
-            rows.append(
-                _place(step)
-                | {"metric": metric, "predicted": predicted, "low": low, "high": high, "width": high - low}
-                | {"found": found[seed], "inside": _inside(found[seed], low, high)}
-                | {"mean_over_seeds": _mean(found.values())}
-                | {"seeds_inside": _mean(_inside(value, low, high) for value in found.values())}
-            )
+            yield {
+                **_place(step),
+                **{"metric": metric, "predicted": predicted, "low": low, "high": high, "width": high - low},
+                **{"found": found[seed], "inside": _inside(found[seed], low, high)},
+                "mean_over_seeds": _mean(found.values()),
+                "seeds_inside": _mean(_inside(value, low, high) for value in found.values()),
+            }
     for model in dict.fromkeys(steps["model"]):
         own = steps[steps["model"] == model]
         by_seed: dict[int, dict[Point, float]] = {}
@@ -68,8 +68,7 @@ def harvest_check(steps: pd.DataFrame, summaries: Mapping[HarvestKey, Informativ
         if own["advised"].any() and seed in by_seed:
             chance = own.loc[own["as_good"], "p_best_entropy"].sum()
             row = _best(own, by_seed[seed], by_seed.values())
-            rows.append(row | {"metric": "best_K_by_entropy", "note": f"{row['note']}, chance {chance:.2f}"})
-    return frame(rows, CHECK_COLUMNS)
+            yield row | {"metric": "best_K_by_entropy", "note": f"{row['note']}, chance {chance:.2f}"}
 
 
 def _best(steps: pd.DataFrame, found: Values, by_seed: Iterable[Values]) -> dict[str, Any]:
@@ -99,13 +98,13 @@ def _highest(values: Values) -> Point:
     return max(sorted(values, key=lambda point: (point[1], point[0])), key=lambda point: values[point])
 
 
-def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> pd.DataFrame:
+@table_of(CHECK_COLUMNS)
+def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> Rows:
     """The policy of the advised K and the one with the highest accuracy, over all seeds.
 
     Args:
         steps: advice.csv, of all models.
-        answers: evaluations on one benchmark of every DPO policy of the grid, rows as in `Rollout`.
-        benchmark: its name.
+        answers: evaluations on the benchmark of every DPO policy of the grid, rows as in `Rollout`.
 
     Returns:
         `CHECK_COLUMNS`, a row per model with an advised K and policies: found is accuracy minus that of the best K,
@@ -113,7 +112,6 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
         K, and inside whether that contains 0. The best K is chosen on the same answers, so found is too large on
         average. A second row, best_K_by_accuracy, has the best K as `_best` does.
     """
-    rows = []
     for model in dict.fromkeys(steps["model"]):
         advised = steps[(steps["model"] == model) & steps["advised"]]
         points = {(key.group_size, key.k): None for key in answers if key.model == model}
@@ -129,24 +127,19 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
         pool = np.stack([values.mean(axis=1) for values in right.values()])
         others = max(len(right) - 1, 1)
         compared = compare(right[place["group_size"] or 0, place["K"]], right[best], pool, others)
-        rows.append(
-            place
-            | {
-                "metric": "accuracy_minus_best_K",
-                "predicted": 0.0,
-                "low": compared.family_low,
-                "high": compared.family_high,
-                "found": compared.difference,
-                "inside": _inside(0.0, compared.family_low, compared.family_high),
-                "note": f"best K={best[1]} on {benchmark}; low and high are for what was found",
-            }
-        )
+        low, high = compared.family_low, compared.family_high
+        yield {
+            **place,
+            **{"metric": "accuracy_minus_best_K", "predicted": 0.0, "low": low, "high": high},
+            **{"found": compared.difference, "inside": _inside(0.0, low, high)},
+            "note": f"best K={best[1]} on {benchmark}; low and high are for what was found",
+        }
         seeds = [{point: float(values[i].mean()) for point, values in right.items()} for i in range(pool.shape[1])]
-        rows.append(_best(steps[steps["model"] == model], means, seeds) | {"metric": "best_K_by_accuracy"})
-    return frame(rows, CHECK_COLUMNS)
+        yield _best(steps[steps["model"] == model], means, seeds) | {"metric": "best_K_by_accuracy"}
 
 
-def hours_check(hours: pd.DataFrame, before: Iterable[Cost], bills: Iterable[Cost]) -> pd.DataFrame:
+@table_of(CHECK_COLUMNS)
+def hours_check(hours: pd.DataFrame, before: Iterable[Cost], bills: Iterable[Cost]) -> Rows:
     """The device-hours that were predicted for the rest of the grid, and its bills.
 
     Args:
@@ -156,12 +149,10 @@ def hours_check(hours: pd.DataFrame, before: Iterable[Cost], bills: Iterable[Cos
     """
     done = {record.job for record in before}
     left = {record.job: record for record in bills if record.job not in done}
-    rows = []
     for row in hours[(hours["scope"] == "grid") & (hours["n_jobs"] > 0)].to_dict("records"):
         own = [r.device_s for r in left.values() if r.stage == row["stage"] and f"/{row['model']}/" in f"/{r.job}"]
         known = {"model": row["model"], "predicted": row["device_hours"], "note": row["source"]}
-        rows.append(known | {"metric": f"device_hours_{row['stage']}", "found": fsum(own) / 3600})
-    return frame(rows, CHECK_COLUMNS)
+        yield known | {"metric": f"device_hours_{row['stage']}", "found": fsum(own) / 3600}
 
 
 def _place(row: Mapping[Hashable, Any] | pd.Series) -> dict[str, Any]:
@@ -181,5 +172,4 @@ def _inside(value: float | None, low: float | None, high: float | None) -> bool 
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fsum(known) / len(known) if known else None
+    return mean([value for value in values if value is not None])

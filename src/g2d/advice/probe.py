@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,30 +20,33 @@ from g2d.analysis.statistics import (
     wilson_interval,
 )
 from g2d.experiment.keys import HarvestKey
-from g2d.tables.frames import floats, frame, integers, strings
+from g2d.tables.frames import Rows, estimate, estimates, floats, integers, strings, table_of
 
 LEVEL_COLUMNS = {
     **strings("model", "levels"),
     **dict.fromkeys(("selected", "in_window"), "bool"),
     **integers("n"),
-    **floats("pass_at_1", "pairability", "pairability_low", "pairability_high", "pairs_per_100", "all_wrong_share"),
+    **floats("pass_at_1"),
+    **estimates("pairability"),
+    **floats("pairs_per_100", "all_wrong_share"),
 }
 METRICS = ("pairability", "n_pairs", "entropy", "mid_band")
 STEP_COLUMNS = {
     "model": "object",
     "group_size": "Int64",
     **integers("K", "n_probed", "n_prompts"),
-    **floats(*(f"{metric}{end}" for metric in METRICS for end in ("", "_low", "_high"))),
-    **floats("p_best_entropy", "p_best_mid_band", "behind_advised", "behind_advised_low", "behind_advised_high"),
+    **estimates(*METRICS),
+    **floats("p_best_entropy", "p_best_mid_band"),
+    **estimates("behind_advised"),
     **dict.fromkeys(("as_good", "advised"), "bool"),
 }
 
 
-def level_advice(model: str, table: pd.DataFrame, window: tuple[float, float]) -> pd.DataFrame:
+@table_of(LEVEL_COLUMNS)
+def level_advice(model: str, table: pd.DataFrame, window: tuple[float, float]) -> Rows:
     """Expected pairs of M0 on every level, and which levels lie in the window of pass@1.
 
     Args:
-        model: its name.
         table: the calibration's levels.csv, from `g2d.analysis.calibration.with_mixes`.
         window: `calibration.window`, both ends included.
 
@@ -52,24 +54,19 @@ def level_advice(model: str, table: pd.DataFrame, window: tuple[float, float]) -
         `LEVEL_COLUMNS`, one row per row of the table: pairability (rho) with Wilson's interval over the calibrated
         problems, pairs_per_100 prompts.
     """
-    rows = []
     for row in table.to_dict("records"):
-        low, high = wilson_interval(int(row["pairable"]), int(row["n"]))
-        rows.append(
-            {
-                "model": model,
-                **{name: row[name] for name in ("levels", "selected", "n", "pass_at_1", "all_wrong_share")},
-                "in_window": bool(window[0] <= row["pass_at_1"] <= window[1]),
-                "pairability": row["pairable_share"],
-                "pairability_low": low,
-                "pairability_high": high,
-                "pairs_per_100": 100 * row["pairable_share"],
-            }
-        )
-    return frame(rows, LEVEL_COLUMNS)
+        share = row["pairable_share"]
+        yield {
+            "model": model,
+            **{name: row[name] for name in ("levels", "selected", "n", "pass_at_1", "all_wrong_share")},
+            "in_window": bool(window[0] <= row["pass_at_1"] <= window[1]),
+            **estimate("pairability", share, wilson_interval(int(row["pairable"]), int(row["n"]))),
+            "pairs_per_100": 100 * share,
+        }
 
 
-def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> pd.DataFrame:
+@table_of(STEP_COLUMNS)
+def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> Rows:
     """Informativeness of the whole harvest of every K, estimated, and which K most likely has the highest H.
 
     Args:
@@ -89,7 +86,7 @@ def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> pd
     """
     keys = sorted(counts, key=lambda key: (key.k, key.group_size))
     if not keys:
-        return frame([], STEP_COLUMNS)
+        return
     ordered = {key: counts[key].sort_values("problem_id", ignore_index=True) for key in keys}
     first = ordered[keys[0]]["problem_id"]
     for key, probed in ordered.items():
@@ -106,9 +103,13 @@ def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> pd
     entropies = [_entropy(probed) for probed in ordered.values()]
     ranks = [(round(chance, 12), round(entropies[i], 12), -i) for i, chance in enumerate(chances["entropy"])]
     best = -max(ranks)[2] if chances["entropy"].any() else None
-    rows = []
     for i, key in enumerate(keys):
-        row: dict[str, Any] = {
+        behind: dict[str, float | None] = {"as_good": False}
+        if best is not None and math.isfinite(entropies[i]):
+            low, high = percentile_interval(resampled["entropy"][best] - resampled["entropy"][i])
+            behind = estimate("behind_advised", entropies[best] - entropies[i], (low, high))
+            behind["as_good"] = low <= 0 <= high
+        yield {
             "model": key.model,
             "group_size": key.group_size or None,
             "K": key.k,
@@ -118,13 +119,8 @@ def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> pd
             "p_best_entropy": chances["entropy"][i],
             "p_best_mid_band": chances["mid_band"][i],
             "advised": i == best,
+            **behind,
         }
-        if best is not None and math.isfinite(entropies[i]):
-            low, high = percentile_interval(resampled["entropy"][best] - resampled["entropy"][i])
-            row |= {"behind_advised": entropies[best] - entropies[i]}
-            row |= {"behind_advised_low": low, "behind_advised_high": high, "as_good": low <= 0 <= high}
-        rows.append(row | {"as_good": row.get("as_good", False)})
-    return frame(rows, STEP_COLUMNS)
 
 
 def _estimates(counts: pd.DataFrame, n_prompts: int) -> dict[str, float | None]:
@@ -132,20 +128,21 @@ def _estimates(counts: pd.DataFrame, n_prompts: int) -> dict[str, float | None]:
     n, candidates = len(counts), counts[pairable(counts)]
     low, high = part_interval(len(candidates), n, n_prompts)
     share = len(candidates) / n
-    found: dict[str, float | None] = {"pairability": share, "pairability_low": low, "pairability_high": high}
-    found |= {"n_pairs": share * n_prompts, "n_pairs_low": low * n_prompts, "n_pairs_high": high * n_prompts}
+    found = estimate("pairability", share, (low, high))
+    found |= estimate("n_pairs", share * n_prompts, (low * n_prompts, high * n_prompts))
     if candidates.empty:
         return found
     entropies = binary_entropy(candidates["p_hat"].to_numpy())
-    found["entropy"] = mean = float(entropies.mean())
+    mean = float(entropies.mean())
+    ends: tuple[float | None, float | None] = (None, None)
     if len(candidates) > 1:
         # Student's t over the pairable prompts, of which the share n / N is known (Cochran 1977, eq. 2.20).
         error = (standard_error(entropies) or 0.0) * math.sqrt(1 - n / n_prompts)
         reach = float(scipy.stats.t.ppf(0.975, len(candidates) - 1)) * error
-        found |= {"entropy_low": max(0.0, mean - reach), "entropy_high": min(1.0, mean + reach)}
+        ends = max(0.0, mean - reach), min(1.0, mean + reach)
     middle = int(in_mid_band(candidates).sum())
-    low, high = part_interval(middle, len(candidates), round(len(candidates) * n_prompts / n))
-    return found | {"mid_band": middle / len(candidates), "mid_band_low": low, "mid_band_high": high}
+    of_middle = part_interval(middle, len(candidates), round(len(candidates) * n_prompts / n))
+    return found | estimate("entropy", mean, ends) | estimate("mid_band", middle / len(candidates), of_middle)
 
 
 def _entropy(counts: pd.DataFrame) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from g2d.advice.probe import METRICS, single_levels
@@ -22,11 +23,9 @@ Row = Mapping[Hashable, Any] | pd.Series
 def advice_text(
     config: Config, levels: pd.DataFrame, steps: pd.DataFrame, hours: pd.DataFrame, power: Sequence[str] = ()
 ) -> str:
-    """Markdown, one section per model.
+    """Markdown, one section per model, from the tables of all models.
 
     Args:
-        config: the whole configuration.
-        levels: and steps, hours: the tables of all models.
         power: which differences the grid can find (`g2d.forecast.power.planned_words`).
     """
     parts = [f"# Advice: {literal(config.title)}", *([literal(config.demonstration)] if config.demonstration else [])]
@@ -62,10 +61,9 @@ def level_words(config: Config, model: str, levels: pd.DataFrame) -> str:
     else:
         are = "are" if len(chosen) > 1 else "is"
         words = [f"Levels: {_names(chosen)} {are} pinned; the window ({window}) holds {_names(inside)}."]
-    best = chosen["pairability"].max()
-    together = float((chosen["pairability"] * chosen["n"]).sum() / chosen["n"].sum())
+    together = np.average(chosen["pairability"], weights=chosen["n"])
     words.append(f"Of 100 prompts there, {100 * together:.0f} give a pair with M0.")
-    better = single[~single["selected"] & (single["pairability"] > best)]
+    better = single[~single["selected"] & (single["pairability"] > chosen["pairability"].max())]
     for row in better.to_dict("records"):
         words.append(
             f"{_names(pd.DataFrame([row])).capitalize()} would give more: {row['pairs_per_100']:.0f} "

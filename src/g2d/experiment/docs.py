@@ -76,7 +76,7 @@ def readme() -> str:
 def _fields(section: type[Section]) -> list[tuple[str, FieldInfo]]:
     """The keys of a section; shared ones that change nothing by default stand behind its own."""
     own = section.__annotations__
-    return sorted(section.model_fields.items(), key=lambda item: item[0] not in own and "neutral" in _extra(item[1]))
+    return sorted(section.model_fields.items(), key=lambda item: item[0] not in own and "neutral" in extra(item[1]))
 
 
 def places(section: type[Section], path: str = "") -> Iterator[tuple[type[Section], str]]:
@@ -100,13 +100,13 @@ def _heading(section: type[Section], paths: list[str]) -> str:
 
 
 def _row(name: str, field: FieldInfo) -> str:
-    extra = _extra(field)
-    unit = f" ({extra['unit']})" if "unit" in extra else ""
-    cells = [f"`{name}`", _type(field.annotation) + unit, _default(field), extra.get("paper", ""), field.description]
+    own = extra(field)
+    unit = f" ({own['unit']})" if "unit" in own else ""
+    cells = [f"`{name}`", _type(field.annotation) + unit, _default(field), own.get("paper", ""), field.description]
     return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
 
 
-def _extra(field: FieldInfo) -> dict[str, Any]:
+def extra(field: FieldInfo) -> dict[str, Any]:
     """What `g2d.settings.key` keeps of a key beside its type, default and sentence."""
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 

@@ -44,8 +44,7 @@ def online_phases(config: Config, key: PolicyKey) -> Iterator[tuple[str, int, in
     steps, group_size = key.steps_spent, key.group_size
     if steps:
         own = arms(config, key.model)[key.regime].online.settings
-        asked = own.prompts_asked(steps, group_size) if isinstance(own, Warmup) else own.prompts_asked(steps)
-        yield key.online, asked, group_size
+        yield key.online, own.prompts_asked(steps, group_size), group_size
     if key.start is not None:
         yield from online_phases(config, key.start)
 

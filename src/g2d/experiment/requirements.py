@@ -17,8 +17,6 @@ from g2d.experiment.sections import Config
 from g2d.jobs.files import read_json
 from g2d.plain import first_line, plain
 from g2d.policies import embedded
-from g2d.policies.config_json import config_json, snapshot
-from g2d.policies.policy import vocabulary
 from g2d.policies.settings import (
     CONTEXT_LENGTH,
     EmbeddedModel,
@@ -27,7 +25,9 @@ from g2d.policies.settings import (
     ModelSource,
     RecordedModel,
     ScratchModel,
+    file_of,
     model_files,
+    snapshot,
 )
 from g2d.problems.settings import HubProblems, place_of, problem_files
 from g2d.rewards.catalogue import parts, reward_of, reward_settings
@@ -124,7 +124,7 @@ def require_windows(config: Config) -> None:
 
 def _number_of(source: ModelSource, name: str) -> int | None:
     """A number in the config.json of a model; None where that is not on this machine."""
-    if (file := config_json(source)) is None:
+    if (file := file_of(source)) is None:
         return None
     try:
         number = read_json(file).get(name)
@@ -179,15 +179,18 @@ def require_vocabularies(config: Config, *, fetch: bool = False) -> None:
 
 
 def _vocabulary(source: ModelSource, fetch: bool) -> dict[str, int] | None:
-    if fetch and isinstance(source, HubModel) and config_json(source, TOKENIZER) is None:
+    """The number of every token, those beside the vocabulary included."""
+    from tokenizers import Tokenizer
+
+    if fetch and isinstance(source, HubModel) and file_of(source, TOKENIZER) is None:
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import EntryNotFoundError
 
         with suppress(EntryNotFoundError):  # its tokenizer is in other files: the training compares
             hf_hub_download(source.id, TOKENIZER, revision=source.revision)
-    file = embedded.FOLDER / TOKENIZER if isinstance(source, EmbeddedModel) else config_json(source, TOKENIZER)
+    file = embedded.FOLDER / TOKENIZER if isinstance(source, EmbeddedModel) else file_of(source, TOKENIZER)
     try:
-        return None if file is None else vocabulary(file)
+        return None if file is None else Tokenizer.from_file(str(file)).get_vocab(with_added_tokens=True)
     except Exception:  # tokenizers raises nothing narrower; whoever loads the model says so
         return None
 

@@ -68,7 +68,7 @@ class GridTraining:
 
     def leave(self, trained: Trained) -> None:
         """Install what the training left in its work folder, and write metrics and record."""
-        from g2d.policies.adapter_effect import recorded_effect
+        from g2d.policies.adapter_rounding import recorded_effect
 
         output, job = self.snakemake.output, self.job
         stopped = self.snakemake.input.get("warmup")  # a warm-up that stopped by itself, which alone knows its K

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from g2d.memory.need import GIB, Card, Need, drawing_need, training_need
+from g2d.memory.need import GIB, Forecast, Need
 from g2d.memory.workload import Drawing, Training
-from g2d.rollouts.settings import EngineSettings
-
-if TYPE_CHECKING:
-    from g2d.memory.model_shape import ModelShape
-    from g2d.memory.passes import Counted
 
 SHARES = tuple(n / 20 for n in range(1, 19))  # of the card for vLLM beside a trainer
 
 
-def training_change(
-    training: Training, need: Need, shape: ModelShape, counted: Counted, engine: EngineSettings, card: Card
-) -> str | None:
+def training_change(training: Training, need: Need, forecast: Forecast) -> str | None:
     """A line that says what to set, or that nothing helps; None where the job fits.
 
     Smaller passes are tried first, then other shares of the card for vLLM, the nearest first.
@@ -26,6 +18,7 @@ def training_change(
     if need.verdict == "fits":
         return None
     passes = [n for n in range(training.units, 0, -1) if training.units % n == 0]
+    engine = forecast.engine
     shares = [engine.training_gpu_memory_utilization]
     if training.at_once is not None and engine.name == "vllm":
         shares += sorted(SHARES, key=lambda share: abs(share - shares[0]))
@@ -33,13 +26,12 @@ def training_change(
         if need.verdict == enough:
             return "it may run out of memory, and nothing that leaves the results as they are makes it smaller"
         for share in shares:
-            own = engine.model_copy(update={"training_gpu_memory_utilization": share})
+            own = replace(forecast, engine=engine.model_copy(update={"training_gpu_memory_utilization": share}))
             for units in passes:
-                fewer = replace(training, rows=units * training.per_row)
-                if training_need(fewer, shape, counted, own, card).verdict == enough:
+                if own.training(training.with_units(units)).verdict == enough:
                     return _settings(training, units, None if share == shares[0] else share, enough)
-    smallest = training_need(replace(training, rows=training.per_row), shape, counted, engine, card)
-    other = "an adapter (lora), " if shape.trains_all else _divided(training)
+    smallest = forecast.training(training.with_units(1))
+    other = "an adapter (lora), " if forecast.shape.trains_all else _divided(training)
     return (
         f"no pass is small enough (per_device_batch_size: 1 needs {smallest.total / GIB:.1f} GiB): use a larger card, "
         f"{other}or a smaller model; a shorter max_completion_length changes results"
@@ -64,18 +56,16 @@ def _settings(training: Training, units: int, share: float | None, verdict: str)
     return f"set {' and '.join(said)}" + "; it is tight then" * (verdict == "tight")
 
 
-def drawing_change(
-    drawing: Drawing, need: Need, shape: ModelShape, counted: Counted, engine: EngineSettings, card: Card
-) -> str | None:
+def drawing_change(drawing: Drawing, need: Need, forecast: Forecast) -> str | None:
     """The same for completions from a frozen policy."""
     if need.verdict == "fits":
         return None
-    if engine.name == "vllm" and not drawing.compared:
+    if forecast.engine.name == "vllm" and not drawing.compared:
         if not need.needs_more:
             return None  # it takes the share that it is given
         return "raise engine.gpu_memory_utilization or engine.tensor_parallel_size, or use a larger card"
     batch = drawing.batch
     while (batch := batch // 2) >= 1:
-        if drawing_need(replace(drawing, batch=batch), shape, counted, engine, card).verdict == "fits":
+        if forecast.drawing(replace(drawing, batch=batch)).verdict == "fits":
             return f"set {drawing.section}.batch_size to {batch}: the rollouts stay the same"
     return f"{drawing.section}.batch_size: 1 would still not fit: use a larger card or a smaller model"

@@ -17,12 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from g2d.experiment.config import Config, read
+from g2d.forecast.changes import drawing_change, training_change
 from g2d.forecast.disk import disk_use
 from g2d.forecast.power import benchmark_sizes, planned_words
-from g2d.forecast.workloads import PROMPT_TOKENS, drawings, reward_models, trainings
-from g2d.memory.need import GIB, Card, Need
+from g2d.forecast.workloads import PROMPT_TOKENS, drawings, trainings
+from g2d.memory.need import GIB, Card, Forecast, Need
 from g2d.memory.workload import Drawing, Training
 from g2d.plain import say
+from g2d.policies.settings import HubModel, LocalModel, RecordedModel
+from g2d.rewards.model import RewardModel
 from g2d.settings import ConfigError
 from g2d.settings.arguments import at_least
 from g2d.tables.power import planned_power
@@ -84,51 +87,45 @@ def model_forecast(config: Config, name: str, given: dict[str, Path], card: Card
     """Everything about one model, as JSON."""
     own = config.for_model(name)
     said: dict[str, Any] = {"model": name, "engine": own.engine.name, "tokens": _tokens(own), "jobs": []}
-    if judges := reward_models(config):
+    # In memory beside the trainer.
+    if judges := [name for name, reward in config.rewards.items() if isinstance(reward, RewardModel)]:
         said["not_counted"] = judges
+    source = config.models[name]
+    if name in given:
+        file = given[name]
+    elif isinstance(source, LocalModel | HubModel):
+        from g2d.memory.model_shape import NoConfigError, config_file  # imports torch
 
-    from g2d.memory.model_shape import NoConfigError, config_file, model_config, model_shape
-
-    try:
-        file = config_file(name, config.models[name], given)
-    except NoConfigError as error:
-        return said | {
-            "missing" if config.models[name].source not in ("embedded", "scratch") else "nothing": str(error)
-        }
-    if file is None:
-        return said | {"nothing": f"models.{name}: recorded completions need no card"}
-
-    from g2d.forecast.changes import drawing_change, training_change
-    from g2d.memory.division import divided
-    from g2d.memory.need import drawing_need, training_need
-    from g2d.memory.passes import Counted
-
-    made = model_config(file)
-    shape, counted = model_shape(made, own.lora), Counted(made, own.lora)
+        try:
+            file = config_file(name, source)
+        except NoConfigError as error:
+            return said | {"missing": str(error)}
+    else:
+        recorded = isinstance(source, RecordedModel)
+        why = "recorded completions need no card" if recorded else "the embedded model fits anywhere: nothing to plan"
+        return said | {"nothing": f"models.{name}: {why}"}
+    forecast = Forecast.of(file, own.lora, own.engine, card)
     for drawing in drawings(own):
-        need = drawing_need(drawing, shape, counted, own.engine, card)
-        change = drawing_change(drawing, need, shape, counted, own.engine, card)
-        said["jobs"].append(_as_json(need, change))
+        need = forecast.drawing(drawing)
+        said["jobs"].append(_as_json(need, drawing_change(drawing, need, forecast)))
     for asked in trainings(own):
-        training = divided(asked, shape, counted, own.engine, card)
-        need = training_need(training, shape, counted, own.engine, card)
-        change = training_change(training, need, shape, counted, own.engine, card)
-        said["jobs"].append(_as_json(need, change) | {"passes": _passes(training)})
+        training = forecast.divided(asked)
+        need = forecast.training(training)
+        said["jobs"].append(_as_json(need, training_change(training, need, forecast)) | {"passes": _passes(training)})
     said["jobs"] = _merged(said["jobs"])
+    shape = forecast.shape
     said["disk"] = asdict(disk := disk_use(config, name, shape)) | {"total": disk.total, "words": disk.words}
     return said | {"parameters": shape.parameters, "adapter": shape.adapter, "config_json": str(file)}
 
 
 def _merged(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One entry for jobs that differ in their names alone."""
-    unlike: list[dict[str, Any]] = []
+    unlike: dict[str, dict[str, Any]] = {}
     for job in jobs:
-        same = (other for other in unlike if {**other, "job": ""} == {**job, "job": ""})
-        if (first := next(same, None)) is None:
-            unlike.append(job)
-        else:
+        first = unlike.setdefault(json.dumps(job | {"job": ""}), job)
+        if first is not job:
             first["job"] += f", {job['job']}"
-    return unlike
+    return [*unlike.values()]
 
 
 def _as_json(need: Need, change: str | None) -> dict[str, Any]:

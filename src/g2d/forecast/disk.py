@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from g2d.experiment.config import Config
 from g2d.experiment.plan import Plan
 from g2d.forecast.jobs import grid_jobs
+from g2d.forecast.rates import TO_K
 from g2d.memory.need import GIB
-from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.checkpoints import KEPT
 
 if TYPE_CHECKING:  # imports torch
@@ -54,18 +54,15 @@ def disk_use(config: Config, model: str, shape: ModelShape) -> Disk:
     policies = sum(job.rule.startswith("train_") or job.rule == "choose_checkpoint" for job in jobs)
     left, continued, copies, lags = set(), set(), 0, [0]
     for job in jobs:
-        regime = REGIMES.get(job.rule.removeprefix("train_"))
-        if regime is None or regime.phase != "online":  # what stops by itself leaves no checkpoint
+        if job.rule not in TO_K:  # what stops by itself leaves no checkpoint
             continue
         w, folder = job.wildcards, Path(job.name).parent
-        arm = plan.online(w)
+        arm, g, k = plan.online(w), int(w.g), int(w.k)
         left.add(folder)
-        continued.add(folder.with_name(f"k{arm.before(int(w.g), int(w.k))}"))
-        settings = arm.settings
-        on_card = settings.on_card(int(w.g)) if regime.section == "warmup" else settings.on_card()
-        earlier = on_card.own_copy or on_card.adapters == 2
-        lags.append(min(getattr(settings, "lag", 0), int(w.k)))
-        copies = max(copies, earlier + lags[-1])
+        continued.add(folder.with_name(f"k{arm.before(g, k)}"))
+        on_card = arm.settings.on_card(g, config.harvest.max_completion_length)
+        lags.append(min(getattr(arm.settings, "lag", 0), k))
+        copies = max(copies, (on_card.own_copy or on_card.adapters == 2) + lags[-1])
     trained = shape.parameters if shape.trains_all else shape.adapter
     kept = left if config.checkpoints.keep == "all" else left - continued
     beside = 4 * (max(lags) + 1) * trained if max(lags) else 0

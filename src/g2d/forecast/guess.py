@@ -11,15 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
 
 from g2d.experiment.arms import Arm
 from g2d.experiment.config import Config
 from g2d.experiment.plan import Wildcards
-from g2d.forecast.workloads import PROMPT_TOKENS, completions_per_update, drawings
+from g2d.forecast.workloads import PROMPT_TOKENS, drawings
 from g2d.policies.settings import BYTES, parameters
 from g2d.problems.settings import SyntheticProblems
-from g2d.regimes.dpo import Dpo
 from g2d.regimes.warmup import Warmup
 
 SOURCE = "guess"
@@ -50,21 +48,16 @@ class Work:
     trained: float = 0.0  # sequences that pass through the model in training
     passes: float = 0.0  # forward and backward passes that take them
     updates: float = 0.0  # of an online training
-    teacher: float = 0.0  # parameters of one that scores all of them
+    teacher: float | None = None  # parameters of one that scores all of them; as of `Training`
 
 
 def seconds(work: Work, size: float, engine: str) -> float:
-    """Device seconds of a job without its start.
-
-    Args:
-        work: what it does.
-        size: parameters of the model.
-        engine: transformers or vllm.
-    """
+    """Device seconds of a job without its start, of a model with so many parameters."""
     steps = ceil(work.drawn / work.rows) * work.length
     drawing = steps * (STEP[engine] + work.rows * ROW[engine] + size * BYTES / BANDWIDTH)
     tokens = work.trained * (PROMPT_TOKENS + work.length)
-    computing = (8 * size + 2 * work.teacher) * tokens / OPERATIONS
+    teacher = 0.0 if work.teacher is None else work.teacher or size
+    computing = (8 * size + 2 * teacher) * tokens / OPERATIONS
     return drawing + max(work.passes * PASS, computing) + work.updates * UPDATE
 
 
@@ -74,37 +67,27 @@ def guess(config: Config, stage: str, model: str, wildcards: Wildcards, units: f
     Args:
         config: as its model sees it.
         stage: its rule, without `_shard`.
-        model: its M0.
-        wildcards: its own.
         units: completions of an online training; of a job that generates, its share of the prompts.
         arm: of a training.
     """
     if stage == "measure_drift":  # transformers draws, whatever the engine
         config = config.model_copy(update={"engine": config.engine.model_copy(update={"name": "transformers"})})
-    if arm is None:
-        work = _drawing(config, stage, wildcards, units)
-    elif arm.phase == "online":
-        work = _online(config, arm.settings, int(wildcards.g), units)
-    else:
-        work = _offline(config, arm)
-    engine = config.engine.name
-    return (START[engine] + seconds(work, parameters(config.models[model]), engine)) / 3600
+    engine, size = config.engine.name, parameters(config.models[model])
+    work = _drawing(config, stage, wildcards, units) if arm is None else _training(config, arm, int(wildcards.g), units)
+    return (START[engine] + seconds(work, size, engine)) / 3600
 
 
-def _online(config: Config, settings: Any, group_size: int, completions: float) -> Work:
-    per_update = completions_per_update(settings, group_size)
+def _training(config: Config, arm: Arm, group_size: int, completions: float) -> Work:
+    """On so many completions, where it is online."""
+    settings, samples, budget = arm.settings, config.harvest.samples_per_prompt, config.harvest.max_completion_length
+    if arm.phase != "online":
+        sequences = config.training_set.n * settings.sequences(samples, PAIRABLE) * settings.epochs
+        passes = sequences / settings.on_card(samples, budget).rows
+        return Work(length=budget * LENGTH, trained=sequences, passes=passes)
+    card, per_update = settings.on_card(group_size, budget), settings.completions_per_step(group_size)
     rows = per_update if isinstance(settings, Warmup) else _rows(config, per_update, settings.batch_size)
-    passes = completions / min(per_update, settings.number("per_device_batch_size"))
-    length = settings.max_completion_length * LENGTH
-    return Work(completions, rows, length, completions, passes, completions / per_update)
-
-
-def _offline(config: Config, arm: Arm) -> Work:
-    settings = arm.settings
-    sequences = config.training_set.n * settings.sequences(config.harvest.samples_per_prompt, PAIRABLE)
-    sequences *= settings.epochs
-    per_pass = settings.number("per_device_batch_size") * (2 if isinstance(settings, Dpo) else 1)  # DPO's is in pairs
-    return Work(length=config.harvest.max_completion_length * LENGTH, trained=sequences, passes=sequences / per_pass)
+    passes, updates = completions / min(per_update, card.rows), completions / per_update
+    return Work(completions, rows, card.budget * LENGTH, completions, passes, updates, card.teacher)
 
 
 def _drawing(config: Config, stage: str, wildcards: Wildcards, share: float) -> Work:

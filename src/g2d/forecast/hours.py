@@ -7,15 +7,20 @@ of the completions that it is trained on, so the hours are an upper bound.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from g2d.experiment.plan import Plan, Wildcards, model_of
-from g2d.experiment.sections import Price
+from g2d.experiment.race import at_look, decided
+from g2d.experiment.sections import Config, Price
 from g2d.forecast.guess import CAVEAT, SOURCE, guess
-from g2d.forecast.rates import AUTO_STAGES, ONLINE_STAGES, TO_K
-from g2d.forecast.workloads import completions_per_update
+from g2d.forecast.jobs import GridJob, grid_jobs
+from g2d.forecast.rates import AUTO_STAGES, ONLINE_STAGES, TO_K, measured_rates
+from g2d.jobs.cost import Cost
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,11 @@ class GpuJob:
     rate_of: str | None = None  # the stage whose rate counts, where it is another: a probe is a part of a harvest
     at_most: bool = False  # its hours may be fewer
     guess: float | None = None  # GPU-hours per unit, where they were not measured
+
+    @property
+    def rated_as(self) -> tuple[str, str]:
+        """The stage whose rate counts, and the model."""
+        return self.rate_of or self.stage, self.model
 
 
 @dataclass(frozen=True)
@@ -49,7 +59,6 @@ def gpu_job(plan: Plan, rule: str, wildcards: Wildcards, before: int | None = No
     """A job that trains or generates, on whatever device.
 
     Args:
-        plan: of the whole configuration.
         before: K of the checkpoint that a training continues; None: `continued_step`. (The workflow's rules set it.)
     """
     before = continued_step(plan, rule, wildcards) if before is None else before
@@ -57,7 +66,7 @@ def gpu_job(plan: Plan, rule: str, wildcards: Wildcards, before: int | None = No
     config, arm = plan.for_model(model), None
     if stage in ONLINE_STAGES:
         arm, steps = plan.online(wildcards), int(wildcards.k) - before  # at most so many, where it stops by itself
-        units = steps * completions_per_update(arm.settings, int(wildcards.g))
+        units = steps * arm.settings.completions_per_step(int(wildcards.g))
         job = GpuJob(stage, model, units, at_most=getattr(arm.settings, "trains_again", False))
     elif stage.startswith("train_"):
         arm, job = plan.trained(wildcards), GpuJob(stage, model)
@@ -72,16 +81,11 @@ def gpu_job(plan: Plan, rule: str, wildcards: Wildcards, before: int | None = No
 
 
 def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence[float]]) -> list[Line]:
-    """GPU-hours by stage and source of the rate, in the order of the jobs.
-
-    Args:
-        jobs: the jobs to run.
-        measured: GPU-hours per unit of every finished job, by (stage, model).
-    """
+    """GPU-hours by stage and source of the rate, in the order of the jobs, at the measured rates or as guessed."""
     found: dict[tuple[str, str], list[float | None]] = {}
     means = mean_rates(measured)
     for job in jobs:
-        rates, hours = measured.get((job.rate_of or job.stage, job.model)), hours_of(job, means)
+        rates, hours = measured.get(job.rated_as), hours_of(job, means)
         source = f"measured here ({job.model}, n={len(rates)})" if rates else SOURCE
         if hours is None:
             source = "not measured yet"
@@ -101,7 +105,7 @@ def mean_rates(measured: Mapping[tuple[str, str], Sequence[float]]) -> dict[tupl
 
 def hours_of(job: GpuJob, means: Mapping[tuple[str, str], float]) -> float | None:
     """GPU-hours of a job: measured here, else guessed; None where neither is known."""
-    rate = means.get((job.rate_of or job.stage, job.model), job.guess)
+    rate = means.get(job.rated_as, job.guess)
     return None if rate is None else rate * job.units
 
 
@@ -119,3 +123,33 @@ def report(lines: Sequence[Line], price: Price | None = None) -> str:
     rows.append(f"{'total':<{width}}  {jobs:>5}  {total:>9.1f}{price.of_any(total) if price else ''}{more}")
     caveat = f" ({CAVEAT})" if any(SOURCE in line.source for line in lines) else ""
     return f"Estimated GPU-hours{caveat}:\n" + "\n".join(rows)
+
+
+def next_cost(config: Config, look: Mapping[str, Any], results: str | Path = "results") -> dict[str, Any]:
+    """What the next look costs after this one, at the rates of the jobs that have finished here; null where one is not
+    known.
+
+    Returns:
+        Until the next look, device-`hours` and, where an hour has a price, `money` in a `currency`; and the same
+        `_at_most`: where every policy that gets seeds then gets all there are.
+    """
+    plan, price = Plan(config), config.price_per_device_hour
+    worths: dict[str, Callable[[Cost], float]] = {"hours": lambda cost: cost.device_s / 3600}
+    if price:
+        worths["money"] = lambda cost: cost.device_s / 3600 * (price.per_hour(cost.device) or math.nan)
+    before = _device_jobs(decided(config, results), plan)
+    most = {**look, "seeds": {**look["seeds"], **dict.fromkeys(look["next"], len(config.seeds))}}
+    found: dict[str, Any] = {}
+    for ending, then in (("", look), ("_at_most", most)):
+        jobs = [job for at, job in _device_jobs(at_look(config, {"": then}), plan).items() if at not in before]
+        work = [replace(gpu_job(plan, job.rule, job.wildcards), guess=None) for job in jobs]
+        for name, worth in worths.items():
+            means = mean_rates(measured_rates(results, config.models, worth))
+            spent = [hours_of(job, means) for job in work]
+            known = [one for one in spent if one is not None and math.isfinite(one)]
+            found[name + ending] = math.fsum(known) if len(known) == len(spent) else None
+    return found | ({"currency": price.currency} if price else {})
+
+
+def _device_jobs(config: Config, plan: Plan) -> dict[tuple[str, str], GridJob]:
+    return {(job.rule, job.name): job for job in grid_jobs(config, plan) if job.holds_device}

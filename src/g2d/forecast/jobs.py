@@ -97,21 +97,24 @@ def _measurements(config: Config, plan: Plan) -> Iterator[GridJob]:
         wildcards = Wildcards(policy=key.folder, benchmark=benchmark)
         yield from _generation(plan, "evaluation", "draw_samples", place, wildcards)
     for (key, benchmark), place in grid.drifts(config).items():
-        wildcards = Wildcards(policy=key.folder, benchmark=benchmark)
-        yield _job("measure_drift", f"{place}.parquet", wildcards, cost=f"{place}.cost.json")
+        at = Wildcards(policy=key.folder, benchmark=benchmark)
+        yield _billed("measure_drift", f"{place}.parquet", at, shared=True)
     for model, name in product(config.models, config.continued_benchmarks):
-        folder, at = f"{model}/contamination/{name}", Wildcards(model=model, benchmark=name)
-        yield _job("continue_questions", f"{folder}/rollouts.parquet", at, cost=f"{folder}/cost.json")
+        output = f"{model}/contamination/{name}/rollouts.parquet"
+        yield _billed("continue_questions", output, Wildcards(model=model, benchmark=name))
     for key in grid.policies(config) if config.open_ended else ():
-        folder = f"{key.folder}/open-ended"
-        yield _job(
-            "draw_replies", f"{folder}/rollouts.parquet", Wildcards(policy=key.folder), cost=f"{folder}/cost.json"
-        )
+        yield _billed("draw_replies", f"{key.folder}/open-ended/rollouts.parquet", Wildcards(policy=key.folder))
 
 
 def _job(rule: str, output: str, wildcards: Wildcards | None = None, cost: str | None = None, **more: Any) -> GridJob:
     outputs = tuple(f"results/{file}" for file in (output, cost) if file)
     return GridJob(rule, outputs[-1].rpartition(".")[0], outputs, wildcards or Wildcards(), **more)
+
+
+def _billed(rule: str, output: str, wildcards: Wildcards, *, shared: bool = False, **more: Any) -> GridJob:
+    """A job with a bill, which has the name of its output where it shares its folder with other jobs."""
+    bill = f"{output.rpartition('.')[0]}.cost.json" if shared else f"{output.rpartition('/')[0]}/cost.json"
+    return _job(rule, output, wildcards, bill, **more)
 
 
 def _rounds(key: PolicyKey) -> list[PolicyKey]:
@@ -121,8 +124,7 @@ def _rounds(key: PolicyKey) -> list[PolicyKey]:
 
 def _training(key: PolicyKey) -> GridJob:
     stops = key.trained_online and key.stops
-    rule = f"train_{key.kind}_auto" if stops else f"train_{key.kind}"
-    return _job(rule, f"{key.folder}/policy.json", _at(key), cost=f"{key.folder}/cost.json")
+    return _billed(f"train_{key.kind}" + "_auto" * stops, f"{key.folder}/policy.json", _at(key))
 
 
 def _selections(config: Config) -> Iterator[GridJob]:
@@ -136,10 +138,9 @@ def _selections(config: Config) -> Iterator[GridJob]:
         for kind in grid.chosen_by(config, owners[own.regime])
     ]
     for folder, kind in dict.fromkeys(asked):
-        place = f"{folder}/development/{kind}"
-        yield _job(rules[kind], f"{place}.parquet", Wildcards(policy=folder), cost=f"{place}.cost.json")
+        yield _billed(rules[kind], f"{folder}/development/{kind}.parquet", Wildcards(policy=folder), shared=True)
     for key in tried:
-        yield _job("choose_checkpoint", f"{key.folder}/policy.json", _at(key), cost=f"{key.folder}/cost.json")
+        yield _billed("choose_checkpoint", f"{key.folder}/policy.json", _at(key))
 
 
 def _at(key: PolicyKey) -> Wildcards:
@@ -182,7 +183,7 @@ def _models(config: Config, plan: Plan, at_last: bool) -> Iterator[GridJob]:
         wildcards, folder = Wildcards(model=model), f"{model}/calibration"
         base = f"{model}/base/policy.json"
         if config.models[model].source == "scratch":
-            yield _job("scratch_model", base, wildcards, cost=f"{model}/base/cost.json")
+            yield _billed("scratch_model", base, wildcards)
         else:
             yield _job("embedded_model" if plan.is_embedded(model) else "pretrained_model", base, wildcards)
         yield from _generation(plan, "calibration", "calibrate", f"{folder}/rollouts", wildcards)
@@ -197,13 +198,11 @@ def _generation(plan: Plan, kind: str, rule: str, output: str, wildcards: Wildca
     """A job that writes a file of rollouts, after those that draw its shards."""
     model = wildcards.get("model") or wildcards.policy.split("/")[0]
     shards = getattr(plan.for_model(model).engine.shards, kind)
-    cost = f"{output}.cost.json" if kind == "evaluation" else f"{output.rpartition('/')[0]}/cost.json"
     for shard in range(1, shards + 1) if shards > 1 else ():
         at = Wildcards(**vars(wildcards), shard=str(shard), shards=str(shards))
-        part = f"{output}.shards/{shard}-of-{shards}"
-        merged = f"results/{output}.parquet"
-        yield _job(f"{rule}_shard", f"{part}.parquet", at, cost=f"{part}.cost.json", merged_into=merged)
-    yield _job(rule, f"{output}.parquet", wildcards, cost=cost, merges=shards > 1)
+        part, merged = f"{output}.shards/{shard}-of-{shards}.parquet", f"results/{output}.parquet"
+        yield _billed(f"{rule}_shard", part, at, shared=True, merged_into=merged)
+    yield _billed(rule, f"{output}.parquet", wildcards, shared=kind == "evaluation", merges=shards > 1)
 
 
 OF_HARVEST = re.compile(
@@ -244,8 +243,8 @@ def _summaries(config: Config) -> Iterator[GridJob]:
     tables = catalogue.tables_of(config)
     if config.probe.compare:
         for probe in grid.probes(config):
-            wildcards, folder = Wildcards(**_numbers(probe), variant=""), probe.probe_folder
-            yield _job("draw_probe", f"{folder}/rollouts.parquet", wildcards, cost=f"{folder}/cost.json")
+            wildcards = Wildcards(**_numbers(probe), variant="")
+            yield _billed("draw_probe", f"{probe.probe_folder}/rollouts.parquet", wildcards)
         yield _job("advise", "advice.md")
         yield _job("check_advice", "tables/advice_check.csv")
     if config.looks and not (config.reached and config.reached.is_over):

@@ -14,7 +14,6 @@ import json
 import re
 import sys
 import textwrap
-import typing
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
@@ -32,7 +31,7 @@ from g2d.jobs.files import read_rows, write_text
 from g2d.plain import first_line, say
 from g2d.settings import ConfigError, Section
 from g2d.settings.arguments import at_least
-from g2d.settings.mistakes import DISCRIMINATORS, section_types
+from g2d.settings.mistakes import DISCRIMINATORS
 
 WIDTH = 118
 DEMONSTRATION = "embedded"
@@ -132,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
         *fits,
         f"{command} -n says what would run; without -n it runs.",
     ]
-    lines = [*(part for text in head for part in _comment(text, "")), "", *commented(Config, values)]
+    lines = [*(part for text in head for part in _comment(text, "")), "", *commented(config, values)]
     write_text(file, "\n".join(lines) + "\n")
     say("\n".join([f"{file}: valid", *fits, "next:", f"  g2d try {file}", f"  {command} -n"]))
     return 0
@@ -288,46 +287,37 @@ def _fits(config: Config, memory: float) -> Iterator[str]:
 
 
 def commented(
-    section: type[Section], values: Mapping[str, Any], indent: str = "", said: set[str] | None = None
+    section: Section, values: Mapping[str, Any], indent: str = "", said: set[str] | None = None
 ) -> Iterator[str]:
-    """YAML with the description of every key above it, where it has not been said before."""
+    """YAML with the description of every key above it, where it has not been said before.
+
+    Args:
+        section: what `values` were read as.
+    """
     said = set() if said is None else said
     for name, value in values.items():
-        field = section.model_fields[name]
-        kinds = section_types(field.annotation)
-        if name not in DISCRIMINATORS and (words := _words(field)) not in said:
+        read, words = getattr(section, name), _words(type(section).model_fields[name])
+        if name not in DISCRIMINATORS and words not in said:
             said.add(words)
             yield from _comment(words, indent)
-        if typing.get_origin(field.annotation) is dict and kinds:
+        if isinstance(read, Section):
+            yield f"{indent}{name}:"
+            yield from commented(read, value, f"{indent}  ", said)
+        elif isinstance(read, dict) and any(isinstance(own, Section) for own in read.values()):
             yield f"{indent}{name}:"
             for entry, own in value.items():
                 yield f"{indent}  {entry}:"
-                yield from commented(_kind(kinds, own), own, f"{indent}    ", said)
-        elif kinds and isinstance(value, Mapping):
-            yield f"{indent}{name}:"
-            yield from commented(_kind(kinds, value), value, f"{indent}  ", said)
+                yield from commented(read[entry], own, f"{indent}    ", said)
         else:
             yield f"{indent}{name}: {_scalar(value)}"
         if not indent:
             yield ""
 
 
-def _kind(kinds: list[type[Section]], values: Mapping[str, Any]) -> type[Section]:
-    """The section that these values are of."""
-    tags = {tag: values[tag] for tag in DISCRIMINATORS if tag in values}
-    for kind in kinds:
-        fields = kind.model_fields
-        if any(tag in fields and own in typing.get_args(fields[tag].annotation) for tag, own in tags.items()):
-            return kind
-    return kinds[0]
-
-
 def _words(field: FieldInfo) -> str:
     """What a key is, and the paper's value."""
-    extra = field.json_schema_extra
-    paper = extra.get("paper") if isinstance(extra, dict) else None
-    stated = isinstance(paper, str) and not paper.startswith("not ")
-    return f"{field.description} In the paper: {paper}." if stated else str(field.description)
+    paper = docs.extra(field).get("paper", "not stated")
+    return str(field.description) if paper.startswith("not ") else f"{field.description} In the paper: {paper}."
 
 
 def _comment(text: str, indent: str) -> list[str]:

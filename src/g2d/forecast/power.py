@@ -19,11 +19,7 @@ UNKNOWN_SIZE = 500  # problems of a benchmark that is not here yet: MATH-500's
 
 def planned_words(config: Config, n_problems: Mapping[str, int | None]) -> list[str]:
     """Paragraphs and Markdown tables on the power of a grid's tests, from assumptions; none without two K to compare.
-
-    Args:
-        config: the whole configuration.
-        n_problems: of every benchmark, `UNKNOWN_SIZE` where None.
-    """
+    A benchmark of unknown size (None) has `UNKNOWN_SIZE` problems."""
     sizes = {name: n or UNKNOWN_SIZE for name, n in n_problems.items()}
     planned = planned_power(config, sizes)
     if planned.empty:
@@ -64,11 +60,8 @@ def _of_benchmark(benchmark: str, rows: pd.DataFrame, guessed: bool) -> list[str
 
 
 def needed_words(rows: pd.DataFrame) -> str:
-    """How many seeds and problems it takes to find the target difference.
-
-    Args:
-        rows: of `power_table` or `planned_power`, one benchmark and family.
-    """
+    """How many seeds and problems it takes to find the target difference, by the rows of one benchmark and family in
+    `power_table` or `planned_power`."""
     points = f"{100 * rows['target'].iloc[0]:g} points"
     several = rows[(rows["n_seeds"] > 1) & rows["problems_needed"].notna()]
     if several.empty:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from math import fsum
 
 import numpy as np
-import pandas as pd
 from scipy.optimize import nnls
 
 from g2d.experiment import grid
@@ -24,9 +23,9 @@ from g2d.experiment.plan import Plan, model_of
 from g2d.forecast.guess import SOURCE
 from g2d.forecast.hours import gpu_job
 from g2d.forecast.jobs import GridJob, grid_jobs
-from g2d.jobs.cost import Cost, CostFile
+from g2d.jobs.cost import CostFile
 from g2d.regimes.catalogue import ENTRIES, REGIMES
-from g2d.tables.frames import floats, frame, integers, strings
+from g2d.tables.frames import Rows, floats, integers, strings, table_of
 
 HOURS_COLUMNS = {
     **strings("model", "scope", "stage"),
@@ -64,8 +63,6 @@ def rates(config: Config, model: str, probes: Mapping[HarvestKey, CostFile], n_p
     """Rates of one model.
 
     Args:
-        config: the whole configuration.
-        model: one of its models.
         probes: the probes' bills, the calibration's among their ancestry.
         n_probed: prompts of a probe.
     """
@@ -81,7 +78,9 @@ def rates(config: Config, model: str, probes: Mapping[HarvestKey, CostFile], n_p
         for record in bill.records
         if record.stage in ("calibrate", "draw_probe") and record.tokens_generated and record.device == device
     }
-    start_up, per_token = _line([*drawn.values()])
+    # Least squares of device seconds on tokens, neither part negative.
+    spent = np.array([(1.0, record.tokens_generated, record.device_s) for record in drawn.values()])
+    start_up, per_token = nnls(spent[:, :2], spent[:, 2])[0].tolist() if drawn else (0.0, 0.0)
     tokens = {(key.group_size, key.k): bill.own.tokens_generated / n_probed for key, bill in probes.items()}
     return Rates(
         seconds_per_completion=fsum(warmed) / completions if completions else None,
@@ -92,23 +91,13 @@ def rates(config: Config, model: str, probes: Mapping[HarvestKey, CostFile], n_p
     )
 
 
-def _line(records: Sequence[Cost]) -> tuple[float, float]:
-    """Least squares of device seconds on tokens, neither part negative."""
-    if not records:
-        return 0.0, 0.0
-    tokens = np.array([[1.0, record.tokens_generated] for record in records])
-    found, _ = nnls(tokens, np.array([record.device_s for record in records]))
-    return float(found[0]), float(found[1])
-
-
+@table_of(HOURS_COLUMNS)
 def hours_advice(
     config: Config, model: str, measured: Rates, advised: tuple[int, int] | None, n_problems: Mapping[str, int]
-) -> pd.DataFrame:
-    """What the rest of the grid takes after the probe, and what the advised K takes without the others.
+) -> Rows:
+    """What the rest of the grid takes after the probe, and what the advised K takes without the others, of a model.
 
     Args:
-        config: the whole configuration.
-        model: one of its models.
         measured: from `rates`.
         advised: (G, K), None where no K is advised.
         n_problems: problems of every benchmark.
@@ -137,34 +126,22 @@ def hours_advice(
         rate = measured.seconds_per_completion if stage == "train_grpo" else work.guess and 3600 * work.guess
         return None if rate is None else work.units * rate
 
-    rows = []
-    for scope, only in {"grid": None, "advised K": advised}.items():
-        if scope == "advised K" and only is None:
-            continue
+    for scope, only in (("grid", None), ("advised K", advised)) if advised else (("grid", None),):
         for stage, jobs in remaining_jobs(config, model, only).items():
             times = [seconds(stage, job) for job in jobs]
             known = [time for time in times if time is not None]
-            guessed = stage in (*ONLINE, *OFFLINES) and bool(known)
-            unknown = len(known) < len(times)
-            rows.append(
-                {
-                    "model": model,
-                    "scope": scope,
-                    "stage": stage,
-                    "n_jobs": len(jobs),
-                    "device_hours": None if unknown else fsum(known) / 3600,
-                    "source": "not measured yet" if unknown else SOURCE if guessed else MEASURED,
-                }
-            )
-    return frame(rows, HOURS_COLUMNS)
+            guessed, unknown = stage in (*ONLINE, *OFFLINES) and known, len(known) < len(times)
+            yield {
+                **{"model": model, "scope": scope, "stage": stage, "n_jobs": len(jobs)},
+                "device_hours": None if unknown else fsum(known) / 3600,
+                "source": "not measured yet" if unknown else SOURCE if guessed else MEASURED,
+            }
 
 
 def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> dict[str, list[GridJob]]:
     """By stage, what is left to run for a model after calibration and probe; shards are no jobs of their own.
 
     Args:
-        config: the whole configuration.
-        model: one of its models.
         only: (G, K) of the one K to build, without baselines and ablations; None for the whole grid.
     """
     points = [(key.group_size, key.k) for key in grid.probes(config) if key.model == model]

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from g2d.experiment.arms import Arm, by_section, expanded, group_sizes
 from g2d.experiment.config import Config
 from g2d.memory.workload import Drawing, Training
 from g2d.regimes.dpo import Dpo
-from g2d.regimes.warmup import Warmup
-from g2d.rewards.model import RewardModel
 
 PROMPT_TOKENS = 256  # of a prompt, assumed
-
-
-def completions_per_update(settings: Any, group_size: int) -> int:
-    """Completions that one update of an online training consumes."""
-    if isinstance(settings, Warmup):
-        return settings.completions_per_step(group_size)
-    return int(settings.prompts_per_update * settings.responses)
 
 
 def drawings(config: Config) -> Iterator[Drawing]:
@@ -38,53 +28,24 @@ def drawings(config: Config) -> Iterator[Drawing]:
         yield Drawing("drift", "evaluation", e.max_completion_length, e.batch_size, samples, n, compared=True)
 
 
-def trainings(config: Config) -> list[Training]:
-    """Every training of one model's configuration; those that need the same memory share an entry with their names."""
-    unlike: dict[Training, Training] = {}
-    own = config.training
-    for training in _trainings(config):
-        found = replace(
-            training.shared(own.processes, own.strategy),
-            checkpointing=own.gradient_checkpointing is not False,
-            choose_checkpointing=own.gradient_checkpointing == "auto",
-        )
-        alike = replace(found, name="", section="", completions=None, batch=None)
-        if (first := unlike.get(alike)) is None:
-            unlike[alike] = found
-        else:
-            most = max((n for n in (first.completions, found.completions) if n is not None), default=None)
-            unlike[alike] = replace(first, name=f"{first.name}, {found.name}", completions=most)
-    return list(unlike.values())
-
-
-def _trainings(config: Config) -> Iterator[Training]:
-    """Each with its name and the section of its keys."""
-    budget, responses = config.harvest.max_completion_length, config.harvest.samples_per_prompt
-    kinds = "warmup", "dpo", "entry"
-    found = sorted(by_section(expanded(config)).items(), key=lambda item: kinds.index(_kind(item[1][0])))
-    for section, (arm, *others) in found:
-        settings = arm.settings
+def trainings(config: Config) -> Iterator[Training]:
+    """Every training of one model's configuration, with its name and the section of its keys."""
+    own, harvest = config.training, config.harvest
+    for section, alike in sorted(by_section(expanded(config)).items(), key=lambda item: _place(item[1][0])):
+        arm = alike[0]
         name = f"{arm.regime} of {arm.owner}" if arm.role == "ablation" else arm.owner or arm.regime
-        if isinstance(settings, Warmup):
-            sizes = sorted(group_sizes([arm, *others]))
-            for size in sizes:
-                own = name + f" G={size}" * (len(sizes) > 1)
-                yield replace(settings.on_card(size), name=own, section=section)
-        elif isinstance(settings, Dpo):
-            yield replace(settings.on_card(budget), name=name, section=section)
-        elif arm.phase == "online":
-            yield replace(settings.on_card(), name=name, section=section)
-        else:
-            yield replace(settings.on_card(budget, responses), name=name, section=section)
+        sizes = sorted(group_sizes(alike)) if arm.phase == "online" else [harvest.samples_per_prompt]
+        for size in sizes:
+            on_card = arm.settings.on_card(size, harvest.max_completion_length)
+            yield replace(
+                on_card.shared(own.processes, own.strategy),
+                checkpointing=own.gradient_checkpointing is not False,
+                choose_checkpointing=own.gradient_checkpointing == "auto",
+                name=name + f" G={size}" * (len(sizes) > 1),
+                section=section,
+            )
 
 
-def _kind(arm: Arm) -> str:
-    """What an arm's section is about, in the order of the screen."""
-    if arm.section.startswith("regimes."):
-        return "entry"
-    return "dpo" if isinstance(arm.settings, Dpo) else "warmup"
-
-
-def reward_models(config: Config) -> list[str]:
-    """The reward models, by their names under `rewards`: they are in memory beside the trainer."""
-    return [name for name, reward in config.rewards.items() if isinstance(reward, RewardModel)]
+def _place(arm: Arm) -> int:
+    """On the screen: warm-ups, then DPO, then entries."""
+    return 2 if arm.section.startswith("regimes.") else isinstance(arm.settings, Dpo)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,7 @@ import torch
 
 from g2d.jobs.files import parse_json
 from g2d.memory.passes import shortened, skeleton
-from g2d.policies.config_json import CONFIG, config_json
-from g2d.policies.settings import HubModel, LocalModel, Lora, ModelSource, RecordedModel
+from g2d.policies.settings import CONFIG, HubModel, LocalModel, Lora, file_of
 
 SHAPES = Path(__file__).parent / "shapes"  # of the models that shipped configurations name
 
@@ -25,7 +23,6 @@ class ModelShape:
     adapter: int  # parameters of the adapter; 0 where all weights are trained
     blocks: int
     outside: int  # parameters outside the blocks: embedding, head, last norm
-    width: int
     vocabulary: int
     cache_per_token: int  # numbers in the keys and values of one token, all blocks together
     trains_all: bool = False
@@ -35,41 +32,24 @@ class NoConfigError(ValueError):
     """The config.json of a model is not on this machine; the message says how to have it."""
 
 
-def config_file(name: str, source: ModelSource, given: Mapping[str, Path]) -> Path | None:
-    """Where the config.json of a model is; None for recorded completions, which need no card.
-
-    Args:
-        name: the model's in the configuration.
-        given: files by the name of the model, which take precedence.
-
-    Raises:
-        NoConfigError: it is nowhere on this machine.
-    """
-    if name in given:
-        return given[name]
-    if isinstance(source, RecordedModel):
-        return None
-    if found := config_json(source):
+def config_file(name: str, source: LocalModel | HubModel) -> Path:
+    """Where the config.json of a model of this name is; a NoConfigError says how to have it here."""
+    if found := file_of(source):
         return found
-    if isinstance(source, HubModel):
-        if (shipped := SHAPES / f"{source.id.replace('/', '--')}.json").is_file():
-            return shipped
-        raise NoConfigError(
-            f"models.{name}: {CONFIG} of {source.id} is not in the Hub's cache; this fetches it and nothing else: "
-            f"hf download {source.id} {CONFIG} --revision {source.revision} (or give one: --config-json {name}=FILE)"
-        )
     if isinstance(source, LocalModel):
         file = Path(source.path, CONFIG)
         raise NoConfigError(f"models.{name}: {file} is not there: correct path, or --config-json {name}=FILE")
-    raise NoConfigError(f"models.{name}: the embedded model fits anywhere: nothing to plan")
+    if (shipped := SHAPES / f"{source.id.replace('/', '--')}.json").is_file():
+        return shipped
+    raise NoConfigError(
+        f"models.{name}: {CONFIG} of {source.id} is not in the Hub's cache; this fetches it and nothing else: "
+        f"hf download {source.id} {CONFIG} --revision {source.revision} (or give one: --config-json {name}=FILE)"
+    )
 
 
 def model_config(file: Path) -> Any:
-    """transformers' configuration of a file, without running code of the model's own.
-
-    Raises:
-        ValueError: it is no configuration, or of an architecture that this version does not know.
-    """
+    """transformers' configuration of a file, without running code of the model's own; a ValueError names the file where
+    it is none, or of an architecture that this version does not know."""
     from transformers import AutoConfig
 
     try:
@@ -100,7 +80,6 @@ def model_shape(config: Any, lora: Lora) -> ModelShape:
         adapter=adapter,
         blocks=config.num_hidden_layers,
         outside=one.num_parameters() - sum(p.numel() for p in block.parameters()),
-        width=config.hidden_size,
         vocabulary=config.vocab_size,
         cache_per_token=per_block * config.num_hidden_layers,
         trains_all=lora.trains_all,

@@ -1,11 +1,14 @@
-"""Memory that a job needs on a card, part by part, each with its arithmetic."""
+"""Memory that a job needs on a card, part by part, each with its arithmetic, and how many rows of a training fit."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from bisect import bisect_left
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from g2d.memory.workload import Drawing, Training
+from g2d.policies.settings import Lora
 from g2d.rollouts.free_memory import GIB
 from g2d.rollouts.settings import EngineSettings
 
@@ -18,6 +21,7 @@ ROOMY = 0.9  # of the card; torch's allocator leaves gaps, so what needs more ma
 GATHERED = "the block that computes, the next one, embedding and head"
 VLLM = "vLLM"  # its part beside a trainer
 GRAPHS = GIB // 2  # assumed: vLLM's CUDA graphs
+DOUBT = 14  # per cent of a forecast: peaks on one H100 were 1 to 14 % away from it (docs/performance.md)
 SAMPLER = 3  # float32 copies of a step's logits in vLLM: logits, processed log-probabilities, probabilities
 
 
@@ -52,6 +56,11 @@ class Need:
             return "does not fit"
         return "fits" if self.total <= ROOMY * self.card else "tight"
 
+    def has_room(self, free: int) -> bool:
+        """Whether so many bytes suffice with all doubt added; vLLM's share of the card is a setting, and sure."""
+        sure = sum(part.bytes for part in self.parts if part.name == VLLM)
+        return not self.needs_more and (100 + DOUBT) * (self.total - sure) <= 100 * (free - sure)
+
 
 @dataclass(frozen=True)
 class Card:
@@ -61,126 +70,200 @@ class Card:
     prompt_tokens: int  # assumed
 
 
-def training_need(training: Training, shape: ModelShape, counted: Counted, engine: EngineSettings, card: Card) -> Need:
-    """Memory of a training, and of what generates in the same process."""
-    rows, tokens = training.rows, card.prompt_tokens + training.budget
-    n = training.parts
-    gathered = 2 * (shape.parameters - shape.outside) // shape.blocks + shape.outside
-    passage = counted.training(rows, tokens, training.checkpointing)
-    head = counted.head(rows * training.budget)
-    blocks = "checkpointed blocks" if training.checkpointing else "blocks"
-    one = "one block, run again backwards" if training.checkpointing else "one block backwards"
-    moments = {one: passage.peak - passage.kept, "tiles of the logits": head}
-    if training.reference:
-        moments["the reference's pass"] = counted.reading(rows, tokens).peak
-    moment, most = max(moments.items(), key=lambda item: item[1])
-    parts = [
-        *(_all_weights(training, shape) if shape.trains_all else _with_adapter(training, shape)),
-        *([Part("gathered", 2 * gathered, f"{gathered:,} x 2 bytes: {GATHERED}")] if n > 1 else []),
-        Part("activations kept", passage.kept, f"{rows} x {tokens} tokens, {shape.blocks} {blocks}"),
-        Part("largest moment", most, moment),
-    ]
-    if training.float32_head:
-        head = counted.config.vocab_size * counted.config.hidden_size
-        parts.append(Part("head in float32", 4 * head, f"{head:,} x 4 bytes"))
-    if training.teacher is not None:
-        others = int(training.teacher or shape.parameters)
-        parts.append(Part("teacher", 2 * others, f"{others:,} x 2 bytes"))
-    said, needs_more = [], False
-    if training.at_once is not None and engine.name == "vllm":
-        share = engine.training_gpu_memory_utilization
-        cache = vllm_cache(shape, counted, card, share, training.budget, most_sequences=training.at_once)
-        parts.append(Part(VLLM, int(share * card.memory), f"{share:g} of the card"))
-        needs_more = cache.sequences < 1
-        said += [cache.words("engine.training_gpu_memory_utilization")]
-    elif training.batch is not None:
-        graph = engine.cuda_graph and not training.own_copy  # a copy has new weights, which no old graph reads
-        columns = cache_columns(tokens, graph)
-        drawn = counted.drawing(training.batch, columns)
-        if training.own_copy:
-            parts.append(Part("M0 to generate", 4 * shape.parameters, "as it is and as it was handed over"))
-        kept = f"keys and values of {training.batch} x {columns} tokens"
-        # It generates when no activations are kept, so only what exceeds those is added, but a graph stays.
-        if graph:
-            parts.append(Part("generation, with its graph", drawn.peak, kept))
-        elif (beyond := drawn.peak - passage.kept - most) > 0:
-            parts.append(Part("generation, beyond these", beyond, kept))
-    if shape.trains_all and (beyond := 4 * shape.parameters - passage.kept - most) > 0:
-        parts.append(Part("AdamW's step, beyond these", beyond, f"{shape.parameters:,} x 4 bytes: its intermediates"))
-    parts.append(Part("context and kernels", CONTEXT, "assumed"))
-    return Need(training.name, parts, card.memory, said, needs_more)
+@dataclass(frozen=True)
+class Forecast:
+    """What the jobs of one model need of a card."""
 
+    shape: ModelShape
+    counted: Counted
+    engine: EngineSettings
+    card: Card
 
-def _with_adapter(training: Training, shape: ModelShape) -> list[Part]:
-    """What lives as long as a training: M0 in bfloat16, and an adapter."""
-    n, divided = training.parts, f" / {training.parts}" * (training.parts > 1)
-    state = (16 * shape.adapter + 4 * shape.adapter * (training.adapters - 1)) // n
-    each = "16 bytes" if training.adapters == 1 else "(16 + 4 of the reference) bytes"
-    return [
-        Part("weights", 2 * shape.parameters // n, f"{shape.parameters:,} x 2 bytes{divided}"),
-        Part("adapter, gradient, Adam", state, f"{shape.adapter:,} x {each}{divided}"),
-    ]
+    @classmethod
+    def of(cls, file: Path, lora: Lora, engine: EngineSettings, card: Card) -> Forecast:
+        """Of a model's config.json; raises as `g2d.memory.model_shape.model_config`."""
+        from g2d.memory.model_shape import model_config, model_shape
+        from g2d.memory.passes import Counted
 
+        config = model_config(file)
+        return cls(model_shape(config, lora), Counted(config, lora), engine, card)
 
-def _all_weights(training: Training, shape: ModelShape) -> list[Part]:
-    """The same of float32 weights, all of which are trained; their reference, or a teacher, is another model."""
-    parts = [Part("weights, gradients, Adam", 16 * shape.parameters, f"{shape.parameters:,} x 16 bytes")]
-    if training.teacher is None and (training.reference or training.reference_model):
-        parts.append(Part("reference", 4 * shape.parameters, f"{shape.parameters:,} x 4 bytes"))
-    return parts
+    def training(self, training: Training) -> Need:
+        """Memory of a training, and of what generates in the same process."""
+        shape, counted = self.shape, self.counted
+        rows, tokens = training.rows, self.card.prompt_tokens + training.budget
+        passage = counted.training(rows, tokens, training.checkpointing)
+        blocks = "checkpointed blocks" if training.checkpointing else "blocks"
+        one = "one block, run again backwards" if training.checkpointing else "one block backwards"
+        moments = {one: passage.peak - passage.kept, "tiles of the logits": counted.head(rows * training.budget)}
+        if training.reference:
+            moments["the reference's pass"] = counted.reading(rows, tokens).peak
+        moment, most = max(moments.items(), key=lambda item: item[1])
+        held = passage.kept + most
+        parts = [
+            *self._lasting(training),
+            Part("activations kept", passage.kept, f"{rows} x {tokens} tokens, {shape.blocks} {blocks}"),
+            Part("largest moment", most, moment),
+        ]
+        if training.float32_head:
+            parts.append(_numbers("head in float32", counted.config.vocab_size * counted.config.hidden_size, 4))
+        if training.teacher is not None:
+            parts.append(_numbers("teacher", int(training.teacher or shape.parameters), 2))
+        said, needs_more = [], False
+        if training.at_once is not None and self.engine.name == "vllm":
+            share = self.engine.training_gpu_memory_utilization
+            cache = self._vllm_cache(share, training.budget, most_sequences=training.at_once)
+            parts.append(Part(VLLM, int(share * self.card.memory), f"{share:g} of the card"))
+            needs_more = cache.sequences < 1
+            said.append(cache.words("engine.training_gpu_memory_utilization"))
+        elif training.batch is not None:
+            graph = self.engine.cuda_graph and not training.own_copy  # a copy has new weights, which no old graph reads
+            columns = _columns(tokens, graph)
+            drawn = counted.drawing(training.batch, columns).peak
+            if training.own_copy:
+                parts.append(Part("M0 to generate", 4 * shape.parameters, "as it is and as it was handed over"))
+            kept = f"keys and values of {training.batch} x {columns} tokens"
+            # It generates when no activations are kept, so only what exceeds those is added, but a graph stays.
+            if graph:
+                parts.append(Part("generation, with its graph", drawn, kept))
+            else:
+                parts += _beyond(held, Part("generation, beyond these", drawn, kept))
+        if shape.trains_all:
+            step = f"{shape.parameters:,} x 4 bytes: its intermediates"
+            parts += _beyond(held, Part("AdamW's step, beyond these", 4 * shape.parameters, step))
+        parts.append(Part("context and kernels", CONTEXT, "assumed"))
+        return Need(training.name, parts, self.card.memory, said, needs_more)
 
+    def _lasting(self, training: Training) -> list[Part]:
+        """What lives as long as a training: M0 in bfloat16 and an adapter, or float32 weights, all of which are trained
+        and whose reference, or teacher, is another model."""
+        shape, n = self.shape, training.parts
+        if shape.trains_all:
+            reference = training.teacher is None and (training.reference or training.reference_model)
+            lasting = [_numbers("weights, gradients, Adam", shape.parameters, 16)]
+            lasting += [_numbers("reference", shape.parameters, 4)] if reference else []
+        else:
+            state = 16 + 4 * (training.adapters - 1)
+            each = "16 bytes" if training.adapters == 1 else "(16 + 4 of the reference) bytes"
+            how = f"{shape.adapter:,} x {each}{_among(n)}"
+            lasting = [_numbers("weights", shape.parameters, 2, n)]
+            lasting.append(Part("adapter, gradient, Adam", state * shape.adapter // n, how))
+        gathered = 2 * (shape.parameters - shape.outside) // shape.blocks + shape.outside
+        return [*lasting, *([_numbers("gathered", gathered, 2, more=f": {GATHERED}")] if n > 1 else [])]
 
-def drawing_need(drawing: Drawing, shape: ModelShape, counted: Counted, engine: EngineSettings, card: Card) -> Need:
-    """Memory of drawing completions from a frozen policy."""
-    tokens = card.prompt_tokens + drawing.budget
-    if engine.name == "vllm" and not drawing.compared:
-        share = engine.gpu_memory_utilization
-        cache = vllm_cache(shape, counted, card, share, drawing.budget, split=engine.tensor_parallel_size)
-        parts = [*cache.parts, Part("keys and values", max(cache.bytes, 0), f"the rest of {share:g} of the card")]
-        said = [cache.words("engine.gpu_memory_utilization")]
-        return Need(drawing.name, parts, card.memory, said, cache.sequences < 1)
-    graph = engine.cuda_graph and not drawing.compared
-    columns = cache_columns(tokens, graph)
-    drawn = counted.drawing(drawing.batch, columns)
-    step = drawn.peak - drawn.kept
-    prompts = -(-drawing.batch // drawing.samples)
-    read = counted.reading(prompts, card.prompt_tokens, adapted=False).peak
-    return Need(
-        drawing.name,
-        [
-            Part("weights", 2 * shape.parameters, f"{shape.parameters:,} x 2 bytes"),
-            *([] if shape.trains_all else [Part("adapter", 4 * shape.adapter, f"{shape.adapter:,} x 4 bytes")]),
-            Part(
-                "keys and values",
-                drawn.kept,
-                f"{drawing.batch} x {columns} tokens x {2 * shape.cache_per_token:,} bytes",
-            ),
-            Part("largest moment", step + read, "one token of all rows, kept by its graph, and their prompts")
-            if graph
-            else Part("largest moment", max(step, read), "one token of all rows, or their prompts"),
-            *(_compared(shape, counted, tokens, drawn.kept + max(step, read)) if drawing.compared else []),
+    def drawing(self, drawing: Drawing) -> Need:
+        """Memory of drawing completions from a frozen policy."""
+        shape, counted, card = self.shape, self.counted, self.card
+        tokens = card.prompt_tokens + drawing.budget
+        if self.engine.name == "vllm" and not drawing.compared:
+            share = self.engine.gpu_memory_utilization
+            cache = self._vllm_cache(share, drawing.budget, split=self.engine.tensor_parallel_size)
+            parts = [*cache.parts, Part("keys and values", cache.bytes, f"the rest of {share:g} of the card")]
+            said = [cache.words("engine.gpu_memory_utilization")]
+            return Need(drawing.name, parts, card.memory, said, cache.sequences < 1)
+        graph = self.engine.cuda_graph and not drawing.compared
+        columns = _columns(tokens, graph)
+        drawn = counted.drawing(drawing.batch, columns)
+        step = drawn.peak - drawn.kept
+        prompts = -(-drawing.batch // drawing.samples)
+        read = counted.reading(prompts, card.prompt_tokens, adapted=False).peak
+        moment = step + read if graph else max(step, read)
+        at = f"one token of all rows, {'kept by its graph, and' if graph else 'or'} their prompts"
+        kept = f"{drawing.batch} x {columns} tokens x {2 * shape.cache_per_token:,} bytes"
+        parts = [
+            *self._policy(4),
+            Part("keys and values", drawn.kept, kept),
+            Part("largest moment", moment, at),
+            *(self._compared(tokens, drawn.kept + moment) if drawing.compared else []),
             Part("context and kernels", CONTEXT, "assumed"),
-        ],
-        card.memory,
-    )
+        ]
+        return Need(drawing.name, parts, card.memory)
+
+    def _policy(self, of_adapter: int, split: int = 1) -> list[Part]:
+        """A frozen policy.
+
+        Args:
+            of_adapter: bytes of a parameter of its adapter.
+            split: cards that it is split over.
+        """
+        adapter = _numbers("adapter", self.shape.adapter, of_adapter, split)
+        return [_numbers("weights", self.shape.parameters, 2, split), *([] if self.shape.trains_all else [adapter])]
+
+    def _compared(self, tokens: int, held: int) -> list[Part]:
+        """What reading answers takes beyond drawing them, when M0 is there and the keys and values are gone.
+
+        Args:
+            held: bytes for drawing.
+        """
+        from g2d.rollouts.divergence import AT_ONCE  # imports torch
+
+        shape = self.shape
+        rows = max(1, AT_ONCE // (tokens * shape.vocabulary))
+        logits = 6 * rows * tokens * shape.vocabulary + 20 * AT_ONCE
+        read = 2 * shape.parameters + self.counted.reading(rows, tokens, adapted=False).peak + logits
+        how = f"{shape.parameters:,} x 2 bytes, and the logits of both for {rows} x {tokens} tokens"
+        return _beyond(held, Part("M0 beside, beyond these", read, how))
+
+    def _vllm_cache(self, share: float, budget: int, *, split: int = 1, most_sequences: int | None = None) -> VllmCache:
+        """vLLM's cache where it has a share of the card.
+
+        Args:
+            split: cards that the model is split over.
+            most_sequences: the most that one request asks for.
+        """
+        shape, memory, length = self.shape, self.card.memory, self.card.prompt_tokens + budget
+        # `EngineArgs.get_batch_defaults` of vLLM 0.31, offline; an A100 of 80 GB has the smaller ones.
+        sequences, batched = (1024, 16384) if memory >= 70 * GIB else (256, 8192)
+        wanted = sequences if most_sequences is None else min(sequences, most_sequences)
+        read = self.counted.reading(-(-batched // length), length, adapted=False).peak // split
+        logits = SAMPLER * 4 * wanted * shape.vocabulary
+        parts = [
+            *self._policy(2, split),
+            Part("largest step", read, f"{batched:,} tokens read at once"),
+            Part("sampler", logits, f"{wanted} x {shape.vocabulary:,} x 4 bytes x {SAMPLER}"),
+            Part("CUDA graphs", GRAPHS, "assumed"),
+        ]
+        rest = int(share * memory) - sum(part.bytes for part in parts)
+        return VllmCache(parts, max(rest, 0), 2 * shape.cache_per_token // split, length, wanted)
+
+    def divided(self, training: Training, free: int | None = None) -> Training:
+        """The training with what is left to the card filled in: the most rows of a pass that fit, one unit if none do;
+        then, of these, all activations kept if they fit. Where passes are equal, their rows divide those of an update.
+
+        Args:
+            free: bytes of the card; all of it if None.
+        """
+        free = self.card.memory if free is None else free
+
+        def has_room(found: Training) -> bool:
+            return self.training(found).has_room(free)
+
+        if (update := training.update) is not None:
+            choices = [n for n in range(1, update + 1) if update % n == 0 or training.passes != "equal"]
+            if not has_room(training.with_units(update)):  # as a rule it has
+                first_without = bisect_left(choices, True, key=lambda n: not has_room(training.with_units(n)))
+                update = choices[max(first_without - 1, 0)]
+            training = training.with_units(update)
+        if training.choose_checkpointing and has_room(without := replace(training, checkpointing=False)):
+            return without
+        return training
 
 
-def _compared(shape: ModelShape, counted: Counted, tokens: int, drawn: int) -> list[Part]:
-    """What reading answers takes beyond drawing them, when M0 is there and the keys and values are gone.
-
-    Args:
-        drawn: bytes for drawing.
-    """
-    from g2d.rollouts.divergence import AT_ONCE  # imports torch
-
-    rows = max(1, AT_ONCE // (tokens * shape.vocabulary))
-    logits = 6 * rows * tokens * shape.vocabulary + 20 * AT_ONCE
-    read = 2 * shape.parameters + counted.reading(rows, tokens, adapted=False).peak + logits
-    how = f"{shape.parameters:,} x 2 bytes, and the logits of both for {rows} x {tokens} tokens"
-    return [Part("M0 beside, beyond these", read - drawn, how)] if read > drawn else []
+def _numbers(name: str, count: int, size: int, among: int = 1, more: str = "") -> Part:
+    """So many numbers of so many bytes, divided among cards."""
+    return Part(name, size * count // among, f"{count:,} x {size} bytes{_among(among)}{more}")
 
 
-def cache_columns(tokens: int, graph: bool) -> int:
+def _among(cards: int) -> str:
+    return f" / {cards}" if cards > 1 else ""
+
+
+def _beyond(held: int, part: Part) -> list[Part]:
+    """What another moment needs beyond the bytes that are held at the largest so far."""
+    return [replace(part, bytes=part.bytes - held)] if part.bytes > held else []
+
+
+def _columns(tokens: int, graph: bool) -> int:
     """Columns of transformers' cache for sequences of so many tokens."""
     from g2d.rollouts.decode_graph import bucket  # imports torch
 
@@ -192,7 +275,7 @@ class VllmCache:
     """vLLM's cache of keys and values: what its share of the card leaves after everything else."""
 
     parts: list[Part]  # everything else
-    bytes: int  # below 0 where the share does not even hold the rest
+    bytes: int
     per_token: int  # bytes
     length: int  # tokens of a prompt and its completion
     wanted: int  # sequences that it would run side by side
@@ -200,57 +283,16 @@ class VllmCache:
     @property
     def sequences(self) -> int:
         """Sequences of full length that it holds."""
-        return max(self.bytes, 0) // (self.per_token * self.length)
+        return self.bytes // (self.per_token * self.length)
 
     def words(self, key: str) -> str:
         """The cache in a sentence, with what to change where it is too small."""
-        held = max(self.bytes, 0) // self.per_token
         said = (
-            f"vLLM's cache: {max(self.bytes, 0) / GIB:.1f} GiB / {self.per_token:,} bytes = {held:,} tokens, "
-            f"{self.sequences:,} sequences of {self.length}"
+            f"vLLM's cache: {self.bytes / GIB:.1f} GiB / {self.per_token:,} bytes = {self.bytes // self.per_token:,} "
+            f"tokens, {self.sequences:,} sequences of {self.length}"
         )
         if self.sequences < 1:
             return f"{said}: {key} is too small for this card"
         if self.sequences < self.wanted:
             return f"{said} of {self.wanted} side by side if all are that long; the others wait"
         return f"{said}; {self.wanted} side by side are all it would run"
-
-
-def vllm_limits(memory: int) -> tuple[int, int]:
-    """Sequences and tokens of a step that vLLM 0.31 reserves for offline use on a card of so many bytes.
-
-    `EngineArgs.get_batch_defaults`; an A100 of 80 GB has the smaller ones.
-    """
-    return (1024, 16384) if memory >= 70 * GIB else (256, 8192)
-
-
-def vllm_cache(
-    shape: ModelShape,
-    counted: Counted,
-    card: Card,
-    share: float,
-    budget: int,
-    *,
-    split: int = 1,
-    most_sequences: int | None = None,
-) -> VllmCache:
-    """vLLM's cache where it has a share of the card.
-
-    Args:
-        split: cards that the model is split over.
-        most_sequences: the most that one request asks for.
-    """
-    length = card.prompt_tokens + budget
-    sequences, batched = vllm_limits(card.memory)
-    wanted = sequences if most_sequences is None else min(sequences, most_sequences)
-    read = counted.reading(-(-batched // length), length, adapted=False).peak // split
-    logits = SAMPLER * 4 * wanted * shape.vocabulary
-    parts = [
-        Part("weights", 2 * shape.parameters // split, f"{shape.parameters:,} x 2 bytes" + f" / {split}" * (split > 1)),
-        *([] if shape.trains_all else [Part("adapter", 2 * shape.adapter // split, f"{shape.adapter:,} x 2 bytes")]),
-        Part("largest step", read, f"{batched:,} tokens read at once"),
-        Part("sampler", logits, f"{wanted} x {shape.vocabulary:,} x 4 bytes x {SAMPLER}"),
-        Part("CUDA graphs", GRAPHS, "assumed"),
-    ]
-    rest = int(share * card.memory) - sum(part.bytes for part in parts)
-    return VllmCache(parts, rest, 2 * shape.cache_per_token // split, length, wanted)

@@ -15,8 +15,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Literal
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -24,9 +24,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from g2d.policies.settings import Lora, lora_config
+from g2d.settings.cached_method import cached_method
 
+Given = ParamSpec("Given")
 SHORT = (1, 2)  # blocks of the two models
-Device = Literal["cuda", "cpu"]
 
 
 @dataclass(frozen=True)
@@ -110,21 +111,30 @@ def _on_shapes(config: Any, lora: Lora | None, half: bool) -> Iterator[tuple[Any
                         new.grad = torch.empty_like(new)
                         known.append(new.grad)
         counted = Storages(iter(known))
-        with counted, _precision(half and lora is not None):
+        with counted, precision(half and lora is not None):
             yield model, counted
 
 
-def _extrapolated(config: Any, measure: Callable[[Any], Passage]) -> Passage:
-    """`measure` of the whole model, from two short ones."""
-    blocks = config.num_hidden_layers
-    if blocks <= SHORT[1]:
-        return measure(config)
-    low, high = (measure(shortened(config, n)) for n in SHORT)
+def _extrapolated(
+    measure: Callable[Concatenate[Counted, Any, Given], Passage],
+) -> Callable[Concatenate[Counted, Given], Passage]:
+    """A method that counts a pass of the model of a configuration, as one that has it of the whole, from two short
+    models."""
 
-    def at(first: int, second: int) -> int:
-        return second + (second - first) * (blocks - SHORT[1]) // (SHORT[1] - SHORT[0])
+    @cached_method
+    @wraps(measure)
+    def whole(self: Counted, *given: Given.args, **named: Given.kwargs) -> Passage:
+        blocks = self.config.num_hidden_layers
+        if blocks <= SHORT[1]:
+            return measure(self, self.config, *given, **named)
+        low, high = (measure(self, shortened(self.config, n), *given, **named) for n in SHORT)
 
-    return Passage(at(low.kept, high.kept), at(low.peak, high.peak))
+        def at(first: int, second: int) -> int:
+            return second + (second - first) * (blocks - SHORT[1]) // (SHORT[1] - SHORT[0])
+
+        return Passage(at(low.kept, high.kept), at(low.peak, high.peak))
+
+    return whole
 
 
 class Counted:
@@ -133,94 +143,69 @@ class Counted:
     Args:
         config: transformers' configuration.
         lora: the adapter; `lora: none` is float32 weights.
-        device: cuda is bfloat16 with autocast and checkpointing, cpu is float32 without, as trainers are told
+        half: bfloat16, autocast and checkpointing, as trainers are told on a GPU; else float32 without, as on a CPU
             (`g2d.regimes.training.trainer_arguments`).
-        half: bfloat16, autocast and checkpointing on a CPU too.
     """
 
-    def __init__(self, config: Any, lora: Lora, device: Device = "cuda", *, half: bool = False) -> None:
-        self.config, self.lora, self.device, self.half = config, lora, device, half or device == "cuda"
-        self.training = lru_cache(None)(self._training)
-        self.reading = lru_cache(None)(self._reading)
-        self.drawing = lru_cache(None)(self._drawing)
+    def __init__(self, config: Any, lora: Lora, *, half: bool = True) -> None:
+        self.config, self.lora, self.half = config, lora, half
 
-    def _training(self, rows: int, tokens: int, checkpointing: bool = True) -> Passage:
+    @_extrapolated
+    def training(self, config: Any, rows: int, tokens: int, checkpointing: bool = True) -> Passage:
         """Forward and backward pass of so many sequences through the blocks; the head is counted apart (`head`).
 
         Args:
             checkpointing: whether blocks are run again backwards, which they are in half precision alone.
         """
+        with _on_shapes(config, self.lora, self.half) as (model, counted):
+            model.train()
+            if self.half and checkpointing:
+                model.gradient_checkpointing_enable()
+                model.enable_input_require_grads()
+            hidden = _blocks(model)(**_tokens(rows, tokens), use_cache=False).last_hidden_state
+            kept = counted.live
+            hidden.backward(torch.empty_like(hidden))
+            return Passage(kept, counted.peak)
 
-        def measure(config: Any) -> Passage:
-            with _on_shapes(config, self.lora, self.half) as (model, counted):
-                model.train()
-                if self.half and checkpointing:
-                    model.gradient_checkpointing_enable()
-                    model.enable_input_require_grads()
-                hidden = _blocks(model)(**_tokens(rows, tokens), use_cache=False).last_hidden_state
-                kept = counted.live
-                hidden.backward(torch.empty_like(hidden))
-                return Passage(kept, counted.peak)
-
-        return _extrapolated(self.config, measure)
-
-    def _reading(self, rows: int, tokens: int, adapted: bool = True) -> Passage:
+    @_extrapolated
+    def reading(self, config: Any, rows: int, tokens: int, adapted: bool = True) -> Passage:
         """Pass of so many sequences through the blocks without a gradient: of a reference, in a trainer's precision,
         or, not `adapted`, of a frozen policy."""
+        with torch.no_grad(), _on_shapes(config, self.lora if adapted else None, self.half) as (model, counted):
+            hidden = _blocks(model)(**_tokens(rows, tokens), use_cache=False).last_hidden_state
+            del hidden
+            return Passage(counted.live, counted.peak)
 
-        def measure(config: Any) -> Passage:
-            with torch.no_grad(), _on_shapes(config, self.lora if adapted else None, self.half) as (model, counted):
-                hidden = _blocks(model)(**_tokens(rows, tokens), use_cache=False).last_hidden_state
-                del hidden
-                return Passage(counted.live, counted.peak)
-
-        return _extrapolated(self.config, measure)
-
-    def _drawing(self, rows: int, columns: int) -> Passage:
+    @_extrapolated
+    def drawing(self, config: Any, rows: int, columns: int) -> Passage:
         """The next token of so many sequences, as `g2d.rollouts` draws it; kept are their keys and values, of `columns`
         tokens each."""
         from g2d.rollouts.engine import Decoding
         from g2d.rollouts.rows import Rows
 
-        def measure(config: Any) -> Passage:
-            with torch.no_grad(), _on_shapes(config, None, self.half) as (model, counted):
-                batch = Rows(model, Decoding(1, 1.3, 1.0, columns, rows, 0), [], rows, columns)
-                prompt = model(**_tokens(1, 1), use_cache=True, logits_to_keep=1).past_key_values
-                nothing = torch.zeros(rows, dtype=torch.long)
-                batch.cache.write(batch.every, prompt, nothing, nothing[:1], rows)
-                del prompt
-                kept = counted.live
-                batch.step(columns)
-                return Passage(kept, counted.peak)
-
-        return _extrapolated(self.config, measure)
+        with torch.no_grad(), _on_shapes(config, None, self.half) as (model, counted):
+            batch = Rows(model, Decoding(1, 1.3, 1.0, columns, rows, 0), [], rows, columns)
+            prompt = model(**_tokens(1, 1), use_cache=True, logits_to_keep=1).past_key_values
+            nothing = torch.zeros(rows, dtype=torch.long)
+            batch.cache.write(batch.every, prompt, nothing, nothing[:1], rows)
+            del prompt
+            kept = counted.live
+            batch.step(columns)
+            return Passage(kept, counted.peak)
 
     def head(self, scored: int) -> int:
         """Bytes of the language-model head, forward and backward, for so many scored tokens.
 
-        TRL's `_ChunkedLogProbFunction` has a tile of the logits at a time, and the gradient of the hidden states in
-        float32. On a GPU the gradient replaces the tile in place; elsewhere it takes a few copies, which are counted by
-        running it.
+        TRL's `_ChunkedLogProbFunction` has a tile of the logits at a time, which its gradient replaces in place, and
+        the gradient of the hidden states in float32.
         """
         from trl.kernels.chunked_logprob import TOKEN_CHUNK_SIZE
-        from trl.trainer import utils as trl
+        from trl.trainer.utils import _CHUNKED_LOGPROB_CHUNK_SIZE
 
-        width, vocabulary, trained = self.config.hidden_size, self.config.vocab_size, self.lora.trains_all
-        chunk = trl._CHUNKED_LOGPROB_CHUNK_SIZE
-        if self.device == "cuda":
-            of_head = vocabulary * width * (2 + 4) if trained else 0  # in bfloat16, and its gradient
-            return min(scored, TOKEN_CHUNK_SIZE) * chunk * 2 + scored * width * (4 + 2 + 2) + of_head
-        with FakeTensorMode(), _precision(self.half):
-            dtype = torch.bfloat16 if self.half else torch.float32
-            hidden = torch.empty(scored, width, dtype=dtype, requires_grad=True)
-            weight = torch.empty(vocabulary, width, dtype=dtype, requires_grad=trained)
-            targets = torch.empty(scored, dtype=torch.long)
-            with Storages(iter((hidden, weight, targets))) as counted:
-                function: Any = trl._ChunkedLogProbFunction
-                outputs = ("log_probs", "entropy")
-                scores = function.apply(hidden, weight, None, targets, 1.0, chunk, None, 1.0, outputs)[0]
-                scores.backward(torch.empty_like(scores))
-            return counted.peak
+        width, vocabulary = self.config.hidden_size, self.config.vocab_size
+        of_head = vocabulary * width * (2 + 4) if self.lora.trains_all else 0  # in bfloat16, and its gradient
+        tile = min(scored, TOKEN_CHUNK_SIZE) * _CHUNKED_LOGPROB_CHUNK_SIZE * 2
+        return tile + scored * width * (4 + 2 + 2) + of_head
 
 
 def _blocks(model: Any) -> Any:
@@ -228,7 +213,7 @@ def _blocks(model: Any) -> Any:
     return getattr(model, "get_base_model", lambda: model)().base_model
 
 
-def _precision(half: bool) -> Any:
+def precision(half: bool) -> Any:
     return torch.autocast("cpu", torch.bfloat16) if half else nullcontext()
 
 

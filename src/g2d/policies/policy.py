@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from g2d.jobs.run_process import release
 from g2d.plain import first_line
 from g2d.policies.settings import ADAPTER_FILES, ALL_FILES, Rounding
 
+VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt", "tekken.json", "*.model", "*.tiktoken")
 # Files that transformers and vLLM read beside the weights.
 BASE_FILES = (
     "config.json",
@@ -31,16 +33,8 @@ BASE_FILES = (
     "chat_template.jinja",
     "chat_template.json",
     "additional_chat_templates/*.jinja",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "tekken.json",
-    "*.model",
-    "*.tiktoken",
+    *VOCABULARIES,
 )
-
-# Of these, the vocabularies where there is no `tokenizer.json`.
-VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt", "tekken.json", "*.model", "*.tiktoken")
 
 if TYPE_CHECKING:
     import torch
@@ -147,30 +141,19 @@ def read_own_policy(path: str | Path) -> Policy:
 
 def base_files(folder: str | Path) -> dict[str, str]:
     """Digests of `BASE_FILES` in a folder, by name."""
-    folder = Path(folder)
-    files = sorted(file for pattern in BASE_FILES for file in folder.glob(pattern))
-    return {file.relative_to(folder).as_posix(): sha256(file) for file in files}
+    return {file.relative_to(folder).as_posix(): sha256(file) for file in _found(folder, BASE_FILES)}
+
+
+def _found(folder: str | Path, patterns: Iterable[str]) -> list[Path]:
+    return sorted(file for pattern in patterns for file in Path(folder).glob(pattern))
 
 
 def tokenizer_sha256(folder: str | Path) -> str:
     """Digest of the vocabulary: of tokenizer.json, or of the `VOCABULARIES` in a folder without it."""
-    folder = Path(folder)
-    if (file := folder / "tokenizer.json").is_file():
+    if (file := Path(folder, "tokenizer.json")).is_file():
         return sha256(file)
-    files = sorted(file for pattern in VOCABULARIES for file in folder.glob(pattern))
-    return hashlib.sha256("".join(f"{file.name} {sha256(file)}\n" for file in files).encode()).hexdigest()
-
-
-def vocabulary(file: str | Path) -> dict[str, int]:
-    """The number of every token, those beside the vocabulary included.
-
-    Args:
-        file: a tokenizer.json.
-    """
-    from tokenizers import Tokenizer
-
-    found: dict[str, int] = Tokenizer.from_file(str(file)).get_vocab(with_added_tokens=True)
-    return found
+    lines = (f"{file.name} {sha256(file)}\n" for file in _found(folder, VOCABULARIES))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def changed_base_files(policy: Policy) -> list[str]:
@@ -183,11 +166,8 @@ def changed_base_files(policy: Policy) -> list[str]:
 
 
 def require_own_base_files(policy: Policy) -> None:
-    """Check that M0's tokenizer, chat template and configuration are those of the record.
-
-    Raises:
-        ValueError: one was changed, added or removed; the message names it.
-    """
+    """Raise a ValueError that names a file where M0's tokenizer, chat template or configuration are not those of the
+    record."""
     if changed := changed_base_files(policy):
         raise ValueError(
             f"{changed[0]}: changed since {policy.policy_id}/policy.json was written, so this stage would not see what "
@@ -196,12 +176,9 @@ def require_own_base_files(policy: Policy) -> None:
 
 
 def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
-    """The tokenizer of M0, whose chat template begins with the policy's `chat_template_kwargs`.
-
-    Raises:
-        ValueError: it was changed since the record was written, it cannot be read, it has no chat template, one without
-            these variables, or no token that ends a turn. The message names the folder.
-    """
+    """The tokenizer of M0, whose chat template begins with the policy's `chat_template_kwargs`; a ValueError names its
+    folder where it was changed since the record was written, cannot be read, or has no chat template, one without these
+    variables, or no token that ends a turn."""
     from transformers import AutoTokenizer
 
     require_own_base_files(policy)
@@ -257,12 +234,8 @@ def context_limit(policy: Policy) -> int | None:
 
 
 def require_own_weights(policy: Policy) -> None:
-    """Check that what was trained is that of the record. M0 is not checked, since a file that was cut short does not
-    load.
-
-    Raises:
-        ValueError: the file is missing, cut short or another one; the message names it.
-    """
+    """Raise a ValueError that names the file where what was trained is missing, cut short or not that of the record. M0
+    is not checked, since a file that was cut short does not load."""
     for file in policy.files[:1]:
         if not file.is_file() or (policy.weights_sha256 is not None and sha256(file) != policy.weights_sha256):
             raise ValueError(
@@ -271,13 +244,11 @@ def require_own_weights(policy: Policy) -> None:
 
 
 def load_base(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
-    """The weights of M0, or all that were trained in its place: safetensors only, in `precision`.
+    """The weights of M0, or all that were trained in its place: safetensors only, in `precision`. A ValueError names
+    what is cut short or was changed.
 
     Args:
         exact: float32 on a GPU as well.
-
-    Raises:
-        ValueError: a file of weights is cut short, or a configuration was changed; the message names it.
     """
     import torch
     from safetensors import SafetensorError
@@ -306,10 +277,7 @@ def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
     """The policy's weights with its adapter, in evaluation mode, on the GPU where there is one.
 
     Args:
-        exact: see `load_base`; the adapter is then merged.
-
-    Raises:
-        ValueError: weights are cut short or are not those of the record; the message names them.
+        exact: see `load_base`, which says what is raised; the adapter is then merged.
     """
     import torch
 
@@ -337,7 +305,7 @@ def with_trained(model: PreTrainedModel, folder: str | Path, rounding: Rounding 
 
         load_into(model, weights)
         return model
-    from g2d.policies.adapter_layers import load_adapter
+    from g2d.policies.adapter_rounding import load_adapter
 
     adapted = load_adapter(model, folder, rounding)
     return adapted.merge_and_unload() if model.dtype == torch.float32 else adapted.get_base_model()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,40 +20,26 @@ def resolve_base(name: str, source: LocalModel | HubModel | RecordedModel) -> Po
     Raises:
         ValueError: there are no safetensors, or its tokenizer cannot be used (`load_tokenizer`).
     """
-    settings = source.params(without={"settings"})
+    base = Policy(f"{name}/base", name, "base", base="", settings=source.params(without={"settings"}))
+    if isinstance(source, RecordedModel):
+        return replace(base, base=source.path, weights_sha256=sha256(source.path))
     if isinstance(source, HubModel):
         from huggingface_hub import snapshot_download
 
         folder = snapshot_download(source.id, revision=source.revision, allow_patterns=HUB_PATTERNS)
-        _safetensors(Path(folder), f"{source.id} at {source.revision[:8]}")
-        base = Policy(f"{name}/base", name, "base", base=folder, revision=source.revision, settings=settings)
+        _safetensors(folder, f"{source.id} at {source.revision[:8]}")
+        base = replace(base, base=folder, revision=source.revision)
     else:
-        digest = sha256(source.path) if isinstance(source, RecordedModel) else _folder_digest(Path(source.path))
-        around = base_files(source.path) if isinstance(source, LocalModel) else None
-        base = Policy(
-            f"{name}/base",
-            name,
-            "base",
-            base=source.path,
-            weights_sha256=digest,
-            base_files=around,
-            settings=settings,
-        )
-    if not isinstance(source, RecordedModel):
-        base = replace(base, chat_template_kwargs=source.chat_template_kwargs or None)
-        load_tokenizer(base)
+        digests = "".join(map(sha256, _safetensors(source.path, source.path)))  # of shards, in order of their names
+        digest = hashlib.sha256(digests.encode()).hexdigest()
+        base = replace(base, base=source.path, weights_sha256=digest, base_files=base_files(source.path))
+    base = replace(base, chat_template_kwargs=source.chat_template_kwargs or None)
+    load_tokenizer(base)
     return base
 
 
-def _folder_digest(folder: Path) -> str:
-    """Digest over the weights of a local model, shards in order of their names."""
-    import hashlib
-
-    return hashlib.sha256("".join(map(sha256, _safetensors(folder, str(folder)))).encode()).hexdigest()
-
-
-def _safetensors(folder: Path, name: str) -> list[Path]:
+def _safetensors(folder: str, name: str) -> list[Path]:
     """The weights in a folder; pickled ones do not count."""
-    if not (shards := sorted(folder.glob("*.safetensors"))):
+    if not (shards := sorted(Path(folder).glob("*.safetensors"))):
         raise ValueError(f"{name}: no *.safetensors in it; convert the model with save_pretrained first")
     return shards

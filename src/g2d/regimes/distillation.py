@@ -69,8 +69,8 @@ class Distillation(OptimizerKeys, OnlineEntry):
             raise ValueError("reward: distillation learns from the teacher and not from a reward: drop the key")
         return self
 
-    def on_card(self) -> Training:
-        """What it needs of a card."""
+    def on_card(self, group_size: int, budget: int) -> Training:
+        """As `OfflineEntry.on_card`."""
         teacher = 0.0 if isinstance(self.teacher, str) else parameters(self.teacher)
         return on_card(self, 1, reference=True, teacher=teacher)
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from g2d.jobs.files import read_json
 from g2d.jobs.run_process import release
+from g2d.memory.need import Card, Forecast
 from g2d.memory.workload import Training
 from g2d.plain import say
-from g2d.policies.config_json import CONFIG
+from g2d.policies.settings import CONFIG
 from g2d.regimes.checkpoints import DIVISION, Checkpoints
 from g2d.regimes.job import TrainingJob
 from g2d.regimes.processes import largest, n_processes
@@ -74,16 +75,8 @@ def _chosen(job: TrainingJob, training: Training, prompt_tokens: int, free: int,
         training = replace(training, update=None, choose_checkpointing=False)
     if training.update is None and not training.choose_checkpointing:
         return Division(training.units, training.checkpointing)
-    from g2d.memory.division import divided
-    from g2d.memory.model_shape import model_config, model_shape
-    from g2d.memory.need import Card
-    from g2d.memory.passes import Counted
-
-    config = model_config(Path(job.base.base, CONFIG))
-    card = Card(total, prompt_tokens)
-    found = divided(
-        training, model_shape(config, job.lora), Counted(config, job.lora), job.engine or EngineSettings(), card, free
-    )
+    file, engine = Path(job.base.base, CONFIG), job.engine or EngineSettings()
+    found = Forecast.of(file, job.lora, engine, Card(total, prompt_tokens)).divided(training, free)
     say(
         f"per_device_batch_size {found.units}{' (auto)' if training.update else ''}, activations "
         f"{'run again backwards' if found.checkpointing else 'kept'}: {free / GIB:.1f} GiB are free, rows have at most "

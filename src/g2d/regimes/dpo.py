@@ -107,7 +107,7 @@ class Dpo(Section):
         """As `OfflineEntry.sequences`."""
         return 2 * pairable * self.pairs_per_prompt
 
-    def on_card(self, budget: int, responses: int = 1) -> Training:
+    def on_card(self, group_size: int, budget: int) -> Training:
         """As `OfflineEntry.on_card`."""
         free = self.per_device_batch_size == "auto" and not self.nll_weight  # a mean over the tokens of a pass
         return Training(

@@ -65,7 +65,7 @@ def train_on_fresh(
     from g2d.regimes.fresh import FreshRollouts
 
     settings, meter = job.settings, job.meter
-    checkpoints, division = begin(job, settings.on_card())
+    checkpoints, division = begin(job)
     if job.start is not None:
         job = replace(job, seed=seed_after(job.seed, job.start))
     fresh = FreshRollouts(job)

@@ -65,10 +65,10 @@ class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
         """As every offline entry's: all of a pairable prompt."""
         return pairable * samples
 
-    def on_card(self, budget: int, responses: int) -> Training:
+    def on_card(self, group_size: int, budget: int) -> Training:
         """As every offline entry's."""
-        update = self.prompts_per_update * responses if self.per_device_batch_size == "auto" else None
-        return replace(super().on_card(budget, responses), update=update, passes="groups")
+        update = self.prompts_per_update * group_size if self.per_device_batch_size == "auto" else None
+        return replace(super().on_card(group_size, budget), update=update, passes="groups")
 
 
 def harvested_groups(rollouts: pd.DataFrame, problems: Sequence[Problem], settings: GroupDpo, seed: int) -> list[Group]:

@@ -44,7 +44,7 @@ def train_grpo(job: TrainingJob) -> Trained:
     """
     warmup: Warmup = job.settings
     problems: Sequence[Problem] = job.data
-    checkpoints, division = begin(job, warmup.on_card(job.group_size))
+    checkpoints, division = begin(job)
 
     from datasets import Dataset
 

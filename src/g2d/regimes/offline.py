@@ -79,7 +79,7 @@ def train_offline(
         "start": as_json(job.start) if job.start else None,
     }
     checkpoints = Checkpoints(job.work, everything, job.meter)
-    training: Training = job.settings.on_card(lengths[1], responses)
+    training: Training = job.settings.on_card(responses, lengths[1])
     division = divide(job, checkpoints, training, lengths)
     update = settings.number("per_device_batch_size") * settings.gradient_accumulation_steps
     if training.passes == "groups":  # the trainer makes the passes, and gives every process its part

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from g2d.jobs.files import sha256
-from g2d.memory.workload import Training, largest_part
+from g2d.memory.workload import largest_part
 from g2d.policies.policy import Policy, as_json, context_limit, load_tokenizer
 from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import conversation, render
@@ -47,11 +47,8 @@ def identity(job: TrainingJob) -> dict[str, Any]:
     }
 
 
-def begin(job: TrainingJob, training: Training) -> tuple[Checkpoints, Division]:
+def begin(job: TrainingJob) -> tuple[Checkpoints, Division]:
     """The checkpoints of a training to K, and the passes of its updates.
-
-    Args:
-        training: what its settings need of a card.
 
     Raises:
         ValueError: `resume_from` is damaged, or a prompt and its completion do not fit the model.
@@ -66,7 +63,7 @@ def begin(job: TrainingJob, training: Training) -> tuple[Checkpoints, Division]:
     }
     checkpoints = Checkpoints(job.work, everything, job.meter)
     lengths = require_prompts_fit(job), job.settings.max_completion_length
-    return checkpoints, divide(job, checkpoints, training, lengths)
+    return checkpoints, divide(job, checkpoints, job.settings.on_card(job.group_size, lengths[1]), lengths)
 
 
 def train_to_k(job: TrainingJob, trainer: Any, checkpoints: Checkpoints, **own: Any) -> Trained:

@@ -89,8 +89,9 @@ class OfflineEntry(Entry):
         """
         return 2 * pairable
 
-    def on_card(self, budget: int, responses: int) -> Training:
-        """What it needs of a card, with so many tokens of a completion and responses of a prompt."""
+    def on_card(self, group_size: int, budget: int) -> Training:
+        """What it needs of a card, where a prompt has so many completions of at most so many tokens; an online training
+        has a budget of its own."""
         return Training(
             budget=budget,
             rows=self.number("per_device_batch_size"),
@@ -210,13 +211,15 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
             **({} if job.teacher is None else {"teacher": as_json(job.teacher)}),
         }
 
-    def completions_per_generation(self, group_size: int) -> int:
+    def completions_per_step(self, group_size: int) -> int:
         """Completions of an update, whose lengths the trainer logs together."""
         return self.prompts_per_update * self.responses
 
-    def prompts_asked(self, updates: int) -> int:
+    completions_per_generation = completions_per_step
+
+    def prompts_asked(self, steps: int, group_size: int) -> int:
         """Prompts that so many updates ask."""
-        return updates * self.prompts_per_update
+        return steps * self.prompts_per_update
 
     def mistakes(self, model: str, n_problems: int, dropout: float) -> Iterator[str]:
         """What a model's training set, of so many problems, and adapter do not allow: key and fix."""

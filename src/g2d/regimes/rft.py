@@ -81,8 +81,8 @@ class Rft(OfflineEntry):
         """As every offline entry's: one of every pairable prompt."""
         return pairable
 
-    def on_card(self, budget: int, responses: int) -> Training:
-        """What it needs of a card: it has no reference."""
+    def on_card(self, group_size: int, budget: int) -> Training:
+        """As every offline entry's, without a reference."""
         rows = self.number("per_device_batch_size")
         update = rows * self.gradient_accumulation_steps if self.per_device_batch_size == "auto" else None
         return Training(budget=budget, rows=rows, update=update, passes="by_length")

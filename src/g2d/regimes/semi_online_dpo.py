@@ -102,8 +102,8 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
                 "that is its reference by what is dropped: set lora.dropout to 0 or reference to base"
             )
 
-    def on_card(self) -> Training:
-        """What it needs of a card."""
+    def on_card(self, group_size: int, budget: int) -> Training:
+        """As `OfflineEntry.on_card`."""
         between = self.sync_every if isinstance(self.sync_every, int) else self.total_steps
         return on_card(self, between, reference=True, adapters=1 if self.reference == "base" else 2)
 

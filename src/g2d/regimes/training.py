@@ -109,7 +109,7 @@ def starting_model(base: Policy, start: Policy | None, lora: Lora) -> Any:
     model: Any = load_base(base)
     if start is None:
         return model
-    from g2d.policies.adapter_layers import load_adapter
+    from g2d.policies.adapter_rounding import load_adapter
 
     require_own_weights(start)
     model = load_adapter(model, str(start.adapter), lora.rounding, is_trainable=True)

@@ -270,8 +270,8 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
             return rows
         return math.gcd(rows, self.completions_per_step(group_size))
 
-    def on_card(self, group_size: int) -> Training:
-        """What it needs of a card."""
+    def on_card(self, group_size: int, budget: int) -> Training:
+        """As `OfflineEntry.on_card`."""
         drawn = self.completions_per_generation(group_size)
         # Means and quantiles over the tokens of a pass.
         of_passes = self.loss == "bnpo" or self.entropy_coefficient > 0 or self.top_entropy_quantile < 1

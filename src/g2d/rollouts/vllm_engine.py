@@ -281,7 +281,7 @@ class VllmEngine:
             self._merged = TemporaryDirectory(prefix="g2d-merged-")
             model = load_model(self.policy, exact=True)
             if self._rounds:
-                from g2d.policies.stochastic_rounding import round_stochastically
+                from g2d.policies.adapter_rounding import round_stochastically
 
                 round_stochastically(model, str(self.policy.weights_sha256))
             model.save_pretrained(self._merged.name)

@@ -38,26 +38,19 @@ def _head(snapshot: Snapshot) -> Iterator[str]:
 def _table(snapshot: Snapshot) -> Iterator[str]:
     """A row for every stage in progress, and one line each for the finished and for the waiting stages."""
     shown = [state for state in COLUMNS if snapshot.counts[state]]
-    done, rows, later = [], [], []
+    whole: dict[State, list[str]] = {"finished": [], "waiting": []}
+    rows = []
     for stage, counts in snapshot.stages.items():
-        if counts["finished"] == counts.total():
-            done.append(f"{stage} {counts.total()}")
-        elif counts["waiting"] == counts.total():
-            later.append(f"{stage} {counts.total()}")
+        if len(counts) == 1 and (only := next(iter(counts))) in whole:
+            whole[only].append(f"{stage} {counts.total()}")
         else:
             rows.append([stage, *(str(counts[state] or "-") for state in shown)])
     if rows:
         cells = [["", *shown], *rows]
-        widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
-        for row in cells:
-            yield "  " + "  ".join(
-                cell.ljust(width) if i == 0 else cell.rjust(width)
-                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-            )
-    if done:
-        yield f"finished: {', '.join(done)}"
-    if later:
-        yield f"waiting: {', '.join(later)}"
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        for stage, *numbers in cells:
+            yield "  ".join(["", stage.ljust(widths[0]), *map(str.rjust, numbers, widths[1:])])
+    yield from (f"{state}: {', '.join(stages)}" for state, stages in whole.items() if stages)
 
 
 def _running(state: JobState, now: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,11 +15,11 @@ from g2d.experiment.config import Config, read
 from g2d.experiment.plan import Plan
 from g2d.experiment.race import next_look_words, taken
 from g2d.experiment.sections import Price
-from g2d.forecast.eta import Eta, eta
 from g2d.forecast.jobs import grid_jobs
 from g2d.jobs.attempts import Attempt, log_of, lost_device_s
 from g2d.jobs.recover import is_locked
 from g2d.plain import plain
+from g2d.status.eta import Eta, eta
 from g2d.status.states import STATES, TROUBLE, JobState, Records, State, job_states
 
 TAIL = 8192  # bytes at the end of a log that are looked at
@@ -35,14 +35,14 @@ class Spent:
     in_vain: float  # those of all three that no result came of
 
 
-def spent(attempts: Iterable[Attempt]) -> Spent:
+def spent(attempts: Sequence[Attempt]) -> Spent:
     """What all attempts have cost."""
-    by_device, over = {"gpu": 0.0, "cpu": 0.0, "unknown": 0.0}, []
+    by_device = {"gpu": 0.0, "cpu": 0.0, "unknown": 0.0}
     for attempt in attempts:
         device = attempt.cost.device
         by_device[device if device in by_device else "gpu"] += attempt.cost.device_s / 3600
-        over += [attempt] if attempt.status != "running" else []
-    return Spent(**by_device, in_vain=sum(lost_device_s(over).values()) / 3600)
+    lost = lost_device_s(attempt for attempt in attempts if attempt.status != "running")
+    return Spent(**by_device, in_vain=sum(lost.values()) / 3600)
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,18 @@ class Snapshot:
         return sorted(chosen, key=lambda state: (wanted.index(state.state), -(state.last.updated if state.last else 0)))
 
     def words(self, state: JobState) -> str:
-        """The last line of a job's log."""
+        """The last line with text in it of a job's log, as `plain` text; "" if there is none or it cannot be read."""
         log = log_of(Path(state.attempts[-1].file), self.results / "attempts") if state.attempts else None
-        return last_line(log) if log else ""
+        if log is None:
+            return ""
+        try:
+            with open(log, "rb") as file:
+                file.seek(0, os.SEEK_END)
+                file.seek(max(0, file.tell() - TAIL))
+                text = file.read().decode("utf-8", errors="replace")
+        except OSError:
+            return ""
+        return next((line for line in map(plain, reversed(text.splitlines())) if line), "")
 
     def as_json(self) -> dict[str, Any]:
         """Everything, with the keys of docs/status.md."""
@@ -151,7 +160,7 @@ class Grid:
             title=plain(self.config.title),
             now=now,
             states=states,
-            spent=spent(recorded.attempt for attempts in found.values() for recorded in attempts),
+            spent=spent([recorded.attempt for attempts in found.values() for recorded in attempts]),
             eta=eta(self.plan, states, now),
             is_locked=is_locked(self.results.resolve().parent),
             price=self.config.price_per_device_hour,
@@ -174,15 +183,3 @@ class Grid:
 
 def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
-
-
-def last_line(log: Path) -> str:
-    """The last line with text in it, as `plain` text; "" if there is none or the log cannot be read."""
-    try:
-        with open(log, "rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - TAIL))
-            text = file.read().decode("utf-8", errors="replace")
-    except OSError:
-        return ""
-    return next((line for line in map(plain, reversed(text.splitlines())) if line), "")

@@ -101,8 +101,7 @@ def job_states(
     results: Path, jobs: Sequence[GridJob], records: Mapping[tuple[str, str], list[Recorded]]
 ) -> list[JobState]:
     """The state of every job of a grid, from the records that `Records.read` found."""
-    place = str(results)
-    return [_state(place, job, tuple(records.get((job.stage, job.name), ()))) for job in jobs]
+    return [_state(str(results), job, tuple(records.get((job.stage, job.name), ()))) for job in jobs]
 
 
 def _state(results: str, job: GridJob, attempts: tuple[Recorded, ...]) -> JobState:
@@ -117,17 +116,17 @@ def _state(results: str, job: GridJob, attempts: tuple[Recorded, ...]) -> JobSta
     if last.status == "ok":
         return JobState(job, "missing", attempts)
     state: State = ("silent" if alive is None else "killed") if last.status == "running" else last.status
-    return JobState(job, state, attempts, _newest_checkpoint(Path(inside(results, job.name)).parent / "work"))
+    return JobState(job, state, attempts, _newest_checkpoint(Path(_inside(results, job.name)).parent / "work"))
 
 
 def _is_there(results: str, job: GridJob) -> bool:
     exists = os.path.exists  # of thousands of files: a Path for each takes as long again
-    if all(exists(inside(results, output)) for output in job.outputs):
+    if all(exists(_inside(results, output)) for output in job.outputs):
         return True
-    return job.merged_into is not None and exists(inside(results, job.merged_into))
+    return job.merged_into is not None and exists(_inside(results, job.merged_into))
 
 
-def inside(results: str, path: str) -> str:
+def _inside(results: str, path: str) -> str:
     """A path that begins with `results/`, in a folder with another name or place."""
     return f"{results}/{path.removeprefix('results/')}"
 

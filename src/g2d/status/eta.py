@@ -9,26 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
-from typing import Protocol
 
 from g2d.experiment.plan import Plan, model_of
 from g2d.forecast.hours import GpuJob, Line, continued_step, estimate, gpu_job, hours_of, mean_rates
 from g2d.forecast.jobs import GridJob
 from g2d.forecast.rates import Pace, Rates
-from g2d.jobs.attempts import Attempt
-
-
-class State(Protocol):
-    """What has become of a job (`g2d.status.states.JobState`)."""
-
-    @property
-    def job(self) -> GridJob: ...
-    @property
-    def state(self) -> str: ...
-    @property
-    def last(self) -> Attempt | None: ...
-    @property
-    def position(self) -> tuple[int, int] | None: ...
+from g2d.status.states import JobState
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +27,8 @@ class Eta:
     not_counted: tuple[str, ...]  # stages to come that `seconds` does not include, as they were not measured
 
 
-def eta(plan: Plan, states: Sequence[State], now: float) -> Eta:
-    """What is left of a grid.
-
-    Args:
-        plan: of its configuration.
-        states: of all its jobs.
-        now: seconds since the epoch.
-    """
+def eta(plan: Plan, states: Sequence[JobState], now: float) -> Eta:
+    """What is left of a grid, given all its jobs and the seconds since the epoch."""
     known = _Known(plan, states)
     on_gpu: list[GpuJob] = []
     seconds, not_counted = 0.0, dict[str, None]()
@@ -75,7 +55,7 @@ def eta(plan: Plan, states: Sequence[State], now: float) -> Eta:
 class _Known:
     """How much every job has to do, and how fast those were that have finished here."""
 
-    def __init__(self, plan: Plan, states: Sequence[State]) -> None:
+    def __init__(self, plan: Plan, states: Sequence[JobState]) -> None:
         self.plan = plan
         self._work: dict[tuple[object, ...], GpuJob] = {}
         units: dict[str, list[float]] = {}
@@ -95,7 +75,7 @@ class _Known:
             elif last.cost.device != "cpu":
                 job = self.work(state.job)
                 rate = last.bill.device_s / 3600 / job.units
-                self.rates.setdefault((job.rate_of or job.stage, job.model), []).append(rate)
+                self.rates.setdefault(job.rated_as, []).append(rate)
         self.means = mean_rates(self.rates)
 
     def is_on_gpu(self, job: GridJob) -> bool:
@@ -117,7 +97,7 @@ class _Known:
         work = self.work(job)
         return job.stage, work.units / self._average[job.stage], work.model
 
-    def share_left(self, state: State, expected: float | None, now: float) -> float:
+    def share_left(self, state: JobState, expected: float | None, now: float) -> float:
         """What part of a job is left: by its steps where they are known, else by the seconds that it was expected to
         take."""
         if state.position is not None:

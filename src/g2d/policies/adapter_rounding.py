@@ -1,0 +1,146 @@
+"""LoRA adapters of bfloat16 models: layers that round once, what two roundings leave, and merging without a bias.
+
+PEFT rounds a layer's output to bfloat16, adds the adapter's part and rounds again. What is below half of the output's
+last place is then lost every time: .45 of the effect is left where B has a standard deviation of 1e-4, as after a few
+steps of GRPO, and .43 where it is merged into weights that are rounded to the nearest (docs/performance.md).
+
+Importing this imports PEFT. Float32 models have PEFT's own layers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from peft import PeftConfig, PeftModel
+from peft.tuners.lora import Linear
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from g2d.jobs.files import read_json
+
+LAYERS = 8  # of which an effect is computed: at most, evenly spaced
+OUTPUTS = 256  # of a layer, at most
+INPUTS = 64
+PREFIX, A, B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
+
+
+class OnceRounded(Linear):
+    """A linear layer with LoRA adapters whose output is rounded to bfloat16 after they are added."""
+
+    def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """The layer's output, (..., out), in the precision of its weights."""
+        weight = self.base_layer.weight
+        if weight.dtype != torch.bfloat16 or self.merged:
+            unchanged: torch.Tensor = super().forward(x, *args, **kwargs)
+            return unchanged
+        total = _Float32Linear.apply(x, weight)
+        if self.base_layer.bias is not None:
+            total = total + self.base_layer.bias
+        for name in [] if self.disable_adapters else self.active_adapters:
+            if name in self.lora_A:
+                own = self.lora_dropout[name](self._cast_input_dtype(x, self.lora_A[name].weight.dtype))
+                total = total + self.lora_B[name](self.lora_A[name](own)) * self.scaling[name]
+        return total.to(weight.dtype)
+
+
+class _Float32Linear(torch.autograd.Function):
+    """x W^T of bfloat16 numbers, summed and returned in float32; W has no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(weight)
+        ctx.dtype = x.dtype
+        rows = x.to(weight.dtype).flatten(0, -2)
+        if rows.is_cuda:
+            out = torch.mm(rows, weight.T, out_dtype=torch.float32)
+        else:  # a CPU has no such kernel
+            with torch.autocast(x.device.type, enabled=False):
+                out = rows.float() @ weight.T.float()
+        return out.view(*x.shape[:-1], -1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (weight,) = ctx.saved_tensors
+        return (gradient.to(weight.dtype) @ weight).to(ctx.dtype), None  # its numbers come from a bfloat16 output
+
+
+def round_once(config: Any) -> None:
+    """Have PEFT make `OnceRounded` layers for a LoraConfig."""
+    config._register_custom_module({torch.nn.Linear: OnceRounded})
+
+
+def load_adapter(
+    model: Any, folder: str | Path, rounding: Literal["twice", "once"], *, is_trainable: bool = False
+) -> Any:
+    """A model with the adapter in a folder, as a `PeftModel`; the rounding is that of a bfloat16 model's layers."""
+    config = PeftConfig.from_pretrained(str(folder))
+    if rounding == "once":
+        round_once(config)
+    return PeftModel.from_pretrained(model, folder, config=config, is_trainable=is_trainable)
+
+
+def recorded_effect(base: str | Path, adapter: str | Path) -> float | None:
+    """`effect_left` where there is a GPU, which computes in bfloat16; None without one."""
+    return effect_left(base, adapter) if torch.cuda.is_available() else None
+
+
+def effect_left(base: str | Path, adapter: str | Path) -> float | None:
+    """The share of an adapter's effect that two roundings leave, mean over layers, from the weights alone and random
+    inputs: it depends on how large the adapter's part is beside the output, not on the scale of the inputs.
+
+    Returns:
+        1 where nothing is lost; None where the adapter does nothing, or where M0's file has its layers otherwise.
+    """
+    settings = read_json(Path(adapter) / "adapter_config.json")
+    weights = load_file(Path(adapter) / "adapter_model.safetensors")
+    names = [name.removeprefix(PREFIX).removesuffix(A) for name in sorted(weights) if name.endswith(A)]
+    names = names[:: -(-len(names) // LAYERS) or 1]
+    generator = torch.Generator().manual_seed(0)
+    shares = []
+    for name, rows in _rows(Path(base), names):
+        a, b = (weights[f"{PREFIX}{name}{part}"].float() for part in (A, B))
+        if rows.shape[1] != a.shape[1]:
+            continue  # stored transposed, or packed
+        x = torch.randn(INPUTS, a.shape[1], generator=generator).bfloat16().float()
+        change = settings["lora_alpha"] / settings["r"] * (x @ a.T @ b[: len(rows)].T)
+        rounded = (x @ rows.bfloat16().float().T).bfloat16().float()
+        found = (rounded + change).bfloat16().float() - rounded
+        if size := float(change.square().sum()):
+            shares.append(float((found * change).sum()) / size)
+    return sum(shares) / len(shares) if shares else None
+
+
+def _rows(base: Path, names: list[str]) -> Iterator[tuple[str, torch.Tensor]]:
+    """The first rows of layers, of those that are there."""
+    for file in sorted(base.glob("*.safetensors")):
+        with safe_open(file, framework="pt") as weights:
+            there = {*weights.keys()}
+            for name in names:
+                if f"{name}.weight" in there:
+                    yield name, weights.get_slice(f"{name}.weight")[:OUTPUTS]
+
+
+def round_stochastically(model: torch.nn.Module, seed: str) -> None:
+    """Turn the weights of a float32 model into bfloat16 ones that are right on average, the same for the same seed on
+    one kind of device.
+
+    Those that bfloat16 has, as an M0 in bfloat16 before an adapter was merged, stay what they are.
+    """
+    for name, weights in model.named_parameters():
+        digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+        generator = torch.Generator(weights.device).manual_seed(int.from_bytes(digest[:4], "big"))
+        weights.data = to_bfloat16(weights.data, generator)
+
+
+def to_bfloat16(weights: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Finite float32 numbers as one of their two neighbours in bfloat16, the nearer one more often: E[result] = number.
+
+    bfloat16 is the upper half of float32's bits, so adding a random lower half carries with the right probability.
+    """
+    bits = weights.contiguous().view(torch.int32)
+    noise = torch.randint(0, 2**16, bits.shape, dtype=torch.int32, device=bits.device, generator=generator)
+    return ((bits + noise) & -(2**16)).view(torch.float32).bfloat16()
