@@ -203,4 +203,4 @@ def test_a_reward_with_a_time_limit_is_asked_in_parts_of_whole_groups(limited: C
 
     texts = [str(i) for i in range(2 * 65)]
     assert [judgement.reward for judgement in limited(score, texts)] == [float(text) for text in texts]
-    assert asked == [21, 22, 22]  # no part so small that its failure is everything's
+    assert sorted(asked) == [21, 22, 22]  # no part so small that its failure is everything's

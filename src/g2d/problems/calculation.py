@@ -8,9 +8,10 @@ over + - * / and the integers 2 to 20, printed with the brackets it needs; answe
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import add, mul, sub, truediv
 
 from g2d.problems.problem import Problem
 from g2d.problems.synthetic import Split, numbered, shares, split_of
@@ -22,6 +23,7 @@ LARGEST_NUMERATOR, LARGEST_DENOMINATOR = 99_999, 999  # of every intermediate re
 MOST_PER_LEVEL = 2_000
 
 PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2}
+OPERATIONS: dict[str, Callable[[Fraction, Fraction], Fraction]] = {"+": add, "-": sub, "*": mul, "/": truediv}
 OPERATORS = "+-*+-*/"  # with weights: denominators grow by division, and sums would exceed the bounds
 # The expression comes last, so that the end of a question cannot be guessed (`g2d.analysis.contamination`).
 QUESTION = "Calculate exactly, as an integer or a fraction in lowest terms: {expression}"
@@ -97,15 +99,7 @@ def _joined(left: Expression, right: Expression, operator: str, value: Fraction)
 
 def _apply(left: Expression, operator: str, right: Expression) -> Fraction | None:
     """The exact result of one operation; None where it is out of bounds, or a division by zero."""
-    match operator:
-        case "+":
-            value = left.value + right.value
-        case "-":
-            value = left.value - right.value
-        case "*":
-            value = left.value * right.value
-        case _:
-            if right.value == 0:
-                return None
-            value = left.value / right.value
+    if operator == "/" and right.value == 0:
+        return None
+    value = OPERATIONS[operator](left.value, right.value)
     return value if abs(value.numerator) <= LARGEST_NUMERATOR and value.denominator <= LARGEST_DENOMINATOR else None

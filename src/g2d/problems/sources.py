@@ -6,6 +6,7 @@ Files and Hub rows pass through the same normaliser. Errors are one line with th
 
 from __future__ import annotations
 
+import math
 import re
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,15 +20,13 @@ from g2d.problems.problem import Problem
 from g2d.problems.settings import (
     OPEN_ENDED_SETS,
     AnswerFormat,
-    Fields,
     HubProblems,
     LocalProblems,
     ProblemSource,
     SyntheticProblems,
     place_of,
 )
-from g2d.verifier.extraction import last_boxed
-from g2d.verifier.reference import require_answer, written_out
+from g2d.verifier.extraction import last_boxed, require_answer, written_out
 
 NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 LEVEL = re.compile(r"(?:level\s*)?(\d+)", re.IGNORECASE)
@@ -35,8 +34,6 @@ UNKNOWN_LEVEL = re.compile(r"(?:level\s*)?\??", re.IGNORECASE)  # MATH has two r
 
 COMMIT = re.compile(r"[0-9a-f]{40}")  # names the cache folder of a Hub data set's revision
 LOCAL_WAY_OUT = "or save the rows as JSONL and use source: local with its path"
-
-LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")  # valid in JSON, and not in UTF-8
 
 Row = tuple[str, Mapping[str, Any]]  # its place for messages, and its columns
 
@@ -56,28 +53,28 @@ def load_problems(name: str, source: ProblemSource, working_dir: str | Path = ".
     Raises:
         ProblemError: a row cannot be read as configured, ids repeat, or the source cannot be reached.
     """
+    key = place_of(name)
+    rows: Iterable[Row]
     match source:
         case SyntheticProblems():
             try:
                 return generated.generate(source)
             except ValueError as error:
-                raise ProblemError(f"{place_of(name)}.n: {error}") from None
+                raise ProblemError(f"{key}.n: {error}") from None
         case LocalProblems():
-            rows, origin = _jsonl_rows(name, Path(working_dir) / source.path), f"local:{source.path}"
+            rows, origin = _jsonl_rows(f"{key}.path", Path(working_dir) / source.path), f"local:{source.path}"
         case HubProblems():
-            rows, origin = _hub_rows(name, source), f"hub:{source.id}@{source.revision}"
-    return normalise(name, rows, source.fields, source.answer_format, origin)
+            rows = (
+                (f"{source.id}, split {source.split}, row {number}", row)
+                for number, row in enumerate(_load_from_hub(key, source))
+            )
+            origin = f"hub:{source.id}@{source.revision}"
+    return _normalise(name, rows, source, origin)
 
 
-def normalise(
-    name: str, rows: Iterable[Row], fields: Fields, answer_format: AnswerFormat, source: str
-) -> list[Problem]:
-    """Turn a publisher's rows into problems; those of open-ended sets have no answer.
-
-    Raises:
-        ProblemError: no rows, a missing column, an unreadable value, a row without an answer, or repeated ids.
-    """
-    key = place_of(name)
+def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProblems, origin: str) -> list[Problem]:
+    """Turn a publisher's rows into problems; those of open-ended sets have no answer."""
+    key, fields = place_of(name), source.fields
     problems: list[Problem] = []
     places: dict[str, str] = {}
     absent = {field: column for field, column in (("level", fields.level), ("subject", fields.subject)) if column}
@@ -89,10 +86,10 @@ def normalise(
         problem = Problem(
             problem_id=f"{name}-{number:05d}" if fields.id is None else reader.text(fields.id, "id"),
             prompt=reader.text(fields.prompt, "prompt"),
-            answer=None if name in OPEN_ENDED_SETS else reader.answer(fields.answer, answer_format),
+            answer=None if name in OPEN_ENDED_SETS else reader.answer(fields.answer, source.answer_format),
             level=None if fields.level is None else reader.level(fields.level),
             subject=None if fields.subject is None else reader.subject(fields.subject),
-            source=source,
+            source=origin,
         )
         if (first := places.setdefault(problem.problem_id, place)) != place:
             raise ProblemError(
@@ -101,10 +98,10 @@ def normalise(
             )
         problems.append(problem)
     if not problems:
-        raise ProblemError(f"{key}: {source} holds no rows: point it at a data set that has some")
+        raise ProblemError(f"{key}: {origin} holds no rows: point it at a data set that has some")
     # A column that is missing in every row has a wrong name.
     for field, column in absent.items():
-        raise ProblemError(f"{source}: {_no_column(column, columns, f'{key}.fields.{field}')}")
+        raise ProblemError(f"{origin}: {_no_column(column, columns, f'{key}.fields.{field}')}")
     return problems
 
 
@@ -127,7 +124,7 @@ def parse_level(value: Any) -> int | None:
 
 
 def reference_answer(value: Any, answer_format: AnswerFormat) -> str:
-    """The reference answer in a data set's column.
+    """The reference answer in a data set's column; an empty box gives "", as in two solutions of MATH's train split.
 
     Raises:
         ValueError: the column holds no answer in this format; one line that says why.
@@ -136,55 +133,32 @@ def reference_answer(value: Any, answer_format: AnswerFormat) -> str:
         raise ValueError(f"expected text or a number, not {value!r}")
     match answer_format:
         case "plain":
-            answer = plain(value)
+            answer = _plain(value)
         case "boxed":
-            answer = boxed(str(value))
+            content = last_boxed(str(value))
+            if content is None:
+                raise ValueError("no terminated \\boxed{...} in the solution")
+            answer = content
         case "gsm8k":
-            answer = gsm8k(str(value))
+            _, mark, tail = str(value).rpartition("####")
+            if not mark:
+                raise ValueError("no #### in the solution")
+            if not NUMBER.fullmatch(number := tail.strip()):
+                raise ValueError(f"expected a number after ####, not {number!r}")
+            answer = number.replace(",", "")
     return require_answer(answer)
 
 
-def plain(value: str | int | float) -> str:
-    """The column itself; 142.0 becomes "142" (some publishers store integers as floats).
-
-    Raises:
-        ValueError: it is empty, or not a finite number.
-    """
+def _plain(value: str | int | float) -> str:
+    """The column itself; 142.0 becomes "142" (some publishers store integers as floats)."""
     if isinstance(value, float):
-        if value in (float("inf"), float("-inf")) or value != value:  # noqa: PLR0124
+        if not math.isfinite(value):
             raise ValueError(f"{value} is not a finite number")
         value = int(value) if value.is_integer() else written_out(value)
     answer = str(value).strip()
     if not answer:
         raise ValueError("the answer is empty")
     return answer
-
-
-def boxed(solution: str) -> str:
-    r"""Content of the last \boxed{...} or \fbox{...}; an empty box gives "", as in two solutions of MATH's train split.
-
-    Raises:
-        ValueError: there is no terminated box.
-    """
-    content = last_boxed(solution)
-    if content is None:
-        raise ValueError("no terminated \\boxed{...} in the solution")
-    return content
-
-
-def gsm8k(solution: str) -> str:
-    """The number after the last ####, without thousands separators.
-
-    Raises:
-        ValueError: there is no ####, or something else than a number after it.
-    """
-    _, mark, tail = solution.rpartition("####")
-    if not mark:
-        raise ValueError("no #### in the solution")
-    number = tail.strip()
-    if not NUMBER.fullmatch(number):
-        raise ValueError(f"expected a number after ####, not {number!r}")
-    return number.replace(",", "")
 
 
 class _RowReader:
@@ -194,14 +168,13 @@ class _RowReader:
         self.key, self.place, self.row = key, place, row
 
     def text(self, column: str, field: str) -> str:
-        text = self._as_text(column, field, self._value(column, field))
+        text = self._as_text(column, field)
         if not text.strip():
             raise ProblemError(f"{self.place}: column {column!r} is empty: fill it in or remove the row")
         return text
 
     def subject(self, column: str) -> str | None:
-        value = self._value(column, "subject") if column in self.row else None
-        return None if value is None else self._as_text(column, "subject", value)
+        return None if self.row.get(column) is None else self._as_text(column, "subject")
 
     def answer(self, column: str, answer_format: AnswerFormat) -> str:
         value = self._value(column, "answer")
@@ -221,9 +194,9 @@ class _RowReader:
                 f"{self.place}: column {column!r}: {error}: correct the row or {self.key}.fields.level"
             ) from None
 
-    def _as_text(self, column: str, field: str, value: Any) -> str:
+    def _as_text(self, column: str, field: str) -> str:
         """A text, or an id or subject that is a number, as text."""
-        if value is None:
+        if (value := self._value(column, field)) is None:
             return ""
         numbers = () if field == "prompt" else (int, float)
         if isinstance(value, bool) or not isinstance(value, (str, *numbers)) or value != value:  # noqa: PLR0124
@@ -236,19 +209,14 @@ class _RowReader:
     def _value(self, column: str, field: str) -> Any:
         if column not in self.row:
             raise ProblemError(f"{self.place}: {_no_column(column, list(self.row), f'{self.key}.fields.{field}')}")
-        value = self.row[column]
-        if isinstance(value, str) and LONE_SURROGATE.search(value):
-            raise ProblemError(f"{self.place}: column {column!r} holds half a character (a lone surrogate): remove it")
-        return value
+        return self.row[column]
 
 
 def _no_column(column: str, available: Sequence[str], key: str) -> str:
     return f"no column {column!r} (there are: {', '.join(available)}): set {key}"
 
 
-def _jsonl_rows(name: str, path: Path) -> Iterator[Row]:
-    """Rows of a JSONL file; blank lines are skipped, a byte-order mark is tolerated."""
-    key = f"{place_of(name)}.path"
+def _jsonl_rows(key: str, path: Path) -> Iterator[Row]:
     try:
         for number, row in read_rows(path):
             yield f"{path}, line {number}", row
@@ -256,12 +224,6 @@ def _jsonl_rows(name: str, path: Path) -> Iterator[Row]:
         raise ProblemError(str(error)) from None
     except OSError as error:
         raise ProblemError(f"{path}: cannot be read ({error.strerror}): correct {key}") from None
-
-
-def _hub_rows(name: str, source: HubProblems) -> Iterator[Row]:
-    dataset = _load_from_hub(place_of(name), source)
-    for number, row in enumerate(dataset):
-        yield f"{source.id}, split {source.split}, row {number}", row
 
 
 def _load_from_hub(key: str, source: HubProblems) -> Any:
@@ -294,16 +256,13 @@ def _load_from_hub(key: str, source: HubProblems) -> Any:
 def _hub_message(key: str, source: HubProblems, error: Exception) -> str:
     """One line for what `datasets` and the Hub's client raise, by the text of the error."""
     reason = first_line(error)
-    if "gated" in reason.lower():
-        fix = f"ask for access on the data set's page and log in with `hf auth login`, change {key}.id"
-    elif "revision" in reason.lower():
-        fix = f"correct {key}.revision"
-    elif isinstance(error, ConnectionError):
-        fix = "connect this machine to the Hub, unset HF_HUB_OFFLINE"
-    elif "split" in reason.lower():
-        fix = f"correct {key}.split"
-    elif "config" in reason.lower():
-        fix = f"correct {key}.subset"
-    else:
-        fix = f"correct {key}.id, {key}.subset or {key}.split"
+    said = reason.lower()
+    fixes = (
+        ("gated" in said, f"ask for access on the data set's page and log in with `hf auth login`, change {key}.id"),
+        ("revision" in said, f"correct {key}.revision"),
+        (isinstance(error, ConnectionError), "connect this machine to the Hub, unset HF_HUB_OFFLINE"),
+        ("split" in said, f"correct {key}.split"),
+        ("config" in said, f"correct {key}.subset"),
+    )
+    fix = next((fix for applies, fix in fixes if applies), f"correct {key}.id, {key}.subset or {key}.split")
     return f"{key}: cannot load {source.id} from the Hub ({reason}): {fix}, {LOCAL_WAY_OUT}"

@@ -11,9 +11,10 @@ import hashlib
 import itertools
 import math
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import add, mod, mul, sub
 from typing import Literal, get_args
 
 from g2d.problems.problem import Problem
@@ -21,6 +22,7 @@ from g2d.problems.problem import Problem
 Family = Literal["arithmetic", "word_problems"]
 Split = Literal["train", "development", "test"]
 Operator = Literal["+", "-", "*", "mod"]
+OPERATIONS: dict[Operator, Callable[[int, int], int]] = {"+": add, "-": sub, "*": mul, "mod": mod}
 
 SPLITS: tuple[Split, ...] = get_args(Split)
 LEVELS: dict[Family, range] = {"arithmetic": range(1, 6), "word_problems": range(1, 4)}
@@ -150,15 +152,7 @@ def operators(family: Family, level: int) -> tuple[Operator, ...]:
 
 def apply(left: int, operator: Operator, right: int) -> int:
     """The true result of one operation; `right` is at least 2."""
-    match operator:
-        case "+":
-            return left + right
-        case "-":
-            return left - right
-        case "*":
-            return left * right
-        case "mod":
-            return left % right
+    return OPERATIONS[operator](left, right)
 
 
 def expression(steps: Steps) -> str:

@@ -9,7 +9,7 @@ import json
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from itertools import chain
 from typing import get_args
 
 from g2d.plain import plain
@@ -38,7 +38,11 @@ def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> l
         return _by_kind(settings, attempts, context)
     reward, own = reward_of(settings)
     limit = settings.time_limit if isinstance(settings, TimeLimited) else None
-    parts = [attempts] if limit is None else _parts(attempts)
+    if limit is None:
+        return _judged(reward, own, attempts, context, None)
+    groups = in_groups(attempts)
+    n = math.ceil(len(groups) / GROUPS_AT_ONCE)  # parts of nearly equal size
+    parts = [list(chain.from_iterable(groups[i::n])) for i in range(n)]
     return _in_order(attempts, [(part, _judged(reward, own, part, context, limit)) for part in parts])
 
 
@@ -58,16 +62,6 @@ def require_numbers(statuses: Mapping[str, float], name: str) -> None:
         raise RuntimeError(f"{name}: no finite number for any completion ({said}): mend the reward or choose another")
     if without:
         logger.warning("%s: no number for some completions, which are left out (%s)", plain(name), said)
-
-
-def _parts(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
-    """The attempts in parts of whole groups, of nearly equal size."""
-    groups = in_groups(attempts)
-    n = math.ceil(len(groups) / GROUPS_AT_ONCE)
-    return [
-        [attempt for group in groups[len(groups) * i // n : len(groups) * (i + 1) // n] for attempt in group]
-        for i in range(n)
-    ]
 
 
 def _judged(
@@ -126,35 +120,28 @@ def _scored(
         judgements = list(reward.score(settings, attempts, context))
     if len(judgements) != len(attempts) or not all(isinstance(judgement, Judgement) for judgement in judgements):
         raise RuntimeError(f"{len(judgements)} judgements for {len(attempts)} completions, or not Judgements")
-    return [_finite(_with_json(judgement), reward.binary) for judgement in judgements]
+    return [_checked(judgement, reward.binary) for judgement in judgements]
 
 
-def _with_json(judgement: Judgement) -> Judgement:
-    """The judgement with its details as a plain dictionary.
+def _checked(judgement: Judgement, binary: bool) -> Judgement:
+    """The judgement with details as a plain dictionary, and a finite number or the status why it has none.
 
     Raises:
-        RuntimeError: the details are not JSON.
+        RuntimeError: the details are not JSON, or a binary reward gave something else than 0 and 1.
     """
-    if judgement.details == {}:
-        return judgement
     try:
         details = dict(judgement.details)
         json.dumps(details, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise RuntimeError(f"details of a judgement are no JSON ({error}): give texts, finite numbers, lists") from None
-    return replace(judgement, details=details)
-
-
-def _finite(judgement: Judgement, binary: bool) -> Judgement:
-    """The judgement with a finite number, or with a status and no number."""
     if judgement.status != "judged":
-        return Judgement(None, judgement.status, judgement.details)
+        return Judgement(None, judgement.status, details)
     try:
         number = float(judgement.reward)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not abs(number) <= LARGEST:  # nor NaN
-        return Judgement(None, "not_finite", judgement.details)
+        return Judgement(None, "not_finite", details)
     if binary and number not in (0, 1):
         raise RuntimeError(f"a binary reward gave {number}: say binary=False, or give 0 or 1")
-    return Judgement(number, "judged", judgement.details)
+    return Judgement(number, "judged", details)

@@ -65,17 +65,15 @@ class RewardModel(Section):
 
 def score(settings: RewardModel, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
     """Its scores, less the length penalty; details have the score, and whether the end of a completion was cut off."""
+    judgements = []
     scores = scorer(settings)([(attempt.problem.prompt, attempt.text) for attempt in attempts])
-    return [_judgement(settings, attempt, found) for attempt, found in zip(attempts, scores, strict=True)]
-
-
-def _judgement(settings: RewardModel, attempt: Attempt, found: Score) -> Judgement:
-    details: dict[str, float | bool] = {"truncated": True} if found.truncated else {}
-    if not settings.length_penalty:
-        return Judgement(found.value, details=details)
-    if math.isfinite(found.value):  # JSON has no other numbers
-        details["score"] = found.value
-    return Judgement(found.value - settings.length_penalty * len(attempt.text) / 1000, details=details)
+    for attempt, found in zip(attempts, scores, strict=True):
+        details: dict[str, float | bool] = {"truncated": True} if found.truncated else {}
+        if settings.length_penalty and math.isfinite(found.value):  # JSON has no other numbers
+            details["score"] = found.value
+        penalty = settings.length_penalty * len(attempt.text) / 1000
+        judgements.append(Judgement(found.value - penalty, details=details))
+    return judgements
 
 
 def less_length(penalty: float) -> str:
@@ -231,11 +229,11 @@ class Scorer:
 
     def _forward(self, rows: list[list[int]]) -> list[float]:
         import torch
+        from torch.nn.utils.rnn import pad_sequence
 
-        longest = max(map(len, rows))
-        pad = self._padding(rows)
-        ids = torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows], device=self.device)
-        mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows], device=self.device)
+        every = [torch.tensor(row) for row in rows]
+        ids = pad_sequence(every, batch_first=True, padding_value=self._padding(rows)).to(self.device)
+        mask = pad_sequence([torch.ones_like(row) for row in every], batch_first=True).to(self.device)
         with torch.inference_mode():
             scores: torch.Tensor = self.model(input_ids=ids, attention_mask=mask).logits
         return [float(score) for score in scores.float().reshape(len(rows), 1)[:, 0]]

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from traceback import walk_tb
 from types import ModuleType
 from typing import Any, Literal
 
@@ -151,11 +152,7 @@ def _module(file: str) -> ModuleType:
 def _reason(error: Exception, file: str) -> str:
     """An exception in one line, with the last line of the file that it came from."""
     lines = [error.lineno] if isinstance(error, SyntaxError) else []
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == file:
-            lines.append(trace.tb_lineno)
-        trace = trace.tb_next
+    lines += [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
     said = error.msg if isinstance(error, SyntaxError) else str(error)
     where = f", line {lines[-1]}" if lines else ""
     return f"{type(error).__name__}: {said}".splitlines()[0] + where

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from statistics import fmean
 from typing import Any, get_args
 
 from g2d.problems import Problem
@@ -87,9 +88,7 @@ class TrainingReward:
                 truncated = sum("truncated" in judgement.details for judgement in judgements)
                 log_metric("rewards/truncated", truncated / len(judgements))
             if isinstance(self.settings, ByKind):
-                self._log_by_kind(
-                    [self.problems[name].kind for name in problem_id], judgements, completion_ids, log_metric
-                )
+                self._log_by_kind(problem_id, judgements, completion_ids, log_metric)
         if self.on_judged is not None:
             passed = {"completions": completions, "completion_ids": completion_ids, "problem_id": problem_id}
             self.on_judged(verified, rewards=judgements, **passed, **columns)
@@ -125,14 +124,15 @@ class TrainingReward:
             )
         return verified, judge(self.settings, attempts, Context(verifier, self.seed, "training"))
 
-    @staticmethod
     def _log_by_kind(
-        kinds: Sequence[str],
+        self,
+        problem_id: Sequence[str],
         judgements: Sequence[Rewarded],
         completion_ids: Sequence[Sequence[int]] | None,
         log_metric: Callable[[str, float], None],
     ) -> None:
         """The mean of each reward, over the completions that it judged, their share, and the mean length in tokens."""
+        kinds = [self.problems[name].kind for name in problem_id]
         for kind in dict.fromkeys(kinds):
             own = [number for number, other in enumerate(kinds) if other == kind]
             rewards = [reward for number in own if (reward := judgements[number].reward) is not None]
@@ -141,8 +141,7 @@ class TrainingReward:
             if rewards:
                 log_metric(f"reward/{kind}", sum(rewards) / len(rewards))
             if completion_ids is not None:
-                tokens = sum(len(completion_ids[number]) for number in own)
-                log_metric(f"completions/mean_length/{kind}", tokens / len(own))
+                log_metric(f"completions/mean_length/{kind}", fmean(len(completion_ids[number]) for number in own))
 
 
 def log_verdicts(judgements: Sequence[Judgement], log_metric: Callable[[str, float], None] | None) -> None:

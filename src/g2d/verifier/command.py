@@ -23,9 +23,9 @@ from tqdm import tqdm
 from g2d.jobs.files import output, parse_line, require_replaceable
 from g2d.plain import plain, say
 from g2d.settings.arguments import at_least
+from g2d.verifier.extraction import require_answer, written_out
 from g2d.verifier.limits import Limits
 from g2d.verifier.pool import default_workers
-from g2d.verifier.reference import require_answer, written_out
 from g2d.verifier.verifier import Verifier
 
 ADDED = ("verdict", "reward", "extracted_answer", "second_opinion")  # columns, from a `Judgement`

@@ -1,4 +1,4 @@
-r"""The answer of a completion: the content of its last `\boxed{...}`.
+r"""The answer of a completion: the content of its last `\boxed{...}`; and checks of reference answers.
 
 Only a terminated last box is an answer: text that was cut inside its last box has none, even after a complete earlier
 box. Math-Verify's own extraction also accepts answers without a box and boxes without an end, so it is not used.
@@ -8,9 +8,11 @@ Linear in the length of the text, without recursion.
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 # `\\boxed` is what remains of `\boxed` after one round of escaping too many; graders in use accept it.
 BOX = r"\\{1,2}(?:boxed|fbox)(?![A-Za-z])\s*"
+_COMMAND = re.compile(r"\\(?:boxed|fbox)")
 _TOKEN = re.compile(rf"(?P<box>{BOX})(?P<brace>{{)?|\\[\s\S]|[{{}}]")
 _END_OF_MATH = re.compile(r"\\\)|\\\]|\\[\s\S]|(?P<end>[$\n])")
 
@@ -23,10 +25,13 @@ def last_boxed(text: str) -> str | None:
     `\boxed{\boxed{5}}` holds `\boxed{5}`. A box without braces (`\boxed 5$`) reaches to the end of its formula, and
     is unterminated if the text ends first.
     """
+    found = _COMMAND.search(text)
+    if found is None:
+        return None
     open_braces: list[int | None] = []  # where the content of a box starts; None for an ordinary brace
     last_opening = content_start = content_end = -1
     braced = False
-    for match in _TOKEN.finditer(text, _first_box(text)):
+    for match in _TOKEN.finditer(text, max(found.start() - 1, 0)):
         if match["box"] is not None:
             last_opening, braced = match.end(), match["brace"] is not None
             if braced:
@@ -43,14 +48,24 @@ def last_boxed(text: str) -> str | None:
     return None if braced else _unbraced(text, last_opening)
 
 
-def _first_box(text: str) -> int:
-    """Where to start scanning: one character before the first command, for a doubled backslash."""
-    found = [position for command in (r"\boxed", r"\fbox") if (position := text.find(command)) >= 0]
-    return max(min(found, default=len(text)) - 1, 0)
-
-
 def _unbraced(text: str, start: int) -> str | None:
     for match in _END_OF_MATH.finditer(text, start):
         if match["end"] or match.group() in (r"\)", r"\]"):
             return text[start : match.start()].strip()
     return None
+
+
+def written_out(number: float) -> str:
+    """A finite number in digits, without Python's exponents (`1e-07`)."""
+    return format(Decimal(repr(number)), "f")
+
+
+def require_answer(text: str) -> str:
+    r"""The same text. "inf" and "infinity" are allowed: Math-Verify reads them as `\infty`, an answer of MATH.
+
+    Raises:
+        ValueError: it is "nan", a missing number as text.
+    """
+    if text.strip().lstrip("+-").lower() == "nan":
+        raise ValueError(f"{text!r} is a missing number, not an answer")
+    return text

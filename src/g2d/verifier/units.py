@@ -10,48 +10,25 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_NAMES = {
-    "meter": "m meter metre",
-    "centimeter": "cm centimeter centimetre",
-    "millimeter": "mm millimeter millimetre",
-    "kilometer": "km kilometer kilometre",
-    "inch": "in inch",
-    "foot": "ft foot feet",
-    "yard": "yd yard",
-    "mile": "mi mile",
-    "acre": "acre",
-    "liter": "l liter litre",
-    "gallon": "gal gallon",
-    "gram": "g gram",
-    "kilogram": "kg kilogram",
-    "ounce": "oz ounce",
-    "pound": "lb pound",
-    "second": "s sec second",
-    "minute": "min minute",
-    "hour": "h hr hour",
-    "day": "day",
-    "week": "week",
-    "month": "month",
-    "year": "yr year",
-    "cent": "cent penny pennies ¢",
-    "dollar": "dollar usd buck",
-    "euro": "euro eur",
-    "sterling": "gbp",
-    "yen": "yen jpy",
-    "rupee": "rupee inr",
-    "degree": "degree deg",
-    "radian": "radian rad",
-    "am": "am",
-    "pm": "pm",
-    "percent": "percent",
+_NAMES = """
+    meter m metre / centimeter cm centimetre / millimeter mm millimetre / kilometer km kilometre / inch in /
+    foot ft feet / yard yd / mile mi / acre / liter l litre / gallon gal / gram g / kilogram kg / ounce oz / pound lb /
+    second s sec / minute min / hour h hr / day / week / month / year yr /
+    cent penny pennies ¢ / dollar usd buck / euro eur / gbp / yen jpy / rupee inr /
+    degree deg / radian rad / am / pm / percent
+"""  # of every unit its canonical name first
+_UNITS = {
+    alias + plural: unit
+    for unit, *others in map(str.split, _NAMES.split("/"))
+    for alias in (unit, *others)
+    for plural in ("", "s")
 }
-_UNITS = {alias + plural: unit for unit, names in _NAMES.items() for alias in names.split() for plural in ("", "s")}
-_UNITS |= {"inches": "inch"}
+_UNITS["inches"] = "inch"
 _COMPOUND = {"mph": "mile per hour", "kmh": "km per hour", "kmph": "km per hour"}
 _POWER = {"square": 2, "sq": 2, "squared": 2, "cubic": 3, "cu": 3, "cubed": 3}
 
 _SIGNS = {r"\$": "dollar", r"\circ": "degree", "°": "degree", "%": "percent"}
-_CURRENCIES = {r"\$": "dollar", "$": "dollar", "€": "euro", r"\euro": "euro", "£": "sterling", r"\pounds": "sterling"}
+_CURRENCIES = {r"\$": "dollar", "$": "dollar", "€": "euro", r"\euro": "euro", "£": "gbp", r"\pounds": "gbp"}
 _CURRENCIES |= {"¥": "yen", "₹": "rupee", "¢": "cent"}
 
 _GROUP = re.compile(r"\\(?:text|mbox)\s*\{(?P<words>(?:[^{}\\]|\\%)*)\}(?:\^\{?(?P<power>[0-9])\}?)?")

@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 from g2d.verifier.extraction import last_boxed
 from g2d.verifier.limits import Limits
@@ -125,23 +126,15 @@ def verify_batch(
     return shared_verifier(workers, limits).verify(items, finish_reasons)
 
 
-_shared: dict[tuple[int, Limits], Verifier] = {}
-_shared_lock = threading.Lock()
-
-
+@cache
 def shared_verifier(workers: int = 1, limits: Limits | None = None) -> Verifier:
     """This process's verifier with these settings, made at the first call and closed at exit."""
-    settings = (workers, limits or Limits())
-    with _shared_lock:
-        if settings not in _shared:
-            _shared[settings] = verifier = Verifier(*settings)
-            atexit.register(verifier.close)
-        return _shared[settings]
+    verifier = Verifier(workers, limits)
+    atexit.register(verifier.close)
+    return verifier
 
 
 def _after_fork() -> None:
-    global _shared_lock  # noqa: PLW0603
-    _shared_lock = threading.Lock()
     for verifier in _verifiers:
         verifier._after_fork()
 
