@@ -13,10 +13,9 @@ from g2d.experiment.grid import harvests, policies
 from g2d.experiment.keys import PolicyKey
 from g2d.policies import Policy
 from g2d.problems import Problem
-from g2d.report.answer_browser import browse_answers
+from g2d.report.browsers import browse_answers, browse_pairs
 from g2d.report.methods import methods
 from g2d.report.page import build
-from g2d.report.pair_browser import browse
 from g2d.report.provenance import provenance
 from g2d.rollouts.pairs import build_pairs
 from g2d.rollouts.rollout import to_frame
@@ -124,7 +123,7 @@ def page(config: Config, grid_problems: list[Problem], tmp_path_factory: pytest.
     record = provenance(config, [Policy("tiny/base", "tiny", "base", "")], manifests, ["cpu"], __file__)
     calibration = read_table(written["calibration"], CALIBRATION_COLUMNS)
     harvest = read_table(written["harvest"], HARVEST_COLUMNS)
-    series = browse(
+    series = browse_pairs(
         harvests(config),
         pairs=lambda key: build_pairs(harvest_frame(grid_problems, key.k), grid_problems, config.prompt, key.seed),
         rollouts=lambda key: harvest_frame(grid_problems, key.k),

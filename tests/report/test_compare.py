@@ -16,7 +16,7 @@ from g2d.cli import main
 from g2d.experiment.config import load
 from g2d.jobs.files import write_json
 from g2d.problems import Problem, write_problems
-from g2d.report.answer_browser import browse_runs
+from g2d.report.browsers import browse_runs
 from g2d.report.compare import opened as opened_runs
 from g2d.rollouts.rollout import to_frame, write_rollouts
 from g2d.tables.runs import differing

@@ -86,7 +86,7 @@ def test_they_follow_the_answer_of_their_model_and_benchmark() -> None:
         "main": pd.concat([rows, rows.assign(model="other"), rows.assign(benchmark="c")]),
         "controls": table({}, {"benchmark": "c"}),
     }
-    shown = [panel["answer"] for panel in panels(tables, ["b"], {}, {})]
+    shown = [panel["answer"] for panel in panels(tables, ["b"], {}, {}, {})]
     assert [(own.model, own.benchmark) for own in shown] == [("m", "b"), ("other", "b")]
     own, without = (answer.sentences for answer in shown)
     assert own[:-1] == without

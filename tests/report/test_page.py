@@ -18,7 +18,8 @@ from g2d.experiment.config import Config
 from g2d.problems import Problem
 from g2d.report.front import panels, rounding_caveats
 from g2d.report.marks import marks
-from g2d.report.page import content_security_policy, without_folders
+from g2d.report.page import content_security_policy
+from g2d.report.provenance import without_folders
 from g2d.tables.contamination import contamination_table
 from g2d.tables.frames import write_table
 from g2d.tables.results import read_by_name
@@ -69,7 +70,7 @@ def test_the_figure_switches_between_benchmarks_and_axes(browser: Browser, page:
         assert figure.get_attribute("data-spec") == "tiny/easy/steps"
         tab.get_by_role("button", name="against device time").click()
         tab.get_by_role("button", name="hard").click()
-        assert figure.get_attribute("data-spec") == "tiny/hard/hours"
+        assert figure.get_attribute("data-spec") == "tiny/hard/device_hours"
         assert "On hard," in tab.locator(".sentences:visible").inner_text()
         assert " on hard: " in tab.locator(".headline:visible").inner_text()
         assert tab.locator(".reading:visible").inner_text().startswith("Device time as measured here")
@@ -91,8 +92,8 @@ def test_every_switch_is_reached_and_pressed_by_key(browser: Browser, page: Path
                 tab.keyboard.press("Enter")
                 assert tab.evaluate("document.activeElement.getAttribute('aria-pressed')") == "true"
                 pressed.add(value)
-        assert pressed >= {"easy", "hard", "steps", "hours"}
-        assert tab.locator("#answer figure.chart:visible").get_attribute("data-spec") == "tiny/hard/hours"
+        assert pressed >= {"easy", "hard", "steps", "device_hours"}
+        assert tab.locator("#answer figure.chart:visible").get_attribute("data-spec") == "tiny/hard/device_hours"
 
 
 @needs_chromium
@@ -379,7 +380,7 @@ def test_the_page_says_beside_the_answer_where_accuracy_may_be_memory(tmp_path: 
     said = "So accuracy on easy may be memory"
     for more in ({}, {"contamination": tmp_path / "contamination.csv"}):
         frames = {name: read_by_name(file) for name, file in (tables | more).items()}
-        shown = panels(frames, list(config.benchmarks), {}, marks(config))
+        shown = panels(frames, list(config.benchmarks), {}, marks(config), {})
         found = {panel["answer"].benchmark: any(said in line for line in panel["answer"].caveats) for panel in shown}
         assert found == {"easy": bool(more), fresh: False}
 
@@ -442,8 +443,10 @@ def test_the_policy_admits_the_scripts_of_the_page_and_no_other(page: Path) -> N
 
 def test_folders_of_this_machine_are_not_published() -> None:
     settings = {"models": {"mine": {"path": "/home/me/models/mine"}}, "pool": {"path": "data/pool.jsonl"}, "seeds": [1]}
+    settings["rewards"] = {"own": {"reward": "python", "file": "/home/me/rewards.py"}}
     assert without_folders(settings) == {
-        "models": {"mine": {"path": "mine"}},
+        "models": {"mine": {"path": "path/to/mine"}},
+        "rewards": {"own": {"reward": "python", "file": "path/to/rewards.py"}},
         "pool": {"path": "data/pool.jsonl"},
         "seeds": [1],
     }

@@ -134,6 +134,8 @@ def test_the_words_say_what_the_table_says_and_no_more() -> None:
         "No policy is shown to be less than 0.1 points worse than the best with these weights; M0 comes nearest, at "
         "most 1.7 points worse"
     )
+    by_rates = sentences(table[table["axis"] == "paper_hours"])[0]
+    assert by_rates.startswith("By device-hours at the paper's rates per seed, ")
     (alone, _) = sentences(frontier_table({(M0, "test"): solved(100)}, {}, margin=0.02).query("axis == 'updates'"))
     assert alone == "There is nothing to compare by gradient steps per seed: no policy cost as much as another or less."
 
@@ -145,16 +147,16 @@ def test_where_the_costs_disagree_a_sentence_says_so() -> None:
     known = known[known["axis"].isin(["updates", "device_hours"])]
     assert sentences(known)[2] == (
         "The costs disagree with these weights: on the frontier by gradient steps DPO (K=0) and online (K=20), by "
-        "device-hours measured online (K=20)."
+        "device-hours online (K=20)."
     )
     wide = frontier_table(EVALUATIONS, COSTS | {ONLINE[1]: cheap}, margin=0.2)
     assert sentences(wide[wide["axis"].isin(["updates", "device_hours"])])[2].endswith(
-        "the cheapest good enough by gradient steps DPO (K=0), by device-hours measured online (K=20)."
+        "the cheapest good enough by gradient steps DPO (K=0), by device-hours online (K=20)."
     )
     table = frontier_table(EVALUATIONS, COSTS, margin=0.02)
     assert len(sentences(table[table["axis"].isin(["updates", "paper_hours"])])) == 2  # known for other policies
     said = sentences(table[table["axis"].isin(["updates", "device_hours"])])[2]
-    assert said == "All costs agree on both with these weights: gradient steps and device-hours measured."
+    assert said == "All costs agree on both with these weights: gradient steps and device-hours."
 
 
 def test_costs_have_an_interval_over_seeds() -> None:

@@ -8,10 +8,9 @@ from g2d.experiment.race import decided
 from g2d.jobs.files import read_json, write_text
 from g2d.jobs.stage import stage
 from g2d.problems import read_problems
-from g2d.report.answer_browser import browse_answers
+from g2d.report.browsers import ROLLOUT_COLUMNS, browse_answers, browse_pairs
 from g2d.report.looks import look_sentences
 from g2d.report.page import build
-from g2d.report.pair_browser import ROLLOUT_COLUMNS, browse
 from g2d.rollouts.pairs import read_pairs
 from g2d.rollouts.rollout import read_rollouts
 
@@ -20,7 +19,7 @@ def main(snakemake):
     with stage(snakemake):
         given, params, out = snakemake.input, snakemake.params, Path(snakemake.output[0])
         config = decided(load(params.config))
-        series = browse(
+        series = browse_pairs(
             [*harvests(config), *harvests_of_controls(config)],
             pairs=lambda key: read_pairs(f"results/{key.folder}/pairs.jsonl"),
             rollouts=lambda key: read_rollouts(f"results/{key.folder}/rollouts.parquet", ROLLOUT_COLUMNS),

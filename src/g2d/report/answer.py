@@ -14,11 +14,23 @@ from typing import Any
 
 import pandas as pd
 
+from g2d.analysis.comparisons import LEVEL
 from g2d.analysis.crossed import ENOUGH_SEEDS
-from g2d.report.differences import Row, compare
-from g2d.report.phrases import at_most, listed, percent, sentence, signed_interval, these_weights, time_unit
+from g2d.report.marks import policy_of
+from g2d.report.phrases import (
+    at_most,
+    listed,
+    percent,
+    percent_interval,
+    points,
+    sentence,
+    signed,
+    signed_interval,
+    these_weights,
+    time_unit,
+)
 
-Bounds = Mapping[Row, Mapping[Any, Any]]  # rows of margins.csv by policy: `margin_shown`, `enough`, `margin`
+At = tuple[str, int, int]  # a policy: its label, K, and group size or 0
 
 
 @dataclass(frozen=True)
@@ -30,6 +42,92 @@ class Answer:
     sentences: tuple[str, ...]
     caveats: tuple[str, ...]
     headline: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A policy's row of Table 1."""
+
+    at: At
+    name: str  # in a sentence
+    n_seeds: int
+    n_problems: int
+    accuracy: float
+    low: float
+    high: float
+    hours: float | None
+    bound: Mapping[Any, Any] | None  # its row of `margins.csv`
+
+    @property
+    def k(self) -> int:
+        """Its K."""
+        return self.at[1]
+
+    def score(self, digits: int = 1) -> str:
+        """Accuracy with its interval, in per cent."""
+        return percent_interval(self.accuracy, self.low, self.high, digits)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How two policies differ in accuracy, first minus second, in -1..1."""
+
+    accuracy: float
+    distinct: bool
+    evidence: str  # what `distinct` rests on
+    test: Mapping[Any, Any] | None = None  # its row of `comparisons.csv`
+
+    @property
+    def shown(self) -> str:
+        """The points with their sign, and their interval."""
+        if self.test is None:
+            return f"{signed(self.accuracy)} points"
+        return points(self.accuracy, self.test["family_low"], self.test["family_high"])
+
+    def __str__(self) -> str:
+        return f"{self.shown}, {self.evidence}"
+
+
+class _Grid:
+    """What the sentences speak of.
+
+    Args:
+        rows, comparisons, margins: as of `answer`.
+    """
+
+    def __init__(
+        self, benchmark: str, rows: pd.DataFrame, comparisons: pd.DataFrame | None, margins: pd.DataFrame | None
+    ) -> None:
+        known = _rows(rows, margins)
+        self.benchmark, self.tests = benchmark, _tests(comparisons)
+        self.candidates = sorted((row for row in known if row.at[0] in ("dpo", "g2d")), key=lambda row: row.k)
+        self.none = next((row for row in self.candidates if row.k == 0), None)  # DPO at K=0
+        self.warmed = _most_accurate([row for row in self.candidates if row.k > 0])
+        self.bounded = [row for row in self.candidates if row.bound]
+        self.enough = next((row for row in self.bounded if row.bound and row.bound["enough"]), None)  # the smallest K
+        alone = [row for row in known if row.at[0] == "grpo"]
+        last = max((row.k for row in alone), default=0)  # not the best of its learning curve
+        self.grpo = _most_accurate([row for row in alone if row.k == last])
+        self.stopped = _most_accurate([row for row in known if row.at[0] == "g2d-auto"])
+        self.base = next((row for row in known if row.at[0] == "base"), None)
+
+    @property
+    def best(self) -> Row:
+        """The most accurate candidate, of which there is one."""
+        return max(self.candidates, key=lambda row: row.accuracy)
+
+    def compare(self, first: Row, second: Row) -> Difference:
+        """First minus second: by their paired test where there is one, else by whether their intervals overlap."""
+        difference, test = first.accuracy - second.accuracy, self.tests.get((first.at, second.at))
+        if test is None:
+            distinct = first.low > second.high or second.low > first.high
+            return Difference(difference, distinct, "intervals apart" if distinct else "intervals overlap")
+        p = f"{'Holm-corrected p' if test['family_size'] > 1 else 'p'} = {test['p_holm']:.2g}"
+        if test["p_holm"] <= LEVEL:
+            return Difference(difference, True, f"paired test, {p}", test)
+        detectable = f"{100 * test['minimum_detectable']:.1f} points"
+        missed = f"this grid would have found {detectable} about four times in five"
+        return Difference(difference, False, f"{p}; {missed}", test)
 
 
 def answer(
@@ -46,28 +144,12 @@ def answer(
         comparisons: its rows of `comparisons.csv`.
         margins: its rows of `margins.csv`.
     """
-    several = rows.loc[rows["policy"] == "g2d", "group_size"].nunique() > 1
-    known = [_row(values, several) for values in rows.to_dict("records")]
-    candidates = sorted((row for row in known if row.policy in ("dpo", "g2d")), key=lambda row: row.k)
-    alone = [row for row in known if row.policy == "grpo"]
-    last = max((row.k for row in alone), default=0)  # the last K, not the best of its learning curve
-    grpo = max((row for row in alone if row.k == last), key=lambda row: row.accuracy, default=None)
-    base = next((row for row in known if row.policy == "base"), None)
-    if not candidates:
-        return Answer(
-            model, benchmark, ("No policy was trained on a harvest, so there is nothing to compare yet.",), ()
-        )
-    best = max(candidates, key=lambda row: row.accuracy)
-    bounds = _bounds(candidates, margins)
-    sentences = (
-        _effect(candidates, best, benchmark, comparisons),
-        _against(best, base, grpo, comparisons),
-        *_enough(bounds),
-        _cost(best, grpo, bounds),
-    )
-    stopped = [row for row in known if row.policy == "g2d-auto"]
-    caveats = (*_auto_stop(stopped, best, comparisons), *_caveats(candidates, best, comparisons))
-    return Answer(model, benchmark, sentences, caveats, _headline(candidates, grpo, benchmark, comparisons, bounds))
+    grid = _Grid(benchmark, rows, comparisons, margins)
+    if not grid.candidates:
+        said = "No policy was trained on a harvest, so there is nothing to compare yet."
+        return Answer(model, benchmark, (said,), ())
+    sentences = (_effect(grid), _against(grid), *_enough(grid), _cost(grid))
+    return Answer(model, benchmark, sentences, (*_auto_stop(grid), *_caveats(grid)), _headline(grid))
 
 
 def duration(hours: float) -> str:
@@ -79,204 +161,191 @@ def duration(hours: float) -> str:
 # --------------------------------------------------------------------------------------------------------- sentences
 
 
-def _headline(
-    candidates: Sequence[Row], grpo: Row | None, benchmark: str, comparisons: pd.DataFrame | None, bounds: Bounds
-) -> str:
+def _headline(grid: _Grid) -> str:
     """Which K was enough, or what is open, in one line with the numbers that say so.
 
     A K was enough where it is shown to be less than the margin worse than any other. The bounds hold for all K at once,
     so the smallest K that is enough may be chosen.
     """
-    start = these_weights(candidates[0].n_seeds, before=True)
-    end = "" if grpo is None else f"; GRPO alone {percent(grpo.accuracy, 0)}"
-    return sentence(f"{start}{_verdict(candidates, benchmark, comparisons, bounds)}{end}.")
+    start = these_weights(grid.best.n_seeds, before=True)
+    end = "" if grid.grpo is None else f"; GRPO alone {percent(grid.grpo.accuracy, 0)}"
+    return sentence(f"{start}{_verdict(grid)}{end}.")
 
 
-def _verdict(candidates: Sequence[Row], benchmark: str, comparisons: pd.DataFrame | None, bounds: Bounds) -> str:
-    none, warmed = _without_and_with(candidates)
+def _verdict(grid: _Grid) -> str:
+    none, warmed, enough, where = grid.none, grid.warmed, grid.enough, grid.benchmark
     if warmed is None:
-        return f"DPO without online RL (K=0) reached {candidates[0].rounded} on {benchmark}; no other K was run"
+        return f"DPO without online RL (K=0) reached {grid.best.score(0)} on {where}; no other K was run"
     if none is None:
-        return f"{warmed.name} did best on {benchmark}, {warmed.rounded}; K=0, without online RL, was not run"
-    enough = _smallest_enough(bounds)
-    if enough is not None:
-        ahead, others = bounds[enough]["margin_shown"], [row for row in candidates if row is not enough]
-        other = f"{others[0].name} no" if len(others) == 1 else "no other K"
+        return f"{warmed.name} did best on {where}, {warmed.score(0)}; K=0, without online RL, was not run"
+    if enough is not None and enough.bound:
+        ahead, others = enough.bound["margin_shown"], [row.name for row in grid.candidates if row is not enough]
+        other = f"{others[0]} no" if len(others) == 1 else "no other K"
         bound = f"{other} more than {at_most(ahead)} points better" if ahead else "better than any other K"
         without = "" if enough is none else f"; K=0 {percent(none.accuracy, 0)}"
-        return f"{enough.name} was enough on {benchmark}: {enough.rounded}, {bound}{without}"
-    difference = compare(warmed, none, comparisons)
-    reached = f"{none.rounded} without it (K=0), {warmed.rounded} with {warmed.name}, {difference.shown}"
-    if difference.distinct:
-        return f"online RL {'helped' if difference.accuracy > 0 else 'did harm'} on {benchmark}: {reached}"
-    return f"whether online RL helps is open on {benchmark}: {reached}"
-
-
-def _effect(candidates: Sequence[Row], best: Row, benchmark: str, comparisons: pd.DataFrame | None) -> str:
-    """The best K > 0 against K=0."""
-    none, warmed = _without_and_with(candidates)
-    where = f"On {benchmark}" + ("" if best.n_seeds > 1 else ", with these weights (one training run each)")
-    if none is None:
-        return (
-            f"{where}, accuracy is highest after {best.name} steps of online RL, {best.score}; K=0 was not "
-            "run, so this grid cannot say whether any was needed."
-        )
-    if warmed is None:
-        return f"{where}, DPO without online RL (K=0) reaches {none.score}; no other K was run."
-    difference = compare(warmed, none, comparisons)
-    if warmed.accuracy > none.accuracy and difference.distinct:
-        return (
-            f"{where}, accuracy is highest after {warmed.name} steps of online RL, {warmed.score} against "
-            f"{none.score} without any (K=0): {difference.shown}, {difference.evidence}."
-        )
-    if warmed.accuracy > none.accuracy:
-        return (
-            f"{where}, accuracy is highest after {warmed.name} steps of online RL, {warmed.score}, but not "
-            f"significantly different from {none.score} at K=0, without online RL ({difference.shown}, "
-            f"{difference.evidence})."
-        )
-    verdict = "is worse" if difference.distinct else "does no better"
+        return f"{enough.name} was enough on {where}: {enough.score(0)}, {bound}{without}"
+    effect = grid.compare(warmed, none)
+    verdict = f"online RL {'helped' if effect.accuracy > 0 else 'did harm'} on"
     return (
-        f"{where}, online RL before the harvest {verdict}: DPO at K=0 reaches {none.score} and the best "
-        f"warmed-up policy, {warmed.name}, {warmed.score} ({difference.shown}, {difference.evidence})."
+        f"{verdict if effect.distinct else 'whether online RL helps is open on'} {where}: {none.score(0)} without it "
+        f"(K=0), {warmed.score(0)} with {warmed.name}, {effect.shown}"
     )
 
 
-def _against(best: Row, base: Row | None, grpo: Row | None, comparisons: pd.DataFrame | None) -> str:
-    start = "M0 was not evaluated" if base is None else f"M0 starts from {base.score}"
+def _effect(grid: _Grid) -> str:
+    """The best K > 0 against K=0."""
+    none, warmed = grid.none, grid.warmed
+    where = f"On {grid.benchmark}" + ("" if grid.best.n_seeds > 1 else ", with these weights (one training run each)")
+    if warmed is None:
+        return f"{where}, DPO without online RL (K=0) reaches {grid.best.score()}; no other K was run."
+    highest = f"{where}, accuracy is highest after {warmed.name} steps of online RL, {warmed.score()}"
+    if none is None:
+        return f"{highest}; K=0 was not run, so this grid cannot say whether any was needed."
+    effect = grid.compare(warmed, none)
+    if warmed.accuracy <= none.accuracy:
+        verdict = "is worse" if effect.distinct else "does no better"
+        return (
+            f"{where}, online RL before the harvest {verdict}: DPO at K=0 reaches {none.score()} and the best "
+            f"warmed-up policy, {warmed.name}, {warmed.score()} ({effect})."
+        )
+    if effect.distinct:
+        return f"{highest} against {none.score()} without any (K=0): {effect}."
+    return f"{highest}, but not significantly different from {none.score()} at K=0, without online RL ({effect})."
+
+
+def _against(grid: _Grid) -> str:
+    best, grpo = grid.best, grid.grpo
+    start = "M0 was not evaluated" if grid.base is None else f"M0 starts from {grid.base.score()}"
     if grpo is None:
         return f"{start}; GRPO alone was not run, so nothing is said about it."
-    difference = compare(best, grpo, comparisons)
-    relation = (
-        f"{'above' if difference.accuracy > 0 else 'below'} it"
-        if difference.distinct
-        else "not significantly different from it"
-    )
+    difference = grid.compare(best, grpo)
+    side = "above it" if difference.accuracy > 0 else "below it"
     return (
-        f"{start}, and {grpo.name} reaches {grpo.score}: the best DPO policy, {best.name}, is {relation}"
-        f"{these_weights(best.n_seeds)} ({difference.shown}, {difference.evidence})."
+        f"{start}, and {grpo.name} reaches {grpo.score()}: the best DPO policy, {best.name}, is "
+        f"{side if difference.distinct else 'not significantly different from it'}{these_weights(best.n_seeds)} "
+        f"({difference})."
     )
 
 
-def _enough(bounds: Bounds) -> tuple[str, ...]:
+def _enough(grid: _Grid) -> tuple[str, ...]:
     """How much worse than the best every K can be, and the smallest K for which that is within the margin."""
-    if len(bounds) < 2:
+    if len(grid.bounded) < 2:
         return ()
-    worse = [f"{row.name} at most {at_most(found['margin_shown'])}" for row, found in bounds.items()]
+    bounds = {row.name: row.bound for row in grid.bounded if row.bound}
+    worse = [f"{name} at most {at_most(bound['margin_shown'])}" for name, bound in bounds.items()]
     worse[0] = worse[0].replace(" at most", " is at most", 1) + " points worse than the best K"
-    first = next(iter(bounds))
-    margin = f"{100 * bounds[first]['margin']:g} points"
-    enough = _smallest_enough(bounds)
+    margin = f"{100 * next(iter(bounds.values()))['margin']:g} points"
     shown = (
         f"No K is shown to be less than {margin} worse than the best"
-        if enough is None
-        else f"The smallest K that is shown to be less than {margin} worse than any other is {enough.name}"
+        if grid.enough is None
+        else f"The smallest K that is shown to be less than {margin} worse than any other is {grid.enough.name}"
     )
-    return (
-        f"{sentence(these_weights(first.n_seeds, before=True))}{listed(worse)} (one-sided 95 % bounds, all "
-        f"at once). {shown}.",
-    )
+    start = sentence(these_weights(grid.best.n_seeds, before=True))
+    return (f"{start}{listed(worse)} (one-sided 95 % bounds, all at once). {shown}.",)
 
 
-def _bounds(candidates: Sequence[Row], margins: pd.DataFrame | None) -> Bounds:
-    """The rows of `margins.csv`, by policy in ascending K."""
-    if margins is None:
-        return {}
-    found = {
-        (row["policy"], row["K"], None if pd.isna(row["group_size"]) else int(row["group_size"])): row
-        for row in margins.to_dict("records")
-    }
-    at = [(row.policy, row.k, row.group_size) for row in candidates]
-    return {row: found[key] for row, key in zip(candidates, at, strict=True) if key in found}
-
-
-def _smallest_enough(bounds: Bounds) -> Row | None:
-    return next((row for row, found in bounds.items() if found["enough"]), None)
-
-
-def _without_and_with(candidates: Sequence[Row]) -> tuple[Row | None, Row | None]:
-    """DPO at K=0, and the most accurate policy with K > 0."""
-    none = next((row for row in candidates if row.k == 0), None)
-    return none, max((row for row in candidates if row.k > 0), key=lambda row: row.accuracy, default=None)
-
-
-def _cost(best: Row, grpo: Row | None, bounds: Bounds) -> str:
-    if best.device_hours is None:
+def _cost(grid: _Grid) -> str:
+    best = grid.best
+    if best.hours is None:
         return "What the policies cost was not recorded."
-    enough = _smallest_enough(bounds) or best
-    costs = [f"{best.name}, with the highest accuracy, took {duration(best.device_hours)}"]
-    if enough is not best and enough.device_hours is not None:
-        costs = [f"{enough.name} took {duration(enough.device_hours)}", *costs]
-    if grpo is not None and grpo.device_hours is not None:
-        costs.append(f"{grpo.name} took {duration(grpo.device_hours)}")
+    paid = {row.name: row.hours for row in (grid.enough, best, grid.grpo) if row and row.hours is not None}
+    costs = [
+        f"{name}{', with the highest accuracy,' if name == best.name else ''} took {duration(hours)}"
+        for name, hours in paid.items()
+    ]
     return f"{'; '.join(costs)} (per seed, with every stage behind it)."
 
 
-def _auto_stop(stopped: Sequence[Row], best: Row, comparisons: pd.DataFrame | None) -> tuple[str, ...]:
+def _auto_stop(grid: _Grid) -> tuple[str, ...]:
     """The policy of a warm-up that stopped by itself, against the best of the grid."""
-    if not stopped:
+    row, best = grid.stopped, grid.best
+    if row is None:
         return ()
-    row = max(stopped, key=lambda row: row.accuracy)
-    difference = compare(row, best, comparisons)
-    price = "" if row.device_hours is None else f" for {duration(row.device_hours)}"
+    price = "" if row.hours is None else f" for {duration(row.hours)}"
     mean = ", the mean over seeds" if row.n_seeds > 1 else ""
+    difference = grid.compare(row, best)
     return (
-        f"Warm-up that stopped by itself chose {row.name}{mean}, and DPO on its harvest reached {row.score}{price}: "
+        f"Warm-up that stopped by itself chose {row.name}{mean}, and DPO on its harvest reached {row.score()}{price}: "
         f"{difference.shown} against {best.name}{these_weights(row.n_seeds)} ({difference.evidence}).",
     )
 
 
-def _caveats(candidates: Sequence[Row], best: Row, comparisons: pd.DataFrame | None) -> tuple[str, ...]:
-    seeds = best.n_seeds
+def _caveats(grid: _Grid) -> tuple[str, ...]:
+    seeds, problems = grid.best.n_seeds, grid.best.n_problems
     found = [
-        f"95 % intervals and tests over {seeds} seeds and {best.n_problems} problems."
+        f"95 % intervals and tests over {seeds} seeds and {problems} problems."
         if seeds > 1
-        else f"One seed, that is one training run each: the 95 % intervals and tests, over {best.n_problems} problems, "
+        else f"One seed, that is one training run each: the 95 % intervals and tests, over {problems} problems, "
         "say what other problems would show with these weights. Other seeds may show the reverse."
     ]
-    tested = comparisons is not None and not comparisons.empty
-    if tested and 1 < seeds < ENOUGH_SEEDS:
+    if grid.tests and 1 < seeds < ENOUGH_SEEDS:
         found.append(
             f"{seeds} seeds are few: the variance between seeds is pooled over all policies, which is safe as long "
             "as no policy's seeds scatter more than three times as much as another's."
         )
-    if len(candidates) > 1:
-        found.append(_choice(candidates, best, comparisons))
-    if not tested:
+    if len(grid.candidates) > 1:
+        found.append(_choice(grid))
+    if not grid.tests:
         found.append("Two policies are said to differ only where their intervals do not overlap.")
     found.append("A device is a GPU, or the CPU where there is none.")
     return tuple(found)
 
 
-def _choice(candidates: Sequence[Row], best: Row, comparisons: pd.DataFrame | None) -> str:
+def _choice(grid: _Grid) -> str:
     """The correction for choosing the best K afterwards."""
     chosen = (
-        f"The best of {len(candidates)} policies was chosen on the same problems, so its accuracy is biased upwards"
+        f"The best of {len(grid.candidates)} policies was chosen on the same problems, so its accuracy is biased "
+        "upwards."
     )
-    none, warmed = _without_and_with(candidates)
-    if none is None or warmed is None:
-        return f"{chosen}."
-    difference, weights = compare(warmed, none, comparisons), these_weights(best.n_seeds)
-    if difference.single is None or difference.family is None or difference.family_size == 1:
-        return f"{chosen}."
+    test = grid.compare(grid.warmed, grid.none).test if grid.warmed and grid.none else None
+    if not (grid.warmed and test and test["family_size"] > 1):
+        return chosen
     return (
-        f"{chosen}. Differences are corrected for this choice: the interval of {warmed.name} against K=0{weights} is "
-        f"{signed_interval(*difference.family)} points and holds for any of {difference.family_size} such comparisons; "
-        f"uncorrected it is {signed_interval(*difference.single)}."
+        f"{chosen} Differences are corrected for this choice: the interval of {grid.warmed.name} against K=0"
+        f"{these_weights(grid.best.n_seeds)} is {signed_interval(test['family_low'], test['family_high'])} points and "
+        f"holds for any of {test['family_size']} such comparisons; uncorrected it is "
+        f"{signed_interval(test['ci_low'], test['ci_high'])}."
     )
 
 
-def _row(values: Mapping[Any, Any], several_groups: bool) -> Row:
-    known: dict[Any, Any] = {name: None if pd.isna(value) else value for name, value in values.items()}
-    return Row(
-        policy=known["policy"],
-        k=int(known["K"]),
-        group_size=None if known["group_size"] is None else int(known["group_size"]),
-        n_seeds=int(known["n_seeds"]),
-        n_problems=int(known["n_problems"]),
-        accuracy=known["accuracy"],
-        low=known["ci_low"],
-        high=known["ci_high"],
-        device_hours=known["device_hours"],
-        several_groups=several_groups,
-    )
+# ------------------------------------------------------------------------------------------------------------- tables
+
+
+def _most_accurate(rows: Sequence[Row]) -> Row | None:
+    return max(rows, key=lambda row: row.accuracy, default=None)
+
+
+def _rows(table: pd.DataFrame, margins: pd.DataFrame | None) -> list[Row]:
+    several = table.loc[table["policy"] == "g2d", "group_size"].nunique() > 1
+    bounds = {} if margins is None else {policy_of(row): row for row in margins.to_dict("records")}
+    found = []
+    for row in table.to_dict("records"):
+        policy, k, size = at = policy_of(row)
+        name = f"K={k} (G={size})" if several and size else f"K={k}"
+        found.append(
+            Row(
+                at=at,
+                name=f"GRPO alone (G={size}, K={k})" if policy == "grpo" else name,
+                n_seeds=row["n_seeds"],
+                n_problems=row["n_problems"],
+                accuracy=row["accuracy"],
+                low=row["ci_low"],
+                high=row["ci_high"],
+                hours=None if pd.isna(row["device_hours"]) else row["device_hours"],
+                bound=bounds.get(at),
+            )
+        )
+    return found
+
+
+def _tests(comparisons: pd.DataFrame | None) -> dict[tuple[At, At], Mapping[Any, Any]]:
+    """The rows of `comparisons.csv` by their two policies, in either order; intervals are first minus second."""
+    known = [] if comparisons is None else comparisons.dropna(subset=["p_holm"]).to_dict("records")
+    sides = {"low": "high", "high": "low"}
+    found: dict[tuple[At, At], Mapping[Any, Any]] = {}
+    for row in known:
+        first, second = policy_of(row), policy_of(row, "reference")
+        turned = {f"{name}_{end}": -row[f"{name}_{other}"] for name in ("ci", "family") for end, other in sides.items()}
+        found.setdefault((second, first), row | turned)
+        found[first, second] = row
+    return found

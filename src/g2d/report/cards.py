@@ -20,6 +20,7 @@ from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.markdown import code, fenced, literal
 from g2d.policies.policy import Policy
 from g2d.regimes.catalogue import REGIMES
+from g2d.report.provenance import without_folders
 from g2d.report.win_rates import TRAINED_ON
 
 PAPER = "https://arxiv.org/abs/2605.21266"
@@ -75,46 +76,34 @@ def model_card(
         f"weights: {code(str(policy.weights_sha256))}.",
         *_results(results),
         "## Use",
-        *(_use_of_weights if policy.weights else _use_of_adapter)(base, place),
+        *_use(policy, base, place),
         "## Settings",
-        fenced(yaml.safe_dump(_public(policy.settings), sort_keys=False), "yaml"),
+        fenced(yaml.safe_dump(without_folders(policy.settings), sort_keys=False), "yaml"),
     )
 
 
-def _use_of_adapter(base: Policy, place: str) -> list[str]:
-    name = base.public_base
-    return [
-        fenced(
-            "from peft import PeftModel\n"
-            "from transformers import AutoModelForCausalLM\n\n"
-            f"base = AutoModelForCausalLM.from_pretrained({json.dumps(name)}{_revision(base)})\n"
-            f"policy = PeftModel.from_pretrained(base, {json.dumps(place)})",
-            "python",
-        ),
-        fenced(
-            f"vllm serve {shlex.quote(name)} --enable-lora --lora-modules {shlex.quote(f'g2d={place}')}"
-            + _template(base)
-        ),
-    ]
-
-
-def _use_of_weights(base: Policy, place: str) -> list[str]:
-    name = base.public_base
-    return [
-        fenced(
-            "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
-            f"policy = AutoModelForCausalLM.from_pretrained({json.dumps(place)})\n"
-            f"tokenizer = AutoTokenizer.from_pretrained({json.dumps(name)}{_revision(base)})",
-            "python",
-        ),
-        fenced(f"vllm serve {shlex.quote(place)} --tokenizer {shlex.quote(name)}{_template(base)}"),
-    ]
-
-
-def _template(base: Policy) -> str:
-    """vLLM's option for what the chat template was given."""
-    given = base.chat_template_kwargs
-    return f" --default-chat-template-kwargs {shlex.quote(json.dumps(given))}" if given else ""
+def _use(policy: Policy, base: Policy, place: str) -> tuple[str, str]:
+    """How transformers and vLLM load it."""
+    name, loaded = base.public_base, json.dumps(place)
+    of_base = json.dumps(name) + (f', revision="{base.revision}"' if base.revision else "")
+    if policy.weights:
+        serve = f"{shlex.quote(place)} --tokenizer {shlex.quote(name)}"
+        lines = [
+            "from transformers import AutoModelForCausalLM, AutoTokenizer\n",
+            f"policy = AutoModelForCausalLM.from_pretrained({loaded})",
+            f"tokenizer = AutoTokenizer.from_pretrained({of_base})",
+        ]
+    else:
+        serve = f"{shlex.quote(name)} --enable-lora --lora-modules {shlex.quote(f'g2d={place}')}"
+        lines = [
+            "from peft import PeftModel",
+            "from transformers import AutoModelForCausalLM\n",
+            f"base = AutoModelForCausalLM.from_pretrained({of_base})",
+            f"policy = PeftModel.from_pretrained(base, {loaded})",
+        ]
+    if base.chat_template_kwargs:
+        serve += f" --default-chat-template-kwargs {shlex.quote(json.dumps(base.chat_template_kwargs))}"
+    return fenced("\n".join(lines), "python"), fenced(f"vllm serve {serve}")
 
 
 def base_card(base: Policy, demonstration: str | None) -> str:
@@ -127,7 +116,7 @@ def base_card(base: Policy, demonstration: str | None) -> str:
         "The model that the policies of a grid of the "
         f"[G2D workflow]({PAPER}) start from: a tiny Llama, trained on synthetic arithmetic.",
         "## Settings",
-        fenced(yaml.safe_dump(_public(base.settings), sort_keys=False), "yaml"),
+        fenced(yaml.safe_dump(without_folders(base.settings), sort_keys=False), "yaml"),
     )
 
 
@@ -147,11 +136,7 @@ def harvest_card(key: HarvestKey, base: Policy, counts: Informativeness, demonst
         f"Rollouts of {_model(base)} {_warmup(key.k)}, {OF_A_HARVEST}",
         f"- `pairs.jsonl`: {counts.n_pairable} pairs {PAIRS}\n"
         f"- `rollouts.parquet`: {counts.n_rollouts} completions of {counts.n_prompts} prompts {ROLLOUTS}",
-        "```python\n"
-        "from datasets import load_dataset\n\n"
-        'pairs = load_dataset("path/to/this/folder", split="train")\n'
-        'rollouts = load_dataset("parquet", data_files="path/to/this/folder/rollouts.parquet", split="train")\n'
-        "```",
+        _loading(f'"{HERE}"', f"{HERE}/rollouts.parquet"),
     )
 
 
@@ -180,12 +165,22 @@ def dataset_card(
         f"Rollouts of policies, {OF_A_HARVEST}",
         f"- `pairs.jsonl`: pairs {PAIRS}\n- `rollouts.parquet`: completions {ROLLOUTS}",
         "\n".join(["| harvest | of | seed | prompts | rollouts | pairs |", "|---|---|---:|---:|---:|---:|", *rows]),
-        fenced(
-            "from datasets import load_dataset\n\n"
-            f'pairs = load_dataset({json.dumps(repository)}, {json.dumps(_config_name(example))}, split="train")\n'
-            f'rollouts = load_dataset("parquet", data_files={json.dumps(of_rollouts)}, split="train")',
-            "python",
-        ),
+        _loading(f'"{repository}", "{_config_name(example)}"', of_rollouts),
+    )
+
+
+def _loading(pairs: str, rollouts: str) -> str:
+    """How `datasets` loads both.
+
+    Args:
+        pairs: the arguments that name them.
+        rollouts: their file.
+    """
+    return fenced(
+        "from datasets import load_dataset\n\n"
+        f'pairs = load_dataset({pairs}, split="train")\n'
+        f'rollouts = load_dataset("parquet", data_files="{rollouts}", split="train")',
+        "python",
     )
 
 
@@ -203,17 +198,6 @@ def _card(header: dict[str, Any], title: str, demonstration: str | None, *parts:
     warning = [f"> **{literal(demonstration)}**"] if demonstration else []
     front = f"---\n{yaml.safe_dump(header, sort_keys=False)}---"
     return "\n\n".join([front, f"# {literal(title)}", *warning, *parts]) + "\n"
-
-
-def _public(settings: Any) -> Any:
-    """Settings without the places of files on this machine."""
-    if isinstance(settings, Mapping):
-        return {name: _public(value) for name, value in settings.items()}
-    if isinstance(settings, list | tuple):
-        return [_public(value) for value in settings]
-    if isinstance(settings, str) and settings.startswith(("/", "~/")) and len(Path(settings).parts) > 2:
-        return f"path/to/{Path(settings).name}"
-    return settings
 
 
 def _training(key: PolicyKey, policy: Policy) -> str:
@@ -245,10 +229,6 @@ def _warmup(k: int, online: str = "grpo", start: PolicyKey | None = None) -> str
 def _model(base: Policy) -> str:
     revision = f" at revision {code(base.revision)}" if base.revision else ""
     return f"{code(base.settings.get('id') or base.model)}{revision}"
-
-
-def _revision(base: Policy) -> str:
-    return f', revision="{base.revision}"' if base.revision else ""
 
 
 def _results(rows: pd.DataFrame) -> list[str]:

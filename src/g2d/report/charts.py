@@ -205,8 +205,12 @@ def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
     """Pairability, middle band and entropy of the harvest against K (Figure 3), on an axis from 0 to 1."""
     first = harvest["group_size"].dropna().min()
     own = harvest[harvest["group_size"].isna() | (harvest["group_size"] == first)]
-    rows = pd.concat([_metric(own, column, mark.series) for column, mark in METRICS.items()])
-    rows = rows.dropna(subset=["value"])
+    parts = []
+    for column, mark in METRICS.items():
+        part = own.reindex(columns=["K", column, f"{column}_low", f"{column}_high"])
+        parts.append(part.set_axis(["K", "value", "low", "high"], axis=1).assign(series=mark.series))
+    rows = pd.concat(parts).dropna(subset=["value"])
+    rows["interval"] = _between(rows["low"], rows["high"])
     ks = sorted(int(k) for k in own["K"].unique())
     x = alt.X("K:Q", title="GRPO warm-up steps K", axis=alt.Axis(values=ks, grid=False), scale=padded(ks))
     scale = alt.Scale(domain=[0, 1])
@@ -322,9 +326,8 @@ def pass_at_k(samples: pd.DataFrame, known: Marks) -> Spec:
     Where lines cross, a policy is better with one answer and worse with several. Other policies are in the table.
     """
     rows = samples[(samples["measure"] == "pass") & samples["policy"].isin(POLICY_NAMES)]
-    bounds = zip(rows["ci_low"], rows["ci_high"], strict=True)
     looks = marks_of_lines(rows, known)
-    rows = rows.assign(series=names(rows), interval=[f"{low:.3f} to {high:.3f}" for low, high in bounds])
+    rows = rows.assign(series=names(rows), interval=_between(rows["ci_low"], rows["ci_high"]))
     ks = sorted(int(k) for k in rows["k"].unique())
     x = alt.X("k:Q", title="samples k", axis=alt.Axis(values=ks, grid=False), scale=alt.Scale(type="log", base=2))
     y = alt.Y("share:Q", title="pass@k", scale=alt.Scale(zero=False))
@@ -379,11 +382,7 @@ def _tooltip(rows: pd.DataFrame) -> list[alt.Tooltip]:
     return tips({name: digits for name, digits in columns.items() if name in rows})
 
 
-def _metric(rows: pd.DataFrame, column: str, name: str) -> pd.DataFrame:
-    """One metric in long form, with its interval where the table has one."""
-    missing = pd.Series(float("nan"), rows.index)
-    low, high = (rows.get(f"{column}_{side}", missing) for side in ("low", "high"))
-    frame = pd.DataFrame({"K": rows["K"], "series": name, "value": rows[column], "low": low, "high": high})
-    known = frame["low"].notna() & frame["high"].notna()
-    shown = [f"{a:.3f} to {b:.3f}" if k else "" for a, b, k in zip(frame["low"], frame["high"], known, strict=True)]
-    return frame.assign(interval=shown)
+def _between(low: pd.Series, high: pd.Series) -> list[str]:
+    """Intervals under the pointer, empty where there is none."""
+    known = low.notna() & high.notna()
+    return [f"{a:.3f} to {b:.3f}" if k else "" for a, b, k in zip(low, high, known, strict=True)]

@@ -53,7 +53,8 @@ def _compare(arguments: argparse.Namespace) -> int:
     runs = opened(arguments.results, arguments.benchmark)
     table = runs_table(runs, arguments.benchmark)
     if arguments.json:
-        json.dump(_as_json(runs, table), sys.stdout, indent=2)
+        policies = json.loads(table.to_json(orient="records"))
+        json.dump({"runs": about(runs), **differing_in(runs), "policies": policies}, sys.stdout, indent=2)
         say()
     else:
         for line in _lines(runs, table):
@@ -95,17 +96,6 @@ def opened(folders: Sequence[Path], benchmarks: Sequence[str] = ()) -> dict[str,
     return runs
 
 
-def _as_json(runs: Mapping[str, Results], table: pd.DataFrame) -> dict[str, Any]:
-    def by_run(found: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, Any]]:
-        return {key: dict(zip(runs, values, strict=True)) for key, values in found.items()}
-
-    return {
-        "runs": about(runs),
-        **{kind: by_run(found) for kind, found in differing_in(runs).items()},
-        "policies": json.loads(table.to_json(orient="records")),
-    }
-
-
 # ---------------------------------------------------------------------------------------------------------- as text
 
 
@@ -116,7 +106,7 @@ def _lines(runs: Mapping[str, Results], table: pd.DataFrame) -> Iterator[str]:
         yield f"{name}  {own['folder']}: {own['title']} ({done}; {version})"
     for kind, found in differing_in(runs).items():
         yield ""
-        cells = [[key, *map(_short, values)] for key, values in found.items()]
+        cells = [[key, *map(_short, by_run.values())] for key, by_run in found.items()]
         yield from _aligned([[kind.capitalize(), *runs], *cells]) if cells else [f"{kind.capitalize()}: the same"]
     for (model, benchmark), rows in table.groupby(["model", "benchmark"], sort=False):
         yield ""

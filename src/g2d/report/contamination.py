@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from g2d.analysis.comparisons import LEVEL
-from g2d.report.phrases import percent, percent_interval
+from g2d.report.phrases import percent, percent_of
 
 
 def contamination_sentences(table: pd.DataFrame) -> list[str]:
@@ -36,10 +36,11 @@ def _may_be_memory(row: dict[Any, Any]) -> bool:
 
 def _sentence(row: dict[Any, Any]) -> str:
     name = row["benchmark"]
+    verbatim, right = (percent_of(row, f"{kind}_share", kind) for kind in ("verbatim", "right"))
     said = (
         f"Shown the first {percent(row['share'], 0)} of a question of {name}, {row['model']} wrote the rest word "
-        f"for word for {row['verbatim']} of {row['n_asked']} ({_interval(row, 'verbatim')}), and answered "
-        f"{row['right']} right ({_interval(row, 'right')})"
+        f"for word for {row['verbatim']} of {row['n_asked']} ({verbatim}), and answered "
+        f"{row['right']} right ({right})"
     )
     if pd.isna(row["p_holm"]):
         return f"{said}. No benchmark of this run is fresh, so there is nothing to compare that with."
@@ -56,7 +57,3 @@ def _sentence(row: dict[Any, Any]) -> str:
         f"{said}; {beside}. The two do not differ significantly ({test}), which does not show that {name} was never "
         "seen."
     )
-
-
-def _interval(row: dict[Any, Any], name: str) -> str:
-    return percent_interval(row[f"{name}_share"], row[f"{name}_low"], row[f"{name}_high"])

@@ -57,21 +57,7 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Export; 0 if there was something to export.
-
-    Raises:
-        OSError, ValueError, RuntimeError: see `write_logs`.
-    """
-    written, evaluations = write_logs(arguments.results, Path(arguments.out))
-    say(f"{written} of {evaluations} evaluations in {arguments.out}: inspect view --log-dir {arguments.out}")
-    return 0
-
-
-def write_logs(results: str, out: Path) -> tuple[int, int]:
-    """Write `out/{folder of the policy}/{benchmark}.eval` for every finished evaluation.
-
-    Returns:
-        How many logs were written, and how many evaluations the configuration asks for.
+    """Write `{folder of the policy}/{benchmark}.eval` for every finished evaluation.
 
     Raises:
         RuntimeError: inspect_ai is not installed.
@@ -82,21 +68,23 @@ def write_logs(results: str, out: Path) -> tuple[int, int]:
         from inspect_ai.log import EvalLog, write_eval_log
     except ImportError:
         raise RuntimeError("inspect_ai is not installed: pip install 'g2d[inspect]' (docs/standard.md)") from None
-    found = g2d.open(results)
+    found = g2d.open(arguments.results)
     files = files_of(found.config, "answers")
     finished = [
         (key, name) for (key, name), file in files.items() if key in found.records and found.path(file).exists()
     ]
     if not finished:
-        raise FileNotFoundError(f"{results}: no evaluation has finished there: run the workflow first")
+        raise FileNotFoundError(f"{arguments.results}: no evaluation has finished there: run the workflow first")
     asked = cache(lambda name: read_problems(found.folder / f"problems/{name}.jsonl"))
     jobs = {attempt.cost.job: attempt for attempt in found.attempts if attempt.status == "ok"}
     for key, name in finished:
-        target = out / key.folder / f"{name}.eval"
+        target = Path(arguments.out, key.folder, f"{name}.eval")
         target.parent.mkdir(parents=True, exist_ok=True)
         attempt = jobs.get(f"results/{key.folder}/eval/{name}.cost")
         write_eval_log(EvalLog.model_validate(log_of(found, found.finished[key], name, asked(name), attempt)), target)
-    return len(finished), len(files)
+    out = arguments.out
+    say(f"{len(finished)} of {len(files)} evaluations in {out}: inspect view --log-dir {out}")
+    return 0
 
 
 def log_of(

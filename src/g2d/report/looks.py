@@ -48,8 +48,8 @@ def look_sentences(config: Config, results: str | Path = "results") -> list[str]
 
 
 CAVEAT = (
-    "Seeds came in stages, and looks at them decided which policies got the next: the tests and intervals here do not "
-    "count the looks, those under Looks do."
+    "The seeds came in stages, and looks decided which policies got further ones: the tests and intervals here are not "
+    "corrected for that, those under Looks are."
 )
 
 

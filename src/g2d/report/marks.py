@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pandas as pd
 
@@ -62,6 +63,13 @@ def marks(config: Config) -> Marks:
             drawn[first.kind] += 1
         made.setdefault((name, 0), made[name, sizes[0]])
     return made
+
+
+def policy_of(row: Mapping[Any, Any], whose: str = "policy") -> tuple[str, int, int]:
+    """The label, K, and group size or 0, of the policy that a row of a table names; of its `reference`, say."""
+    before = "" if whose == "policy" else f"{whose}_"
+    size = row[f"{before}group_size"]
+    return row[whose], int(row[f"{before}K"]), 0 if pd.isna(size) else int(size)
 
 
 def mark_of(known: Marks, policy: str, group_size: object) -> Mark:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,13 +31,13 @@ from g2d.experiment.grid import other_reward
 from g2d.markdown import literal, shown
 from g2d.plain import plain
 from g2d.report import charts, drift, front, training
-from g2d.report.answer_browser import QUESTIONS_PER_BENCHMARK, Answered
+from g2d.report.browsers import PROBLEMS_PER_CONTROL, PROBLEMS_PER_SERIES, QUESTIONS_PER_BENCHMARK, Answered, Series
 from g2d.report.contamination import contamination_sentences
 from g2d.report.looks import CAVEAT
 from g2d.report.looks import path as look_path
 from g2d.report.marks import Marks, marks
-from g2d.report.pair_browser import PROBLEMS_PER_CONTROL, PROBLEMS_PER_SERIES, Series
 from g2d.report.power import difference_by_seeds, power_sentences
+from g2d.report.provenance import without_folders
 from g2d.report.sweep import sweep_sentences
 from g2d.report.synthesis import forest, synthesis_sentences
 from g2d.report.tables import Table, cells_of
@@ -64,23 +64,15 @@ VEGA_NOTICE = "/* Vega, Vega-Lite, Vega-Embed: (c) University of Washington Inte
 
 
 @dataclass(frozen=True)
-class Chart:
-    """A place for an interactive figure."""
-
-    name: str  # key of its specification
-    title: str
-
-
-@dataclass(frozen=True)
 class Entry:
     """A table with its figures."""
 
     name: str
     title: str
-    caption: Markup
-    href: str
     table: Table
-    charts: tuple[Chart, ...]
+    caption: str = ""  # its HTML is Markup
+    href: str = ""  # of its CSV
+    charts: Mapping[str, str] = field(default_factory=dict)  # names of specifications, with titles
 
 
 @dataclass(frozen=True)
@@ -130,8 +122,8 @@ def build(
     benchmarks = list(config.benchmarks)
     specs: dict[str, Spec] = {}
     known = marks(config)
-    lost = {model: front.rounding_caveats(provenance.get("effect_left", {}), model, config) for model in config.models}
-    caveats = {model: (*own, *((CAVEAT,) if config.looks else ())) for model, own in lost.items()}
+    staged, left = (CAVEAT,) if config.looks else (), provenance.get("effect_left", {})
+    caveats = {model: front.rounding_caveats(left, model, config) + staged for model in config.models}
     frames = {name: read_by_name(path) for name, path in tables.items()}
     panels = front.panels(frames, benchmarks, specs, known, caveats)
     labelled_once = settings | {"demonstration": None}  # the page itself says it, always in view
@@ -166,8 +158,7 @@ def build(
         demonstration=config.demonstration,
         benchmarks=[name for name in benchmarks if any(panel["answer"].benchmark == name for panel in panels)],
         panels=panels,
-        axes={"steps": "against K", "hours": "against device time"} | front.buttons(panels),
-        legend=front.LEGEND,
+        axes=front.buttons(panels),
         several_models=len(config.models) > 1,
         description=caption(description),
         sections=sections,
@@ -231,16 +222,6 @@ def content_security_policy(scripts: Sequence[str]) -> str:
     )
 
 
-def without_folders(settings: Any) -> Any:
-    """Settings to publish, with the last part of absolute paths alone: folders name people and machines."""
-    if isinstance(settings, dict):
-        return {
-            key: Path(value).name if key == "path" and Path(value).is_absolute() else without_folders(value)
-            for key, value in settings.items()
-        }
-    return [without_folders(value) for value in settings] if isinstance(settings, list) else settings
-
-
 # ------------------------------------------------------------------------------------------------------------- parts
 
 _SECTION_SENTENCES: dict[str, tuple[Any, ...]] = {  # functions, and the tables that they are given
@@ -268,18 +249,18 @@ _TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame, Marks], Spec |
 }
 
 
-def _charts_of(name: str, table: pd.DataFrame, specs: dict[str, Spec], known: Marks) -> tuple[Chart, ...]:
+def _charts_of(name: str, table: pd.DataFrame, specs: dict[str, Spec], known: Marks) -> dict[str, str]:
     """The figures of a table that has some; their specifications are added to the others."""
     if name not in _TABLE_CHARTS:
-        return ()
+        return {}
     keys, draw = _TABLE_CHARTS[name]
-    found = []
+    found = {}
     for group, rows in table.groupby(keys, sort=False):
         title = ", ".join(map(str, group))
         if spec := draw(rows, known):
             specs[f"{name}/{title}"] = spec
-            found.append(Chart(f"{name}/{title}", title))
-    return tuple(found)
+            found[f"{name}/{title}"] = title
+    return found
 
 
 def _caption(path: str | Path | None, config: Mapping[str, Any], benchmark: str) -> Markup:
@@ -306,8 +287,7 @@ def _labelled(entry: Series, config: Config) -> dict[str, Any]:
     return {
         "label": f"{entry.model}, seed {entry.seed}{group}{f', {entry.variant}: {reward}' if reward else ''}",
         "reward": reward,
-        "stories": entry.stories,
-        "stories_shown": len(entry.stories),
+        "shown": entry.shown,
     }
 
 

@@ -62,6 +62,11 @@ def percent_interval(share: float, low: float, high: float, digits: int = 1) -> 
     return f"{percent(share, digits)} [{100 * low:.{digits}f}, {100 * high:.{digits}f}]"
 
 
+def percent_of(row: Mapping[Any, Any], name: str, bounds: str = "") -> str:
+    """12.3 % [10.1, 14.5], of a column and its bounds; `bounds` begins their names where that is another."""
+    return percent_interval(row[name], *(row[f"{bounds or name}_{side}"] for side in ("low", "high")))
+
+
 def signed(share: float) -> str:
     """A difference of shares in percentage points with its sign: +1.2."""
     return f"{100 * share:+.1f}".replace("-", "−")

@@ -84,6 +84,17 @@ def provenance(
     }
 
 
+def without_folders(settings: Any) -> Any:
+    """Settings to publish, without the folders of files on this machine: these name people and machines."""
+    if isinstance(settings, Mapping):
+        return {name: without_folders(value) for name, value in settings.items()}
+    if isinstance(settings, list | tuple):
+        return [without_folders(value) for value in settings]
+    if isinstance(settings, str) and settings.startswith(("/", "~/")) and len(Path(settings).parts) > 2:
+        return f"path/to/{Path(settings).name}"
+    return settings
+
+
 def _seed_of_the_run(config: Config, name: str, manifest: Mapping[str, Any]) -> dict[str, int]:
     """The seed of generated problems where the configuration has none, so that it was drawn for the run."""
     configured = getattr(config.problem_sources.get(name), "seed", None)

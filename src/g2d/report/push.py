@@ -51,14 +51,6 @@ class Repository:
     kind: str  # model | dataset
     files: Mapping[str, Path | str]
 
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Bytes of every file."""
-        return {
-            name: held.stat().st_size if isinstance(held, Path) else len(held.encode())
-            for name, held in self.files.items()
-        }
-
 
 def register(subparsers: Any) -> None:
     """Add `push` to the g2d command."""
@@ -112,13 +104,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list(repositories: list[Repository], visibility: str) -> None:
+    sizes = []
     for one in repositories:
         say(f"{one.kind} {one.id} ({visibility})")
-        for name, size in one.sizes.items():
-            say(f"  {size / 1e3:12,.1f} kB  {name}")
-    total = sum(sum(one.sizes.values()) for one in repositories)
-    files = sum(len(one.files) for one in repositories)
-    say(f"{len(repositories)} repositories, {files} files, {total / 1e6:,.1f} MB")
+        for name, held in one.files.items():
+            sizes.append(held.stat().st_size if isinstance(held, Path) else len(held.encode()))
+            say(f"  {sizes[-1] / 1e3:12,.1f} kB  {name}")
+    say(f"{len(repositories)} repositories, {len(sizes)} files, {sum(sizes) / 1e6:,.1f} MB")
 
 
 class Push:
@@ -331,10 +323,9 @@ def _commit(api: HfApi, one: Repository, *, public: bool) -> str:
         raise RuntimeError(f"{one.id} is public: say --public, or make it private on the Hub")
     if before.private and public:
         api.update_repo_settings(one.id, repo_type=one.kind, private=False)
-    files = {name: held if isinstance(held, Path) else held.encode() for name, held in one.files.items()}
     commit = api.create_commit(
         one.id,
-        [CommitOperationAdd(name, held) for name, held in files.items()],
+        [CommitOperationAdd(name, own if isinstance(own, Path) else own.encode()) for name, own in one.files.items()],
         repo_type=one.kind,
         commit_message=f"g2d {__version__}",
     )

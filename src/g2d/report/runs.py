@@ -31,15 +31,18 @@ def about(runs: Mapping[str, Results]) -> dict[str, dict[str, Any]]:
 
 def differing_in(
     runs: Mapping[str, Results], shown: Callable[[Any], Any] = lambda identity: identity
-) -> dict[str, dict[str, tuple[Any, ...]]]:
-    """What differs in the configuration that results depend on, and in the software, with the value of every run.
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """What differs in the configuration that results depend on, and in the software: by key, the value of every run.
 
     Args:
         shown: what of a configuration may be seen.
     """
-    return {
+    found = {
         "configuration": other_settings(*(shown(run.config.identity) for run in runs.values())),
         "software": other_software(*(run.provenance for run in runs.values())),
+    }
+    return {
+        kind: {key: dict(zip(runs, values, strict=True)) for key, values in own.items()} for kind, own in found.items()
     }
 
 

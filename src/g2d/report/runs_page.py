@@ -11,10 +11,11 @@ import pandas as pd
 import yaml
 from markupsafe import Markup
 
-from g2d.report.answer_browser import browse_runs
+from g2d.report.browsers import browse_runs
 from g2d.report.charts import SHARES
 from g2d.report.marks import OKABE_ITO, SHAPES, names
-from g2d.report.page import Chart, Entry, Section, rendered, without_folders
+from g2d.report.page import Entry, Section, rendered
+from g2d.report.provenance import without_folders
 from g2d.report.runs import about, differing_in, sentences
 from g2d.report.tables import cells_of
 from g2d.report.vega import Spec, finished, named_scale, tips
@@ -42,12 +43,14 @@ def runs_page(runs: Mapping[str, Results], table: pd.DataFrame, benchmarks: Sequ
         title, name = f"{model}, {benchmark}", f"policies-{number}"
         specs[name] = accuracy_by_run(rows)
         shown = rows.drop(columns=["model", "benchmark"])
-        entry = _entry(name, f"Accuracy and cost: {title}", shown, CAPTION.format(first=first), Chart(name, ""))
+        caption = CAPTION.format(first=first)
+        entry = Entry(name, f"Accuracy and cost: {title}", cells_of(shown), caption, charts={name: ""})
         text = tuple(f"{sentence}." for sentence in sentences(rows, first))
         sections.append(Section(f"section-{number}", title, (entry,), True, text))
     for kind, found in differing_in(runs, without_folders).items():
         text = () if found else ("The same in all runs.",)
-        entries = (_entry(kind, f"{kind.capitalize()} that differs", _by_key(found, runs)),) if found else ()
+        rows = pd.DataFrame([{"key": key} | {name: _value(own[name]) for name in runs} for key, own in found.items()])
+        entries = (Entry(kind, f"{kind.capitalize()} that differs", cells_of(rows)),) if found else ()
         sections.append(Section(f"other-{kind}", kind.capitalize(), entries, True, text))
     told = pd.DataFrame([{"run": name} | own | {"folder": _shown(runs[name])} for name, own in about(runs).items()])
     return rendered(
@@ -56,20 +59,11 @@ def runs_page(runs: Mapping[str, Results], table: pd.DataFrame, benchmarks: Sequ
         title="Runs side by side",
         begins="runs",
         demonstrations=dict.fromkeys(run.config.demonstration for run in runs.values() if run.config.demonstration),
-        about=_entry("about", "What they are", told),
+        about=Entry("about", "What they are", cells_of(told)),
         sections=sections,
         answered=browse_runs(runs, benchmarks),
         whose_answers="each run's first seed",
     )
-
-
-def _entry(name: str, title: str, frame: pd.DataFrame, caption: str = "", *charts: Chart) -> Entry:
-    return Entry(name, title, Markup(caption), href="", table=cells_of(frame), charts=charts)
-
-
-def _by_key(found: Mapping[str, Sequence[Any]], runs: Mapping[str, Results]) -> pd.DataFrame:
-    rows = [[key, *map(_value, values)] for key, values in found.items()]
-    return pd.DataFrame(rows, columns=["key", *runs])
 
 
 def _value(value: Any) -> str:

@@ -12,7 +12,7 @@ import pandas as pd
 from g2d.analysis.dynamics import RATIO_BOUND
 from g2d.experiment.keys import POLICY_NAMES
 from g2d.report.marks import Marks, legend, marks_of
-from g2d.report.phrases import NBSP, percent, percent_interval, these_weights
+from g2d.report.phrases import NBSP, percent, percent_of, these_weights
 from g2d.report.vega import Spec, finished, series_channels, tips
 
 HEIGHT = 200  # pixels: one of several
@@ -93,7 +93,7 @@ def saturation_sentences(table: pd.DataFrame) -> list[str]:
         if row["status"] != "fits":
             said.append(f"{called}: no sigmoid is shown, because {_NO_CURVE[str(row['status'])]}.")
             continue
-        asymptote = percent_interval(*(row[f"asymptote{end}"] for end in ("", "_low", "_high")))
+        asymptote = percent_of(row, "asymptote")
         said.append(
             f"{called} goes from {percent(row['start'])} to an asymptote of {asymptote}: half of the way after "
             f"{_steps(row, 'midpoint')} gradient steps, 90{NBSP}% after {_steps(row, 'nearly')}"

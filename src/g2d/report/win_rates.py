@@ -10,7 +10,7 @@ import pandas as pd
 from g2d.analysis.comparisons import LEVEL
 from g2d.experiment.keys import called
 from g2d.experiment.prompt_counts import THEN
-from g2d.report.phrases import NBSP, percent, percent_interval, sentence, signed, these_weights
+from g2d.report.phrases import NBSP, percent, percent_of, sentence, signed, these_weights
 
 FEW = 0.05  # share of comparisons with the shorter or longer reply below which equal length is extrapolated
 TRAINED_ON = {
@@ -35,30 +35,14 @@ def win_rate_sentences(table: pd.DataFrame) -> list[str]:
     return sentences
 
 
-def preference_methods(prompts: str, drawn: str, judge: str) -> str:
-    """How replies were compared, for the methods.
-
-    Args:
-        prompts: the held-out ones.
-        drawn: how the replies were sampled.
-        judge: the reward that the replies are compared by.
-    """
-    return (
-        f"Every policy and M0 replied to {prompts}, with the same random numbers, {drawn}; of two replies the one with "
-        f"the higher reward was preferred ({judge}). Win rates at equal length are from a logistic regression of the "
-        "preference on the difference in length (arXiv 2404.04475). Both were tested against one half, two-sided, as "
-        "differences of accuracy are; all policies of a model are a family."
-    )
-
-
 def _sentence(row: dict[Any, Any]) -> str:
     longer = row["length"] / row["base_length"] - 1 if row["base_length"] else 0.0
     known = not math.isnan(row["equal_length"])
-    at_equal = f", and at equal length in {_interval(row, 'equal_length', 'equal_length')}" if known else ""
+    at_equal = f", and at equal length in {percent_of(row, 'equal_length')}" if known else ""
     said = (
         f"{sentence(these_weights(row['n_seeds'], before=True))}"
         f"{called(row['policy'], row['K'])} of {row['model']}, trained on {_trained_on(row['prompts'])}, is preferred "
-        f"to M0 in {_interval(row, 'win_rate', 'win')} of comparisons on {row['n_prompts']} held-out "
+        f"to M0 in {percent_of(row, 'win_rate', 'win')} of comparisons on {row['n_prompts']} held-out "
         f"prompts{at_equal}; its replies have {signed(longer)}{NBSP}% characters. "
         f"{_verdict(row) if known else _unknown(row)}"
     )
@@ -121,7 +105,3 @@ def _others(model: str, rows: pd.DataFrame) -> str:
         f"Of {policies} trained on verifiable prompts alone, {better} {'is' if better == 1 else 'are'} preferred to M0 "
         f"significantly more often than not{these_weights(rows['n_seeds'].min())}, and {worse} less often."
     )
-
-
-def _interval(row: dict[Any, Any], column: str, name: str) -> str:
-    return percent_interval(row[column], row[f"{name}_low"], row[f"{name}_high"])

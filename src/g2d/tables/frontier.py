@@ -18,15 +18,10 @@ from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Grouped, Row, by_g
 from g2d.tables.families import Paired
 from g2d.tables.frames import Rows, floats, integers, strings, table_of
 
-AXES = {  # what a policy cost: its words on the page
-    "tokens_generated": "tokens generated",
-    "updates": "gradient steps",
-    "device_hours": "device-hours measured",
-    "paper_hours": "device-hours at the paper's rates",
-    "critical_path_hours": "hours on the critical path",
-    "gpu_energy_kwh": "kWh of the GPUs",
-    "money": "money",
-}
+AXES = (  # what a policy cost
+    *("tokens_generated", "updates", "device_hours", "paper_hours", "critical_path_hours"),
+    *("gpu_energy_kwh", "money"),
+)
 WHERE_KNOWN = ("gpu_energy_kwh", "money")  # axes that a grid need not have
 NOT_TESTED = "not tested"  # status of GRPO before its last K and of its ablations
 FRONTIER_COLUMNS = {

@@ -1,4 +1,4 @@
-"""Which problems the pair browser shows, and what it shows of them."""
+"""Which problems and questions the browsers show, and what they show and count."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from g2d.experiment.config import Config
 from g2d.experiment.grid import harvests
 from g2d.experiment.keys import HarvestKey
 from g2d.problems import Problem
-from g2d.report import pair_browser
-from g2d.report.pair_browser import Series, browse, ranked, series_keys
+from g2d.report import browsers
+from g2d.report.browsers import Series, browse_answers, browse_pairs, in_turn, ranked, series_keys
 from g2d.rollouts.pairs import build_pairs
-from tests.report.conftest import harvest_frame
+from tests.report.conftest import answer_frame, harvest_frame
 
 
 def browsed(config: Config, problems: list[Problem]) -> list[Series]:
-    return browse(
+    return browse_pairs(
         harvests(config),
         pairs=lambda key: build_pairs(harvest_frame(problems, key.k), problems, config.prompt, key.seed),
         rollouts=lambda key: harvest_frame(problems, key.k),
@@ -46,15 +46,15 @@ def test_a_step_holds_the_pair_that_was_drawn(config: Config, grid_problems: lis
     series = browsed(config, grid_problems)[0]
     pairs = build_pairs(harvest_frame(grid_problems, 10), grid_problems, config.prompt, 0)
     drawn = {pair["problem_id"]: pair for pair in pairs}
-    for story in series.stories:
+    for story in series.shown:
         step = next(step for step in story.steps if step.k == 10)
         samples = {completion.role: completion.sample for completion in step.completions}
         if pair := drawn.get(story.problem_id):
             assert samples == {"chosen": pair["chosen_sample"], "rejected": pair["rejected_sample"]}
-            assert step.p_hat == pair["p_hat"]
+            assert step.correct / step.n == pair["p_hat"]
         else:
             assert list(samples) == ["example"]
-            assert step.p_hat in (0, 1)
+            assert step.correct in (0, step.n)
 
 
 def test_a_harvest_that_another_reward_judged_shows_the_reward_beside_the_verdict(
@@ -66,14 +66,14 @@ def test_a_harvest_that_another_reward_judged_shows_the_reward_beside_the_verdic
         return harvest_frame(grid_problems, key.k).assign(reward=lambda rows: 1 - rows["reward"], reward_status="ok")
 
     keys = [HarvestKey("tiny", 0, 0, 0, "wrong"), HarvestKey("tiny", 2, 10, 0, "wrong")]
-    [series] = browse(
+    [series] = browse_pairs(
         keys,
         pairs=lambda key: build_pairs(upside_down(key), grid_problems, config.prompt, key.seed),
         rollouts=upside_down,
         problems={"tiny": {problem.problem_id: problem for problem in grid_problems}},
     )
-    assert (series.variant, len(series.stories)) == ("wrong", pair_browser.PROBLEMS_PER_CONTROL)
-    pairs = [step.completions for story in series.stories for step in story.steps if len(step.completions) == 2]
+    assert (series.variant, len(series.shown)) == ("wrong", browsers.PROBLEMS_PER_CONTROL)
+    pairs = [step.completions for story in series.shown for step in story.steps if len(step.completions) == 2]
     assert pairs
     for chosen, rejected in pairs:
         assert (chosen.role, chosen.verdict, chosen.reward) == ("chosen", "incorrect", 1)
@@ -84,9 +84,44 @@ def test_a_page_holds_as_many_problems_as_it_has_room_for(
     config: Config, grid_problems: list[Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = browsed(config, grid_problems)
-    assert [len(series.stories) for series in full] == [pair_browser.PROBLEMS_PER_SERIES] * 2
-    assert full[0].n_problems == len(grid_problems) > 40
-    room = sum(story.size for series in full for story in series.stories[:3])
-    monkeypatch.setattr(pair_browser, "MAX_CHARACTERS", room)
+    assert [len(series.shown) for series in full] == [browsers.PROBLEMS_PER_SERIES] * 2
+    assert len(grid_problems) > browsers.PROBLEMS_PER_SERIES
+    room = sum(story.size for series in full for story in series.shown[:3])
+    monkeypatch.setattr(browsers, "MAX_CHARACTERS", room)
     cut = browsed(config, grid_problems)
-    assert [series.stories for series in cut] == [series.stories[:3] for series in full]
+    assert [series.shown for series in cut] == [series.shown[:3] for series in full]
+
+
+def test_every_pattern_has_a_question_before_any_has_two() -> None:
+    right = {f"q{i}": pattern for i, pattern in enumerate(["11"] * 6 + ["00"] * 3 + ["10"] * 2 + ["01"])}
+    order = in_turn(right)
+    assert {right[name] for name in order[:2]} == {"10", "01"}  # disagreements first
+    assert {right[name] for name in order[2:4]} == {"11", "00"}
+    assert right[order[4]] == "10"
+    assert sorted(order) == sorted(right)
+    assert order == in_turn(dict(reversed(right.items())))
+
+
+def test_all_questions_are_counted_and_each_shows_an_answer_of_every_policy(
+    config: Config, grid_problems: list[Problem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(browsers, "QUESTIONS_PER_BENCHMARK", 5)
+    found = browse_answers(config, answer_frame, lambda name: grid_problems)
+    assert [(own.model, own.benchmark) for own in found] == [("tiny", "easy"), ("tiny", "hard")]
+    [own, _] = found
+    assert own.policies == ("M0", "DPO (K=0)", "G2D (K=10)", "G2D (K=20)", "GRPO (K=20, G=2)", "GRPO (K=20, G=4)")
+    assert own.right[:5] == ("111111", "000000", "110000", "001000", "110111")
+    assert len(own.right) == len(grid_problems)
+    assert len(own.shown) == 5
+    for question in own.shown:
+        shown = "".join("01"[answer.verdict == "correct"] for answer in question.completions)
+        assert shown == own.right[[problem.problem_id for problem in grid_problems].index(question.problem_id)]
+
+
+def test_a_page_holds_as_many_questions_as_it_has_room_for(
+    config: Config, grid_problems: list[Problem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = browse_answers(config, answer_frame, lambda name: grid_problems)
+    room = sum(question.size for own in full for question in own.shown[:2])
+    monkeypatch.setattr(browsers, "MAX_CHARACTERS", room)
+    assert [len(own.shown) for own in browse_answers(config, answer_frame, lambda name: grid_problems)] == [2, 2]

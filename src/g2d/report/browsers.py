@@ -1,0 +1,336 @@
+"""The page's browsers: rollouts of one problem across K, as in the paper's appendix C, and the answers of policies to a
+question of a benchmark.
+
+A grid can have a million rollouts and a page has room for a few thousand. The pair browser shows problems with pairs at
+the most values of K first; harvests that another reward has judged are series of their own, with fewer problems. The
+answer browser counts all questions and shows the first of every pattern of right and wrong over the policies, then the
+second of every pattern, so that every kind of disagreement is shown. Equals come in the order of a hash of their names,
+so no model decides which are shown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, zip_longest
+from typing import Any, TypeVar
+
+import pandas as pd
+from markupsafe import Markup
+
+from g2d.experiment.config import Config
+from g2d.experiment.grid import side_by_side
+from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.problems import Problem, read_problems
+from g2d.report.marks import names
+from g2d.report.markup import mathml, plain, render
+from g2d.rollouts.pairs import Pair
+from g2d.rollouts.rollout import read_rollouts
+from g2d.tables.results import Results
+
+PROBLEMS_PER_SERIES = 40
+PROBLEMS_PER_CONTROL = 10
+QUESTIONS_PER_BENCHMARK = 40
+MAX_CHARACTERS = 2_500_000  # of all texts as HTML; the page stays small enough for a phone
+
+ROLLOUT_COLUMNS = (
+    *("problem_id", "level", "sample", "completion_text", "token_count", "finish_reason"),
+    *("verdict", "reward", "extracted_answer", "disputed", "reference_answer"),
+)
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One rollout on the page."""
+
+    role: str  # chosen | rejected | example, where the prompt has no pair; in the answer browser the policy's name
+    sample: int
+    text: Markup
+    verdict: str
+    answer: Markup | None
+    tokens: int
+    truncated: bool
+    disputed: bool
+    reward: float | None  # of the harvest's reward; None where it had none
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A problem on the page."""
+
+    problem_id: str
+    level: int | None
+    prompt: Markup
+    answer: Markup
+    completions: tuple[Completion, ...]
+
+    @property
+    def size(self) -> int:
+        """Characters of its texts."""
+        return len(self.prompt) + sum(len(own.text) for own in self.completions)
+
+
+@dataclass(frozen=True)
+class Step:
+    """The rollouts of one policy on the problem."""
+
+    k: int
+    correct: int
+    n: int
+    verdicts: str  # for example "5 correct, 3 incorrect"
+    completions: tuple[Completion, ...]
+
+
+@dataclass(frozen=True)
+class Story(Shown):
+    """One problem across K."""
+
+    steps: tuple[Step, ...]
+
+    @property
+    def n_pairs(self) -> int:
+        """Values of K at which the problem gave a pair."""
+        return sum(len(step.completions) == 2 for step in self.steps)
+
+
+@dataclass(frozen=True)
+class Series:
+    """The harvests of one model, seed and group size, and the problems that are shown of them."""
+
+    model: str
+    seed: int
+    variant: str  # whose harvests, "" for the main grid's
+    group_size: int | None
+    shown: tuple[Story, ...]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The answers of a model's policies to a benchmark, those of one seed."""
+
+    model: str
+    benchmark: str
+    policies: tuple[str, ...]  # as the page calls them
+    right: tuple[str, ...]  # of every problem, a 1 or a 0 per policy
+    shown: tuple[Shown, ...]
+
+
+Browsed = TypeVar("Browsed", Series, Answered)
+
+
+# --------------------------------------------------------------------------------------------------------------- pairs
+
+
+def series_keys(harvests: Sequence[HarvestKey]) -> dict[tuple[str, int, str, int | None], list[HarvestKey]]:
+    """The harvests by (model, seed, variant, G), ascending in K; M0's harvest, which has no G, starts every series."""
+    found: dict[tuple[str, int, str, int | None], list[HarvestKey]] = {}
+    for at in dict.fromkeys((key.model, key.seed, key.variant) for key in harvests):
+        own = sorted((key for key in harvests if (key.model, key.seed, key.variant) == at), key=lambda key: key.k)
+        sizes: list[int | None] = [*sorted({key.group_size for key in own} - {0})]
+        for size in sizes or [None]:
+            found[*at, size] = [key for key in own if key.group_size in (0, size)]
+    return found
+
+
+def browse_pairs(
+    harvests: Sequence[HarvestKey],
+    pairs: Callable[[HarvestKey], Sequence[Pair]],
+    rollouts: Callable[[HarvestKey], pd.DataFrame],
+    problems: Mapping[str, Mapping[str, Problem]],
+) -> list[Series]:
+    """The series of a grid with the problems that are shown.
+
+    Args:
+        harvests: all of the grid, then those of its controls.
+        pairs: of a harvest.
+        rollouts: of a harvest, with `ROLLOUT_COLUMNS`.
+        problems: by model and problem_id, the prompts that were harvested.
+
+    Returns:
+        At most `PROBLEMS_PER_SERIES` problems each, `PROBLEMS_PER_CONTROL` of controls, and fewer where all series
+        together exceed `MAX_CHARACTERS`.
+    """
+    return within_budget(
+        [_series(*at, keys, pairs, rollouts, problems[at[0]]) for at, keys in series_keys(harvests).items()]
+    )
+
+
+def _series(
+    model: str,
+    seed: int,
+    variant: str,
+    group_size: int | None,
+    keys: Sequence[HarvestKey],
+    pairs: Callable[[HarvestKey], Sequence[Pair]],
+    rollouts: Callable[[HarvestKey], pd.DataFrame],
+    problems: Mapping[str, Problem],
+) -> Series:
+    drawn = [{pair["problem_id"]: pair for pair in reversed(pairs(key))} for key in keys]  # of several the first
+    chosen = ranked(problems, drawn)[: PROBLEMS_PER_CONTROL if variant else PROBLEMS_PER_SERIES]
+    steps: dict[str, list[Step]] = {name: [] for name in chosen}
+    for key, own in zip(keys, drawn, strict=True):
+        frame = rollouts(key)
+        for name, rows in frame[frame["problem_id"].isin(chosen)].groupby("problem_id"):
+            steps[str(name)].append(_step(key.k, rows, own.get(str(name))))
+    stories = [
+        Story(*_problem(problems[name]), tuple(chain(*(step.completions for step in own))), tuple(own))
+        for name, own in steps.items()
+    ]
+    return Series(model, seed, variant, group_size, tuple(stories))
+
+
+def ranked(names: Iterable[str], paired: Iterable[Iterable[str]]) -> list[str]:
+    """Problems by the number of K at which they have a pair, most first; equals by the hash of their name."""
+    counts = Counter(name for step in paired for name in step)
+    return sorted(names, key=lambda name: (-counts[name], hashlib.sha256(name.encode()).digest()))
+
+
+def _step(k: int, rows: pd.DataFrame, pair: Pair | None) -> Step:
+    correct = int((rows["verdict"] == "correct").sum())
+    verdicts = ", ".join(f"{n} {verdict}" for verdict, n in rows["verdict"].value_counts(sort=True).items())
+    samples = {"example": int(rows["sample"].min())}
+    if pair is not None:
+        samples = {"chosen": pair["chosen_sample"], "rejected": pair["rejected_sample"]}
+    by_sample = rows.set_index("sample").to_dict("index")
+    completions = tuple(_completion(role, sample, by_sample[sample]) for role, sample in samples.items())
+    return Step(k, correct, len(rows), verdicts, completions)
+
+
+# ------------------------------------------------------------------------------------------------------------- answers
+
+
+def browse_answers(
+    config: Config,
+    answers: Callable[[PolicyKey, str], pd.DataFrame],
+    problems: Callable[[str], Iterable[Problem]],
+) -> list[Answered]:
+    """The answers of a grid, with the questions that are shown.
+
+    Args:
+        config: of the grid.
+        answers: of a policy to a benchmark, with `ROLLOUT_COLUMNS`; of several samples the first counts.
+        problems: of a benchmark.
+
+    Returns:
+        At most `QUESTIONS_PER_BENCHMARK` questions each, and fewer where all together exceed `MAX_CHARACTERS`.
+    """
+    asked = {name: {problem.problem_id: problem for problem in problems(name)} for name in config.benchmarks}
+    found = [
+        _answered(model, benchmark, asked[benchmark], _called(keys), (answers(key, benchmark) for key in keys))
+        for (model, benchmark), keys in side_by_side(config).items()
+    ]
+    return within_budget(found)
+
+
+def browse_runs(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> list[Answered]:
+    """The same of several runs: each one's policies that answered the questions of the first run with the benchmark.
+
+    Args:
+        runs: by the names that policies get before theirs.
+        benchmarks: those to show; all without any.
+    """
+    places = dict.fromkeys(at for run in runs.values() for at in side_by_side(run.config))
+    found = [_over_runs(runs, *at) for at in places if not benchmarks or at[1] in benchmarks]
+    return within_budget([own for own in found if len(own.policies) > 1])
+
+
+def _over_runs(runs: Mapping[str, Results], model: str, benchmark: str) -> Answered:
+    asked: dict[str, Problem] = {}
+    policies: list[tuple[str, PolicyKey]] = []
+    for name, run in runs.items():
+        file = run.folder / f"problems/{benchmark}.jsonl"
+        own = {problem.problem_id: problem for problem in read_problems(file)} if file.is_file() else {}
+        asked = asked or own
+        if own == asked:
+            keys = side_by_side(run.config).get((model, benchmark), [])
+            answered = [key for key in keys if (key, benchmark) in run.answers]
+            whole = [key for key in answered if set(run.answers[key, benchmark]["problem_id"]) == set(asked)]
+            policies += [(name, run.finished.get(key, key)) for key in whole]
+    called = [f"{name}: {own}" for (name, _), own in zip(policies, _called([key for _, key in policies]), strict=True)]
+    files = (runs[name].folder / key.folder / f"eval/{benchmark}.parquet" for name, key in policies)
+    return _answered(model, benchmark, asked, called, (read_rollouts(file, ROLLOUT_COLUMNS) for file in files))
+
+
+def _called(keys: Sequence[PolicyKey]) -> list[str]:
+    """The policies as the page calls them."""
+    rows = [{"policy": key.label, "K": key.shown_k, "group_size": key.group_size or None} for key in keys]
+    return names(pd.DataFrame(rows, columns=["policy", "K", "group_size"]))
+
+
+def _answered(
+    model: str,
+    benchmark: str,
+    problems: Mapping[str, Problem],
+    called: Sequence[str],
+    answers: Iterable[pd.DataFrame],
+) -> Answered:
+    by_policy = [frame[frame["sample"] == 0].set_index("problem_id").to_dict("index") for frame in answers]
+    right = {name: "".join("01"[own[name]["verdict"] == "correct"] for own in by_policy) for name in problems}
+    questions = [
+        Shown(
+            *_problem(problems[name]),
+            tuple(_completion(title, 0, own[name]) for title, own in zip(called, by_policy, strict=True)),
+        )
+        for name in in_turn(right)[:QUESTIONS_PER_BENCHMARK]
+    ]
+    return Answered(model, benchmark, tuple(called), tuple(right.values()), tuple(questions))
+
+
+def in_turn(right: Mapping[str, str]) -> list[str]:
+    """Questions, the first of every pattern before the second of any; patterns with a disagreement first.
+
+    Args:
+        right: by question, its pattern.
+    """
+    seen: Counter[str] = Counter()
+    places = {}
+    for name in sorted(right, key=lambda name: hashlib.sha256(name.encode()).digest()):
+        places[name] = (seen[right[name]], len(set(right[name])) == 1)
+        seen[right[name]] += 1
+    return sorted(places, key=lambda name: places[name])
+
+
+# ---------------------------------------------------------------------------------------------------------------- both
+
+
+def _completion(role: str, sample: int, row: Mapping[Any, Any]) -> Completion:
+    """A rollout as the page shows it.
+
+    Args:
+        row: its `ROLLOUT_COLUMNS`.
+    """
+    answer = row["extracted_answer"]
+    return Completion(
+        role=role,
+        sample=sample,
+        text=render(row["completion_text"]),
+        verdict=row["verdict"],
+        answer=None if pd.isna(answer) else _answer(answer),
+        tokens=int(row["token_count"]),
+        truncated=row["finish_reason"] == "length",
+        disputed=bool(row["disputed"]),
+        reward=None if pd.isna(row["reward"]) else float(row["reward"]),
+    )
+
+
+def _problem(problem: Problem) -> tuple[str, int | None, Markup, Markup]:
+    """What `Shown` has of a problem alone."""
+    return problem.problem_id, problem.level, render(problem.prompt), _answer(problem.answer)
+
+
+def _answer(answer: str | None) -> Markup:
+    """An answer, which is LaTeX without delimiters; empty where there is none."""
+    return mathml(answer or "") or plain(answer or "")
+
+
+def within_budget(series: Sequence[Browsed]) -> list[Browsed]:
+    """The same with as many problems as a page has room for, taking one of each series in turn."""
+    shown, left = [0] * len(series), MAX_CHARACTERS
+    for at, story in (own for turn in zip_longest(*(own.shown for own in series)) for own in enumerate(turn) if own[1]):
+        left -= story.size
+        if left < 0:
+            break
+        shown[at] += 1
+    return [replace(own, shown=own.shown[:n]) for own, n in zip(series, shown, strict=True)]
