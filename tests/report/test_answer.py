@@ -82,9 +82,9 @@ def test_no_difference_is_not_called_one() -> None:
     assert price.startswith("K=150, with the highest accuracy, took 4 device-hours")
 
 
-def test_online_rl_that_does_not_help_is_said_to_do_no_better() -> None:
+def test_online_rl_that_is_not_ahead_is_not_shown_to_help() -> None:
     how_much, _, price = sentences(main(BASE, ("dpo", 0, 0.51, 2.0), ("g2d", 150, 0.5, 4.0), GRPO))
-    assert "online RL before the harvest does no better" in how_much
+    assert "online RL before the harvest is not shown to help" in how_much
     assert "−1.0 points" in how_much
     assert price.startswith("K=0, with the highest accuracy")
 

@@ -56,7 +56,7 @@ def test_where_lengths_hardly_overlap_nothing_is_said_of_equal_length() -> None:
     [
         ({"p_equal_length": 0.3}, "the second does not: length alone may explain the preference."),
         ({"equal_length": 0.2}, "with opposite signs: the result depends on length."),
-        ({"p_win": 0.3}, "the first does not: their length hides it."),
+        ({"p_win": 0.3}, "the first does not: their length may hide it."),
         ({"p_win": 0.3, "p_equal_length": 0.4}, "about 12 points would have been found four times in five."),
         (
             {"p_win": 0.3, "p_equal_length": 0.4, "minimum_detectable": 0.6},

@@ -146,12 +146,12 @@ def test_where_the_costs_disagree_a_sentence_says_so() -> None:
     known = frontier_table(EVALUATIONS, COSTS | {ONLINE[1]: cheap}, margin=0.02)
     known = known[known["axis"].isin(["updates", "device_hours"])]
     assert sentences(known)[2] == (
-        "The costs disagree with these weights: on the frontier by gradient steps DPO (K=0) and online (K=20), by "
+        "The costs disagree with these weights on the frontier: by gradient steps DPO (K=0) and online (K=20), by "
         "device-hours online (K=20)."
     )
     wide = frontier_table(EVALUATIONS, COSTS | {ONLINE[1]: cheap}, margin=0.2)
     assert sentences(wide[wide["axis"].isin(["updates", "device_hours"])])[2].endswith(
-        "the cheapest good enough by gradient steps DPO (K=0), by device-hours online (K=20)."
+        "on the cheapest that is good enough: by gradient steps DPO (K=0), by device-hours online (K=20)."
     )
     table = frontier_table(EVALUATIONS, COSTS, margin=0.02)
     assert len(sentences(table[table["axis"].isin(["updates", "paper_hours"])])) == 2  # known for other policies

@@ -89,11 +89,7 @@ class Difference:
 
 
 class _Grid:
-    """What the sentences speak of.
-
-    Args:
-        rows, comparisons, margins: as of `answer`.
-    """
+    """What the sentences speak of, from the tables of `answer`."""
 
     def __init__(
         self, benchmark: str, rows: pd.DataFrame, comparisons: pd.DataFrame | None, margins: pd.DataFrame | None
@@ -203,7 +199,7 @@ def _effect(grid: _Grid) -> str:
         return f"{highest}; K=0 was not run, so this grid cannot say whether any was needed."
     effect = grid.compare(warmed, none)
     if warmed.accuracy <= none.accuracy:
-        verdict = "is worse" if effect.distinct else "does no better"
+        verdict = "is worse" if effect.distinct else "is not shown to help"
         return (
             f"{where}, online RL before the harvest {verdict}: DPO at K=0 reaches {none.score()} and the best "
             f"warmed-up policy, {warmed.name}, {warmed.score()} ({effect})."

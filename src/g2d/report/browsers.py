@@ -117,15 +117,16 @@ class Answered:
     shown: tuple[Shown, ...]
 
 
+At = tuple[str, int, str, int | None]  # what a series is of: model, seed, variant, G
 Browsed = TypeVar("Browsed", Series, Answered)
 
 
 # --------------------------------------------------------------------------------------------------------------- pairs
 
 
-def series_keys(harvests: Sequence[HarvestKey]) -> dict[tuple[str, int, str, int | None], list[HarvestKey]]:
+def series_keys(harvests: Sequence[HarvestKey]) -> dict[At, list[HarvestKey]]:
     """The harvests by (model, seed, variant, G), ascending in K; M0's harvest, which has no G, starts every series."""
-    found: dict[tuple[str, int, str, int | None], list[HarvestKey]] = {}
+    found: dict[At, list[HarvestKey]] = {}
     for at in dict.fromkeys((key.model, key.seed, key.variant) for key in harvests):
         own = sorted((key for key in harvests if (key.model, key.seed, key.variant) == at), key=lambda key: key.k)
         sizes: list[int | None] = [*sorted({key.group_size for key in own} - {0})]
@@ -153,22 +154,19 @@ def browse_pairs(
         together exceed `MAX_CHARACTERS`.
     """
     return within_budget(
-        [_series(*at, keys, pairs, rollouts, problems[at[0]]) for at, keys in series_keys(harvests).items()]
+        [_series(at, keys, pairs, rollouts, problems[at[0]]) for at, keys in series_keys(harvests).items()]
     )
 
 
 def _series(
-    model: str,
-    seed: int,
-    variant: str,
-    group_size: int | None,
+    at: At,
     keys: Sequence[HarvestKey],
     pairs: Callable[[HarvestKey], Sequence[Pair]],
     rollouts: Callable[[HarvestKey], pd.DataFrame],
     problems: Mapping[str, Problem],
 ) -> Series:
     drawn = [{pair["problem_id"]: pair for pair in reversed(pairs(key))} for key in keys]  # of several the first
-    chosen = ranked(problems, drawn)[: PROBLEMS_PER_CONTROL if variant else PROBLEMS_PER_SERIES]
+    chosen = ranked(problems, drawn)[: PROBLEMS_PER_CONTROL if at[2] else PROBLEMS_PER_SERIES]
     steps: dict[str, list[Step]] = {name: [] for name in chosen}
     for key, own in zip(keys, drawn, strict=True):
         frame = rollouts(key)
@@ -178,7 +176,7 @@ def _series(
         Story(*_problem(problems[name]), tuple(chain(*(step.completions for step in own))), tuple(own))
         for name, own in steps.items()
     ]
-    return Series(model, seed, variant, group_size, tuple(stories))
+    return Series(*at, tuple(stories))
 
 
 def ranked(names: Iterable[str], paired: Iterable[Iterable[str]]) -> list[str]:
@@ -279,11 +277,7 @@ def _answered(
 
 
 def in_turn(right: Mapping[str, str]) -> list[str]:
-    """Questions, the first of every pattern before the second of any; patterns with a disagreement first.
-
-    Args:
-        right: by question, its pattern.
-    """
+    """Questions by their patterns: the first of each before the second of any, those with a disagreement first."""
     seen: Counter[str] = Counter()
     places = {}
     for name in sorted(right, key=lambda name: hashlib.sha256(name.encode()).digest()):
@@ -296,11 +290,7 @@ def in_turn(right: Mapping[str, str]) -> list[str]:
 
 
 def _completion(role: str, sample: int, row: Mapping[Any, Any]) -> Completion:
-    """A rollout as the page shows it.
-
-    Args:
-        row: its `ROLLOUT_COLUMNS`.
-    """
+    """A rollout as the page shows it, from its `ROLLOUT_COLUMNS`."""
     answer = row["extracted_answer"]
     return Completion(
         role=role,

@@ -121,12 +121,7 @@ def base_card(base: Policy, demonstration: str | None) -> str:
 
 
 def harvest_card(key: HarvestKey, base: Policy, counts: Informativeness, demonstration: str | None) -> str:
-    """The card of one harvest: its rollouts and the preference pairs in them.
-
-    Args:
-        base: M0.
-        counts: how informative the harvest is.
-    """
+    """The card of one harvest: its rollouts and the preference pairs in them; `base` is M0."""
     # `datasets` reads one format per folder; the rollouts are Parquet.
     configs = [{"config_name": "pairs", "data_files": "pairs.jsonl", "default": True}]
     return _card(
@@ -143,11 +138,7 @@ def harvest_card(key: HarvestKey, base: Policy, counts: Informativeness, demonst
 def dataset_card(
     harvests: Sequence[tuple[HarvestKey, Policy, Informativeness]], repository: str, demonstration: str | None
 ) -> str:
-    """The card of a data set repository with the harvests of a grid, each in a folder of its own.
-
-    Args:
-        harvests: with M0 and how informative each is.
-    """
+    """The card of a data set repository with the harvests of a grid, each with its M0 and in a folder of its own."""
     rows = [
         f"| {code(_config_name(key))} | {_model(base)} {_warmup(key.k)} | {key.seed} | {counts.n_prompts} | "
         f"{counts.n_rollouts} | {counts.n_pairable} |"
@@ -170,12 +161,7 @@ def dataset_card(
 
 
 def _loading(pairs: str, rollouts: str) -> str:
-    """How `datasets` loads both.
-
-    Args:
-        pairs: the arguments that name them.
-        rollouts: their file.
-    """
+    """How `datasets` loads the pairs that arguments name, and the file of rollouts."""
     return fenced(
         "from datasets import load_dataset\n\n"
         f'pairs = load_dataset({pairs}, split="train")\n'

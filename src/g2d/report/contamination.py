@@ -15,11 +15,7 @@ from g2d.report.phrases import percent, percent_of
 
 
 def contamination_sentences(table: pd.DataFrame) -> list[str]:
-    """A sentence for every model and benchmark that was not generated for the run.
-
-    Args:
-        table: `contamination.csv`, from `g2d.tables.contamination.contamination_table`.
-    """
+    """A sentence for every row of `contamination.csv` whose benchmark was not generated for the run."""
     return [_sentence(row) for row in table.to_dict("records") if not row["fresh"] and row["n_asked"]]
 
 

@@ -16,11 +16,7 @@ from g2d.report.phrases import NBSP, points_of, signed, signed_interval, these_w
 
 
 def control_sentences(controls: pd.DataFrame) -> tuple[str, ...]:
-    """A sentence about the most accurate policy that has controls; the table has the others.
-
-    Args:
-        controls: rows of `controls.csv` of one model and benchmark.
-    """
+    """A sentence about the most accurate policy in rows of `controls.csv`, of one model and benchmark."""
     by_policy = [rows for _, rows in controls.groupby(["truth", "K", "group_size"], sort=False, dropna=False)]
     if not by_policy:
         return ()

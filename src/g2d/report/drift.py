@@ -16,11 +16,7 @@ from g2d.tables.drift import KL_COLUMNS
 
 
 def gain_by_divergence(drift: pd.DataFrame, known: Marks) -> Spec | None:
-    """Gain against the divergence from M0, a mark per policy with the interval of its divergence; None without any.
-
-    Args:
-        drift: rows of drift.csv of one model and benchmark, M0 among them.
-    """
+    """Gain against the divergence from M0, of one model and benchmark in `drift.csv`; None where either is missing."""
     base = drift.loc[drift["policy"] == "base", "accuracy"]
     rows = drift[drift["kl"] > 0] if "kl" in drift else drift.head(0)
     if base.empty or rows.empty:
@@ -39,11 +35,7 @@ def gain_by_divergence(drift: pd.DataFrame, known: Marks) -> Spec | None:
 
 
 def equal_gain_sentences(table: pd.DataFrame) -> list[str]:
-    """A sentence for every model and benchmark.
-
-    Args:
-        table: equal_gain.csv, from `g2d.tables.drift.equal_gain_table`.
-    """
+    """A sentence for every row of `equal_gain.csv`."""
     several = table["model"].nunique() > 1
     return [_sentence(row, f"{row['model']}, " if several else "") for row in table.to_dict("records")]
 

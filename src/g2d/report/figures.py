@@ -19,11 +19,7 @@ Panels = Mapping[str, Sequence[Spec]]  # by model, from top to bottom
 
 
 def panels(draw: Callable[..., Spec | None], table: pd.DataFrame, *more: Any) -> Panels:
-    """A chart for every model of a table that has one.
-
-    Args:
-        draw: makes it, from the model's rows and `more`.
-    """
+    """A chart for every model of a table that has one: `draw` makes it from the model's rows and `more`."""
     found = {str(model): draw(rows, *more) for model, rows in table.groupby("model", sort=False)}
     return {model: [spec] for model, spec in found.items() if spec}
 

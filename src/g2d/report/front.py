@@ -87,11 +87,7 @@ def _panel(
 
 
 def calibration_words(main: pd.DataFrame, standings: pd.DataFrame) -> dict[str, str]:
-    """By axis of cost, the share of calibration in the cost of the policy where it is largest.
-
-    Args:
-        main, standings: rows of `main.csv` and `frontier.csv` of one model and benchmark.
-    """
+    """By axis of cost, the share of calibration in the cost of the policy where it is largest; of one model and benchmark."""
     axes = {str(axis): rows for axis, rows in standings.groupby("axis")}
     axes["device_hours"] = main.rename(columns=lambda name: name.replace("device_hours", "cost"))
     found = {}
@@ -117,11 +113,7 @@ def buttons(panels: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def rounding_caveats(effects: Mapping[str, float], model: str, config: Config) -> tuple[str, ...]:
-    """A sentence if policies of a model keep less than `KEPT` of their adapter's effect where they answer.
-
-    Args:
-        effects: `Policy.effect_left` by policy_id.
-    """
+    """A sentence if policies of a model keep less than `KEPT` of their adapter's effect (`Policy.effect_left`)."""
     own = config.for_model(model)
     if own.engine.name == "vllm":
         whole = own.engine.adapters in ("merge", "merge_bfloat16")

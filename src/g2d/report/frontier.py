@@ -66,11 +66,8 @@ _DRAWN = ["policy", "K", "group_size", "cost", "accuracy", "ci_low", "ci_high", 
 
 
 def picture(rows: pd.DataFrame, known: Marks) -> Spec:
-    """Every policy at its cost and accuracy, faint where it is dominated; dashed, the highest accuracy so far.
-
-    Args:
-        rows: of `frontier.csv`, one model, benchmark and axis.
-    """
+    """The policies of one model, benchmark and axis in `frontier.csv` at their cost and accuracy, faint where they are
+    dominated; dashed, the highest accuracy so far."""
     policies = drawn(rows[_DRAWN], known)
     shown = {"name": None, "status": None, "cost": ".3~s", **SHARES, "chance": ".0%"}
     tooltip = tips(shown, name="policy", cost=_cost(rows), chance="chance to be on the frontier")
@@ -90,11 +87,8 @@ def picture(rows: pd.DataFrame, known: Marks) -> Spec:
 
 
 def sentences(rows: pd.DataFrame) -> tuple[str, ...]:
-    """The frontier of the first axis, the cheapest policy that is good enough, and where other axes disagree.
-
-    Args:
-        rows: of `frontier.csv`, one model and benchmark.
-    """
+    """The frontier of the first axis, the cheapest policy that is good enough, and where other axes disagree; of one model
+    and benchmark in `frontier.csv`."""
     axes = list(dict.fromkeys(rows["axis"]))
     first = rows[rows["axis"] == axes[0]].assign(name=names).sort_values("cost", kind="stable")
     weights = these_weights(int(first["n_seeds"].max()))
@@ -160,7 +154,7 @@ def _other_axes(rows: pd.DataFrame, axes: Sequence[str], weights: str) -> tuple[
         return ()
     asked = {
         "on the frontier": lambda own: own["status"] == ON,
-        "the cheapest good enough": lambda own: own["cheapest_enough"],
+        "on the cheapest that is good enough": lambda own: own["cheapest_enough"],
     }
     said = []
     for words, which in asked.items():
@@ -169,10 +163,10 @@ def _other_axes(rows: pd.DataFrame, axes: Sequence[str], weights: str) -> tuple[
             named = listed(list(own.loc[which(own), "name"])) or "none"
             answers.setdefault(named, []).append(AXES[axis].words)
         if len(answers) > 1:
-            said.append(f"{words} " + ", ".join(f"by {listed(axes)} {named}" for named, axes in answers.items()))
+            said.append(f"{words}: " + ", ".join(f"by {listed(axes)} {named}" for named, axes in answers.items()))
     if not said:
         return (f"All costs agree on both{weights}: {listed([AXES[axis].words for axis in known])}.",)
-    return (f"The costs disagree{weights}: {'; '.join(said)}.",)
+    return (f"The costs disagree{weights} {'; '.join(said)}.",)
 
 
 def _cost(rows: pd.DataFrame) -> str:

@@ -103,11 +103,7 @@ def _verdict(own: Compared) -> str:
 
 
 def path(looks: pd.DataFrame) -> Spec:
-    """Every difference with its repeated interval, look by look.
-
-    Args:
-        looks: rows of `looks.csv` of one model and family.
-    """
+    """Every difference of one model and family in `looks.csv` with its repeated interval, look by look."""
     policies, references = (list(map(policy_words, looks[name])) for name in ("policy", "reference"))
     only = references[0] if len(set(references)) == 1 else ""
     pairs = [f"{policy} against {reference}" for policy, reference in zip(policies, references, strict=True)]

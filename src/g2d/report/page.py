@@ -165,7 +165,7 @@ def build(
         figures=[
             {
                 "name": name,
-                "data": _data_url(path),
+                "data": f"data:image/svg+xml;base64,{base64.b64encode(Path(path).read_bytes()).decode()}",
                 "href": _relative(path, folder),
                 "caption": caption(captions.get(name)),
             }
@@ -199,7 +199,7 @@ def rendered(template: str, specs: Mapping[str, Spec], **values: Any) -> str:
         first_rows=FIRST_ROWS,
         style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
         scripts=scripts,
-        specs=_json(specs),
+        specs=Markup(json.dumps(specs, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")),
         questions_per_benchmark=QUESTIONS_PER_BENCHMARK,
         **values,
     )
@@ -289,15 +289,6 @@ def _labelled(entry: Series, config: Config) -> dict[str, Any]:
         "reward": reward,
         "shown": entry.shown,
     }
-
-
-def _json(value: Any) -> Markup:
-    """JSON that can stand inside a script element."""
-    return Markup(json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))
-
-
-def _data_url(path: str | Path) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(Path(path).read_bytes()).decode()}"
 
 
 def _relative(path: str | Path, folder: str | Path) -> str:

@@ -16,12 +16,7 @@ _PARTS = {"from_questions": "questions", "from_seeds": "seeds", "from_answers": 
 
 
 def power_sentences(power: pd.DataFrame, variance: pd.DataFrame) -> list[str]:
-    """A paragraph for every model and benchmark.
-
-    Args:
-        power: `power.csv`.
-        variance: `variance.csv`.
-    """
+    """A paragraph for every model and benchmark in `power.csv`, with its rows of `variance.csv`."""
     found = []
     for (model, benchmark), rows in power.groupby(["model", "benchmark"], sort=False):
         own = rows[rows["against"] == rows["against"].iloc[0]]
@@ -64,11 +59,8 @@ def _points(share: float) -> str:
 
 
 def difference_by_seeds(power: pd.DataFrame) -> Spec:
-    """The smallest difference that is found, against the number of seeds, a line per spread of seeds.
-
-    Args:
-        power: rows of `power.csv` of one model and benchmark.
-    """
+    """The smallest difference that is found, against the number of seeds, a line per spread of seeds; of one model and
+    benchmark in `power.csv`."""
     own = power[power["against"] == power["against"].iloc[0]]
     columns = {f"difference_sd_{points}": f"seeds differ by {points} points" for points in POINTS.values()}
     if own["difference"].notna().all():

@@ -79,11 +79,7 @@ def _shown(run: Results) -> str:
 
 
 def accuracy_by_run(rows: pd.DataFrame) -> Spec:
-    """Accuracy of every policy with its interval, the runs below each other.
-
-    Args:
-        rows: of `g2d.tables.runs.runs_table`, one model and benchmark.
-    """
+    """Accuracy of every policy of one model and benchmark with its interval, the runs below each other."""
     drawn = rows.assign(name=names(rows))[["name", "run", "accuracy", "ci_low", "ci_high", "seeds"]]
     runs = list(dict.fromkeys(rows["run"]))
     y = alt.Y("name:N", title=None, sort=list(dict.fromkeys(drawn["name"])), axis=alt.Axis(labelLimit=260, grid=True))

@@ -9,11 +9,7 @@ from g2d.experiment.sweep import held_out
 
 
 def sweep_sentences(table: pd.DataFrame) -> list[str]:
-    """A sentence for every entry of the sweep, and a warning where its choice is the last value of a list.
-
-    Args:
-        table: `sweep.csv`, from `g2d.tables.choices.candidate_table`.
-    """
+    """A sentence for every entry of `sweep.csv`, and a warning where its choice is the last value of a list."""
     several = table["model"].nunique() > 1
     sentences: list[str] = []
     for (model, swept), rows in table.groupby(["model", "swept"], sort=False):
@@ -31,11 +27,7 @@ def sweep_sentences(table: pd.DataFrame) -> list[str]:
 
 
 def sweep_paragraph(config: Config, table: pd.DataFrame, alike: bool) -> str:
-    """How the settings were chosen, for the methods.
-
-    Args:
-        alike: whether all models have the same choice.
-    """
+    """How the settings were chosen, for the methods; `alike` says whether all models have the same choice."""
     n = int(table["n_problems"].iloc[0])
     source = "held out of the training pool" if held_out(config) else "of a development set"
     sentences = [

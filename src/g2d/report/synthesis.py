@@ -60,11 +60,7 @@ _DRAWN = ["name", "what", "difference", "low", "high"]  # an empty text among th
 
 
 def forest(synthesis: pd.DataFrame) -> Spec:
-    """Every study with its interval, and below them what is pooled, with the interval for another study.
-
-    Args:
-        synthesis: rows of `synthesis.csv` of one reference and K.
-    """
+    """Every study of one reference and K in `synthesis.csv` with its interval, and below them what is pooled."""
     rows = synthesis.assign(
         name=[
             f"{row['model']}, {row['benchmark']}" if row["over"] == STUDY else f"all: {row['over']}"

@@ -19,12 +19,8 @@ HEIGHT = 200  # pixels: one of several
 
 
 def course(training: pd.DataFrame, known: Marks) -> Spec:
-    """One measure of every online training of a model against the tokens it has seen, a band from the lowest seed to
-    the highest.
-
-    Args:
-        training: rows of training.csv of one model and measure.
-    """
+    """One measure of every online training of a model in `training.csv` against the tokens it has seen, a band from the
+    lowest seed to the highest."""
     rows = training.assign(series=[mark.series for mark in marks_of(training, known)])
     measure = str(training["measure"].iloc[0])
     x = alt.X("tokens:Q", title="tokens trained on", axis=alt.Axis(format="~s", grid=False, tickCount=5))
@@ -39,11 +35,7 @@ def course(training: pd.DataFrame, known: Marks) -> Spec:
 
 
 def collapse_caveats(collapses: pd.DataFrame) -> tuple[str, ...]:
-    """A sentence for every training some seed of which collapsed.
-
-    Args:
-        collapses: rows of collapses.csv of one model.
-    """
+    """A sentence for every training in `collapses.csv` some seed of which collapsed."""
     said = []
     for (policy, size, measure), seeds in collapses.groupby(["policy", "group_size", "measure"], sort=False):
         if fallen := int(seeds["collapsed"].sum()):
@@ -56,11 +48,7 @@ def collapse_caveats(collapses: pd.DataFrame) -> tuple[str, ...]:
 
 
 def mismatch_caveats(training: pd.DataFrame) -> tuple[str, ...]:
-    """A sentence for every training whose mean importance ratio is off 1 by more than `RATIO_BOUND`.
-
-    Args:
-        training: rows of training.csv of one model.
-    """
+    """A sentence for every training whose mean importance ratio is off 1 by more than `RATIO_BOUND`."""
     said = []
     for (policy, size), rows in training.groupby(["policy", "group_size"], sort=False):
         mean = rows.groupby("measure")["value"].mean()
@@ -81,11 +69,7 @@ _NO_CURVE = {
 
 
 def saturation_sentences(table: pd.DataFrame) -> list[str]:
-    """A sentence for every curve.
-
-    Args:
-        table: `saturation.csv`, from `g2d.tables.dynamics.saturation_table`.
-    """
+    """A sentence for every curve of `saturation.csv`."""
     said = []
     for row in table.to_dict("records"):
         called = f"{_called(row['policy'], row['group_size'])} on {row['benchmark']}"

@@ -21,11 +21,7 @@ TRAINED_ON = {
 
 
 def win_rate_sentences(table: pd.DataFrame) -> list[str]:
-    """A sentence for every policy that was trained on open-ended prompts, and one for the others of its model.
-
-    Args:
-        table: `win_rates.csv`, from `g2d.tables.win_rates.win_rate_table`.
-    """
+    """A sentence for every policy that was trained on open-ended prompts, and one for the others of its model."""
     sentences = []
     for model, rows in table.groupby("model", sort=False):
         open_ended = rows["prompts"] != "verifiable"
@@ -65,17 +61,16 @@ def _verdict(row: dict[Any, Any]) -> str:
     differs, better = row["p_win"] <= LEVEL, row["win_rate"] > 0.5
     differs_at_equal, better_at_equal = row["p_equal_length"] <= LEVEL, row["equal_length"] > 0.5
     tests = f"(p = {row['p_win']:.2g}; at equal length {row['p_equal_length']:.2g})"
-    if differs and differs_at_equal and better == better_at_equal:
-        return f"Both differ significantly from 50{NBSP}% {tests}."
     if differs and differs_at_equal:
-        return f"Both differ significantly from 50{NBSP}% {tests}, with opposite signs: the result depends on length."
+        opposite = "" if better == better_at_equal else ", with opposite signs: the result depends on length"
+        return f"Both differ significantly from 50{NBSP}% {tests}{opposite}."
     if differs:
         return (
             f"The first differs significantly from 50{NBSP}% {tests}, the second does not: length alone may "
             "explain the preference."
         )
     if differs_at_equal:
-        return f"The second differs significantly from 50{NBSP}% {tests}, the first does not: their length hides it."
+        return f"The second differs significantly from 50{NBSP}% {tests}, the first does not: their length may hide it."
     if row["minimum_detectable"] >= 0.5:
         return f"Neither differs significantly from 50{NBSP}% {tests}; with so few prompts the tests have little power."
     points = 100 * row["minimum_detectable"]
