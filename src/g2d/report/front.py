@@ -87,7 +87,7 @@ def _panel(
 
 
 def calibration_words(main: pd.DataFrame, standings: pd.DataFrame) -> dict[str, str]:
-    """By axis of cost, the share of calibration in the cost of the policy where it is largest; of one model and benchmark."""
+    """By axis of cost, the share of calibration in the cost of the policy where it is largest."""
     axes = {str(axis): rows for axis, rows in standings.groupby("axis")}
     axes["device_hours"] = main.rename(columns=lambda name: name.replace("device_hours", "cost"))
     found = {}

@@ -87,8 +87,7 @@ def picture(rows: pd.DataFrame, known: Marks) -> Spec:
 
 
 def sentences(rows: pd.DataFrame) -> tuple[str, ...]:
-    """The frontier of the first axis, the cheapest policy that is good enough, and where other axes disagree; of one model
-    and benchmark in `frontier.csv`."""
+    """The frontier of the first axis, the cheapest policy that is good enough, and where other axes disagree."""
     axes = list(dict.fromkeys(rows["axis"]))
     first = rows[rows["axis"] == axes[0]].assign(name=names).sort_values("cost", kind="stable")
     weights = these_weights(int(first["n_seeds"].max()))
