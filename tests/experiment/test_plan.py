@@ -42,10 +42,10 @@ def test_at_k_0_the_harvested_policy_is_m0() -> None:
     assert plan.warmed_up(at(0)) == "results/demo/base"
     assert plan.warmed_up_cost(at(0)) == "results/demo/calibration/cost.json"
     base = ["results/demo/base/policy.json", "results/demo/base/model/model.safetensors"]
-    assert plan.warmed_up_files(at(0)) == base
+    assert plan.policy_files(at(0)) == base
     folder = "results/demo/seed0/grpo/g2/k4"
     warmed = [f"{folder}/policy.json", f"{folder}/adapter/adapter_model.safetensors"]
-    assert plan.warmed_up_files(at(4)) == [*warmed, *base]
+    assert plan.policy_files(at(4)) == [*warmed, *base]
     assert plan.policy_files(Wildcards(fromdict={"policy": "demo/seed0/grpo/g2/k4"})) == [*warmed, *base]
     assert plan.policy_files(Wildcards(fromdict={"policy": "demo/base"})) == base
 

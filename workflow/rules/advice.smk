@@ -4,7 +4,7 @@
 
 rule draw_probe:
     input:
-        plan.warmed_up_files,
+        plan.policy_files,
         policy=lambda w: f"{plan.warmed_up(w)}/policy.json",
         problems="results/{model}/calibration/train.jsonl",
         shards=[],

@@ -7,7 +7,7 @@ HARVEST_COST = "results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json"
 
 rule harvest_rollouts:
     input:
-        plan.warmed_up_files,
+        plan.policy_files,
         policy=lambda w: f"{plan.warmed_up(w)}/policy.json",
         problems="results/{model}/calibration/train.jsonl",
         judged=plan.judged,

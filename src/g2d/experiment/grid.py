@@ -48,13 +48,9 @@ def policies(config: Config) -> list[PolicyKey]:
     for model in trained_models(config):
         found.append(PolicyKey(model, "base", 0, 0, None))
         for arm in arms(config, model).values():
-            found += [key for key in keys(config, model, arm, arm.evaluated) if _is_asked(config, key)]
+            asked_for = keys(config, model, arm, arm.evaluated)
+            found += [key for key in asked_for if key.seed in config.seeds[: n_seeds(config, key)]]
     return found
-
-
-def _is_asked(config: Config, key: PolicyKey) -> bool:
-    """Whether the looks ask for this seed of a policy; all are asked for where there are none."""
-    return config.reached is None or key.seed in config.seeds[: n_seeds(config, key)]
 
 
 def evaluated_arms(config: Config) -> dict[str, Arm]:

@@ -90,9 +90,9 @@ class Plan:
         return [f"{folder}/policy.json", *weights]
 
     def policy_files(self, wildcards: Wildcards) -> list[str]:
-        """The record of the policy in a folder, its weights, and those of the M0 below it."""
-        folder = f"results/{wildcards.policy}"
-        return [*([] if folder.endswith("base") else self.made(folder)), *self.base_files(wildcards)]
+        """The record of the policy in a folder, or of pi_K, its weights, and those of the M0 below it."""
+        folder = f"results/{wildcards.policy}" if hasattr(wildcards, "policy") else self.warmed_up(wildcards)
+        return [*([] if folder.endswith("/base") else self.made(folder)), *self.base_files(wildcards)]
 
     def made(self, folder: str) -> list[str]:
         """Record and weights of the policy that a training leaves in a folder."""
@@ -180,11 +180,6 @@ class Plan:
     def warmed_up(self, w: Wildcards) -> str:
         """Folder of pi_K: GRPO's at step K, or an online entry's; M0's for K=0."""
         return f"results/{w.model}/base" if w.k == "0" else policy_folder(w, self.online(w), (w.g, w.k))
-
-    def warmed_up_files(self, wildcards: Wildcards) -> list[str]:
-        """Record and weights of pi_K, and those of M0."""
-        own = [] if wildcards.k == "0" else self.made(self.warmed_up(wildcards))
-        return [*own, *self.base_files(wildcards)]
 
     def warmed_up_cost(self, wildcards: Wildcards) -> str:
         """The bill behind pi_K; M0 is given, so for K=0 it is the calibration's."""

@@ -37,30 +37,31 @@ def at_end(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Config:
     until = config.looks.until
     if until is None or len(looks) < until:
         return at_look(config, looks)
-    found = at_look(config, dict(islice(looks.items(), until - 1)))
-    assert found.reached is not None
-    found._reached = replace(found.reached, files=tuple(looks)[:until], is_over=True)
-    return found
+    reached = at_look(config, dict(islice(looks.items(), until - 1))).reached
+    assert reached is not None
+    return _having(config, replace(reached, files=tuple(looks)[:until], is_over=True))
 
 
 def at_look(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Config:
     """The same after these looks, by file, first to last."""
     last = last_of(looks)
+    return _having(config, Reached(dict(last["seeds"]), tuple(looks), not last["next"]) if last else Reached())
+
+
+def whole(config: Config) -> Config:
+    """The configuration with every seed, whatever was decided."""
+    return _having(config, None)
+
+
+def _having(config: Config, reached: Reached | None) -> Config:
     found = config.model_copy()
-    found._reached = Reached(dict(last["seeds"]), tuple(looks), not last["next"]) if last else Reached()
+    found._reached = reached
     return found
 
 
 def last_of(looks: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """The last of the looks that were taken, by file; None before the first."""
     return list(looks.values())[-1] if looks else None
-
-
-def whole(config: Config) -> Config:
-    """The configuration with every seed, whatever was decided."""
-    found = config.model_copy()
-    found._reached = None
-    return found
 
 
 def taken(looks: Looks, results: str | Path = "results") -> dict[str, dict[str, Any]]:
@@ -87,9 +88,11 @@ def taken(looks: Looks, results: str | Path = "results") -> dict[str, dict[str, 
 
 def n_seeds(config: Config, key: PolicyKey) -> int:
     """How many seeds of a policy are asked for; of what no look is about, as many as at the first one."""
+    if config.reached is None:
+        return len(config.seeds)
     assert config.looks is not None
     first = 0 if key.role == "dpo" and key.k in config.looks.waiting else config.looks.looks[0]
-    return len(config.seeds) if config.reached is None else config.reached.seeds.get(key.name, first)
+    return config.reached.seeds.get(key.name, first)
 
 
 # ------------------------------------------------------------------------------------------------------------ in words
