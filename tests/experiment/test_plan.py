@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -107,7 +108,7 @@ def test_a_record_that_cannot_be_read_is_told_before_snakemake_drops_it() -> Non
 
 def test_a_finished_file_keeps_its_number_of_shards() -> None:
     shard, cost = "results/{model}/h/{shard}-of-{shards}.parquet", "results/{model}/h/cost.json"
-    files = Plan(configured(engine={"shards": {"harvest": 2}})).shards("harvest", shard, cost)
+    files = partial(Plan(configured(engine={"shards": {"harvest": 2}})).shards, "harvest", shard, cost)
     assert files(at(0)) == ["results/demo/h/1-of-2.parquet", "results/demo/h/2-of-2.parquet"]
     assert files(at(0, shard="1")) == []  # a shard is not made from shards
     made_of = {number: f"results/demo/h/{number}-of-3" for number in (1, 2, 3)}

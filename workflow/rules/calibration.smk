@@ -10,8 +10,8 @@ rule calibrate:
         plan.base_files,
         policy="results/{model}/base/policy.json",
         pool=TRAINING_POOL,
-        shards=plan.shards("calibration", f"{CALIBRATION_SHARD}.parquet", CALIBRATION_COST),
-        costs=plan.shards("calibration", f"{CALIBRATION_SHARD}.cost.json", CALIBRATION_COST),
+        shards=partial(plan.shards, "calibration", f"{CALIBRATION_SHARD}.parquet", CALIBRATION_COST),
+        costs=partial(plan.shards, "calibration", f"{CALIBRATION_SHARD}.cost.json", CALIBRATION_COST),
     output:
         rollouts="results/{model}/calibration/rollouts.parquet",
         cost=CALIBRATION_COST,
@@ -83,8 +83,8 @@ use rule calibrate as calibrate_temperature with:
         plan.base_files,
         policy="results/{model}/base/policy.json",
         pool=TRAINING_POOL,
-        shards=plan.shards("calibration", f"{TEMPERATURE_SHARD}.parquet", TEMPERATURE_COST),
-        costs=plan.shards("calibration", f"{TEMPERATURE_SHARD}.cost.json", TEMPERATURE_COST),
+        shards=partial(plan.shards, "calibration", f"{TEMPERATURE_SHARD}.parquet", TEMPERATURE_COST),
+        costs=partial(plan.shards, "calibration", f"{TEMPERATURE_SHARD}.cost.json", TEMPERATURE_COST),
     output:
         rollouts="results/{model}/calibration/t{temperature}/rollouts.parquet",
         cost=TEMPERATURE_COST,

@@ -13,8 +13,8 @@ rule evaluate:
         policy="results/{policy}/policy.json",
         benchmark="results/problems/{benchmark}.jsonl",
         leakage="results/problems/{benchmark}.leakage.json",
-        shards=plan.shards("evaluation", f"{EVALUATION_SHARD}.parquet", EVALUATION_COST),
-        costs=plan.shards("evaluation", f"{EVALUATION_SHARD}.cost.json", EVALUATION_COST),
+        shards=partial(plan.shards, "evaluation", f"{EVALUATION_SHARD}.parquet", EVALUATION_COST),
+        costs=partial(plan.shards, "evaluation", f"{EVALUATION_SHARD}.cost.json", EVALUATION_COST),
     output:
         rollouts="results/{policy}/eval/{benchmark}.parquet",
         cost=EVALUATION_COST,
@@ -29,7 +29,7 @@ rule evaluate:
         gpu=plan.generating_gpus,
     params:
         version=VERSIONS["evaluate"],
-        settings=plan.evaluation_settings("answers"),
+        settings=partial(plan.evaluation_settings, "answers"),
         engine=plan.engine,
     message:
         "Evaluate {wildcards.policy} on {wildcards.benchmark}"
@@ -56,8 +56,8 @@ use rule evaluate as draw_samples with:
         policy="results/{policy}/policy.json",
         benchmark="results/problems/{benchmark}.jsonl",
         leakage="results/problems/{benchmark}.leakage.json",
-        shards=plan.shards("evaluation", f"{SAMPLE_SHARD}.parquet", SAMPLE_COST),
-        costs=plan.shards("evaluation", f"{SAMPLE_SHARD}.cost.json", SAMPLE_COST),
+        shards=partial(plan.shards, "evaluation", f"{SAMPLE_SHARD}.parquet", SAMPLE_COST),
+        costs=partial(plan.shards, "evaluation", f"{SAMPLE_SHARD}.cost.json", SAMPLE_COST),
     output:
         rollouts="results/{policy}/samples/{benchmark}.parquet",
         cost=SAMPLE_COST,
@@ -66,7 +66,7 @@ use rule evaluate as draw_samples with:
     benchmark:
         "results/benchmarks/draw_samples/{policy}/{benchmark}.tsv"
     params:
-        settings=plan.evaluation_settings("samples"),
+        settings=partial(plan.evaluation_settings, "samples"),
     message:
         "Draw samples of {wildcards.policy} on {wildcards.benchmark}"
 

@@ -12,10 +12,10 @@ rule harvest_rollouts:
         problems="results/{model}/calibration/train.jsonl",
         judged=plan.judged,
         reward=plan.reward_files,
-        shards=plan.shards("harvest", f"{HARVEST_SHARD}.parquet", HARVEST_COST),
+        shards=partial(plan.shards, "harvest", f"{HARVEST_SHARD}.parquet", HARVEST_COST),
         costs=lambda w: [
             *(plan.judged(w, "cost.json") or [plan.warmed_up_cost(w)]),
-            *plan.shards("harvest", f"{HARVEST_SHARD}.cost.json", HARVEST_COST)(w),
+            *plan.shards("harvest", f"{HARVEST_SHARD}.cost.json", HARVEST_COST, w),
         ],
     output:
         rollouts="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/rollouts.parquet",

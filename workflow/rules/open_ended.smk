@@ -35,7 +35,7 @@ rule draw_replies:
         policy="results/{policy}/policy.json",
         problems=f"results/problems/{HELD_OUT}.jsonl",
         leakage=f"results/problems/{HELD_OUT}.leakage.json",
-        reward=plan.judge_files("judged_by"),
+        reward=partial(plan.judge_files, "judged_by"),
         shards=[],
         costs=[],
     output:
@@ -52,7 +52,7 @@ rule draw_replies:
         gpu=plan.generating_gpus,
     params:
         version=VERSIONS["draw_replies"],
-        settings=plan.reply_settings("judged_by"),
+        settings=partial(plan.reply_settings, "judged_by"),
         engine=plan.engine,
     message:
         "Have {wildcards.policy} reply to the held-out prompts"

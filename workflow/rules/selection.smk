@@ -60,7 +60,7 @@ use rule draw_replies as reply_to_development with:
         policy="results/{policy}/policy.json",
         problems=f"results/problems/{OPEN_ENDED_DEVELOPMENT}.jsonl",
         leakage=f"results/problems/{OPEN_ENDED_DEVELOPMENT}.leakage.json",
-        reward=plan.judge_files("reward"),
+        reward=partial(plan.judge_files, "reward"),
         shards=[],
         costs=[],
     output:
@@ -71,6 +71,6 @@ use rule draw_replies as reply_to_development with:
     benchmark:
         "results/benchmarks/reply_to_development/{policy}.tsv"
     params:
-        settings=plan.reply_settings("reward"),
+        settings=partial(plan.reply_settings, "reward"),
     message:
         "Have {wildcards.policy} reply to the open-ended development prompts"

@@ -115,15 +115,11 @@ class Plan:
             own["temperature"] = float(wildcards.temperature)
         return {"calibration": own, "prompt": resolved.prompt.params()}
 
-    def evaluation_settings(self, part: Literal["answers", "samples"]) -> Callable[[Wildcards], dict[str, Any]]:
-        """Params: the sections that the answers behind an accuracy, or the samples beside them, depend on."""
-
-        def resolve(wildcards: Wildcards) -> dict[str, Any]:
-            evaluation: Evaluation | None = getattr(self.for_model(model_of(wildcards)).evaluation, part)
-            drawn = {} if evaluation is None else {"evaluation": evaluation.params()}
-            return {**drawn, **self.settings("prompt")(wildcards)}
-
-        return resolve
+    def evaluation_settings(self, part: Literal["answers", "samples"], wildcards: Wildcards) -> dict[str, Any]:
+        """The sections that the answers behind an accuracy, or the samples beside them, depend on."""
+        evaluation: Evaluation | None = getattr(self.for_model(model_of(wildcards)).evaluation, part)
+        drawn = {} if evaluation is None else {"evaluation": evaluation.params()}
+        return {**drawn, **self.settings("prompt")(wildcards)}
 
     def drift_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that a policy's distance from M0 depends on."""
@@ -157,23 +153,19 @@ class Plan:
         """Resource: GPUs of a training, one for each of its processes."""
         return self.for_model(wildcards.model).training.processes
 
-    def shards(self, stage: str, shard: str, cost: str) -> Callable[[Wildcards], list[str]]:
+    def shards(self, stage: str, shard: str, cost: str, wildcards: Wildcards) -> list[str]:
         """Input: the shards that a file of rollouts is merged from, or their bills; none where one job draws it whole.
         A finished file keeps the number of shards it was made of, which its bill tells: the rows would be the same."""
-
-        def files(wildcards: Wildcards) -> list[str]:
-            if hasattr(wildcards, "shard") or (stage == "harvest" and self.judged(wildcards)):
-                return []
-            bill = Path(cost.format(**wildcards))
-            count = getattr(self.for_model(model_of(wildcards)).engine.shards, stage)
-            folder = str(Path(shard).parent).format(**wildcards)
-            if bill.exists():
-                ancestry = self._read(read_cost, bill).ancestry
-                count = sum(record.job.startswith(f"{folder}/") for record in ancestry)
-            numbers = range(1, count + 1) if count > 1 else []
-            return [shard.format(**wildcards, shard=number, shards=count) for number in numbers]
-
-        return files
+        if hasattr(wildcards, "shard") or (stage == "harvest" and self.judged(wildcards)):
+            return []
+        bill = Path(cost.format(**wildcards))
+        count = getattr(self.for_model(model_of(wildcards)).engine.shards, stage)
+        folder = str(Path(shard).parent).format(**wildcards)
+        if bill.exists():
+            ancestry = self._read(read_cost, bill).ancestry
+            count = sum(record.job.startswith(f"{folder}/") for record in ancestry)
+        numbers = range(1, count + 1) if count > 1 else []
+        return [shard.format(**wildcards, shard=number, shards=count) for number in numbers]
 
     # --------------------------------------------------------------------------------------------- the online phase
 
@@ -205,22 +197,18 @@ class Plan:
             return own
         return ByKind(verifiable=own or TRUTH, open_ended=self._judge_of_replies("reward"))
 
-    def judge_files(self, by: Judge) -> Callable[[Wildcards], list[str]]:
+    def judge_files(self, by: Judge, wildcards: Wildcards) -> list[str]:
         """Input: what a rule makes of the reward that judges replies."""
-        return lambda _: made_files(self._judge_of_replies(by))
+        return made_files(self._judge_of_replies(by))
 
-    def reply_settings(self, by: Judge) -> Callable[[Wildcards], dict[str, Any]]:
-        """Params: the sections that replies depend on, and what judges them."""
-
-        def resolve(wildcards: Wildcards) -> dict[str, Any]:
-            assert self.config.open_ended is not None
-            return {
-                "open_ended": self.config.open_ended.params(only={*Sampling.model_fields, "seed"}),
-                "reward": reward_params(self._judge_of_replies(by)),
-                **self.settings("prompt")(wildcards),
-            }
-
-        return resolve
+    def reply_settings(self, by: Judge, wildcards: Wildcards) -> dict[str, Any]:
+        """The sections that replies depend on, and what judges them."""
+        assert self.config.open_ended is not None
+        return {
+            "open_ended": self.config.open_ended.params(only={*Sampling.model_fields, "seed"}),
+            "reward": reward_params(self._judge_of_replies(by)),
+            **self.settings("prompt")(wildcards),
+        }
 
     def _judge_of_replies(self, by: Judge) -> Section:
         assert self.config.open_ended is not None
