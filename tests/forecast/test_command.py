@@ -15,7 +15,7 @@ from g2d.experiment.config import Config, load, read
 from g2d.forecast.changes import training_change
 from g2d.forecast.workloads import trainings
 from g2d.memory.model_shape import config_file, model_config, model_shape
-from g2d.memory.need import GIB, Card, Forecast
+from g2d.memory.need import GIB, Forecast
 from g2d.memory.passes import Counted, skeleton
 from g2d.policies.settings import HubModel, Lora
 from tests.experiment.test_config import MINIMAL
@@ -66,11 +66,11 @@ def test_a_model_that_no_card_holds_is_divided() -> None:
     sizes = {"vocab_size": words, "hidden_size": width, "intermediate_size": inner, "num_hidden_layers": blocks}
     model = LlamaConfig(**sizes, num_attention_heads=32, num_key_value_heads=4, tie_word_embeddings=False)
     shape, counted = model_shape(model, Lora()), Counted(model, Lora())
-    card, needs, changes = Card(int(12.5 * GIB), 256), {}, {}
+    needs, changes = {}, {}
     for how in ("ddp", "fsdp"):
         config = load(MINIMAL | {"training": {"processes": 4, "strategy": how}})
         grpo = next(training for training in trainings(config) if training.section == "warmup")
-        forecast = Forecast(shape, counted, config.engine, card)
+        forecast = Forecast(shape, counted, config.engine, int(12.5 * GIB), 256)
         needs[how] = forecast.training(grpo)
         changes[how] = training_change(grpo, needs[how], forecast)
     assert [need.verdict for need in needs.values()] == ["does not fit", "fits"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from g2d.experiment.config import load
-from g2d.forecast.disk import Disk, disk_use
+from g2d.forecast.workloads import Disk, disk_use
 from g2d.memory.model_shape import ModelShape
 from tests.experiment.test_config import MINIMAL
 

@@ -8,15 +8,15 @@ import pytest
 from transformers import LlamaConfig
 
 from g2d.memory.model_shape import model_shape
-from g2d.memory.need import Card, Forecast, Need, Part
+from g2d.memory.need import Forecast, Need, Part
 from g2d.memory.passes import Counted
 from g2d.memory.workload import Training
 from g2d.policies.settings import Lora
 from g2d.rollouts.settings import EngineSettings
 
 LLAMA = LlamaConfig(vocab_size=300, hidden_size=64, intermediate_size=160, num_hidden_layers=4, num_attention_heads=4)
-CARD = Card(80 * 2**30, prompt_tokens=100)
-ON_CARD = Forecast(model_shape(LLAMA, Lora()), Counted(LLAMA, Lora()), EngineSettings(name="transformers"), CARD)
+ENGINE = EngineSettings(name="transformers")
+ON_CARD = Forecast(model_shape(LLAMA, Lora()), Counted(LLAMA, Lora()), ENGINE, 80 * 2**30, prompt_tokens=100)
 PAIRS = Training(budget=500, rows=8, per_row=2, reference=True, update=12)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from g2d.memory.model_shape import model_shape
-from g2d.memory.need import Card, Forecast, Need
+from g2d.memory.need import Forecast, Need
 from g2d.memory.passes import Counted
 from g2d.memory.workload import Drawing, Training
 from g2d.policies.settings import Lora
@@ -14,15 +14,12 @@ from g2d.rollouts.divergence import AT_ONCE
 from g2d.rollouts.settings import EngineSettings
 from tests.memory.test_passes import llama
 
-CARD = Card(memory=2**34, prompt_tokens=20)
-
-
 ENGINE, ADAPTER = EngineSettings(), Lora()
 HARVEST = Drawing("harvest", "harvest", 50, 8, 4, None)
 
 
 def forecast(engine: EngineSettings = ENGINE, lora: Lora = ADAPTER) -> Forecast:
-    return Forecast(model_shape(llama(2), lora), Counted(llama(2), lora), engine, CARD)
+    return Forecast(model_shape(llama(2), lora), Counted(llama(2), lora), engine, memory=2**34, prompt_tokens=20)
 
 
 def training(engine: EngineSettings, *, float32_head: bool = False) -> Need:

@@ -21,7 +21,7 @@ from g2d.experiment.requirements import fetched_models, require_files, require_v
 from g2d.forecast.jobs import grid_jobs
 from g2d.jobs.files import read_json, write_json
 from g2d.memory.model_shape import model_shape
-from g2d.memory.need import Card, Forecast
+from g2d.memory.need import Forecast
 from g2d.memory.passes import Counted
 from g2d.policies import Policy, embedded, load_model
 from g2d.policies.pretrained import resolve_base
@@ -244,7 +244,7 @@ def test_a_teacher_needs_room_for_its_weights(tmp_path: Path) -> None:
     of_grid, other = (Distillation.model_validate(own).on_card(4, 8) for own in given)
     assert (of_grid.teacher, other.teacher) == (0, 1.5e9)  # 0: as large as M0
     config = random_model("grouped").config
-    forecast = Forecast(model_shape(config, Lora()), Counted(config, Lora()), EngineSettings(), Card(2**36, 64))
+    forecast = Forecast(model_shape(config, Lora()), Counted(config, Lora()), EngineSettings(), 2**36, 64)
     for training, weights in ((of_grid, forecast.shape.parameters), (other, 1.5e9)):
         need = forecast.training(training)
         assert [part.bytes for part in need.parts if part.name == "teacher"] == [2 * weights]

@@ -18,10 +18,9 @@ from typing import Any
 
 from g2d.experiment.config import Config, read
 from g2d.forecast.changes import drawing_change, training_change
-from g2d.forecast.disk import disk_use
 from g2d.forecast.power import benchmark_sizes, planned_words
-from g2d.forecast.workloads import PROMPT_TOKENS, drawings, trainings
-from g2d.memory.need import GIB, Card, Forecast, Need
+from g2d.forecast.workloads import PROMPT_TOKENS, disk_use, drawings, trainings
+from g2d.memory.need import GIB, Forecast, Need
 from g2d.memory.workload import Drawing, Training
 from g2d.plain import say
 from g2d.policies.settings import HubModel, LocalModel, RecordedModel
@@ -67,24 +66,26 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"--models {unknown[0]}: not one of the models, which are {', '.join(config.models)}")
     given = _files(arguments.config_json, config)
     memory = arguments.memory or memory_here() or ASSUMED_CARD
-    card = Card(int(memory * GIB), arguments.prompt_tokens)
-    found = [model_forecast(config, name, given, card) for name in names]
+    prompt_tokens = arguments.prompt_tokens
+    found = [model_forecast(config, name, given, int(memory * GIB), prompt_tokens) for name in names]
     sizes = benchmark_sizes(config)
     if arguments.json:
         known = {name: n for name, n in sizes.items() if n is not None}
         seen = json.loads(planned_power(config, known).to_json(orient="records"))
-        said = {"card_gib": memory, "prompt_tokens": card.prompt_tokens, "models": found, "power": seen}
+        said = {"card_gib": memory, "prompt_tokens": prompt_tokens, "models": found, "power": seen}
         say(json.dumps(said, indent=2))
     else:
-        parts = [_screen(model, memory, card) for model in found]
+        parts = [_screen(model, memory, prompt_tokens) for model in found]
         parts += [part if "\n" in part else textwrap.fill(part, 118) for part in planned_words(config, sizes)]
         say("\n\n".join([*parts, ESTIMATE]))
     bad = [m for m in found if "missing" in m or any(n["verdict"] == "does not fit" for n in m["jobs"])]
     return 1 if bad else 0
 
 
-def model_forecast(config: Config, name: str, given: dict[str, Path], card: Card) -> dict[str, Any]:
-    """Everything about one model, as JSON."""
+def model_forecast(
+    config: Config, name: str, given: dict[str, Path], memory: int, prompt_tokens: int = PROMPT_TOKENS
+) -> dict[str, Any]:
+    """Everything about one model on a card of so many bytes, as JSON."""
     own = config.for_model(name)
     said: dict[str, Any] = {"model": name, "engine": own.engine.name, "tokens": _tokens(own), "jobs": []}
     # In memory beside the trainer.
@@ -104,7 +105,7 @@ def model_forecast(config: Config, name: str, given: dict[str, Path], card: Card
         recorded = isinstance(source, RecordedModel)
         why = "recorded completions need no card" if recorded else "the embedded model fits anywhere: nothing to plan"
         return said | {"nothing": f"models.{name}: {why}"}
-    forecast = Forecast.of(file, own.lora, own.engine, card)
+    forecast = Forecast.of(file, own.lora, own.engine, memory, prompt_tokens)
     for drawing in drawings(own):
         need = forecast.drawing(drawing)
         said["jobs"].append(_as_json(need, drawing_change(drawing, need, forecast)))
@@ -157,9 +158,9 @@ def _tokens(config: Config) -> list[dict[str, Any]]:
     ]
 
 
-def _screen(model: dict[str, Any], memory: float, card: Card) -> str:
+def _screen(model: dict[str, Any], memory: float, prompt_tokens: int) -> str:
     """One model, for a terminal."""
-    lines = [f"{model['model']} on a card of {memory:g} GiB, prompts of at most {card.prompt_tokens} tokens"]
+    lines = [f"{model['model']} on a card of {memory:g} GiB, prompts of at most {prompt_tokens} tokens"]
     for job in model["jobs"]:
         lines.append(f"\n  {job['job']}: {job['total_bytes'] / GIB:.1f} GiB, {job['verdict']}")
         lines += _wrapped(" + ".join(f"{p['bytes'] / GIB:.2f} {p['name']} ({p['how']})" for p in job["parts"]))

@@ -257,8 +257,7 @@ def _name(text: str) -> str:
 def _fits(config: Config, memory: float) -> Iterator[str]:
     """Whether every job fits on the card, in the words of `g2d plan`."""
     from g2d.forecast.command import model_forecast
-    from g2d.forecast.workloads import PROMPT_TOKENS
-    from g2d.memory.need import GIB, Card
+    from g2d.memory.need import GIB
 
     if all(source.source == "embedded" for source in config.models.values()):
         return
@@ -266,7 +265,7 @@ def _fits(config: Config, memory: float) -> Iterator[str]:
         yield "No card: nothing is said about memory; `g2d plan` does, with --memory."
         return
     for name in config.models:
-        found = model_forecast(config, name, {}, Card(int(memory * GIB), PROMPT_TOKENS))
+        found = model_forecast(config, name, {}, int(memory * GIB))
         if reason := found.get("missing") or found.get("nothing"):
             yield f"Memory: {reason}"
             continue

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from g2d.jobs.cost import Cost, read_cost
 from g2d.policies.policy import read_policy
-from g2d.regimes.catalogue import ENTRIES, of_phase
+from g2d.regimes.catalogue import ENTRIES, REGIMES, of_phase
 
 Rates = dict[tuple[str, str], list[float]]  # GPU-hours (or money) per unit of every finished job, by (stage, model)
 TO_K = tuple(f"train_{regime.name}" for regime in of_phase("online"))  # may continue a checkpoint
@@ -21,10 +21,7 @@ USUAL: dict[str, float] = {
     "scratch_model": 110,
     "calibrate": 20,
     **dict.fromkeys(ONLINE_STAGES, 17),
-    "train_dpo": 11,
-    "train_rft": 12,
-    "train_kto": 12,
-    "train_group_dpo": 11,
+    **dict.fromkeys((f"train_{name}" for name in REGIMES if f"train_{name}" not in TO_K), 11),
     "harvest_rollouts": 3,
     "make_tables": 6,
     "build_report": 12,

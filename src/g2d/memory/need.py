@@ -63,35 +63,28 @@ class Need:
 
 
 @dataclass(frozen=True)
-class Card:
-    """The card, and the longest prompt."""
-
-    memory: int  # bytes
-    prompt_tokens: int  # assumed
-
-
-@dataclass(frozen=True)
 class Forecast:
     """What the jobs of one model need of a card."""
 
     shape: ModelShape
     counted: Counted
     engine: EngineSettings
-    card: Card
+    memory: int  # bytes of the card
+    prompt_tokens: int  # of the longest prompt, assumed
 
     @classmethod
-    def of(cls, file: Path, lora: Lora, engine: EngineSettings, card: Card) -> Forecast:
+    def of(cls, file: Path, lora: Lora, engine: EngineSettings, memory: int, prompt_tokens: int) -> Forecast:
         """Of a model's config.json; raises as `g2d.memory.model_shape.model_config`."""
         from g2d.memory.model_shape import model_config, model_shape
         from g2d.memory.passes import Counted
 
         config = model_config(file)
-        return cls(model_shape(config, lora), Counted(config, lora), engine, card)
+        return cls(model_shape(config, lora), Counted(config, lora), engine, memory, prompt_tokens)
 
     def training(self, training: Training) -> Need:
         """Memory of a training, and of what generates in the same process."""
         shape, counted = self.shape, self.counted
-        rows, tokens = training.rows, self.card.prompt_tokens + training.budget
+        rows, tokens = training.rows, self.prompt_tokens + training.budget
         passage = counted.training(rows, tokens, training.checkpointing)
         blocks = "checkpointed blocks" if training.checkpointing else "blocks"
         one = "one block, run again backwards" if training.checkpointing else "one block backwards"
@@ -113,7 +106,7 @@ class Forecast:
         if training.at_once is not None and self.engine.name == "vllm":
             share = self.engine.training_gpu_memory_utilization
             cache = self._vllm_cache(share, training.budget, most_sequences=training.at_once)
-            parts.append(Part(VLLM, int(share * self.card.memory), f"{share:g} of the card"))
+            parts.append(Part(VLLM, int(share * self.memory), f"{share:g} of the card"))
             needs_more = cache.sequences < 1
             said.append(cache.words("engine.training_gpu_memory_utilization"))
         elif training.batch is not None:
@@ -132,7 +125,7 @@ class Forecast:
             step = f"{shape.parameters:,} x 4 bytes: its intermediates"
             parts += _beyond(held, Part("AdamW's step, beyond these", 4 * shape.parameters, step))
         parts.append(Part("context and kernels", CONTEXT, "assumed"))
-        return Need(training.name, parts, self.card.memory, said, needs_more)
+        return Need(training.name, parts, self.memory, said, needs_more)
 
     def _lasting(self, training: Training) -> list[Part]:
         """What lives as long as a training: M0 in bfloat16 and an adapter, or float32 weights, all of which are trained
@@ -153,20 +146,19 @@ class Forecast:
 
     def drawing(self, drawing: Drawing) -> Need:
         """Memory of drawing completions from a frozen policy."""
-        shape, counted, card = self.shape, self.counted, self.card
-        tokens = card.prompt_tokens + drawing.budget
+        shape, counted, tokens = self.shape, self.counted, self.prompt_tokens + drawing.budget
         if self.engine.name == "vllm" and not drawing.compared:
             share = self.engine.gpu_memory_utilization
             cache = self._vllm_cache(share, drawing.budget, split=self.engine.tensor_parallel_size)
             parts = [*cache.parts, Part("keys and values", cache.bytes, f"the rest of {share:g} of the card")]
             said = [cache.words("engine.gpu_memory_utilization")]
-            return Need(drawing.name, parts, card.memory, said, cache.sequences < 1)
+            return Need(drawing.name, parts, self.memory, said, cache.sequences < 1)
         graph = self.engine.cuda_graph and not drawing.compared
         columns = _columns(tokens, graph)
         drawn = counted.drawing(drawing.batch, columns)
         step = drawn.peak - drawn.kept
         prompts = -(-drawing.batch // drawing.samples)
-        read = counted.reading(prompts, card.prompt_tokens, adapted=False).peak
+        read = counted.reading(prompts, self.prompt_tokens, adapted=False).peak
         moment = step + read if graph else max(step, read)
         at = f"one token of all rows, {'kept by its graph, and' if graph else 'or'} their prompts"
         kept = f"{drawing.batch} x {columns} tokens x {2 * shape.cache_per_token:,} bytes"
@@ -177,24 +169,15 @@ class Forecast:
             *(self._compared(tokens, drawn.kept + moment) if drawing.compared else []),
             Part("context and kernels", CONTEXT, "assumed"),
         ]
-        return Need(drawing.name, parts, card.memory)
+        return Need(drawing.name, parts, self.memory)
 
     def _policy(self, of_adapter: int, split: int = 1) -> list[Part]:
-        """A frozen policy.
-
-        Args:
-            of_adapter: bytes of a parameter of its adapter.
-            split: cards that it is split over.
-        """
+        """A frozen policy, split over cards, with so many bytes a parameter of its adapter."""
         adapter = _numbers("adapter", self.shape.adapter, of_adapter, split)
         return [_numbers("weights", self.shape.parameters, 2, split), *([] if self.shape.trains_all else [adapter])]
 
     def _compared(self, tokens: int, held: int) -> list[Part]:
-        """What reading answers takes beyond drawing them, when M0 is there and the keys and values are gone.
-
-        Args:
-            held: bytes for drawing.
-        """
+        """What reading answers takes beyond the bytes held for drawing, when M0 is there and the cache is gone."""
         from g2d.rollouts.divergence import AT_ONCE  # imports torch
 
         shape = self.shape
@@ -205,15 +188,11 @@ class Forecast:
         return _beyond(held, Part("M0 beside, beyond these", read, how))
 
     def _vllm_cache(self, share: float, budget: int, *, split: int = 1, most_sequences: int | None = None) -> VllmCache:
-        """vLLM's cache where it has a share of the card.
-
-        Args:
-            split: cards that the model is split over.
-            most_sequences: the most that one request asks for.
-        """
-        shape, memory, length = self.shape, self.card.memory, self.card.prompt_tokens + budget
+        """vLLM's cache where it has a share of each card that the model is split over; at most so many sequences are
+        asked for in one request."""
+        shape, length = self.shape, self.prompt_tokens + budget
         # `EngineArgs.get_batch_defaults` of vLLM 0.31, offline; an A100 of 80 GB has the smaller ones.
-        sequences, batched = (1024, 16384) if memory >= 70 * GIB else (256, 8192)
+        sequences, batched = (1024, 16384) if self.memory >= 70 * GIB else (256, 8192)
         wanted = sequences if most_sequences is None else min(sequences, most_sequences)
         read = self.counted.reading(-(-batched // length), length, adapted=False).peak // split
         logits = SAMPLER * 4 * wanted * shape.vocabulary
@@ -223,7 +202,7 @@ class Forecast:
             Part("sampler", logits, f"{wanted} x {shape.vocabulary:,} x 4 bytes x {SAMPLER}"),
             Part("CUDA graphs", GRAPHS, "assumed"),
         ]
-        rest = int(share * memory) - sum(part.bytes for part in parts)
+        rest = int(share * self.memory) - sum(part.bytes for part in parts)
         return VllmCache(parts, max(rest, 0), 2 * shape.cache_per_token // split, length, wanted)
 
     def divided(self, training: Training, free: int | None = None) -> Training:
@@ -233,7 +212,7 @@ class Forecast:
         Args:
             free: bytes of the card; all of it if None.
         """
-        free = self.card.memory if free is None else free
+        free = self.memory if free is None else free
 
         def has_room(found: Training) -> bool:
             return self.training(found).has_room(free)

@@ -180,18 +180,14 @@ def draw_documents(
     documents = [
         reply_document(rng) if replies and rng.random() < replies else corpus_document(rng) for _ in range(size)
     ]
-    prompts = [_render_prompt(tokenizer, prompt) for prompt, _ in documents]
+    prompts = [  # a drill has none and starts at the assistant's turn
+        render(tokenizer, [{"role": "user", "content": prompt}]) if prompt else "<|im_start|>assistant\n"
+        for prompt, _ in documents
+    ]
     prompt_ids = tokenizer(prompts, add_special_tokens=False)["input_ids"]
     completions = [completion + tokenizer.eos_token for _, completion in documents]
     completion_ids = tokenizer(completions, add_special_tokens=False)["input_ids"]
     return list(zip(prompt_ids, completion_ids, strict=True))
-
-
-def _render_prompt(tokenizer: PreTrainedTokenizerFast, prompt: str) -> str:
-    """The prompt in the chat template; a drill has none and starts at the assistant's turn."""
-    if not prompt:
-        return "<|im_start|>assistant\n"
-    return render(tokenizer, [{"role": "user", "content": prompt}])
 
 
 def backward(model: LlamaForCausalLM, documents: Sequence[Document], padding: int, group: int | None) -> float:

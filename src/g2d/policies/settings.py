@@ -159,11 +159,7 @@ class Lora(Section):
         return str(Path(self.files[0]).parent)
 
     def folders(self, policy: str | Path) -> dict[str, Any]:
-        """The key of a policy's record that says where its weights are: `adapter` or `weights`.
-
-        Args:
-            policy: its folder.
-        """
+        """The key of the record of the policy in a folder that says where its weights are: `adapter` or `weights`."""
         return {self.folder: str(Path(policy, self.folder))}
 
 

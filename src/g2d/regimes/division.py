@@ -13,7 +13,7 @@ from pathlib import Path
 
 from g2d.jobs.files import read_json
 from g2d.jobs.run_process import release
-from g2d.memory.need import Card, Forecast
+from g2d.memory.need import Forecast
 from g2d.memory.workload import Training
 from g2d.plain import say
 from g2d.policies.settings import CONFIG
@@ -76,7 +76,7 @@ def _chosen(job: TrainingJob, training: Training, prompt_tokens: int, free: int,
     if training.update is None and not training.choose_checkpointing:
         return Division(training.units, training.checkpointing)
     file, engine = Path(job.base.base, CONFIG), job.engine or EngineSettings()
-    found = Forecast.of(file, job.lora, engine, Card(total, prompt_tokens)).divided(training, free)
+    found = Forecast.of(file, job.lora, engine, total, prompt_tokens).divided(training, free)
     say(
         f"per_device_batch_size {found.units}{' (auto)' if training.update else ''}, activations "
         f"{'run again backwards' if found.checkpointing else 'kept'}: {free / GIB:.1f} GiB are free, rows have at most "

@@ -16,23 +16,18 @@ COLUMNS: tuple[State, ...] = ("finished", "running", *TROUBLE, "waiting")
 
 def screen(snapshot: Snapshot, width: int, height: int) -> str:
     """At most `height` lines of `width` characters; lists that are too long say how many jobs they leave out."""
-    head, foot = list(_head(snapshot)), list(_foot(snapshot))
-    table = list(_table(snapshot))
-    running, trouble = snapshot.of("running"), snapshot.of(*TROUBLE)
-    room = height - len(head) - len(foot) - len(table)
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.now))
+    done = f"{snapshot.counts['finished']} of {len(snapshot.states)} jobs finished"
+    table = [f"{snapshot.title}: {done} ({at}, {plain(str(snapshot.results))})", *_table(snapshot)]
+    running, trouble, foot = snapshot.of("running"), snapshot.of(*TROUBLE), list(_foot(snapshot))
+    room = height - len(foot) - len(table)
     n_running, n_trouble = _shared(max(2, room), len(running), len(trouble))
     lists = [
         *_listed([_running(state, snapshot.now) for state in running[:n_running]], len(running), "running"),
         *_listed([_trouble(state, snapshot) for state in trouble[:n_trouble]], len(trouble), "in trouble"),
     ]
-    shown = [*head, *table, *lists, *foot][:height]
+    shown = [*table, *lists, *foot][:height]
     return "\n".join(line if len(line) <= width else f"{line[: max(0, width - 3)]}..." for line in shown)
-
-
-def _head(snapshot: Snapshot) -> Iterator[str]:
-    counts, total = snapshot.counts, len(snapshot.states)
-    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.now))
-    yield f"{snapshot.title}: {counts['finished']} of {total} jobs finished ({at}, {plain(str(snapshot.results))})"
 
 
 def _table(snapshot: Snapshot) -> Iterator[str]:
