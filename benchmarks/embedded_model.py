@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from g2d.jobs.kernels import pin_kernels
-from g2d.policies.embedded import FILES, FOLDER, RECIPE
+from g2d.policies.embedded import FOLDER, RECIPE, digests
 
 SEEDS = range(5)
 SETTINGS = {"muon": "float32", "length_group": 16}
@@ -74,7 +74,7 @@ def main() -> None:
             print(f"seed {seed}: {found[seed]:.3f}", flush=True)
     chosen = sorted(SEEDS, key=lambda seed: (found[seed], seed))[len(SEEDS) // 2]
     arguments.out.mkdir(parents=True, exist_ok=True)
-    for name in FILES:
+    for name in digests():
         shutil.copyfile(arguments.work / f"seed{chosen}" / name, arguments.out / name)
     recipe = ScratchModel(source="scratch", seed=chosen, **SETTINGS).model_dump(exclude={"settings"})
     write_json(
@@ -90,7 +90,7 @@ def main() -> None:
                 "transformers": transformers.__version__,
                 **kernels(),
             },
-            "sha256": {name: sha256(arguments.out / name) for name in FILES},
+            "sha256": {name: sha256(arguments.out / name) for name in digests()},
         },
     )
     print(f"kept seed {chosen} in {arguments.out}")

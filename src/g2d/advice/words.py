@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,16 +57,18 @@ def level_words(config: Config, model: str, levels: pd.DataFrame) -> str:
     chosen, inside = single[single["selected"]], single[single["in_window"]]
     window = f"pass@1 of {low} to {high} %"
     if settings.levels == "auto":
-        words = [f"Levels: train on {_names(chosen)}, inside the window ({window})."]
+        words = [f"Levels: train on {_names(chosen['levels'])}, inside the window ({window})."]
     else:
         are = "are" if len(chosen) > 1 else "is"
-        words = [f"Levels: {_names(chosen)} {are} pinned; the window ({window}) holds {_names(inside)}."]
+        words = [
+            f"Levels: {_names(chosen['levels'])} {are} pinned; the window ({window}) holds {_names(inside['levels'])}."
+        ]
     together = np.average(chosen["pairability"], weights=chosen["n"])
     words.append(f"Of 100 prompts there, {100 * together:.0f} give a pair with M0.")
     better = single[~single["selected"] & (single["pairability"] > chosen["pairability"].max())]
     for row in better.to_dict("records"):
         words.append(
-            f"{_names(pd.DataFrame([row])).capitalize()} would give more: {row['pairs_per_100']:.0f} "
+            f"{_names([row['levels']]).capitalize()} would give more: {row['pairs_per_100']:.0f} "
             f"({100 * row['pairability_low']:.0f} to {100 * row['pairability_high']:.0f}), "
             f"at pass@1 {100 * row['pass_at_1']:.0f} % and {100 * row['all_wrong_share']:.0f} % all wrong."
         )
@@ -157,12 +159,11 @@ def _bill(jobs: pd.DataFrame) -> str:
     return total + (f", and {' and '.join(unknown)}, which was not measured" if unknown else "")
 
 
-def _names(levels: pd.DataFrame) -> str:
-    """The levels of some rows, as the paper writes them."""
-    labels: Sequence[str] = [*levels["levels"]]
-    if not labels:
-        return "no level"
+def _names(labels: Iterable[str]) -> str:
+    """Levels as the paper writes them."""
     numbers = [None if label == "none" else int(label) for label in labels]
+    if not numbers:
+        return "no level"
     return f"level{'s' if len(numbers) > 1 else ''} {format_levels(numbers)}" if any(numbers) else "the pool as a whole"
 
 

@@ -48,13 +48,8 @@ def trainings(config: Config) -> Iterator[Training]:
         sizes = sorted(group_sizes(alike)) if arm.phase == "online" else [harvest.samples_per_prompt]
         for size in sizes:
             on_card = arm.settings.on_card(size, harvest.max_completion_length)
-            yield replace(
-                on_card.shared(own.processes, own.strategy),
-                checkpointing=own.gradient_checkpointing is not False,
-                choose_checkpointing=own.gradient_checkpointing == "auto",
-                name=name + f" G={size}" * (len(sizes) > 1),
-                section=section,
-            )
+            found = on_card.shared(own.processes, own.strategy, own.gradient_checkpointing)
+            yield replace(found, name=name + f" G={size}" * (len(sizes) > 1), section=section)
 
 
 def _place(arm: Arm) -> int:

@@ -56,10 +56,12 @@ class Training:
         """The same with other passes."""
         return replace(self, rows=units * self.per_row)
 
-    def shared(self, processes: int, strategy: str) -> Training:
-        """What one of several processes does of it."""
+    def shared(self, processes: int, strategy: str, checkpointing: bool | Literal["auto"]) -> Training:
+        """What one of several processes does of it, with `training.gradient_checkpointing`."""
         return replace(
             self,
+            checkpointing=checkpointing is not False,
+            choose_checkpointing=checkpointing == "auto",
             parts=processes if strategy == "fsdp" else 1,
             at_once=largest_part(self.at_once, processes),
             batch=largest_part(self.batch, processes),

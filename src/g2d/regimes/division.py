@@ -49,12 +49,7 @@ def divide(job: TrainingJob, checkpoints: Checkpoints, training: Training, lengt
     Args:
         training: what its settings need of a card, for one process that has the whole model.
     """
-    own = replace(
-        training.shared(n_processes(), "fsdp" if is_sharded() else "ddp"),
-        budget=lengths[1],
-        checkpointing=job.gradient_checkpointing is not False,
-        choose_checkpointing=job.gradient_checkpointing == "auto",
-    )
+    own = training.shared(n_processes(), "fsdp" if is_sharded() else "ddp", job.gradient_checkpointing)
     memory, before = card_memory(), checkpoints.newest() or job.resume_from
     if before is not None and (before / DIVISION).is_file():
         found = Division(**read_json(before / DIVISION))

@@ -15,14 +15,6 @@ from g2d.jobs.files import read_json, sha256
 
 FOLDER = Path(__file__).parent
 RECIPE = "recipe.json"
-FILES = (
-    "model.safetensors",
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-)
 
 
 @cache
