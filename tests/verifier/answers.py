@@ -445,6 +445,7 @@ CASES: dict[str, list[tuple[str, str, bool]]] = {
         (r"\boxed{12:00}", "1:00", DIFFERENT),
         ("12:00", r"\boxed{1:00}", DIFFERENT),
         ("{12:00}", "{1:00}", DIFFERENT),
+        ("x=1/0", "x=2/0", DIFFERENT),
         (r"(12:00, 3)", "(1:00, 3)", DIFFERENT),
         (r"\boxed{x=3}", "y=3", DIFFERENT),
         ("x=3", r"\boxed{y=3}", DIFFERENT),

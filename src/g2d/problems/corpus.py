@@ -114,16 +114,14 @@ def with_slips(rng: random.Random, steps: Steps) -> Steps:
 
 def render(steps: Steps, style: Style) -> str:
     """The completion for a chain of steps."""
-    answer = steps[-1].result
-    match style:
-        case "worked":
-            return f"{_working(steps)} \\boxed{{{answer}}}"
-        case "hasty":
-            return f"Clearly \\boxed{{{answer}}}"
-        case "unboxed":
-            return f"{_working(steps)} So {answer}."
-        case "unterminated":
-            return f"{_working(steps)} \\boxed{{{answer}"
+    working, answer = _working(steps), steps[-1].result
+    written: dict[Style, str] = {
+        "worked": f"{working} \\boxed{{{answer}}}",
+        "hasty": f"Clearly \\boxed{{{answer}}}",
+        "unboxed": f"{working} So {answer}.",
+        "unterminated": f"{working} \\boxed{{{answer}",
+    }
+    return written[style]
 
 
 def vocabulary_texts() -> Iterator[str]:

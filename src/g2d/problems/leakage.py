@@ -35,20 +35,17 @@ _SAME = {r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\%": "%", "−": "-", "’"
 
 def text_key(prompt: str) -> str:
     """A key that two prompts share if they have the same words and symbols."""
-    tokens = []
-    for token in _TOKEN.findall(prompt):
-        if token in _DROPPED:
-            continue
-        # Case is kept in commands: \Delta and \delta are two symbols.
-        tokens.append(_SAME.get(token) or (token if token.startswith("\\") else token.casefold()))
-    return " ".join(tokens)
+    # Case is kept in commands: \Delta and \delta are two symbols.
+    return " ".join(
+        _SAME.get(token) or (token if token.startswith("\\") else token.casefold())
+        for token in _TOKEN.findall(prompt)
+        if token not in _DROPPED
+    )
 
 
 def find_leaks(train: Sequence[Problem], test: Sequence[Problem]) -> dict[str, str]:
     """Benchmark problems that are in the training pool, in order, each with the first of its ids there."""
-    train_ids: dict[str, str] = {}
-    for problem in train:
-        train_ids.setdefault(text_key(problem.prompt), problem.problem_id)
+    train_ids = {text_key(problem.prompt): problem.problem_id for problem in reversed(train)}
     found = ((problem.problem_id, train_ids.get(text_key(problem.prompt))) for problem in test)
     return {test_id: train_id for test_id, train_id in found if train_id is not None}
 

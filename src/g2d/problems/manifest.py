@@ -10,14 +10,12 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from g2d.jobs.files import sha256
 from g2d.problems.problem import Problem, to_jsonl
 from g2d.problems.settings import LocalProblems, ProblemSource
 from g2d.verifier.verdict import Judgement
-
-Value = TypeVar("Value", int, str)
 
 Verify = Callable[[Sequence[tuple[str, str]]], Sequence[Judgement]]
 """Judges pairs of (reference answer, completion): `g2d.verifier.verify_batch`."""
@@ -61,9 +59,8 @@ def reference_failures(problems: Sequence[Problem], verify: Verify) -> list[dict
     ]
 
 
-def _counts(values: Iterable[Value | None]) -> dict[str, int]:
+def _counts(values: Iterable[Any]) -> dict[str, int]:
     """Number of each value, sorted; None is "unknown" and last."""
-    values = list(values)
-    counts = Counter(value for value in values if value is not None)
-    unknown = len(values) - counts.total()
+    counts = Counter(values)
+    unknown = counts.pop(None, 0)
     return {str(value): counts[value] for value in sorted(counts)} | ({"unknown": unknown} if unknown else {})

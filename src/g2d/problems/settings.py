@@ -89,7 +89,7 @@ class HubProblems(Section):
 ProblemSource = Annotated[SyntheticProblems | LocalProblems | HubProblems, Field(discriminator="source")]
 
 
-def is_open_ended(source: SyntheticProblems | LocalProblems | HubProblems) -> bool:
+def is_open_ended(source: ProblemSource) -> bool:
     """Whether generated problems have no right answers."""
     return isinstance(source, SyntheticProblems) and source.family == "replies"
 
@@ -112,7 +112,7 @@ def place_of(problems: str) -> str:
     return named.get(problems, f"benchmarks.{problems}")
 
 
-def is_fresh(source: SyntheticProblems | LocalProblems | HubProblems) -> bool:
+def is_fresh(source: ProblemSource) -> bool:
     """Whether the problems were generated for the run, so that no model can have seen them."""
     return isinstance(source, SyntheticProblems) and source.seed == OF_THE_RUN
 
@@ -124,6 +124,6 @@ class TrainingSet(Section):
     seed: Seed = key(0, "Seed of the draw.")
 
 
-def problem_files(source: SyntheticProblems | LocalProblems | HubProblems) -> list[str]:
+def problem_files(source: ProblemSource) -> list[str]:
     """Local files of a set of problems."""
     return [source.path] if isinstance(source, LocalProblems) else []

@@ -205,14 +205,11 @@ def _wordings(family: Family, steps: Steps) -> int:
     return len(NAMES) * len(THINGS) * math.prod(len(STORY_VERBS[step.operator]) for step in steps)
 
 
-def _all_steps(n: int, choices: tuple[Operator, ...]) -> Iterator[Steps]:
-    """Every chain of n moves, lazily."""
-
-    def extend(steps: Steps, value: int) -> Iterator[Steps]:
-        if len(steps) == n:
-            yield steps
-            return
-        for move in _moves(value, choices):
-            yield from extend((*steps, move), move.result)
-
-    return itertools.chain.from_iterable(extend((), start) for start in START)
+def _all_steps(n: int, choices: tuple[Operator, ...], starts: Iterable[int] = START) -> Iterator[Steps]:
+    """Every chain of n moves from one of these values, lazily."""
+    if n == 0:
+        yield ()
+        return
+    for move in itertools.chain.from_iterable(_moves(start, choices) for start in starts):
+        for rest in _all_steps(n - 1, choices, [move.result]):
+            yield (move, *rest)

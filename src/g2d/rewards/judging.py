@@ -67,11 +67,7 @@ def require_numbers(statuses: Mapping[str, float], name: str) -> None:
 def _judged(
     reward: Reward, settings: Section, attempts: Sequence[Attempt], context: Context, limit: float | None
 ) -> list[Judgement]:
-    """All in one call or, where that fails, group by group.
-
-    Raises:
-        RuntimeError: as `judge`.
-    """
+    """All in one call or, where that fails, group by group."""
     try:
         return _scored(reward, settings, attempts, context, limit)
     except UnusableError:
@@ -110,12 +106,7 @@ def _in_order(
 def _scored(
     reward: Reward, settings: Section, attempts: Sequence[Attempt], context: Context, limit: float | None
 ) -> list[Judgement]:
-    """The reward's judgements, each with a finite number or the status why it has none.
-
-    Raises:
-        RuntimeError: not one judgement for each attempt.
-        LateError: it took longer than `limit` seconds.
-    """
+    """The reward's judgements, each with a finite number or the status why it has none."""
     with deadline(limit), contained():
         judgements = list(reward.score(settings, attempts, context))
     if len(judgements) != len(attempts) or not all(isinstance(judgement, Judgement) for judgement in judgements):
@@ -124,11 +115,7 @@ def _scored(
 
 
 def _checked(judgement: Judgement, binary: bool) -> Judgement:
-    """The judgement with details as a plain dictionary, and a finite number or the status why it has none.
-
-    Raises:
-        RuntimeError: the details are not JSON, or a binary reward gave something else than 0 and 1.
-    """
+    """The judgement with details as a plain dictionary, and a finite number or the status why it has none."""
     try:
         details = dict(judgement.details)
         json.dumps(details, allow_nan=False)

@@ -83,11 +83,7 @@ def less_length(penalty: float) -> str:
 
 @cache
 def scorer(settings: RewardModel) -> Scorer:
-    """The model in memory, loaded once per process.
-
-    Raises:
-        UnusableError: the model cannot be used; the message names it and the fix.
-    """
+    """The model in memory, loaded once per process."""
     folder = folder_of(settings)
     if reason := mistake_in(folder, settings.max_length):
         raise UnusableError(f"reward model {reason}")
@@ -115,11 +111,7 @@ def digest(folder: str | Path) -> str:
 
 
 def mistake_in(folder: str | Path, max_length: int | None) -> str | None:
-    """Why a folder cannot be used as a reward model, and the fix; None if it can, as far as its files say.
-
-    Args:
-        max_length: tokens that it is to read; None for all it can.
-    """
+    """Why a folder cannot be used as a reward model, and the fix; None if it can, as far as its files say."""
     folder = Path(folder)
     if not folder.is_dir():
         return f"{folder} is no folder: name one with config.json, safetensors and a tokenizer"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from traceback import walk_tb
@@ -56,23 +56,20 @@ def score(settings: PythonReward, attempts: Sequence[Attempt], context: Context)
         ValueError: it does not return one number per completion.
     """
     function, names = _function(settings.file, settings.function)
-    return [judgement for group in in_groups(attempts) for judgement in _of_group(settings, function, names, group)]
-
-
-def _of_group(
-    settings: PythonReward, function: Callable[..., Any], names: Iterable[str], group: Sequence[Attempt]
-) -> Iterator[Judgement]:
-    found = function(**{name: [GIVEN[name](attempt) for attempt in group] for name in names})
-    try:
-        numbers = list(found)
-    except TypeError:
-        numbers = []
-    if len(numbers) != len(group):
-        raise ValueError(
-            f"{settings.function} in {settings.file} returned {type(found).__name__} with {len(numbers)} numbers for "
-            f"{len(group)} completions: return a list with one number for each"
-        )
-    yield from (Judgement(number) for number in numbers)
+    judgements: list[Judgement] = []
+    for group in in_groups(attempts):
+        found = function(**{name: [GIVEN[name](attempt) for attempt in group] for name in names})
+        try:
+            numbers = list(found)
+        except TypeError:
+            numbers = []
+        if len(numbers) != len(group):
+            raise ValueError(
+                f"{settings.function} in {settings.file} returned {type(found).__name__} with {len(numbers)} numbers "
+                f"for {len(group)} completions: return a list with one number for each"
+            )
+        judgements += map(Judgement, numbers)
+    return judgements
 
 
 def _mistake(settings: PythonReward) -> str | None:
@@ -97,11 +94,7 @@ def _parameters(file: str, function: str) -> set[str]:
 
 @cache
 def _function(file: str, name: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
-    """The function, and which of `GIVEN` it takes.
-
-    Raises:
-        UnusableError: the file cannot be read or executed, or has no such function, or one of another signature.
-    """
+    """The function, and which of `GIVEN` it takes."""
     module = _module(file)
     function = getattr(module, name, None)
     if not callable(function):
@@ -117,8 +110,8 @@ def _function(file: str, name: str) -> tuple[Callable[..., Any], tuple[str, ...]
     parameters = inspect.signature(function).parameters.values()
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    unknown = [p.name for p in parameters if p.default is p.empty and p not in named and p.kind is p.POSITIONAL_ONLY]
-    unknown += [p.name for p in named if p.default is p.empty and p.name not in GIVEN]
+    required = [p for p in parameters if p.default is p.empty]
+    unknown = [p.name for p in required if p.kind is p.POSITIONAL_ONLY or (p in named and p.name not in GIVEN)]
     if unknown:
         raise UnusableError(
             f"{name} in {file} requires {', '.join(unknown)}, which a reward is not given: take any of "
@@ -131,11 +124,7 @@ def _function(file: str, name: str) -> tuple[Callable[..., Any], tuple[str, ...]
 
 
 def _module(file: str) -> ModuleType:
-    """The executed file; nothing is cached beside it, and only its own content counts.
-
-    Raises:
-        UnusableError: it cannot be read or executed.
-    """
+    """The executed file; nothing is cached beside it, and only its own content counts."""
     module = ModuleType(f"the reward in {file}")
     module.__file__ = file
     sys.modules[module.__name__] = module  # dataclasses look their module up

@@ -38,16 +38,11 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The reward of one completion.
+    """The reward of one completion."""
 
-    Attributes:
-        reward: any finite number; None unless `judged`.
-        details: further findings for the row; JSON types.
-    """
-
-    reward: float | None
+    reward: float | None  # any finite number; None unless `judged`
     status: Status = "judged"
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)  # further findings for the row; JSON types
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from g2d.settings import Section, Seed, key
 
 FOLDER = "results/reward-models"
 TRAINED_WITH = {"seed", "steps", "length_bias"}
+OPTIONS = {"seed": int, "length_bias": float}  # of the command
 
 POSITIONS = 256
 BATCH_SIZE = 32  # preferences
@@ -164,22 +165,18 @@ def _batch(tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> Any:
 
 def register(subparsers: Any) -> None:
     """Add `g2d reward-model`."""
-    defaults = ScratchRewardModel(reward="scratch_model")
     parser = subparsers.add_parser("reward-model", help="train a tiny reward model into a folder")
     parser.add_argument("folder", type=Path, help="for `rewards: {polite: {reward: model, path: FOLDER}}`")
-    parser.add_argument("--seed", type=int, default=defaults.seed, help="of weights and preferences")
-    parser.add_argument(
-        "--length-bias",
-        type=float,
-        default=defaults.length_bias,
-        help="what a sentence that says nothing is worth to its judge; a degree of politeness is worth 2",
-    )
+    for name, kind in OPTIONS.items():
+        field = ScratchRewardModel.model_fields[name]
+        option = "--" + name.replace("_", "-")
+        parser.add_argument(option, type=kind, default=field.default, help=field.description)
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.folder.exists() and any(arguments.folder.iterdir()):
         raise ValueError(f"{arguments.folder} is not empty: name another folder, or delete it")
-    given = {"seed": arguments.seed, "length_bias": arguments.length_bias}
+    given = {name: getattr(arguments, name) for name in OPTIONS}
     train_scratch_reward(ScratchRewardModel(reward="scratch_model").model_copy(update=given), arguments.folder)
     return 0

@@ -15,8 +15,8 @@ import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any, BinaryIO
+from itertools import count
+from typing import Any
 
 from tqdm import tqdm
 
@@ -29,8 +29,7 @@ from g2d.verifier.pool import default_workers
 from g2d.verifier.verifier import Verifier
 
 ADDED = ("verdict", "reward", "extracted_answer", "second_opinion")  # columns, from a `Judgement`
-CHUNK_ROWS = 2_000
-CHUNK_BYTES = 32 * 2**20
+CHUNK_BYTES = 2**20  # of lines that are judged at a time
 MAX_LINE = 64 * 2**20  # bytes; a longer line is no row but another kind of file
 
 
@@ -61,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         OSError: the input cannot be read, or the output is a folder or read-only.
         ValueError: no row can be judged, or rows are malformed that only the file has which would be replaced.
     """
-    malformed = 0
+    malformed, numbers = 0, count(1)
     verdicts: Counter[str] = Counter()
     disputed: Counter[str] = Counter()
     limits = Limits(deadline_s=arguments.deadline)
@@ -74,9 +73,11 @@ def run(arguments: argparse.Namespace) -> int:
         Verifier(arguments.workers, limits) as verifier,
         tqdm(total=os.fstat(source.fileno()).st_size or None, unit="B", unit_scale=True, disable=None) as progress,
     ):
-        for chunk in chunks(source):
+        while chunk := source.readlines(CHUNK_BYTES):
             rows = []
-            for number, line in chunk:
+            for line, number in zip(chunk, numbers, strict=False):
+                if not line.strip():
+                    continue
                 if number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
                     raise ValueError(f"{arguments.input}: UTF-16 instead of UTF-8: convert the file")
                 try:
@@ -91,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
                 target.write(dump(row | {name: getattr(judgement, name) for name in ADDED}) + "\n")
             verdicts.update(judgement.verdict for judgement in judgements)
             disputed.update(judgement.verdict for judgement in judgements if judgement.disputed)
-            progress.update(sum(len(line) for _, line in chunk))
+            progress.update(sum(map(len, chunk)))
         if malformed and not verdicts:
             raise ValueError(f"{arguments.input}: no row of {malformed} can be judged: give JSONL, as text")
         if malformed and in_place:
@@ -103,36 +104,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if malformed else 0
 
 
-def chunks(source: BinaryIO) -> Iterator[list[tuple[int, bytes]]]:
-    """Numbered lines, as many at a time as fit the bounds; blank lines are skipped."""
-    chunk: list[tuple[int, bytes]] = []
-    size = 0
-    for number, line in enumerate(lines(source), start=1):
-        if line.strip():
-            chunk.append((number, line))
-            size += len(line)
-        if len(chunk) >= CHUNK_ROWS or size >= CHUNK_BYTES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
-
-
-def lines(source: BinaryIO) -> Iterator[bytes]:
-    """Lines with their breaks; of one that is longer than `MAX_LINE` only so much and one byte."""
-    while line := source.readline(MAX_LINE + 1):
-        rest = line
-        while len(rest) > MAX_LINE and not rest.endswith(b"\n"):
-            rest = source.readline(MAX_LINE + 1)
-        yield line
-
-
 def parse_row(line: bytes) -> dict[str, Any]:
     """A row whose answer and completion are strings; an answer that is a number is written out.
 
     Raises:
-        ValueError: it is not, or holds a number that is not finite, which JSON does not have; the message says what is
-            wrong.
+        ValueError: it is not, or the answer is a number that is not finite; the message says what is wrong.
     """
     if len(line) > MAX_LINE:
         raise ValueError(f"longer than {MAX_LINE >> 20} MiB: write one JSON object a line")
@@ -166,12 +142,7 @@ def dump(row: dict[str, Any]) -> str:
 
 
 def summary(verdicts: Counter[str], disputed: Counter[str], malformed: int) -> str:
-    """A few lines: rows, verdicts in order of frequency, disagreements.
-
-    Args:
-        verdicts: number of rows with each.
-        disputed: number of those of them that the second opinion contradicts.
-    """
+    """A few lines: rows, verdicts in order of frequency, and how many of each the second opinion contradicts."""
     total = verdicts.total()
     lines = [f"{total} rows judged" + (f", {malformed} malformed" if malformed else "")]
     lines += [f"{count:>9}  {count / total:6.1%}  {verdict}" for verdict, count in verdicts.most_common()]

@@ -44,11 +44,7 @@ def not_a_number(reference: str, answer: str) -> bool:
 
 def undefined(reference: Sequence[Any], answer: Sequence[Any]) -> bool:
     r"""`12:00` and `1:00`: both divide by zero, so Math-Verify finds them equal; the same text is equal.
-
-    Args:
-        reference: Math-Verify's readings of the reference, its text last.
-        answer: the same for the answer.
-    """
+    Readings are Math-Verify's, the text last."""
     return reference[-1] != answer[-1] and any(
         isinstance(reading, (sympy.Basic, sympy.MatrixBase)) and reading.has(sympy.nan, sympy.zoo)
         for reading in (*reference, *answer)
@@ -56,12 +52,7 @@ def undefined(reference: Sequence[Any], answer: Sequence[Any]) -> bool:
 
 
 def magnitudes_differ(reference: Sequence[Any], answer: Sequence[Any]) -> bool:
-    r"""`\frac{1}{2^{60}}` and `\frac{1}{2^{61}}`: Math-Verify compares the difference with zero, by a tolerance.
-
-    Args:
-        reference: Math-Verify's readings of the reference.
-        answer: the same for the answer.
-    """
+    r"""`\frac{1}{2^{60}}` and `\frac{1}{2^{61}}`: Math-Verify compares the difference with zero, by a tolerance."""
     a, b = _value(reference), _value(answer)
     if a is None or b is None or max(abs(a), abs(b)) >= 1:  # the tolerance matters for small numbers
         return False

@@ -27,9 +27,7 @@ def same_interval(reference: Sequence[Any], answer: str, read: Reader, equal: Ca
     """Whether an answer is a solved inequality with the reference's interval as its solution.
 
     Args:
-        reference: Math-Verify's readings of the reference.
-        answer: LaTeX.
-        read: returns Math-Verify's readings of LaTeX.
+        reference: Math-Verify's readings, which `read` has of LaTeX.
         equal: compares two sets.
     """
     letter, interval = _named(reference[0]) if reference else (None, None)

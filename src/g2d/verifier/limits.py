@@ -10,23 +10,14 @@ MIB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds on one item; every answer of MATH, MATH-500 and GSM8K is far below the defaults.
+    """Bounds on one item; every answer of MATH, MATH-500 and GSM8K is far below the defaults."""
 
-    Attributes:
-        deadline_s: CPU seconds of the worker, so that a busy machine does not change verdicts.
-        wall_s: seconds on the clock, for a worker that waits.
-        memory_bytes: resident memory of a worker; an idle one holds 80 MiB.
-        max_completion_chars: longer completions are not searched for an answer.
-        max_answer_chars: longer answers are not parsed.
-        max_nesting: answers with deeper brackets are not parsed.
-    """
-
-    deadline_s: float = 5.0
-    wall_s: float = 60.0
-    memory_bytes: int = 1024 * MIB
-    max_completion_chars: int = 4_000_000
-    max_answer_chars: int = 2_000
-    max_nesting: int = 16
+    deadline_s: float = 5.0  # CPU seconds of the worker, so that a busy machine does not change verdicts
+    wall_s: float = 60.0  # seconds on the clock, for a worker that waits
+    memory_bytes: int = 1024 * MIB  # resident memory of a worker; an idle one holds 80 MiB
+    max_completion_chars: int = 4_000_000  # longer completions are not searched for an answer
+    max_answer_chars: int = 2_000  # longer answers are not parsed
+    max_nesting: int = 16  # answers with deeper brackets are not parsed
 
     def allow(self, answer: str) -> bool:
         """Whether an answer is small enough to be parsed."""

@@ -11,6 +11,7 @@ import re
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate, pairwise
 
 from g2d.verifier.units import Unit, find_unit
 
@@ -21,21 +22,13 @@ MAX_DIGITS = 1_000  # longer numbers are compared as strings
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Normal form of an answer.
+    """Normal form of an answer."""
 
-    Attributes:
-        body: LaTeX without spaces, layout and units.
-        name: of a leading `x=` or `x\\in`.
-        unit: canonical unit, None if there is none or an unknown one.
-        percent: whether a percent sign was dropped.
-        base: of a number, written behind it.
-    """
-
-    body: str
-    name: str | None
-    unit: Unit | None
-    percent: bool
-    base: str | None
+    body: str  # LaTeX without spaces, layout and units
+    name: str | None  # of a leading `x=` or `x\in`
+    unit: Unit | None  # canonical; None if there is none or an unknown one
+    percent: bool  # whether a percent sign was dropped
+    base: str | None  # of a number, written behind it
 
 
 def second_opinion(reference: str, answer: str) -> bool | None:
@@ -265,26 +258,19 @@ def _split(text: str) -> Iterator[str]:
     if re.fullmatch(r"-?[0-9]{1,3}(?:,[0-9]{3})+", text):
         yield text  # one number with thousands separators
         return
-    depth = start = 0
-    for i, char in enumerate(text):
-        if char in _OPEN:
-            depth += 1
-        elif char in _CLOSE:
-            depth -= 1
-        elif char == "," and depth == 0:
-            yield text[start:i]
-            start = i + 1
-    yield text[start:]
+    commas = [i for i, depth in enumerate(_depths(text)) if depth == 0 and text[i] == ","]
+    for start, end in pairwise((-1, *commas, len(text))):
+        yield text[start + 1 : end]
 
 
 def _wraps(text: str) -> bool:
     """Whether the first bracket closes with the last character, unlike in `(1,2),(3,4)`."""
-    depth = 0
-    for i, char in enumerate(text):
-        depth += (char in _OPEN) - (char in _CLOSE)
-        if depth == 0:
-            return i == len(text) - 1
-    return False
+    return next((i for i, depth in enumerate(_depths(text)) if depth == 0), None) == len(text) - 1
+
+
+def _depths(text: str) -> Iterator[int]:
+    """Number of brackets that are open behind each character."""
+    return accumulate((char in _OPEN) - (char in _CLOSE) for char in text)
 
 
 def _is_word(body: str) -> bool:

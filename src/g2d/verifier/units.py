@@ -60,17 +60,11 @@ _PERCENT: Unit = frozenset({("percent", 1)})  # Math-Verify divides the number b
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The end of an answer that would be dropped.
+    """The end of an answer that would be dropped."""
 
-    Attributes:
-        text: as written, without spaces.
-        is_label: whether it names a unit or the things counted, so that it can be dropped.
-        unit: the unit, if it is known.
-    """
-
-    text: str
-    is_label: bool
-    unit: Unit | None = None
+    text: str  # as written, without spaces
+    is_label: bool  # whether it names a unit or the things counted, so that it can be dropped
+    unit: Unit | None = None  # if it is known
 
 
 NO_TAIL = Tail("", True)

@@ -15,8 +15,6 @@ from multiprocessing.connection import Connection
 
 from g2d.verifier.verdict import Verdict
 
-READY = "ready"
-
 
 def main() -> None:
     """Serve until the parent hangs up, or until a pair has exceeded the memory limit."""
@@ -52,7 +50,7 @@ def main() -> None:
         parent.send_bytes(json.dumps(message).encode())
 
     parent = Connection(os.dup(0))
-    send(READY)
+    send("ready")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # nobody reads from here on
     while True:
         try:
