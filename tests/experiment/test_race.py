@@ -136,6 +136,18 @@ def test_what_a_policy_is_made_from_comes_with_it(
     assert jobs == {f"results/m/seed3/{policy}/cost" for policy in trained}
 
 
+def test_a_selected_checkpoint_has_all_its_candidates_behind_it() -> None:
+    """Also where every K is a training of its own."""
+    best = {"steps": "all", "select": True, "policies": ["grpo"]}
+    warmup = race_values()["warmup"] | {"schedule": "per_k"}
+    changes = {"ablations": {"best": best}, "warmup": warmup, "sweep": {"development": 20}, "training_set": {"n": 60}}
+    config = after(
+        {"m/best/selected/g2/k4": 3, **dict.fromkeys(("m/dpo/g0/k0", "m/dpo/g2/k2", "m/dpo/g2/k4", "m/grpo/g2/k4"), 2)},
+        **changes,
+    )
+    assert sorted(of_seed(grid.trainings(config), 3)) == ["grpo/g2/k2", "grpo/g2/k4"]
+
+
 def test_what_waits_has_no_seed_before_a_look_asks_for_it() -> None:
     waits = {"seeds": {"looks": [2, 3], "waiting": [2]}}
     first = decided(race_config(**waits), "nowhere")

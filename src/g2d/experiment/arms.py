@@ -127,14 +127,14 @@ def harvests_read(found: Arms, arm: Arm, point: Point) -> list[tuple[str, Point]
 
 
 def all_behind(found: Arms, policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]]:
-    """All policies that one is made from, but for M0: those of the harvests that are read, the checkpoint that it is
+    """All policies that one is made from, but for M0: those of the harvests that are read, the checkpoints that it is
     selected from, the one that it continues, its start and its teacher, and what is behind these."""
     known, new = {policy: None}, [policy]
     while new:
         arm, point = new.pop()
         before = [(online_arm(found, variant), at) for variant, at in harvests_read(found, arm, point)]
         if arm.selected:
-            before.append((arm.online, point))
+            before += [(arm.online, at) for at in arm.points]
         elif arm.phase == "online":
             earlier = None if arm.stops else arm.before(*point)
             before += [(arm, (point[0], earlier))] if earlier is not None else []

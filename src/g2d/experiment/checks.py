@@ -22,13 +22,7 @@ from g2d.experiment.sweep import (
 )
 from g2d.policies.settings import RecordedModel
 from g2d.problems import generated
-from g2d.problems.settings import (
-    DEVELOPMENT,
-    OPEN_ENDED_SETS,
-    SyntheticProblems,
-    is_open_ended,
-    place_of,
-)
+from g2d.problems.settings import DEVELOPMENT, OPEN_ENDED_SETS, SyntheticProblems, is_open_ended, place_of
 from g2d.regimes.prompt_choice import PromptMix
 from g2d.regimes.regime import SELECTED
 from g2d.regimes.warmup import AUTO

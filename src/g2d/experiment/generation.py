@@ -56,55 +56,48 @@ def generate_rollouts(
     Raises:
         ValueError: the problems cannot be split or a shard cannot be used; as the engine and the readers do.
     """
-    if snakemake.input.shards:
-        write_rollouts(snakemake.output.rollouts, merge_shards(snakemake.input.shards, problems))
-        return
-    if snakemake.input.get("judged"):
-        drawn = read_rollouts(snakemake.input.judged[0])
-        write_rollouts(snakemake.output.rollouts, _rewarded(drawn, problems, reward, decoding.seed, snakemake.threads))
+    given, out = snakemake.input, snakemake.output.rollouts
+    if given.shards:
+        write_rollouts(out, merge_shards(given.shards, problems))
         return
     if number := snakemake.wildcards.get("shard"):
         problems = shard(problems, int(number), int(snakemake.wildcards.shards))
+    judged = given.get("judged")
+    rollouts = read_rollouts(judged[0]) if judged else _drawn(snakemake, meter, problems, decoding, token_ids)
+    with Verifier(snakemake.threads) as verifier:  # it starts no process before it is asked
+        rows = with_rewards(rollouts, problems, reward, seed=decoding.seed, stream="harvest", verifier=verifier)
+    if "reward_status" in rows:
+        require_numbers(Counter(rows["reward_status"]), words_of(reward))
+    write_rollouts(out, rows)
+
+
+def _drawn(
+    snakemake: Any, meter: Meter, problems: Sequence[Problem], decoding: Decoding, token_ids: bool
+) -> pd.DataFrame:
     policy = read_own_policy(snakemake.input.policy)
     shown = snakemake.params.settings.get("prompt")  # none: the bare text is continued
     prompt = None if shown is None else Prompt.model_validate(shown)
     own = load(snakemake.config).for_model(policy.model)
-    settings = own.engine
     longest = max(draws.max_completion_length for draws in (own.calibration, own.harvest, own.evaluation))
-    engine = engine_for(policy, settings, adapter_rank=own.lora.r or None, longest=longest)
-
-    def draw(dealt: Sequence[Problem]) -> list[Rollout]:
-        return draw_rollouts(
-            policy, dealt, prompt, decoding, workers=snakemake.threads, engine=engine, token_ids=token_ids
-        )
-
-    rollouts = draw_in_parts(
+    engine = engine_for(policy, own.engine, adapter_rank=own.lora.r or None, longest=longest)
+    job = {
+        "version": snakemake.params.version,
+        "policy": as_json(policy),
+        "problems": [asdict(problem) for problem in problems],
+        "prompt": None if prompt is None else prompt.params(),
+        "decoding": asdict(decoding),
+        "engine": own.engine.identity,
+    }
+    return draw_in_parts(
         Path(f"{snakemake.output.rollouts}.parts"),
         problems,
-        draw,
+        lambda dealt: draw_rollouts(
+            policy, dealt, prompt, decoding, workers=snakemake.threads, engine=engine, token_ids=token_ids
+        ),
         samples_per_prompt=decoding.samples_per_prompt,
-        job={
-            "version": snakemake.params.version,
-            "policy": as_json(policy),
-            "problems": [asdict(problem) for problem in problems],
-            "prompt": None if prompt is None else prompt.params(),
-            "decoding": asdict(decoding),
-            "engine": settings.identity,
-        },
+        job=job,
         meter=meter,
     )
-    rows = _rewarded(rollouts, problems, reward, decoding.seed, snakemake.threads)
-    write_rollouts(snakemake.output.rollouts, rows)
-
-
-def _rewarded(
-    rollouts: pd.DataFrame, problems: Sequence[Problem], reward: Section, seed: int, workers: int
-) -> pd.DataFrame:
-    with Verifier(workers) as verifier:  # it starts no process before it is asked
-        rows = with_rewards(rollouts, problems, reward, seed=seed, stream="harvest", verifier=verifier)
-    if "reward_status" in rows:
-        require_numbers(Counter(rows["reward_status"]), words_of(reward))
-    return rows
 
 
 # -------------------------------------------------------------------------------------------------------------- parts

@@ -21,13 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from g2d.experiment.config import read
-from g2d.experiment.requirements import (
-    budgets,
-    require_files,
-    require_installed,
-    require_repositories,
-    require_windows,
-)
+from g2d.experiment.requirements import budgets, require_files, require_installed, require_repositories, require_windows
 from g2d.experiment.sections import Config
 from g2d.jobs.kernels import pin_kernels
 from g2d.jobs.stage import go_offline
