@@ -4,7 +4,7 @@
 rule embedded_model:
     output:
         policy="results/{model}/base/policy.json",
-        files=[f"results/{{model}}/base/model/{name}" for name in embedded.FILES],
+        files=[f"results/{{model}}/base/model/{name}" for name in embedded.digests()],
     log:
         "results/logs/embedded_model/{model}.log",
     benchmark:
